@@ -1,0 +1,54 @@
+# Each target sets up its own environment in .venv when needed; nothing but Python and make has to be there.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Arguments handed on: make demo ARGS="--stages 3", make test ARGS="-k digits", make bench ARGS=--quick
+ARGS ?=
+BENCHMARKS := hop efficiency throughput
+
+.PHONY: help demo test test-slow lint bench clean
+# Two installations into one environment at once would spoil it.
+.NOTPARALLEL:
+
+help:  ## say what the targets do
+	@sed -n 's/^\([a-z-]*\): .*## /  make \1\t/p' Makefile | expand -t 20
+
+demo: $(VENV)/demo-installed  ## stream real images through a model, unsplit and in stages, and draw the timeline
+	$(BIN)/soc-pipeline demo $(ARGS)
+
+test: $(VENV)/dev-installed  ## run the fast tests, on all cores
+	$(BIN)/python -m pytest --numprocesses auto $(ARGS)
+
+test-slow: $(VENV)/dev-installed  ## run the tests that take minutes
+	$(BIN)/python -m pytest -m slow --timeout 1800 -o faulthandler_timeout=1790 $(ARGS)
+
+lint: $(VENV)/dev-installed  ## check style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/dev-installed  ## measure; tables to the screen, JSON to bench-output/
+	mkdir -p bench-output
+	set -e; for name in $(BENCHMARKS); do $(BIN)/python bench/$$name.py --json bench-output/$$name.json $(ARGS); done
+
+clean:  ## remove all that these targets made
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis demo-output bench-output
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/demo-installed: pyproject.toml | $(BIN)/pip
+	$(PIP) --editable '.[demo]'
+	@touch $@
+
+$(VENV)/dev-installed: pyproject.toml | $(BIN)/pip
+	$(PIP) --editable '.[dev]'
+	@touch $@ $(VENV)/demo-installed
+
+# pip is the last thing that venv puts there, so that an interrupted start begins again.
+$(BIN)/pip:
+	@command -v $(PYTHON) >/dev/null || { \
+	  echo "error: no '$(PYTHON)' found; install Python 3.10 or newer, or name it: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
+	  echo "error: $(PYTHON) is $$($(PYTHON) --version 2>&1), but soc-pipeline needs Python 3.10 or newer;" \
+	    "name one: make PYTHON=python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
