@@ -1,0 +1,97 @@
+"""The few exceptions that soc-pipeline raises on purpose.
+
+Each message names the thing that is wrong and the remedy.  The command line turns every one of them
+into a single line and the exit status that the class carries.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class PipelineError(Exception):
+    """Base of all errors of this package.
+
+    Attributes
+    ----------
+    exit_status : int
+        What the command line returns: 2 for a wrong use, 1 for something that failed.
+    """
+
+    exit_status = 1
+
+
+class ModelError(PipelineError, ValueError):
+    """Raised when a model cannot be read: no such file, an unknown format, an unsupported operator."""
+
+    exit_status = 2
+
+
+class PlanError(PipelineError, ValueError):
+    """Raised when a plan is impossible: an unknown cut, too many stages, an unconnected tensor."""
+
+    exit_status = 2
+
+
+class BoardError(PipelineError, ValueError):
+    """Raised when a board or device is unknown, or described wrongly."""
+
+    exit_status = 2
+
+
+class BuildError(PipelineError, RuntimeError):
+    """Raised when a stage cannot be compiled, or the stages disagree with the unsplit model."""
+
+
+class BundleError(PipelineError, ValueError):
+    """Raised when a bundle is missing, damaged, too new, or made for another kind of machine."""
+
+    exit_status = 2
+
+
+class InputError(PipelineError, ValueError):
+    """Raised when a frame does not fit the pipeline: wrong name, dtype, rank or shape."""
+
+    exit_status = 2
+
+
+class MissingExtra(PipelineError, ImportError):
+    """Raised when a feature needs an optional package that is not installed."""
+
+    exit_status = 2
+
+
+class StageError(PipelineError, RuntimeError):
+    """Raised from a frame's future when a stage failed on that frame.
+
+    The error of the device is its ``__cause__``.
+
+    Attributes
+    ----------
+    stage, device : str
+        Where it happened.
+    frame : int
+        Sequence number of the frame.
+    """
+
+    def __init__(self, stage: str, device: str, frame: int, cause: BaseException) -> None:
+        super().__init__(
+            f"stage {stage!r} on device {device!r} failed on frame {frame}: {type(cause).__name__}: {cause}"
+        )
+        self.stage, self.device, self.frame = stage, device, frame
+        self.__cause__ = cause
+
+    def __reduce__(self) -> tuple[type[StageError], tuple[str, str, int, BaseException | None]]:
+        """Rebuild from the four facts, so that the error crosses process borders."""
+        return type(self), (self.stage, self.device, self.frame, self.__cause__)
+
+
+class PipelineClosed(PipelineError, RuntimeError):
+    """Raised when a frame is submitted to, or still waits in, a pipeline that has been closed."""
+
+
+def near(name: str, candidates: Iterable[str], limit: int = 3) -> str:
+    """Return ``'; did you mean ...?'`` for names that resemble `name`, or an empty string."""
+    found = difflib.get_close_matches(name, list(candidates), n=limit, cutoff=0.5)
+    return f"; did you mean {' or '.join(repr(each) for each in found)}?" if found else ""

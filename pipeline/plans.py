@@ -1,0 +1,254 @@
+"""Plan, StagePlan and TensorSpec: what is to be built and streamed, as immutable values.
+
+A plan is checked when it is made, so that nothing later meets an impossible one, and its JSON form is
+exactly its fields.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from pipeline.board import Board
+from pipeline.errors import PlanError, near
+from pipeline.files import write_atomically
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """Name, shape and dtype of a tensor.
+
+    Attributes
+    ----------
+    name : str
+        The model's own name for it.
+    shape : tuple of int
+        Extent of each dimension.
+    dtype : str
+        NumPy's name, such as ``"float32"``.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}{list(self.shape)}"
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """One stage: which operators, on which device and cores, reading and writing which tensors.
+
+    Attributes
+    ----------
+    name : str
+        Unique within the plan.
+    device : str
+        Name of a device of the plan's board.
+    inputs, outputs : tuple of TensorSpec
+        What it reads (model inputs, or outputs of earlier stages) and what later stages or the caller read.
+    operators : tuple of str
+        Names of the first and the last operator; empty when the stage is not part of a model.
+    cores : tuple of int
+        Host cores that its worker and its kernels own.
+    seconds : float
+        Predicted time of one frame in this stage, transfers included; on a simulated device, the time it takes.
+    queue_depth : int
+        How many frames may wait in front of it, at least 1.
+    """
+
+    name: str
+    device: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    operators: tuple[str, ...] = ()
+    cores: tuple[int, ...] = ()
+    seconds: float = 0.0
+    queue_depth: int = 2
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An ordered set of stages on a board.
+
+    Attributes
+    ----------
+    model : str
+        Name of the model.
+    digest : str
+        SHA-256 of the graph that the operators' names belong to; empty when there is no model.
+    board : Board
+        The devices in use.
+    inputs, outputs : tuple of TensorSpec
+        Of the whole pipeline.
+    stages : tuple of StagePlan
+        In order: a stage reads model inputs and outputs of earlier stages only.
+    in_flight : int
+        How many frames may be inside at once; 0 chooses one per stage and one per place in its queue.
+    unsplit_seconds : float
+        Predicted time of one frame in the unsplit model on one core of the first stage's device.
+    measured : bool
+        Whether the predicted times rest on measurements (True) or on estimates (False).
+
+    Raises
+    ------
+    PlanError
+        If the stages do not form a legal pipeline; the message names the stage and the tensor.
+    """
+
+    model: str
+    digest: str
+    board: Board
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    stages: tuple[StagePlan, ...]
+    in_flight: int = 0
+    unsplit_seconds: float = 0.0
+    measured: bool = False
+    format: int = FORMAT
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    @property
+    def frames_in_flight(self) -> int:
+        """The bound on frames inside, with the default filled in."""
+        return self.in_flight or sum(1 + stage.queue_depth for stage in self.stages)
+
+    @property
+    def slowest(self) -> float:
+        """Predicted seconds between two frames: of the slowest stage, or of the core with the most work."""
+        cores = {core for stage in self.stages for core in stage.cores}
+        loads = [sum(stage.seconds for stage in self.stages if stage.cores == (core,)) for core in cores]
+        return max([stage.seconds for stage in self.stages] + loads)
+
+    @property
+    def speedup(self) -> float:
+        """Predicted frames per second over those of the unsplit model on one core; 0 if unknown."""
+        return self.unsplit_seconds / self.slowest if self.slowest else 0.0
+
+    def save(self, path: str | Path) -> None:
+        """Write the plan as JSON; an existing file is replaced only once the new one is complete."""
+        write_atomically(Path(path), encode(self))
+
+    @staticmethod
+    def load(path: str | Path) -> Plan:
+        """Read a plan that `save` wrote.
+
+        Raises
+        ------
+        PlanError
+            If the file is missing, not a plan, of a newer format, or describes an impossible plan.
+        """
+        try:
+            data = Path(path).read_bytes()
+        except OSError as error:
+            raise PlanError(
+                f"cannot read plan {str(path)!r}: {error.strerror}; make one with 'soc-pipeline plan'"
+            ) from None
+        return decode(data, str(path))
+
+
+def encode(plan: Plan) -> bytes:
+    """Return the plan as indented JSON."""
+    return msgspec.json.format(msgspec.json.encode(plan), indent=1) + b"\n"
+
+
+def decode(data: bytes, origin: str) -> Plan:
+    """Return the plan written in `data`; `origin` is what errors call it."""
+    try:
+        version = msgspec.json.decode(data, type=_Version).format
+        if version != FORMAT:
+            raise PlanError(
+                f"{origin}: plan format {version}, but this version reads format {FORMAT}; "
+                "use the release that wrote it, or plan again"
+            )
+        return msgspec.json.decode(data, type=Plan)
+    except msgspec.MsgspecError as error:
+        # Errors of the plan's own checks arrive wrapped.
+        reason = error.__cause__ if isinstance(error.__cause__, PlanError) else error
+        raise PlanError(f"{origin}: not a plan: {reason}; make one with 'soc-pipeline plan'") from None
+
+
+class _Version(msgspec.Struct):
+    format: int = 0
+
+
+def check(plan: Plan) -> None:
+    """Raise `PlanError` unless every tensor is produced once, by an earlier stage than reads it."""
+    if not plan.stages:
+        raise PlanError("a plan needs at least one stage")
+    if plan.in_flight < 0:
+        raise PlanError(f"in_flight is {plan.in_flight}; it must be at least 1, or 0 for the default")
+    _unique("stage", (stage.name for stage in plan.stages))
+    _unique("model input", (spec.name for spec in plan.inputs))
+    _unique("model output", (spec.name for spec in plan.outputs))
+    known = {spec.name: (spec, "a model input") for spec in plan.inputs}
+    later = {spec.name: stage.name for stage in plan.stages for spec in stage.outputs}
+    for stage in plan.stages:
+        _check_stage(plan, stage, known, later)
+    for spec in plan.outputs:
+        if spec.name not in known:
+            raise PlanError(f"no stage makes the model output {spec.name!r}{near(spec.name, known)}")
+        _same(spec, known[spec.name][0], "the model output")
+
+
+def _check_stage(plan: Plan, stage: StagePlan, known: dict[str, tuple[TensorSpec, str]], later: dict[str, str]) -> None:
+    plan.board.device(stage.device)
+    if stage.queue_depth < 1:
+        raise PlanError(f"stage {stage.name!r}: queue_depth is {stage.queue_depth}; it must be at least 1")
+    if not stage.inputs:
+        raise PlanError(
+            f"stage {stage.name!r} has no input; every stage reads a model input or an earlier stage's output"
+        )
+    if not stage.outputs:
+        raise PlanError(f"stage {stage.name!r} has no output; remove it, or name what it makes")
+    if not (math.isfinite(stage.seconds) and stage.seconds >= 0):
+        raise PlanError(f"stage {stage.name!r}: seconds is {stage.seconds}; it must be a time, at least 0")
+    _unique(f"input of stage {stage.name!r}", (spec.name for spec in stage.inputs))
+    for spec in stage.inputs:
+        if spec.name not in known:
+            raise PlanError(
+                f"stage {stage.name!r} reads {spec.name!r}, {_why_unknown(spec.name, stage.name, known, later)}"
+            )
+        _same(spec, known[spec.name][0], f"stage {stage.name!r}")
+    for spec in stage.outputs:
+        if spec.name in known:
+            raise PlanError(
+                f"stage {stage.name!r} makes {spec.name!r}, which is already {known[spec.name][1]}; rename one"
+            )
+        known[spec.name] = (spec, f"an output of stage {stage.name!r}")
+
+
+def _why_unknown(name: str, stage: str, known: Iterable[str], later: dict[str, str]) -> str:
+    if later.get(name) == stage:
+        return "which it makes itself; a stage reads model inputs and earlier stages only"
+    if name in later:
+        return f"which the later stage {later[name]!r} makes; order the stages so that producers come first"
+    return f"which nothing makes{near(name, known)}"
+
+
+def _same(spec: TensorSpec, made: TensorSpec, reader: str) -> None:
+    if (spec.shape, spec.dtype) != (made.shape, made.dtype):
+        raise PlanError(f"{reader} expects {spec}, but it is made as {made}")
+
+
+def _unique(what: str, names: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise PlanError(f"{what} {name!r} is there twice; names must be unique")
+        seen.add(name)
