@@ -1,0 +1,46 @@
+"""The kinds of device, each loaded only when a board asks for it."""
+
+from __future__ import annotations
+
+import importlib
+
+from pipeline.board import Device
+from pipeline.errors import BoardError, near
+from pipeline.executor.devices.base import DeviceRuntime
+
+__all__ = ["KINDS", "DeviceRuntime", "computes", "create"]
+
+KINDS = {
+    "cpu": "pipeline.executor.devices.cpu:CpuRuntime",
+    "null": "pipeline.executor.devices.null:NullRuntime",
+    "simulated": "pipeline.executor.devices.simulated:SimulatedRuntime",
+}
+"""Kind of device -> ``"module:class"`` of its adapter."""
+
+
+def create(device: Device) -> DeviceRuntime:
+    """Return a runtime for `device`; nothing is opened yet.
+
+    Parameters
+    ----------
+    device : Device
+        Its kind chooses the adapter.
+
+    Raises
+    ------
+    BoardError
+        If no adapter drives this kind of device.
+    """
+    if device.kind not in KINDS:
+        raise BoardError(
+            f"device {device.name!r} is of kind {device.kind!r}, which nothing drives; "
+            f"there are {', '.join(sorted(KINDS))}{near(device.kind, KINDS)}"
+        )
+    module, _, name = KINDS[device.kind].partition(":")
+    runtime: DeviceRuntime = getattr(importlib.import_module(module), name)(device)
+    return runtime
+
+
+def computes(device: Device) -> bool:
+    """Whether stages on `device` are compiled; null and simulated devices need no code."""
+    return device.kind not in ("null", "simulated")

@@ -1,0 +1,72 @@
+"""The simulated device: computes nothing and takes the time that the plan says."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pipeline.executor.devices.null import NullRuntime
+from pipeline.plans import StagePlan
+
+LARGEST_CREDIT = 0.1
+"""Largest part of a run's time by which the run before it may shorten it."""
+
+
+@dataclass
+class Simulation:
+    """One loaded stage.
+
+    Attributes
+    ----------
+    seconds : float
+        What a run takes.
+    outputs : tuple of int or ndarray
+        For each output the number of the input that it repeats, or the zeros that stand for it.
+    credit : float
+        Seconds by which the system woke the previous run too late; the next run is so much shorter.
+    """
+
+    seconds: float
+    outputs: tuple[int | np.ndarray, ...]
+    credit: float = 0.0
+
+
+class SimulatedRuntime(NullRuntime):
+    """Sleeps for the stage's `seconds`, so that other threads run meanwhile, and on average exactly so long.
+
+    A sleeping thread is woken 50 to 100 microseconds late.  Each run hands its own lateness on to the next,
+    so that the device keeps its pace; time spent between runs is nobody's but the scheduler's and is not made up for.
+    """
+
+    def load(self, stage: StagePlan, code: Any) -> Simulation:  # noqa: ARG002 - there is none
+        """Return the stage's time and what stands for its outputs."""
+        return Simulation(stage.seconds, tuple(_stand_in(stage, number) for number in range(len(stage.outputs))))
+
+    def run(self, program: Any, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Sleep, then return inputs or zeros."""
+        deadline = time.perf_counter() + program.seconds - program.credit
+        _sleep_until(deadline)
+        late = time.perf_counter() - deadline
+        program.credit = min(late, LARGEST_CREDIT * program.seconds)
+        return [inputs[each] if isinstance(each, int) else each for each in program.outputs]
+
+
+def _sleep_until(deadline: float) -> None:
+    # Sleeping may end early by the clock's grain, never by much.
+    while (remaining := deadline - time.perf_counter()) > 0:
+        time.sleep(remaining)
+
+
+def _stand_in(stage: StagePlan, number: int) -> int | np.ndarray:
+    repeated = number % len(stage.inputs)
+    source, spec = stage.inputs[repeated], stage.outputs[number]
+    if (source.shape, source.dtype) == (spec.shape, spec.dtype):
+        return repeated
+    zeros = np.zeros(spec.shape, spec.dtype)
+    # All frames share it, so nobody may write to it.
+    zeros.setflags(write=False)
+    return zeros
