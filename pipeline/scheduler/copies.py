@@ -1,0 +1,99 @@
+"""Copies: the only place where a tensor changes its memory, and where the caller's arrays are kept apart from ours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pipeline.executor.devices.base import DeviceRuntime
+from pipeline.scheduler.frame import Frame
+from pipeline.scheduler.wiring import Read, StageWiring, Wiring
+
+ALIGNMENT = 64
+"""Bytes that compiled kernels may rely on; NumPy itself promises 16."""
+
+
+def snapshot(array: np.ndarray) -> np.ndarray:
+    """Return a contiguous copy whose address is a multiple of `ALIGNMENT`."""
+    room = np.empty(array.nbytes + ALIGNMENT - 1, np.uint8)
+    start = -room.__array_interface__["data"][0] % ALIGNMENT
+    copy = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    np.copyto(copy, array)
+    return copy
+
+
+class StageCopies:
+    """What one stage takes from a frame and leaves in it.
+
+    Parameters
+    ----------
+    runtime : DeviceRuntime
+        Of the stage; used in its worker's thread only.
+    wiring : StageWiring
+        Which slots are the stage's.
+    readers : sequence of int
+        For each slot of the pipeline, how many times it is read.
+
+    Attributes
+    ----------
+    needed : bool
+        Whether tensors may have to change their memory here.
+    """
+
+    def __init__(self, runtime: DeviceRuntime, wiring: StageWiring, readers: Sequence[int]) -> None:
+        self._runtime, self._reads, self._writes = runtime, wiring.reads, wiring.writes
+        self.needed = wiring.copies
+        # Most stages read each tensor alone, from their own memory: then there is nothing to count or to guard.
+        self._only = tuple(read.slot for read in wiring.reads)
+        self._simple = all(read.source is None and readers[read.slot] == 1 for read in wiring.reads)
+        self._shared = {read.slot for read in wiring.reads if read.source is not None and readers[read.slot] > 1}
+
+    def take(self, frame: Frame) -> list[Any]:
+        """Return the stage's inputs in its memory; what nobody else will read leaves the frame."""
+        if self._simple:
+            tensors = frame.tensors
+            inputs = [tensors[slot] for slot in self._only]
+            for slot in self._only:
+                tensors[slot] = None
+            return inputs
+        return [self._take(frame, read) for read in self._reads]
+
+    def leave(self, frame: Frame, outputs: Sequence[Any]) -> None:
+        """Put the stage's outputs where later stages and the caller look for them; forget those that nobody reads."""
+        if len(outputs) != len(self._writes):
+            raise ValueError(f"the stage returned {len(outputs)} outputs; its plan says {len(self._writes)}")
+        for write, tensor in zip(self._writes, outputs, strict=True):
+            if write.slot is not None:
+                frame.tensors[write.slot] = tensor
+            if write.array is not None:
+                frame.tensors[write.array] = self._runtime.copy_out(tensor)
+
+    def _take(self, frame: Frame, read: Read) -> Any:
+        if read.slot in self._shared:
+            with frame.exclusively():
+                tensor = frame.tensors[read.slot] = self._bring(frame, read)
+        else:
+            tensor = self._bring(frame, read)
+        for slot in read.slots:
+            frame.release(slot)
+        return tensor
+
+    def _bring(self, frame: Frame, read: Read) -> Any:
+        tensor = frame.tensors[read.slot]
+        if tensor is None and read.source is not None:
+            tensor = self._runtime.copy_in(frame.tensors[read.source])
+        return tensor
+
+
+def results(frame: Frame, wiring: Wiring) -> list[np.ndarray]:
+    """Return the frame's output arrays; none of them shares memory with an array that the caller may change."""
+    arrays = [frame.tensors[slot] for slot in wiring.outputs]
+    if not frame.borrowed:
+        return arrays
+    return [_own(array, frame.borrowed) for array in arrays]
+
+
+def _own(array: np.ndarray, borrowed: Sequence[np.ndarray]) -> np.ndarray:
+    return array.copy() if any(np.may_share_memory(array, each) for each in borrowed) else array

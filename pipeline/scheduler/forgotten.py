@@ -1,0 +1,55 @@
+"""Pipelines that nobody closes: their threads end all the same, and a warning tells."""
+
+from __future__ import annotations
+
+import atexit
+import warnings
+import weakref
+from typing import Protocol
+
+from pipeline.plans import Plan
+from pipeline.scheduler.flow import Flow
+
+
+class Closable(Protocol):
+    """What is watched."""
+
+    plan: Plan
+
+    def close(self, *, drain: bool = True) -> None:
+        """End it."""
+
+
+_watched: weakref.WeakKeyDictionary[Closable, weakref.finalize[[Flow], Closable]] = weakref.WeakKeyDictionary()
+
+
+def watch(pipeline: Closable, flow: Flow) -> None:
+    """End `flow` and warn if `pipeline` is collected, or still there when the interpreter ends."""
+    finalizer = weakref.finalize(pipeline, _collected, flow)
+    finalizer.atexit = False
+    _watched[pipeline] = finalizer
+
+
+def unwatch(pipeline: Closable) -> None:
+    """Watch no longer: the pipeline is being closed."""
+    if (finalizer := _watched.pop(pipeline, None)) is not None:
+        finalizer.detach()
+
+
+def _collected(flow: Flow) -> None:
+    # Its frames may still be waited for; their threads end after them.
+    flow.close()
+    _warn(flow.plan)
+
+
+@atexit.register
+def _at_exit() -> None:
+    # Threads must not be in native code when the interpreter goes down under them.
+    for pipeline in list(_watched):
+        pipeline.close(drain=False)
+        _warn(pipeline.plan)
+
+
+def _warn(plan: Plan) -> None:
+    message = f"the pipeline {plan.model!r} was never closed; use it in a 'with' block, or call close()"
+    warnings.warn(message, ResourceWarning, stacklevel=2)

@@ -1,0 +1,153 @@
+"""Statistics: immutable snapshots of what a pipeline has done, and the counters they are read from.
+
+Each counter has one writer: a worker its own, the ledger those of the frames.  Nobody waits to read them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+RECENT = 1024
+"""How many of the newest durations the percentiles rest on."""
+
+
+@dataclass(frozen=True)
+class Percentiles:
+    """Median, 95th and 99th percentile in seconds of the newest `RECENT` durations; zeros if there are none."""
+
+    p50: float = 0.0
+    p95: float = 0.0
+    p99: float = 0.0
+
+
+@dataclass(frozen=True)
+class StageStatistics:
+    """What one stage has done.
+
+    Attributes
+    ----------
+    name, device : str
+        Of the stage.
+    frames_in, frames_out, failed, skipped : int
+        Frames taken up; those that it ran, that failed here, and that had already failed or been cancelled.
+    busy : float
+        Share of the pipeline's `elapsed_s` in which it ran or copied, 0 to 1.
+    queue_length : int
+        Frames that wait in front of it.
+    wait_s, run_s, copy_s : Percentiles
+        Time of a frame in the queue, in the device, and for changing memory.
+    """
+
+    name: str
+    device: str
+    frames_in: int
+    frames_out: int
+    failed: int
+    skipped: int
+    busy: float
+    queue_length: int
+    wait_s: Percentiles
+    run_s: Percentiles
+    copy_s: Percentiles
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What a pipeline has done; ``submitted == delivered + failed + cancelled + sum(dropped) + in_flight``.
+
+    Attributes
+    ----------
+    submitted, delivered, failed, cancelled : int
+        Frames accepted, and how they ended.
+    dropped : mapping of str to int
+        Frames dropped by the admission policy, by reason.
+    in_flight : int
+        Frames that have not ended.
+    elapsed_s : float
+        Seconds from the first submission to the newest end, or until now while frames are in flight.
+    frames_per_s : float
+        Frames delivered in `elapsed_s`.
+    latency_s : Percentiles
+        From submission to delivery.
+    stages : tuple of StageStatistics
+        In the plan's order.
+    """
+
+    submitted: int
+    delivered: int
+    failed: int
+    cancelled: int
+    dropped: Mapping[str, int]
+    in_flight: int
+    elapsed_s: float
+    frames_per_s: float
+    latency_s: Percentiles
+    stages: tuple[StageStatistics, ...]
+
+
+class Durations:
+    """The newest durations in seconds; one thread adds, any thread reads."""
+
+    __slots__ = ("_next", "_values")
+
+    def __init__(self) -> None:
+        self._values: list[float] = []
+        self._next = 0
+
+    def add(self, seconds: float) -> None:
+        """Keep `seconds`, in place of the oldest when there are `RECENT`."""
+        if len(self._values) < RECENT:
+            self._values.append(seconds)
+        else:
+            self._values[self._next] = seconds
+            self._next = (self._next + 1) % RECENT
+
+    def percentiles(self) -> Percentiles:
+        """Return the percentiles, each a duration that occurred."""
+        return percentiles(self._values[:])
+
+
+def percentiles(values: Sequence[float]) -> Percentiles:
+    """Return the percentiles of `values` by nearest rank."""
+    if not values:
+        return Percentiles()
+    ordered = sorted(values)
+    return Percentiles(*(ordered[math.ceil(share * len(ordered)) - 1] for share in (0.5, 0.95, 0.99)))
+
+
+class StageCounters:
+    """What a worker counts; only its own thread writes."""
+
+    __slots__ = ("busy_s", "copy", "failed", "frames_in", "frames_out", "run", "skipped", "wait")
+
+    def __init__(self) -> None:
+        self.frames_in = self.frames_out = self.failed = self.skipped = 0
+        self.busy_s = 0.0
+        self.wait, self.run, self.copy = Durations(), Durations(), Durations()
+
+    def ran(self, wait: float, copy: float, run: float) -> None:
+        """Count one frame that ran, with its times in seconds."""
+        self.frames_out += 1
+        self.busy_s += copy + run
+        self.wait.add(wait)
+        self.copy.add(copy)
+        self.run.add(run)
+
+    def snapshot(self, name: str, device: str, queue_length: int, elapsed_s: float) -> StageStatistics:
+        """Return what has been counted, as shares of `elapsed_s`."""
+        out, failed, skipped = self.frames_out, self.failed, self.skipped
+        return StageStatistics(
+            name=name,
+            device=device,
+            frames_in=max(self.frames_in, out + failed + skipped),
+            frames_out=out,
+            failed=failed,
+            skipped=skipped,
+            busy=min(1.0, self.busy_s / elapsed_s) if elapsed_s > 0 else 0.0,
+            queue_length=queue_length,
+            wait_s=self.wait.percentiles(),
+            run_s=self.run.percentiles(),
+            copy_s=self.copy.percentiles(),
+        )

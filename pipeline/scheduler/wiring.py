@@ -1,0 +1,162 @@
+"""Wiring: a plan turned into numbers, so that a worker only follows a table.
+
+Each tensor has one slot per memory that it is needed in, and one for its plain array when the caller gives
+or gets it or when it leaves its memory.  A slot is emptied by its last reader.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pipeline.plans import Plan, StagePlan
+
+
+@dataclass(frozen=True)
+class Read:
+    """One input of a stage.
+
+    Attributes
+    ----------
+    slot : int
+        Where the tensor lies in the stage's memory.
+    source : int or None
+        Slot of the array to copy it from when `slot` is still empty; None if its maker uses the same memory.
+    """
+
+    slot: int
+    source: int | None = None
+
+    @property
+    def slots(self) -> tuple[int, ...]:
+        """The slots whose contents this reader needs."""
+        return (self.slot,) if self.source is None else (self.slot, self.source)
+
+
+@dataclass(frozen=True)
+class Write:
+    """One output of a stage.
+
+    Attributes
+    ----------
+    slot : int or None
+        Where to leave the tensor for later stages of the same memory, if there are any.
+    array : int or None
+        Where to leave its array for stages of other memories and for the caller, if there are any.
+    """
+
+    slot: int | None = None
+    array: int | None = None
+
+
+@dataclass(frozen=True)
+class StageWiring:
+    """What one stage reads and writes, and who comes before and after it.
+
+    Attributes
+    ----------
+    reads, writes : tuple
+        In the order of the stage's inputs and outputs.
+    predecessors, successors : tuple of int
+        Numbers of the stages it reads from, and of those that read from it.
+    """
+
+    reads: tuple[Read, ...]
+    writes: tuple[Write, ...]
+    predecessors: tuple[int, ...]
+    successors: tuple[int, ...]
+
+    @property
+    def copies(self) -> bool:
+        """Whether tensors may have to change their memory here."""
+        return any(read.source is not None for read in self.reads) or any(
+            write.array is not None for write in self.writes
+        )
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """The tables of a whole pipeline.
+
+    Attributes
+    ----------
+    stages : tuple of StageWiring
+        In the plan's order.
+    inputs, outputs : tuple of int
+        Slots of the arrays that the caller gives and gets.
+    readers : tuple of int
+        For each slot how many times it is read, the caller included.
+    """
+
+    stages: tuple[StageWiring, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    readers: tuple[int, ...]
+
+    @property
+    def roots(self) -> tuple[int, ...]:
+        """Stages that read model inputs only: a frame begins there."""
+        return tuple(number for number, stage in enumerate(self.stages) if not stage.predecessors)
+
+    @property
+    def leaves(self) -> tuple[int, ...]:
+        """Stages that no other stage reads from: a frame has ended when all of them are done."""
+        return tuple(number for number, stage in enumerate(self.stages) if not stage.successors)
+
+
+def wire(plan: Plan, memories: Sequence[str]) -> Wiring:
+    """Return the tables for `plan`, whose stages work in `memories`, one name per stage.
+
+    Parameters
+    ----------
+    plan : Plan
+        A plan has been checked when it was made: each tensor has one maker, and it comes first.
+    memories : sequence of str
+        Equal names pass tensors by reference.
+    """
+    makers = {spec.name: number for number, stage in enumerate(plan.stages) for spec in stage.outputs}
+    slots = _Slots()
+    reads = [
+        tuple(_read(slots, spec.name, memories[number], _made_in(makers, memories, spec.name)) for spec in stage.inputs)
+        for number, stage in enumerate(plan.stages)
+    ]
+    outputs = tuple(slots.claim(spec.name, None) for spec in plan.outputs)
+    writes = [
+        tuple(Write(slots.find(spec.name, memories[number]), slots.find(spec.name, None)) for spec in stage.outputs)
+        for number, stage in enumerate(plan.stages)
+    ]
+    inputs = tuple(slots.claim(spec.name, None) for spec in plan.inputs)
+    before = [tuple(sorted(_predecessors(stage, makers))) for stage in plan.stages]
+    after = [tuple(other for other, them in enumerate(before) if number in them) for number in range(len(before))]
+    stages = tuple(StageWiring(*parts) for parts in zip(reads, writes, before, after, strict=True))
+    counts = Counter(outputs) + Counter(slot for stage in stages for read in stage.reads for slot in read.slots)
+    return Wiring(stages, inputs, outputs, tuple(counts[slot] for slot in range(len(slots))))
+
+
+class _Slots:
+    """Numbers for (tensor, memory); the memory None stands for the plain array."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[str, str | None], int] = {}
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def claim(self, name: str, memory: str | None) -> int:
+        return self._numbers.setdefault((name, memory), len(self._numbers))
+
+    def find(self, name: str, memory: str | None) -> int | None:
+        return self._numbers.get((name, memory))
+
+
+def _made_in(makers: dict[str, int], memories: Sequence[str], name: str) -> str | None:
+    return memories[makers[name]] if name in makers else None
+
+
+def _read(slots: _Slots, name: str, memory: str, made_in: str | None) -> Read:
+    return Read(slots.claim(name, memory), None if made_in == memory else slots.claim(name, None))
+
+
+def _predecessors(stage: StagePlan, makers: dict[str, int]) -> Iterator[int]:
+    yield from {makers[spec.name] for spec in stage.inputs if spec.name in makers}

@@ -1,0 +1,97 @@
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pipeline.scheduler.channel import Channel, Places
+
+
+def in_thread(call: Callable[[], Any]) -> Callable[[], Any]:
+    """Start `call` in a thread and return what waits for its result."""
+    results: list[Any] = []
+    thread = threading.Thread(target=lambda: results.append(call()))
+    thread.start()
+
+    def wait() -> Any:
+        thread.join(30)
+        assert results, "it never returned"
+        return results[0]
+
+    return wait
+
+
+def test_items_come_out_in_the_order_they_went_in() -> None:
+    channel = Channel[int](5)
+    for item in range(5):
+        channel.put(item)
+    assert len(channel) == 5
+    assert [channel.get() for _ in range(5)] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("capacity", [0, -1])
+def test_capacity_is_checked(capacity: int) -> None:
+    with pytest.raises(ValueError, match=f"capacity is {capacity}; it must be at least 1"):
+        Channel[int](capacity)
+
+
+def test_reader_wakes_on_arrival() -> None:
+    channel = Channel[str](1)
+    wait = in_thread(channel.get)
+    channel.put("frame")
+    assert wait() == "frame"
+
+
+def test_writer_waits_for_a_place() -> None:
+    channel = Channel[int](2)
+    channel.put(0)
+    channel.put(1)
+    written = threading.Event()
+
+    def write() -> bool:
+        channel.put(2)
+        written.set()
+        return True
+
+    wait = in_thread(write)
+    assert not written.is_set()
+    assert len(channel) == 2
+    assert channel.get() == 0
+    wait()
+    assert [channel.get(), channel.get()] == [1, 2]
+
+
+def test_close_lets_readers_finish_what_is_there_and_then_go() -> None:
+    channel = Channel[int](2)
+    channel.put(1)
+    channel.close()
+    assert [channel.get(), channel.get(), channel.get()] == [1, None, None]
+
+
+def test_close_wakes_readers_and_writers() -> None:
+    empty, full = Channel[int](1), Channel[int](1)
+    full.put(1)
+    waits = [in_thread(empty.get), in_thread(empty.get), in_thread(lambda: full.put(2)), in_thread(lambda: full.put(3))]
+    empty.close()
+    full.close()
+    assert [wait() for wait in waits] == [None] * 4
+    assert [full.get(), full.get()] == [1, None], "what found no place is forgotten"
+
+
+def test_places_time_out_and_come_back() -> None:
+    places = Places(1)
+    assert places.take(0)
+    with pytest.raises(TimeoutError, match=r"within 0\.01 s"):
+        places.take(0.01)
+    with pytest.raises(TimeoutError):
+        places.take(0)
+    places.give()
+    assert places.take(0)
+
+
+def test_closed_places_wake_everybody() -> None:
+    places = Places(1)
+    places.take()
+    waits = [in_thread(places.take) for _ in range(3)]
+    places.close()
+    assert [wait() for wait in waits] == [False] * 3
