@@ -1,0 +1,77 @@
+"""The demo's images: scikit-learn's handwritten digits, enlarged to the network's input."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.extras import require
+
+SIDE = 32
+"""Height and width of the network's input in pixels."""
+
+HOLD_OUT_EVERY = 4
+"""Images 0, 4, 8, ... are never trained on."""
+
+Images = NDArray[np.float32]
+Labels = NDArray[np.int64]
+
+
+def held_out() -> tuple[Images, Labels]:
+    """Return the 450 images that training never sees.
+
+    They are every fourth image of the data set, beginning with the first.  The same 13 writers occur on both
+    sides, so accuracy on them says how well the network knows these writers' digits, not a stranger's.
+
+    Returns
+    -------
+    images : float32 array, shape (450, 1, 1, 32, 32)
+        Frames of batch size 1, in 0 to 1, bright on dark.
+    labels : int64 array, shape (450,)
+        The digit in each image.
+
+    Raises
+    ------
+    MissingExtra
+        If scikit-learn, which ships the images, is not installed.
+    """
+    images, labels = _load()
+    return np.ascontiguousarray(images[::HOLD_OUT_EVERY]), np.ascontiguousarray(labels[::HOLD_OUT_EVERY])
+
+
+def training() -> tuple[Images, Labels]:
+    """Return the 1347 images that `held_out` leaves, in the same form."""
+    images, labels = _load()
+    chosen = np.arange(len(labels)) % HOLD_OUT_EVERY != 0
+    return images[chosen], labels[chosen]
+
+
+def prepare(images: NDArray[np.floating]) -> Images:
+    """Turn 8x8 images with values 0 to 16 into frames for the network.
+
+    Values are divided by 16; each side is enlarged four times by bilinear interpolation between pixel
+    centres, with the border repeated.
+
+    Parameters
+    ----------
+    images : array, shape (N, 8, 8)
+
+    Returns
+    -------
+    float32 array, shape (N, 1, 1, 32, 32)
+    """
+    weights = _interpolation(images.shape[-1], SIDE)
+    enlarged = np.einsum("yi,nij,xj->nyx", weights, np.asarray(images, np.float64) / 16, weights)
+    return np.ascontiguousarray(enlarged[:, None, None], dtype=np.float32)
+
+
+def _load() -> tuple[Images, Labels]:
+    datasets = require("sklearn.datasets", "demo", "the demo's images")
+    digits = datasets.load_digits()
+    return prepare(digits.images), np.asarray(digits.target, dtype=np.int64)
+
+
+def _interpolation(source: int, target: int) -> NDArray[np.float64]:
+    """Return the (target, source) matrix whose rows hold each new pixel's weights of the old ones."""
+    centres = np.clip((np.arange(target) + 0.5) * source / target - 0.5, 0, source - 1)
+    return np.maximum(0.0, 1.0 - np.abs(centres[:, None] - np.arange(source)[None, :]))

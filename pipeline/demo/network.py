@@ -1,0 +1,153 @@
+"""The demo's network as plain data: a table of operators, and its ONNX form.
+
+The table is the only description: training computes with it, and the ONNX file takes its names from it.
+An operator's name is also the name of its output tensor, except that the last one's output is ``logits``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.demo.digits import SIDE
+from pipeline.extras import require
+from pipeline.files import write_atomically
+
+INPUT, OUTPUT = "image", "logits"
+CLASSES = 10
+EPSILON = 1e-5
+OPSET, IR_VERSION = 17, 8
+
+FILE = Path(__file__).with_name("digits.onnx")
+"""The trained network, as shipped."""
+
+Weights = Mapping[str, NDArray[np.float32]]
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One row of the table.
+
+    Attributes
+    ----------
+    name : str
+        Such as ``"block1.conv1"``.
+    kind : str
+        ONNX's name of the operator.
+    inputs : tuple of str
+        Names of the operators read, or ``"image"``.
+    channels : tuple of two int
+        Going in and coming out.
+    """
+
+    name: str
+    kind: str
+    inputs: tuple[str, ...]
+    channels: tuple[int, int]
+
+
+def operators() -> tuple[Operator, ...]:
+    """Return the network in topological order: two halves of about equal work, around the second pooling."""
+    rows = [
+        *_convolution("stem", 1, INPUT, (1, 16)),
+        *_convolution("stem", 2, "stem.relu1", (16, 32)),
+        Operator("stem.pool", "MaxPool", ("stem.relu2",), (32, 32)),
+        *_residual("block1", "stem.pool", 32),
+        *_convolution("widen1", 1, "block1.relu2", (32, 64)),
+        Operator("widen1.pool", "MaxPool", ("widen1.relu1",), (64, 64)),
+        *_residual("block2", "widen1.pool", 64),
+        *_convolution("widen2", 1, "block2.relu2", (64, 80)),
+        *_residual("block3", "widen2.relu1", 80),
+        Operator("head.mean", "GlobalAveragePool", ("block3.relu2",), (80, 80)),
+        Operator("head.flatten", "Flatten", ("head.mean",), (80, 80)),
+        Operator("head.dense", "Gemm", ("head.flatten",), (80, CLASSES)),
+    ]
+    return tuple(rows)
+
+
+def weight_shapes(operator: Operator) -> dict[str, tuple[int, ...]]:
+    """Return the names and shapes of an operator's weights, in ONNX's order of inputs."""
+    entering, leaving = operator.channels
+    shapes: dict[str, dict[str, tuple[int, ...]]] = {
+        "Conv": {"weight": (leaving, entering, 3, 3)},
+        "BatchNormalization": dict.fromkeys(("scale", "bias", "mean", "variance"), (leaving,)),
+        "Gemm": {"weight": (leaving, entering), "bias": (leaving,)},
+    }
+    return {f"{operator.name}.{part}": shape for part, shape in shapes.get(operator.kind, {}).items()}
+
+
+def flops() -> int:
+    """Return the floating-point operations of one frame in convolutions and the dense layer."""
+    total, side = 0, SIDE
+    for operator in operators():
+        side //= 2 if operator.kind == "MaxPool" else 1
+        if operator.kind in ("Conv", "Gemm"):
+            positions = side * side if operator.kind == "Conv" else 1
+            total += 2 * positions * math.prod(next(iter(weight_shapes(operator).values())))
+    return total
+
+
+def save(weights: Weights, path: Path) -> None:
+    """Write the network with these weights as an ONNX file; equal weights give equal bytes.
+
+    Raises
+    ------
+    MissingExtra
+        If the package onnx is not installed.
+    """
+    onnx = require("onnx", "onnx", "writing an ONNX file")
+    model = _model(onnx, weights)
+    onnx.checker.check_model(model, full_check=True)
+    write_atomically(path, model.SerializeToString(deterministic=True))
+
+
+def _model(onnx: Any, weights: Weights) -> Any:
+    helper, floats = onnx.helper, onnx.TensorProto.FLOAT
+    graph = helper.make_graph(
+        [_node(helper, operator) for operator in operators()],
+        "digits",
+        [helper.make_tensor_value_info(INPUT, floats, [1, 1, SIDE, SIDE])],
+        [helper.make_tensor_value_info(OUTPUT, floats, [1, CLASSES])],
+        [onnx.numpy_helper.from_array(weights[name], name) for row in operators() for name in weight_shapes(row)],
+    )
+    opset = helper.make_opsetid("", OPSET)
+    return helper.make_model(graph, opset_imports=[opset], ir_version=IR_VERSION, producer_name="soc-pipeline")
+
+
+def _node(helper: Any, operator: Operator) -> Any:
+    attributes: dict[str, dict[str, Any]] = {
+        "Conv": {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]},
+        "BatchNormalization": {"epsilon": EPSILON},
+        "MaxPool": {"kernel_shape": [2, 2], "strides": [2, 2]},
+        "Gemm": {"transB": 1},
+    }
+    inputs = [*operator.inputs, *weight_shapes(operator)]
+    output = OUTPUT if operator == operators()[-1] else operator.name
+    return helper.make_node(operator.kind, inputs, [output], name=operator.name, **attributes.get(operator.kind, {}))
+
+
+def _convolution(block: str, number: int, source: str, channels: tuple[int, int]) -> tuple[Operator, ...]:
+    conv, norm, relu = (f"{block}.{part}{number}" for part in ("conv", "bn", "relu"))
+    after = (channels[1], channels[1])
+    return (
+        Operator(conv, "Conv", (source,), channels),
+        Operator(norm, "BatchNormalization", (conv,), after),
+        Operator(relu, "Relu", (norm,), after),
+    )
+
+
+def _residual(block: str, source: str, width: int) -> tuple[Operator, ...]:
+    channels = (width, width)
+    second = _convolution(block, 2, f"{block}.relu1", channels)
+    return (
+        *_convolution(block, 1, source, channels),
+        *second[:2],
+        Operator(f"{block}.add", "Add", (f"{block}.bn2", source), channels),
+        Operator(f"{block}.relu2", "Relu", (f"{block}.add",), channels),
+    )

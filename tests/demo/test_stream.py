@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from pipeline.demo import stream
+from pipeline.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> stream.DemoResult:
+    pytest.importorskip("tvm")
+    return stream.run(tmp_path_factory.mktemp("demo") / "timeline.svg", frames=48, stages=2)
+
+
+def test_both_sides_answer_the_same(result: stream.DemoResult) -> None:
+    assert result.accuracy_unsplit == result.accuracy_pipelined >= 0.95
+    assert result.largest_difference <= 1e-5 * result.largest_value
+    assert result.frames == 48
+
+
+def test_the_ratio_is_that_of_the_paces(result: stream.DemoResult) -> None:
+    assert result.ratio == pytest.approx(result.pipelined_frames_per_s / result.unsplit_frames_per_s)
+
+
+def test_the_picture_is_there(result: stream.DemoResult) -> None:
+    assert "<svg" in result.picture.read_text()[:1000]
+
+
+def test_what_is_printed(result: stream.DemoResult) -> None:
+    console = Console(file=io.StringIO(), width=100)
+    stream.show(result, console)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    for expected in ("unsplit model", "pipeline of 2 stages", "times the frames", "Largest difference"):
+        assert expected in text
+    assert f"Timeline: {result.picture}" in text
+
+
+@pytest.mark.parametrize(("name", "frames"), [("timeline.jpg", None), ("timeline.png", 0)])
+def test_a_wrong_wish_is_refused_before_anything_is_built(tmp_path: Path, name: str, frames: int | None) -> None:
+    with pytest.raises(InputError):
+        stream.run(tmp_path / name, frames=frames)
