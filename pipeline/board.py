@@ -74,7 +74,7 @@ class Board:
     Raises
     ------
     BoardError
-        If two devices have one name.
+        If there is no device, two have one name, or a rate is not above 0.
     """
 
     name: str
@@ -83,10 +83,13 @@ class Board:
 
     def __post_init__(self) -> None:
         names = [device.name for device in self.devices]
+        if not names:
+            raise BoardError(f"board {self.name!r} has no devices; give it at least one")
+        for device in self.devices:
+            if min(device.flops, device.bytes_per_s) <= 0 or device.launch_s < 0:
+                raise BoardError(f"device {device.name!r}: flops and bytes_per_s must be above 0, launch_s at least 0")
         if doubled := {name for name in names if names.count(name) > 1}:
-            raise BoardError(
-                f"board {self.name!r} has two devices called {sorted(doubled)[0]!r}; give each its own name"
-            )
+            raise BoardError(f"board {self.name!r} has two devices called {min(doubled)!r}; give each its own name")
 
     def device(self, name: str) -> Device:
         """Return the device called `name`, or raise `BoardError` with the names that exist."""

@@ -1,4 +1,4 @@
-"""Files that are either complete or not there."""
+"""Files and folders that are either complete or not there."""
 
 from __future__ import annotations
 
@@ -16,10 +16,23 @@ def write_atomically(path: Path, data: bytes) -> None:
     try:
         with os.fdopen(handle, "wb") as stream:
             stream.write(data)
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
+        Path(temporary).chmod(0o666 & ~_umask())
+        Path(temporary).replace(path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def replace_folder(target: Path, fresh: Path, old: Path) -> None:
+    """Rename the folder `fresh` to `target`; what is there goes to `old`, or stays if that fails."""
+    if not target.exists():
+        fresh.rename(target)
+        return
+    target.rename(old)
+    try:
+        fresh.rename(target)
+    except BaseException:
+        old.rename(target)
         raise
 
 

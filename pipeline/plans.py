@@ -7,16 +7,17 @@ exactly its fields.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from pipeline.board import Board
-from pipeline.errors import PlanError, near
+from pipeline.errors import PlanError
 from pipeline.files import write_atomically
+from pipeline.rules import check
 
 FORMAT = 1
 
@@ -121,6 +122,8 @@ class Plan:
     format: int = FORMAT
 
     def __post_init__(self) -> None:
+        if self.format != FORMAT:
+            raise PlanError(f"the plan has format {self.format}, but this version reads format {FORMAT}")
         check(self)
 
     @property
@@ -176,79 +179,27 @@ def decode(data: bytes, origin: str) -> Plan:
                 f"{origin}: plan format {version}, but this version reads format {FORMAT}; "
                 "use the release that wrote it, or plan again"
             )
-        return msgspec.json.decode(data, type=Plan)
+        plan = msgspec.json.decode(data, type=Plan)
+        if unknown := _unknown(msgspec.json.decode(data), msgspec.to_builtins(plan)):
+            raise PlanError(f"{origin}: unknown field {unknown[0]!r}; correct or remove it")
     except msgspec.MsgspecError as error:
         # Errors of the plan's own checks arrive wrapped.
         reason = error.__cause__ if isinstance(error.__cause__, PlanError) else error
         raise PlanError(f"{origin}: not a plan: {reason}; make one with 'soc-pipeline plan'") from None
+    return plan
+
+
+def _unknown(written: Any, understood: Any, where: str = "") -> list[str]:
+    """Return the fields that were written but not understood, such as one with a misspelt name."""
+    if isinstance(written, dict):
+        found = [f"{where}{name}" for name in written if name not in understood]
+        pairs = [(f"{where}{name}.", name) for name in written if name in understood]
+    elif isinstance(written, list):
+        found, pairs = [], [(f"{where}{number}.", number) for number in range(len(written))]
+    else:
+        return []
+    return found + [each for path, key in pairs for each in _unknown(written[key], understood[key], path)]
 
 
 class _Version(msgspec.Struct):
     format: int = 0
-
-
-def check(plan: Plan) -> None:
-    """Raise `PlanError` unless every tensor is produced once, by an earlier stage than reads it."""
-    if not plan.stages:
-        raise PlanError("a plan needs at least one stage")
-    if plan.in_flight < 0:
-        raise PlanError(f"in_flight is {plan.in_flight}; it must be at least 1, or 0 for the default")
-    _unique("stage", (stage.name for stage in plan.stages))
-    _unique("model input", (spec.name for spec in plan.inputs))
-    _unique("model output", (spec.name for spec in plan.outputs))
-    known = {spec.name: (spec, "a model input") for spec in plan.inputs}
-    later = {spec.name: stage.name for stage in plan.stages for spec in stage.outputs}
-    for stage in plan.stages:
-        _check_stage(plan, stage, known, later)
-    for spec in plan.outputs:
-        if spec.name not in known:
-            raise PlanError(f"no stage makes the model output {spec.name!r}{near(spec.name, known)}")
-        _same(spec, known[spec.name][0], "the model output")
-
-
-def _check_stage(plan: Plan, stage: StagePlan, known: dict[str, tuple[TensorSpec, str]], later: dict[str, str]) -> None:
-    plan.board.device(stage.device)
-    if stage.queue_depth < 1:
-        raise PlanError(f"stage {stage.name!r}: queue_depth is {stage.queue_depth}; it must be at least 1")
-    if not stage.inputs:
-        raise PlanError(
-            f"stage {stage.name!r} has no input; every stage reads a model input or an earlier stage's output"
-        )
-    if not stage.outputs:
-        raise PlanError(f"stage {stage.name!r} has no output; remove it, or name what it makes")
-    if not (math.isfinite(stage.seconds) and stage.seconds >= 0):
-        raise PlanError(f"stage {stage.name!r}: seconds is {stage.seconds}; it must be a time, at least 0")
-    _unique(f"input of stage {stage.name!r}", (spec.name for spec in stage.inputs))
-    for spec in stage.inputs:
-        if spec.name not in known:
-            raise PlanError(
-                f"stage {stage.name!r} reads {spec.name!r}, {_why_unknown(spec.name, stage.name, known, later)}"
-            )
-        _same(spec, known[spec.name][0], f"stage {stage.name!r}")
-    for spec in stage.outputs:
-        if spec.name in known:
-            raise PlanError(
-                f"stage {stage.name!r} makes {spec.name!r}, which is already {known[spec.name][1]}; rename one"
-            )
-        known[spec.name] = (spec, f"an output of stage {stage.name!r}")
-
-
-def _why_unknown(name: str, stage: str, known: Iterable[str], later: dict[str, str]) -> str:
-    if later.get(name) == stage:
-        return "which it makes itself; a stage reads model inputs and earlier stages only"
-    if name in later:
-        return f"which the later stage {later[name]!r} makes; order the stages so that producers come first"
-    return f"which nothing makes{near(name, known)}"
-
-
-def _same(spec: TensorSpec, made: TensorSpec, reader: str) -> None:
-    if (spec.shape, spec.dtype) != (made.shape, made.dtype):
-        raise PlanError(f"{reader} expects {spec}, but it is made as {made}")
-
-
-def _unique(what: str, names: Iterable[str]) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise PlanError(f"{what} {name!r} is there twice; names must be unique")
-        seen.add(name)

@@ -1,0 +1,1 @@
+"""Model -> graph -> cuts -> stages."""

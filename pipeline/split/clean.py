@@ -1,0 +1,57 @@
+"""The clean-up of a whole model, once, before it is cut."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tvm import relax
+
+from pipeline.errors import ModelError
+from pipeline.split.affine import fold_affine
+from pipeline.split.fold import fold
+from pipeline.split.frontends.imported import Imported
+from pipeline.split.lines import function, kernels, live, module
+from pipeline.split.naming import binding_names, name_lines, with_copies
+
+
+def clean(imported: Imported) -> Imported:
+    """Fold constants and batch norms, drop what no output needs, and give each variable its tensor's name.
+
+    Raises
+    ------
+    ModelError
+        If the model has control flow, which cannot be cut into stages.
+    """
+    main = imported.module["main"]
+    bindings = _bindings(imported, main)
+    names = binding_names(imported, bindings)
+    lines, known = fold(bindings, names, kernels(imported.module))
+    kept = {each.var: known(each.var) for each in bindings}
+    names |= {param: str(param.name) for param in main.params}
+    same = {names[var]: names[other] for var, other in kept.items() if other != var and other in names}
+    outputs = dict(zip(imported.outputs, _results(main, known), strict=True))
+    lines, merged = fold_affine(live(lines, outputs.values()), list(outputs.values()))
+    lines = live(lines, outputs.values())
+    aliases = name_lines(lines, outputs, imported, {**imported.aliases, **same}, merged)
+    lines, results = with_copies(lines, outputs)
+    return replace(
+        imported,
+        module=module(function(list(main.params), lines, results), kernels(imported.module)),
+        outputs=tuple(outputs),
+        names={},
+        aliases=aliases,
+    )
+
+
+def _bindings(imported: Imported, main: Any) -> list[Any]:
+    bindings = [binding for block in main.body.blocks for binding in block.bindings]
+    for binding in bindings:
+        if isinstance(binding.value, relax.If) or not isinstance(binding, relax.VarBinding):
+            raise ModelError(f"model {imported.name!r} has control flow, which is not supported; export it without")
+    return bindings
+
+
+def _results(main: Any, known: Any) -> list[Any]:
+    body = known(main.body.body)
+    return list(body.fields) if isinstance(body, relax.Tuple) else [body]

@@ -1,0 +1,62 @@
+"""Graph + cuts -> one Relax module per stage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tvm import relax
+
+from pipeline.plans import TensorSpec
+from pipeline.split.cuts import bounds
+from pipeline.split.graph import Graph, Operator
+from pipeline.split.lines import function, operands
+from pipeline.split.lines import module as joined
+from pipeline.tvm_access import compiler_lock
+
+
+@dataclass(frozen=True)
+class Part:
+    """The operators of one stage and what goes in and out.
+
+    Attributes
+    ----------
+    operators : tuple of Operator
+    inputs, outputs : tuple of TensorSpec
+    kernels : mapping
+        Functions that operators call, these and maybe others, by their global variables.
+    """
+
+    operators: tuple[Operator, ...]
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    kernels: Mapping[Any, Any] = field(repr=False)
+
+
+def parts(graph: Graph, positions: Sequence[int]) -> list[Part]:
+    """Return the parts between consecutive cuts at `positions`."""
+    ranges = bounds(graph, positions)
+    last_reader = {name: index for index, operator in enumerate(graph.operators) for name in operator.inputs}
+    last_reader.update({spec.name: len(graph.operators) for spec in graph.outputs})
+    return [_part(graph, graph.operators[start:end], end, last_reader) for start, end in ranges]
+
+
+def _part(graph: Graph, operators: tuple[Operator, ...], end: int, last_reader: dict[str, int]) -> Part:
+    made = {name for operator in operators for name in operator.outputs}
+    read = dict.fromkeys(name for operator in operators for name in operator.inputs if name not in made)
+    leaving = [name for operator in operators for name in operator.outputs if last_reader.get(name, -1) >= end]
+    inputs, outputs = (tuple(graph.tensors[name] for name in names) for names in (read, leaving))
+    return Part(operators, inputs, outputs, graph.kernels)
+
+
+def module(part: Part) -> Any:
+    """Return the Relax module of a part: ``main`` takes its inputs and returns its outputs, in order."""
+    lines = [line for operator in part.operators for line in operator.lines]
+    variables = {str(each.name): each for line in lines for each in operands(line.value) if isinstance(each, relax.Var)}
+    variables.update({line.name: line.var for line in lines})
+    with compiler_lock:
+        main = function(
+            [variables[spec.name] for spec in part.inputs], lines, [variables[spec.name] for spec in part.outputs]
+        )
+        return joined(main, part.kernels)

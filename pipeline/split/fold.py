@@ -1,0 +1,114 @@
+"""Constant folding: lines that read constants only are computed once, by NumPy where it can."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from tvm import relax
+from tvm.ir import Call
+
+from pipeline.split.lines import Line, array, module, operands, replace
+
+
+def _extents(shape: Any) -> tuple[int, ...]:
+    return tuple(int(extent) for extent in shape)
+
+
+def _axes(axis: Any) -> tuple[int, ...] | None:
+    return None if axis is None else tuple(int(each) for each in axis)
+
+
+# NumPy's equals of the operators that exporters leave between weights and their users.
+# TVM folds every operator, but compiles each one for it, which takes minutes on a large model.
+_RULES: dict[str, Callable[[list[Any], Any], np.ndarray]] = {
+    "relax.add": lambda a, _: a[0] + a[1],
+    "relax.subtract": lambda a, _: a[0] - a[1],
+    "relax.multiply": lambda a, _: a[0] * a[1],
+    "relax.sqrt": lambda a, _: np.sqrt(a[0]),
+    "relax.negative": lambda a, _: -a[0],
+    "relax.astype": lambda a, attrs: a[0].astype(str(attrs.dtype)),
+    "relax.broadcast_to": lambda a, _: np.broadcast_to(a[0], _extents(a[1])),
+    "relax.reshape": lambda a, _: a[0].reshape(_extents(a[1])),
+    "relax.expand_dims": lambda a, attrs: np.expand_dims(a[0], _axes(attrs.axis) or ()),
+    "relax.squeeze": lambda a, attrs: np.squeeze(a[0], _axes(attrs.axis)),
+    "relax.permute_dims": lambda a, attrs: np.transpose(a[0], _axes(attrs.axes)),
+}
+
+
+def fold(
+    bindings: Iterable[Any], names: Mapping[Any, str], kernels: Mapping[Any, Any]
+) -> tuple[list[Line], Callable[[Any], Any]]:
+    """Fold a function's bindings.
+
+    Parameters
+    ----------
+    bindings : iterable of relax.VarBinding
+    names : mapping
+        From each binding's variable to its line's name.
+    kernels : mapping
+        The module's functions beside the one that is folded, by their global variables.
+
+    Returns
+    -------
+    lines : list of Line
+        What remains; no line holds a bare variable, a constant, or a part of a known tuple.
+    known : callable
+        From a variable of the function to the expression that now stands for it.
+    """
+    stands: dict[Any, Any] = {}
+    lines = []
+
+    def known(expression: Any) -> Any:
+        return stands.get(expression, expression) if isinstance(expression, relax.Var) else expression
+
+    for binding in bindings:
+        value = _simplify(replace(binding.value, known), kernels)
+        if isinstance(value, Call | relax.TupleGetItem):
+            lines.append(Line(binding.var, names[binding.var], value))
+        else:
+            stands[binding.var] = value
+    return lines, known
+
+
+def _simplify(value: Any, kernels: Mapping[Any, Any]) -> Any:
+    if isinstance(value, relax.TupleGetItem) and isinstance(value.tuple_value, relax.Tuple):
+        return value.tuple_value.fields[value.index]
+    if isinstance(value, Call) and _is_constant(value):
+        return _compute(value, kernels)
+    if isinstance(value, Call) and value.op.name == "relax.reshape" and _same_extents(value):
+        return value.args[0]
+    return value
+
+
+def _same_extents(reshape: Any) -> bool:
+    before = getattr(reshape.args[0].ty, "shape", None)
+    return before is not None and list(before) == list(reshape.args[1])
+
+
+def _is_constant(call: Any) -> bool:
+    """Whether all tensors that `call` reads are constants, and there is one."""
+    found = list(operands(call))
+    return not any(isinstance(each, relax.Var) for each in found) and any(array(each) is not None for each in found)
+
+
+def _compute(call: Any, kernels: Mapping[Any, Any]) -> Any:
+    rule = _RULES.get(call.op.name)
+    if rule is None:
+        return _compute_by_tvm(call, kernels)
+    arrays = [each if (found := array(each)) is None else found for each in call.args]
+    return relax.const(np.array(rule(arrays, call.attrs), order="C"))
+
+
+def _compute_by_tvm(call: Any, kernels: Mapping[Any, Any]) -> Any:
+    """Return the folded constant, or the call itself where TVM leaves it."""
+    builder = relax.BlockBuilder()
+    with builder.function("main", []):
+        with builder.dataflow():
+            result = builder.emit_output(call)
+        builder.emit_func_output(result)
+    folded = relax.transform.FoldConstant()(module(builder.get()["main"], kernels))["main"]
+    values = [binding.value for block in folded.body.blocks for binding in block.bindings]
+    constants = [value for value in [*values, folded.body.body] if array(value) is not None]
+    return constants[-1] if constants else call

@@ -1,0 +1,36 @@
+"""Imported: what every frontend hands over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A model as a Relax module, and what its parts are called in the model.
+
+    Attributes
+    ----------
+    name : str
+        Name of the model.
+    module : tvm.IRModule
+        Its function ``main`` is one dataflow block; parameters that are not model inputs are constants.  Other
+        functions are kernels that ``main`` calls.
+    outputs : tuple of str
+        The model's names for its outputs, in order.
+    names : mapping
+        From a variable of the module to the tensor it holds; a variable without an entry is an intermediate.
+    operators : mapping of str to str
+        From a tensor to the model's name of the operator that makes it.
+    aliases : mapping of str to str
+        From a tensor of the model that has no variable of its own to the one that holds its value.
+    """
+
+    name: str
+    module: Any
+    outputs: tuple[str, ...]
+    names: Mapping[Any, str] = field(default_factory=dict)
+    operators: Mapping[str, str] = field(default_factory=dict)
+    aliases: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,116 @@
+"""ONNX files -> Relax, with the model's own names."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import MissingExtra, ModelError, near
+from pipeline.split.frontends.imported import Imported
+from pipeline.tvm_access import compiler_lock, quiet
+
+try:
+    import onnx
+except ImportError as error:
+    raise MissingExtra("reading ONNX models needs the 'onnx' extra; run: pip install 'soc-pipeline[onnx]'") from error
+
+from pipeline.split.frontends.onnx_importer import Importer, unsupported
+
+OLDEST_OPSET = 7
+
+
+def load(path: Path, shapes: Mapping[str, Sequence[int]]) -> Imported:
+    """Read an ONNX file; `shapes` gives extents to inputs that have symbolic ones.
+
+    Raises
+    ------
+    ModelError
+        If the file is not a valid ONNX model or uses what is not supported; all such operators are named.
+    """
+    model = _parse(path)
+    _check_operators(path, model)
+    _fix_shapes(path, model, shapes)
+    with compiler_lock, quiet(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return _import(path, model)
+
+
+def _parse(path: Path) -> Any:
+    try:
+        model = onnx.load(path)
+        onnx.checker.check_model(model)
+    except OSError as error:
+        raise ModelError(f"cannot read {str(path)!r}: {error.strerror or error}") from None
+    except Exception as error:  # noqa: BLE001 - protobuf and the checker raise several unrelated types
+        reason = str(error).strip().splitlines()
+        raise ModelError(
+            f"{str(path)!r} is not a valid ONNX model: {reason[0] if reason else type(error).__name__}; "
+            "export it again, or check the path"
+        ) from None
+    if not model.graph.node:
+        raise ModelError(f"{str(path)!r} is not a valid ONNX model: it has no operators; check the path")
+    return model
+
+
+def _opset(model: Any) -> int:
+    return max((int(each.version) for each in model.opset_import if each.domain in ("", "ai.onnx")), default=0)
+
+
+def _check_operators(path: Path, model: Any) -> None:
+    if (opset := _opset(model)) < OLDEST_OPSET:
+        raise ModelError(
+            f"{str(path)!r} uses ONNX opset {opset}; supported are {OLDEST_OPSET} and newer, so convert it first"
+        )
+    if missing := unsupported(model.graph):
+        raise ModelError(f"{str(path)!r} uses operators that are not supported: {'; '.join(missing)}")
+
+
+def _inputs(model: Any) -> list[Any]:
+    parameters = {tensor.name for tensor in model.graph.initializer}
+    return [value for value in model.graph.input if value.name not in parameters]
+
+
+def _fix_shapes(path: Path, model: Any, shapes: Mapping[str, Sequence[int]]) -> None:
+    inputs = {value.name: value.type.tensor_type.shape.dim for value in _inputs(model)}
+    for name, shape in shapes.items():
+        if name not in inputs:
+            raise ModelError(f"{str(path)!r} has no input {name!r}; it has {', '.join(inputs)}{near(name, inputs)}")
+        if len(shape) != len(inputs[name]):
+            raise ModelError(
+                f"input {name!r} has {len(inputs[name])} dimensions, but the given shape {list(shape)} has {len(shape)}"
+            )
+        for dimension, extent in zip(inputs[name], shape, strict=True):
+            if dimension.dim_value and dimension.dim_value != extent:
+                raise ModelError(
+                    f"input {name!r} has a fixed extent {dimension.dim_value} where the shape {list(shape)} "
+                    f"has {extent}"
+                )
+            dimension.dim_value = extent
+    for name, dimensions in inputs.items():
+        if not all(dimension.dim_value > 0 for dimension in dimensions):
+            shown = [dimension.dim_value or dimension.dim_param or "?" for dimension in dimensions]
+            example = ",".join(str(dimension.dim_value or 1) for dimension in dimensions)
+            raise ModelError(
+                f"input {name!r} has the shape {shown}; give it fixed extents, such as --shape {name}={example}"
+            )
+
+
+def _import(path: Path, model: Any) -> Imported:
+    importer = Importer(model.graph)
+    try:
+        module = importer.from_onnx(model.graph, _opset(model))
+    except Exception as error:  # TVM raises whatever its converters meet
+        reason = str(error).strip().splitlines()
+        raise ModelError(
+            f"{str(path)!r}: TVM cannot import {importer.where}: {reason[-1] if reason else type(error).__name__}"
+        ) from error
+    return Imported(
+        name=path.stem,
+        module=module,
+        outputs=tuple(value.name for value in model.graph.output),
+        names=importer.names,
+        operators=importer.operators,
+        aliases=importer.aliases,
+    )

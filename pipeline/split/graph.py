@@ -1,0 +1,212 @@
+"""Graph: a model's operators and tensors in topological order, read from a Relax module."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from tvm import relax
+from tvm.ir import Call
+
+from pipeline.errors import ModelError
+from pipeline.plans import TensorSpec
+from pipeline.split.flops import flops
+from pipeline.split.frontends.imported import Imported
+from pipeline.split.fusion import fuse
+from pipeline.split.lines import Line, array, kernel, kernels, operands
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operator of a graph.
+
+    Attributes
+    ----------
+    name : str
+        The model's own name for it, or that of its result.
+    kind : str
+        Relax operator without its namespace, such as ``"conv2d"``.
+    inputs, outputs : tuple of str
+        Names of the tensors that it reads and makes; constants do not count.
+    flops : int
+        Floating-point operations per frame.
+    parameter_bytes : int
+        Size of the constants it reads.
+    group : int
+        Number of the fused group it belongs to; groups are contiguous and numbered in order.
+    lines : tuple
+        Its Relax bindings.
+    """
+
+    name: str
+    kind: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    flops: int
+    parameter_bytes: int
+    group: int = 0
+    lines: tuple[Line, ...] = field(default=(), repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A model that is ready to be cut.
+
+    Attributes
+    ----------
+    name : str
+    operators : tuple of Operator
+        In topological order, operators that fuse side by side.
+    tensors : mapping of str to TensorSpec
+        All tensors but constants.
+    inputs, outputs : tuple of TensorSpec
+    aliases : mapping of str to str
+        From names of the model that were folded away to the tensor that took their place.
+    kernels : mapping
+        Functions that operators call, by their global variables.
+    """
+
+    name: str
+    operators: tuple[Operator, ...]
+    tensors: Mapping[str, TensorSpec]
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    aliases: Mapping[str, str] = field(default_factory=dict, repr=False)
+    kernels: Mapping[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the structure: names, kinds and shapes, not parameters."""
+        text = repr([(each.name, each.kind, each.inputs, each.outputs) for each in self.operators])
+        return hashlib.sha256((text + repr(sorted(self.tensors.items()))).encode()).hexdigest()
+
+    @cached_property
+    def group_ends(self) -> tuple[int, ...]:
+        """For each fused group, the number of operators up to its end."""
+        ends = {operator.group: position + 1 for position, operator in enumerate(self.operators)}
+        return tuple(ends.values())
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations per frame."""
+        return sum(operator.flops for operator in self.operators)
+
+    @property
+    def parameter_bytes(self) -> int:
+        """Size of all constants; one that several operators read counts for each."""
+        return sum(operator.parameter_bytes for operator in self.operators)
+
+
+def from_relax(imported: Imported) -> Graph:
+    """Return the graph of a cleaned module whose variables carry the tensors' names.
+
+    Raises
+    ------
+    ModelError
+        If an extent is not a number, or an output does not depend on any input.
+    """
+    main = imported.module["main"]
+    inputs = tuple(_spec(str(param.name), param.ty, imported.name) for param in main.params)
+    operators = _operators(imported, [binding for block in main.body.blocks for binding in block.bindings])
+    tensors = {spec.name: spec for spec in inputs}
+    for operator in operators:
+        for line in operator.lines:
+            if line.name in operator.outputs:
+                tensors[line.name] = _spec(line.name, line.var.ty, imported.name)
+    outputs = tuple(tensors[name] for name in _output_names(imported, main))
+    if not operators:
+        raise ModelError(f"model {imported.name!r} has no operator that an output depends on; there is nothing to run")
+    return Graph(
+        imported.name,
+        _grouped(operators, outputs),
+        tensors,
+        inputs,
+        outputs,
+        imported.aliases,
+        kernels(imported.module),
+    )
+
+
+def _spec(name: str, ty: Any, model: str) -> TensorSpec:
+    try:
+        return TensorSpec(name, tuple(int(extent) for extent in ty.shape), str(ty.dtype))
+    except (TypeError, AttributeError):
+        raise ModelError(
+            f"model {model!r}: tensor {name!r} has no fixed shape ({ty}); give the inputs fixed extents"
+        ) from None
+
+
+def _output_names(imported: Imported, main: Any) -> list[str]:
+    body = main.body.body
+    fields = list(body.fields) if isinstance(body, relax.Tuple) else [body]
+    for name, output in zip(imported.outputs, fields, strict=True):
+        if not isinstance(output, relax.Var):
+            raise ModelError(f"model {imported.name!r}: output {name!r} does not depend on an input; remove it")
+    return [str(output.name) for output in fields]
+
+
+def _operators(imported: Imported, bindings: Iterable[Any]) -> list[Operator]:
+    """One operator per call; taking a tuple's fields apart belongs to the call that makes the tuple."""
+    calls: dict[Any, list[Any]] = {}
+    owner: dict[Any, Any] = {}
+    for binding in bindings:
+        source = binding.value.tuple_value if isinstance(binding.value, relax.TupleGetItem) else binding.var
+        owner[binding.var] = owner.get(source, binding.var)
+        calls.setdefault(owner[binding.var], []).append(binding)
+    taken: set[str] = set()
+    return [_operator(imported, group, taken) for group in calls.values()]
+
+
+def _operator(imported: Imported, bindings: Sequence[Any], taken: set[str]) -> Operator:
+    call, results = bindings[0].value, [each.var for each in bindings if not hasattr(each.var.ty, "fields")]
+    kind = _kind(call)
+    read = list(operands(call))
+    outputs = tuple(str(var.name) for var in results)
+    name = imported.operators.get(outputs[0], outputs[0])
+    name = outputs[0] if name in taken else name
+    taken.add(name)
+    return Operator(
+        name=name,
+        kind=kind,
+        inputs=tuple(dict.fromkeys(str(each.name) for each in read if isinstance(each, relax.Var))),
+        outputs=outputs,
+        flops=flops(call, kind, sum(_elements(var, imported.name) for var in results)),
+        parameter_bytes=sum(found.nbytes for each in read if (found := array(each)) is not None),
+        lines=tuple(Line(each.var, str(each.var.name), each.value) for each in bindings),
+    )
+
+
+def _kind(call: Any) -> str:
+    if (called := kernel(call)) is not None:
+        # Kernels are numbered to tell them apart.
+        return str(called.name_hint).rstrip("0123456789")
+    return str(call.op.name).split(".")[-1] if isinstance(call, Call) else "tuple"
+
+
+def _elements(var: Any, model: str) -> int:
+    elements = 1
+    for extent in _spec(var.name, var.ty, model).shape:
+        elements *= extent
+    return elements
+
+
+def _grouped(operators: Sequence[Operator], outputs: Iterable[TensorSpec]) -> tuple[Operator, ...]:
+    """Return the operators with those that fuse side by side."""
+    maker = {name: index for index, operator in enumerate(operators) for name in operator.outputs}
+    consumers: list[list[int]] = [[] for _ in operators]
+    for index, operator in enumerate(operators):
+        for source in {maker[name] for name in operator.inputs if name in maker}:
+            consumers[source].append(index)
+    leaving = {spec.name for spec in outputs}
+    escapes = [not leaving.isdisjoint(operator.outputs) for operator in operators]
+    last = fuse([operator.kind for operator in operators], consumers, escapes)
+    order = sorted(range(len(operators)), key=lambda index: (last[index], index))
+    numbers = {end: number for number, end in enumerate(sorted(set(last)))}
+    return tuple(_in_group(operators[index], numbers[last[index]]) for index in order)
+
+
+def _in_group(operator: Operator, group: int) -> Operator:
+    return replace(operator, group=group)

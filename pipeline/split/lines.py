@@ -1,0 +1,120 @@
+"""Line: one operator of a model on its way through the clean-up, and the function written anew from lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+from tvm.ir import Call, GenericConst, Op
+
+
+@dataclass
+class Line:
+    """The variable `var`, to be called `name`, holds `value`.
+
+    `value` is a Relax expression, or what a clean-up pass keeps in its place until it is lowered.
+    """
+
+    var: Any
+    name: str
+    value: Any
+
+
+def operands(value: Any) -> Iterator[Any]:
+    """Yield the expressions that a Relax expression reads, tuples taken apart."""
+    if isinstance(value, Call):
+        for argument in value.args:
+            yield from operands(argument)
+    elif isinstance(value, relax.Tuple):
+        for field in value.fields:
+            yield from operands(field)
+    elif isinstance(value, relax.TupleGetItem):
+        yield value.tuple_value
+    else:
+        yield value
+
+
+def replace(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a Relax expression with `change` applied to each operand; the type is left to be inferred."""
+    if isinstance(value, Call):
+        return Call(value.op, [replace(each, change) for each in value.args], value.attrs, value.ty_args)
+    if isinstance(value, relax.Tuple):
+        return relax.Tuple([replace(field, change) for field in value.fields])
+    if isinstance(value, relax.TupleGetItem):
+        return relax.TupleGetItem(change(value.tuple_value), value.index)
+    return change(value)
+
+
+def array(value: Any) -> np.ndarray | None:
+    """Return the array behind a constant, without a copy where NumPy knows the dtype; None for anything else."""
+    if not isinstance(value, GenericConst):
+        return None
+    try:
+        return np.from_dlpack(value.value)
+    except (BufferError, RuntimeError, TypeError):
+        return np.asarray(value.value.numpy())
+
+
+def kernel(value: Any) -> Any:
+    """Return the global variable of the kernel that `value` calls; None if it calls an operator of Relax."""
+    called = isinstance(value, Call) and value.op == Op.get("relax.call_tir")
+    return value.args[0] if called else None
+
+
+def module(main: Any, kernels: Mapping[Any, Any]) -> Any:
+    """Return a module of ``main`` and the kernels that it calls.
+
+    Parameters
+    ----------
+    main : tvm.relax.Function
+    kernels : mapping
+        From the global variables of kernels, these and maybe others, to their functions.
+    """
+    made = tvm.IRModule({"main": main})
+    for block in main.body.blocks:
+        for binding in block.bindings:
+            if (called := kernel(binding.value)) is not None:
+                made[called] = kernels[called]
+    return relax.transform.Normalize()(made)
+
+
+def kernels(whole: Any) -> dict[Any, Any]:
+    """Return the functions of a module beside ``main``, by their global variables."""
+    return {variable: made for variable, made in whole.functions.items() if variable.name_hint != "main"}
+
+
+def live(lines: Sequence[Line], outputs: Iterable[Any]) -> list[Line]:
+    """Return the lines that an output depends on, in order."""
+    needed = {each for output in outputs for each in operands(output) if isinstance(each, relax.Var)}
+    kept = []
+    for line in reversed(lines):
+        if line.var in needed:
+            needed.update(each for each in operands(line.value) if isinstance(each, relax.Var))
+            kept.append(line)
+    return kept[::-1]
+
+
+def function(params: Sequence[Any], lines: Sequence[Line], outputs: Sequence[Any]) -> Any:
+    """Return a Relax function ``main`` in which each line's variable is new and has the line's name.
+
+    A variable that leaves the function is an output of its single dataflow block.
+    """
+    builder = relax.BlockBuilder()
+    leaving = {each for output in outputs for each in operands(output) if isinstance(each, relax.Var)}
+    renewed = {param: relax.Var(param.name, param.ty) for param in params}
+    bindings = []
+    for line in lines:
+        value = builder.normalize(replace(line.value, lambda each: renewed.get(each, each)))
+        made = (relax.Var if line.var in leaving else relax.DataflowVar)(line.name, value.ty)
+        renewed[line.var] = made
+        bindings.append(relax.VarBinding(made, value))
+    results = [renewed.get(output, output) for output in outputs]
+    body = results[0] if len(results) == 1 else builder.normalize(relax.Tuple(results))
+    blocks = [relax.DataflowBlock(bindings)] if bindings else []
+    return relax.Function([renewed[param] for param in params], relax.SeqExpr(blocks, body), body.ty).with_attr(
+        "global_symbol", "main"
+    )
