@@ -1,0 +1,1 @@
+"""Stage -> built -> loaded on its device."""

@@ -1,0 +1,150 @@
+"""Stage modules -> code, and the check that the stages together are the unsplit model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.board import Board, Device
+from pipeline.errors import BuildError
+from pipeline.executor import devices, parameters, processor
+from pipeline.executor.code import StageCode
+from pipeline.plans import Plan, StagePlan, TensorSpec
+from pipeline.tvm_access import compiler_lock, quiet, tvm
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Parity:
+    """How far the chain of stages is from the unsplit model on one seeded random frame.
+
+    Attributes
+    ----------
+    largest_error : float
+        Largest absolute difference of any output element.
+    largest_value : float
+        Largest absolute value of the unsplit model's outputs.
+    tolerance : float
+        Allowed error, as a share of `largest_value`.
+    seed : int
+        Of the random frame.
+    """
+
+    largest_error: float
+    largest_value: float
+    tolerance: float
+    seed: int
+
+    @property
+    def relative(self) -> float:
+        """The error as a share of the largest value."""
+        return self.largest_error / self.largest_value if self.largest_value else self.largest_error
+
+
+def compile_stage(module: Any, device: Device) -> StageCode:
+    """Compile one stage's Relax module for `device`.
+
+    Raises
+    ------
+    BuildError
+        If TVM cannot compile it; its error is the cause.
+    """
+    from tvm import relax
+
+    with compiler_lock, quiet():
+        target = processor.target(device.target)
+        main, lifted = parameters.lift(module["main"])
+        try:
+            lowered = tvm.IRModule(dict(module.functions))
+            lowered["main"] = main
+            lowered = relax.transform.Normalize()(lowered)
+            executable = relax.build(lowered, target, relax_pipeline=relax.get_default_pipeline(target))
+        except Exception as error:
+            raise BuildError(f"TVM cannot compile for {target}: {_last_line(error)}") from error
+        machine, features = processor.needs(target)
+    return StageCode(lambda: executable, lifted, executable=executable, machine=machine, features=features)
+
+
+def _last_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1]
+
+
+def compile_plan(plan: Plan, modules: Sequence[Any], progress: Progress) -> list[StageCode | None]:
+    """Compile each stage for its own device; a device that computes nothing (null, simulated) gets no code."""
+    codes: list[StageCode | None] = []
+    for stage, module in zip(plan.stages, modules, strict=True):
+        progress(f"building {stage.name}")
+        device = plan.board.device(stage.device)
+        try:
+            codes.append(compile_stage(module, device) if devices.computes(device) else None)
+        except BuildError as error:
+            raise BuildError(f"stage {stage.name!r}: {error}") from error.__cause__
+    return codes
+
+
+Built = tuple[StagePlan, StageCode]
+
+
+def check_parity(plan: Plan, stages: Sequence[Built], unsplit: Built, *, tolerance: float, seed: int = 0) -> Parity:
+    """Run one seeded random frame through the stages and through the unsplit model.
+
+    Raises
+    ------
+    BuildError
+        If an output differs by more than `tolerance` of the largest value, or is NaN on one side only.
+    """
+    frame = random_frame(plan.inputs, seed)
+    expected, live = [_through(plan.board, chain, frame) for chain in ([unsplit], stages)]
+    pairs = [(_real(expected[spec.name]), _real(live[spec.name])) for spec in plan.outputs]
+    for spec, (whole, parts) in zip(plan.outputs, pairs, strict=True):
+        if (np.isfinite(whole) != np.isfinite(parts)).any():
+            raise BuildError(
+                f"output {spec.name!r} is not finite in the stages where it is in the unsplit model, or the reverse"
+            )
+    error = max(_largest(parts - whole) for whole, parts in pairs)
+    parity = Parity(error, max(_largest(whole) for whole, _ in pairs), tolerance, seed)
+    if parity.relative > tolerance:
+        raise BuildError(
+            f"the stages differ from the unsplit model by {parity.largest_error:.3g}, {parity.relative:.3g} of the "
+            f"largest output {parity.largest_value:.3g}; allowed is {tolerance:.3g}"
+        )
+    return parity
+
+
+def random_frame(specs: Sequence[TensorSpec], seed: int) -> dict[str, np.ndarray]:
+    """Return normally distributed floats, or small whole numbers, for each tensor."""
+    generator = np.random.default_rng(seed)
+    return {spec.name: _random(generator, spec) for spec in specs}
+
+
+def _random(generator: np.random.Generator, spec: TensorSpec) -> np.ndarray:
+    kind = np.dtype(spec.dtype)
+    if np.issubdtype(kind, np.floating):
+        return generator.standard_normal(spec.shape).astype(kind)
+    return generator.integers(0, 2, spec.shape).astype(kind)
+
+
+def _through(board: Board, stages: Sequence[Built], frame: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return all tensors of a frame that has gone through `stages`."""
+    live = dict(frame)
+    for stage, code in stages:
+        runtime = devices.create(board.device(stage.device))
+        program = runtime.load(stage, code)
+        made = runtime.run(program, [runtime.copy_in(live[spec.name]) for spec in stage.inputs])
+        live |= {spec.name: runtime.copy_out(tensor).copy() for spec, tensor in zip(stage.outputs, made, strict=True)}
+    return live
+
+
+def _real(array: np.ndarray) -> NDArray[np.float64]:
+    return np.asarray(array, np.float64)
+
+
+def _largest(array: NDArray[np.float64]) -> float:
+    """Largest absolute value, where it is finite."""
+    finite = np.abs(array[np.isfinite(array)])
+    return float(finite.max()) if finite.size else 0.0

@@ -1,0 +1,54 @@
+"""StageCode: one built stage, in memory or in a bundle's files."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+class StageCode:
+    """A stage's kernels and parameters, ready for a device to load.
+
+    Workers share one module; parameters are arrays aligned to 64 bytes, so that devices of the host use them in place.
+
+    Parameters
+    ----------
+    module : callable
+        Returns the TVM module; called once, when a device first asks.
+    parameters : mapping of str to numpy.ndarray
+        In the order of the function's arguments behind the inputs.
+    executable : tvm.relax.VMExecutable, optional
+        What `Bundle.save` exports, of a stage that was just compiled.
+    library : Path, optional
+        What `Bundle.save` copies, of a stage that came from a bundle.
+    machine, features : str, tuple of str
+        The instruction set and its extensions that the code needs.
+    """
+
+    def __init__(  # noqa: PLR0913 - all but the first two by keyword
+        self,
+        module: Callable[[], Any],
+        parameters: Mapping[str, np.ndarray],
+        *,
+        executable: Any = None,
+        library: Path | None = None,
+        machine: str = "",
+        features: tuple[str, ...] = (),
+    ) -> None:
+        self.parameters = dict(parameters)
+        self.executable, self.library = executable, library
+        self.machine, self.features = machine, features
+        self._module = module
+        self._loaded: Any = None
+        self._lock = threading.Lock()
+
+    def module(self) -> Any:
+        """Return the TVM module, loaded on first use."""
+        with self._lock:
+            if self._loaded is None:
+                self._loaded = self._module()
+            return self._loaded

@@ -1,0 +1,94 @@
+"""Parameters beside the code: constants lifted out of a stage, and files of aligned arrays."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+ALIGNMENT = 64
+"""Bytes; what TVM's kernels rely on."""
+
+SMALL = 16
+"""Constants of fewer elements stay in the code, where the compiler can use their values."""
+
+
+def lift(function: Any) -> tuple[Any, dict[str, np.ndarray]]:
+    """Turn the constants of a Relax function into arguments behind its own.
+
+    Returns
+    -------
+    function : tvm.relax.Function
+    parameters : dict of str to numpy.ndarray
+        The constants, named after the operator that reads them, in the order of the new arguments.  They share
+        TVM's memory, which is aligned.
+    """
+    from tvm import relax
+    from tvm.ir import Call, GenericConst
+
+    found: dict[str, np.ndarray] = {}
+    arguments: list[Any] = []
+
+    def lifted(value: Any, reader: str, position: int) -> Any:
+        if isinstance(value, relax.Tuple):
+            return relax.Tuple(
+                [lifted(field, f"{reader}.{position}", index) for index, field in enumerate(value.fields)]
+            )
+        if not isinstance(value, GenericConst) or np.prod(value.ty.shape, dtype=int) < SMALL:
+            return value
+        # The number keeps names apart, whatever the operators are called.
+        name = f"{len(found)}:{reader}.{position}"
+        try:
+            found[name] = np.from_dlpack(value.value)
+        except (BufferError, RuntimeError):  # NumPy does not know the dtype, such as bfloat16: it stays in the code.
+            return value
+        arguments.append(relax.Var(name, value.ty))
+        return arguments[-1]
+
+    def rebound(binding: Any) -> Any:
+        call = binding.value
+        if not isinstance(call, Call):
+            return binding
+        read = [lifted(each, str(binding.var.name), index) for index, each in enumerate(call.args)]
+        return relax.VarBinding(binding.var, Call(call.op, read, call.attrs, call.ty_args))
+
+    blocks = [relax.DataflowBlock([rebound(each) for each in block.bindings]) for block in function.body.blocks]
+    body = relax.SeqExpr(blocks, function.body.body)
+    changed = relax.Function([*function.params, *arguments], body, function.ret_ty)
+    return changed.with_attr("global_symbol", "main"), found
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """Where one array lies in a parameter file."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+
+
+def write(path: Path, parameters: Mapping[str, np.ndarray]) -> list[Entry]:
+    """Write arrays one behind the other, each at a multiple of 64 bytes, and return where they are."""
+    entries = []
+    with path.open("wb") as stream:
+        for name, array in parameters.items():
+            stream.write(bytes(-stream.tell() % ALIGNMENT))
+            entries.append(Entry(name, str(array.dtype), array.shape, stream.tell()))
+            stream.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return entries
+
+
+def read(path: Path, entries: Sequence[Entry]) -> dict[str, np.ndarray]:
+    """Map a parameter file into memory; pages are read when used, and changes never reach the file."""
+    if not path.stat().st_size:
+        return {entry.name: np.empty(entry.shape, entry.dtype) for entry in entries}
+    with path.open("rb") as stream:
+        mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY)
+    return {
+        entry.name: np.ndarray(entry.shape, np.dtype(entry.dtype), buffer=mapped, offset=entry.offset)
+        for entry in entries
+    }

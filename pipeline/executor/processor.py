@@ -1,0 +1,96 @@
+"""The processor of this machine: TVM's target for it, and whether it can run what was built for another."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+# LLVM's name of an instruction-set extension -> the flag by which Linux lists it.
+_X86 = {
+    "sse4.1": "sse4_1", "sse4.2": "sse4_2", "avx": "avx", "avx2": "avx2", "fma": "fma", "f16c": "f16c",
+    "bmi": "bmi1", "bmi2": "bmi2", "avx512f": "avx512f", "avx512dq": "avx512dq", "avx512cd": "avx512cd",
+    "avx512bw": "avx512bw", "avx512vl": "avx512vl", "avx512ifma": "avx512ifma", "avx512vbmi": "avx512vbmi",
+    "avx512vbmi2": "avx512_vbmi2", "avx512vnni": "avx512_vnni", "avx512bitalg": "avx512_bitalg",
+    "avx512vpopcntdq": "avx512_vpopcntdq", "avx512bf16": "avx512_bf16", "avx512fp16": "avx512_fp16",
+    "avxvnni": "avx_vnni", "gfni": "gfni", "vaes": "vaes", "vpclmulqdq": "vpclmulqdq",
+}  # fmt: skip
+_ARM = {
+    "neon": "asimd", "fp-armv8": "fp", "dotprod": "asimddp", "fullfp16": "asimdhp", "i8mm": "i8mm", "bf16": "bf16",
+    "sve": "sve", "sve2": "sve2", "lse": "atomics", "crc": "crc32",
+}  # fmt: skip
+_EXTENSIONS = {"x86_64": _X86, "aarch64": _ARM}
+_SAME_MACHINE = {"amd64": "x86_64", "arm64": "aarch64", "x64": "x86_64"}
+
+
+def machine(name: str = "") -> str:
+    """Return the usual name of an instruction set, of this machine's by default: ``x86_64``, ``aarch64``, ..."""
+    name = (name or platform.machine()).lower()
+    return _SAME_MACHINE.get(name, name)
+
+
+def flags() -> frozenset[str]:
+    """Return the extensions that Linux lists for this processor; empty where it does not tell."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return frozenset()
+    listed = (line.partition(":")[2] for line in lines if line.lower().startswith(("flags", "features")))
+    return frozenset(next(listed, "").split())
+
+
+def host_target() -> Any:
+    """Return TVM's target for this processor with the extensions that it really has.
+
+    LLVM names the processor by its model number; a virtual machine may offer fewer extensions than that model
+    has, or more, so each one that Linux reports is switched on or off one by one.
+    """
+    from tvm.target import Target
+
+    named = Target.from_device("cpu")
+    if not (present := flags()):
+        return named
+    implied = _features(named)
+    differ = {
+        llvm: flag in present
+        for llvm, flag in _EXTENSIONS.get(machine(), {}).items()
+        if (flag in present) != (llvm in implied)
+    }
+    if not differ:
+        return named
+    attributes = [f"{'+' if on else '-'}{llvm}" for llvm, on in sorted(differ.items())]
+    return Target(
+        {"kind": "llvm", "mtriple": str(named.attrs["mtriple"]), "mcpu": str(named.attrs["mcpu"]), "mattr": attributes}
+    )
+
+
+def target(description: Mapping[str, object] | None) -> Any:
+    """Return TVM's target for a device's description; None stands for this machine's processor."""
+    from tvm.target import Target
+
+    return host_target() if description is None else Target(dict(description))
+
+
+def needs(built_for: Any) -> tuple[str, tuple[str, ...]]:
+    """Return the machine that a target's code runs on, and the Linux flags of the extensions it may use."""
+    triple = str(built_for.attrs.get("mtriple", "")) if built_for.kind.name == "llvm" else ""
+    name = machine(triple.partition("-")[0])
+    used = _features(built_for)
+    return name, tuple(sorted(flag for llvm, flag in _EXTENSIONS.get(name, {}).items() if llvm in used))
+
+
+def _features(built_for: Any) -> frozenset[str]:
+    from tvm.target import codegen
+
+    return frozenset(str(each) for each in codegen.llvm_get_cpu_features(built_for))
+
+
+def misfit(built_machine: str, needed: Iterable[str]) -> str:
+    """Say why code cannot run on this machine; an empty string if it can."""
+    if built_machine != machine():
+        return f"is built for {built_machine}, but this machine is {machine()}; build it with this machine's board"
+    missing = sorted(set(needed) - present) if (present := flags()) else []
+    if missing:
+        return f"uses {', '.join(missing)}, which this processor does not have; build it for this processor"
+    return ""
