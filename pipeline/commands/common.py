@@ -1,0 +1,153 @@
+"""What several commands share: options, progress, tables."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+from rich.console import Console
+from rich.status import Status
+from rich.table import Table
+
+import pipeline
+from pipeline.errors import PlanError
+
+if TYPE_CHECKING:
+    from pipeline.plans import Plan
+    from pipeline.split.graph import Graph
+
+Progress = Callable[[str], None]
+
+# Tables keep their columns when they are piped into a file or another program.
+PIPED_WIDTH = 160
+
+
+def console() -> Console:
+    """Return a console for results."""
+    return Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, highlight=False)
+
+
+@contextlib.contextmanager
+def progress(text: str) -> Iterator[Progress]:
+    """Show on the terminal what is being done; silent where there is no terminal."""
+    with Status(text, console=Console(stderr=True)) as status:
+        yield lambda step: status.update(step)
+
+
+def print_json(value: object) -> None:
+    """Print plain values as JSON."""
+    print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+def table(title: str, *columns: str) -> Table:
+    """Return a table; a column whose name begins with ``>`` is aligned to the right."""
+    made = Table(title=title, title_justify="left", title_style="bold")
+    for column in columns:
+        made.add_column(column.removeprefix(">"), justify="right" if column.startswith(">") else "left", overflow="fold")
+    return made
+
+
+def amount(nbytes: float) -> str:
+    """Return bytes in a readable unit."""
+    for unit in ("B", "kB", "MB"):
+        if nbytes < 1000:
+            return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
+        nbytes /= 1000
+    return f"{nbytes:.1f} GB"
+
+
+def model_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the model and how to read it."""
+    parser.add_argument("model", metavar="MODEL", help="an ONNX file")
+    parser.add_argument(
+        "--shape",
+        metavar="INPUT=EXTENTS",
+        action="append",
+        default=[],
+        help="extents for an input with a symbolic shape, such as data=1,3,224,224; may be repeated",
+    )
+
+
+def read_model(options: argparse.Namespace) -> Graph:
+    """Read the model that the options name."""
+    shapes = dict(_shape(text) for text in options.shape)
+    with progress(f"reading {options.model}"):
+        return pipeline.read(options.model, shapes)
+
+
+def _shape(text: str) -> tuple[str, list[int]]:
+    name, separator, extents = text.rpartition("=")
+    try:
+        shape = [int(extent) for extent in extents.split(",")]
+    except ValueError:
+        shape = []
+    if not separator or not shape or min(shape) < 1:
+        raise PlanError(f"--shape {text!r} is not INPUT=EXTENTS with extents of at least 1, such as data=1,3,224,224")
+    return name, shape
+
+
+def plan_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add how to cut a model and what to run it on."""
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--stages", metavar="N", default="auto", help="number of stages, or 'auto' (default)")
+    how.add_argument(
+        "--cut",
+        metavar="NAME",
+        action="append",
+        help="cut behind this tensor, operator or position ('inspect' lists them); may be repeated",
+    )
+    parser.add_argument("--board", default="host", help="what to run on (default: host, this machine)")
+    parser.add_argument("--queue-depth", metavar="N", default="2", help="frames that may wait in front of a stage (default: 2)")
+    parser.add_argument("--measure", action="store_true", help="time the operators here instead of estimating; takes longer")
+
+
+def make_plan(graph: Graph, options: argparse.Namespace) -> Plan:
+    """Plan as the options say."""
+    stages = options.stages if options.stages == "auto" else whole("--stages", options.stages)
+    with progress("planning") as step:
+        return pipeline.plan(
+            graph,
+            options.board,
+            stages=stages,
+            cuts=options.cut,
+            queue_depth=whole("--queue-depth", options.queue_depth),
+            measure=options.measure,
+            progress=step,
+        )
+
+
+def whole(option: str, text: str) -> int:
+    """Return the whole number of at least 1 that an option gives.
+
+    Raises
+    ------
+    PlanError
+        If it is none.
+    """
+    if not text.isdecimal() or int(text) < 1:
+        raise PlanError(f"{option} is {text!r}; it must be a whole number of at least 1")
+    return int(text)
+
+
+def stage_rows(plan: Plan) -> Sequence[tuple[str, ...]]:
+    """Return one row of text per stage for a table with the columns of `STAGE_COLUMNS`."""
+    slowest = max(stage.seconds for stage in plan.stages) or 1.0
+    return [
+        (
+            stage.name,
+            stage.device,
+            ",".join(map(str, stage.cores)) or "-",
+            " .. ".join(stage.operators) or "-",
+            f"{stage.seconds * 1e3:.3f}",
+            f"{stage.seconds / slowest:.0%}",
+            ", ".join(f"{spec.name} {amount(spec.nbytes)}" for spec in stage.inputs),
+        )
+        for stage in plan.stages
+    ]
+
+
+STAGE_COLUMNS = ("stage", "device", "cores", "operators", ">predicted ms", ">of slowest", "reads")

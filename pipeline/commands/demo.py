@@ -1,0 +1,28 @@
+"""``soc-pipeline demo``: a trained network, real images, unsplit against pipelined."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from pipeline.commands import common
+
+HELP = "Stream held-out images of handwritten digits through a trained network, unsplit and as a pipeline."
+EXAMPLE = "soc-pipeline demo --stages 2 --output timeline.png"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("--stages", metavar="N", default="2", help="stages of the pipeline (default: 2)")
+    parser.add_argument("--frames", metavar="N", help="number of images (default: all that were held out)")
+    parser.add_argument("--output", metavar="FILE", help="the timeline picture, .png or .svg (default: demo-output/timeline.png)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the demo and print what it found."""
+    from pipeline.demo import stream
+
+    output = Path(options.output) if options.output else stream.OUTPUT
+    frames = common.whole("--frames", options.frames) if options.frames else None
+    stream.show(stream.run(output, frames, common.whole("--stages", options.stages)))
+    return 0

@@ -1,0 +1,94 @@
+"""``soc-pipeline inspect``: what is in a model, and where it can be cut."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from pipeline.commands import common
+
+if TYPE_CHECKING:
+    from pipeline.split.cuts import Cut
+    from pipeline.split.graph import Graph
+
+HELP = "Print a model's operators with their costs, and its legal cuts with what crosses them."
+EXAMPLE = "soc-pipeline inspect model.onnx"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    common.model_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Read, estimate, print."""
+    import boards
+    from pipeline.split.costs import estimate
+    from pipeline.split.cuts import legal_cuts
+
+    graph = common.read_model(options)
+    cuts = legal_cuts(graph)
+    seconds = estimate(graph, boards.get("host").devices[0])
+    if options.json:
+        common.print_json(_facts(graph, cuts, seconds))
+        return 0
+    out = common.console()
+    out.print(_operator_table(graph, seconds))
+    out.print(_cut_table(cuts))
+    out.print("Cut with: soc-pipeline plan MODEL --cut NAME (a tensor, an operator, or a position), or --stages N")
+    return 0
+
+
+def _operator_table(graph: Graph, seconds: list[float]) -> Any:
+    title = f"{graph.name}: {len(graph.operators)} operators, {graph.flops / 1e6:.1f} MFLOP, {common.amount(graph.parameter_bytes)} of parameters"
+    table = common.table(title, ">position", "operator", "kind", "result", ">MFLOP", ">result size", ">parameters", ">group ms (est.)")
+    for position, operator in enumerate(graph.operators, start=1):
+        made = [graph.tensors[name] for name in operator.outputs]
+        ends_group = position in graph.group_ends
+        table.add_row(
+            str(position),
+            operator.name,
+            operator.kind,
+            ", ".join(f"{spec.dtype}{list(spec.shape)}" for spec in made).replace("[", r"\["),
+            f"{operator.flops / 1e6:.3f}",
+            common.amount(sum(spec.nbytes for spec in made)),
+            common.amount(operator.parameter_bytes) if operator.parameter_bytes else "",
+            f"{seconds[operator.group] * 1e3:.3f}" if ends_group else "",
+            end_section=ends_group,
+        )
+    return table
+
+
+def _cut_table(cuts: list[Cut]) -> Any:
+    table = common.table(f"{len(cuts)} legal cuts", ">position", "behind operator", "crossing tensors", ">bytes per frame")
+    for cut in cuts:
+        crossing = ", ".join(f"{spec.name} {spec.dtype}{list(spec.shape)}" for spec in cut.crossing).replace("[", r"\[")
+        table.add_row(str(cut.position), cut.after, crossing, common.amount(cut.nbytes))
+    return table
+
+
+def _facts(graph: Graph, cuts: list[Cut], seconds: list[float]) -> dict[str, Any]:
+    return {
+        "name": graph.name,
+        "digest": graph.digest,
+        "inputs": graph.inputs,
+        "outputs": graph.outputs,
+        "operators": [
+            {
+                "position": position,
+                "name": each.name,
+                "kind": each.kind,
+                "inputs": each.inputs,
+                "outputs": [graph.tensors[name] for name in each.outputs],
+                "flops": each.flops,
+                "parameter_bytes": each.parameter_bytes,
+                "group": each.group,
+            }
+            for position, each in enumerate(graph.operators, start=1)
+        ],
+        "group_seconds_estimated": seconds,
+        "cuts": [
+            {"position": cut.position, "after": cut.after, "bytes": cut.nbytes, "crossing": cut.crossing} for cut in cuts
+        ],
+    }

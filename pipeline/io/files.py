@@ -1,0 +1,185 @@
+"""Frames from files, and results into files."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.errors import InputError
+from pipeline.extras import require
+from pipeline.plans import TensorSpec
+
+Arrays = Iterator[Mapping[str, np.ndarray]]
+Frame = tuple[str, Mapping[str, np.ndarray]]
+
+ARRAYS = (".npy", ".npz")
+IMAGES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+
+
+def find(paths: Sequence[Path]) -> list[Path]:
+    """Return the files that `paths` stand for; a folder stands for the readable files in it, by name.
+
+    Raises
+    ------
+    InputError
+        If a path does not exist, a file's kind is unknown, or a folder has none.
+    """
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            inside = sorted(each for each in path.iterdir() if each.suffix.lower() in ARRAYS + IMAGES)
+            if not inside:
+                raise InputError(f"folder {str(path)!r} has no inputs; supported are {' '.join(ARRAYS + IMAGES)}")
+            found += inside
+        elif not path.exists():
+            raise InputError(f"no input at {str(path)!r}")
+        elif path.suffix.lower() not in ARRAYS + IMAGES:
+            raise InputError(f"cannot read {str(path)!r}; supported are {' '.join(ARRAYS + IMAGES)}")
+        else:
+            found.append(path)
+    return found
+
+
+def frames(files: Sequence[Path], specs: Sequence[TensorSpec]) -> Iterator[Frame]:
+    """Yield a name and the model's inputs for each frame in `files`, one after the other.
+
+    Raises
+    ------
+    InputError
+        If a file is damaged or does not fit the model's inputs.
+    """
+    for path in files:
+        yield from _frames(path, specs)
+
+
+def _frames(path: Path, specs: Sequence[TensorSpec]) -> Iterator[Frame]:
+    if path.suffix.lower() == ".npz":
+        with _numpy(path) as stored:
+            yield path.stem, {name: stored[name] for name in stored.files}
+        return
+    if len(specs) != 1:
+        names = ", ".join(spec.name for spec in specs)
+        raise InputError(f"{str(path)!r} holds one array, but the model has the inputs {names}; give a .npz with these names")
+    spec = specs[0]
+    if path.suffix.lower() in IMAGES:
+        yield path.stem, {spec.name: _image(path, spec)}
+        return
+    array = _numpy(path)
+    stacked = array.ndim == len(spec.shape) + 1
+    for number, frame in enumerate(array if stacked else [array]):
+        yield f"{path.stem}-{number:06d}" if stacked else path.stem, {spec.name: frame}
+
+
+def _numpy(path: Path) -> Any:
+    try:
+        # Stacked frames are read one by one as they are needed.
+        return np.load(path, mmap_mode="r" if path.suffix.lower() == ".npy" else None, allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        # NumPy's own text would advise to unpickle the file.
+        raise InputError(f"{str(path)!r} is not a valid {path.suffix} file of plain arrays") from None
+
+
+def _image(path: Path, spec: TensorSpec) -> np.ndarray:
+    """Read an image as the batch of one that `spec` describes, [1, channels, height, width] with values from 0 to 1."""
+    if len(spec.shape) != 4 or spec.shape[0] != 1 or spec.shape[1] not in (1, 3) or spec.dtype not in ("float32", "uint8"):
+        raise InputError(f"images do not fit the model's input {spec}; it takes [1, 1 or 3, height, width]; give .npy files")
+    image = require("PIL.Image", "images", "reading images")
+    try:
+        with image.open(path) as picture:
+            pixels = picture.convert("L" if spec.shape[1] == 1 else "RGB").resize(spec.shape[:1:-1])
+    except OSError as error:
+        raise InputError(f"{str(path)!r} is not a readable image: {error}") from None
+    array = np.asarray(pixels).reshape(*spec.shape[2:], spec.shape[1]).transpose(2, 0, 1)[None]
+    return np.ascontiguousarray(array) if spec.dtype == "uint8" else array.astype(np.float32) / np.float32(255)
+
+
+class Sink:
+    """Takes results and drops them."""
+
+    def __init__(self, outputs: Sequence[TensorSpec]) -> None:
+        self._names = [spec.name for spec in outputs]
+
+    def add(self, name: str, result: Any) -> None:
+        """Take the result of the frame called `name`."""
+
+    def finish(self) -> None:
+        """Complete what was begun."""
+
+    def _by_name(self, result: Any) -> dict[str, np.ndarray]:
+        return dict(result) if isinstance(result, Mapping) else {self._names[0]: result}
+
+
+class FileSink(Sink):
+    """Stacks all results into one .npz file, written when the last one is there."""
+
+    def __init__(self, path: Path, outputs: Sequence[TensorSpec]) -> None:
+        super().__init__(outputs)
+        self._path = path
+        self._results: list[dict[str, np.ndarray]] = []
+
+    def add(self, name: str, result: Any) -> None:
+        """Keep one result."""
+        self._results.append(self._by_name(result))
+
+    def finish(self) -> None:
+        """Write the file."""
+        _save(self._path, {name: np.stack([each[name] for each in self._results]) for name in self._names})
+
+
+class FolderSink(Sink):
+    """Writes each result to a .npz file of its own."""
+
+    def __init__(self, folder: Path, outputs: Sequence[TensorSpec]) -> None:
+        super().__init__(outputs)
+        folder.mkdir(exist_ok=True)
+        self._folder = folder
+
+    def add(self, name: str, result: Any) -> None:
+        """Write one result."""
+        _save(self._folder / f"{name}.npz", self._by_name(result))
+
+
+@contextlib.contextmanager
+def sink(output: str | None, outputs: Sequence[TensorSpec]) -> Iterator[Sink]:
+    """Open the sink for `output`: a .npz file, a folder, or None; it is finished if nothing went wrong.
+
+    Raises
+    ------
+    InputError
+        If there is no place for it.
+    """
+    made = _open(output, outputs)
+    yield made
+    made.finish()
+
+
+def _open(output: str | None, outputs: Sequence[TensorSpec]) -> Sink:
+    if output is None:
+        return Sink(outputs)
+    path = Path(output)
+    if not path.absolute().parent.is_dir():
+        raise InputError(f"cannot write {output!r}: there is no folder {str(path.parent)!r}")
+    if path.suffix and not path.is_dir():
+        if path.suffix != ".npz":
+            raise InputError(f"cannot write {output!r}; give a .npz file, or a folder for one .npz per frame")
+        return FileSink(path, outputs)
+    if path.exists() and not path.is_dir():
+        raise InputError(f"{output!r} is a file; give a .npz file, or a folder for one .npz per frame")
+    return FolderSink(path, outputs)
+
+
+def _save(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            np.savez(stream, **arrays)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
