@@ -87,6 +87,49 @@ class StageError(PipelineError, RuntimeError):
         return type(self), (self.stage, self.device, self.frame, self.__cause__)
 
 
+class StageTimeout(StageError):
+    """Raised from a frame's future when a stage did not finish it within its time limit.
+
+    Attributes
+    ----------
+    stage, device, frame : str, str, int
+        Where it happened.
+    seconds : float
+        How long the stage had been at it.
+    """
+
+    def __init__(self, stage: str, device: str, frame: int, seconds: float) -> None:
+        PipelineError.__init__(
+            self, f"stage {stage!r} on device {device!r} has been running for {seconds:.3g} s on frame {frame}"
+        )
+        self.stage, self.device, self.frame, self.seconds = stage, device, frame, seconds
+
+    def __reduce__(self) -> tuple[type[StageTimeout], tuple[str, str, int, float]]:  # type: ignore[override]
+        """Rebuild from the four facts, so that the error crosses process borders."""
+        return type(self), (self.stage, self.device, self.frame, self.seconds)
+
+
+class FrameDropped(PipelineError):
+    """Raised from a frame's future when the frame never started, by the admission policy or by `flush`.
+
+    Attributes
+    ----------
+    frame : int
+        Sequence number of the frame.
+    reason : str
+        ``"replaced"`` by a newer frame, ``"full"`` (the waiting line was), ``"late"`` (it could not have met its
+        deadline any more) or ``"flushed"``.
+    """
+
+    def __init__(self, frame: int, reason: str) -> None:
+        super().__init__(f"frame {frame} was dropped before it started: {reason}")
+        self.frame, self.reason = frame, reason
+
+    def __reduce__(self) -> tuple[type[FrameDropped], tuple[int, str]]:
+        """Rebuild from the two facts, so that the error crosses process borders."""
+        return type(self), (self.frame, self.reason)
+
+
 class PipelineClosed(PipelineError, RuntimeError):
     """Raised when a frame is submitted to, or still waits in, a pipeline that has been closed."""
 

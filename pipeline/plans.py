@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from pipeline.board import Board
-from pipeline.errors import PlanError
+from pipeline.errors import PipelineError, PlanError
 from pipeline.files import write_atomically
 from pipeline.rules import check
 
@@ -64,11 +64,15 @@ class StagePlan:
     operators : tuple of str
         Names of the first and the last operator; empty when the stage is not part of a model.
     cores : tuple of int
-        Host cores that its worker and its kernels own.
+        Host cores that its workers and their kernels own; replicas share them out evenly, in this order.
     seconds : float
         Predicted time of one frame in this stage, transfers included; on a simulated device, the time it takes.
     queue_depth : int
         How many frames may wait in front of it, at least 1.
+    replicas : int
+        How many workers run it, each on another frame, at least 1.
+    replica_devices : tuple of str
+        A device for each replica, all of the kind of `device`; empty if all of them use `device`.
     """
 
     name: str
@@ -79,6 +83,18 @@ class StagePlan:
     cores: tuple[int, ...] = ()
     seconds: float = 0.0
     queue_depth: int = 2
+    replicas: int = 1
+    replica_devices: tuple[str, ...] = ()
+
+    @property
+    def replica_names(self) -> tuple[str, ...]:
+        """The device of each replica."""
+        return self.replica_devices or (self.device,) * self.replicas
+
+    def cores_of(self, replica: int) -> tuple[int, ...]:
+        """Return the host cores of one replica, counted from 0."""
+        share = len(self.cores) // self.replicas
+        return self.cores[replica * share : (replica + 1) * share]
 
 
 @dataclass(frozen=True)
@@ -98,7 +114,7 @@ class Plan:
     stages : tuple of StagePlan
         In order: a stage reads model inputs and outputs of earlier stages only.
     in_flight : int
-        How many frames may be inside at once; 0 chooses one per stage and one per place in its queue.
+        How many frames may be inside at once; 0 chooses one per replica of each stage and one per place in its queue.
     unsplit_seconds : float
         Predicted time of one frame in the unsplit model on one core of the first stage's device.
     measured : bool
@@ -129,14 +145,14 @@ class Plan:
     @property
     def frames_in_flight(self) -> int:
         """The bound on frames inside, with the default filled in."""
-        return self.in_flight or sum(1 + stage.queue_depth for stage in self.stages)
+        return self.in_flight or sum(stage.replicas + stage.queue_depth for stage in self.stages)
 
     @property
     def slowest(self) -> float:
         """Predicted seconds between two frames: of the slowest stage, or of the core with the most work."""
         cores = {core for stage in self.stages for core in stage.cores}
         loads = [sum(stage.seconds for stage in self.stages if stage.cores == (core,)) for core in cores]
-        return max([stage.seconds for stage in self.stages] + loads)
+        return max([stage.seconds / stage.replicas for stage in self.stages] + loads)
 
     @property
     def speedup(self) -> float:
@@ -144,8 +160,17 @@ class Plan:
         return self.unsplit_seconds / self.slowest if self.slowest else 0.0
 
     def save(self, path: str | Path) -> None:
-        """Write the plan as JSON; an existing file is replaced only once the new one is complete."""
-        write_atomically(Path(path), encode(self))
+        """Write the plan as JSON; an existing file is replaced only once the new one is complete.
+
+        Raises
+        ------
+        PlanError
+            If the file cannot be written.
+        """
+        try:
+            write_atomically(Path(path), encode(self))
+        except OSError as error:
+            raise PlanError(f"cannot write plan {str(path)!r}: {error.strerror}") from error
 
     @staticmethod
     def load(path: str | Path) -> Plan:
@@ -184,7 +209,7 @@ def decode(data: bytes, origin: str) -> Plan:
             raise PlanError(f"{origin}: unknown field {unknown[0]!r}; correct or remove it")
     except msgspec.MsgspecError as error:
         # Errors of the plan's own checks arrive wrapped.
-        reason = error.__cause__ if isinstance(error.__cause__, PlanError) else error
+        reason = error.__cause__ if isinstance(error.__cause__, PipelineError) else error
         raise PlanError(f"{origin}: not a plan: {reason}; make one with 'soc-pipeline plan'") from None
     return plan
 

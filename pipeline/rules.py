@@ -30,6 +30,7 @@ def check(plan: Plan) -> None:
     for stage in plan.stages:
         plan.board.device(stage.device)
         _check_numbers(stage)
+        _check_replicas(plan, stage)
         _check_tensors(stage, known, later)
     for spec in plan.outputs:
         if spec.name not in known:
@@ -64,6 +65,24 @@ def _check_tensors(stage: StagePlan, known: dict[str, tuple[TensorSpec, str]], l
             what = known[spec.name][1]
             raise PlanError(f"stage {stage.name!r} makes {spec.name!r}, which is already {what}; rename one")
         known[spec.name] = (_sound(spec), f"an output of stage {stage.name!r}")
+
+
+def _check_replicas(plan: Plan, stage: StagePlan) -> None:
+    if stage.replicas < 1:
+        raise PlanError(f"stage {stage.name!r}: replicas is {stage.replicas}; it must be at least 1")
+    if len(stage.cores) % stage.replicas:
+        raise PlanError(
+            f"stage {stage.name!r}: {len(stage.cores)} cores cannot be shared out to {stage.replicas} replicas; "
+            "give a multiple of their number, or none"
+        )
+    if stage.replica_devices and len(stage.replica_devices) != stage.replicas:
+        raise PlanError(f"stage {stage.name!r}: {len(stage.replica_devices)} devices for {stage.replicas} replicas")
+    kind = plan.board.device(stage.device).kind
+    for device in map(plan.board.device, stage.replica_devices):
+        if device.kind != kind:
+            raise PlanError(
+                f"stage {stage.name!r}: its replica on {device.name!r} is of kind {device.kind!r}, not {kind!r}"
+            )
 
 
 def _why_unknown(name: str, stage: str, known: Iterable[str], later: dict[str, str]) -> str:

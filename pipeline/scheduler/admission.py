@@ -1,135 +1,65 @@
-"""Admission: what may enter a pipeline, and when."""
+"""Admission: which frames wait at the entrance, and which are dropped there."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from time import monotonic
-from typing import Any
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 
-import numpy as np
-
-from pipeline.errors import InputError, PipelineClosed, near
-from pipeline.plans import TensorSpec
-from pipeline.scheduler.channel import Places
+POLICIES = ("block", "latest", "drop-oldest", "deadline")
+DEFAULT_WAITING = {"latest": 1, "drop-oldest": 2, "deadline": 1}
 
 
-class InputCheck:
-    """Compares what the caller gives with what the plan expects, before anything else happens to it.
+@dataclass(frozen=True)
+class Admission:
+    """What happens to a frame that finds no room; chosen once, when a pipeline starts.
 
-    Parameters
+    Attributes
     ----------
-    specs : sequence of TensorSpec
-        The pipeline's inputs.
+    policy : str
+        ``"block"``: whoever submits waits.  With the others nobody waits, and frames that have not started may be
+        dropped.  ``"latest"``: the newest frame waits, and replaces the one that waited.  ``"drop-oldest"``: frames
+        wait in a line, and the oldest leaves it when it is full.  ``"deadline"``: like ``"latest"``, and a frame that
+        would be late, by the times measured in the stages, is not started.
+    waiting : int
+        How many frames may wait, at least 1; 0 chooses 2 for ``"drop-oldest"``, else 1.
+    deadline : float
+        Seconds from a frame's timestamp, a `time.time`, until its result is of no use any more.
+
+    Raises
+    ------
+    ValueError
+        If the policy is unknown, or the options do not belong to it.
     """
 
-    def __init__(self, specs: Sequence[TensorSpec]) -> None:
-        self._specs = {spec.name: spec for spec in specs}
-        self._expected = tuple((spec.name, np.dtype(spec.dtype), spec.shape) for spec in specs)
+    policy: str = "block"
+    waiting: int = 0
+    deadline: float = math.inf
 
-    def arrays(self, inputs: Any) -> list[np.ndarray]:
-        """Return the arrays in the plan's order.
+    def __post_init__(self) -> None:
+        if self.policy not in POLICIES:
+            raise ValueError(f"admission is {self.policy!r}; it must be one of {', '.join(map(repr, POLICIES))}")
+        if self.waiting < 0 or (self.waiting and self.policy == "block"):
+            raise ValueError(f"waiting is {self.waiting}; it counts the frames that wait to be dropped or started")
+        if (self.policy == "deadline") != math.isfinite(self.deadline) or not self.deadline > 0:
+            raise ValueError("admission='deadline' needs deadline=seconds, above 0, and nothing else does")
 
-        Parameters
-        ----------
-        inputs : mapping of str to array, or array
-            The inputs by name; an array alone if there is only one.
+    @property
+    def drops(self) -> bool:
+        """Whether frames are dropped instead of letting the caller wait."""
+        return self.policy != "block"
 
-        Raises
-        ------
-        InputError
-            If a name is unknown or missing, or a dtype, rank or shape differs.
-        """
-        named = inputs if isinstance(inputs, Mapping) else self._single(inputs)
-        if named.keys() != self._specs.keys():
-            raise InputError(self._wrong_names(named))
-        arrays = []
-        for name, dtype, shape in self._expected:
-            array = np.asarray(named[name])
-            if array.dtype != dtype or array.shape != shape:
-                raise InputError(_wrong_kind(self._specs[name], array))
-            arrays.append(array)
-        return arrays
+    @property
+    def line(self) -> float:
+        """How many frames may wait."""
+        return (self.waiting or DEFAULT_WAITING[self.policy]) if self.drops else math.inf
 
-    def array(self, name: str, value: Any) -> np.ndarray:
-        """Return one input as an array; raise `InputError` if there is no such input or it does not fit."""
-        if name not in self._specs:
-            raise InputError(self._unknown(name))
-        array = np.asarray(value)
-        spec = self._specs[name]
-        if array.dtype != np.dtype(spec.dtype) or array.shape != spec.shape:
-            raise InputError(_wrong_kind(spec, array))
-        return array
+    @property
+    def overflow(self) -> str:
+        """Why a frame leaves a full line."""
+        return "replaced" if self.line == 1 else "full"
 
-    def _single(self, value: Any) -> Mapping[str, Any]:
-        if len(self._specs) != 1:
-            raise InputError(f"give the inputs by name: there are {len(self._specs)}: {', '.join(self._specs)}")
-        return dict.fromkeys(self._specs, value)
-
-    def _wrong_names(self, named: Mapping[str, Any]) -> str:
-        if unknown := [name for name in named if name not in self._specs]:
-            return self._unknown(unknown[0])
-        missing = [name for name in self._specs if name not in named]
-        return f"no value for the input {missing[0]!r}; the inputs are {', '.join(map(str, self._specs.values()))}"
-
-    def _unknown(self, name: object) -> str:
-        return f"no input is called {name!r}; the inputs are {', '.join(self._specs)}{near(str(name), self._specs)}"
-
-
-def _wrong_kind(spec: TensorSpec, array: np.ndarray) -> str:
-    what = "dtype" if array.dtype != np.dtype(spec.dtype) else "rank" if array.ndim != len(spec.shape) else "shape"
-    given, expected = f"{array.dtype}{list(array.shape)}", f"{spec.dtype}{list(spec.shape)}"
-    return f"wrong {what} for the input {spec.name!r}: {given} given, {expected} expected"
-
-
-class Entrance:
-    """Waits until a frame has its place in the pipeline and in front of each of its first stages.
-
-    Once a frame has entered, nobody waits for anything but later stages: so there is no deadlock.
-
-    Parameters
-    ----------
-    in_flight : int
-        How many frames may be inside.
-    first : sequence of Places
-        In front of each first stage.
-    """
-
-    def __init__(self, in_flight: int, first: Sequence[Places]) -> None:
-        self.room = Places(in_flight)
-        self._all = (self.room, *first)
-
-    def reserve(self, timeout: float | None) -> None:
-        """Wait for the places.
-
-        Raises
-        ------
-        TimeoutError
-            If they did not become free within `timeout` seconds.
-        PipelineClosed
-            If the pipeline was closed before.
-        """
-        deadline = None if timeout is None else monotonic() + timeout
-        taken: list[Places] = []
-        try:
-            for places in self._all:
-                _take(places, deadline)
-                taken.append(places)
-        except BaseException:
-            for places in taken:
-                places.give()
-            raise
-
-    def give_back(self) -> None:
-        """Free the places of a frame that was reserved for and did not enter."""
-        for places in self._all:
-            places.give()
-
-    def close(self) -> None:
-        """Wake all who wait."""
-        for places in self._all:
-            places.close()
-
-
-def _take(places: Places, deadline: float | None) -> None:
-    if not places.take(None if deadline is None else max(0.0, deadline - monotonic())):
-        raise PipelineClosed("the pipeline is closed; it takes no more frames")
+    def late(self, timestamp: float, forecast: Callable[[], float]) -> bool:
+        """Whether a frame of that time, should it start now and take `forecast` seconds, would miss its deadline."""
+        return self.policy == "deadline" and time.time() + forecast() > timestamp + self.deadline

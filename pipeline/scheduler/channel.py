@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
@@ -44,6 +46,16 @@ class Places:
             self._free.put(False)  # for the next one who waits
         return taken
 
+    def try_take(self) -> bool:
+        """Take a place if there is one, and return whether there was."""
+        # An exception costs more than the question.
+        if self._free.empty():
+            return False
+        try:
+            return self.take(0)
+        except TimeoutError:
+            return False
+
     def give(self) -> None:
         """Free one place that was taken."""
         self._free.put(True)
@@ -54,40 +66,65 @@ class Places:
 
 
 class Channel(Generic[Item]):
-    """Items from many writers to its readers, first in, first out, at most `capacity` of them.
+    """Items from many writers to many readers, first in, first out, at most `capacity` of them.
 
     Parameters
     ----------
     capacity : int
         How many items may wait, at least 1; a writer waits for its place.
+    freed : callable, optional
+        Called by a reader that has made room.
     """
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, freed: Callable[[], object] | None = None) -> None:
         self.places = Places(capacity)
-        self._items: SimpleQueue[Item | None] = SimpleQueue()
+        self._freed = freed
+        self._items: deque[Item] = deque()
+        # One token for each item at least: readers wait for tokens, so that an item can be taken back from the middle.
+        self._tokens: SimpleQueue[bool] = SimpleQueue()
 
     def __len__(self) -> int:
-        return self._items.qsize()
+        return len(self._items)
 
     def put(self, item: Item) -> None:
         """Wait for a place, then hand over `item`; a closed channel forgets it."""
         if self.places.take():
-            self._items.put(item)
+            self.put_reserved(item)
 
     def put_reserved(self, item: Item) -> None:
         """Hand over `item` on a place that the caller has already taken from `places`."""
-        self._items.put(item)
+        self._items.append(item)
+        self._tokens.put(True)
 
     def get(self) -> Item | None:
         """Wait for an item; None means that the channel is closed and everything before has been read."""
-        item = self._items.get()
-        if item is None:
-            self._items.put(None)  # for the next reader
-        else:
+        while self._tokens.get():
+            try:
+                item = self._items.popleft()
+            except IndexError:  # it was taken back
+                continue
             self.places.give()
-        return item
+            if self._freed is not None:
+                self._freed()
+            return item
+        self._tokens.put(False)  # for the next reader
+        return None
+
+    def take_back(self, item: Item) -> bool:
+        """Free the place of an item that nobody has read yet, and return whether that was so."""
+        try:
+            self._items.remove(item)
+        except ValueError:
+            return False
+        try:
+            if not self._tokens.get_nowait():
+                self._tokens.put(False)
+        except Empty:  # a reader has the token, and will find nothing for it
+            pass
+        self.places.give()
+        return True
 
     def close(self) -> None:
         """Let writers go on without effect, and readers once they have read what is there."""
         self.places.close()
-        self._items.put(None)
+        self._tokens.put(False)

@@ -24,6 +24,11 @@ def snapshot(array: np.ndarray) -> np.ndarray:
     return copy
 
 
+def kept_apart(arrays: list[np.ndarray], *, copy: bool) -> list[np.ndarray]:
+    """Return copies of the caller's arrays, or with ``copy=False`` these themselves."""
+    return [snapshot(array) for array in arrays] if copy else arrays
+
+
 class StageCopies:
     """What one stage takes from a frame and leaves in it.
 

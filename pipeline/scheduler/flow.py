@@ -1,7 +1,4 @@
-"""Flow: workers, the channels between them and the ledger, as long as a pipeline runs.
-
-The threads know the flow but not the `Pipeline` in the caller's hands, so that a forgotten one can be noticed.
-"""
+"""Flow: the workers of one bundle and the channels between them.  `swap` replaces a flow as a whole."""
 
 from __future__ import annotations
 
@@ -10,27 +7,23 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import chain
 from time import monotonic, perf_counter
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from pipeline.board import Device
-from pipeline.errors import PipelineClosed, PipelineError
 from pipeline.executor.devices.base import DeviceRuntime
-from pipeline.plans import Plan
-from pipeline.scheduler.admission import Entrance
+from pipeline.plans import Plan, StagePlan
 from pipeline.scheduler.channel import Channel
 from pipeline.scheduler.copies import StageCopies, results
+from pipeline.scheduler.forecast import Forecast
 from pipeline.scheduler.frame import Frame, FrameFuture, Result
-from pipeline.scheduler.ledger import Ledger
-from pipeline.scheduler.statistics import Statistics
-from pipeline.scheduler.trace import Trace
+from pipeline.scheduler.post import Arrival, Post
+from pipeline.scheduler.statistics import StageCounters
+from pipeline.scheduler.surroundings import Surroundings
+from pipeline.scheduler.watchdog import Run
 from pipeline.scheduler.wiring import wire
-from pipeline.scheduler.worker import Arrival, Worker
+from pipeline.scheduler.worker import Worker
 
-GRACE = 0.5
-"""Seconds that an abrupt end waits for devices that are in the middle of something."""
 _END = -1
 """The number under which a frame's last stages are joined."""
 
@@ -44,10 +37,23 @@ class Flow:
         What to run.
     codes : sequence
         The built stage for each stage, None for stages without code.
-    create : callable
-        Makes the runtime of a device.
-    trace : Trace or None
-        Where to note events.
+    around : Surroundings
+        The pipeline.
+
+    Attributes
+    ----------
+    capacity : int
+        How many frames may be in flight.
+    withdraw : callable
+        That of the surroundings.
+    workers : list of Worker
+        Those that are at work.
+    given_up : list of Worker
+        Those whose device did not come back in time.
+    counters : dict of str to list of StageCounters
+        Those of each stage's workers.
+    forecast : Forecast
+        When a frame that starts now will end.
 
     Raises
     ------
@@ -55,20 +61,32 @@ class Flow:
         If a device cannot be opened or a stage not loaded; no thread is left then.
     """
 
-    def __init__(
-        self, plan: Plan, codes: Sequence[Any], create: Callable[[Device], DeviceRuntime], trace: Trace | None
-    ) -> None:
-        self.plan = plan
-        runtimes = [create(plan.board.device(stage.device)) for stage in plan.stages]
-        self._wiring = wire(plan, [runtime.memory for runtime in runtimes])
-        self._inboxes = [Channel[Arrival](stage.queue_depth) for stage in plan.stages]
-        self._roots = [self._inboxes[number] for number in self._wiring.roots]
-        self.entrance = Entrance(plan.frames_in_flight, [inbox.places for inbox in self._roots])
-        self.ledger = Ledger(self._start, self._result, self.entrance.room.give, self._shut)
-        cores = _shared_cores(plan, runtimes)
-        self.workers = [self._worker(number, runtimes[number], cores, trace) for number in range(len(runtimes))]
+    def __init__(self, plan: Plan, codes: Sequence[Any], around: Surroundings) -> None:
+        self.plan, self.codes, self._around = plan, tuple(codes), around
+        self.capacity, self.withdraw = plan.frames_in_flight, around.withdraw
+        self._replicas = [[plan.board.device(name) for name in stage.replica_names] for stage in plan.stages]
+        runtimes = [[around.create(device) for device in devices] for devices in self._replicas]
+        self._wiring = wire(plan, [_memory(stage, made) for stage, made in zip(plan.stages, runtimes, strict=True)])
+        roots = self._wiring.roots
+        self._inboxes = [
+            Channel[Arrival](stage.queue_depth, around.freed if number in roots else None)
+            for number, stage in enumerate(plan.stages)
+        ]
+        self._roots = [self._inboxes[number] for number in roots]
+        self._cores = _shared_cores(plan, runtimes)
+        self._lock = threading.Lock()
+        self.given_up: list[Worker] = []
+        self.workers = [
+            self._worker(self._post(number, replica, runtime), runtime)
+            for number, made in enumerate(runtimes)
+            for replica, runtime in enumerate(made)
+        ]
+        self.counters: dict[str, list[StageCounters]] = {}
+        for worker in self.workers:
+            self.counters.setdefault(worker.post.stage.name, []).append(worker.counters)
+        self.forecast = Forecast(plan, self._wiring, list(self.counters.values()))
         self._prepare_frames()
-        self._open(codes)
+        self._open()
 
     def frame(self, arrays: Sequence[np.ndarray], future: FrameFuture, *, borrowed: bool) -> Frame:
         """Return a frame that holds the pipeline's inputs."""
@@ -76,92 +94,100 @@ class Flow:
         for slot, array in zip(self._wiring.inputs, arrays, strict=True):
             if self._wiring.readers[slot]:
                 tensors[slot] = array
-        return Frame(future, tensors, arrays if borrowed else (), self._waiting, self._readers)
+        return Frame(future, self, tensors, arrays if borrowed else (), self._waiting, self._readers)
 
-    def enter(self, frame: Frame, timeout: float | None) -> None:
-        """Wait for the frame's places and start it; see `Pipeline.submit` for the errors."""
-        inside = self.inside()
-        try:
-            self.entrance.reserve(0.0 if inside else timeout)
-        except TimeoutError:
-            why = "a callback must not wait for its own pipeline" if inside else f"none became free within {timeout} s"
-            most = f"{self.plan.model!r} takes {self.plan.frames_in_flight} frames at once"
-            raise TimeoutError(f"no place for the frame: {why}; the pipeline {most}") from None
-        try:
-            self.ledger.admit(frame)
-        except PipelineClosed:
-            self.entrance.give_back()
-            raise
-        except BaseException:
-            # Ctrl-C in the middle: some first stages may have got the frame and others not.
-            self.abandon(closed_before(self.plan.model))
-            raise
+    def reserve(self) -> bool:
+        """Take a place in front of each first stage, if there is one in front of all, and return whether there was."""
+        for number, inbox in enumerate(self._roots):
+            if not inbox.places.try_take():
+                for taken in self._roots[:number]:
+                    taken.places.give()
+                return False
+        return True
 
-    def close(self) -> None:
-        """Take no more frames; the workers end once those in flight have."""
-        self.entrance.close()
-        self.ledger.close()
+    def give_back(self) -> None:
+        """Free the places that were reserved."""
+        for inbox in self._roots:
+            inbox.places.give()
 
-    def abandon(self, reason: BaseException) -> None:
-        """Take no more frames, give up those in flight, and let each worker end after what it is doing."""
-        self.entrance.close()
-        self._shut()
-        self.ledger.abandon(reason)
+    def start(self, frame: Frame) -> None:
+        """Hand a frame to the first stages, on places that are reserved."""
+        self.forecast.started += 1
+        for inbox in self._roots:
+            inbox.put_reserved((frame, frame.entered))
 
-    def join(self, timeout: float | None = None) -> bool:
-        """Wait for the workers' end, at most `timeout` seconds in all, and return whether they have ended."""
-        deadline = None if timeout is None else monotonic() + timeout
-        return all(
-            worker.join(None if deadline is None else max(0.0, deadline - monotonic())) for worker in self.workers
-        )
+    def take_back(self, frame: Frame) -> None:
+        """Free the places of a withdrawn frame."""
+        self.forecast.started -= 1
+        for inbox in self._roots:
+            inbox.take_back((frame, frame.entered))
 
-    def alive(self) -> list[str]:
-        """Return the names of the stages whose workers have not ended."""
-        return [worker.stage.name for worker in self.workers if not worker.join(0)]
+    def result(self, frame: Frame) -> Result:
+        """Return the outputs of a finished frame."""
+        arrays = results(frame, self._wiring)
+        if len(arrays) == 1:
+            return arrays[0]
+        return {spec.name: array for spec, array in zip(self.plan.outputs, arrays, strict=True)}
 
-    def inside(self) -> bool:
-        """Whether the calling thread is one of the workers, which runs callbacks of finished frames."""
-        return threading.get_ident() in self._idents
+    def queue_length(self, number: int) -> int:
+        """Return how many frames wait in front of a stage."""
+        return len(self._inboxes[number])
 
-    def statistics(self) -> Statistics:
-        """Return a snapshot."""
-        ledger = self.ledger
-        # In this order, so that no frame has ended which is not yet submitted.
-        delivered, failed, cancelled = ledger.delivered, ledger.failed, ledger.cancelled
-        in_flight = ledger.submitted - delivered - failed - cancelled
-        submitted = delivered + failed + cancelled + in_flight
-        elapsed = ((perf_counter() if in_flight else ledger.last) - ledger.first) if submitted else 0.0
-        return Statistics(
-            submitted=submitted,
-            delivered=delivered,
-            failed=failed,
-            cancelled=cancelled,
-            dropped=MappingProxyType({}),
-            in_flight=in_flight,
-            elapsed_s=elapsed,
-            frames_per_s=delivered / elapsed if elapsed else 0.0,
-            latency_s=ledger.latency.percentiles(),
-            stages=tuple(worker.statistics(elapsed) for worker in self.workers),
-        )
+    def replace(self, run: Run) -> None:
+        """Start a new worker, with a new runtime, in place of one that does not come back; it passes the frame on."""
+        post = run.worker.post
+        device = self._replicas[self.plan.stages.index(post.stage)][post.replica]
+        fresh = self._worker(post, self._around.create(device), run.frame)
+        post.counters.restarts += 1
+        with self._lock:
+            self.workers[self.workers.index(run.worker)] = fresh
+            self.given_up = [worker for worker in self.given_up if not worker.join(0)] + [run.worker]
+        fresh.start()
 
-    def _worker(
-        self, number: int, runtime: DeviceRuntime, cores: dict[int, threading.Lock], trace: Trace | None
-    ) -> Worker:
-        stage, wiring = self.plan.stages[number], self._wiring.stages[number]
-        mine = sorted(set(stage.cores) & cores.keys()) if runtime.occupies_cores else []
-        return Worker(
+    def shut(self) -> None:
+        """Let each worker end after what it is doing, or waits for."""
+        for inbox in self._inboxes:
+            inbox.close()
+
+    def join(self, deadline: float | None = None) -> bool:
+        """Wait for the end of the workers until `time.monotonic` is `deadline`, and return whether they have ended.
+
+        A worker that is given up meanwhile is not waited for, but the one in its place is.
+        """
+        ended: set[Worker] = set()
+        while rest := [worker for worker in self.workers if worker not in ended]:
+            if not rest[0].wait_left(None if deadline is None else max(0.0, deadline - monotonic())):
+                return False
+            ended.add(rest[0])
+        return True
+
+    def _post(self, number: int, replica: int, runtime: DeviceRuntime) -> Post:
+        stage, around = self.plan.stages[number], self._around
+        mine = sorted(set(stage.cores_of(replica)) & self._cores.keys()) if runtime.occupies_cores else []
+        limit = around.limit(stage.name)
+        return Post(
             stage,
-            runtime,
+            replica,
+            self.codes[number],
             self._inboxes[number],
-            StageCopies(runtime, wiring, self._wiring.readers),
-            root=not wiring.predecessors,
+            StageCounters(),
+            root=not self._wiring.stages[number].predecessors,
             pass_on=self._route(number),
-            cores=[cores[core] for core in mine],
-            trace=trace,
+            failed=around.failed,
+            broke=around.broke,
+            cores=tuple(self._cores[core] for core in mine),
+            trace=around.trace,
+            watchdog=around.watchdog if limit else None,
+            limit=limit,
+            crew=around.crew,
         )
+
+    def _worker(self, post: Post, runtime: DeviceRuntime, first: Frame | None = None) -> Worker:
+        wiring = self._wiring.stages[self.plan.stages.index(post.stage)]
+        return Worker(post, runtime, StageCopies(runtime, wiring, self._wiring.readers), first)
 
     def _route(self, number: int) -> Callable[[Frame], None]:
-        stages, leaves = self._wiring.stages, self._wiring.leaves
+        stages, leaves, finished = self._wiring.stages, self._wiring.leaves, self._around.finished
         targets = [
             (self._inboxes[next_], next_ if len(stages[next_].predecessors) > 1 else None)
             for next_ in stages[number].successors
@@ -173,10 +199,10 @@ class Flow:
                     inbox.put((frame, perf_counter()))
 
         def end(frame: Frame) -> None:
-            if len(leaves) == 1 or frame.arrived(_END):
-                self.ledger.finish(frame)
+            if frame.arrived(_END):
+                finished(frame)
 
-        return pass_on if targets else end
+        return pass_on if targets else finished if len(leaves) == 1 else end
 
     def _prepare_frames(self) -> None:
         wiring = self._wiring
@@ -186,45 +212,28 @@ class Flow:
         self._waiting = {number: branches for number, branches in joins.items() if branches > 1}
         self._readers = {slot: readers for slot, readers in enumerate(wiring.readers) if readers > 1}
 
-    def _open(self, codes: Sequence[Any]) -> None:
-        self._idents: set[int | None] = set()
+    def _open(self) -> None:
         try:
-            for worker, code in zip(self.workers, codes, strict=True):
-                worker.start(code, self._broke)
-                self._idents.add(worker.ident)
+            # One after the other: many devices are loaded by code that only one thread may run at a time.
+            for worker in self.workers:
+                worker.start()
+                worker.wait_opened()
         except BaseException as error:
-            self._shut()
-            # Ctrl-C does not wait for a device that is being loaded.
-            self.join(None if isinstance(error, Exception) else GRACE)
+            self.shut()
+            for worker in self.workers:
+                # Ctrl-C does not wait for a device that is being loaded.
+                worker.join(None if isinstance(error, Exception) else 0)
             raise
 
-    def _start(self, frame: Frame) -> None:
-        for inbox in self._roots:
-            inbox.put_reserved((frame, frame.entered))
 
-    def _result(self, frame: Frame) -> Result:
-        arrays = results(frame, self._wiring)
-        if len(arrays) == 1:
-            return arrays[0]
-        return {spec.name: array for spec, array in zip(self.plan.outputs, arrays, strict=True)}
-
-    def _shut(self) -> None:
-        for inbox in self._inboxes:
-            inbox.close()
-
-    def _broke(self, error: BaseException) -> None:
-        reason = PipelineError(f"a worker of the pipeline {self.plan.model!r} broke: {type(error).__name__}: {error}")
-        reason.__cause__ = error
-        self.abandon(reason)
+def _memory(stage: StagePlan, runtimes: Sequence[DeviceRuntime]) -> str:
+    """Return the memory of all replicas, or one of their own if it differs: then their tensors travel as arrays."""
+    memories = {runtime.memory for runtime in runtimes}
+    return memories.pop() if len(memories) == 1 else f"those of {stage.name}"
 
 
-def closed_before(model: str) -> PipelineClosed:
-    """Return the error of frames that a close did not wait for."""
-    return PipelineClosed(f"the pipeline {model!r} was closed before this frame was finished")
-
-
-def _shared_cores(plan: Plan, runtimes: Sequence[DeviceRuntime]) -> dict[int, threading.Lock]:
+def _shared_cores(plan: Plan, runtimes: Sequence[Sequence[DeviceRuntime]]) -> dict[int, threading.Lock]:
     """Return a lock for each host core that several stages compute on."""
     pairs = zip(plan.stages, runtimes, strict=True)
-    users = Counter(chain.from_iterable(set(stage.cores) for stage, runtime in pairs if runtime.occupies_cores))
+    users = Counter(chain.from_iterable(set(stage.cores) for stage, made in pairs if made[0].occupies_cores))
     return {core: threading.Lock() for core, count in users.items() if count > 1}

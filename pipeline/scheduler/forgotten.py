@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import warnings
 import weakref
 from typing import Protocol
 
 from pipeline.plans import Plan
-from pipeline.scheduler.flow import Flow
+from pipeline.scheduler.engine import Engine
 
 
 class Closable(Protocol):
     """What is watched."""
 
-    plan: Plan
+    @property
+    def plan(self) -> Plan:
+        """What runs."""
 
     def close(self, *, drain: bool = True) -> None:
         """End it."""
 
 
-_watched: weakref.WeakKeyDictionary[Closable, weakref.finalize[[Flow], Closable]] = weakref.WeakKeyDictionary()
+_watched: weakref.WeakKeyDictionary[Closable, weakref.finalize[[Engine], Closable]] = weakref.WeakKeyDictionary()
 
 
-def watch(pipeline: Closable, flow: Flow) -> None:
-    """End `flow` and warn if `pipeline` is collected, or still there when the interpreter ends."""
-    finalizer = weakref.finalize(pipeline, _collected, flow)
+def watch(pipeline: Closable, engine: Engine) -> None:
+    """End `engine` and warn if `pipeline` is collected, or still there when the interpreter ends."""
+    finalizer = weakref.finalize(pipeline, _collected, engine)
     finalizer.atexit = False
     _watched[pipeline] = finalizer
 
@@ -36,10 +39,11 @@ def unwatch(pipeline: Closable) -> None:
         finalizer.detach()
 
 
-def _collected(flow: Flow) -> None:
-    # Its frames may still be waited for; their threads end after them.
-    flow.close()
-    _warn(flow.plan)
+def _collected(engine: Engine) -> None:
+    # Its frames may still be waited for; their threads end after them.  This may be any place in any thread, also one
+    # where the engine's own tables are half changed: so another thread closes it, and nothing here waits for a lock.
+    _thread.start_new_thread(engine.close, ())
+    _warn(engine.flow.plan)
 
 
 @atexit.register

@@ -6,15 +6,19 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from pipeline.scheduler.flow import Flow
 
 Result = np.ndarray | dict[str, np.ndarray]
 """One output as its array, several as arrays by name."""
 
 _NONE: Mapping[int, int] = MappingProxyType({})
 _ENDED = CancelledError("this frame has ended")
+_WAITING, _BEGUN, _WITHDRAWN = range(3)
 
 
 class FrameFuture(Future[Any]):
@@ -28,6 +32,8 @@ class FrameFuture(Future[Any]):
         When the frame was captured, as the caller gave it; else `time.time` at submission.
     metadata : object
         Whatever the caller gave.
+    frame : Frame or None
+        What it stands for, as long as that is on its way; the scheduler's own.
     """
 
     def __init__(self, timestamp: float, metadata: Any) -> None:
@@ -35,6 +41,21 @@ class FrameFuture(Future[Any]):
         self.sequence = -1
         self.timestamp = timestamp
         self.metadata = metadata
+        self.frame: Frame | None = None
+
+    def cancel(self) -> bool:
+        """Take the frame back if no stage has taken it up yet; its place is free at once.
+
+        Returns
+        -------
+        bool
+            Whether the frame is cancelled.
+        """
+        cancelled = super().cancel()
+        frame = self.frame  # gone when the frame ends, which may be now
+        if cancelled and frame is not None:
+            frame.flow.withdraw(frame, CancelledError())
+        return cancelled
 
 
 class Frame:
@@ -44,6 +65,8 @@ class Frame:
     ----------
     future : FrameFuture
         What the caller holds.
+    flow : Flow
+        The workers that it goes through, also after `swap` has brought others.
     tensors : list
         One place for each slot of the wiring, the model inputs filled in; taken over.
     borrowed : sequence of ndarray
@@ -55,6 +78,10 @@ class Frame:
 
     Attributes
     ----------
+    number : int
+        Its sequence number; -1 until it is submitted.
+    entered : float
+        `time.perf_counter` when it started.
     error : BaseException or None
         Why the remaining stages leave the frame alone; the first one stays.
     finished : bool
@@ -62,13 +89,14 @@ class Frame:
     """
 
     __slots__ = (
-        "_begun", "_lock", "_readers", "_unannounced", "_waiting",
-        "borrowed", "entered", "error", "finished", "future", "number", "tensors",
+        "_copying", "_lock", "_readers", "_state", "_unannounced", "_waiting",
+        "borrowed", "entered", "error", "finished", "flow", "future", "number", "tensors",
     )  # fmt: skip
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - made in one place, and for each frame
         self,
         future: FrameFuture,
+        flow: Flow,
         tensors: list[Any],
         borrowed: Sequence[np.ndarray] = (),
         waiting: Mapping[int, int] = _NONE,
@@ -76,21 +104,39 @@ class Frame:
     ) -> None:
         self.number = -1
         self.entered = 0.0
-        self.future, self.tensors, self.borrowed = future, tensors, borrowed
+        self.future, self.flow, self.tensors, self.borrowed = future, flow, tensors, borrowed
         self.error: BaseException | None = None
         self.finished = False
-        self._begun = self._unannounced = False
+        self._state, self._unannounced = _WAITING, False
         self._lock = threading.Lock()
+        # A lock of its own: a copy may take long, or hang, and the frame must be able to end meanwhile.
+        self._copying = threading.Lock() if readers else self._lock
         self._waiting = dict(waiting)
         self._readers = dict(readers)
 
-    def begin(self) -> None:
-        """Note that a stage takes the frame up: from now on its future cannot be cancelled; it may have been."""
+    def begin(self) -> bool:
+        """Note that a stage takes the frame up; from now on its future cannot be cancelled.  It may have been before.
+
+        Returns
+        -------
+        bool
+            False if the frame has been withdrawn: then it is nobody's.
+        """
         with self._lock:
-            if not self._begun:
-                self._begun = True
+            if self._state == _WAITING:
+                self._state = _BEGUN
                 if not self.future.set_running_or_notify_cancel() and self.error is None:
                     self.error = CancelledError()
+            return self._state == _BEGUN
+
+    def withdraw(self, reason: BaseException) -> bool:
+        """End the frame with `reason`, or as cancelled if it was, unless a stage has taken it up: then return False."""
+        with self._lock:
+            if self._state != _WAITING:
+                return False
+            self._state = _WITHDRAWN
+            self.error = reason if self.future.set_running_or_notify_cancel() else CancelledError()
+            return True
 
     def fail(self, error: BaseException) -> None:
         """Keep the first error."""
@@ -115,19 +161,25 @@ class Frame:
 
     def exclusively(self) -> threading.Lock:
         """Return the lock under which stages that work on this frame at the same time share its copies."""
-        return self._lock
+        return self._copying
 
     def abandon(self, reason: BaseException) -> None:
         """Give the frame up: it ends as cancelled if no stage has taken it up yet, else failed with `reason`."""
         with self._lock:
-            self._unannounced, self._begun = not self._begun, True
+            if self._state == _WITHDRAWN:  # it is ending already
+                return
+            if self._state == _WAITING:
+                self._unannounced, self._state = True, _BEGUN
+                reason = CancelledError()
             if self.error is None:
-                self.error = CancelledError() if self._unannounced else reason
+                self.error = reason
+            self.finished = True
 
     def announce_cancellation(self) -> None:
         """Let the future end as cancelled, for those too who wait for several futures at once."""
         if self._unannounced:
-            self.future.cancel()
+            # As a caller's own cancellation would, but for the frame, which is ending already.
+            Future.cancel(self.future)
             self.future.set_running_or_notify_cancel()
 
     def end(self) -> None:
@@ -138,4 +190,5 @@ class Frame:
         """
         self.error = _ENDED
         self.tensors, self.borrowed = [], ()
+        self.future.frame = None
         del self.future

@@ -1,14 +1,15 @@
-"""Ledger: numbers the frames, and lets each of them end in exactly one way, in order."""
+"""Ledger: numbers the frames, and lets each of them end in exactly one way."""
 
 from __future__ import annotations
 
 import logging
 import threading
-import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import CancelledError
+from time import perf_counter
 
-from pipeline.errors import PipelineClosed
+from pipeline.errors import FrameDropped
 from pipeline.scheduler.frame import Frame, Result
 from pipeline.scheduler.statistics import Durations
 
@@ -16,142 +17,142 @@ logger = logging.getLogger(__name__)
 
 
 class Ledger:
-    """The frames in flight, by number.
+    """The frames in flight, in order, and the books of all that ever were.
 
-    Frames end in the thread that finds the next one finished, one at a time, in the order of submission and without
-    any lock held, so that a future's callbacks may call back into the pipeline.
+    Frames that have started end in the thread that finds the next one finished, one at a time and in the order of
+    submission.  Frames that never start (dropped, or cancelled before a stage took them up) end at once.  No lock is
+    held when a future ends, so that its callbacks may call back into the pipeline.
 
     Parameters
     ----------
-    start : callable
-        Hands an admitted frame to the first stages; must not wait.
-    result : callable
-        Makes a finished frame's result.
-    ended : callable
-        Called when a frame has left the pipeline, just before its future ends.
-    drained : callable
-        Called once nothing is in flight any more and nothing more will come; may be called twice.
+    left : callable
+        Called when a frame has left, under `lock`.
+    room : callable
+        Called, without the lock, when frames have left, before their futures end.
 
     Attributes
     ----------
+    lock : RLock
+        Guards all that is here, and what else decides who may start.
+        Reentrant, because a signal handler may close a pipeline at any place.
     submitted, delivered, failed, cancelled : int
         Frames accepted, and how they ended.
+    dropped : Counter
+        Frames that never started, by reason.
     latency : Durations
-        From submission to delivery.
+        From start to delivery.
     first, last : float
         `time.perf_counter` at the first submission and the newest end.
+    deliverer : int
+        Identifier of the thread in which frames end just now, 0 if there is none.
     """
 
-    def __init__(
-        self,
-        start: Callable[[Frame], None],
-        result: Callable[[Frame], Result],
-        ended: Callable[[], None],
-        drained: Callable[[], None],
-    ) -> None:
-        self._start, self._result, self._ended, self._drained = start, result, ended, drained
-        # Reentrant: a forgotten pipeline may be closed by the garbage collector, at any place in any thread.
-        self._lock = threading.RLock()
+    def __init__(self, left: Callable[[], None], room: Callable[[], None]) -> None:
+        self._left, self._room = left, room
+        self.lock = threading.RLock()
         self._frames: dict[int, Frame] = {}
-        self._next = 0
-        self._delivering = False
-        self._closing = False
         self.submitted = self.delivered = self.failed = self.cancelled = 0
+        self.dropped: Counter[str] = Counter()
         self.latency = Durations()
         self.first = self.last = 0.0
+        self.deliverer = 0
 
-    @property
-    def closing(self) -> bool:
-        """Whether no more frames are accepted."""
-        return self._closing
+    def __len__(self) -> int:
+        return len(self._frames)
 
-    def admit(self, frame: Frame) -> None:
-        """Give the frame its number and start it.
+    def __contains__(self, frame: Frame) -> bool:
+        return frame.number in self._frames
 
-        Raises
-        ------
-        PipelineClosed
-            If no more frames are accepted; the frame then leaves no trace.
-        """
-        with self._lock:
-            if self._closing:
-                raise PipelineClosed("the pipeline is closed; it takes no more frames")
-            frame.number = frame.future.sequence = self.submitted
-            frame.entered = time.perf_counter()
-            self.first = self.first or frame.entered
-            self._frames[frame.number] = frame
-            self.submitted += 1
-            self._start(frame)
+    def number(self, frame: Frame) -> None:
+        """Give the frame its number: from now on it is in the books.  Under `lock`."""
+        frame.number = frame.future.sequence = self.submitted
+        self.submitted += 1
+
+    def start(self, frame: Frame) -> None:
+        """Note that the frame is in flight.  Under `lock`, and before anybody can finish it."""
+        if frame.number < 0:
+            self.number(frame)
+        frame.entered = perf_counter()
+        self.first = self.first or frame.entered
+        self._frames[frame.number] = frame
+
+    def frames(self, after: int = -1) -> list[Frame]:
+        """Return the frames in flight with numbers above `after`."""
+        with self.lock:
+            return [frame for number, frame in self._frames.items() if number > after]
 
     def finish(self, frame: Frame) -> None:
         """Note that all stages are done with the frame, and let all frames end whose turn it is."""
         frame.finished = True
         self._deliver()
 
-    def close(self) -> None:
-        """Accept no more frames; those in flight go on."""
-        self._closing = True
+    def abandon(self, reason: BaseException, after: int = -1) -> None:
+        """Give up the frames in flight with numbers above `after`, also where a device keeps its worker busy."""
+        for frame in self.frames(after):
+            if not frame.finished:
+                frame.abandon(reason)
         self._deliver()
 
-    def abandon(self, reason: BaseException) -> None:
-        """Accept no more frames and give up those in flight, also where a device keeps its worker busy."""
-        with self._lock:
-            self._closing = True
-            unfinished = [frame for frame in self._frames.values() if not frame.finished]
-        for frame in unfinished:
-            frame.abandon(reason)
-            frame.finished = True
-        self._deliver()
+    def end_withdrawn(self, frame: Frame) -> None:
+        """End, out of turn, a frame that no stage will ever see."""
+        self._end(frame)
+        self._deliver()  # those after it may have waited for it only
 
     def _deliver(self) -> None:
-        with self._lock:
-            if self._delivering:  # whoever it is sees what has been noted by now
+        with self.lock:
+            if self.deliverer:  # whoever it is sees what has been noted by now
                 return
-            self._delivering = True
-        while (frame := self._take_next()) is not None:
+            self.deliverer = threading.get_ident()
+        while (frame := self._next()) is not None:
             self._end(frame)
 
-    def _take_next(self) -> Frame | None:
-        with self._lock:
-            frame = self._frames.get(self._next)
+    def _next(self) -> Frame | None:
+        with self.lock:
+            frame = next(iter(self._frames.values()), None)
             if frame is not None and frame.finished:
-                del self._frames[self._next]
-                self._next += 1
                 return frame
-            self._delivering = False
-            drained = self._closing and not self._frames
-        if drained:
-            self._drained()
-        return None
+            self.deliverer = 0
+            return None
 
     def _end(self, frame: Frame) -> None:
-        self.last = time.perf_counter()
+        result, error = _outcome(frame)
+        with self.lock:
+            self._frames.pop(frame.number, None)
+            self._count(frame, error)
+            self._left()
+        self._room()
         try:
-            self._complete(frame, *self._outcome(frame))
+            _complete(frame, result, error)
         except BaseException:  # callbacks are the caller's code, and this thread must survive it
             logger.exception("a callback of frame %d failed", frame.number)
         frame.end()
 
-    def _outcome(self, frame: Frame) -> tuple[Result | None, BaseException | None]:
-        if frame.error is not None:
-            return None, frame.error
-        try:
-            return self._result(frame), None
-        except BaseException as error:  # noqa: BLE001 - it is the frame's end
-            return None, error
-
-    def _complete(self, frame: Frame, result: Result | None, error: BaseException | None) -> None:
-        # Counted and out before the future ends: its callbacks may look, and submit the next frame.
+    def _count(self, frame: Frame, error: BaseException | None) -> None:
+        self.last = perf_counter()
         if error is None:
             self.delivered += 1
             self.latency.add(self.last - frame.entered)
-            self._ended()
-            frame.future.set_result(result)
         elif isinstance(error, CancelledError):
             self.cancelled += 1
-            self._ended()
-            frame.announce_cancellation()
+        elif isinstance(error, FrameDropped):
+            self.dropped[error.reason] += 1
         else:
             self.failed += 1
-            self._ended()
-            frame.future.set_exception(error)
+
+
+def _outcome(frame: Frame) -> tuple[Result | None, BaseException | None]:
+    if frame.error is not None:
+        return None, frame.error
+    try:
+        return frame.flow.result(frame), None
+    except BaseException as error:  # noqa: BLE001 - it is the frame's end
+        return None, error
+
+
+def _complete(frame: Frame, result: Result | None, error: BaseException | None) -> None:
+    if error is None:
+        frame.future.set_result(result)
+    elif isinstance(error, CancelledError):
+        frame.announce_cancellation()
+    else:
+        frame.future.set_exception(error)

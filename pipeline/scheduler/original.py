@@ -14,9 +14,9 @@ import numpy as np
 
 from pipeline.errors import InputError, PipelineClosed
 from pipeline.plans import Plan
-from pipeline.scheduler.admission import InputCheck
 from pipeline.scheduler.copies import snapshot
 from pipeline.scheduler.frame import FrameFuture
+from pipeline.scheduler.inputs import InputCheck
 
 
 class OriginalCalls:
@@ -30,8 +30,12 @@ class OriginalCalls:
     >>> pipeline.stop()  # doctest: +SKIP
     """
 
-    plan: Plan
     _check: InputCheck
+
+    @property
+    @abstractmethod
+    def plan(self) -> Plan:
+        """What new frames follow."""
 
     def __init__(self) -> None:
         self._values: dict[str, np.ndarray] = {}

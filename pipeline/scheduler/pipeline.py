@@ -3,33 +3,43 @@
 from __future__ import annotations
 
 import concurrent.futures
+import math
 import time
-import warnings
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
-from types import TracebackType
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pipeline.board import Device
-from pipeline.errors import PlanError
+from pipeline.errors import FrameDropped
 from pipeline.executor import devices
 from pipeline.executor.devices.base import DeviceRuntime
 from pipeline.plans import Plan
-from pipeline.scheduler.admission import InputCheck
-from pipeline.scheduler.copies import snapshot
-from pipeline.scheduler.flow import GRACE, Flow, closed_before
-from pipeline.scheduler.forgotten import unwatch, watch
+from pipeline.scheduler import interpreter, snapshot
+from pipeline.scheduler.admission import Admission
+from pipeline.scheduler.asynchronous import AsyncCalls
+from pipeline.scheduler.change import Changes, checked_codes
+from pipeline.scheduler.copies import kept_apart
+from pipeline.scheduler.engine import Engine
+from pipeline.scheduler.entrance import Ticket
+from pipeline.scheduler.forgotten import watch
 from pipeline.scheduler.frame import FrameFuture
+from pipeline.scheduler.inputs import InputCheck
+from pipeline.scheduler.lifecycle import LifeCycle
 from pipeline.scheduler.original import OriginalCalls
+from pipeline.scheduler.settings import Settings
 from pipeline.scheduler.statistics import Statistics
+from pipeline.scheduler.supervision import Supervision
 from pipeline.scheduler.trace import Trace
 
 
-class Pipeline(OriginalCalls):
+class Pipeline(LifeCycle, Changes, AsyncCalls, OriginalCalls):
     """A plan that is running: frames go in, results come out in order.
 
-    Each stage has one worker thread with its own device runtime.  Leaving the ``with`` block finishes what is in;
-    leaving it by an exception gives up what is in and returns at once.
+    Each stage has one worker thread per replica, each with its own device runtime.  Leaving the ``with`` block finishes
+    what is in; leaving it by an exception gives up what is in and returns at once.
+
+    Every frame that was submitted ends as exactly one of delivered, failed (`StageError`, `PipelineClosed`), cancelled
+    and dropped (`FrameDropped`, with its reason).
 
     Parameters
     ----------
@@ -41,6 +51,22 @@ class Pipeline(OriginalCalls):
         Makes the runtime of a device.
     trace : Trace, optional
         Where to note which stage worked on which frame when.
+    admission : str
+        What happens to a frame that finds no room: ``"block"``, ``"latest"``, ``"drop-oldest"`` or ``"deadline"``;
+        see `Admission`.
+    waiting : int
+        How many frames may wait at the entrance, where the policy drops frames; 0 for its default.
+    deadline : float
+        Seconds after a frame's timestamp when its result is of no use any more, for ``"deadline"``.
+    on_error : str
+        ``"skip"``: a failed frame ends alone.  ``"stop"``: the first one ends the pipeline; see `Supervision`.
+    stage_timeout : float or mapping of str to float, optional
+        Seconds that a stage may run on one frame, for all stages or by name.
+    on_timeout : str
+        ``"fail-frame"`` and restart the stage's device, or ``"fail-pipeline"``.
+    switch_interval : float, optional
+        Seconds after which a thread that is busy in Python hands over the interpreter, as long as the pipeline is
+        open: for the whole process; see `pipeline.scheduler.interpreter`.
 
     Raises
     ------
@@ -48,6 +74,8 @@ class Pipeline(OriginalCalls):
         If the number of codes is not that of the stages.
     PipelineError
         If a device cannot be opened or a stage not loaded; no thread is left then.
+    ValueError
+        If an option is unknown or does not go with the others.
 
     Examples
     --------
@@ -56,21 +84,38 @@ class Pipeline(OriginalCalls):
     ...         print(result.argmax())
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but the first two by keyword
         self,
         plan: Plan,
         codes: Sequence[Any] | None = None,
         *,
         create: Callable[[Device], DeviceRuntime] = devices.create,
         trace: Trace | None = None,
+        admission: str = "block",
+        waiting: int = 0,
+        deadline: float = math.inf,
+        on_error: str = "skip",
+        stage_timeout: float | Mapping[str, float] | None = None,
+        on_timeout: str = "fail-frame",
+        switch_interval: float | None = None,
     ) -> None:
         super().__init__()
-        if codes is not None and len(codes) != len(plan.stages):
-            raise PlanError(f"{len(codes)} codes were given for {len(plan.stages)} stages; give one for each")
-        self.plan = plan
+        supervision = Supervision(on_error, {} if stage_timeout is None else stage_timeout, on_timeout)
+        supervision.check(stage.name for stage in plan.stages)
+        settings = Settings(create, Admission(admission, waiting, deadline), supervision, trace)
         self._check = InputCheck(plan.inputs)
-        self._flow = Flow(plan, [None] * len(plan.stages) if codes is None else codes, create, trace)
-        watch(self, self._flow)
+        self._interval = interpreter.Interval(switch_interval)
+        try:
+            self._engine = Engine(plan, checked_codes(plan, codes), settings)
+        except BaseException:
+            self._interval.end()
+            raise
+        watch(self, self._engine)
+
+    @property
+    def plan(self) -> Plan:
+        """What new frames follow; `swap` changes it."""
+        return self._engine.flow.plan
 
     def submit(
         self,
@@ -81,7 +126,7 @@ class Pipeline(OriginalCalls):
         timestamp: float | None = None,
         metadata: Any = None,
     ) -> FrameFuture:
-        """Let one frame in, as soon as there is a place for it.
+        """Let one frame in, as soon as there is a place for it; with a policy that drops frames, return at once.
 
         Parameters
         ----------
@@ -93,7 +138,7 @@ class Pipeline(OriginalCalls):
             Copy the arrays, so that the caller may reuse them at once.  With False they pass by reference: the caller
             promises not to change them until the result is there.
         timestamp : float, optional
-            When the frame was captured, in seconds of the caller's clock; default `time.time`.
+            When the frame was captured, in seconds of `time.time`, which is the default.
         metadata : object, optional
             Travels with the frame: the future has it as its ``metadata``.
 
@@ -112,18 +157,20 @@ class Pipeline(OriginalCalls):
         PipelineClosed
             If the pipeline is closed, or was while waiting.
         """
-        arrays = self._check.arrays(inputs)
-        if copy:
-            arrays = [snapshot(array) for array in arrays]
+        arrays = kept_apart(self._check.arrays(inputs), copy=copy)
         future = FrameFuture(time.time() if timestamp is None else timestamp, metadata)
-        frame = self._flow.frame(arrays, future, borrowed=not copy)
-        self._flow.enter(frame, timeout)
+        try:
+            ticket = self._engine.submit(arrays, future, None if timeout == 0 else Ticket, borrowed=not copy)
+        except TimeoutError:
+            raise self._no_place(timeout) from None
+        if ticket is not None:
+            self._wait(ticket, timeout)
         return future
 
     def map(
         self, frames: Iterable[Any], *, timeout: float | None = None, copy: bool = True
     ) -> Generator[Any, None, None]:
-        """Yield the result of each frame, in order.
+        """Yield the result of each frame, in order; dropped frames are left out.
 
         Frames are taken from the iterable only as the pipeline has places, so it may be endless.  Closing the
         generator, or the first error, cancels what it has submitted and no stage has taken up.
@@ -148,80 +195,50 @@ class Pipeline(OriginalCalls):
         try:
             for frame in frames:
                 waiting.append(self.submit(frame, timeout=timeout, copy=copy))
-                if len(waiting) >= self.plan.frames_in_flight:
-                    yield _result(waiting.popleft(), timeout)
+                if len(waiting) >= self._engine.flow.capacity:
+                    yield from _results(waiting.popleft(), timeout)
                 # One more than comes in, so that results do not pile up behind a hiccup of the caller.
                 if waiting and waiting[0].done():
-                    yield _result(waiting.popleft(), timeout)
+                    yield from _results(waiting.popleft(), timeout)
             while waiting:
-                yield _result(waiting.popleft(), timeout)
+                yield from _results(waiting.popleft(), timeout)
         finally:
             for future in waiting:
                 future.cancel()
 
     def statistics(self) -> Statistics:
         """Return an immutable snapshot of what the pipeline has done so far."""
-        return self._flow.statistics()
-
-    @property
-    def closed(self) -> bool:
-        """Whether no more frames are accepted."""
-        return self._flow.ledger.closing
-
-    def close(self, *, drain: bool = True, timeout: float | None = None) -> None:
-        """Take no more frames and end the workers; may be called again, from any thread, also from callbacks.
-
-        Called from a callback it only begins the end, since a worker cannot wait for itself.
-
-        Parameters
-        ----------
-        drain : bool
-            Finish the frames that are in.  With False those that no stage has taken up are cancelled, and the others
-            fail with `PipelineClosed`.
-        timeout : float, optional
-            Seconds to wait for frames to finish; those left are given up.
-        """
-        unwatch(self)
-        self._flow.close()
-        self._end_of_runs()
-        if self._flow.inside():
-            if not drain:
-                self._flow.abandon(closed_before(self.plan.model))
-            return
-        ended = False
-        try:
-            ended = drain and self._flow.join(timeout)
-        finally:
-            # Also when Ctrl-C ends the wait.
-            if not ended:
-                self._give_up()
-
-    def __enter__(self) -> Pipeline:  # noqa: PYI034 - Self is newer than the oldest Python
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close(drain=kind is None)
+        return snapshot.take(self._engine)
 
     def __repr__(self) -> str:
         stages = ", ".join(f"{stage.name} on {stage.device}" for stage in self.plan.stages)
         return f"<Pipeline {self.plan.model!r}, {'closed' if self.closed else 'running'}: {stages}>"
 
-    def _give_up(self) -> None:
-        self._flow.abandon(closed_before(self.plan.model))
-        if not self._flow.join(GRACE):
-            busy = ", ".join(repr(name) for name in self._flow.alive())
-            warnings.warn(
-                f"stages that are still busy in their device: {busy}; their threads end when the device returns",
-                ResourceWarning,
-                stacklevel=3,
-            )
+    def _wait(self, ticket: Ticket, timeout: float | None) -> None:
+        inside = self._engine.inside()
+        try:
+            ticket.wait(0 if inside else timeout)
+        except TimeoutError:
+            if self._engine.entrance.leave(ticket):
+                raise self._no_place(timeout, inside=inside) from None
+            ticket.wait()  # it was settled at the last moment
+        except KeyboardInterrupt:
+            self._engine.entrance.leave(ticket)
+            raise
+
+    def _no_place(self, timeout: float | None, *, inside: bool = False) -> TimeoutError:
+        why = "a callback must not wait for its own pipeline" if inside else f"none became free within {timeout} s"
+        most = f"{self.plan.model!r} takes {self.plan.frames_in_flight} frames at once"
+        return TimeoutError(f"no place for the frame: {why}; the pipeline {most}")
 
 
-def _result(future: FrameFuture, timeout: float | None) -> Any:
+def _results(future: FrameFuture, timeout: float | None) -> Iterator[Any]:
+    """Yield the result, or nothing if the frame was dropped."""
     try:
-        return future.result(timeout)
+        result = future.result(timeout)
+    except FrameDropped:
+        return
     except concurrent.futures.TimeoutError:
         future.cancel()
         raise TimeoutError(f"frame {future.sequence} was not finished within {timeout} s") from None
+    yield result

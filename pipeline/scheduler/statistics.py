@@ -9,6 +9,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pipeline.plans import StagePlan
+
 RECENT = 1024
 """How many of the newest durations the percentiles rest on."""
 
@@ -33,11 +35,17 @@ class StageStatistics:
     frames_in, frames_out, failed, skipped : int
         Frames taken up; those that it ran, that failed here, and that had already failed or been cancelled.
     busy : float
-        Share of the pipeline's `elapsed_s` in which it ran or copied, 0 to 1.
+        Share of the pipeline's `elapsed_s` in which it ran or copied, 0 to 1; of several replicas, their mean.
+    busy_s : float
+        The same in seconds, of all replicas together; it never falls.
     queue_length : int
         Frames that wait in front of it.
     wait_s, run_s, copy_s : Percentiles
         Time of a frame in the queue, in the device, and for changing memory.
+    replicas : int
+        How many workers it has.
+    restarts : int
+        How often a worker was replaced because its device did not come back.
     """
 
     name: str
@@ -47,10 +55,13 @@ class StageStatistics:
     failed: int
     skipped: int
     busy: float
+    busy_s: float
     queue_length: int
     wait_s: Percentiles
     run_s: Percentiles
     copy_s: Percentiles
+    replicas: int = 1
+    restarts: int = 0
 
 
 @dataclass(frozen=True)
@@ -64,7 +75,7 @@ class Statistics:
     dropped : mapping of str to int
         Frames dropped by the admission policy, by reason.
     in_flight : int
-        Frames that have not ended.
+        Frames that have not ended, those included that wait at the entrance.
     elapsed_s : float
         Seconds from the first submission to the newest end, or until now while frames are in flight.
     frames_per_s : float
@@ -73,6 +84,8 @@ class Statistics:
         From submission to delivery.
     stages : tuple of StageStatistics
         In the plan's order.
+    waiting : int
+        Frames that wait at the entrance.
     """
 
     submitted: int
@@ -85,6 +98,7 @@ class Statistics:
     frames_per_s: float
     latency_s: Percentiles
     stages: tuple[StageStatistics, ...]
+    waiting: int = 0
 
 
 class Durations:
@@ -104,9 +118,18 @@ class Durations:
             self._values[self._next] = seconds
             self._next = (self._next + 1) % RECENT
 
+    def values(self) -> list[float]:
+        """Return the durations that are kept."""
+        return self._values[:]
+
+    def lately(self, count: int) -> list[float]:
+        """Return the newest `count` of them, the newest last."""
+        values, end = self._values, self._next
+        return values[end - count : end] if end >= count else values[end - count :] + values[:end]
+
     def percentiles(self) -> Percentiles:
         """Return the percentiles, each a duration that occurred."""
-        return percentiles(self._values[:])
+        return percentiles(self.values())
 
 
 def percentiles(values: Sequence[float]) -> Percentiles:
@@ -120,10 +143,10 @@ def percentiles(values: Sequence[float]) -> Percentiles:
 class StageCounters:
     """What a worker counts; only its own thread writes."""
 
-    __slots__ = ("busy_s", "copy", "failed", "frames_in", "frames_out", "run", "skipped", "wait")
+    __slots__ = ("busy_s", "copy", "failed", "frames_in", "frames_out", "restarts", "run", "skipped", "wait")
 
     def __init__(self) -> None:
-        self.frames_in = self.frames_out = self.failed = self.skipped = 0
+        self.frames_in = self.frames_out = self.failed = self.skipped = self.restarts = 0
         self.busy_s = 0.0
         self.wait, self.run, self.copy = Durations(), Durations(), Durations()
 
@@ -135,19 +158,52 @@ class StageCounters:
         self.copy.add(copy)
         self.run.add(run)
 
-    def snapshot(self, name: str, device: str, queue_length: int, elapsed_s: float) -> StageStatistics:
-        """Return what has been counted, as shares of `elapsed_s`."""
-        out, failed, skipped = self.frames_out, self.failed, self.skipped
-        return StageStatistics(
-            name=name,
-            device=device,
-            frames_in=max(self.frames_in, out + failed + skipped),
-            frames_out=out,
-            failed=failed,
-            skipped=skipped,
-            busy=min(1.0, self.busy_s / elapsed_s) if elapsed_s > 0 else 0.0,
-            queue_length=queue_length,
-            wait_s=self.wait.percentiles(),
-            run_s=self.run.percentiles(),
-            copy_s=self.copy.percentiles(),
-        )
+    def absorb(self, others: Sequence[StageCounters]) -> None:
+        """Add what workers that have ended counted."""
+        for other in others:
+            for name in ("frames_in", "frames_out", "failed", "skipped", "restarts", "busy_s"):
+                setattr(self, name, getattr(self, name) + getattr(other, name))
+            for name in ("wait", "run", "copy"):
+                for seconds in getattr(other, name).values():
+                    getattr(self, name).add(seconds)
+
+    @property
+    def passed(self) -> int:
+        """Frames that the worker is done with."""
+        return self.frames_out + self.failed + self.skipped
+
+    def lately(self, count: int) -> list[float]:
+        """Return how long the newest `count` frames kept the worker, in seconds."""
+        pairs = zip(self.run.lately(count), self.copy.lately(count), strict=False)
+        return [run + copy for run, copy in pairs]
+
+
+def summarise(
+    stage: StagePlan, workers: Sequence[StageCounters], queue_length: int, elapsed_s: float
+) -> StageStatistics:
+    """Return what a stage's workers have counted, as shares of `elapsed_s`."""
+    # Ends before beginnings, so that no frame has ended which has not come.
+    out, failed, skipped = (
+        sum(getattr(each, what) for each in workers) for what in ("frames_out", "failed", "skipped")
+    )
+    wait, run, copy = (
+        percentiles([seconds for each in workers for seconds in getattr(each, what).values()])
+        for what in ("wait", "run", "copy")
+    )
+    busy_s = sum(each.busy_s for each in workers)
+    return StageStatistics(
+        name=stage.name,
+        device=stage.device,
+        frames_in=max(sum(each.frames_in for each in workers), out + failed + skipped),
+        frames_out=out,
+        failed=failed,
+        skipped=skipped,
+        busy=min(1.0, busy_s / (elapsed_s * stage.replicas)) if elapsed_s > 0 else 0.0,
+        busy_s=busy_s,
+        queue_length=queue_length,
+        wait_s=wait,
+        run_s=run,
+        copy_s=copy,
+        replicas=stage.replicas,
+        restarts=sum(each.restarts for each in workers),
+    )

@@ -19,6 +19,8 @@ class Event(NamedTuple):
         ``"queue"`` (it waited), ``"copy"`` (it changed its memory) or ``"run"``.
     start, end : float
         Seconds of `time.perf_counter`.
+    replica : int
+        Which of the stage's workers it was, from 0.
     """
 
     stage: str
@@ -26,6 +28,7 @@ class Event(NamedTuple):
     kind: str
     start: float
     end: float
+    replica: int = 0
 
 
 class Trace:
@@ -38,18 +41,26 @@ class Trace:
     """
 
     def __init__(self, limit: int = 100_000) -> None:
-        self._events: deque[Event] = deque(maxlen=limit)
+        # Plain tuples: they are made ten times as fast, and the garbage collector does not go through them again.
+        self._events: deque[tuple[str, int, str, float, float, int]] = deque(maxlen=limit)
 
     def __len__(self) -> int:
         return len(self._events)
 
-    def add(self, stage: str, frame: int, kind: str, start: float, end: float) -> None:
+    @property
+    def full(self) -> bool:
+        """Whether it holds as many events as it may, so that older ones are gone."""
+        return len(self._events) == self._events.maxlen
+
+    def add(  # noqa: PLR0913, PLR0917 - the fields of an event
+        self, stage: str, frame: int, kind: str, start: float, end: float, replica: int = 0
+    ) -> None:
         """Note one event; safe from any thread."""
-        self._events.append(Event(stage, frame, kind, start, end))
+        self._events.append((stage, frame, kind, start, end, replica))
 
     def events(self) -> tuple[Event, ...]:
         """Return the events kept, by start."""
-        return tuple(sorted(self._events.copy(), key=lambda event: event.start))
+        return tuple(sorted(map(Event._make, self._events.copy()), key=lambda event: event.start))
 
     def clear(self) -> None:
         """Forget all events."""

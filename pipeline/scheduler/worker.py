@@ -1,27 +1,21 @@
-"""Worker: the thread of one stage."""
+"""Worker: the thread of one stage, or of one of its replicas."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from time import perf_counter
 from typing import Any
 
 from pipeline.errors import PipelineError, StageError
 from pipeline.executor.devices.base import DeviceRuntime
-from pipeline.plans import StagePlan
-from pipeline.scheduler.channel import Channel
 from pipeline.scheduler.copies import StageCopies
 from pipeline.scheduler.frame import Frame
-from pipeline.scheduler.statistics import StageCounters, StageStatistics
-from pipeline.scheduler.trace import Trace
+from pipeline.scheduler.post import Post
+from pipeline.scheduler.watchdog import Run
 
 logger = logging.getLogger(__name__)
-
-Arrival = tuple[Frame, float]
-"""A frame and when it began to wait."""
 
 
 class Worker:
@@ -29,80 +23,60 @@ class Worker:
 
     Parameters
     ----------
-    stage : StagePlan
-        What it runs.
+    post : Post
+        What to do.
     runtime : DeviceRuntime
-        What it runs on; used in the worker's thread only.
-    inbox : Channel
-        Frames that wait for the stage, with the time they came.
+        What to do it on; used in the worker's thread only.
     copies : StageCopies
         What to take from a frame and leave in it.
-    root : bool
-        Whether frames begin here.
-    pass_on : callable
-        Called with each frame when the stage is done with it; may wait for places.
-    cores : sequence of lock
-        One for each host core that another stage uses too, in the order of the cores; held while the stage runs.
-    trace : Trace or None
-        Where to note events.
+    first : Frame, optional
+        A frame that the stage has failed on, to be passed on before anything else.
 
     Attributes
     ----------
-    counters : StageCounters
-        What has been done.
+    given_up : bool
+        Whether the device did not come back in time: the thread ends when it does, and touches nothing.
+    left : threading.Event
+        Set when the worker has ended, or has been given up and replaced.
     """
 
-    def __init__(  # noqa: PLR0913 - its surroundings, each on its own
-        self,
-        stage: StagePlan,
-        runtime: DeviceRuntime,
-        inbox: Channel[Arrival],
-        copies: StageCopies,
-        *,
-        root: bool,
-        pass_on: Callable[[Frame], None],
-        cores: Sequence[threading.Lock] = (),
-        trace: Trace | None = None,
-    ) -> None:
-        self.stage, self.inbox, self.counters = stage, inbox, StageCounters()
-        self._runtime, self._copies, self._root, self._pass_on = runtime, copies, root, pass_on
-        self._cores, self._trace = tuple(cores), trace
-        self._thread = threading.Thread(target=self._live, name=f"stage {stage.name}", daemon=True)
-        self._started: SimpleQueue[BaseException | None] = SimpleQueue()
+    def __init__(self, post: Post, runtime: DeviceRuntime, copies: StageCopies, first: Frame | None = None) -> None:
+        self.post, self.counters, self.given_up = post, post.counters, False
+        self._runtime, self._copies, self._first = runtime, copies, first
+        self._root, self._inbox, self._pass_on = post.root, post.inbox, post.pass_on
+        self._guarded = bool(post.cores) or post.watchdog is not None
+        name = f"stage {post.stage.name}" + (f" {post.replica}" if post.stage.replicas > 1 else "")
+        self._thread = threading.Thread(target=self._live, name=name, daemon=True)
+        self.left = threading.Event()
+        self._opened: SimpleQueue[BaseException | None] = SimpleQueue()
 
-    def start(self, code: Any, broke: Callable[[BaseException], None]) -> None:
-        """Start the thread and wait until its device has loaded the stage.
+    def start(self) -> None:
+        """Start the thread; `wait_opened` tells what came of it."""
+        self._thread.start()
 
-        Parameters
-        ----------
-        code : object
-            The built stage.
-        broke : callable
-            Called with the error, should the worker itself ever fail.
+    def wait_opened(self) -> None:
+        """Wait until the device has loaded the stage.
 
         Raises
         ------
         PipelineError
             If the device cannot be opened or the stage not loaded.
         """
-        self._code, self._broke = code, broke
-        self._thread.start()
-        error = self._started.get()
-        if error is None:
-            return
-        if isinstance(error, PipelineError):
+        if (error := self._opened.get()) is not None:
             raise error
-        where = f"stage {self.stage.name!r} on device {self.stage.device!r}"
-        raise PipelineError(f"{where} cannot start: {type(error).__name__}: {error}") from error
+
+    def give_up(self, run: Run, error: BaseException) -> None:
+        """Take the frame and the cores from a run that the watchdog has ended; the frame still has to be passed on."""
+        self.given_up = True
+        self.counters.failed += 1
+        self._leave_cores()
+        run.frame.fail(error)
+        self.post.failed(run.frame, error)
 
     @property
-    def ident(self) -> int | None:
-        """The thread's identifier."""
-        return self._thread.ident
-
-    def statistics(self, elapsed_s: float) -> StageStatistics:
-        """Return a snapshot, with shares of `elapsed_s`."""
-        return self.counters.snapshot(self.stage.name, self.stage.device, len(self.inbox), elapsed_s)
+    def device(self) -> str:
+        """Name of its device."""
+        return self._runtime.device.name
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait for the thread's end, at most `timeout` seconds, and return whether it has ended."""
@@ -111,80 +85,126 @@ class Worker:
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
+    def wait_left(self, timeout: float | None = None) -> bool:
+        """Wait at most `timeout` seconds until the worker has ended or been replaced, and return whether it has."""
+        if self._thread.ident is None or self._thread is threading.current_thread():
+            return True
+        return self.left.wait(timeout) and (self.given_up or self.join())
+
     def _live(self) -> None:
         try:
             program = self._open()
-        except BaseException as error:  # noqa: BLE001 - raised by start
-            self._started.put(error)
+        except BaseException as error:  # noqa: BLE001 - raised by wait_opened
+            self._opened.put(self._no_start(error))
+            self.left.set()
             return
-        self._started.put(None)
+        me = threading.get_ident()
+        self.post.crew.add(me)
+        self._opened.put(None)
         try:
             self._serve(program)
         except BaseException as error:  # noqa: BLE001 - ends the pipeline, and is its frames' error
-            self._broke(error)
+            self.post.broke(error)
         finally:
             self._close()
+            self.post.crew.discard(me)
+            self.left.set()
 
     def _open(self) -> Any:
-        self._runtime.open(self.stage.cores)
+        stage = self.post.stage
+        self._runtime.open(stage.cores_of(self.post.replica))
         try:
-            return self._runtime.load(self.stage, self._code)
+            return self._runtime.load(stage, self.post.code)
         except BaseException:
             self._close()
             raise
-        finally:
-            del self._code
+
+    def _no_start(self, error: BaseException) -> BaseException:
+        if not isinstance(error, PipelineError):
+            where = f"stage {self.post.stage.name!r} on device {self.device!r}"
+            cause, error = error, PipelineError(f"{where} cannot start: {type(error).__name__}: {error}")
+            error.__cause__ = cause
+        if self._first is not None:  # nobody waits for a replacement to open
+            self.post.broke(error)
+        return error
 
     def _close(self) -> None:
         try:
             self._runtime.close()
         except Exception:
-            logger.exception("device %r of stage %r could not be closed", self.stage.device, self.stage.name)
+            logger.exception("device %r of stage %r could not be closed", self.device, self.post.stage.name)
 
     def _serve(self, program: Any) -> None:
-        while (arrival := self.inbox.get()) is not None:
+        if self._first is not None:
+            self._pass_on(self._first)
+            self._first = None
+        while not self.given_up and (arrival := self._inbox.get()) is not None:
             self._process(program, *arrival)
             del arrival  # it would keep the frame's tensors while the worker waits for the next
 
     def _process(self, program: Any, frame: Frame, queued: float) -> None:
+        if self._root and not frame.begin():
+            return
         self.counters.frames_in += 1
-        if self._root:
-            frame.begin()
         if frame.error is None:
-            try:
+            if self._guarded:
+                self._run_guarded(program, frame, queued)
+            else:
                 self._attempt(program, frame, queued)
-            except BaseException as error:  # noqa: BLE001 - travels with the frame
-                self.counters.failed += 1
-                frame.fail(StageError(self.stage.name, self.stage.device, frame.number, error))
         else:
             self.counters.skipped += 1
-        self._pass_on(frame)
+        if not self.given_up:
+            self._pass_on(frame)
 
-    def _attempt(self, program: Any, frame: Frame, queued: float) -> None:
-        if not self._cores:
-            self._run(program, frame, queued)
-            return
-        for core in self._cores:
+    def _run_guarded(self, program: Any, frame: Frame, queued: float) -> None:
+        post = self.post
+        for core in post.cores:
             core.acquire()
-        try:
-            self._run(program, frame, queued)
-        finally:
-            for core in self._cores:
-                core.release()
+        run = post.watchdog.begin(self, frame, post.limit) if post.watchdog is not None else None
+        self._attempt(program, frame, queued, run)
+        if not self.given_up:
+            self._leave_cores()
 
-    def _run(self, program: Any, frame: Frame, queued: float) -> None:
+    def _attempt(self, program: Any, frame: Frame, queued: float, run: Run | None = None) -> None:
+        try:
+            times = self._run(program, frame)
+        except BaseException as error:  # noqa: BLE001 - travels with the frame
+            if run is None or self._in_time(run):
+                self._fail(frame, error)
+        else:
+            if run is None or self._in_time(run):
+                self._note(frame.number, (queued, *times))
+
+    def _run(self, program: Any, frame: Frame) -> tuple[float, float, float, float]:
         taken = perf_counter()
         inputs = self._copies.take(frame)
         ready = perf_counter()
         outputs = self._runtime.run(program, inputs)
         ran = perf_counter()
         self._copies.leave(frame, outputs)
-        left = perf_counter()
-        self.counters.ran(taken - queued, ready - taken + left - ran, ran - ready)
-        if self._trace is not None:
-            self._note(self._trace, frame.number, (queued, taken, ready, ran, left))
+        return taken, ready, ran, perf_counter()
 
-    def _note(self, trace: Trace, number: int, times: tuple[float, float, float, float, float]) -> None:
+    def _in_time(self, run: Run) -> bool:
+        watchdog = self.post.watchdog
+        if watchdog is not None and not watchdog.end(run):
+            self.given_up = True
+        return not self.given_up
+
+    def _fail(self, frame: Frame, error: BaseException) -> None:
+        self.counters.failed += 1
+        failure = StageError(self.post.stage.name, self.device, frame.number, error)
+        frame.fail(failure)
+        self.post.failed(frame, failure)
+
+    def _note(self, number: int, times: tuple[float, float, float, float, float]) -> None:
+        queued, taken, ready, ran, left = times
+        self.counters.ran(taken - queued, ready - taken + left - ran, ran - ready)
+        if (trace := self.post.trace) is None:
+            return
         for kind, start, end in zip(("queue", "copy", "run", "copy"), times, times[1:], strict=False):
             if kind != "copy" or self._copies.needed:
-                trace.add(self.stage.name, number, kind, start, end)
+                trace.add(self.post.stage.name, number, kind, start, end, self.post.replica)
+
+    def _leave_cores(self) -> None:
+        for core in self.post.cores:
+            core.release()

@@ -11,8 +11,7 @@ import pytest
 
 from pipeline.errors import PipelineClosed
 from pipeline.plans import Plan
-from pipeline.scheduler import Pipeline
-from pipeline.scheduler import pipeline as pipeline_module
+from pipeline.scheduler import Pipeline, lifecycle
 
 X = np.arange(4, dtype=np.float32)
 
@@ -46,7 +45,7 @@ def test_leaving_it_by_an_error_gives_up_what_is_in(chain: Callable[..., Plan], 
 def test_a_stuck_device_does_not_hold_up_the_end(
     chain: Callable[..., Plan], functions: Any, gate: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipeline_module, "GRACE", 0.01)
+    monkeypatch.setattr(lifecycle, "GRACE", 0.01)
     running = Pipeline(chain(2), [gate, gate], create=functions)
     future = running.submit(X)
     gate.wait_entered()
@@ -58,7 +57,7 @@ def test_a_stuck_device_does_not_hold_up_the_end(
 def test_close_waits_for_frames_no_longer_than_told(
     chain: Callable[..., Plan], functions: Any, gate: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipeline_module, "GRACE", 0.01)
+    monkeypatch.setattr(lifecycle, "GRACE", 0.01)
     running = Pipeline(chain(1), [gate], create=functions)
     futures = [running.submit(X), running.submit(X)]
     gate.wait_entered()
@@ -170,7 +169,7 @@ def test_devices_are_opened_and_closed_in_their_thread(chain: Callable[..., Plan
 def test_a_worker_that_breaks_ends_the_pipeline_and_tells(chain: Callable[..., Plan], monkeypatch: Any) -> None:
     """No such fault is known; should there be one, nobody waits for ever."""
     with Pipeline(chain(2)) as running:
-        monkeypatch.setattr(running._flow.workers[1], "_process", lambda *_: 1 / 0)
+        monkeypatch.setattr(running._engine.flow.workers[1], "_process", lambda *_: 1 / 0)
         error = running.submit(X).exception(30)
         assert "a worker of the pipeline 'test' broke: ZeroDivisionError" in str(error)
         with pytest.raises(PipelineClosed):

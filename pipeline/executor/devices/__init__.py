@@ -13,6 +13,7 @@ __all__ = ["KINDS", "DeviceRuntime", "computes", "create"]
 KINDS = {
     "cpu": "pipeline.executor.devices.cpu:CpuRuntime",
     "null": "pipeline.executor.devices.null:NullRuntime",
+    "python": "pipeline.executor.devices.python:PythonRuntime",
     "simulated": "pipeline.executor.devices.simulated:SimulatedRuntime",
 }
 """Kind of device -> ``"module:class"`` of its adapter."""
@@ -42,5 +43,5 @@ def create(device: Device) -> DeviceRuntime:
 
 
 def computes(device: Device) -> bool:
-    """Whether stages on `device` are compiled; null and simulated devices need no code."""
-    return device.kind not in ("null", "simulated")
+    """Whether stages on `device` are compiled; the others need none, or a function."""
+    return device.kind not in ("null", "python", "simulated")

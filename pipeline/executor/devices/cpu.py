@@ -60,6 +60,7 @@ class CpuRuntime(DeviceRuntime):
 
     def copy_in(self, array: np.ndarray) -> Any:
         """Share the array's memory where it is aligned, contiguous and writable; copy it otherwise."""
+        array = np.asarray(array, array.dtype.newbyteorder("="))
         flags = array.flags
         if array.ctypes.data % ALIGNMENT == 0 and flags.c_contiguous and flags.writeable and array.size:
             return tvm.runtime.from_dlpack(array)

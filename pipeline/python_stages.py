@@ -1,0 +1,141 @@
+"""Python stages: put a function before, between or behind the stages of a bundle."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pipeline.board import Board, Device
+from pipeline.errors import PlanError, near
+from pipeline.plans import Plan, StagePlan, TensorSpec
+
+DEVICE = "python"
+"""Name of the device that functions run on."""
+
+Spec = TensorSpec | str
+"""A tensor, or the name of one that the pipeline already has."""
+
+
+def with_stage(  # noqa: PLR0913 - all but the first two by keyword
+    plan: Plan,
+    codes: Sequence[Any],
+    function: Callable[..., Any],
+    *,
+    inputs: Sequence[Spec],
+    outputs: Sequence[Spec],
+    name: str = "",
+    queue_depth: int = 2,
+    replicas: int = 1,
+) -> tuple[Plan, tuple[Any, ...]]:
+    """Return the plan and the codes with one more stage, which calls `function`.
+
+    Where the stage stands follows from its tensors:
+
+    - before: an output named like a model input takes its place; inputs that are new become model inputs.
+    - behind: outputs that are new become outputs of the pipeline, instead of those that the function reads.
+    - between: an output named like a tensor that the function reads too takes its place for all later readers.
+
+    Parameters
+    ----------
+    plan : Plan
+    codes : sequence
+        The built stage for each stage.
+    function : callable
+        Called with an array for each input; returns an array, or several as a sequence or a mapping by name.
+    inputs, outputs : sequence of TensorSpec or str
+        What it reads and makes; a name alone stands for a tensor that there is.
+    name : str
+        Of the stage; the function's own by default.
+    queue_depth, replicas : int
+        As for `StagePlan`.
+
+    Raises
+    ------
+    PlanError
+        If a name is unknown, or there is no place where the stage could stand.
+
+    Examples
+    --------
+    >>> plan, codes = with_stage(  # doctest: +SKIP
+    ...     plan, codes, resize, inputs=[TensorSpec("photo", (480, 640, 3), "uint8")], outputs=["image"]
+    ... )
+    """
+    known = {spec.name: spec for spec in (*plan.inputs, *(each for stage in plan.stages for each in stage.outputs))}
+    reads, makes = (tuple(_spec(each, known) for each in specs) for specs in (inputs, outputs))
+    stage = StagePlan(
+        name or getattr(function, "__name__", "function"),
+        DEVICE,
+        reads,
+        makes,
+        queue_depth=queue_depth,
+        replicas=replicas,
+    )
+    board = _with_device(plan.board)
+    position = _position(plan, stage)
+    fresh = tuple(spec for spec in makes if spec.name not in known)
+    replaced = {spec.name for spec in plan.inputs if spec.name in _names(makes) and spec.name not in _names(reads)}
+    stages, stage = _filtered(plan, stage)
+    changed = dataclasses.replace(
+        plan,
+        board=board,
+        inputs=(
+            *(spec for spec in plan.inputs if spec.name not in replaced),
+            *(spec for spec in reads if spec.name not in known),
+        ),
+        outputs=(*(spec for spec in plan.outputs if not fresh or spec.name not in _names(reads)), *fresh),
+        stages=(*stages[:position], stage, *stages[position:]),
+    )
+    return changed, (*codes[:position], function, *codes[position:])
+
+
+def _spec(spec: Spec, known: Mapping[str, TensorSpec]) -> TensorSpec:
+    if isinstance(spec, TensorSpec):
+        return spec
+    if spec not in known:
+        raise PlanError(
+            f"the pipeline has no tensor {spec!r}{near(spec, known)}; give a TensorSpec for a tensor that is new"
+        )
+    return known[spec]
+
+
+def _names(specs: Sequence[TensorSpec]) -> set[str]:
+    return {spec.name for spec in specs}
+
+
+def _with_device(board: Board) -> Board:
+    if any(device.name == DEVICE for device in board.devices):
+        return board
+    return dataclasses.replace(board, devices=(*board.devices, Device(DEVICE, "python")))
+
+
+def _position(plan: Plan, stage: StagePlan) -> int:
+    """Return the place behind all that make what the stage reads; whoever reads what it makes must come later."""
+    makers = [number for number, other in enumerate(plan.stages) if _names(other.outputs) & _names(stage.inputs)]
+    readers = [number for number, other in enumerate(plan.stages) if _names(other.inputs) & _names(stage.outputs)]
+    first, last = max(makers, default=-1) + 1, min(readers, default=len(plan.stages))
+    if first > last:
+        raise PlanError(
+            f"there is no place for the stage {stage.name!r}: stage {plan.stages[last].name!r} reads what it makes, "
+            f"and comes before stage {plan.stages[first - 1].name!r}, which makes what it reads"
+        )
+    return first
+
+
+def _filtered(plan: Plan, stage: StagePlan) -> tuple[tuple[StagePlan, ...], StagePlan]:
+    """Give different names to what a stage reads and makes under one; the caller's names stay as they are."""
+    stages = plan.stages
+    for name in sorted(_names(stage.inputs) & _names(stage.outputs)):
+        if name in _names(plan.inputs):
+            new = f"{name} behind {stage.name}"
+            stages = tuple(dataclasses.replace(each, inputs=_renamed(each.inputs, name, new)) for each in stages)
+            stage = dataclasses.replace(stage, outputs=_renamed(stage.outputs, name, new))
+        else:
+            new = f"{name} before {stage.name}"
+            stages = tuple(dataclasses.replace(each, outputs=_renamed(each.outputs, name, new)) for each in stages)
+            stage = dataclasses.replace(stage, inputs=_renamed(stage.inputs, name, new))
+    return stages, stage
+
+
+def _renamed(specs: tuple[TensorSpec, ...], name: str, new: str) -> tuple[TensorSpec, ...]:
+    return tuple(dataclasses.replace(spec, name=new) if spec.name == name else spec for spec in specs)

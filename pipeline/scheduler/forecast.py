@@ -1,0 +1,60 @@
+"""Forecast: when a frame that starts now will end, by the times that the stages took lately."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pipeline.plans import Plan
+from pipeline.scheduler.statistics import StageCounters, percentiles
+from pipeline.scheduler.wiring import Wiring
+
+LATELY = 64
+"""How many of the newest runs count."""
+
+
+class Forecast:
+    """Looks at each path through the stages, and at each stage that frames pile up in front of.
+
+    Parameters
+    ----------
+    plan : Plan
+        Its times count until there are measured ones.
+    wiring : Wiring
+        The stages' successors.
+    counters : sequence of sequence of StageCounters
+        Of each stage's workers.
+
+    Attributes
+    ----------
+    started : int
+        Frames that were handed to the first stages.
+    """
+
+    def __init__(self, plan: Plan, wiring: Wiring, counters: Sequence[Sequence[StageCounters]]) -> None:
+        self._planned = [stage.seconds for stage in plan.stages]
+        self._successors = [stage.successors for stage in wiring.stages]
+        self._counters = counters
+        self.started = 0
+
+    def __call__(self) -> float:
+        """Return seconds: the longest path through all stages, or what the stage with the most work still has to do.
+
+        A stage must first run all frames that are between the entrance and its end; the frame then has the way from
+        that stage on before it.
+        """
+        longest, rest = 0.0, [0.0] * len(self._counters)
+        for number in reversed(range(len(self._counters))):
+            usual, slow = self._times(number)
+            after = max((rest[each] for each in self._successors[number]), default=0.0)
+            rest[number] = after + slow
+            ahead = self.started - sum(each.passed for each in self._counters[number])
+            longest = max(longest, rest[number], rest[number] + ahead * usual / len(self._counters[number]))
+        return longest
+
+    def _times(self, number: int) -> tuple[float, float]:
+        """Return how long the stage takes usually, and when it is slow."""
+        recent = [seconds for each in self._counters[number] for seconds in each.lately(LATELY)]
+        if not recent:
+            return self._planned[number], self._planned[number]
+        found = percentiles(recent)
+        return found.p50, found.p95

@@ -1,0 +1,52 @@
+"""The interpreter's switch interval, and why it matters here.
+
+Python code of different threads takes turns.  A thread that comes back from a device while another one is busy in pure
+Python waits until that one is asked to hand over: by default after 5 ms, which can be many times the stage's own time.
+The remedies, best first: keep heavy Python code out of the process that runs the pipeline; let it call NumPy or other
+native code that releases the interpreter; or shorten the interval with ``Pipeline(..., switch_interval=0.0005)``.
+The interval belongs to the process.  A shorter one lets busy threads change more often, which costs them a few percent
+at 0.5 ms; ``bench/interpreter.py`` measures both.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+_lock = threading.RLock()
+_wanted: list[float] = []
+_before = 0.0
+
+
+class Interval:
+    """Keeps the process's switch interval at `seconds` or less, until `end`.
+
+    Parameters
+    ----------
+    seconds : float or None
+        None leaves it alone.  Of several that are in use at once the shortest counts; what was set before the first
+        of them comes back after the last.
+    """
+
+    def __init__(self, seconds: float | None) -> None:
+        if seconds is not None and not seconds > 0:
+            raise ValueError(f"switch_interval is {seconds}; it must be a time in seconds, above 0")
+        self._seconds = seconds
+        if seconds is not None:
+            global _before  # noqa: PLW0603 - the interval is the process's
+            with _lock:
+                _before = _before if _wanted else sys.getswitchinterval()
+                _wanted.append(seconds)
+                _apply()
+
+    def end(self) -> None:
+        """Want it no longer; may be called again."""
+        with _lock:
+            seconds, self._seconds = self._seconds, None
+            if seconds is not None:
+                _wanted.remove(seconds)
+                _apply()
+
+
+def _apply() -> None:
+    sys.setswitchinterval(min((_before, *_wanted)))

@@ -1,0 +1,27 @@
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from pipeline.plans import Plan
+from pipeline.scheduler import Pipeline
+
+
+def test_the_shortest_interval_counts_and_the_old_one_comes_back(chain: Callable[..., Plan]) -> None:
+    before = sys.getswitchinterval()
+    with Pipeline(chain(1), switch_interval=before / 2) as outer:
+        assert sys.getswitchinterval() == pytest.approx(before / 2)
+        with Pipeline(chain(1), switch_interval=before / 10):
+            assert sys.getswitchinterval() == pytest.approx(before / 10)
+            outer.close()
+            assert sys.getswitchinterval() == pytest.approx(before / 10)
+        assert sys.getswitchinterval() == pytest.approx(before)
+        with Pipeline(chain(1), switch_interval=before * 10):
+            assert sys.getswitchinterval() == pytest.approx(before), "never longer"
+    assert sys.getswitchinterval() == pytest.approx(before)
+
+
+@pytest.mark.parametrize("interval", [0.0, -1.0])
+def test_it_is_a_time(chain: Callable[..., Plan], interval: float) -> None:
+    with pytest.raises(ValueError, match=f"switch_interval is {interval}"):
+        Pipeline(chain(1), switch_interval=interval)

@@ -1,0 +1,220 @@
+"""Any legal stage graph, with any depths, replicas, speeds, failures and calls: every frame ends, and ends once."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+from collections.abc import Sequence
+from concurrent.futures import wait
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipeline.board import Board, Device
+from pipeline.errors import FrameDropped, PipelineClosed, StageError
+from pipeline.executor.devices.null import NullRuntime
+from pipeline.plans import Plan, StagePlan, TensorSpec
+from pipeline.scheduler import FrameFuture, Pipeline
+
+LIMIT = 30.0
+"""Seconds after which a case counts as a deadlock; nothing is measured by it."""
+
+MODULUS = 100_003
+
+
+class Code(NamedTuple):
+    """What a stage does: adds up its inputs, with a factor, and is slow or fails on some frames."""
+
+    factor: int
+    slow: frozenset[int]
+    failing: frozenset[int]
+
+
+class Arithmetic(NullRuntime):
+    """A null device that computes, so that a mistaken tensor shows."""
+
+    def load(self, stage: StagePlan, code: Any) -> Any:
+        return code, len(stage.outputs)
+
+    def run(self, program: Any, inputs: Sequence[Any]) -> Sequence[Any]:
+        code, outputs = program
+        frames = {int(array[0]) for array in inputs}
+        assert len(frames) == 1, "frames were mixed"
+        (frame,) = frames
+        if frame in code.slow:
+            threading.Event().wait(0.0005)
+        if frame in code.failing:
+            raise ValueError("now and then")
+        value = sum(int(array[1]) for array in inputs) * code.factor % MODULUS
+        return [np.array([frame, value])] * outputs
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One pipeline and what is done with it."""
+
+    reads: tuple[tuple[int, ...], ...]
+    memories: tuple[str, ...]
+    depths: tuple[int, ...]
+    replicas: tuple[int, ...]
+    in_flight: int
+    options: dict[str, Any]
+    codes: tuple[Code, ...]
+    calls: tuple[tuple[str, int], ...]
+    drain: bool
+
+    @property
+    def plan(self) -> Plan:
+        """Stage n makes tensor n + 1; tensor 0 is the model input, and what nobody reads comes out."""
+        specs = [TensorSpec(f"t{number}", (2,), "int64") for number in range(len(self.reads) + 1)]
+        stages = tuple(
+            StagePlan(
+                f"s{number}",
+                self.memories[number],
+                tuple(specs[each] for each in reads),
+                (specs[number + 1],),
+                queue_depth=self.depths[number],
+                replicas=self.replicas[number],
+            )
+            for number, reads in enumerate(self.reads)
+        )
+        board = Board("random", tuple(Device(name, "null", memory=name) for name in "mn"))
+        read = {each for reads in self.reads for each in reads}
+        outputs = tuple(spec for number, spec in enumerate(specs) if number not in read)
+        return Plan("random", "", board, (specs[0],), outputs, stages, self.in_flight)
+
+    def expected(self, frame: int, factor: int) -> dict[str, int]:
+        """Return every tensor's value, one stage after the other."""
+        values = [frame * 7]
+        for reads, code in zip(self.reads, self.codes, strict=True):
+            values.append(sum(values[each] for each in reads) * code.factor * factor % MODULUS)
+        return {f"t{number}": value for number, value in enumerate(values)}
+
+
+CALLS = ("submit", "submit", "submit", "submit", "submit", "cancel", "flush", "pause", "resume", "swap", "drain")
+FRAMES = st.frozensets(st.integers(0, 15), max_size=3)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    count = draw(st.integers(1, 6))
+    reads = tuple(
+        tuple(draw(st.lists(st.integers(0, number), min_size=1, max_size=3, unique=True))) for number in range(count)
+    )
+    policy = draw(st.sampled_from(["block", "block", "latest", "drop-oldest", "deadline"]))
+    options: dict[str, Any] = {"admission": policy, "on_error": draw(st.sampled_from(["skip", "skip", "stop"]))}
+    if policy == "deadline":
+        options["deadline"] = draw(st.sampled_from([0.001, 1000.0]))
+    if draw(st.booleans()):
+        options["stage_timeout"] = 1000.0
+
+    def each(strategy: st.SearchStrategy[Any]) -> tuple[Any, ...]:
+        return tuple(draw(st.lists(strategy, min_size=count, max_size=count)))
+
+    return Case(
+        reads=reads,
+        memories=each(st.sampled_from("mn")),
+        depths=each(st.integers(1, 3)),
+        replicas=each(st.sampled_from([1, 1, 2, 3])),
+        in_flight=draw(st.integers(0, 5)),
+        options=options,
+        codes=each(st.builds(Code, st.integers(1, 5), FRAMES, FRAMES)),
+        calls=tuple(draw(st.lists(st.tuples(st.sampled_from(CALLS), st.integers(0, 30)), min_size=4, max_size=24))),
+        drain=draw(st.booleans()),
+    )
+
+
+def check(case: Case) -> None:
+    """Run a case and compare every frame's end with the books and with the plain computation."""
+    running = Pipeline(case.plan, case.codes, create=Arithmetic, **case.options)
+    futures: list[FrameFuture] = []
+    version = 1
+    for call, argument in case.calls:
+        if call == "submit":
+            frame = np.array([argument % 16, argument % 16 * 7])
+            with contextlib.suppress(TimeoutError, PipelineClosed):
+                futures.append(running.submit(frame, metadata=version, timeout=0.01))
+        elif call == "cancel":
+            if futures:
+                futures[argument % len(futures)].cancel()
+        elif call == "swap":
+            codes = [code._replace(factor=code.factor * (argument % 4 + 1)) for code in case.codes]
+            with contextlib.suppress(PipelineClosed):
+                running.swap(_Bundle(case.plan, codes))
+                version = argument % 4 + 1
+        elif call == "drain":
+            running.drain(timeout=LIMIT)
+        else:
+            getattr(running, call)()
+    running.resume()
+    running.close(drain=case.drain)
+    assert not wait(futures, LIMIT).not_done, "a frame never ended"
+    compare(case, running, futures)
+
+
+class _Bundle(NamedTuple):
+    plan: Plan
+    codes: Sequence[Any]
+
+
+def compare(case: Case, running: Pipeline, futures: Sequence[FrameFuture]) -> None:
+    """Check each future, and the sums."""
+    ends: dict[str, int] = dict.fromkeys(("delivered", "dropped", "failed", "cancelled"), 0)
+    for number, future in enumerate(futures):
+        assert future.sequence == number
+        end = kind(case, future)
+        ends[end] += 1
+    books = running.statistics()
+    assert (books.submitted, books.in_flight, books.waiting) == (len(futures), 0, 0)
+    assert ends == {
+        "delivered": books.delivered,
+        "dropped": sum(books.dropped.values()),
+        "failed": books.failed,
+        "cancelled": books.cancelled,
+    }
+
+
+def kind(case: Case, future: FrameFuture) -> str:
+    """Return how a frame has ended, after checking its result or its error."""
+    if future.cancelled():
+        return "cancelled"
+    error = future.exception(0)
+    if error is None:
+        result = future.result(0)
+        outputs = [spec.name for spec in case.plan.outputs]
+        named = result if len(outputs) > 1 else {outputs[0]: result}
+        frame = int(next(iter(named.values()))[0])
+        values = case.expected(frame, future.metadata)
+        assert {name: int(array[1]) for name, array in named.items()} == {name: values[name] for name in outputs}
+        return "delivered"
+    if isinstance(error, FrameDropped):
+        assert error.frame == future.sequence
+        return "dropped"
+    assert isinstance(error, StageError | PipelineClosed)
+    return "failed"
+
+
+COMMON: Any = {
+    "deadline": None,
+    "derandomize": True,
+    "database": None,
+    "suppress_health_check": [HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+}
+
+
+@settings(max_examples=300, **COMMON)
+@given(case=cases())
+def test_any_legal_pipeline_ends_every_frame_once(case: Case) -> None:
+    check(case)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@settings(max_examples=10_000, **COMMON)
+@given(case=cases())
+def test_ten_thousand_legal_pipelines_end_every_frame_once(case: Case) -> None:
+    check(case)
