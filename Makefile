@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Arguments handed on: make demo ARGS="--stages 3", make test ARGS="-k digits", make bench ARGS=--quick
 ARGS ?=
-BENCHMARKS := hop efficiency throughput
+BENCHMARKS := hop efficiency throughput tracing
 
 .PHONY: help demo test test-slow lint bench clean
 # Two installations into one environment at once would spoil it.
@@ -21,7 +21,7 @@ test: $(VENV)/dev-installed  ## run the fast tests, on all cores
 	$(BIN)/python -m pytest --numprocesses auto $(ARGS)
 
 test-slow: $(VENV)/dev-installed  ## run the tests that take minutes
-	$(BIN)/python -m pytest -m slow --timeout 1800 -o faulthandler_timeout=1790 $(ARGS)
+	$(BIN)/python -m pytest --numprocesses auto -m slow --timeout 1800 -o faulthandler_timeout=1790 $(ARGS)
 
 lint: $(VENV)/dev-installed  ## check style and types
 	$(BIN)/ruff check .

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from pipeline.errors import PipelineError
 
-COMMANDS = ("demo", "inspect", "plan", "build", "run", "bench")
+COMMANDS = ("demo", "inspect", "convert", "plan", "build", "run", "bench")
 """Each is a module of `pipeline.commands` with `HELP`, `EXAMPLE`, `arguments(parser)` and `run(options)`."""
 
 INTERRUPTED = 130
@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         options = parser().parse_args(argv)
         status: int = options.run(options)
-        sys.stdout.flush()
+        _flush()
     except PipelineError as error:
         print(f"soc-pipeline: {error}", file=sys.stderr)
         return error.exit_status
@@ -45,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
     top = argparse.ArgumentParser(
         prog="soc-pipeline",
-        description="Cut a neural network into stages, build each for its own processor, and stream frames through them.",
+        description="Cut a neural network into stages, build each for its own device, and stream frames through them.",
     )
     top.add_argument("--version", action="version", version=f"soc-pipeline {_version()}")
     commands = top.add_subparsers(metavar="COMMAND", required=True)
@@ -82,9 +82,14 @@ def _leave(status: int) -> int:
 
 
 def _exit_now(status: int) -> NoReturn:
-    sys.stdout.flush()
-    sys.stderr.flush()
+    _flush()
     os._exit(status)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # it is when the caller has closed it
+            stream.flush()
 
 
 if __name__ == "__main__":

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from pipeline import api
 from pipeline.errors import InputError, PlanError
 from pipeline.scheduler.copies import snapshot
-from pipeline.sides import Run, Side
+from pipeline.sides import Run, Side, Watch
 
 if TYPE_CHECKING:
     from pipeline.executor.bundle import Bundle
+    from pipeline.scheduler.trace import Trace
     from pipeline.split.graph import Graph
 
 _DISTINCT = 4
@@ -58,13 +59,15 @@ class Comparison:
         return self.pipelined.frames_per_s / self.sides[0].frames_per_s if len(self.sides) > 1 else None
 
 
-def compare(
+def compare(  # noqa: PLR0913 - all but the first two by keyword
     graph: Graph | None,
     bundle: Bundle,
     *,
     frames: int | None = None,
     rounds: int = 3,
     progress: Callable[[str], None] = lambda _: None,
+    watch: Watch = lambda _: None,
+    trace: Trace | None = None,
 ) -> Comparison:
     """Stream random frames through the unsplit model and through the pipeline.
 
@@ -82,6 +85,10 @@ def compare(
         At least 1.
     progress : callable, optional
         Told what is being done.
+    watch : callable, optional
+        Given the `statistics` method of each pipeline that begins to stream.
+    trace : Trace, optional
+        Where to note the events of one more round of the pipeline, which is not counted.
 
     Raises
     ------
@@ -95,8 +102,8 @@ def compare(
     from pipeline.executor.build import random_frame
 
     _check(graph, bundle, frames, rounds)
-    runs = [] if graph is None else _unsplit(graph, bundle, progress)
-    runs.append(Run(_pipeline_name(bundle), bundle))
+    runs = [] if graph is None else _unsplit(graph, bundle, progress, watch)
+    runs.append(Run(_pipeline_name(bundle), bundle, watch))
     # Aligned, so that they pass by reference: what is compared is the model, not the copying of its input.
     inputs = [
         {name: snapshot(array) for name, array in random_frame(bundle.plan.inputs, number).items()}
@@ -110,6 +117,9 @@ def compare(
         for run in runs[:: -1 if number % 2 else 1]:
             progress(f"round {number + 1} of {rounds}: {run.name}")
             run.stream(inputs)
+    if trace is not None:
+        progress("tracing")
+        runs[-1].trace(inputs, trace)
     plan = bundle.plan
     predicted = 1 / plan.slowest if plan.slowest else 0.0
     return Comparison(plan.model, tuple(run.result() for run in runs), rounds, predicted, plan.measured)
@@ -137,7 +147,7 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _unsplit(graph: Graph, bundle: Bundle, progress: Callable[[str], None]) -> list[Run]:
+def _unsplit(graph: Graph, bundle: Bundle, progress: Callable[[str], None], watch: Watch) -> list[Run]:
     """Build the model in one piece for the first stage's device; both sides share the code."""
     device = bundle.plan.board.device(bundle.plan.stages[0].device)
     plan = api.plan(graph, bundle.plan.board, stages=1, devices=[device.name])
@@ -146,5 +156,5 @@ def _unsplit(graph: Graph, bundle: Bundle, progress: Callable[[str], None]) -> l
     runs = []
     for cores in (device.cores[-1:], device.cores):
         limited = replace(plan, stages=(replace(plan.stages[0], cores=cores),))
-        runs.append(Run(f"unsplit, {_count(len(cores) or 1, 'core')}", type(bundle)(limited, whole.codes)))
+        runs.append(Run(f"unsplit, {_count(len(cores) or 1, 'core')}", type(bundle)(limited, whole.codes), watch))
     return runs

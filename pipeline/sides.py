@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import cycle, islice
@@ -18,6 +18,7 @@ from pipeline.scheduler.statistics import Statistics
 
 if TYPE_CHECKING:
     from pipeline.executor.bundle import Bundle
+    from pipeline.scheduler.trace import Trace
 
 ROUND_S = 1.0
 """How long a side streams in one round, unless the caller says how many frames."""
@@ -25,9 +26,14 @@ ROUND_S = 1.0
 FEWEST = 4
 """Frames of a side in one round, however slow it is."""
 
+MOST = 10_000
+"""And however fast it is."""
+
 _WARM_UP = 2
 
 Frames = Sequence[Mapping[str, np.ndarray]]
+Watch = Callable[[Callable[[], Statistics]], None]
+"""Is given what returns the statistics of a pipeline that begins to stream."""
 
 
 @dataclass(frozen=True)
@@ -85,24 +91,30 @@ class Run:
     name : str
     bundle : Bundle
         What it runs.
+    watch : callable
+        Given the `statistics` method of each pipeline that begins to stream.
     """
 
-    def __init__(self, name: str, bundle: Bundle) -> None:
-        self.name, self._bundle = name, bundle
+    def __init__(self, name: str, bundle: Bundle, watch: Watch) -> None:
+        self.name, self._bundle, self._watch = name, bundle, watch
         self._frames = 0
         self._rates: list[float] = []
         self._statistics: list[Statistics] = []
 
     def warm_up(self, inputs: Frames, frames: int | None) -> None:
         """Stream a little, uncounted, and choose the frames of a round unless they are given."""
-        rate, _ = _stream(self._bundle, inputs, _WARM_UP)
-        self._frames = frames or max(FEWEST, math.ceil(ROUND_S * rate))
+        rate, _ = self._stream(inputs, _WARM_UP)
+        self._frames = frames or min(MOST, max(FEWEST, math.ceil(ROUND_S * rate)))
 
     def stream(self, inputs: Frames) -> None:
         """Stream one round."""
-        rate, found = _stream(self._bundle, inputs, self._frames)
+        rate, found = self._stream(inputs, self._frames)
         self._rates.append(rate)
         self._statistics.append(found)
+
+    def trace(self, inputs: Frames, trace: Trace) -> None:
+        """Stream one round more, uncounted, and note its events."""
+        self._stream(inputs, self._frames, trace)
 
     def result(self) -> Side:
         """Return the medians over the rounds so far."""
@@ -114,6 +126,16 @@ class Run:
             latency_p99_s=statistics.median(each.p99 for each in latencies),
             stages=tuple(self._share(number) for number in range(len(self._bundle.plan.stages))),
         )
+
+    def _stream(self, inputs: Frames, frames: int, trace: Trace | None = None) -> tuple[float, Statistics]:
+        """Return the rate of a stream in frames per second, and the pipeline's statistics."""
+        # The caller only waits for places: what it did beside the workers would take their cores' time.
+        ends = _Ends()
+        with api.load(self._bundle, trace=trace) as running:
+            self._watch(running.statistics)
+            for frame in islice(cycle(inputs), frames):
+                running.submit(frame, copy=False).add_done_callback(ends.note)
+        return ends.rate(), running.statistics()
 
     def _share(self, number: int) -> StageShare:
         stage = self._bundle.plan.stages[number]
@@ -135,20 +157,22 @@ def _seconds_per_frame(found: Statistics, number: int) -> float:
     return stage.busy * found.elapsed_s / stage.frames_out
 
 
-def _stream(bundle: Bundle, inputs: Frames, frames: int) -> tuple[float, Statistics]:
-    """Return the rate of a stream in frames per second, and the pipeline's statistics."""
-    ends: list[float] = []
-    failures: list[BaseException] = []
+class _Ends:
+    """When the frames of a stream ended."""
 
-    def ended(future: Future[Any]) -> None:
-        ends.append(perf_counter())
-        if error := future.exception():
-            failures.append(error)
+    def __init__(self) -> None:
+        self._times: list[float] = []
+        self._failures: list[BaseException] = []
 
-    # The caller only waits for places: what it did beside the workers would take their cores' time.
-    with api.load(bundle) as running:
-        for frame in islice(cycle(inputs), frames):
-            running.submit(frame, copy=False).add_done_callback(ended)
-    if failures:
-        raise failures[0]
-    return (frames - 1) / max(ends[-1] - ends[0], 1e-9), running.statistics()
+    def note(self, future: Future[Any]) -> None:
+        """Note the end of one frame."""
+        self._times.append(perf_counter())
+        # Cancelled frames belong to a stream that is given up, of which nobody asks the rate.
+        if not future.cancelled() and (error := future.exception()):
+            self._failures.append(error)
+
+    def rate(self) -> float:
+        """Return the frames per second between the first end and the last, or raise the first failure."""
+        if self._failures:
+            raise self._failures[0]
+        return (len(self._times) - 1) / max(self._times[-1] - self._times[0], 1e-9)

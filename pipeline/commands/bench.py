@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pipeline
-from pipeline.commands import common
+from pipeline.commands import common, live
 
 if TYPE_CHECKING:
     from pipeline.executor.bundle import Bundle
@@ -24,6 +24,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     common.plan_arguments(parser)
     parser.add_argument("--frames", metavar="N", help="frames per side and round (default: as many as take a second)")
     parser.add_argument("--rounds", metavar="N", default="3", help="rounds in which the sides take turns (default: 3)")
+    common.trace_argument(parser)
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 
@@ -34,8 +35,10 @@ def run(options: argparse.Namespace) -> int:
     frames = common.whole("--frames", options.frames) if options.frames else None
     rounds = common.whole("--rounds", options.rounds)
     graph, bundle = _subject(options)
-    with common.progress("measuring") as step:
-        comparison = compare(graph, bundle, frames=frames, rounds=rounds, progress=step)
+    with common.tracing(options.trace, bundle.plan) as trace, live.Display("measuring", keep=False) as display:
+        comparison = compare(
+            graph, bundle, frames=frames, rounds=rounds, progress=display.step, watch=display.watch, trace=trace
+        )
     if options.json:
         common.print_json({**asdict(comparison), "bottleneck": comparison.bottleneck, "ratio": comparison.ratio})
     else:
@@ -56,7 +59,9 @@ def _subject(options: argparse.Namespace) -> tuple[Graph | None, Bundle]:
 
 def _show(comparison: Any) -> None:
     out = common.console()
-    table = common.table(comparison.model, "", ">frames/s", ">latency p50 ms", ">latency p99 ms", "busy share of each stage")
+    table = common.table(
+        comparison.model, "", ">frames/s", ">latency p50 ms", ">latency p99 ms", "busy share of each stage"
+    )
     for side in comparison.sides:
         busy = ", ".join(f"{stage.name} {stage.busy:.0%}" for stage in side.stages)
         latencies = (f"{seconds * 1e3:.2f}" for seconds in (side.latency_p50_s, side.latency_p99_s))

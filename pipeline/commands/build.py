@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 
 import pipeline
 from pipeline.commands import common
-from pipeline.errors import BundleError
+from pipeline.errors import BundleError, PlanError
 
 if TYPE_CHECKING:
     from pipeline.plans import Plan
     from pipeline.split.graph import Graph
 
-HELP = "Compile each stage of a plan for its device, compare the stages with the unsplit model, and save them as a bundle."
+HELP = (
+    "Compile each stage of a plan for its device, compare the stages with the unsplit model, and save them as a bundle."
+)
 EXAMPLE = "soc-pipeline build model.onnx --plan plan.json -o model.bundle"
 
 
@@ -23,7 +25,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     common.model_arguments(parser)
     parser.add_argument("--plan", metavar="FILE", help="a plan from 'soc-pipeline plan'; without it, plan now")
     common.plan_arguments(parser)
-    parser.add_argument("--tolerance", type=float, default=1e-5, help="allowed error, as a share of the largest output (default: 1e-5)")
+    parser.add_argument(
+        "--tolerance", type=float, default=1e-5, help="allowed error, as a share of the largest output (default: 1e-5)"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the random frame that is compared (default: 0)")
     parser.add_argument("-o", "--output", metavar="FOLDER", required=True, help="the bundle to write")
 
@@ -31,6 +35,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Read, plan if need be, compile, check and save."""
     _check_output(Path(options.output))
+    _check_plan(options)
     graph = common.read_model(options)
     plan = _plan(graph, options)
     with common.progress("building") as step:
@@ -49,6 +54,11 @@ def run(options: argparse.Namespace) -> int:
 
 def _plan(graph: Graph, options: argparse.Namespace) -> Plan:
     return pipeline.Plan.load(options.plan) if options.plan else common.make_plan(graph, options)
+
+
+def _check_plan(options: argparse.Namespace) -> None:
+    if options.plan and (options.stages != "auto" or options.cut):
+        raise PlanError("--plan already says where to cut; leave out --stages and --cut")
 
 
 def _check_output(path: Path) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -18,6 +19,7 @@ from pipeline.errors import PlanError
 
 if TYPE_CHECKING:
     from pipeline.plans import Plan
+    from pipeline.scheduler.trace import Trace
     from pipeline.split.graph import Graph
 
 Progress = Callable[[str], None]
@@ -26,28 +28,47 @@ Progress = Callable[[str], None]
 PIPED_WIDTH = 160
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        # Instead of leaving with status 1: a reader who has seen enough is no failure, and `cli.main` knows it.
+        raise BrokenPipeError
+
+
 def console() -> Console:
     """Return a console for results."""
-    return Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, highlight=False)
+    return _Console(width=None if sys.stdout and sys.stdout.isatty() else PIPED_WIDTH, highlight=False)
+
+
+def notice(text: str) -> None:
+    """Print a line that is no result, so that it stays out of what is piped."""
+    print(text, file=sys.stderr)
 
 
 @contextlib.contextmanager
 def progress(text: str) -> Iterator[Progress]:
     """Show on the terminal what is being done; silent where there is no terminal."""
     with Status(text, console=Console(stderr=True)) as status:
-        yield lambda step: status.update(step)
+        yield status.update
 
 
 def print_json(value: object) -> None:
     """Print plain values as JSON."""
-    print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+    print(msgspec.json.format(msgspec.json.encode(value, enc_hook=_plain), indent=2).decode())
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):  # a read-only view, which msgspec does not know
+        return dict(value)
+    raise NotImplementedError
 
 
 def table(title: str, *columns: str) -> Table:
     """Return a table; a column whose name begins with ``>`` is aligned to the right."""
     made = Table(title=title, title_justify="left", title_style="bold")
     for column in columns:
-        made.add_column(column.removeprefix(">"), justify="right" if column.startswith(">") else "left", overflow="fold")
+        made.add_column(
+            column.removeprefix(">"), justify="right" if column.startswith(">") else "left", overflow="fold"
+        )
     return made
 
 
@@ -62,7 +83,7 @@ def amount(nbytes: float) -> str:
 
 def model_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the model and how to read it."""
-    parser.add_argument("model", metavar="MODEL", help="an ONNX file")
+    parser.add_argument("model", metavar="MODEL", help="an ONNX file, a Relay program, or a Relax module")
     parser.add_argument(
         "--shape",
         metavar="INPUT=EXTENTS",
@@ -70,13 +91,48 @@ def model_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="extents for an input with a symbolic shape, such as data=1,3,224,224; may be repeated",
     )
+    parser.add_argument(
+        "--params", metavar="FILE", help="parameters of a Relay program: of relay.save_param_dict, or a .npz file"
+    )
+
+
+def trace_argument(parser: argparse.ArgumentParser) -> None:
+    """Add where to write a trace."""
+    parser.add_argument(
+        "--trace", metavar="FILE", help="write what each stage did when; open it at https://ui.perfetto.dev"
+    )
+
+
+@contextlib.contextmanager
+def tracing(path: str | None, plan: Plan) -> Iterator[Trace | None]:
+    """Give a trace to note events in, and write it to `path` in the end, whatever happened; None without `path`."""
+    if path is None:
+        yield None
+        return
+    from pipeline import trace_file
+    from pipeline.scheduler.trace import Trace
+
+    trace_file.check(Path(path))
+    trace = Trace()
+    try:
+        yield trace
+    finally:
+        # What went wrong, or lasted too long, is what one wants to look at.
+        if len(trace):
+            trace_file.save(trace.events(), path, model=plan.model, stages=[stage.name for stage in plan.stages])
+        if trace.full:
+            notice(f"the trace holds the newest {len(trace)} events, from frame {trace.events()[0].frame} on")
 
 
 def read_model(options: argparse.Namespace) -> Graph:
     """Read the model that the options name."""
-    shapes = dict(_shape(text) for text in options.shape)
     with progress(f"reading {options.model}"):
-        return pipeline.read(options.model, shapes)
+        return pipeline.read(options.model, shapes(options), options.params)
+
+
+def shapes(options: argparse.Namespace) -> dict[str, list[int]]:
+    """Return the extents that the options give, by input."""
+    return dict(_shape(text) for text in options.shape)
 
 
 def _shape(text: str) -> tuple[str, list[int]]:
@@ -101,8 +157,12 @@ def plan_arguments(parser: argparse.ArgumentParser) -> None:
         help="cut behind this tensor, operator or position ('inspect' lists them); may be repeated",
     )
     parser.add_argument("--board", default="host", help="what to run on (default: host, this machine)")
-    parser.add_argument("--queue-depth", metavar="N", default="2", help="frames that may wait in front of a stage (default: 2)")
-    parser.add_argument("--measure", action="store_true", help="time the operators here instead of estimating; takes longer")
+    parser.add_argument(
+        "--queue-depth", metavar="N", default="2", help="frames that may wait in front of a stage (default: 2)"
+    )
+    parser.add_argument(
+        "--measure", action="store_true", help="time the operators here instead of estimating; takes longer"
+    )
 
 
 def make_plan(graph: Graph, options: argparse.Namespace) -> Plan:

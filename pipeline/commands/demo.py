@@ -15,7 +15,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("--stages", metavar="N", default="2", help="stages of the pipeline (default: 2)")
     parser.add_argument("--frames", metavar="N", help="number of images (default: all that were held out)")
-    parser.add_argument("--output", metavar="FILE", help="the timeline picture, .png or .svg (default: demo-output/timeline.png)")
+    parser.add_argument(
+        "--output", metavar="FILE", help="the timeline picture, .png or .svg (default: demo-output/timeline.png)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:

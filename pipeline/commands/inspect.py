@@ -41,8 +41,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _operator_table(graph: Graph, seconds: list[float]) -> Any:
-    title = f"{graph.name}: {len(graph.operators)} operators, {graph.flops / 1e6:.1f} MFLOP, {common.amount(graph.parameter_bytes)} of parameters"
-    table = common.table(title, ">position", "operator", "kind", "result", ">MFLOP", ">result size", ">parameters", ">group ms (est.)")
+    parameters = common.amount(graph.parameter_bytes)
+    title = f"{graph.name}: {len(graph.operators)} operators, {graph.flops / 1e6:.1f} MFLOP, {parameters} of parameters"
+    table = common.table(
+        title, ">position", "operator", "kind", "result", ">MFLOP", ">result size", ">parameters", ">group ms (est.)"
+    )
     for position, operator in enumerate(graph.operators, start=1):
         made = [graph.tensors[name] for name in operator.outputs]
         ends_group = position in graph.group_ends
@@ -61,7 +64,9 @@ def _operator_table(graph: Graph, seconds: list[float]) -> Any:
 
 
 def _cut_table(cuts: list[Cut]) -> Any:
-    table = common.table(f"{len(cuts)} legal cuts", ">position", "behind operator", "crossing tensors", ">bytes per frame")
+    table = common.table(
+        f"{len(cuts)} legal cuts", ">position", "behind operator", "crossing tensors", ">bytes per frame"
+    )
     for cut in cuts:
         crossing = ", ".join(f"{spec.name} {spec.dtype}{list(spec.shape)}" for spec in cut.crossing).replace("[", r"\[")
         table.add_row(str(cut.position), cut.after, crossing, common.amount(cut.nbytes))
@@ -89,6 +94,7 @@ def _facts(graph: Graph, cuts: list[Cut], seconds: list[float]) -> dict[str, Any
         ],
         "group_seconds_estimated": seconds,
         "cuts": [
-            {"position": cut.position, "after": cut.after, "bytes": cut.nbytes, "crossing": cut.crossing} for cut in cuts
+            {"position": cut.position, "after": cut.after, "bytes": cut.nbytes, "crossing": cut.crossing}
+            for cut in cuts
         ],
     }

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+from collections import deque
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pipeline
-from pipeline.commands import common
+from pipeline.commands import common, live
+from pipeline.errors import InputError
+
+if TYPE_CHECKING:
+    from pipeline.executor.bundle import Bundle
+    from pipeline.io.files import Frame, Sink
+    from pipeline.scheduler.pipeline import Pipeline
+    from pipeline.scheduler.statistics import Statistics
 
 HELP = "Stream inputs through a bundle and save the outputs, in order."
 EXAMPLE = "soc-pipeline run model.bundle --input frames/ --output results.npz"
@@ -21,12 +32,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         nargs="+",
         required=True,
-        help=".npy (one frame, or frames stacked along a new first axis), .npz (inputs by name), images, or folders of these",
+        help=".npy (one frame, or frames along a new first axis), .npz (inputs by name), images, or folders of these",
     )
     parser.add_argument(
         "--output",
         metavar="PATH",
         help="one .npz with all outputs stacked, or a folder for one .npz per frame; without it nothing is saved",
+    )
+    common.trace_argument(parser)
+    parser.add_argument(
+        "--metrics",
+        metavar="PORT",
+        help="serve metrics for Prometheus on this machine's loopback address; 0 takes a free port and says which",
     )
     parser.add_argument("--json", action="store_true", help="print the statistics as JSON")
 
@@ -38,25 +55,54 @@ def run(options: argparse.Namespace) -> int:
     from pipeline.executor.bundle import Bundle
     from pipeline.io import files
 
+    port = _port(options.metrics)
     bundle = Bundle.load(options.bundle)
-    found = files.find([Path(path) for path in options.input])
-    frames = files.frames(found, bundle.plan.inputs)
-    with files.sink(options.output, bundle.plan.outputs) as sink, pipeline.load(bundle) as running:
-        names = []
+    frames = files.frames(files.find([Path(path) for path in options.input]), bundle.plan.inputs)
+    with common.tracing(options.trace, bundle.plan) as trace, files.sink(options.output, bundle.plan.outputs) as sink:
+        statistics = _stream(bundle, frames, sink, trace=trace, port=port)
+    _report(statistics, options)
+    return 0
 
-        def named() -> files.Arrays:
-            for name, arrays in frames:
-                names.append(name)
-                yield arrays
 
-        for number, result in enumerate(running.map(named())):
-            sink.add(names[number], result)
-        statistics = running.statistics()
+def _port(text: str | None) -> int | None:
+    if text is not None and not text.isdecimal():
+        raise InputError(f"--metrics is {text!r}; it must be a port, or 0 for one that is free")
+    return None if text is None else int(text)
+
+
+def _stream(
+    bundle: Bundle, frames: Iterable[Frame], sink: Sink, *, trace: pipeline.Trace | None, port: int | None
+) -> Statistics:
+    names: deque[str] = deque()
+
+    def arrays() -> Iterator[object]:
+        for name, inputs in frames:
+            names.append(name)
+            yield inputs
+
+    with live.Display("streaming") as display, pipeline.load(bundle, trace=trace) as running, _metrics(running, port):
+        display.watch(running.statistics)
+        for result in running.map(arrays()):
+            sink.add(names.popleft(), result)
+    return running.statistics()
+
+
+def _metrics(running: Pipeline, port: int | None) -> contextlib.AbstractContextManager[object]:
+    if port is None:
+        return contextlib.nullcontext()
+    from pipeline import metrics
+
+    server = metrics.serve(running, port)
+    common.notice(f"metrics: {server.url}")
+    return server
+
+
+def _report(statistics: Statistics, options: argparse.Namespace) -> None:
     if options.json:
         common.print_json(statistics)
-        return 0
+        return
     out = common.console()
     out.print(f"{statistics.delivered} frames, {statistics.frames_per_s:.1f} frames/s")
-    if options.output:
-        out.print(f"Outputs: {options.output}", soft_wrap=True)
-    return 0
+    for what, path in (("Outputs", options.output), ("Trace", options.trace)):
+        if path:
+            out.print(f"{what}: {path}", soft_wrap=True)

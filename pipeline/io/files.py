@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, count
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.lib.npyio import NpzFile
 
 from pipeline.errors import InputError
 from pipeline.extras import require
+from pipeline.files import replacing
 from pipeline.plans import TensorSpec
 
 Arrays = Iterator[Mapping[str, np.ndarray]]
@@ -60,40 +61,58 @@ def frames(files: Sequence[Path], specs: Sequence[TensorSpec]) -> Iterator[Frame
 
 def _frames(path: Path, specs: Sequence[TensorSpec]) -> Iterator[Frame]:
     if path.suffix.lower() == ".npz":
-        with _numpy(path) as stored:
-            yield path.stem, {name: stored[name] for name in stored.files}
+        yield path.stem, _named_arrays(path)
         return
     if len(specs) != 1:
         names = ", ".join(spec.name for spec in specs)
-        raise InputError(f"{str(path)!r} holds one array, but the model has the inputs {names}; give a .npz with these names")
+        raise InputError(
+            f"{str(path)!r} holds one array, but the model has the inputs {names}; give a .npz with these names"
+        )
     spec = specs[0]
     if path.suffix.lower() in IMAGES:
         yield path.stem, {spec.name: _image(path, spec)}
         return
-    array = _numpy(path)
+    with _plain(path):
+        # Stacked frames are read one by one as they are needed.
+        array = np.lib.format.open_memmap(path, mode="r")
     stacked = array.ndim == len(spec.shape) + 1
+    if stacked and not len(array):
+        raise InputError(f"{str(path)!r} holds no frame")
     for number, frame in enumerate(array if stacked else [array]):
         yield f"{path.stem}-{number:06d}" if stacked else path.stem, {spec.name: frame}
 
 
-def _numpy(path: Path) -> Any:
+def _named_arrays(path: Path) -> dict[str, np.ndarray]:
+    # Not by `np.load`, which would go by the content, and leave damaged files open.
+    with _plain(path), path.open("rb") as stream, NpzFile(stream) as stored:
+        return {name: stored[name] for name in stored.files}
+
+
+@contextlib.contextmanager
+def _plain(path: Path) -> Iterator[None]:
     try:
-        # Stacked frames are read one by one as they are needed.
-        return np.load(path, mmap_mode="r" if path.suffix.lower() == ".npy" else None, allow_pickle=False)
-    except (OSError, ValueError, EOFError):
+        yield
+    except Exception:  # noqa: BLE001 - damaged files make NumPy stumble in many ways
         # NumPy's own text would advise to unpickle the file.
         raise InputError(f"{str(path)!r} is not a valid {path.suffix} file of plain arrays") from None
 
 
 def _image(path: Path, spec: TensorSpec) -> np.ndarray:
     """Read an image as the batch of one that `spec` describes, [1, channels, height, width] with values from 0 to 1."""
-    if len(spec.shape) != 4 or spec.shape[0] != 1 or spec.shape[1] not in (1, 3) or spec.dtype not in ("float32", "uint8"):
-        raise InputError(f"images do not fit the model's input {spec}; it takes [1, 1 or 3, height, width]; give .npy files")
+    if (
+        len(spec.shape) != 4
+        or spec.shape[0] != 1
+        or spec.shape[1] not in (1, 3)
+        or spec.dtype not in ("float32", "uint8")
+    ):
+        raise InputError(
+            f"images do not fit the model's input {spec}; it takes [1, 1 or 3, height, width]; give .npy files"
+        )
     image = require("PIL.Image", "images", "reading images")
     try:
         with image.open(path) as picture:
             pixels = picture.convert("L" if spec.shape[1] == 1 else "RGB").resize(spec.shape[:1:-1])
-    except OSError as error:
+    except Exception as error:  # noqa: BLE001 - as above, of Pillow
         raise InputError(f"{str(path)!r} is not a readable image: {error}") from None
     array = np.asarray(pixels).reshape(*spec.shape[2:], spec.shape[1]).transpose(2, 0, 1)[None]
     return np.ascontiguousarray(array) if spec.dtype == "uint8" else array.astype(np.float32) / np.float32(255)
@@ -111,25 +130,26 @@ class Sink:
     def finish(self) -> None:
         """Complete what was begun."""
 
-    def _by_name(self, result: Any) -> dict[str, np.ndarray]:
+    def _by_name(self, result: Any) -> dict[str, Any]:
         return dict(result) if isinstance(result, Mapping) else {self._names[0]: result}
 
 
 class FileSink(Sink):
     """Stacks all results into one .npz file, written when the last one is there."""
 
-    def __init__(self, path: Path, outputs: Sequence[TensorSpec]) -> None:
+    def __init__(self, stream: BinaryIO, outputs: Sequence[TensorSpec]) -> None:
         super().__init__(outputs)
-        self._path = path
-        self._results: list[dict[str, np.ndarray]] = []
+        self._stream = stream
+        self._results: list[dict[str, Any]] = []
 
-    def add(self, name: str, result: Any) -> None:
+    def add(self, name: str, result: Any) -> None:  # noqa: ARG002 - the order says which it is
         """Keep one result."""
         self._results.append(self._by_name(result))
 
     def finish(self) -> None:
         """Write the file."""
-        _save(self._path, {name: np.stack([each[name] for each in self._results]) for name in self._names})
+        stacked: dict[str, Any] = {name: np.stack([each[name] for each in self._results]) for name in self._names}
+        np.savez(self._stream, **stacked)
 
 
 class FolderSink(Sink):
@@ -139,10 +159,19 @@ class FolderSink(Sink):
         super().__init__(outputs)
         folder.mkdir(exist_ok=True)
         self._folder = folder
+        self._used: set[str] = set()
 
     def add(self, name: str, result: Any) -> None:
         """Write one result."""
-        _save(self._folder / f"{name}.npz", self._by_name(result))
+        with replacing(self._folder / f"{self._unused(name)}.npz") as stream:
+            np.savez(stream, **self._by_name(result))
+
+    def _unused(self, name: str) -> str:
+        """Return a name of its own: inputs from several folders may be called the same."""
+        numbered = (f"{name}-{number}" for number in count(2))
+        own = next(each for each in chain([name], numbered) if each not in self._used)
+        self._used.add(own)
+        return own
 
 
 @contextlib.contextmanager
@@ -154,12 +183,13 @@ def sink(output: str | None, outputs: Sequence[TensorSpec]) -> Iterator[Sink]:
     InputError
         If there is no place for it.
     """
-    made = _open(output, outputs)
-    yield made
-    made.finish()
+    with contextlib.ExitStack() as stack:
+        made = _open(output, outputs, stack)
+        yield made
+        made.finish()
 
 
-def _open(output: str | None, outputs: Sequence[TensorSpec]) -> Sink:
+def _open(output: str | None, outputs: Sequence[TensorSpec], stack: contextlib.ExitStack) -> Sink:
     if output is None:
         return Sink(outputs)
     path = Path(output)
@@ -168,18 +198,8 @@ def _open(output: str | None, outputs: Sequence[TensorSpec]) -> Sink:
     if path.suffix and not path.is_dir():
         if path.suffix != ".npz":
             raise InputError(f"cannot write {output!r}; give a .npz file, or a folder for one .npz per frame")
-        return FileSink(path, outputs)
+        # Opened now, so that a place where nothing can be written is found before the frames run.
+        return FileSink(stack.enter_context(replacing(path)), outputs)
     if path.exists() and not path.is_dir():
         raise InputError(f"{output!r} is a file; give a .npz file, or a folder for one .npz per frame")
     return FolderSink(path, outputs)
-
-
-def _save(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            np.savez(stream, **arrays)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

@@ -1,0 +1,30 @@
+"""``soc-pipeline convert``: keep a model as a Relax module."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from pipeline.commands import common
+
+HELP = "Read a model of any format, clean it up, and write it as a Relax module, which can be read again."
+EXAMPLE = "soc-pipeline convert model.relay --params model.params -o model.relax"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    common.model_arguments(parser)
+    parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the file to write, JSON of TVM")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Read, clean up and save."""
+    from pipeline.split import frontends
+    from pipeline.split.frontends import relax_file
+
+    with common.progress(f"reading {options.model}") as step:
+        imported = frontends.load(Path(options.model), common.shapes(options), options.params)
+        step(f"writing {options.output}")
+        relax_file.save(imported, Path(options.output))
+    common.console().print(f"Relax module: {options.output}", soft_wrap=True)
+    return 0

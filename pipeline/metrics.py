@@ -1,0 +1,186 @@
+"""Metrics: a running pipeline's statistics for Prometheus, served on this machine only."""
+
+from __future__ import annotations
+
+import errno
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from pipeline.errors import InputError
+from pipeline.extras import require
+
+if TYPE_CHECKING:
+    from pipeline.scheduler.pipeline import Pipeline
+    from pipeline.scheduler.statistics import Percentiles, Statistics
+
+ADDRESS = "127.0.0.1"
+"""Whoever is on another machine has to be let in by the user's own means, such as a tunnel."""
+
+PURPOSE = "serving metrics"
+_PREFIX = "soc_pipeline"
+_QUANTILES = {"p50": "0.5", "p95": "0.95", "p99": "0.99"}
+
+
+class MetricsServer:
+    """Serves statistics at `url` until it is closed; reads them only when somebody asks.
+
+    Parameters
+    ----------
+    statistics : callable
+        Returns the newest `Statistics`.
+    port : int
+        0 takes one that is free.
+
+    Attributes
+    ----------
+    port : int
+        Where it listens.
+    """
+
+    def __init__(self, statistics: Callable[[], Statistics], port: int) -> None:
+        client = require("prometheus_client", "metrics", PURPOSE)
+        # Of its own, so that several pipelines in one process are served apart.
+        registry = client.CollectorRegistry(auto_describe=False)
+        registry.register(_Collector(statistics))
+        self._server: Any = None
+        self._server, self._thread = _listen(client, registry, port)
+        self.port: int = self._server.server_port
+
+    @property
+    def url(self) -> str:
+        """Where to point Prometheus, or a browser."""
+        return f"http://{ADDRESS}:{self.port}/metrics"
+
+    def close(self) -> None:
+        """Stop serving; may be called again."""
+        if self._server is None:
+            return
+        server, self._server = self._server, None
+        server.shutdown()
+        server.server_close()
+        self._thread.join()
+
+    def __enter__(self) -> MetricsServer:  # noqa: PYI034 - Self is newer than the oldest Python
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_server", None) is not None:
+            warnings.warn(f"{self.url} was not closed; use it in a with block", ResourceWarning, stacklevel=2)
+            self.close()
+
+
+def serve(running: Pipeline, port: int = 0) -> MetricsServer:
+    """Serve a pipeline's statistics for Prometheus on this machine's loopback address.
+
+    Parameters
+    ----------
+    running : Pipeline
+        It may also be closed before the server is: then its last statistics are served.
+    port : int
+        0 takes one that is free; the result's ``port`` says which.
+
+    Returns
+    -------
+    MetricsServer
+        A context manager, that stops serving.
+
+    Raises
+    ------
+    InputError
+        If the port is taken, not allowed, or none.
+    MissingExtra
+        If prometheus-client is not installed.
+
+    Examples
+    --------
+    >>> with pipeline.load("model.bundle") as running, metrics.serve(running, 9200) as server:  # doctest: +SKIP
+    ...     print(server.url)
+    """
+    return MetricsServer(running.statistics, port)
+
+
+def _listen(client: Any, registry: Any, port: int) -> tuple[Any, Any]:
+    if not 0 <= port <= 65535:
+        raise InputError(f"cannot serve metrics on port {port}; give one from 1 to 65535, or 0 for one that is free")
+    try:
+        return client.start_http_server(port, addr=ADDRESS, registry=registry)  # type: ignore[no-any-return]
+    except OSError as error:
+        why = "another program uses it" if error.errno == errno.EADDRINUSE else error.strerror
+        raise InputError(
+            f"cannot serve metrics on port {port}: {why}; give another, or 0 for one that is free"
+        ) from None
+
+
+class _Collector:
+    """Turns a snapshot into metrics each time somebody asks for them."""
+
+    def __init__(self, statistics: Callable[[], Statistics]) -> None:
+        self._statistics = statistics
+
+    def collect(self) -> Iterator[Any]:
+        core = require("prometheus_client.core", "metrics", PURPOSE)
+        found = self._statistics()
+        yield from _frames(core, found)
+        yield from _stages(core, found)
+
+
+def _frames(core: Any, found: Statistics) -> Iterator[Any]:
+    yield core.CounterMetricFamily(f"{_PREFIX}_frames_submitted", "Frames accepted.", value=found.submitted)
+    ended = core.CounterMetricFamily(f"{_PREFIX}_frames_ended", "Frames by their end.", labels=("end", "reason"))
+    for end in ("delivered", "failed", "cancelled"):
+        ended.add_metric((end, ""), getattr(found, end))
+    for reason, count in found.dropped.items():
+        ended.add_metric(("dropped", reason), count)
+    yield ended
+    for name, meaning, value in (
+        ("frames_in_flight", "Frames that have not ended.", found.in_flight),
+        ("frames_waiting", "Frames among them that wait at the entrance.", found.waiting),
+    ):
+        yield core.GaugeMetricFamily(f"{_PREFIX}_{name}", meaning, value=value)
+    latency = core.GaugeMetricFamily(
+        f"{_PREFIX}_latency_seconds", "From submission to delivery, of the newest frames.", labels=("quantile",)
+    )
+    _add_quantiles(latency, (), found.latency_s)
+    yield latency
+
+
+def _stages(core: Any, found: Statistics) -> Iterator[Any]:
+    names = ("stage", "device")
+    taken = core.CounterMetricFamily(f"{_PREFIX}_stage_frames_in", "Frames that a stage took up.", labels=names)
+    done = core.CounterMetricFamily(
+        f"{_PREFIX}_stage_frames_out", "Frames that a stage ran, failed on or passed by.", labels=(*names, "end")
+    )
+    busy = core.CounterMetricFamily(f"{_PREFIX}_stage_busy_seconds", "Time of running and copying.", labels=names)
+    restarts = core.CounterMetricFamily(
+        f"{_PREFIX}_stage_restarts", "Workers replaced because their device did not come back.", labels=names
+    )
+    queue = core.GaugeMetricFamily(f"{_PREFIX}_stage_queue_length", "Frames that wait for a stage.", labels=names)
+    times = core.GaugeMetricFamily(
+        f"{_PREFIX}_stage_seconds",
+        "Time of a frame in a stage, of the newest frames: it waits, is copied, and runs.",
+        labels=(*names, "part", "quantile"),
+    )
+    for stage in found.stages:
+        labels = (stage.name, stage.device)
+        taken.add_metric(labels, stage.frames_in)
+        for end, count in (("ran", stage.frames_out), ("failed", stage.failed), ("skipped", stage.skipped)):
+            done.add_metric((*labels, end), count)
+        busy.add_metric(labels, stage.busy_s)
+        restarts.add_metric(labels, stage.restarts)
+        queue.add_metric(labels, stage.queue_length)
+        for part, durations in (("wait", stage.wait_s), ("copy", stage.copy_s), ("run", stage.run_s)):
+            _add_quantiles(times, (*labels, part), durations)
+    yield from (taken, done, busy, restarts, queue, times)
+
+
+def _add_quantiles(family: Any, labels: tuple[str, ...], durations: Percentiles) -> None:
+    for name, seconds in asdict(durations).items():
+        family.add_metric((*labels, _QUANTILES[name]), seconds)

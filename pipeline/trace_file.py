@@ -1,0 +1,139 @@
+"""The trace file: what a pipeline did when, in the JSON format that Perfetto and Chrome's tracing page open.
+
+Each worker of a stage has a track, with the queue in front of it on tracks of its own, since several frames may wait
+at the same time.  Slices are named ``run 12``, ``copy 12`` and ``queue 12`` after the frame's number, which is also
+their argument ``frame``; arrows lead from each stage's run of a frame to the next stage's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from pipeline.errors import InputError
+from pipeline.files import write_atomically
+from pipeline.scheduler.trace import Event
+from pipeline.timeline import lanes
+
+PROCESS = 1
+"""All tracks are of one process, so that the viewer shows them one below the other."""
+
+
+class Track(NamedTuple):
+    """A row of the viewer; the events on it never overlap."""
+
+    name: str
+    events: list[Event]
+
+
+def save(events: Iterable[Event], path: str | Path, *, model: str = "", stages: Sequence[str] = ()) -> None:
+    """Write events as a trace file; open it at https://ui.perfetto.dev, or at chrome://tracing.
+
+    Parameters
+    ----------
+    events : iterable of Event
+        In any order, of one pipeline.
+    path : str or Path
+        The file, usually ending in ``.json``; it appears only when it is complete.
+    model : str
+        What the pipeline runs; the title of the tracks.
+    stages : sequence of str
+        The order of the tracks; stages that are not named follow, by their first event.
+
+    Raises
+    ------
+    InputError
+        If there is no place for the file.
+    """
+    path = Path(path)
+    check(path)
+    content = {
+        "displayTimeUnit": "ms",
+        "otherData": {"producer": "soc-pipeline", "model": model},
+        "traceEvents": records(events, model, stages),
+    }
+    write_atomically(path, msgspec.json.encode(content) + b"\n")
+
+
+def check(path: Path) -> None:
+    """Find out before the frames run, not after, that a trace cannot be saved; raise `InputError` then."""
+    if path.is_dir():
+        raise InputError(f"cannot write the trace to {str(path)!r}: it is a folder")
+    if not path.absolute().parent.is_dir():
+        raise InputError(f"cannot write the trace to {str(path)!r}: there is no folder {str(path.parent)!r}")
+
+
+def records(events: Iterable[Event], model: str = "", stages: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Return the records of the format; their times are microseconds since the first event."""
+    ordered = sorted(events, key=lambda event: event.start)
+    origin = ordered[0].start if ordered else 0.0
+    made = [_meta("process_name", 0, name=f"pipeline {model}".strip())]
+    runs: list[tuple[Event, int]] = []
+    for number, track in enumerate(_tracks(ordered, stages), start=1):
+        made.append(_meta("thread_name", number, name=track.name))
+        made.append(_meta("thread_sort_index", number, sort_index=number))
+        made.extend(_slice(event, number, origin) for event in track.events)
+        runs += [(event, number) for event in track.events if event.kind == "run"]
+    return [*made, *_flows(runs, origin)]
+
+
+def _tracks(events: Sequence[Event], stages: Sequence[str]) -> Iterator[Track]:
+    for stage in dict.fromkeys([*stages, *(event.stage for event in events)]):
+        own = [event for event in events if event.stage == stage]
+        yield from _lanes(f"queue of {stage}", [event for event in own if event.kind == "queue"])
+        work = [event for event in own if event.kind != "queue"]
+        replicas = sorted({event.replica for event in work})
+        for replica in replicas:
+            name = stage if replicas == [0] else f"{stage}, replica {replica}"
+            yield from _lanes(name, [event for event in work if event.replica == replica])
+
+
+def _lanes(name: str, events: Sequence[Event]) -> Iterator[Track]:
+    """Divide events, given by start, into tracks on which none overlaps another; a viewer would hide part of them."""
+    chosen = lanes(events)
+    for lane in sorted(set(chosen)):
+        mine = [event for event, its in zip(events, chosen, strict=True) if its == lane]
+        yield Track(f"{name} ({lane + 1})" if lane else name, mine)
+
+
+def _meta(kind: str, track: int, **arguments: Any) -> dict[str, Any]:
+    return {"ph": "M", "name": kind, "pid": PROCESS, "tid": track, "args": arguments}
+
+
+def _slice(event: Event, track: int, origin: float) -> dict[str, Any]:
+    # From whole nanoseconds, so that rounding never makes neighbours overlap.
+    start, end = _nanoseconds(event.start - origin), _nanoseconds(event.end - origin)
+    return {
+        "ph": "X",
+        "name": f"{event.kind} {event.frame}",
+        "cat": event.kind,
+        "pid": PROCESS,
+        "tid": track,
+        "ts": start / 1000,
+        "dur": (end - start) / 1000,
+        "args": {"frame": event.frame},
+    }
+
+
+def _flows(runs: Iterable[tuple[Event, int]], origin: float) -> Iterator[dict[str, Any]]:
+    journeys: dict[int, list[tuple[Event, int]]] = {}
+    for event, track in runs:
+        journeys.setdefault(event.frame, []).append((event, track))
+    for frame, journey in sorted(journeys.items()):
+        journey.sort(key=lambda run: run[0].start)
+        phases = ["s", *"t" * (len(journey) - 2), "f"] if len(journey) > 1 else []
+        for phase, (event, track) in zip(phases, journey, strict=False):
+            yield _flow(phase, frame, track, _nanoseconds(event.start - origin) / 1000)
+
+
+def _flow(phase: str, frame: int, track: int, time: float) -> dict[str, Any]:
+    flow = {"ph": phase, "name": "frame", "cat": "frame", "id": frame, "pid": PROCESS, "tid": track, "ts": time}
+    # The end would otherwise point at the next slice instead of the one that begins here.
+    return {**flow, "bp": "e"} if phase == "f" else flow
+
+
+def _nanoseconds(seconds: float) -> int:
+    return round(seconds * 1e9)

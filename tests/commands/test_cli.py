@@ -1,0 +1,158 @@
+"""Each command does what it says."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pipeline
+from pipeline import cli
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_help_has_an_example_that_is_right(command: Any, name: str) -> None:
+    done = command(name, "--help")
+    assert (done.status, done.err) == (0, "")
+    example = done.out.partition("example:\n")[2].strip()
+    assert example.startswith(f"soc-pipeline {name} ")
+    assert cli.parser().parse_args(shlex.split(example)[1:]).run
+
+
+def test_help_lists_the_commands_and_version_says_which(command: Any) -> None:
+    listed = command("--help").out
+    assert all(name in listed for name in cli.COMMANDS)
+    assert command("--version").out.startswith("soc-pipeline ")
+
+
+def test_inspect(command: Any, digits_onnx: Path) -> None:
+    done = command("inspect", digits_onnx)
+    assert (done.status, done.err) == (0, "")
+    for expected in ("digits: ", "MFLOP", "stem.pool", "float32[1, 32, 16, 16]", "legal cuts", "bytes per frame"):
+        assert expected in done.out
+
+
+def test_inspect_as_json(command: Any, digits_onnx: Path) -> None:
+    done = command("inspect", digits_onnx, "--json")
+    found = json.loads(done.out)
+    assert (done.status, done.err, found["name"]) == (0, "", "digits")
+    assert found["cuts"][0].keys() == {"position", "after", "bytes", "crossing"}
+    assert [each["position"] for each in found["operators"]] == list(range(1, len(found["operators"]) + 1))
+
+
+def test_plan_and_its_file(command: Any, digits_onnx: Path, tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    done = command("plan", digits_onnx, "--cut", "stem.pool", "--cut", "widen1.pool", "-o", path)
+    assert (done.status, done.err) == (0, "")
+    for expected in ("digits on host", "stage2", "predicted ms", "frames/s", f"Plan: {path}"):
+        assert expected in done.out
+    assert [len(stage.inputs) for stage in pipeline.Plan.load(path).stages] == [1, 1, 1]
+
+
+def test_plan_as_json_is_what_the_file_holds(command: Any, digits_onnx: Path, tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    done = command("plan", digits_onnx, "--stages", 2, "--queue-depth", 3, "--json", "-o", path)
+    assert (done.status, done.err, done.out) == (0, "", path.read_text())
+    assert [stage["queue_depth"] for stage in json.loads(done.out)["stages"]] == [3, 3]
+
+
+def test_plan_says_when_pipelining_will_not_help(command: Any, digits_onnx: Path) -> None:
+    assert "nothing is pipelined" in command("plan", digits_onnx, "--stages", 1).out
+    assert "will not help" in command("plan", digits_onnx, "--cut", "head.flatten").out
+
+
+def test_build_from_a_plan_and_build_again(command: Any, digits_onnx: Path, tmp_path: Path) -> None:
+    plan, path = tmp_path / "plan.json", tmp_path / "digits.bundle"
+    command("plan", digits_onnx, "--stages", 2, "-o", plan)
+    for _ in range(2):
+        done = command("build", digits_onnx, "--plan", plan, "-o", path)
+        assert (done.status, done.err) == (0, "")
+        assert "2 stages against the unsplit model: largest error" in done.out
+        assert f"Bundle: {path}" in done.out
+    assert sorted(tmp_path.iterdir()) == [path, plan]
+    assert pipeline.Bundle.load(path).plan == pipeline.Plan.load(plan)
+
+
+def test_run_gives_the_outputs_in_order(command: Any, bundle: Path, frames: Path, tmp_path: Path) -> None:
+    path = tmp_path / "out.npz"
+    done = command("run", bundle, "--input", frames, "--output", path)
+    assert (done.status, done.err) == (0, "")
+    assert done.out.startswith("6 frames, ")
+    assert f"Outputs: {path}" in done.out
+    with pipeline.load(bundle) as running, np.load(path) as stored:
+        (name,) = stored.files
+        assert name == running.plan.outputs[0].name
+        np.testing.assert_array_equal(stored[name], np.stack(list(running.map(np.load(frames)))))
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_run_into_a_folder_gives_a_file_for_each_frame(
+    command: Any, bundle: Path, frames: Path, tmp_path: Path
+) -> None:
+    first, second, out = tmp_path / "first", tmp_path / "second", tmp_path / "out"
+    for folder in (first, second):
+        folder.mkdir()
+        np.save(folder / "image.npy", np.load(frames)[0])
+    done = command("run", bundle, "--input", first, second, frames, "--output", out)
+    assert done.status == 0
+    names = ["image", "image-2", *(f"digits-{number:06d}" for number in range(6))]
+    assert sorted(each.name for each in out.iterdir()) == sorted(f"{name}.npz" for name in names)
+
+
+def test_run_as_json_with_a_trace(command: Any, bundle: Path, frames: Path, tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    done = command("run", bundle, "--input", frames, "--trace", path, "--json")
+    assert (done.status, done.err) == (0, "")
+    found = json.loads(done.out)
+    assert (found["submitted"], found["delivered"], found["dropped"]) == (6, 6, {})
+    assert [stage["frames_out"] for stage in found["stages"]] == [6, 6]
+    records = json.loads(path.read_text())["traceEvents"]
+    assert sum(record["name"].startswith("run ") for record in records) == 12
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_run_names_where_metrics_and_trace_are(command: Any, bundle: Path, frames: Path, tmp_path: Path) -> None:
+    pytest.importorskip("prometheus_client")
+    done = command("run", bundle, "--input", frames, "--metrics", 0, "--trace", tmp_path / "trace.json")
+    assert done.status == 0
+    assert done.err.startswith("metrics: http://127.0.0.1:")
+    assert f"Trace: {tmp_path / 'trace.json'}" in done.out
+
+
+def test_bundles_may_be_moved(command: Any, bundle: Path, frames: Path, tmp_path: Path) -> None:
+    shutil.copytree(bundle, tmp_path / "elsewhere")
+    assert command("run", tmp_path / "elsewhere", "--input", frames).status == 0
+
+
+def test_bench_of_a_model_as_json_with_a_trace(command: Any, digits_onnx: Path, tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    done = command("bench", digits_onnx, "--stages", 2, "--frames", 3, "--rounds", 1, "--json", "--trace", path)
+    assert (done.status, done.err) == (0, "")
+    found = json.loads(done.out)
+    assert [side["name"].partition(",")[0] for side in found["sides"]] == ["unsplit", "unsplit", "2 stages"]
+    assert found["bottleneck"] in {"stage0", "stage1"}
+    records = json.loads(path.read_text())["traceEvents"]
+    # One round of the pipeline, that was not counted.
+    assert {record["args"]["frame"] for record in records if record["ph"] == "X"} == {0, 1, 2}
+
+
+def test_bench_of_a_bundle(command: Any, bundle: Path) -> None:
+    done = command("bench", bundle, "--frames", 3, "--rounds", 1)
+    assert (done.status, done.err) == (0, "")
+    for expected in ("digits", "2 stages", "latency p50 ms", "Bottleneck: stage", "Predicted"):
+        assert expected in done.out
+
+
+def test_demo(command: Any, tmp_path: Path) -> None:
+    pytest.importorskip("sklearn")
+    path = tmp_path / "timeline.svg"
+    done = command("demo", "--frames", 4, "--output", path)
+    assert done.status == 0
+    for expected in ("unsplit model", "pipeline of 2 stages", "Largest difference", f"Timeline: {path}"):
+        assert expected in done.out
+    assert list(tmp_path.iterdir()) == [path]

@@ -1,0 +1,86 @@
+"""The comparison of a pipeline with the unsplit model."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pipeline
+from pipeline.board import Board, Device
+from pipeline.comparison import compare
+from pipeline.errors import InputError, PlanError, StageError
+from pipeline.executor.bundle import Bundle
+from pipeline.plans import Plan, StagePlan, TensorSpec
+
+
+def simulated(*milliseconds: float) -> Bundle:
+    specs = [TensorSpec(f"t{number}", (4,)) for number in range(len(milliseconds) + 1)]
+    devices = tuple(Device(f"device{number}", "simulated") for number in range(len(milliseconds)))
+    stages = tuple(
+        StagePlan(f"stage{number}", f"device{number}", (before,), (after,), seconds=milliseconds[number] / 1e3)
+        for number, (before, after) in enumerate(pairwise(specs))
+    )
+    return Bundle(
+        Plan("simulated", "", Board("board", devices), (specs[0],), (specs[-1],), stages), [None] * len(stages)
+    )
+
+
+def test_a_bundle_alone_is_measured_against_its_plan() -> None:
+    found = compare(None, simulated(5, 20, 10), frames=12, rounds=3)
+    (side,) = found.sides
+    assert (found.model, found.rounds, found.ratio, found.measured) == ("simulated", 3, None, False)
+    assert found.pipelined is side
+    assert side.name == "3 stages"
+    assert found.predicted_frames_per_s == pytest.approx(50)
+    assert side.frames_per_s == pytest.approx(50, rel=0.1)
+    assert found.bottleneck == "stage1"
+    assert [stage.predicted_s for stage in side.stages] == [0.005, 0.02, 0.01]
+    # Also in a short stream, which spends much of its time on filling and draining.
+    assert [stage.busy for stage in side.stages] == pytest.approx([0.25, 1, 0.5], rel=0.15)
+    assert 0.035 <= side.latency_p50_s <= side.latency_p99_s
+
+
+def test_the_unsplit_model_is_measured_on_one_core_and_on_all(digits_onnx: Path) -> None:
+    graph = pipeline.read(digits_onnx)
+    plan = pipeline.plan(graph, stages=2)
+    told: list[str] = []
+    found = compare(graph, pipeline.build(graph, plan, check=False), frames=4, rounds=2, progress=told.append)
+    one_core, all_cores, pipelined = found.sides
+    cores = plan.board.devices[0].cores
+    assert one_core.stages[0].cores == cores[-1:]
+    assert all_cores.stages[0].cores == cores
+    assert one_core.name == "unsplit, 1 core"
+    assert pipelined.name.startswith("2 stages, ")
+    assert found.ratio == pipelined.frames_per_s / one_core.frames_per_s
+    assert all(0 < stage.busy <= 1 and stage.seconds > 0 for side in found.sides for stage in side.stages)
+    # The sides take turns, and change their order.
+    rounds = [text for text in told if text.startswith("round")]
+    assert [text.partition(": ")[2] for text in rounds] == [each.name for each in (*found.sides, *found.sides[::-1])]
+
+
+def test_frames_are_chosen_by_their_time() -> None:
+    side = compare(None, simulated(400), rounds=1).pipelined
+    # Four frames, of which three wait for the one before.
+    assert side.frames_per_s == pytest.approx(2.5, rel=0.1)
+
+
+@pytest.mark.parametrize("wrong", [{"frames": 1}, {"frames": 0}, {"rounds": 0}])
+def test_a_rate_needs_two_frames_and_a_round(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=f"{next(iter(wrong))} is {next(iter(wrong.values()))}"):
+        compare(None, simulated(1), **wrong)
+
+
+def test_a_bundle_of_another_model_is_refused(digits_onnx: Path) -> None:
+    with pytest.raises(PlanError, match="another model"):
+        compare(pipeline.read(digits_onnx), simulated(1))
+
+
+def test_a_failing_stage_is_reported(digits_onnx: Path) -> None:
+    graph = pipeline.read(digits_onnx)
+    bundle = pipeline.build(graph, pipeline.plan(graph, stages=2), check=False)
+    swapped = Bundle(bundle.plan, bundle.codes[::-1])
+    with pytest.raises(StageError, match="stage"):
+        compare(None, swapped, frames=2, rounds=1)

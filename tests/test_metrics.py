@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import gc
+import socket
+import sys
+import threading
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from pipeline import metrics
+from pipeline.board import Board, Device
+from pipeline.errors import InputError, MissingExtra
+from pipeline.plans import Plan, StagePlan, TensorSpec
+from pipeline.scheduler import Pipeline
+
+parser = pytest.importorskip("prometheus_client.parser")
+X = np.zeros(4, np.float32)
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+@pytest.fixture
+def running() -> Iterator[Pipeline]:
+    x, a, b = (TensorSpec(name, (4,)) for name in "xab")
+    stages = (StagePlan("a", "device", (x,), (a,), seconds=0.001), StagePlan("b", "device", (a,), (b,), seconds=0.002))
+    with Pipeline(Plan("two", "", Board("board", (Device("device", "simulated"),)), (x,), (b,), stages)) as running:
+        yield running
+
+
+def scrape(url: str) -> Samples:
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        assert answer.status == 200
+        assert answer.headers["Content-Type"].startswith("text/plain")
+        families = list(parser.text_string_to_metric_families(answer.read().decode()))
+    assert all(family.documentation for family in families)
+    return {(each.name, frozenset(each.labels.items())): each.value for family in families for each in family.samples}
+
+
+def value(samples: Samples, name: str, **labels: str) -> float:
+    return samples[f"soc_pipeline_{name}", frozenset(labels.items())]
+
+
+def test_what_is_served_is_what_the_statistics_say(running: Pipeline) -> None:
+    with metrics.serve(running) as server:
+        assert server.url == f"http://127.0.0.1:{server.port}/metrics"
+        before = scrape(server.url)
+        list(running.map([X] * 10))
+        found, statistics = scrape(server.url), running.statistics()
+    assert value(before, "frames_submitted_total") == 0
+    assert value(found, "frames_submitted_total") == 10
+    assert value(found, "frames_ended_total", end="delivered", reason="") == 10
+    assert value(found, "frames_ended_total", end="failed", reason="") == 0
+    assert value(found, "frames_in_flight") == 0
+    assert value(found, "latency_seconds", quantile="0.5") == statistics.latency_s.p50
+    for stage in statistics.stages:
+        labels = {"stage": stage.name, "device": "device"}
+        assert value(found, "stage_frames_in_total", **labels) == 10
+        assert value(found, "stage_frames_out_total", end="ran", **labels) == 10
+        assert value(found, "stage_queue_length", **labels) == 0
+        assert value(found, "stage_busy_seconds_total", **labels) == stage.busy_s > 0
+        for part, durations in (("wait", stage.wait_s), ("copy", stage.copy_s), ("run", stage.run_s)):
+            for quantile, seconds in (("0.5", durations.p50), ("0.95", durations.p95), ("0.99", durations.p99)):
+                assert value(found, "stage_seconds", part=part, quantile=quantile, **labels) == seconds
+
+
+def test_dropped_frames_are_counted_by_reason(running: Pipeline) -> None:
+    import dataclasses
+
+    statistics = dataclasses.replace(running.statistics(), dropped={"late": 3, "newer": 4})
+    with metrics.MetricsServer(lambda: statistics, 0) as server:
+        found = scrape(server.url)
+    assert value(found, "frames_ended_total", end="dropped", reason="late") == 3
+    assert value(found, "frames_ended_total", end="dropped", reason="newer") == 4
+
+
+def test_statistics_are_read_only_when_somebody_asks(running: Pipeline) -> None:
+    read = mock.Mock(wraps=running.statistics)
+    with metrics.MetricsServer(read, 0) as server:
+        assert read.call_count == 0
+        scrape(server.url)
+        assert read.call_count == 1
+
+
+def test_it_listens_on_loopback_only_and_stops_with_the_block(running: Pipeline) -> None:
+    before = threading.active_count()
+    with metrics.serve(running) as server:
+        assert server._server.server_address == ("127.0.0.1", server.port)
+    assert threading.active_count() == before
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", server.port), timeout=30)
+    server.close()
+
+
+def test_the_last_statistics_are_served_after_the_pipeline(running: Pipeline) -> None:
+    list(running.map([X] * 3))
+    with metrics.serve(running) as server:
+        running.close()
+        assert value(scrape(server.url), "frames_ended_total", end="delivered", reason="") == 3
+
+
+def test_two_pipelines_are_served_apart(running: Pipeline) -> None:
+    with metrics.serve(running) as one, metrics.serve(running) as other:
+        assert one.port != other.port
+        assert scrape(one.url).keys() == scrape(other.url).keys()
+
+
+def test_a_port_in_use_is_one_clear_error(running: Pipeline) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(InputError, match=f"port {port}: another program uses it; give another, or 0"):
+            metrics.serve(running, port)
+
+
+@pytest.mark.parametrize("port", [-1, 65536])
+def test_a_port_that_is_none_is_refused(running: Pipeline, port: int) -> None:
+    with pytest.raises(InputError, match="from 1 to 65535"):
+        metrics.serve(running, port)
+
+
+def test_without_the_package_the_extra_is_named(running: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with pytest.raises(MissingExtra, match=r"soc-pipeline\[metrics\]"):
+        metrics.serve(running)
+
+
+def test_a_forgotten_server_warns_and_stops(running: Pipeline) -> None:
+    server: Any = metrics.serve(running)
+    port = server.port
+    with pytest.warns(ResourceWarning, match=f"127.0.0.1:{port}/metrics was not closed"):  # noqa: PT031 - both forget it
+        del server
+        gc.collect()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), timeout=30)
