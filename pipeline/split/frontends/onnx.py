@@ -73,6 +73,9 @@ def _inputs(model: Any) -> list[Any]:
 
 
 def _fix_shapes(path: Path, model: Any, shapes: Mapping[str, Sequence[int]]) -> None:
+    for value in _inputs(model):
+        if not value.type.HasField("tensor_type") or not value.type.tensor_type.HasField("shape"):
+            raise ModelError(f"{str(path)!r}: input {value.name!r} is no tensor with a known number of dimensions")
     inputs = {value.name: value.type.tensor_type.shape.dim for value in _inputs(model)}
     for name, shape in shapes.items():
         if name not in inputs:

@@ -11,6 +11,8 @@ from tvm import relax
 from tvm.ir import Call
 from tvm.relax.frontend.onnx import onnx_frontend
 
+from pipeline.split.frontends.onnx_kernels import as_operator
+
 # TVM would stack all operands and reduce; a chain of two at a time fuses and needs no memory.
 _CHAINS = {"Sum": relax.op.add, "Max": relax.op.maximum, "Min": relax.op.minimum}
 
@@ -21,7 +23,8 @@ def unsupported(graph: Any) -> list[str]:
     found: dict[str, str] = {}
     for node in graph.node:
         if node.op_type not in known or node.domain not in ("", "ai.onnx"):
-            found.setdefault(node.op_type, f"{node.op_type} (node {node.name or node.output[0]!r})")
+            kind = f"{node.domain}.{node.op_type}" if node.domain else str(node.op_type)
+            found.setdefault(kind, f"{kind} (node {node.name or node.output[0]!r})")
     return list(found.values())
 
 
@@ -43,11 +46,17 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         self.aliases: dict[str, str] = {}
         self.where = "the graph"
         self._pending = iter(graph.node)
+        self._emit_te = self.bb.emit_te
+        self.bb.emit_te = self._emit_operator
 
     def from_onnx(self, graph: Any, opset: int) -> Any:
         """Import; TVM prints a converter's arguments on an error, which nobody wants to read."""
         with contextlib.redirect_stdout(io.StringIO()):
             return super().from_onnx(graph, opset)
+
+    def _emit_operator(self, kernel: Any, *given: Any, **named: Any) -> Any:
+        operator = as_operator(kernel, *given, **named)
+        return self._emit_te(kernel, *given, **named) if operator is None else self.bb.emit(operator)
 
     def _new_var(self, var_name: str, shape: Any, dtype: str = "float32") -> Any:
         """Make the variable of a model input."""
@@ -78,13 +87,14 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         if isinstance(value, relax.Tuple):
             return self._together([self._bound(each, name) for each, name in zip(value, names, strict=False)])
         if hasattr(value, "ty") and hasattr(value.ty, "fields"):
-            whole = self.bb.emit(value, name_hint=f"{names[0]}:tuple")
+            whole = self.bb.emit(value)
             return self._together([self._bound(relax.TupleGetItem(whole, i), name) for i, name in enumerate(names)])
         return self._bound(value, names[0])
 
     def _bound(self, value: Any, name: str) -> Any:
         if isinstance(value, Call | relax.TupleGetItem):
-            value = self.bb.emit(value, name_hint=name)
+            # Without its name: TVM would change one that it uses itself, such as that of a function.
+            value = self.bb.emit(value)
         if isinstance(value, relax.Var) and name:
             known = self.names.setdefault(value, name)
             if known != name:

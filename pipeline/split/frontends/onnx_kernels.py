@@ -1,0 +1,43 @@
+"""Kernels that TVM's ONNX importer writes itself, as the operators of Relax that compute the same.
+
+An operator can be fused, folded and scheduled; a kernel comes as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import Any
+
+from tvm import relax, topi
+
+from pipeline.split.lines import array
+
+
+def _pad(mode: str, data: Any, before: Sequence[int], after: Sequence[int], value: Any = 0.0) -> Any:
+    if (known := array(value)) is not None:
+        value = known.item()
+    if not isinstance(value, int | float):
+        return None
+    return relax.op.nn.pad(data, list(chain.from_iterable(zip(before, after, strict=True))), mode, float(value))
+
+
+def _of_two(operator: Callable[[Any, Any], Any], data: Any, other: Any) -> Any:
+    return operator(data, relax.const(other, data.ty.dtype) if isinstance(other, int | float) else other)
+
+
+_OPERATORS: dict[Any, Callable[..., Any]] = {
+    topi.maximum: lambda *pair: _of_two(relax.op.maximum, *pair),
+    topi.minimum: lambda *pair: _of_two(relax.op.minimum, *pair),
+    topi.flip: relax.op.flip,
+    topi.tile: relax.op.tile,
+    topi.einsum: lambda equation, *operands: relax.op.einsum(operands, equation),
+    topi.nn.pad: lambda *given: _pad("constant", *given),
+    topi.nn.mirror_pad: lambda data, before, after, mode: _pad(mode.lower(), data, before, after),
+    topi.nn.replicate_pad: lambda *given: _pad("replicate", *given),
+}
+
+
+def as_operator(kernel: Any, *given: Any, **named: Any) -> Any:
+    """Return the call of an operator that computes what the TE function `kernel` would, or None if there is none."""
+    return _OPERATORS[kernel](*given, **named) if kernel in _OPERATORS else None

@@ -1,0 +1,83 @@
+"""Arrays as TVM writes them, in ``.params`` files and in base64."""
+
+from __future__ import annotations
+
+import math
+import struct
+from mmap import mmap
+
+import numpy as np
+
+_MAGIC = 0xDD5E40F096B4A13F
+_KINDS = {0: "int", 1: "uint", 2: "float"}
+_MOST_AXES = 32
+
+
+class Reader:
+    """Reads a buffer piece by piece; each piece must be there.
+
+    Parameters
+    ----------
+    data : bytes-like
+    """
+
+    def __init__(self, data: bytes | mmap) -> None:
+        self._data = memoryview(data)
+        self._offset = 0
+
+    def take(self, count: int) -> memoryview:
+        """Return the next `count` bytes.
+
+        Raises
+        ------
+        ValueError
+            If there are fewer.
+        """
+        left = len(self._data) - self._offset
+        if not 0 <= count <= left:
+            raise ValueError(f"{count} bytes should follow, but there are {left}")
+        self._offset += count
+        return self._data[self._offset - count : self._offset]
+
+    def unpack(self, form: str) -> tuple[int, ...]:
+        """Return the numbers that follow."""
+        return struct.unpack(form, self.take(struct.calcsize(form)))
+
+    def array(self) -> np.ndarray:
+        """Return the array that follows, without a copy.
+
+        Raises
+        ------
+        ValueError
+            If it is damaged, or of a dtype that NumPy does not have.
+        """
+        magic, _, _, _, rank, code, bits, lanes = self.unpack("<QQiiiBBH")
+        if magic != _MAGIC:
+            raise ValueError("it does not begin like an array")
+        if not 0 <= rank <= _MOST_AXES:
+            raise ValueError(f"{rank} axes")
+        shape = self.unpack(f"<{rank}q")
+        (size,) = self.unpack("<q")
+        dtype = _dtype(code, bits, lanes)
+        if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != size:
+            raise ValueError(f"{size} bytes do not make {dtype} of the shape {shape}")
+        return np.frombuffer(self.take(size), dtype).reshape(shape)
+
+
+def _dtype(code: int, bits: int, lanes: int) -> np.dtype:
+    if (code, bits) == (1, 1) and lanes == 1:
+        return np.dtype(bool)
+    if code not in _KINDS or bits not in (8, 16, 32, 64) or lanes != 1:
+        raise ValueError(f"dtype code {code} with {bits} bits is not supported")
+    return np.dtype(f"{_KINDS[code]}{bits}")
+
+
+def decode(data: bytes) -> np.ndarray:
+    """Return the array in a buffer.
+
+    Raises
+    ------
+    ValueError
+        If it is damaged.
+    """
+    return Reader(data).array()

@@ -1,0 +1,78 @@
+"""Names: what the variables of a Relay program are called in the graph."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tvm import relax
+
+
+class Names:
+    """Remembers which variable holds which tensor of the program.
+
+    Parameters
+    ----------
+    inputs : mapping of str to relax.Var
+        The inputs of the model.
+
+    Attributes
+    ----------
+    tensors : dict of relax.Var to str
+    operators, aliases : dict of str to str
+        As in `Imported`.
+    """
+
+    def __init__(self, inputs: Mapping[str, Any]) -> None:
+        self.tensors: dict[Any, str] = {var: name for name, var in inputs.items()}
+        self.operators: dict[str, str] = {}
+        self.aliases: dict[str, str] = {}
+        self._taken = set(inputs)
+        self._inputs = set(inputs)
+        self._calls: Counter[str] = Counter()
+        self._copies: Counter[str] = Counter()
+        # From a tensor in a tuple that has a name to that name.
+        self._tuples: dict[Any, str] = {}
+
+    def prefix(self, function: str) -> str:
+        """Return what stands in front of the names of one call of a function."""
+        self._calls[function] += 1
+        count = self._calls[function]
+        return f"{function}." if count == 1 else f"{function}{count}."
+
+    def bind(self, name: str, value: Any) -> None:
+        """Let the program's variable `name` stand for a value."""
+        name = self._unique(name)
+        if isinstance(value, tuple):
+            self._tuples.update({each: name for each in value if self._is_new(each)})
+        elif self._is_new(value):
+            self.tensors[value] = name
+            if value in self._tuples:
+                self.operators[name] = self._tuples[value]
+        elif isinstance(value, relax.Var):
+            self.aliases[name] = self.tensors[value]
+
+    def _is_new(self, value: Any) -> bool:
+        """Whether a value is a variable of no name yet."""
+        return isinstance(value, relax.Var) and value not in self.tensors
+
+    def outputs(self, results: Sequence[Any]) -> dict[str, Any]:
+        """Return the results of the program by name; those that have none yet get one."""
+        named: dict[str, Any] = {}
+        for number, value in enumerate(results):
+            default = "output" if len(results) == 1 else f"output{number}"
+            if self._is_new(value):
+                self.tensors[value] = self._unique(default)
+            name = self.tensors.get(value, default) if isinstance(value, relax.Var) else default
+            # A tensor that leaves twice, and an input that leaves, need a second name.
+            named[self._unique(default) if name in named or name in self._inputs else name] = value
+        return named
+
+    def _unique(self, name: str) -> str:
+        fresh = name
+        while fresh in self._taken:
+            self._copies[name] += 1
+            fresh = f"{name}.{self._copies[name] + 1}"
+        self._taken.add(fresh)
+        return fresh

@@ -1,0 +1,88 @@
+"""Operators that make constants."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from pipeline.errors import ModelError
+from pipeline.split.frontends.relay.attributes import Attributes
+from pipeline.split.frontends.relay.builder import Builder, dtype, known, shape
+from pipeline.split.frontends.relay.operators.common import Converter
+
+op = relax.op
+
+_LONGEST_RANGE = 2**22
+
+
+def _extents(attrs: Attributes, target: Any) -> tuple[int, ...]:
+    if target is not None:
+        return tuple(int(each) for each in known(target, "the shape").reshape(-1))
+    return tuple(attrs.integers("shape", []))
+
+
+def _filled(value: int) -> Converter:
+    def convert(builder: Builder, attrs: Attributes, target: Any = None) -> Any:
+        return builder.filled(value, _extents(attrs, target), attrs.dtype(default="float32"))
+
+    return convert
+
+
+def _full(builder: Builder, attrs: Attributes, value: Any, target: Any = None) -> Any:
+    return builder.filled(_single(value), _extents(attrs, target), attrs.dtype(default=dtype(value)))
+
+
+def _single(value: Any) -> Any:
+    values = known(value, "the value").reshape(-1)
+    if len(values) != 1:
+        raise ModelError(f"expected one value, found the shape {shape(value)}")
+    return values[0]
+
+
+def _filled_like(value: int) -> Converter:
+    def convert(builder: Builder, _: Attributes, like: Any) -> Any:
+        return builder.filled(value, shape(like), dtype(like))
+
+    return convert
+
+
+def _full_like(builder: Builder, _: Attributes, like: Any, value: Any) -> Any:
+    return builder.filled(_single(value), shape(like), dtype(like))
+
+
+def _arange(builder: Builder, attrs: Attributes, start: Any, stop: Any, step: Any) -> Any:
+    # TVM repeats the operands as attributes.
+    attrs.get("start"), attrs.get("stop"), attrs.get("step")
+    first, last, by = (float(_single(each)) for each in (start, stop, step))
+    count = math.ceil((last - first) / by) if by and math.isfinite(first + last + by) else 0
+    if not 1 <= count <= _LONGEST_RANGE:
+        raise ModelError(f"a range from {first:g} to {last:g} by {by:g} is not supported")
+    return builder.constant(first + by * np.arange(count), attrs.dtype(default="float32"))
+
+
+def _shape_of(builder: Builder, attrs: Attributes, x: Any) -> Any:
+    return builder.constant(shape(x), attrs.dtype(default="int32"))
+
+
+def _size_of(builder: Builder, attrs: Attributes, x: Any) -> Any:
+    return builder.constant(math.prod(shape(x)), attrs.dtype(default="int32"))
+
+
+TABLE: dict[str, Converter] = {
+    "zeros": _filled(0),
+    "ones": _filled(1),
+    "full": _full,
+    "dyn.zeros": _filled(0),
+    "dyn.ones": _filled(1),
+    "dyn.full": _full,
+    "zeros_like": _filled_like(0),
+    "ones_like": _filled_like(1),
+    "full_like": _full_like,
+    "arange": _arange,
+    "shape_of": _shape_of,
+    "vm.shape_of": _shape_of,
+    "ndarray_size": _size_of,
+}

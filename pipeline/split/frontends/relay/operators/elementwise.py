@@ -1,0 +1,193 @@
+"""Element-wise operators, activations and comparisons."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from pipeline.errors import ModelError
+from pipeline.split.frontends.relay.attributes import Attributes
+from pipeline.split.frontends.relay.builder import Builder, axis, dtype, known, shape
+from pipeline.split.frontends.relay.operators.common import Converter, along, binary, cast, simple
+
+op = relax.op
+
+_SAME = (
+    "abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "bitwise_not", "ceil", "cos", "cosh", "erf",
+    "exp", "floor", "isfinite", "isinf", "isnan", "log", "logical_not", "negative", "rsqrt", "sigmoid",
+    "sign", "sin", "sinh", "sqrt", "tan", "tanh", "trunc",
+)  # fmt: skip
+_BINARY = (
+    "add", "bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "logical_and",
+    "logical_or", "logical_xor", "maximum", "minimum", "multiply", "right_shift", "subtract",
+)  # fmt: skip
+_PLACES = (
+    "constrain_body", "constrain_result", "device_type", "dst_virtual_device", "scope", "src_virtual_device",
+    "virtual_device",
+)  # fmt: skip
+_COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+
+
+def rounded(builder: Builder, x: Any) -> Any:
+    """Round halves away from zero, as Relay's kernels do; Relax rounds them to the even neighbour."""
+    whole = builder.emit(op.trunc(x))
+    rest = builder.emit(op.subtract(x, whole))
+    return builder.emit(op.add(whole, builder.emit(op.trunc(builder.emit(op.add(rest, rest))))))
+
+
+def clipped(builder: Builder, x: Any, low: float, high: float) -> Any:
+    """Return `x` between two bounds, which become of its dtype as in C."""
+    if dtype(x).startswith(("int", "uint")):
+        limits = np.iinfo(dtype(x))
+        low, high = (int(max(min(bound, limits.max), limits.min)) for bound in (low, high))
+    return builder.emit(op.clip(x, relax.prim_value(low), relax.prim_value(high)))
+
+
+def _round(builder: Builder, _: Attributes, x: Any) -> Any:
+    return rounded(builder, x) if dtype(x).startswith("float") else x
+
+
+def _logarithm(base: float) -> Converter:
+    def convert(builder: Builder, _: Attributes, x: Any) -> Any:
+        scale = builder.constant(1 / math.log(base), dtype(x))
+        return builder.emit(op.multiply(builder.emit(op.log(x)), scale))
+
+    return convert
+
+
+def _divide(builder: Builder, _: Attributes, x: Any, y: Any) -> Any:
+    if not dtype(y).startswith("float"):
+        _refuse_zeros(y)
+    return builder.emit(op.divide(x, y))
+
+
+def _truncated_division(builder: Builder, attrs: Attributes, x: Any, y: Any) -> Any:
+    quotient = _divide(builder, attrs, x, y)
+    return builder.emit(op.trunc(quotient)) if dtype(x).startswith("float") else quotient
+
+
+def _remainder(operator: Callable[..., Any]) -> Converter:
+    def convert(builder: Builder, _: Attributes, x: Any, y: Any) -> Any:
+        if not dtype(y).startswith("float"):
+            _refuse_zeros(y)
+        return builder.emit(operator(x, y))
+
+    return convert
+
+
+def _refuse_zeros(divisor: Any) -> None:
+    """Refuse a constant with a zero: folding such a division of whole numbers would end the process."""
+    try:
+        values = known(divisor, "")
+    except ModelError:
+        return
+    if not values.all():
+        raise ModelError("whole numbers are divided by zero")
+
+
+def _compare(operator: Callable[..., Any]) -> Converter:
+    """Convert by way of small numbers where truth values are compared, for which TVM makes no code."""
+
+    def convert(builder: Builder, _: Attributes, x: Any, y: Any) -> Any:
+        x, y = (cast(builder, each, "int8") if dtype(each) == "bool" else each for each in (x, y))
+        return builder.emit(operator(x, y))
+
+    return convert
+
+
+def _power(builder: Builder, _: Attributes, x: Any, y: Any) -> Any:
+    if not dtype(x).startswith("float"):
+        raise ModelError("powers of whole numbers are not supported; cast them to float32 before")
+    return builder.emit(op.power(x, y))
+
+
+def _clip(builder: Builder, attrs: Attributes, x: Any) -> Any:
+    return clipped(builder, x, attrs.number("a_min"), attrs.number("a_max"))
+
+
+def _cast(builder: Builder, attrs: Attributes, x: Any) -> Any:
+    shape(x)
+    return cast(builder, x, attrs.dtype())
+
+
+def _cast_like(builder: Builder, _: Attributes, x: Any, like: Any) -> Any:
+    return cast(builder, x, dtype(like))
+
+
+def _where(builder: Builder, _: Attributes, condition: Any, x: Any, y: Any) -> Any:
+    shape(condition), shape(x), shape(y)
+    return builder.emit(op.where(cast(builder, condition, "bool"), x, y))
+
+
+def _leaky_relu(builder: Builder, attrs: Attributes, x: Any) -> Any:
+    return builder.emit(op.nn.leakyrelu(x, attrs.number("alpha", 0.25)))
+
+
+def _prelu(builder: Builder, attrs: Attributes, x: Any, slopes: Any) -> Any:
+    number = axis(x, attrs.integer("axis", 1))
+    if shape(slopes) != (shape(x)[number],):
+        raise ModelError(f"expected {shape(x)[number]} slopes, found the shape {shape(slopes)}")
+    zero = builder.constant(0, dtype(x))
+    below = builder.emit(op.multiply(x, along(builder, slopes, x, number)))
+    return builder.emit(op.where(builder.emit(op.greater(x, zero)), x, below))
+
+
+def _bias_add(builder: Builder, attrs: Attributes, x: Any, bias: Any) -> Any:
+    return builder.emit(op.add(x, along(builder, bias, x, attrs.integer("axis", 1))))
+
+
+def _unchanged(_: Builder, attrs: Attributes, x: Any) -> Any:
+    for each in _PLACES:
+        attrs.get(each)
+    return x
+
+
+def _dropout(builder: Builder, attrs: Attributes, x: Any) -> Any:
+    """Only training drops anything; the mask of an inference is all ones."""
+    attrs.number("rate", 0.5)
+    return x, builder.emit(op.ones(shape(x), dtype(x)))
+
+
+def _fixed_point_multiply(builder: Builder, attrs: Attributes, x: Any) -> Any:
+    from pipeline.split.frontends.relay.operators.quantized import fixed_point
+
+    return fixed_point(builder, x, attrs.integer("multiplier"), attrs.integer("shift"))
+
+
+TABLE: dict[str, Converter] = {
+    **{name: simple(getattr(op, name)) for name in _SAME},
+    **{name: binary(getattr(op, name)) for name in _BINARY},
+    **{name: _compare(getattr(op, name)) for name in _COMPARISONS},
+    "divide": _divide,
+    "trunc_divide": _truncated_division,
+    "floor_divide": _remainder(op.floor_divide),
+    "mod": _remainder(op.mod),
+    "trunc_mod": _remainder(op.mod),
+    "floor_mod": _remainder(op.floor_mod),
+    "power": _power,
+    "fast_exp": simple(op.exp),
+    "fast_erf": simple(op.erf),
+    "fast_tanh": simple(op.tanh),
+    "log2": _logarithm(2),
+    "log10": _logarithm(10),
+    "round": _round,
+    "clip": _clip,
+    "cast": _cast,
+    "cast_like": _cast_like,
+    "where": _where,
+    "nn.relu": simple(op.nn.relu),
+    "nn.leaky_relu": _leaky_relu,
+    "nn.prelu": _prelu,
+    "nn.bias_add": _bias_add,
+    "nn.dropout": _dropout,
+    "copy": _unchanged,
+    "on_device": _unchanged,
+    "device_copy": _unchanged,
+    "annotation.stop_fusion": _unchanged,
+    "annotation.cast_hint": _unchanged,
+    "fixed_point_multiply": _fixed_point_multiply,
+}

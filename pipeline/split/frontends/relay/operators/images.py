@@ -1,0 +1,129 @@
+"""Resizing and sampling of images."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tvm import relax
+
+from pipeline.errors import ModelError
+from pipeline.split.frontends.relay.attributes import Attributes
+from pipeline.split.frontends.relay.builder import Builder, dtype, shape
+from pipeline.split.frontends.relay.operators.common import Converter, rearranged, reshaped
+from pipeline.split.frontends.relay.operators.convolution import check_layout
+
+op = relax.op
+
+_SPACE = {2: "HW", 3: "DHW"}
+_COORDINATES = ("half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel", "tf_half_pixel_for_nn")
+_ROUNDINGS = ("", "round", "floor", "ceil", "round_prefer_floor", "round_prefer_ceil")
+
+
+def _layout(attrs: Attributes, x: Any, axes: int) -> str:
+    if len(shape(x)) != axes + 2:
+        raise ModelError(f"expected {axes + 2} axes, found the shape {shape(x)}")
+    return check_layout("layout", attrs.text("layout", f"NC{_SPACE[axes]}"), f"NC{_SPACE[axes]}")
+
+
+def resized(builder: Builder, x: Any, layout: str, size: list[int], **how: Any) -> Any:
+    """Return `x` with another size; how is as for Relax."""
+    axes = len(size)
+    usual = f"NC{_SPACE[axes]}"
+    operator = {2: op.image.resize2d, 3: op.image.resize3d}[axes]
+    call = operator(rearranged(builder, x, layout, usual), tuple(size), layout=usual, **how)
+    return rearranged(builder, builder.emit(call), usual, layout)
+
+
+def _rounding(method: str, coordinates: str, rounding: str) -> str:
+    """Return how the nearest neighbour is found; Relay's default depends on the coordinates."""
+    if method == "nearest_neighbor" and not rounding:
+        return "round" if coordinates == "align_corners" else "floor"
+    return rounding
+
+
+def _options(attrs: Attributes, x: Any) -> dict[str, Any]:
+    method = attrs.choice("method", "linear", "nearest_neighbor", "cubic")
+    coordinates = attrs.choice("coordinate_transformation_mode", *_COORDINATES)
+    rounding = attrs.text("rounding_method", "")
+    if rounding not in _ROUNDINGS:
+        raise ModelError(f"rounding_method={rounding!r} is not supported; supported are {', '.join(_ROUNDINGS[1:])}")
+    # Regions of interest only matter to coordinates that are not supported.
+    attrs.get("roi"), attrs.get("extrapolation_value")
+    return {
+        "method": method,
+        "coordinate_transformation_mode": coordinates,
+        "rounding_method": _rounding(method, coordinates, rounding),
+        "cubic_alpha": attrs.number("cubic_alpha", -0.5),
+        "cubic_exclude": attrs.integer("cubic_exclude", 0),
+        "out_dtype": attrs.dtype("out_dtype", dtype(x)),
+    }
+
+
+def _resize(axes: int) -> Converter:
+    def convert(builder: Builder, attrs: Attributes, x: Any) -> Any:
+        return resized(builder, x, _layout(attrs, x, axes), attrs.positive("size", axes), **_options(attrs, x))
+
+    return convert
+
+
+def _resize1d(builder: Builder, attrs: Attributes, x: Any) -> Any:
+    """Resize a row as an image of one line."""
+    layout = check_layout("layout", attrs.text("layout", "NCW"), "NCW")
+    if len(shape(x)) != 3:
+        raise ModelError(f"expected 3 axes, found the shape {shape(x)}")
+    x = rearranged(builder, x, layout, "NCW")
+    batch, channels, width = shape(x)
+    x = reshaped(builder, x, (batch, channels, 1, width))
+    (size,) = attrs.positive("size", 1)
+    x = resized(builder, x, "NCHW", [1, size], **_options(attrs, x))
+    return rearranged(builder, reshaped(builder, x, (batch, channels, size)), "NCW", layout)
+
+
+def _upsampling(axes: int) -> Converter:
+    def convert(builder: Builder, attrs: Attributes, x: Any) -> Any:
+        layout = _layout(attrs, x, axes)
+        size = [_scaled(attrs, letter, shape(x)[layout.index(letter)]) for letter in _SPACE[axes]]
+        methods = {
+            "nearest_neighbor": "nearest_neighbor",
+            "bilinear": "linear",
+            "trilinear": "linear",
+            "bicubic": "cubic",
+        }
+        method = methods[attrs.choice("method", *methods)]
+        if axes == 2:
+            coordinates = "align_corners" if attrs.flag("align_corners") else "asymmetric"
+        else:
+            coordinates = attrs.choice("coordinate_transformation_mode", *_COORDINATES)
+        how = {"method": method, "coordinate_transformation_mode": coordinates, "cubic_alpha": -0.5}
+        return resized(builder, x, layout, size, rounding_method=_rounding(method, coordinates, ""), **how)
+
+    return convert
+
+
+def _scaled(attrs: Attributes, letter: str, extent: int) -> int:
+    size = extent * attrs.number(f"scale_{letter.lower()}", 1)
+    if not math.isfinite(size) or not 1 <= round(size) < 2**31:
+        raise ModelError(f"an extent of {size} is not supported")
+    return round(size)
+
+
+def _grid_sample(builder: Builder, attrs: Attributes, x: Any, grid: Any) -> Any:
+    """Sample at given points; the pair of coordinates is Relay's second axis."""
+    method = attrs.choice("method", "bilinear", "nearest", "bicubic")
+    _layout(attrs, x, 2)
+    padding = attrs.choice("padding_mode", "zeros", "border", "reflection")
+    call = op.image.grid_sample(
+        x, grid, method=method, padding_mode=padding, align_corners=attrs.flag("align_corners", True)
+    )
+    return builder.emit(call)
+
+
+TABLE: dict[str, Converter] = {
+    "image.resize1d": _resize1d,
+    "image.resize2d": _resize(2),
+    "image.resize3d": _resize(3),
+    "nn.upsampling": _upsampling(2),
+    "nn.upsampling3d": _upsampling(3),
+    "image.grid_sample": _grid_sample,
+}

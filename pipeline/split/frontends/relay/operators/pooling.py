@@ -1,0 +1,102 @@
+"""Pooling: with windows, over everything, and to a given size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import relax
+
+from pipeline.errors import ModelError
+from pipeline.split.frontends.relay.attributes import Attributes
+from pipeline.split.frontends.relay.builder import Builder, shape
+from pipeline.split.frontends.relay.operators.common import Converter, rearranged
+from pipeline.split.frontends.relay.operators.convolution import check_layout
+from pipeline.split.frontends.relay.operators.indexing import sliced
+
+op = relax.op
+
+_SPACE = {1: "W", 2: "HW", 3: "DHW"}
+_MOST_WINDOWS = 256
+
+
+def _layout(attrs: Attributes, x: Any, axes: int) -> str:
+    layout = attrs.text("layout", f"NC{_SPACE[axes]}")
+    if len(shape(x)) != axes + 2:
+        raise ModelError(f"expected {axes + 2} axes, found the shape {shape(x)}")
+    return check_layout("layout", layout, f"NC{_SPACE[axes]}")
+
+
+def _windows(kind: str, axes: int) -> Converter:
+    """Convert pooling with windows; it takes place in the usual order of the axes."""
+    operator = getattr(op.nn, f"{kind}_pool{axes}d")
+
+    def convert(builder: Builder, attrs: Attributes, x: Any) -> Any:
+        layout, usual = _layout(attrs, x, axes), f"NC{_SPACE[axes]}"
+        options = {"count_include_pad": attrs.flag("count_include_pad")} if kind == "avg" else {}
+        call = operator(
+            rearranged(builder, x, layout, usual),
+            pool_size=attrs.positive("pool_size", axes),
+            strides=attrs.positive("strides", axes),
+            padding=attrs.padding(axes),
+            dilation=attrs.positive("dilation", axes),
+            ceil_mode=attrs.flag("ceil_mode"),
+            **options,
+        )
+        return rearranged(builder, builder.emit(call), usual, layout)
+
+    return convert
+
+
+def _everything(operator: Callable[..., Any], axes: int) -> Converter:
+    def convert(builder: Builder, attrs: Attributes, x: Any) -> Any:
+        layout = _layout(attrs, x, axes)
+        space = [layout.index(letter) for letter in _SPACE[axes]]
+        return builder.emit(operator(x, axis=space, keepdims=True))
+
+    return convert
+
+
+def _adaptive(kind: str, axes: int) -> Converter:
+    """Convert pooling to a given size: windows of equal size where they fit, else one by one."""
+
+    def convert(builder: Builder, attrs: Attributes, x: Any) -> Any:
+        layout, usual = _layout(attrs, x, axes), f"NC{_SPACE[axes]}"
+        x = rearranged(builder, x, layout, usual)
+        have = shape(x)[2:]
+        want = tuple(attrs.positive("output_size", axes)) if attrs.get("output_size") else have
+        fits = all(before % after == 0 for before, after in zip(have, want, strict=True))
+        pool = _equal_windows if fits else _unequal_windows
+        return rearranged(builder, pool(builder, x, want, kind), usual, layout)
+
+    return convert
+
+
+def _equal_windows(builder: Builder, x: Any, want: tuple[int, ...], kind: str) -> Any:
+    if set(want) == {1}:
+        reduce = {"avg": op.mean, "max": op.max}[kind]
+        return builder.emit(reduce(x, axis=list(range(2, len(shape(x)))), keepdims=True))
+    windows = [before // after for before, after in zip(shape(x)[2:], want, strict=True)]
+    operator = getattr(op.nn, f"{kind}_pool{len(want)}d")
+    return builder.emit(operator(x, pool_size=windows, strides=windows))
+
+
+def _unequal_windows(builder: Builder, x: Any, want: tuple[int, ...], kind: str) -> Any:
+    if kind == "avg":
+        return builder.emit(getattr(op.nn, f"adaptive_avg_pool{len(want)}d")(x, list(want)))
+    if max(want) > _MOST_WINDOWS:
+        raise ModelError(f"pooling to the size {want} is not supported; {_MOST_WINDOWS} per axis are")
+    for axis, count in enumerate(want, start=2):
+        extent = shape(x)[axis]
+        ranges = [(extent * each // count, -(-extent * (each + 1) // count)) for each in range(count)]
+        parts = [sliced(builder, x, axis, start, end) for start, end in ranges]
+        x = builder.emit(op.concat([builder.emit(op.max(part, axis=axis, keepdims=True)) for part in parts], axis=axis))
+    return x
+
+
+TABLE: dict[str, Converter] = {
+    **{f"nn.{kind}_pool{axes}d": _windows(kind, axes) for kind in ("max", "avg") for axes in _SPACE},
+    **{f"nn.global_avg_pool{axes}d": _everything(op.mean, axes) for axes in _SPACE},
+    **{f"nn.global_max_pool{axes}d": _everything(op.max, axes) for axes in _SPACE},
+    **{f"nn.adaptive_{kind}_pool{axes}d": _adaptive(kind, axes) for kind in ("max", "avg") for axes in _SPACE},
+}

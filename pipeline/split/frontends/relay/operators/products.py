@@ -1,0 +1,53 @@
+"""Products of matrices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import relax
+
+from pipeline.errors import ModelError
+from pipeline.split.frontends.relay.attributes import Attributes
+from pipeline.split.frontends.relay.builder import Builder, dtype, fields, shape
+from pipeline.split.frontends.relay.operators.common import Converter, transposed
+
+op = relax.op
+
+
+def product(builder: Builder, attrs: Attributes, x: Any, y: Any, default: str = "") -> Any:
+    """Return the matrix product of `x` and `y` in the dtype that the attributes ask for."""
+    out_dtype = attrs.dtype("out_dtype", default or dtype(x))
+    return builder.emit(op.matmul(x, y, out_dtype=None if out_dtype == dtype(x) else out_dtype))
+
+
+def turned(builder: Builder, x: Any) -> Any:
+    """Return `x` with its last two axes exchanged."""
+    rank = len(shape(x))
+    if rank < 2:
+        raise ModelError(f"a matrix is expected, found the shape {shape(x)}")
+    return transposed(builder, x, [*range(rank - 2), rank - 1, rank - 2])
+
+
+def _dense(builder: Builder, attrs: Attributes, x: Any, weight: Any) -> Any:
+    return product(builder, attrs, x, turned(builder, weight))
+
+
+def _matmul(turns_second: bool) -> Converter:
+    def convert(builder: Builder, attrs: Attributes, x: Any, y: Any) -> Any:
+        x = turned(builder, x) if attrs.flag("transpose_a") else x
+        y = turned(builder, y) if attrs.flag("transpose_b", turns_second) else y
+        return product(builder, attrs, x, y)
+
+    return convert
+
+
+def _einsum(builder: Builder, attrs: Attributes, operands: Any) -> Any:
+    return builder.emit(op.einsum(list(fields(operands)), attrs.text("equation")))
+
+
+TABLE: dict[str, Converter] = {
+    "nn.dense": _dense,
+    "nn.matmul": _matmul(turns_second=False),
+    "nn.batch_matmul": _matmul(turns_second=True),
+    "einsum": _einsum,
+}

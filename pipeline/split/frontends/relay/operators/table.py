@@ -1,0 +1,28 @@
+"""The table of all operators."""
+
+from __future__ import annotations
+
+from pipeline.split.frontends.relay.operators import (
+    convolution,
+    creation,
+    detection,
+    elementwise,
+    images,
+    indexing,
+    layouts,
+    normalization,
+    pooling,
+    products,
+    quantized,
+    reductions,
+    shapes,
+)
+from pipeline.split.frontends.relay.operators.common import Converter
+
+_FAMILIES = (
+    convolution, creation, detection, elementwise, images, indexing, layouts, normalization,
+    pooling, products, quantized, reductions, shapes,
+)  # fmt: skip
+
+TABLE: dict[str, Converter] = {name: convert for family in _FAMILIES for name, convert in family.TABLE.items()}
+"""From Relay's name of an operator to what converts a call of it."""

@@ -1,0 +1,73 @@
+"""Scalars of Relay text, and the dtypes that a program may name."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+_KINDS = {"f": "float", "i": "int", "u": "uint"}
+_WORDS = {"True": True, "False": False, "None": None, "inf": np.inf, "inff": np.inf, "nan": np.nan, "nanf": np.nan}
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
+
+WORDS = frozenset(_WORDS)
+"""Names that stand for a value."""
+
+DTYPES = frozenset(
+    ["bool", "float16", "float32", "float64", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))]
+)
+"""What a tensor may hold."""
+
+
+def number(text: str) -> tuple[int | float, str]:
+    """Return the value of a number such as ``5``, ``1e-05f`` or ``3i64``, and its dtype.
+
+    Raises
+    ------
+    ValueError
+        If it does not fit.
+    """
+    digits, kind, bits = _parts(text)
+    whole = digits.isdecimal() and kind in ("", "i", "u")
+    dtype = f"{_KINDS[kind or ('i' if whole else 'f')]}{bits or 32}"
+    if dtype not in DTYPES:
+        raise ValueError(f"no dtype {dtype!r}")
+    return (int(digits) if whole else float(digits)), dtype
+
+
+def _parts(text: str) -> tuple[str, str, str]:
+    if text.endswith("h"):
+        return text[:-1], "f", "16"
+    found = re.fullmatch(r"([^fiu]*)([fiu]?)(\d*)", text)
+    digits, kind, bits = found.groups() if found else (text, "", "")
+    if len(digits) > 400:
+        # Python refuses to convert longer ones, and no dtype has room for them.
+        raise ValueError("too many digits")
+    return digits, kind, bits
+
+
+def scalar(value: float, dtype: str) -> np.ndarray:
+    """Return `value` as an array without axes.
+
+    Raises
+    ------
+    ValueError
+        If `dtype` is unknown or has no room for the value.
+    """
+    if dtype not in DTYPES:
+        raise ValueError(f"no dtype {dtype!r}")
+    try:
+        with np.errstate(over="ignore"):
+            return np.array(value).astype(dtype) if "float" in dtype else np.array(int(value), dtype)
+    except OverflowError:
+        raise ValueError(f"{value} does not fit {dtype}") from None
+
+
+def word(name: str) -> bool | float | None:
+    """Return the value of one of `WORDS`."""
+    return _WORDS[name]
+
+
+def string(text: str) -> str:
+    """Return the content of a quoted string."""
+    return re.sub(r"\\(.)", lambda found: _ESCAPES.get(found[1], found[1]), text[1:-1])

@@ -1,0 +1,193 @@
+"""The tree of a Relay program, as plain values; what the text and the JSON form have in common.
+
+A place is a number that `Program.locate` turns into words: an offset into the text, or a node of the JSON.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+
+from pipeline.errors import ModelError
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """``Tensor[(1, 3, ?), float32]``; an extent that the program leaves open is None."""
+
+    shape: tuple[int | None, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class OtherType:
+    """A type that no tensor has: a tuple, a function, or none given."""
+
+    text: str
+
+
+Type: TypeAlias = TensorType | OtherType
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A local variable: ``%conv1`` is called ``conv1``, the numbered ``%12`` keeps its sign."""
+
+    name: str
+    place: int
+
+
+@dataclass(frozen=True)
+class GlobalReference:
+    """A function of the module: ``@main`` is called ``main``."""
+
+    name: str
+    place: int
+
+
+@dataclass(frozen=True)
+class OperatorReference:
+    """An operator, such as ``nn.conv2d``."""
+
+    name: str
+    place: int
+
+
+@dataclass(frozen=True)
+class Literal:
+    """A constant."""
+
+    value: np.ndarray
+    place: int
+
+
+@dataclass(frozen=True)
+class Call:
+    """An operator or function, what it is applied to, and its attributes as numbers, texts, lists and None."""
+
+    function: Expression
+    arguments: tuple[Expression, ...]
+    attributes: Mapping[str, object]
+    place: int
+
+
+@dataclass(frozen=True)
+class TupleOf:
+    """``(a, b)``."""
+
+    fields: tuple[Expression, ...]
+    place: int
+
+
+@dataclass(frozen=True)
+class Projection:
+    """``a.1``."""
+
+    tuple: Expression
+    index: int
+    place: int
+
+
+@dataclass(frozen=True)
+class If:
+    """``if (a) { b } else { c }``."""
+
+    condition: Expression
+    then: Expression
+    otherwise: Expression
+    place: int
+
+
+@dataclass(frozen=True)
+class Binding:
+    """``let %x = a;`` or ``%3 = a;``."""
+
+    name: str
+    value: Expression
+    place: int
+
+
+@dataclass(frozen=True)
+class Block:
+    """Bindings, then the expression that the block stands for."""
+
+    bindings: tuple[Binding, ...]
+    result: Expression
+    place: int
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """An argument of a function."""
+
+    name: str
+    type: Type
+    place: int
+
+
+@dataclass(frozen=True)
+class Function:
+    """``fn (%x: Tensor[(1), float32]) { ... }``."""
+
+    parameters: tuple[Parameter, ...]
+    body: Expression
+    place: int
+
+
+Expression: TypeAlias = (
+    Reference | GlobalReference | OperatorReference | Literal | Call | TupleOf | Projection | If | Block | Function
+)
+
+
+@dataclass(frozen=True)
+class Program:
+    """A module.
+
+    Attributes
+    ----------
+    file : str
+        Where it comes from, for messages.
+    functions : mapping of str to Function
+    locate : callable
+        From a place to words such as ``"line 3, column 7"``.
+    """
+
+    file: str
+    functions: Mapping[str, Function]
+    locate: Callable[[int], str] = field(repr=False, compare=False)
+
+    def error(self, place: int, message: str) -> ModelError:
+        """Return an error that begins with the file and the place."""
+        return ModelError(f"{self.file!r}, {self.locate(place)}: {message}")
+
+
+def children(expression: Expression) -> Sequence[Expression]:
+    """Return the parts of an expression, in the order in which they are computed."""
+    if isinstance(expression, Call):
+        return (expression.function, *expression.arguments)
+    if isinstance(expression, TupleOf):
+        return expression.fields
+    if isinstance(expression, Projection):
+        return (expression.tuple,)
+    if isinstance(expression, If):
+        return (expression.condition, expression.then, expression.otherwise)
+    if isinstance(expression, Block):
+        return (*(binding.value for binding in expression.bindings), expression.result)
+    return (expression.body,) if isinstance(expression, Function) else ()
+
+
+def line_finder(text: str) -> Callable[[int], str]:
+    """Return what turns an offset into `text` into its line and column, both counted from 1."""
+    starts = [0]
+    while (end := text.find("\n", starts[-1])) >= 0:
+        starts.append(end + 1)
+
+    def locate(offset: int) -> str:
+        line = bisect_right(starts, offset)
+        return f"line {line}, column {offset - starts[line - 1] + 1}"
+
+    return locate

@@ -1,0 +1,92 @@
+"""The content of a file says what it is, whatever it is called; what cannot be read is named."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pipeline
+from pipeline.errors import ModelError
+from pipeline.split.frontends.formats import Format, recognise
+
+PROGRAM = '#[version = "0.0.5"]\ndef @main(%x: Tensor[(2, 3), float32]) { negative(%x) }'
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (PROGRAM, Format.RELAY),
+        (f"// printed today\n/* by\n me */ {PROGRAM}", Format.RELAY),
+        ("def @main() { 1 }", Format.RELAY),
+        ("fn (%x) { %x }", Format.RELAY),
+        ("v0.0.4\ndef @main() { 1 }", Format.RELAY),
+        (' \n{"root": 1, "nodes": [{"type_key": ""}]}', Format.RELAY),
+        ('{"root_index": 1, "nodes": []}', Format.RELAX),
+        (b"\x08\x07\x12\x00", Format.ONNX),
+    ],
+)
+def test_what_is_recognised(tmp_path: Path, content: str | bytes, expected: Format) -> None:
+    path = tmp_path / "model.bin"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    assert recognise(path) is expected
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "is empty"),
+        (b"hello", "is text of another kind"),
+        (b"\x00\x01\x02", "is of an unknown format"),
+        (b"{}", "is JSON of another kind"),
+        (b'{"nodes": [], "arg_nodes": [], "heads": []}', "is a compiled graph of TVM's graph executor"),
+        (b"\x1c\x00\x00\x00TFL3", "is a TFLite model"),
+        (b"\x7fELF", "is a compiled library"),
+        (b"\x89HDF\r\n", "is an HDF5 file"),
+        (gzip.compress(b"x"), "is compressed with gzip"),
+        (b"\xb7\x9c\x04\x05\x4f\x8d\xe5\xf7", "holds parameters only"),
+    ],
+)
+def test_what_is_refused(tmp_path: Path, content: bytes, reason: str) -> None:
+    path = tmp_path / "model"
+    path.write_bytes(content)
+    with pytest.raises(ModelError) as caught:
+        pipeline.read(path)
+    assert f"{str(path)!r} {reason}" in str(caught.value)
+    assert str(caught.value).endswith("supported is an ONNX file, a Relay program, or a Relax module")
+
+
+def test_archives_and_arrays(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "m.zip", "w") as archive:
+        archive.writestr("a", "b")
+    with pytest.raises(ModelError, match="is a ZIP archive"):
+        pipeline.read(tmp_path / "m.zip")
+    np.save(tmp_path / "m.npy", np.zeros(3))
+    with pytest.raises(ModelError, match="is a NumPy array"):
+        pipeline.read(tmp_path / "m.npy")
+
+
+def test_parameters_belong_to_relay_only(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(b"\x08\x07\x12\x00")
+    with pytest.raises(ModelError, match="is an ONNX file and holds its parameters itself"):
+        pipeline.read(tmp_path / "m.onnx", params={})
+
+
+def test_relay_that_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "m.relay").write_bytes(PROGRAM.encode() + b"\xff")
+    with pytest.raises(ModelError, match=r"m.relay' is not text: byte \d+ is not UTF-8"):
+        pipeline.read(tmp_path / "m.relay")
+
+
+def test_damaged_relax(tmp_path: Path) -> None:
+    for content in ('{"root_index": 1, "nodes": [', '{"root_index": 0, "nodes": [{"type": "NoSuch"}]}'):
+        (tmp_path / "m.relax").write_text(content)
+        with pytest.raises(ModelError, match="is damaged"):
+            pipeline.read(tmp_path / "m.relax")
+    (tmp_path / "m.relax").write_text(json.dumps({"root_index": 0, "nodes": [{"type": "int", "data": 1}]}))
+    with pytest.raises(ModelError, match="has no function 'main'"):
+        pipeline.read(tmp_path / "m.relax")
