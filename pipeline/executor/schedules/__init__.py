@@ -1,0 +1,102 @@
+"""CPU kernels that need no tuning: tile sizes follow from the processor's registers and caches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipeline.executor.schedules import machine as machines
+
+KERNEL = "soc.kernel"
+"""Marks the functions that are ready for TVM's code generator."""
+
+
+def target_for(target: Any) -> Any:
+    """Return the target to compile with: a CPU's, with vectors as wide as its registers."""
+    return machines.with_whole_vectors(target) if applies(target) else target
+
+
+def applies(target: Any) -> bool:
+    """Whether the kernels are for this kind of target."""
+    return str(target.kind.name) == "llvm"
+
+
+def optimise(module: Any, target: Any, cores: int = 1) -> Any:
+    """Return the module of a stage with its operators as kernels, weights packed as constants of its ``main``.
+
+    Parameters
+    ----------
+    module : tvm.IRModule
+        A stage in Relax.
+    target : tvm.target.Target
+        An LLVM target.
+    cores : int
+        How many cores the stage may use.
+    """
+    import tvm
+    from tvm import relax, tirx
+
+    from pipeline.executor.schedules import anchors, plain, reuse, rules, writers
+    from pipeline.executor.schedules.layout import Rewriter
+
+    # A stage that brings functions of its own is left to TVM.
+    if not applies(target) or len(module.functions) > 1:
+        return module
+
+    machine = machines.of(target)
+    with target:
+        written = Rewriter(module["main"], rules.for_layout(machine)).run()
+        steps = (
+            relax.transform.CanonicalizeBindings(),
+            relax.transform.DeadCodeElimination(["main"]),
+            relax.transform.LegalizeOps(),
+            relax.transform.AnnotateTIROpPattern(),
+            relax.transform.FuseOps(),
+            relax.transform.FuseTIR(),
+            # It looks for blocks, which the kernels have none of.
+            relax.transform.RewriteDataflowReshape(),
+        )
+        fused = tvm.transform.Sequential(steps)(written)
+    fused, over = reuse.in_place(fused, lambda anchor: writers.exact(anchor, machine, cores))
+
+    def kernel(name: str, function: Any) -> Any:
+        if not isinstance(function, tirx.PrimFunc):
+            return function
+        anchor = over.get(name) or anchors.fused(function)
+        made = anchor.replaced(writers.write(anchor, machine, cores)) if anchor else plain.scheduled(function, machine)
+        return made.with_attr({"global_symbol": name, KERNEL: True})
+
+    return tvm.IRModule({name: kernel(str(name.name_hint), each) for name, each in fused.functions.items()})
+
+
+def pipeline(target: Any) -> Any:
+    """Return the passes that take an optimised module to the virtual machine's code."""
+    import tvm
+    from tvm import relax
+    from tvm.relax.backend.cpu_generic import pipeline as generic
+
+    if not applies(target):
+        return relax.get_default_pipeline(target)
+
+    @tvm.transform.module_pass(opt_level=0)  # type: ignore[untyped-decorator]
+    def run(module: Any, _: Any) -> Any:
+        with target:
+            legal = [] if _is_legal(module) else generic.legalize_passes(target)
+            lower = [
+                relax.transform.ToNonDataflow(),
+                relax.transform.RemovePurityChecking(),
+                relax.transform.CallTIRRewrite(),
+            ]
+            return tvm.transform.Sequential(
+                [*generic.library_dispatch_passes(target), *legal, *lower, *generic.finalize_passes(target)]
+            )(module)
+
+    return run
+
+
+def _is_legal(module: Any) -> bool:
+    """Whether a module has been through `optimise`, which leaves no operator without a function."""
+    from tvm import tirx
+
+    return any(
+        isinstance(function, tirx.PrimFunc) and KERNEL in function.attrs for function in module.functions.values()
+    )

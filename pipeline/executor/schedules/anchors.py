@@ -1,0 +1,198 @@
+"""Anchors: operators that are written by a rule of ours, with what follows them element by element fused in.
+
+Each one enters TVM's own fusion as a stand-in of the right shape, which carries a description; afterwards `fused`
+replaces the whole function by the rule's loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import tvm
+import tvm_ffi
+from tvm import te, tirx
+
+from pipeline.executor.schedules import tir
+
+KEY = "soc.rule"
+
+# How TVM numbers an operator into which element-wise ones are fused; also the others, in order of difficulty.
+_FUSES_ELEMENTWISE = 4
+
+
+class Description(msgspec.Struct, frozen=True):
+    """Which rule writes the operator, and the rule's own words."""
+
+    rule: str
+    detail: str
+
+
+def stand_in(builder: Any, rule: str, detail: str, operands: Sequence[Any], shape: Sequence[int]) -> Any:
+    """Return the call of a stand-in that reads `operands` and makes a float32 tensor of `shape`."""
+    text = msgspec.json.encode(Description(rule, detail)).decode()
+
+    def compute(*tensors: Any) -> Any:
+        def element(*_: Any) -> Any:
+            value = tirx.FloatImm("float32", 0.0)
+            for tensor in tensors:
+                value = value + tensor(*[tir.number(0)] * len(tensor.shape))
+            return value
+
+        return te.compute([tir.number(each) for each in shape], element, name=rule, attrs={KEY: text})
+
+    return builder.call_te(
+        compute, *operands, primfunc_name_hint=rule, primfunc_attrs={"op_pattern": _FUSES_ELEMENTWISE}
+    )
+
+
+class Fused:
+    """A function that starts with a stand-in.
+
+    Attributes
+    ----------
+    description : Description
+    operands : list of buffers
+        What the stand-in reads.
+    result : buffer
+        The last parameter.
+    target : buffer
+        Where the result is stored: `result`, or the operand that it overwrites.
+    """
+
+    def __init__(self, function: Any, blocks: Sequence[Any]) -> None:
+        self._function, self._blocks = function, blocks
+        first = blocks[0]
+        self.description = msgspec.json.decode(str(first.annotations[KEY]), type=Description)
+        self._sum = first.writes[0].source
+        self.operands = list(function.params)[: len(first.reads)]
+        self.result = self.target = function.params[-1]
+        self._values = {block.writes[0].source: block for block in blocks[1:]}
+
+    @property
+    def params(self) -> list[Any]:
+        """The function's parameters, the result last."""
+        return list(self._function.params)
+
+    def value(self, total: Any, indices: Sequence[Any]) -> Any:
+        """Return what is stored where the stand-in makes `total`."""
+        return self._element(self.result, total, indices)
+
+    def over(self, operand: int) -> Fused:
+        """Return the same with its result stored over a parameter."""
+        changed = Fused(self._function, self._blocks)
+        changed.target = self._function.params[operand]
+        return changed
+
+    def overwrites(self, operand: int) -> bool:
+        """Whether the result may take a parameter's place: it is as large, and read where it is overwritten only."""
+        buffer = self._function.params[operand]
+        if [int(each) for each in buffer.shape] != [int(each) for each in self.result.shape]:
+            return False
+        if buffer.dtype != self.result.dtype:
+            return False
+        indices = [tir.variable("index") for _ in buffer.shape]
+        own = []
+
+        def look(load: Any, _: Any) -> Any:
+            if load.source.same_as(buffer):
+                own.append(all(a.same_as(b) for a, b in zip(load.indices, indices, strict=True)))
+            return load
+
+        zero = tirx.FloatImm("float32", 0.0)
+        tvm_ffi.structural_mutate(self.value(zero, indices), [(tvm.ir.TensorLoad, look)])
+        return bool(own) and all(own)
+
+    def touched(self, indices: Sequence[Any]) -> list[Any]:
+        """Return statements that fetch what `value` at these indices will read, and where it will be stored."""
+        fetches = [tir.fetch(self.target, *indices, write=True)]
+        zero = tirx.FloatImm("float32", 0.0)
+
+        def look(load: Any, _: Any) -> Any:
+            if (
+                not load.source.same_as(self.target)
+                and len(load.indices) == len(indices)
+                and all(a is b or a.same_as(b) for a, b in zip(load.indices, indices, strict=True))
+            ):
+                fetches.append(tir.fetch(load.source, *load.indices))
+            return load
+
+        tvm_ffi.structural_mutate(self.value(zero, indices), [(tvm.ir.TensorLoad, look)])
+        return fetches
+
+    def _element(self, buffer: Any, total: Any, indices: Sequence[Any]) -> Any:
+        if buffer.same_as(self._sum):
+            return total
+        block = self._values.get(buffer)
+        if block is None:
+            return tirx.BufferLoad(buffer, list(indices))
+        known = {axis.var: index for axis, index in zip(block.iter_vars, indices, strict=True)}
+
+        def variable(var: Any, _: Any) -> Any:
+            return known.get(var, var)
+
+        def element(load: Any, mutator: Any) -> Any:
+            return self._element(load.source, total, [mutator.mutate(each) for each in load.indices])
+
+        return tvm_ffi.structural_mutate(block.body.value, [(tvm.ir.TensorLoad, element), (tvm.ir.Var, variable)])
+
+    def pixelwise(self) -> bool:
+        """Whether everything that is fused in reads its own pixel, or nothing that differs between pixels."""
+        return all(self._own_pixel(block) for block in self._values.values())
+
+    def _own_pixel(self, block: Any) -> bool:
+        axes = list(block.iter_vars)
+        fits = True
+
+        def look(load: Any, _: Any) -> Any:
+            nonlocal fits
+            fits = fits and _reads_own_pixel(list(load.indices), axes)
+            return load
+
+        tvm_ffi.structural_mutate(block.body.value, [(tvm.ir.TensorLoad, look)])
+        return fits
+
+    def replaced(self, statement: Any) -> Any:
+        """Return the function with `statement` as its body."""
+        attributes = {str(key): value for key, value in self._function.attrs.items()}
+        params = list(self._function.params)
+        if not self.target.same_as(self.result):
+            params.pop()
+        return tirx.PrimFunc(params, statement).with_attr({**attributes, "s_tir": True})
+
+
+def _reads_own_pixel(indices: Sequence[Any], axes: Sequence[Any]) -> bool:
+    """Whether an element is the pixel's own, or the same one for all pixels."""
+    if len(indices) != len(axes):
+        return not indices
+    if all(each.same_as(axis.var) for each, axis in zip(indices, axes, strict=True)):
+        return True
+    *outer, column, channel = zip(indices, axes, strict=True)
+    still = all(isinstance(each, tirx.IntImm) or int(axis.dom.extent) == 1 for each, axis in outer)
+    return still and isinstance(column[0], tirx.IntImm) and channel[0].same_as(channel[1].var)
+
+
+def fused(function: Any) -> Fused | None:
+    """Return the anchor of a function, or None if it has none."""
+    blocks = blocks_of(function)
+    if not blocks or KEY not in blocks[0].annotations:
+        return None
+    return Fused(function, blocks)
+
+
+def blocks_of(function: Any) -> list[Any]:
+    """Return the blocks of a function, in order; each one is the body of its own loops."""
+    body = function.body
+    if isinstance(body, tvm.s_tir.SBlockRealize):
+        body = body.block.body
+    statements = list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
+    blocks = []
+    for statement in statements:
+        inner = statement
+        while isinstance(inner, tirx.For):
+            inner = inner.body
+        if not isinstance(inner, tvm.s_tir.SBlockRealize):
+            return []
+        blocks.append(inner.block)
+    return blocks

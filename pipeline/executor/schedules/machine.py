@@ -1,0 +1,67 @@
+"""Machine: what the kernels need to know of a processor, read from its target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+KIB = 1024
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Sizes that tiles follow from.
+
+    Attributes
+    ----------
+    lanes : int
+        float32 values in one vector register.
+    registers : int
+        Vector registers.
+    l1_bytes, l2_bytes : int
+        Data caches that one core can count on.
+    """
+
+    lanes: int
+    registers: int
+    l1_bytes: int
+    l2_bytes: int
+
+
+def of(target: Any) -> Machine:
+    """Return the machine behind an LLVM target; caches as they are if it is this one's, else such as most have."""
+    from tvm.target import codegen
+
+    lanes = max(4, int(codegen.llvm_get_vector_width(target)) // 32)
+    triple = str(target.attrs.get("mtriple", ""))
+    wide = lanes >= 16 or triple.startswith(("aarch64", "arm64"))
+    own = str(target.attrs.get("mcpu", "")) == str(codegen.llvm_get_system_cpu())
+    l1_bytes, l2_bytes = (_cache_bytes(1), _cache_bytes(2)) if own else (0, 0)
+    return Machine(lanes, 32 if wide else 16, l1_bytes or 32 * KIB, l2_bytes or (1024 if lanes >= 16 else 512) * KIB)
+
+
+def _cache_bytes(level: int) -> int:
+    """Return the size of this machine's data cache of a level, as Linux tells it; 0 if it does not."""
+    try:
+        for folder in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+            if (folder / "level").read_text().strip() == str(level) and "Inst" not in (folder / "type").read_text():
+                return int((folder / "size").read_text().strip().removesuffix("K")) * KIB
+    except (OSError, ValueError):
+        pass
+    return 0
+
+
+def with_whole_vectors(target: Any) -> Any:
+    """Return the target with vectors as wide as its registers.
+
+    For many processors LLVM prefers half of a 512-bit register, out of care for the clock rate of code with a
+    few vector instructions; these kernels do little else, and run at half their speed that way.
+    """
+    from tvm.target import Target, codegen
+
+    if "prefer-256-bit" not in {str(each) for each in codegen.llvm_get_cpu_features(target)}:
+        return target
+    described = dict(target.export())
+    described["mattr"] = [*(str(each) for each in described.get("mattr", ())), "-prefer-256-bit"]
+    return Target(described)

@@ -1,0 +1,171 @@
+"""Rules: which operators have kernels of their own; each becomes a stand-in while a stage gets its layout."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+import numpy as np
+from tvm import relax
+from tvm.ir import GenericConst
+
+from pipeline.executor.schedules import anchors, packing
+from pipeline.executor.schedules.layout import Rewriter, Rule, extents, name_of
+from pipeline.executor.schedules.machine import Machine
+from pipeline.executor.schedules.tiles import Window
+
+
+@dataclass(frozen=True)
+class Pool:
+    """A pooling: its window, and what it does with the elements."""
+
+    window: Window
+    kind: str
+    include_pad: bool
+
+
+@dataclass(frozen=True)
+class Normalization:
+    """A local response normalization over channels: ``x / (bias + alpha * mean(x * x)) ** beta``."""
+
+    shape: tuple[int, int, int, int]
+    size: int
+    before: int
+    alpha: float
+    bias: float
+    beta: float
+
+
+def for_layout(machine: Machine) -> dict[str, Rule]:
+    """Return the rules that take operators over while a stage gets its layout."""
+    return {
+        "nn.conv2d": lambda rewriter, call: _convolution(rewriter, call, machine),
+        "nn.max_pool2d": _pool,
+        "nn.avg_pool2d": _pool,
+        "matmul": lambda rewriter, call: _dense(rewriter, call, machine),
+        "divide": _normalization,
+    }
+
+
+def _is_float(*values: Any) -> bool:
+    return all(str(each.ty.dtype) == "float32" for each in values)
+
+
+def _numbers(values: Any) -> tuple[int, ...]:
+    return tuple(int(each) for each in values)
+
+
+def _pads(values: Any) -> tuple[int, int, int, int]:
+    top, left, bottom, right = _numbers(values)
+    return top, left, bottom, right
+
+
+def _pair(values: Any) -> tuple[int, int]:
+    first, second = _numbers(values)
+    return first, second
+
+
+def _convolution(rewriter: Rewriter, call: Any, machine: Machine) -> Any:
+    data, weights = call.args
+    attrs = call.attrs
+    if not isinstance(weights, GenericConst) or not _is_float(data, weights, call):
+        return None
+    if (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or "NCHW") != ("NCHW", "OIHW", "NCHW"):
+        return None
+    batch, channels, height, width = extents(data.ty)
+    _, out_channels, out_height, out_width = extents(call.ty)
+    kernel = _pair(extents(weights.ty)[2:])
+    window = Window(
+        batch, height, width, channels, out_height, out_width, out_channels, kernel,
+        _pair(attrs.strides), _pair(attrs.dilation), _pads(attrs.padding), int(attrs.groups),
+    )  # fmt: skip
+    array = np.asarray(weights.value.numpy())
+    shape = (batch, out_height, out_width, out_channels)
+    source = rewriter.last(data)
+    if window.depth == window.makes == 1:
+        packed = np.ascontiguousarray(array.reshape(channels, *kernel).transpose(1, 2, 0))
+        alone = replace(window, groups=1)
+        return anchors.stand_in(rewriter.builder, "depthwise", _text(alone), [source, relax.const(packed)], shape)
+    form = packing.layout(window.flattened() if window.pointwise else window, machine)
+    packed = packing.pack(array, form)
+    detail = _text(packing.Layout(window, form.tile, form.depth, form.lanes))
+    return anchors.stand_in(rewriter.builder, "convolution", detail, [source, relax.const(packed)], shape)
+
+
+def _dense(rewriter: Rewriter, call: Any, machine: Machine) -> Any:
+    data, weights = call.args
+    if not isinstance(weights, GenericConst) or not _is_float(data, weights, call):
+        return None
+    if data.ty.ndim != 2 or weights.ty.ndim != 2:
+        return None
+    (rows, depth), makes = extents(data.ty), extents(weights.ty)[1]
+    window = Window(1, rows, 1, depth, rows, 1, makes, (1, 1), (1, 1), (1, 1), (0, 0, 0, 0))
+    form = packing.layout(window, machine)
+    packed = packing.pack(weights.value.numpy().T.reshape(makes, depth, 1, 1), form)
+    source = rewriter.plain(data)
+    return anchors.stand_in(rewriter.builder, "dense", _text(form), [source, relax.const(packed)], (rows, makes))
+
+
+def _pool(rewriter: Rewriter, call: Any) -> Any:
+    data, attrs = call.args[0], call.attrs
+    if attrs.layout != "NCHW" or not _is_float(data):
+        return None
+    batch, channels, height, width = extents(data.ty)
+    _, _, out_height, out_width = extents(call.ty)
+    window = Window(
+        batch, height, width, channels, out_height, out_width, channels, _pair(attrs.pool_size),
+        _pair(attrs.strides), _pair(attrs.dilation), _pads(attrs.padding),
+    )  # fmt: skip
+    kind = "max" if name_of(call) == "nn.max_pool2d" else "mean"
+    beyond = window.reach(0, out_height) > height + window.pads[0] + window.pads[2] or (
+        window.reach(1, out_width) > width + window.pads[1] + window.pads[3]
+    )
+    if kind == "mean" and (window.dilation != (1, 1) or (beyond and attrs.count_include_pad)):
+        return None
+    detail = _text(Pool(window, kind, bool(attrs.count_include_pad)))
+    shape = (batch, out_height, out_width, channels)
+    return anchors.stand_in(rewriter.builder, "pool", detail, [rewriter.last(data)], shape)
+
+
+def _normalization(rewriter: Rewriter, call: Any) -> Any:
+    """Find the sequence of operators that ONNX's LRN is imported as, by its last one."""
+    source, power = call.args[0], rewriter.made_by(call.args[1], "power")
+    names = ("add", "multiply", "squeeze", "nn.avg_pool3d", "expand_dims", "multiply")
+    chain: list[Any] = []
+    value = power.args[0] if power is not None else None
+    for name in names:
+        made = rewriter.made_by(value, name)
+        if made is None:
+            return None
+        chain.append(made)
+        value = made.args[0]
+    add, scale, _, pool, _, square = chain
+    numbers = [number for each in (power, add, scale) if (number := _single(each.args[1])) is not None]
+    if len(numbers) < 3 or any(not each.same_as(source) for each in square.args):
+        return None
+    attrs = pool.attrs
+    size, before = int(attrs.pool_size[0]), int(attrs.padding[0])
+    plain = _numbers(attrs.pool_size)[1:] == (1, 1) and _numbers(attrs.strides) == (1, 1, 1)
+    if not plain or not attrs.count_include_pad or _numbers(attrs.padding) != (before, 0, 0, size - 1 - before, 0, 0):
+        return None
+    if source.ty.ndim != 4 or not _is_float(source):
+        return None
+    batch, channels, height, width = extents(source.ty)
+    beta, bias, alpha = numbers
+    shape = (batch, height, width, channels)
+    detail = _text(Normalization(shape, size, before, alpha, bias, beta))
+    return anchors.stand_in(rewriter.builder, "normalization", detail, [rewriter.last(source)], shape)
+
+
+def _single(value: Any) -> float | None:
+    array = value.value.numpy() if isinstance(value, GenericConst) else None
+    return (
+        float(array.reshape(-1)[0])
+        if array is not None and array.size and (array == array.reshape(-1)[0]).all()
+        else None
+    )
+
+
+def _text(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
