@@ -46,13 +46,14 @@ def arguments() -> argparse.Namespace:
 
 def row(name: str, folder: Path) -> Row:
     """Plan, build and measure one network."""
+    show = progress(name)
     file = models.write(name, folder)
     graph = pipeline.read(file)
     # The largest has half a gigabyte.
     file.unlink()
-    plan = pipeline.plan(graph, two_cores(), stages=STAGES, measure=True, progress=progress(name))
-    bundle = pipeline.build(graph, plan, progress=progress(name))
-    found = compare(graph, bundle, progress=progress(name))
+    plan = pipeline.plan(graph, two_cores(), stages=STAGES, measure=True, progress=show)
+    bundle = pipeline.build(graph, plan, progress=show)
+    found = compare(graph, bundle, progress=show)
     return result(name, found, bundle.parity.relative)
 
 
@@ -63,8 +64,9 @@ def two_cores() -> Board:
 
 
 def progress(name: str) -> Callable[[str], None]:
-    """Return a function that shows what is being done, in one line, where somebody looks."""
+    """Return a function that shows what is being done, in one line; a log gets the model's name only."""
     if not sys.stderr.isatty():
+        print(name, file=sys.stderr, flush=True)
         return lambda _: None
     return lambda text: print(f"\r{name}: {text}\033[K", end="", file=sys.stderr, flush=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from pipeline.executor.bundle import Bundle
     from pipeline.plans import Plan
     from pipeline.scheduler.pipeline import Pipeline
+    from pipeline.split.extract import Part
     from pipeline.split.graph import Graph
 
 
@@ -20,26 +22,34 @@ def _silent(_: str) -> None:
     pass
 
 
-def read(path: str | Path, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
+def read(
+    path: str | Path,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    params: Mapping[str, Any] | str | Path | None = None,
+) -> Graph:
     """Read a model, fold its constants and batch norms, and return its graph.
 
     Parameters
     ----------
     path : str or Path
-        An ONNX file.
+        An ONNX file, a Relay program (text or JSON), or a Relax module (JSON); its content says which.
     shapes : mapping of str to sequence of int, optional
         Extents for inputs whose shape is symbolic in the file.
+    params : mapping, str or Path, optional
+        Parameters of a Relay program by name: arrays, or a file of ``relay.save_param_dict`` or ``numpy.savez``.
+        What has no value here is an input of the model.
 
     Raises
     ------
     ModelError
         If the file is missing, not a model, or uses operators that are not supported; all of them are named.
     """
+    import pipeline.tvm_access  # noqa: F401 - before the others import TVM, which would put its hooks in place
     from pipeline.split import frontends
     from pipeline.split.clean import clean
     from pipeline.split.graph import from_relax
 
-    return from_relax(clean(frontends.load(Path(path), shapes)))
+    return from_relax(clean(frontends.load(Path(path), shapes, params)))
 
 
 def plan(  # noqa: PLR0913 - all but the first two by keyword
@@ -133,7 +143,7 @@ def build(  # noqa: PLR0913 - all but the first two by keyword
     Raises
     ------
     PlanError
-        If the plan belongs to another graph.
+        If the plan belongs to another graph, or its stages do not.
     BuildError
         If TVM cannot compile a stage, or the stages differ from the unsplit model.
     """
@@ -142,7 +152,7 @@ def build(  # noqa: PLR0913 - all but the first two by keyword
     from pipeline.plans import StagePlan
     from pipeline.split import extract
 
-    parts = extract.parts(graph, _positions(graph, plan))
+    parts = _parts(graph, plan)
     codes = compile_plan(plan, [extract.module(part) for part in parts], progress)
     stages = [(stage, code) for stage, code in zip(plan.stages, codes, strict=True) if code is not None]
     if not check or len(stages) < len(codes):
@@ -156,8 +166,11 @@ def build(  # noqa: PLR0913 - all but the first two by keyword
     return Bundle(plan, codes, check_parity(plan, stages, unsplit, tolerance=tolerance, seed=seed))
 
 
-def _positions(graph: Graph, plan: Plan) -> list[int]:
-    """Return where the plan cuts the graph, after checking that it is the plan's own."""
+def _parts(graph: Graph, plan: Plan) -> list[Part]:
+    """Divide the graph as the plan says, after checking that it is the plan's own."""
+    from pipeline.split import extract
+    from pipeline.split.cuts import resolve
+
     index = {operator.name: number for number, operator in enumerate(graph.operators)}
     names = [name for stage in plan.stages for name in stage.operators]
     if plan.digest != graph.digest or any(name not in index for name in names):
@@ -165,7 +178,13 @@ def _positions(graph: Graph, plan: Plan) -> list[int]:
             f"the plan is for another model ({plan.model!r}) than {graph.name!r}, or for another version of it; "
             "plan again"
         )
-    return [index[stage.operators[-1]] + 1 for stage in plan.stages[:-1]]
+    last = [stage.operators[-1] for stage in plan.stages[:-1] if stage.operators]
+    parts = extract.parts(graph, resolve(graph, [index[name] + 1 for name in last]))
+    for stage, part in zip_longest(plan.stages, parts):
+        ends = () if part is None else (part.operators[0].name, part.operators[-1].name)
+        if part is None or (stage.operators, stage.inputs, stage.outputs) != (ends, part.inputs, part.outputs):
+            raise PlanError(f"stage {stage.name!r} is not what its operators make of {graph.name!r}; plan again")
+    return parts
 
 
 def load(bundle: Bundle | str | Path, **options: Any) -> Pipeline:

@@ -29,7 +29,8 @@ def _check_ffi() -> None:
 
 
 _check_ffi()
-_excepthook = sys.excepthook
+# Where somebody else has imported TVM before, its hook is in place already.
+_excepthook = sys.__excepthook__ if "tvm" in sys.modules else sys.excepthook
 import tvm  # noqa: E402
 import tvm_ffi  # noqa: E402
 

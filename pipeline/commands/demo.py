@@ -14,7 +14,9 @@ EXAMPLE = "soc-pipeline demo --stages 2 --output timeline.png"
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("--stages", metavar="N", default="2", help="stages of the pipeline (default: 2)")
-    parser.add_argument("--frames", metavar="N", help="number of images (default: all that were held out)")
+    parser.add_argument(
+        "--frames", metavar="N", help="number of frames of ten images (default: all held-out images, four times)"
+    )
     parser.add_argument(
         "--output", metavar="FILE", help="the timeline picture, .png or .svg (default: demo-output/timeline.png)"
     )

@@ -107,6 +107,21 @@ def save(weights: Weights, path: Path) -> None:
     write_atomically(path, model.SerializeToString(deterministic=True))
 
 
+def save_with_batch(path: Path, batch: int) -> None:
+    """Write the shipped network, taking `batch` images at once, to `path`.
+
+    Raises
+    ------
+    MissingExtra
+        If the package onnx is not installed.
+    """
+    onnx = require("onnx", "onnx", "reading an ONNX file")
+    model = onnx.load(FILE)
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = batch
+    write_atomically(path, model.SerializeToString(deterministic=True))
+
+
 def _model(onnx: Any, weights: Weights) -> Any:
     helper, floats = onnx.helper, onnx.TensorProto.FLOAT
     graph = helper.make_graph(

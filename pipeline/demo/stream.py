@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -24,6 +25,12 @@ from pipeline.scheduler.trace import Trace
 OUTPUT = Path("demo-output/timeline.png")
 """Where the picture goes unless the caller says otherwise."""
 
+BATCH = 10
+"""Images in a frame: one digit is too little work for the time of a stage to be seen beside that of a hop."""
+
+ROUNDS = 4
+"""How often the held-out images are streamed by default."""
+
 CHUNKS = 6
 WARM_UP = 8
 
@@ -37,11 +44,11 @@ class DemoResult:
     Attributes
     ----------
     frames : int
-        Images streamed through each side.
+        Frames streamed through each side, of `BATCH` images each.
     stages : int
         Stages of the pipeline.
     accuracy_unsplit, accuracy_pipelined : float
-        Share of the frames whose largest logit is the label's.
+        Share of the images whose largest logit is the label's.
     largest_difference, largest_value : float
         Between the two sides' logits, and the largest logit itself.
     unsplit_frames_per_s, pipelined_frames_per_s : float
@@ -90,7 +97,7 @@ def run(output: Path = OUTPUT, frames: int | None = None, stages: int = 2) -> De
     output : Path
         The picture to write, PNG or SVG by its suffix.
     frames : int, optional
-        How many images; all 450 held-out ones by default, and round again if more.
+        How many frames of `BATCH` images; by default all 450 held-out images, four times.
     stages : int
         Into how many stages the model is cut.
 
@@ -116,7 +123,8 @@ def run(output: Path = OUTPUT, frames: int | None = None, stages: int = 2) -> De
 def show(result: DemoResult, console: Console | None = None) -> None:
     """Print the comparison as a table, and name the picture."""
     console = console or Console()
-    table = Table(title=f"{result.frames} handwritten digits, held out in training", title_justify="left")
+    title = f"{result.frames} frames of {BATCH} handwritten digits, held out in training"
+    table = Table(title=title, title_justify="left")
     for heading in ("", "accuracy", "frames/s"):
         table.add_column(heading, justify="left" if not heading else "right")
     table.add_row("unsplit model", f"{result.accuracy_unsplit:.2%}", f"{result.unsplit_frames_per_s:.1f}")
@@ -130,16 +138,25 @@ def show(result: DemoResult, console: Console | None = None) -> None:
 
 
 def _frames(count: int | None) -> tuple[Any, Any]:
+    """Return frames [N, batch, 1, height, width] and labels [N, batch]."""
     if count is not None and count < 1:
         raise InputError(f"frames is {count}; the demo needs at least 1")
     images, labels = digits.held_out()
-    chosen = np.arange(len(images) if count is None else count) % len(images)
-    return images[chosen], labels[chosen]
+    frames, answers = images.reshape(-1, BATCH, *images.shape[2:]), labels.reshape(-1, BATCH)
+    chosen = np.arange(ROUNDS * len(frames) if count is None else count) % len(frames)
+    return frames[chosen], answers[chosen]
+
+
+def _graph() -> Any:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / network.FILE.name
+        network.save_with_batch(path, BATCH)
+        return pipeline.read(path)
 
 
 def _stream(images: Any, stages: int, report: Report) -> tuple[Side, Side, Trace]:
     report("reading and planning", 0.02)
-    graph = pipeline.read(network.FILE)
+    graph = _graph()
     plans = [pipeline.plan(graph, board="host", stages=count, measure=True) for count in (1, stages)]
     bundles = []
     for plan, name, done in zip(plans, ("the unsplit model", _count(stages)), (0.05, 0.25), strict=True):
@@ -165,13 +182,13 @@ def _chunks(images: Any) -> Iterator[tuple[float, Any]]:
 
 
 def _compare(unsplit: Side, pipelined: Side, labels: Any, stages: int, picture: Path) -> DemoResult:
-    expected, found = (np.concatenate(side.logits) for side in (unsplit, pipelined))
+    expected, found = (np.stack(side.logits) for side in (unsplit, pipelined))
     slow, fast = (statistics.median(side.paces) for side in (unsplit, pipelined))
     return DemoResult(
         frames=len(labels),
         stages=stages,
-        accuracy_unsplit=float(np.mean(expected.argmax(1) == labels)),
-        accuracy_pipelined=float(np.mean(found.argmax(1) == labels)),
+        accuracy_unsplit=float(np.mean(expected.argmax(2) == labels)),
+        accuracy_pipelined=float(np.mean(found.argmax(2) == labels)),
         largest_difference=float(np.abs(found - expected).max()),
         largest_value=float(np.abs(expected).max()),
         unsplit_frames_per_s=slow,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pipeline.board import Board, Device
 from pipeline.errors import BuildError
-from pipeline.executor import devices, parameters, processor
+from pipeline.executor import devices, parameters, processor, schedules
 from pipeline.executor.code import StageCode
 from pipeline.plans import Plan, StagePlan, TensorSpec
 from pipeline.tvm_access import compiler_lock, quiet, tvm
@@ -46,8 +46,8 @@ class Parity:
         return self.largest_error / self.largest_value if self.largest_value else self.largest_error
 
 
-def compile_stage(module: Any, device: Device) -> StageCode:
-    """Compile one stage's Relax module for `device`.
+def compile_stage(module: Any, device: Device, cores: int = 1) -> StageCode:
+    """Compile one stage's Relax module for `device`, to run on so many of its cores.
 
     Raises
     ------
@@ -57,17 +57,25 @@ def compile_stage(module: Any, device: Device) -> StageCode:
     from tvm import relax
 
     with compiler_lock, quiet():
-        target = processor.target(device.target)
-        main, lifted = parameters.lift(module["main"])
+        target = schedules.target_for(_target(device))
         try:
+            module = schedules.optimise(module, target, cores)
+            main, lifted = parameters.lift(module["main"])
             lowered = tvm.IRModule(dict(module.functions))
             lowered["main"] = main
             lowered = relax.transform.Normalize()(lowered)
-            executable = relax.build(lowered, target, relax_pipeline=relax.get_default_pipeline(target))
+            executable = relax.build(lowered, target, relax_pipeline=schedules.pipeline(target))
         except Exception as error:
             raise BuildError(f"TVM cannot compile for {target}: {_last_line(error)}") from error
         machine, features = processor.needs(target)
     return StageCode(lambda: executable, lifted, executable=executable, machine=machine, features=features)
+
+
+def _target(device: Device) -> Any:
+    try:
+        return processor.target(device.target)
+    except Exception as error:
+        raise BuildError(f"device {device.name!r} has a target that TVM does not take: {_last_line(error)}") from error
 
 
 def _last_line(error: Exception) -> str:
@@ -81,7 +89,8 @@ def compile_plan(plan: Plan, modules: Sequence[Any], progress: Progress) -> list
         progress(f"building {stage.name}")
         device = plan.board.device(stage.device)
         try:
-            codes.append(compile_stage(module, device) if devices.computes(device) else None)
+            cores = max(1, len(stage.cores_of(0)))
+            codes.append(compile_stage(module, device, cores) if devices.computes(device) else None)
         except BuildError as error:
             raise BuildError(f"stage {stage.name!r}: {error}") from error.__cause__
     return codes
@@ -102,7 +111,7 @@ def check_parity(plan: Plan, stages: Sequence[Built], unsplit: Built, *, toleran
     expected, live = [_through(plan.board, chain, frame) for chain in ([unsplit], stages)]
     pairs = [(_real(expected[spec.name]), _real(live[spec.name])) for spec in plan.outputs]
     for spec, (whole, parts) in zip(plan.outputs, pairs, strict=True):
-        if (np.isfinite(whole) != np.isfinite(parts)).any():
+        if not np.array_equal(_not_finite(whole), _not_finite(parts), equal_nan=True):
             raise BuildError(
                 f"output {spec.name!r} is not finite in the stages where it is in the unsplit model, or the reverse"
             )
@@ -142,6 +151,11 @@ def _through(board: Board, stages: Sequence[Built], frame: Mapping[str, np.ndarr
 
 def _real(array: np.ndarray) -> NDArray[np.float64]:
     return np.asarray(array, np.float64)
+
+
+def _not_finite(array: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return infinities and NaN where they are, and zeros elsewhere."""
+    return np.where(np.isfinite(array), 0, array)
 
 
 def _largest(array: NDArray[np.float64]) -> float:

@@ -6,56 +6,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from pipeline.errors import BundleError, PlanError
-from pipeline.executor import parameters, processor
+from pipeline.errors import BundleError
+from pipeline.executor import manifest, parameters, processor
 from pipeline.executor.code import StageCode
-from pipeline.executor.parameters import Entry
+from pipeline.executor.manifest import CHECKSUM, FORMAT, MANIFEST, Manifest, Stage
 from pipeline.files import replace_folder
 from pipeline.plans import Plan
-
-FORMAT = 1
-MANIFEST = "manifest.json"
-CHECKSUM = "manifest.sha256"
-
-
-class Part(msgspec.Struct, frozen=True):
-    """One file of a bundle."""
-
-    file: str
-    nbytes: int
-    sha256: str
-
-
-class Stage(msgspec.Struct, frozen=True):
-    """The files of one stage, and what its code needs to run."""
-
-    library: Part
-    parameters: Part
-    entries: tuple[Entry, ...]
-    machine: str
-    features: tuple[str, ...]
-
-
-class Manifest(msgspec.Struct, frozen=True):
-    """What ``manifest.json`` holds; a stage without code is null."""
-
-    format: int
-    tvm: str
-    plan: Plan
-    stages: tuple[Stage | None, ...]
-
-
-class _Format(msgspec.Struct):
-    format: int = 0
+from pipeline.python_stages import with_stage
 
 
 class Bundle:
@@ -74,6 +37,17 @@ class Bundle:
         self.plan = plan
         self.codes = tuple(codes)
         self.parity = parity
+
+    def with_stage(self, function: Callable[..., Any], **options: Any) -> Bundle:
+        """Return a bundle with one more stage, which calls a Python function; it can be run, but not saved.
+
+        Parameters
+        ----------
+        function : callable
+        **options
+            As for `pipeline.python_stages.with_stage`: ``inputs``, ``outputs``, ``name`` and others.
+        """
+        return Bundle(*with_stage(self.plan, self.codes, function, **options), self.parity)
 
     def save(self, path: str | Path) -> None:
         """Write the bundle as the folder `path`; an older bundle there is replaced once the new one is complete.
@@ -110,14 +84,14 @@ class Bundle:
             names the part.
         """
         folder = Path(path)
-        manifest = _manifest(folder)
-        for stage, files in zip(manifest.plan.stages, manifest.stages, strict=True):
+        found = manifest.read(folder)
+        for stage, files in zip(found.plan.stages, found.stages, strict=True):
             if files is not None:
-                _verify(folder, files.library)
-                _verify(folder, files.parameters)
+                manifest.verify(folder, files.library)
+                manifest.verify(folder, files.parameters)
                 if problem := processor.misfit(files.machine, files.features):
                     raise BundleError(f"{str(path)!r}: {stage.name} ({files.library.file}) {problem}")
-        return Bundle(manifest.plan, [None if files is None else _code(folder, files) for files in manifest.stages])
+        return Bundle(found.plan, [None if files is None else _code(folder, files) for files in found.stages])
 
 
 def _is_bundle(folder: Path) -> bool:
@@ -131,15 +105,14 @@ def _is_bundle(folder: Path) -> bool:
 def _write(bundle: Bundle, folder: Path) -> None:
     from pipeline.tvm_access import tvm
 
+    for stage, code in zip(bundle.plan.stages, bundle.codes, strict=True):
+        if code is not None and not isinstance(code, StageCode):
+            raise BundleError(
+                f"stage {stage.name!r} is a Python function, which a bundle does not hold; save the bundle without it, "
+                "and add the stage after loading"
+            )
     stages = [None if code is None else _write_stage(code, folder, number) for number, code in enumerate(bundle.codes)]
-    manifest = Manifest(FORMAT, str(tvm.__version__), bundle.plan, tuple(stages))
-    data = msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
-    (folder / MANIFEST).write_bytes(data)
-    (folder / CHECKSUM).write_text(_checksum_line(data))
-
-
-def _checksum_line(manifest: bytes) -> str:
-    return f"{hashlib.sha256(manifest).hexdigest()}  {MANIFEST}\n"
+    manifest.write(folder, Manifest(FORMAT, str(tvm.__version__), bundle.plan, tuple(stages)))
 
 
 def _write_stage(code: StageCode, folder: Path, number: int) -> Stage:
@@ -147,7 +120,7 @@ def _write_stage(code: StageCode, folder: Path, number: int) -> Stage:
     library, arrays = folder / f"stage{number}.so", folder / f"stage{number}.parameters"
     _export(code, library)
     entries = parameters.write(arrays, code.parameters)
-    return Stage(_part(library), _part(arrays), tuple(entries), code.machine, code.features)
+    return Stage(manifest.part(library), manifest.part(arrays), tuple(entries), code.machine, code.features)
 
 
 def _export(code: StageCode, library: Path) -> None:
@@ -161,75 +134,9 @@ def _export(code: StageCode, library: Path) -> None:
         code.executable.export_library(str(library), fcompile=link)
 
 
-def _part(path: Path) -> Part:
-    with path.open("rb") as stream:
-        digest = _sha256(stream)
-    return Part(path.name, path.stat().st_size, digest)
-
-
-def _sha256(stream: Any) -> str:
-    digest = hashlib.sha256()
-    while block := stream.read(1 << 20):
-        digest.update(block)
-    return digest.hexdigest()
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise BundleError(f"{str(path)!r}: cannot be read ({error.strerror}); copy the whole bundle again") from None
-
-
-def _manifest(folder: Path) -> Manifest:
-    if not folder.is_dir():
-        what = "is not a bundle" if folder.exists() else "does not exist"
-        raise BundleError(f"{str(folder)!r} {what}; make one with 'soc-pipeline build'")
-    if not (folder / MANIFEST).exists():
-        raise BundleError(f"{str(folder)!r} is not a bundle: it has no {MANIFEST}")
-    data = _read(folder / MANIFEST)
-    if _read(folder / CHECKSUM) != _checksum_line(data).encode():
-        raise BundleError(
-            f"{str(folder)!r}: {MANIFEST} does not have the checksum in {CHECKSUM}; copy the bundle again"
-        )
-    return _decoded(data, folder)
-
-
-def _decoded(data: bytes, folder: Path) -> Manifest:
-    try:
-        version = msgspec.json.decode(data, type=_Format).format
-        if version > FORMAT:
-            raise BundleError(
-                f"{str(folder)!r}: {MANIFEST} has format {version}, newer than {FORMAT}, which this version reads; "
-                "upgrade soc-pipeline or build the bundle again"
-            )
-        manifest = msgspec.json.decode(data, type=Manifest)
-        if len(manifest.stages) != len(manifest.plan.stages):
-            raise BundleError(
-                f"{str(folder)!r}: {MANIFEST} lists {len(manifest.stages)} of {len(manifest.plan.stages)} stages"
-            )
-    except (msgspec.MsgspecError, PlanError) as error:
-        raise BundleError(f"{str(folder)!r}: {MANIFEST} is not valid: {error}; build the bundle again") from None
-    return manifest
-
-
-def _verify(folder: Path, part: Part) -> None:
-    path = folder / part.file
-    if path.name != part.file or not path.is_file():
-        raise BundleError(f"{str(folder)!r}: part {part.file!r} is missing; copy the whole bundle again")
-    if (found := path.stat().st_size) != part.nbytes:
-        raise BundleError(
-            f"{str(folder)!r}: part {part.file!r} has {found} bytes instead of {part.nbytes}; copy it again"
-        )
-    if _part(path).sha256 != part.sha256:
-        raise BundleError(
-            f"{str(folder)!r}: part {part.file!r} has been changed (SHA-256 differs); copy or build it again"
-        )
-
-
 def _code(folder: Path, files: Stage) -> StageCode:
     library = (folder / files.library.file).resolve()
-    arrays = parameters.read(folder / files.parameters.file, files.entries)
+    arrays = parameters.read((folder / files.parameters.file).resolve(), files.entries)
     return StageCode(
         lambda: _module(library),
         arrays,

@@ -46,6 +46,17 @@ class StageCode:
         self._loaded: Any = None
         self._lock = threading.Lock()
 
+    def with_parameters(self, values: Mapping[str, np.ndarray]) -> StageCode:
+        """Return the same kernels with other values for some parameters; the arrays are used as they are."""
+        return StageCode(
+            self.module,
+            {**self.parameters, **values},
+            executable=self.executable,
+            library=self.library,
+            machine=self.machine,
+            features=self.features,
+        )
+
     def module(self) -> Any:
         """Return the TVM module, loaded on first use."""
         with self._lock:

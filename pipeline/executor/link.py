@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from pipeline.errors import BuildError
 
 
 def linker() -> list[str]:
-    """Return the command of a C compiler that can link.
+    """Return the command of a C compiler that can link, the user's own ($CC, $CXX) first.
 
     Raises
     ------
@@ -22,8 +23,9 @@ def linker() -> list[str]:
         If there is none.
     """
     for name in (os.environ.get("CC"), os.environ.get("CXX"), "cc", "gcc", "g++", "clang"):
-        if name and (found := shutil.which(name)):
-            return [found]
+        program, *options = shlex.split(name or "") or [""]
+        if found := shutil.which(program):
+            return [found, *options]
     if importlib.util.find_spec("ziglang"):
         return [sys.executable, "-m", "ziglang", "cc"]
     raise BuildError("saving a bundle needs a C compiler as linker; install gcc or clang, or: pip install ziglang")

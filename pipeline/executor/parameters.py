@@ -10,6 +10,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from pipeline.errors import BundleError
+
 ALIGNMENT = 64
 """Bytes; what TVM's kernels rely on."""
 
@@ -83,7 +85,22 @@ def write(path: Path, parameters: Mapping[str, np.ndarray]) -> list[Entry]:
 
 
 def read(path: Path, entries: Sequence[Entry]) -> dict[str, np.ndarray]:
-    """Map a parameter file into memory; pages are read when used, and changes never reach the file."""
+    """Map a parameter file into memory; pages are read when used, and changes never reach the file.
+
+    Raises
+    ------
+    BundleError
+        If an entry is no array inside the file.
+    """
+    try:
+        return _mapped(path, entries)
+    except (TypeError, ValueError) as error:
+        raise BundleError(f"{str(path)!r} does not hold the arrays that it should: {error}; build it again") from None
+
+
+def _mapped(path: Path, entries: Sequence[Entry]) -> dict[str, np.ndarray]:
+    if any(extent < 0 for entry in entries for extent in entry.shape):
+        raise ValueError("negative dimensions are not allowed")
     if not path.stat().st_size:
         return {entry.name: np.empty(entry.shape, entry.dtype) for entry in entries}
     with path.open("rb") as stream:

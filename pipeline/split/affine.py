@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,8 @@ import numpy as np
 from tvm import relax
 from tvm.ir import Call
 
-from pipeline.split.lines import Line, array, operands, replace
+from pipeline.split.lines import Line, array, constant, operands, replace
+from pipeline.split.naming import unique
 
 
 @dataclass
@@ -27,8 +28,18 @@ class Affine:
     type: Any
 
 
-def fold_affine(lines: Sequence[Line], outputs: Sequence[Any]) -> tuple[list[Line], dict[str, str]]:
+def fold_affine(
+    lines: Sequence[Line], outputs: Sequence[Any], reserved: Iterable[str]
+) -> tuple[list[Line], dict[str, str]]:
     """Merge each chain of per-channel affine lines into its last one, and into the convolution before it.
+
+    Parameters
+    ----------
+    lines : sequence of Line
+    outputs : sequence of relax.Expr
+        What leaves the function.
+    reserved : iterable of str
+        Names that no new line may have.
 
     Returns
     -------
@@ -46,7 +57,9 @@ def fold_affine(lines: Sequence[Line], outputs: Sequence[Any]) -> tuple[list[Lin
             line.value = _compose(before, line.value)
             merged[before.name] = line.name
             del made[before.var]
-    return [new for line in lines if line.var in made for new in _lowered(line)], merged
+    left = [line for line in lines if line.var in made]
+    taken = {*reserved, *(line.name for line in left)}
+    return [new for line in left for new in _lowered(line, taken)], merged
 
 
 def _as_affine(value: Any, made: Mapping[Any, Line]) -> Affine | None:
@@ -124,7 +137,7 @@ def _compose(before: Line, after: Affine) -> Affine:
     return Affine(first, after.scale, after.shift, after.type)
 
 
-def _lowered(line: Line) -> list[Line]:
+def _lowered(line: Line, taken: set[str]) -> list[Line]:
     """Return a line as plain Relax; the last one of the result makes the line's variable."""
     affine = line.value
     if not isinstance(affine, Affine):
@@ -138,8 +151,9 @@ def _lowered(line: Line) -> list[Line]:
     base = affine.base
     for kind, step in steps:
         last = len(lines) == len(steps) - 1
-        var = line.var if last else relax.Var(f"{line.name}:{kind}", affine.type)
-        lines.append(Line(var, line.name if last else f"{line.name}:{kind}", step(base)))
+        name = line.name if last else unique(f"{line.name}:{kind}", taken)
+        var = line.var if last else relax.Var(name, affine.type)
+        lines.append(Line(var, name, step(base)))
         base = var
     return lines
 
@@ -149,12 +163,10 @@ def _scaled(affine: Affine) -> Any:
         weights = np.asarray(array(call.args[1]))
         scale = affine.scale.reshape((-1,) + (1,) * (weights.ndim - 1))
         changed = weights if np.all(scale == 1) else (weights * scale).astype(weights.dtype)
-        return replace(
-            call, lambda each: relax.const(changed) if each is call.args[1] or each == call.args[1] else each
-        )
+        return replace(call, lambda each: constant(changed) if each is call.args[1] or each == call.args[1] else each)
 
     return step
 
 
 def _constant(channels: np.ndarray, ty: Any) -> Any:
-    return relax.const(channels.reshape((1, -1) + (1,) * (ty.ndim - 2)).astype(str(ty.dtype)))
+    return constant(channels.reshape((1, -1) + (1,) * (ty.ndim - 2)).astype(str(ty.dtype)))

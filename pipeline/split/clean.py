@@ -12,7 +12,7 @@ from pipeline.split.affine import fold_affine
 from pipeline.split.fold import fold
 from pipeline.split.frontends.imported import Imported
 from pipeline.split.lines import function, kernels, live, module
-from pipeline.split.naming import binding_names, name_lines, with_copies
+from pipeline.split.naming import binding_names, given, name_lines, with_copies
 
 
 def clean(imported: Imported) -> Imported:
@@ -31,7 +31,7 @@ def clean(imported: Imported) -> Imported:
     names |= {param: str(param.name) for param in main.params}
     same = {names[var]: names[other] for var, other in kept.items() if other != var and other in names}
     outputs = dict(zip(imported.outputs, _results(main, known), strict=True))
-    lines, merged = fold_affine(live(lines, outputs.values()), list(outputs.values()))
+    lines, merged = fold_affine(live(lines, outputs.values()), list(outputs.values()), given(imported))
     lines = live(lines, outputs.values())
     aliases = name_lines(lines, outputs, imported, {**imported.aliases, **same}, merged)
     lines, results = with_copies(lines, outputs)
@@ -47,7 +47,13 @@ def clean(imported: Imported) -> Imported:
 def _bindings(imported: Imported, main: Any) -> list[Any]:
     bindings = [binding for block in main.body.blocks for binding in block.bindings]
     for binding in bindings:
-        if isinstance(binding.value, relax.If) or not isinstance(binding, relax.VarBinding):
+        if isinstance(binding, relax.MatchCast):
+            tensor = imported.names.get(binding.var, str(binding.var.name))
+            raise ModelError(
+                f"model {imported.name!r}: the shape of {tensor!r} depends on the values of other tensors, "
+                "which is not supported"
+            )
+        if isinstance(binding.value, relax.If):
             raise ModelError(f"model {imported.name!r} has control flow, which is not supported; export it without")
     return bindings
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -95,14 +96,14 @@ def resolve(graph: Graph, cuts: Iterable[str | int]) -> list[int]:
 
 
 def _position(graph: Graph, cut: str | int) -> int:
-    if isinstance(cut, int):
-        return _legal(graph, cut)
+    if not isinstance(cut, str):
+        return _legal(graph, _whole(cut))
     groups = _groups_by_name(graph)
     if cut in groups:
         return _end(graph, cut, groups[cut])
     if cut.isdecimal():
         return _legal(graph, int(cut))
-    if cut in {spec.name for spec in graph.inputs}:
+    if graph.aliases.get(cut, cut) in {spec.name for spec in graph.inputs}:
         raise PlanError(f"{cut!r} is a model input; a cut there would leave the first stage empty")
     raise PlanError(f"unknown cut {cut!r}{near(cut, groups) or '; list the cuts with soc-pipeline inspect'}")
 
@@ -117,6 +118,12 @@ def _end(graph: Graph, name: str, group: int) -> int:
     if group == len(graph.group_ends) - 1:
         raise PlanError(f"a cut at {name!r} would leave the last stage empty; choose one further in front")
     return graph.group_ends[group]
+
+
+def _whole(cut: object) -> int:
+    if isinstance(cut, bool) or not isinstance(cut, numbers.Integral):
+        raise PlanError(f"{cut!r} is not a cut; give the name of a tensor or an operator, or a position")
+    return int(cut)
 
 
 def _legal(graph: Graph, position: int) -> int:

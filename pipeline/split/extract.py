@@ -11,7 +11,7 @@ from tvm import relax
 from pipeline.plans import TensorSpec
 from pipeline.split.cuts import bounds
 from pipeline.split.graph import Graph, Operator
-from pipeline.split.lines import function, operands
+from pipeline.split.lines import Line, function, operands
 from pipeline.split.lines import module as joined
 from pipeline.tvm_access import compiler_lock
 
@@ -56,7 +56,9 @@ def module(part: Part) -> Any:
     variables = {str(each.name): each for line in lines for each in operands(line.value) if isinstance(each, relax.Var)}
     variables.update({line.name: line.var for line in lines})
     with compiler_lock:
+        # TVM's passes would rename the function if a variable had its name.
+        spelt = [Line(line.var, "main:" if line.name == "main" else line.name, line.value) for line in lines]
         main = function(
-            [variables[spec.name] for spec in part.inputs], lines, [variables[spec.name] for spec in part.outputs]
+            [variables[spec.name] for spec in part.inputs], spelt, [variables[spec.name] for spec in part.outputs]
         )
         return joined(main, part.kernels)

@@ -8,6 +8,7 @@ from typing import Any
 from pipeline.split.fusion import family
 from pipeline.split.lines import kernel
 
+_PER_INPUT = {"argmax", "argmin", "max", "mean", "min", "prod", "std", "sum", "variance"}
 _PER_ELEMENT = {"elementwise": 1, "anchor": 5}
 
 
@@ -24,16 +25,14 @@ def flops(call: Any, kind: str, made: int) -> int:
     """
     if kernel(call) is not None:
         return made * _PER_ELEMENT.get(family(kind), 0)
-    if kind.startswith("conv") and not kind.endswith("transpose"):
-        return 2 * made * math.prod(_shape(call.args[1])[1:])
     if kind.startswith("conv"):
-        weights = _shape(call.args[1])
-        return 2 * math.prod(_shape(call.args[0])) * math.prod(weights[1:])
+        points = math.prod(_shape(call.args[0])) if kind.endswith("transpose") else made
+        return 2 * points * math.prod(_shape(call.args[1])[1:])
     if kind == "matmul":
         return 2 * made * (_shape(call.args[0]) or (1,))[-1]
     if "pool" in kind and not kind.startswith("adaptive"):
         return made * math.prod(int(extent) for extent in call.attrs.pool_size)
-    if family(kind) == "reduction" or kind.startswith("adaptive"):
+    if kind in _PER_INPUT or kind.startswith("adaptive"):
         return math.prod(_shape(call.args[0]))
     return made * _PER_ELEMENT.get(family(kind), 0)
 

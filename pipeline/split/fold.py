@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from tvm import relax
 from tvm.ir import Call
+from tvm.tirx import IntImm
 
-from pipeline.split.lines import Line, array, module, operands, replace
+from pipeline.split.lines import Line, array, constant, module, operands, replace
 
 
 def _extents(shape: Any) -> tuple[int, ...]:
@@ -33,6 +34,9 @@ _RULES: dict[str, Callable[[list[Any], Any], np.ndarray]] = {
     "relax.reshape": lambda a, _: a[0].reshape(_extents(a[1])),
     "relax.expand_dims": lambda a, attrs: np.expand_dims(a[0], _axes(attrs.axis) or ()),
     "relax.squeeze": lambda a, attrs: np.squeeze(a[0], _axes(attrs.axis)),
+    "relax.isnan": lambda a, _: np.isnan(a[0]),
+    "relax.less": lambda a, _: a[0] < a[1],
+    "relax.where": lambda a, _: np.where(a[0], a[1], a[2]),
     "relax.permute_dims": lambda a, attrs: np.transpose(a[0], _axes(attrs.axes)),
 }
 
@@ -75,11 +79,26 @@ def fold(
 def _simplify(value: Any, kernels: Mapping[Any, Any]) -> Any:
     if isinstance(value, relax.TupleGetItem) and isinstance(value.tuple_value, relax.Tuple):
         return value.tuple_value.fields[value.index]
+    if isinstance(value, Call) and (shape := _known_shape(value)) is not None:
+        return shape
     if isinstance(value, Call) and _is_constant(value):
         return _compute(value, kernels)
     if isinstance(value, Call) and value.op.name == "relax.reshape" and _same_extents(value):
         return value.args[0]
     return value
+
+
+def _known_shape(call: Any) -> Any:
+    """Return what a call that turns tensors into shapes, or shapes into tensors, gives where all extents are known."""
+    operator, argument = call.op.name, call.args[0]
+    shape = getattr(argument.ty, "shape", None) if operator == "relax.shape_of" else argument
+    if operator == "relax.tensor_to_shape" and (extents := array(argument)) is not None:
+        return relax.ShapeExpr(extents.tolist())
+    if not isinstance(shape, relax.ShapeExpr) or not all(isinstance(extent, IntImm) for extent in shape):
+        return None
+    if operator == "relax.shape_to_tensor":
+        return constant(np.array(_extents(shape), np.int64))
+    return shape if operator == "relax.shape_of" else None
 
 
 def _same_extents(reshape: Any) -> bool:
@@ -98,7 +117,7 @@ def _compute(call: Any, kernels: Mapping[Any, Any]) -> Any:
     if rule is None:
         return _compute_by_tvm(call, kernels)
     arrays = [each if (found := array(each)) is None else found for each in call.args]
-    return relax.const(np.array(rule(arrays, call.attrs), order="C"))
+    return constant(np.asarray(rule(arrays, call.attrs)))
 
 
 def _compute_by_tvm(call: Any, kernels: Mapping[Any, Any]) -> Any:

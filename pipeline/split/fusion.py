@@ -14,18 +14,18 @@ LARGEST_GROUP = 256
 
 _ELEMENTWISE = {
     "abs", "acos", "acosh", "add", "asin", "asinh", "astype", "atan", "atanh", "bitwise_and", "bitwise_not",
-    "bitwise_or", "bitwise_xor", "broadcast_to", "ceil", "clip", "cos", "cosh", "divide", "equal", "erf", "exp",
+    "bitwise_or", "bitwise_xor", "ceil", "clip", "cos", "cosh", "divide", "equal", "erf", "exp",
     "floor", "floor_divide", "floor_mod", "greater", "greater_equal", "isfinite", "isinf", "isnan", "left_shift",
     "less", "less_equal", "log", "logical_and", "logical_not", "logical_or", "logical_xor", "maximum", "minimum", "mod",
     "multiply", "negative", "not_equal", "power", "prelu", "right_shift", "round", "rsqrt", "sigmoid", "sign", "sin",
     "sinh", "sqrt", "square", "subtract", "tan", "tanh", "trunc", "where", "relu", "relu6", "leakyrelu", "gelu",
-    "gelu_tanh", "silu", "softplus", "selu", "quantize", "dequantize", "expand_dims", "squeeze", "stack", "one_hot",
-    "meshgrid",
+    "gelu_tanh", "silu", "softplus", "selu", "quantize", "dequantize",
 }  # fmt: skip
+_BROADCAST = {"broadcast_to", "expand_dims", "meshgrid", "one_hot", "squeeze", "stack"}
 _INJECTIVE = {
-    "concat", "flatten", "flip", "full", "full_like", "gather_elements", "layout_transform", "mirror_pad",
-    "ones", "ones_like", "pad", "permute_dims", "repeat", "replicate_pad", "reshape", "resize1d", "resize2d", "resize3d", "scatter_elements", "split",
-    "strided_slice", "take", "tile", "tril", "triu", "zeros", "zeros_like",
+    "concat", "flatten", "flip", "full", "full_like", "gather_elements", "layout_transform", "mirror_pad", "ones",
+    "ones_like", "pad", "permute_dims", "repeat", "replicate_pad", "reshape", "resize1d", "resize2d", "resize3d",
+    "scatter_elements", "split", "strided_slice", "take", "tile", "tril", "triu", "zeros", "zeros_like",
 }  # fmt: skip
 _REDUCTIONS = {"sum", "max", "min", "prod"}
 _ANCHORS = {
@@ -36,10 +36,21 @@ _ANCHORS = {
 }  # fmt: skip
 
 
+_FAMILIES = {
+    "elementwise": _ELEMENTWISE,
+    "broadcast": _BROADCAST,
+    "injective": _INJECTIVE,
+    "reduction": _REDUCTIONS,
+    "anchor": _ANCHORS,
+}
+
+
 def family(kind: str) -> str:
-    """Return how an operator of this kind takes part in fusion: elementwise, injective, reduction, anchor or opaque."""
-    families = {"elementwise": _ELEMENTWISE, "injective": _INJECTIVE, "reduction": _REDUCTIONS, "anchor": _ANCHORS}
-    return next((name for name, kinds in families.items() if kind in kinds), "opaque")
+    """Return how an operator of this kind takes part in fusion: ``"elementwise"``, ``"broadcast"``, ..., ``"opaque"``.
+
+    An anchor computes each of its results from many values; what follows it element by element joins it.
+    """
+    return next((name for name, kinds in _FAMILIES.items() if kind in kinds), "opaque")
 
 
 def fuse(kinds: Sequence[str], consumers: Sequence[Sequence[int]], escapes: Sequence[bool]) -> list[int]:
@@ -136,14 +147,14 @@ class _Groups:
 
     def allowed_between(self, operator: int) -> frozenset[str]:
         plain = not self._anchored[self._root(operator)]
-        return frozenset({"elementwise", "injective"} if plain else {"elementwise"})
+        return frozenset({"elementwise", "broadcast", "injective"} if plain else {"elementwise"})
 
     def may_join(self, operator: int, dominator: int) -> bool:
         own, target = self._families[operator], self._families[dominator]
-        if own in ("opaque", "reduction") or target in ("opaque", "anchor"):
+        if own in ("opaque", "reduction"):
             return False
         if target == "reduction":
-            return own == "elementwise" and not self._anchored[self._root(operator)]
+            return own in ("elementwise", "broadcast") and not self._anchored[self._root(operator)]
         return target in self.allowed_between(operator)
 
     def join(self, operators: Sequence[int]) -> None:

@@ -9,14 +9,14 @@ from functools import cached_property
 from typing import Any
 
 from tvm import relax
-from tvm.ir import Call
 
 from pipeline.errors import ModelError
 from pipeline.plans import TensorSpec
 from pipeline.split.flops import flops
 from pipeline.split.frontends.imported import Imported
 from pipeline.split.fusion import fuse
-from pipeline.split.lines import Line, array, kernel, kernels, operands
+from pipeline.split.lines import Line, array, kernels, kind, operands
+from pipeline.split.naming import unique
 
 
 @dataclass(frozen=True)
@@ -162,28 +162,18 @@ def _operators(imported: Imported, bindings: Iterable[Any]) -> list[Operator]:
 
 def _operator(imported: Imported, bindings: Sequence[Any], taken: set[str]) -> Operator:
     call, results = bindings[0].value, [each.var for each in bindings if not hasattr(each.var.ty, "fields")]
-    kind = _kind(call)
     read = list(operands(call))
     outputs = tuple(str(var.name) for var in results)
     name = imported.operators.get(outputs[0], outputs[0])
-    name = outputs[0] if name in taken else name
-    taken.add(name)
     return Operator(
-        name=name,
-        kind=kind,
+        name=unique(outputs[0] if name in taken else name, taken),
+        kind=kind(call),
         inputs=tuple(dict.fromkeys(str(each.name) for each in read if isinstance(each, relax.Var))),
         outputs=outputs,
-        flops=flops(call, kind, sum(_elements(var, imported.name) for var in results)),
+        flops=flops(call, kind(call), sum(_elements(var, imported.name) for var in results)),
         parameter_bytes=sum(found.nbytes for each in read if (found := array(each)) is not None),
         lines=tuple(Line(each.var, str(each.var.name), each.value) for each in bindings),
     )
-
-
-def _kind(call: Any) -> str:
-    if (called := kernel(call)) is not None:
-        # Kernels are numbered to tell them apart.
-        return str(called.name_hint).rstrip("0123456789")
-    return str(call.op.name).split(".")[-1] if isinstance(call, Call) else "tuple"
 
 
 def _elements(var: Any, model: str) -> int:

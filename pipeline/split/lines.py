@@ -65,6 +65,13 @@ def kernel(value: Any) -> Any:
     return value.args[0] if called else None
 
 
+def kind(value: Any) -> str:
+    """Return what `value` computes: the operator without its namespace, or the kernel without its number."""
+    if (called := kernel(value)) is not None:
+        return str(called.name_hint).rstrip("0123456789")
+    return str(value.op.name).split(".")[-1] if isinstance(value, Call) else "item"
+
+
 def module(main: Any, kernels: Mapping[Any, Any]) -> Any:
     """Return a module of ``main`` and the kernels that it calls.
 
@@ -85,6 +92,11 @@ def module(main: Any, kernels: Mapping[Any, Any]) -> Any:
 def kernels(whole: Any) -> dict[Any, Any]:
     """Return the functions of a module beside ``main``, by their global variables."""
     return {variable: made for variable, made in whole.functions.items() if variable.name_hint != "main"}
+
+
+def constant(values: np.ndarray) -> Any:
+    """Return a Relax constant of the array's own dtype; TVM would make 32 bits of 64."""
+    return relax.const(np.array(values, order="C"), str(values.dtype))
 
 
 def live(lines: Sequence[Line], outputs: Iterable[Any]) -> list[Line]:

@@ -6,23 +6,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tvm import relax
-from tvm.ir import Call
 
 from pipeline.split.frontends.imported import Imported
-from pipeline.split.lines import Line
+from pipeline.split.lines import Line, kind
+
+
+def given(imported: Imported) -> set[str]:
+    """Return the names that the model gives to its tensors; all others are made up."""
+    return {*imported.names.values(), *imported.aliases, *imported.outputs}
 
 
 def binding_names(imported: Imported, bindings: Sequence[Any]) -> dict[Any, str]:
     """Name each binding after its tensor; an intermediate after the tensor it leads to, and its own operator."""
-    taken = {*imported.names.values(), *imported.aliases, *imported.outputs}
+    taken = given(imported)
     names: dict[Any, str] = {}
     tensor = imported.outputs[0]
     for binding in reversed(bindings):
         if found := imported.names.get(binding.var):
             names[binding.var] = tensor = found
         else:
-            kind = binding.value.op.name.split(".")[-1] if isinstance(binding.value, Call) else "item"
-            names[binding.var] = _unique(f"{tensor}:{kind}", taken)
+            names[binding.var] = unique(f"{tensor}:{kind(binding.value)}", taken)
     return names
 
 
@@ -33,7 +36,7 @@ def name_lines(
     same: Mapping[str, str],
     merged: Mapping[str, str],
 ) -> dict[str, str]:
-    """Call each line after an output, else after a tensor of the model that has its value; make names unique.
+    """Call each line after an output, else after a tensor of the model that has its value.
 
     Parameters
     ----------
@@ -52,16 +55,12 @@ def name_lines(
         From each name that has gone to the line, or the model input, that took its place.
     """
     before = {line.name: line for line in lines}
-    own = {*imported.names.values(), *imported.aliases}
+    own = given(imported)
     _name_outputs(lines, outputs)
     for name in same:
         line = before.get(_follow(name, same))
         if name in own and line and line.name not in own:
             line.name = name
-    taken = {*outputs, *(str(param.name) for param in imported.module["main"].params)}
-    for line in sorted(lines, key=lambda line: line.name not in own):
-        if line.name not in outputs:
-            line.name = _unique(line.name, taken)
     gone = {name: _follow(name, {**same, **merged}) for name in {**same, **merged}}
     now = {name: line.name for name, line in before.items()}
     aliases = now | {name: now.get(target, target) for name, target in gone.items()}
@@ -106,7 +105,8 @@ def _follow(name: str, heirs: Mapping[str, str]) -> str:
     return name
 
 
-def _unique(name: str, taken: set[str]) -> str:
+def unique(name: str, taken: set[str]) -> str:
+    """Return `name`, with a number if it is taken, and take it."""
     fresh, count = name, 2
     while fresh in taken:
         fresh, count = f"{name}{count}", count + 1

@@ -80,6 +80,10 @@ class _Chain:
         items = compute.shape[-1]
         if not 1 <= stages <= items:
             raise ValueError(f"{stages} stages of {items} items: there must be at least 1 and at most one per item")
+        if compute.shape not in ((items,), (stages, items)):
+            raise ValueError(f"compute has the shape {compute.shape} for {stages} stages of {items} items")
+        if crossing.shape not in ((items - 1,), (stages - 1, items - 1)):
+            raise ValueError(f"crossing has the shape {crossing.shape} for {stages} stages of {items} items")
         if not all(np.all(np.isfinite(each) & (each >= 0)) for each in (compute, crossing)):
             raise ValueError("costs must be finite and not negative")
         self._stages, self._items = stages, items

@@ -32,7 +32,7 @@ def test_kinds_are_created() -> None:
 
 
 def test_an_unknown_kind_is_refused() -> None:
-    message = r"device 'd' is of kind 'nul', which nothing drives; there are cpu, null, python, simulated; did you mean 'null'"
+    message = "device 'd' is of kind 'nul', which nothing drives; there are .*null.*; did you mean 'null'"
     with pytest.raises(BoardError, match=message):
         devices.create(Device("d", "nul"))
 

@@ -47,7 +47,7 @@ class PythonRuntime(NullRuntime):
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:
-    view = array.view()
+    view: np.ndarray = array.view()
     view.flags.writeable = False
     return view
 

@@ -1,0 +1,72 @@
+"""The linker is found, and says what went wrong."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.errors import BuildError
+from pipeline.executor import link
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A machine with nothing; programs put into the returned folder are found."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for name in ("CC", "CXX"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    return tmp_path
+
+
+def program(path: Path, text: str = "") -> str:
+    path.write_text(f"#!{sys.executable}\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_the_user_s_compiler_goes_first(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(bare / "gcc")
+    mine = program(bare / "mine")
+    assert link.linker() == [str(bare / "gcc")]
+    monkeypatch.setenv("CC", "mine")
+    assert link.linker() == [mine]
+
+
+@pytest.mark.parametrize("name", ["cc", "gcc", "g++", "clang"])
+def test_any_compiler_will_do(bare: Path, name: str) -> None:
+    expected = program(bare / name)
+    assert link.linker() == [expected]
+
+
+def test_a_compiler_with_options(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in CC='ccache gcc' or CC='gcc -m64'."""
+    mine = program(bare / "mine")
+    monkeypatch.setenv("CC", "mine -m64")
+    assert link.linker() == [mine, "-m64"]
+
+
+def test_ziglang_is_a_last_resort(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name if name == "ziglang" else None)
+    assert link.linker() == [sys.executable, "-m", "ziglang", "cc"]
+
+
+def test_none_is_one_clear_message(bare: Path) -> None:
+    with pytest.raises(BuildError, match="install gcc or clang, or: pip install ziglang"):
+        link.linker()
+
+
+def test_what_the_linker_prints_is_in_the_message(bare: Path) -> None:
+    program(bare / "cc", "import sys; sys.exit('cannot find -lmystery')")
+    with pytest.raises(BuildError, match=r"linking out.so failed: cannot find -lmystery"):
+        link.link(str(bare / "out.so"), ["a.o"])
+
+
+def test_objects_and_options_reach_the_linker(bare: Path) -> None:
+    program(bare / "cc", "import sys; open(sys.argv[sys.argv.index('-o') + 1], 'w').write(' '.join(sys.argv[1:]))")
+    link.link(str(bare / "out.so"), ["a.o", "b.o"], ["-s"])
+    assert (bare / "out.so").read_text() == f"-shared -fPIC -o {bare / 'out.so'} a.o b.o -s"
+    link.link(str(bare / "out.so"), "a.o")
+    assert (bare / "out.so").read_text().endswith("out.so a.o")

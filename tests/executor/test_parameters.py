@@ -1,0 +1,121 @@
+"""Parameters beside the code: lifted out of a stage, kept in files of aligned arrays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tvm import relax
+
+from pipeline.executor import parameters
+from pipeline.executor.parameters import ALIGNMENT, SMALL
+from pipeline.split import extract
+from tests.onnx_models import IMAGE, checked, node, save, weights
+
+ARRAYS = {
+    "odd": np.arange(7, dtype=np.float32),
+    "half": weights(3, 5).astype(np.float16),
+    "flags": np.array([[True, False, True]]),
+    "none": np.zeros((0, 4), np.float32),
+    "scalar": np.array(3, np.int64),
+    "bytes": np.arange(65, dtype=np.uint8),
+    "transposed": weights(4, 6).T,
+    "a/name:0 with anything": np.array([1.5], np.float64),
+}
+
+
+def test_a_file_gives_back_what_was_written(tmp_path: Path) -> None:
+    entries = parameters.write(tmp_path / "p", ARRAYS)
+    found = parameters.read(tmp_path / "p", entries)
+    assert list(found) == list(ARRAYS)
+    for name, array in ARRAYS.items():
+        assert (found[name].dtype, found[name].shape) == (array.dtype, array.shape)
+        np.testing.assert_array_equal(found[name], array)
+
+
+def test_arrays_are_aligned_and_do_not_overlap(tmp_path: Path) -> None:
+    entries = parameters.write(tmp_path / "p", ARRAYS)
+    end = 0
+    for entry, array in zip(entries, parameters.read(tmp_path / "p", entries).values(), strict=True):
+        assert entry.offset % ALIGNMENT == 0
+        assert entry.offset >= end
+        assert not array.size or array.ctypes.data % ALIGNMENT == 0
+        assert array.flags.c_contiguous
+        end = entry.offset + array.nbytes
+    assert end == (tmp_path / "p").stat().st_size
+
+
+def test_changes_never_reach_the_file(tmp_path: Path) -> None:
+    entries = parameters.write(tmp_path / "p", ARRAYS)
+    before = (tmp_path / "p").read_bytes()
+    found = parameters.read(tmp_path / "p", entries)
+    found["odd"][:] = 9
+    assert (tmp_path / "p").read_bytes() == before
+    np.testing.assert_array_equal(parameters.read(tmp_path / "p", entries)["odd"], ARRAYS["odd"])
+
+
+def test_a_file_outlives_its_name(tmp_path: Path) -> None:
+    """A bundle may be replaced while a pipeline still runs from it."""
+    entries = parameters.write(tmp_path / "p", ARRAYS)
+    found = parameters.read(tmp_path / "p", entries)
+    (tmp_path / "p").unlink()
+    np.testing.assert_array_equal(found["odd"], ARRAYS["odd"])
+
+
+@pytest.mark.parametrize("arrays", [{}, {"none": np.zeros((0, 4), np.float32)}], ids=["no arrays", "an empty array"])
+def test_an_empty_file(tmp_path: Path, arrays: dict[str, np.ndarray]) -> None:
+    entries = parameters.write(tmp_path / "p", arrays)
+    found = parameters.read(tmp_path / "p", entries)
+    assert {name: array.shape for name, array in found.items()} == {name: array.shape for name, array in arrays.items()}
+
+
+def test_lifting_turns_large_constants_into_arguments(tmp_path: Path) -> None:
+    constants = {
+        "w": weights(4, 4, 3, 3),
+        "b": weights(4),
+        "large": weights(1, 1, 1, SMALL),
+        "i": np.array([0, 1, 2, 3, 4, 5]),
+    }
+    nodes = [
+        node("Conv", "x w b", "c", pads=[1] * 4),
+        node("Tile", "c reps", "t"),
+        node("Gather", "t i", "g", axis=3),
+        node("Concat", "g wide", "y", axis=3),
+    ]
+    constants |= {"reps": np.array([1, 1, 1, 2]), "wide": weights(1, 4, 6, 3)}
+    del constants["large"]
+    graph = checked(save(tmp_path / "m.onnx", nodes, IMAGE, ["y"], constants))
+    (part,) = extract.parts(graph, [])
+    main = extract.module(part)["main"]
+    lifted, found = parameters.lift(main)
+    assert [array.shape for array in found.values()] == [(4, 4, 3, 3), (1, 4, 6, 3)], "also out of a tuple"
+    assert len(lifted.params) == len(main.params) + len(found)
+    assert [str(each.name) for each in lifted.params[1:]] == list(found)
+    assert all(array.ctypes.data % ALIGNMENT == 0 for array in found.values())
+    np.testing.assert_array_equal(next(iter(found.values())), constants["w"])
+
+
+def test_names_that_look_like_places_do_not_meet() -> None:
+    """Argument 0.1 of operator 'a' and argument 1 of operator 'a.0' are two parameters."""
+    x = relax.Var("x", relax.TensorType((32,), "float32"))
+    first, second = (relax.const(np.full(32, value, np.float32)) for value in (1.0, 2.0))
+    builder = relax.BlockBuilder()
+    values = [relax.op.concat([x, first], 0), relax.op.add(x, second)]
+    bindings = [
+        relax.VarBinding(relax.DataflowVar(name, value.ty), value)
+        for name, value in zip(("a", "a.0"), map(builder.normalize, values), strict=True)
+    ]
+    body = relax.SeqExpr([relax.DataflowBlock(bindings)], x)
+    _, found = parameters.lift(relax.Function([x], body, x.ty))
+    assert sorted(float(array[0]) for array in found.values()) == [1, 2]
+
+
+def test_a_dtype_that_numpy_does_not_know_stays_in_the_code() -> None:
+    x = relax.Var("x", relax.TensorType((32,), "bfloat16"))
+    value = relax.BlockBuilder().normalize(relax.op.add(x, relax.const(np.ones(32, np.float32), "bfloat16")))
+    bindings = [relax.VarBinding(relax.DataflowVar("y", value.ty), value)]
+    body = relax.SeqExpr([relax.DataflowBlock(bindings)], x)
+    lifted, found = parameters.lift(relax.Function([x], body, x.ty))
+    assert found == {}
+    assert len(lifted.params) == 1

@@ -1,0 +1,125 @@
+"""Each tensor keeps the model's name, and each output is there under its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto
+
+import pipeline
+from pipeline.errors import ModelError
+from tests.onnx_models import (
+    IMAGE,
+    KERNEL,
+    NORM,
+    assert_close,
+    batch_norm,
+    by_onnxruntime,
+    checked,
+    frame,
+    in_stages,
+    kinds,
+    node,
+    save,
+    weights,
+)
+
+
+def test_an_identity_as_output_has_the_output_s_name(tmp_path: Path) -> None:
+    nodes = [node("Relu", "x", "r"), node("Identity", "r", "y", "copy")]
+    graph = checked(save(tmp_path / "m.onnx", nodes, IMAGE, ["y"]))
+    assert [(each.kind, each.outputs) for each in graph.operators] == [("relu", ("y",))]
+    assert graph.aliases == {"r": "y"}
+
+
+def test_two_names_for_one_tensor_are_two_outputs(tmp_path: Path) -> None:
+    nodes = [node("Relu", "x", "r"), node("Identity", "r", "a"), node("Identity", "r", "b"), node("Dropout", "r", "d")]
+    graph = checked(save(tmp_path / "m.onnx", nodes, IMAGE, ["b", "r", "a", "d"]))
+    assert [spec.name for spec in graph.outputs] == ["b", "r", "a", "d"]
+    assert kinds(graph) == ["relu", "astype", "astype", "astype"]
+    assert graph.operators[0].outputs == ("r",), "what has its name already keeps it"
+
+
+@pytest.mark.parametrize("dtype", [TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL, TensorProto.FLOAT16])
+def test_an_output_that_is_an_input_is_a_copy_of_it(tmp_path: Path, dtype: int) -> None:
+    nodes = [node("Identity", "x", "y"), node("Relu", "z", "r")]
+    kinds = {"x": dtype, "y": dtype}
+    path = save(tmp_path / "m.onnx", nodes, {"x": (2, 3), "z": (2,)}, ["y", "r"], dtypes=kinds)
+    graph = checked(path)
+    assert [spec.name for spec in graph.outputs] == ["y", "r"]
+    bundle = pipeline.build(graph, pipeline.plan(graph, stages=2))
+    assert bundle.parity.largest_error == 0
+
+
+def test_an_input_named_as_output_passes_through(tmp_path: Path) -> None:
+    path = save(tmp_path / "m.onnx", [node("Relu", "x", "y")], {"x": (2, 2)}, ["x", "y"])
+    graph = pipeline.read(path)
+    values = frame(graph)
+    assert_close(in_stages(graph, [], values), by_onnxruntime(path, values))
+    assert pipeline.build(graph, pipeline.plan(graph, stages=1)).parity.largest_error == 0
+
+
+def test_a_reshape_to_the_same_shape_is_an_alias(tmp_path: Path) -> None:
+    nodes = [node("Relu", "x", "r"), node("Reshape", "r shape", "s"), node("Sigmoid", "s", "y")]
+    graph = checked(save(tmp_path / "m.onnx", nodes, {"x": (2, 3)}, ["y"], {"shape": np.array([-1, 3])}))
+    assert kinds(graph) == ["relu", "sigmoid"]
+    assert graph.aliases == {"s": "r"}
+
+
+def test_made_up_names_give_way_to_the_model_s(tmp_path: Path) -> None:
+    """An old Softmax becomes reshape, softmax, reshape; on two dimensions only the middle one is left."""
+    nodes = [node("Relu", "x", "r"), node("Softmax", "r", "soft", "classes"), node("Neg", "soft", "y")]
+    graph = checked(save(tmp_path / "m.onnx", nodes, {"x": (2, 3)}, ["y"], opset=11))
+    assert [each.outputs for each in graph.operators] == [("r",), ("soft",), ("y",)]
+    assert [each.name for each in graph.operators][1] == "classes"
+
+
+def test_made_up_names_never_meet_the_model_s(tmp_path: Path) -> None:
+    """A convolution with bias that makes 'y' is called 'y:conv2d', unless the model has such a tensor itself."""
+    nodes = [
+        node("Relu", "x", "y:conv2d"),
+        node("Identity", "y:conv2d", "y:conv2d2"),
+        node("Conv", "y:conv2d2 w b", "y", pads=[1, 1, 1, 1]),
+    ]
+    constants = KERNEL | {"b": weights(4)}
+    graph = checked(save(tmp_path / "m.onnx", nodes, IMAGE, ["y"], constants))
+    assert [each.outputs[0] for each in graph.operators] == ["y:conv2d", "y:conv2d3", "y"]
+
+
+def test_lowered_norms_never_take_a_name_of_the_model(tmp_path: Path) -> None:
+    nodes = [node("Relu", "x", "n:multiply"), batch_norm(1, "n:multiply", "n"), node("Relu", "n", "y")]
+    graph = checked(save(tmp_path / "m.onnx", nodes, IMAGE, ["y"], NORM))
+    assert [each.outputs[0] for each in graph.operators] == ["n:multiply", "n:multiply2", "n", "y"]
+
+
+@pytest.mark.parametrize("name", ["lv", "gv", "lv1", "main", "relu"])
+def test_an_input_may_be_called_like_tvm_s_own_variables(tmp_path: Path, name: str) -> None:
+    nodes = [
+        node("Conv", f"{name} w b", "c", pads=[1, 1, 1, 1]),
+        node("Softmax", "c", "s", axis=1),
+        node("Add", f"s {name}", "y"),
+    ]
+    constants = KERNEL | {"b": weights(4)}
+    graph = checked(save(tmp_path / "m.onnx", nodes, {name: (1, 4, 6, 6)}, ["y"], constants, opset=11))
+    assert [spec.name for spec in graph.inputs] == [name]
+    assert len(graph.tensors) == len(graph.operators) + 1
+
+
+def test_a_constant_output_is_refused(tmp_path: Path) -> None:
+    path = save(
+        tmp_path / "m.onnx",
+        [node("Relu", "x", "y"), node("Relu", "k", "z")],
+        {"x": (2,)},
+        ["y", "z"],
+        {"k": weights(2)},
+    )
+    with pytest.raises(ModelError, match="output 'z' does not depend on an input"):
+        pipeline.read(path)
+
+
+def test_a_model_that_computes_nothing_is_refused(tmp_path: Path) -> None:
+    path = save(tmp_path / "m.onnx", [node("Relu", "x", "unused")], {"x": (2,)}, ["x"])
+    with pytest.raises(ModelError, match="no operator that an output depends on"):
+        pipeline.read(path)

@@ -1,0 +1,214 @@
+"""Reading ONNX files: what a user may give that is none, or none that works, gets one clear message."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import pipeline
+from pipeline.errors import MissingExtra, ModelError
+from tests.onnx_models import IMAGE, LIGHT, checked, node, save, weights
+
+
+def refused(path: Path | str, message: str, **options: object) -> str:
+    with pytest.raises(ModelError, match=message) as caught:
+        pipeline.read(path, **options)  # type: ignore[arg-type]
+    text = str(caught.value)
+    assert len(text.splitlines()) == 1, text
+    assert caught.value.exit_status == 2
+    return text
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    assert "nowhere.onnx" in refused(tmp_path / "nowhere.onnx", "no model at .*; give the path of an ONNX file")
+
+
+def test_a_folder(tmp_path: Path) -> None:
+    refused(tmp_path, "is a folder")
+
+
+def test_an_empty_file(tmp_path: Path) -> None:
+    (tmp_path / "empty.onnx").touch()
+    refused(tmp_path / "empty.onnx", "is not a valid ONNX model")
+
+
+@pytest.mark.parametrize("text", ["hello\n", "# a readme\n" * 100, "{}", "\x08\x01"])
+def test_a_text_file(tmp_path: Path, text: str) -> None:
+    (tmp_path / "text.onnx").write_text(text)
+    refused(tmp_path / "text.onnx", "is not a valid ONNX model")
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.999])
+def test_a_truncated_file(tmp_path: Path, digits_onnx: Path, share: float) -> None:
+    data = digits_onnx.read_bytes()
+    (tmp_path / "half.onnx").write_bytes(data[: int(len(data) * share)])
+    refused(tmp_path / "half.onnx", "is not a valid ONNX model")
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root reads everything")
+def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
+    path = save(tmp_path / "m.onnx", [node("Relu", "x", "y")], {"x": (2,)}, ["y"])
+    path.chmod(0)
+    refused(path, "cannot read .*: Permission denied")
+
+
+def test_all_unsupported_operators_are_named_at_once(tmp_path: Path) -> None:
+    nodes = [
+        node("Relu", "x", "a"),
+        node("Det", "a", "b", "determinant"),
+        node("Det", "a", "b2"),
+        helper.make_node("FusedThing", ["b"], ["y"], domain="com.example"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 2])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [])],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.example", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "m.onnx")
+    message = refused(tmp_path / "m.onnx", "uses operators that are not supported")
+    assert "Det (node 'determinant')" in message
+    assert "com.example.FusedThing (node 'y')" in message
+    assert message.count("Det") == 1
+
+
+def test_what_tvm_cannot_import_names_the_node(tmp_path: Path) -> None:
+    """TVM knows Mod, but not with a repetition that is known only when the model runs."""
+    nodes = [node("Relu", "x", "r"), node("OneHot", "i depth values", "y", "coder")]
+    path = save(
+        tmp_path / "m.onnx", nodes, {"x": (2,), "i": (2,), "depth": (1,)}, ["y"], {"values": weights(2)},
+        dtypes={"i": TensorProto.INT64, "depth": TensorProto.INT64},
+    )  # fmt: skip
+    refused(path, r"TVM cannot import node 'coder' \(OneHot\)")
+
+
+def test_an_old_opset(tmp_path: Path) -> None:
+    refused(
+        save(tmp_path / "m.onnx", [node("Relu", "x", "y")], {"x": (2,)}, ["y"], opset=6), "opset 6; supported are 7"
+    )
+
+
+def test_control_flow(tmp_path: Path) -> None:
+    branches = [
+        helper.make_graph(
+            [helper.make_node(kind, ["x"], [f"{kind}out"])],
+            kind,
+            [],
+            [helper.make_tensor_value_info(f"{kind}out", TensorProto.FLOAT, [2])],
+        )
+        for kind in ("Relu", "Neg")
+    ]
+    nodes = [helper.make_node("If", ["c"], ["y"], name="choice", then_branch=branches[0], else_branch=branches[1])]
+    path = save(tmp_path / "m.onnx", nodes, {"x": (2,), "c": ()}, ["y"], dtypes={"c": TensorProto.BOOL})
+    refused(path, r"If \(node 'choice'\)")
+
+
+def symbolic(path: Path) -> Path:
+    nodes = [node("Conv", "x w", "c", pads=[1] * 4), node("Add", "c z", "y")]
+    return save(path, nodes, {"x": ("batch", 4, "height", 6), "z": (1, 4, 6, 6)}, ["y"], {"w": weights(4, 4, 3, 3)})
+
+
+def test_a_symbolic_shape_needs_extents(tmp_path: Path) -> None:
+    message = refused(symbolic(tmp_path / "m.onnx"), "input 'x' has the shape")
+    assert "['batch', 4, 'height', 6]" in message
+    assert "--shape x=1,4,1,6" in message
+
+
+def test_a_symbolic_shape_with_extents(tmp_path: Path) -> None:
+    graph = pipeline.read(symbolic(tmp_path / "m.onnx"), {"x": (2, 4, 6, 6)})
+    assert graph.inputs[0].shape == (2, 4, 6, 6)
+    assert graph.outputs[0].shape == (2, 4, 6, 6)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        ({"xx": (1, 4, 6, 6)}, "has no input 'xx'; it has x, z; did you mean 'x'"),
+        ({"x": (1, 4, 6)}, r"input 'x' has 4 dimensions, but the given shape \[1, 4, 6\] has 3"),
+        ({"x": (1, 3, 6, 6)}, r"input 'x' has a fixed extent 4 where the shape \[1, 3, 6, 6\] has 3"),
+        ({"x": (1, 4, 0, 6)}, r"input 'x' has the shape \[1, 4, .*, 6\]"),
+        ({"x": (1, 4, -1, 6)}, r"input 'x' has the shape \[1, 4, -1, 6\]"),
+    ],
+    ids=str,
+)
+def test_wrong_extents(tmp_path: Path, shapes: dict[str, tuple[int, ...]], message: str) -> None:
+    refused(symbolic(tmp_path / "m.onnx"), message, shapes=shapes)
+
+
+def test_an_input_of_unknown_rank(tmp_path: Path) -> None:
+    path = save(tmp_path / "m.onnx", [node("Relu", "x", "y")], {"x": (2,)}, ["y"])
+    model = onnx.load(path)
+    model.graph.input[0].type.tensor_type.ClearField("shape")
+    model.graph.output[0].type.tensor_type.shape.Clear()
+    onnx.save(model, path)
+    refused(path, "x|shape")
+
+
+def test_an_input_that_is_a_sequence(tmp_path: Path) -> None:
+    graph = helper.make_graph(
+        [helper.make_node("SequenceAt", ["s", "i"], ["y"])],
+        "g",
+        [
+            helper.make_tensor_sequence_value_info("s", TensorProto.FLOAT, [2]),
+            helper.make_tensor_value_info("i", TensorProto.INT64, []),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    refused(tmp_path / "m.onnx", "input 's' is no tensor")
+
+
+def test_parameters_that_are_listed_as_inputs_are_parameters(tmp_path: Path) -> None:
+    """As ONNX files had to before IR version 4."""
+    path = save(tmp_path / "m.onnx", [node("Add", "x k", "y")], {"x": (2,), "k": (2,)}, ["y"], {"k": weights(2)})
+    graph = checked(path)
+    assert [spec.name for spec in graph.inputs] == ["x"]
+
+
+def test_a_path_as_text_and_the_model_s_name(tmp_path: Path) -> None:
+    path = save(tmp_path / "my.model.onnx", [node("Relu", "x", "y")], IMAGE, ["y"])
+    assert pipeline.read(str(path)).name == "my.model"
+
+
+@pytest.mark.parametrize("name", ["squeezenet", "resnet50", "inception_v1"])
+def test_real_models_keep_names(name: str) -> None:
+    (path,) = [path for path in LIGHT if path.stem == f"light_{name}"]
+    model, graph = onnx.load(path), pipeline.read(path)
+    parameters = {tensor.name for tensor in model.graph.initializer}
+    inputs = [each.name for each in model.graph.input if each.name not in parameters]
+    assert [spec.name for spec in graph.inputs] == inputs
+    assert [spec.name for spec in graph.outputs] == [each.name for each in model.graph.output]
+    made = {name for each in model.graph.node for name in each.output}
+    assert {name for name in graph.tensors if ":" not in name} <= made | set(inputs)
+    assert {each.output[0] for each in model.graph.node if each.op_type in ("Relu", "Concat")} <= set(graph.tensors)
+
+
+def test_without_the_extra_there_is_one_message(root: Path, digits_onnx: Path) -> None:
+    code = f"""
+import sys
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "onnx":
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Blocker())
+import pipeline
+try:
+    pipeline.read({os.fspath(digits_onnx)!r})
+except pipeline.errors.MissingExtra as error:
+    print(error, error.exit_status)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False, timeout=100
+    )
+    expected = "reading ONNX models needs the 'onnx' extra; run: pip install 'soc-pipeline[onnx]' 2\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, expected, "")
+    assert issubclass(MissingExtra, ImportError)

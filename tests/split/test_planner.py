@@ -1,0 +1,232 @@
+"""From a graph and a board to a plan: how many stages, where, on which cores."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pipeline
+from pipeline.board import Board, Device, Link
+from pipeline.errors import BoardError, PlanError
+from pipeline.plans import Plan, decode, encode
+from pipeline.split.costs import estimate
+from pipeline.split.cuts import crossing_bytes
+from pipeline.split.graph import Graph
+from pipeline.split.planner import make_plan
+from tests.onnx_models import node, save
+
+
+def board(*cores: int, **options: Any) -> Board:
+    return Board("test", (Device("cpu", cores=cores, **options),))
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+    """Six operators that do not fuse, all alike."""
+    nodes = [node("Softmax", f"t{number}", f"t{number + 1}", f"n{number}") for number in range(6)]
+    path = save(tmp_path_factory.mktemp("chain") / "m.onnx", nodes, {"t0": (64, 64)}, ["t6"])
+    return pipeline.read(path)
+
+
+def last_operators(plan: Plan) -> list[str]:
+    return [stage.operators[1] for stage in plan.stages]
+
+
+def test_a_plan_says_everything(chain: Graph) -> None:
+    plan = make_plan(chain, board(0, 1), stages=2, queue_depth=5)
+    assert (plan.model, plan.digest) == (chain.name, chain.digest)
+    assert (plan.inputs, plan.outputs) == (chain.inputs, chain.outputs)
+    assert [stage.name for stage in plan.stages] == ["stage0", "stage1"]
+    assert [stage.operators for stage in plan.stages] == [("n0", "n2"), ("n3", "n5")]
+    assert [[spec.name for spec in stage.inputs] for stage in plan.stages] == [["t0"], ["t3"]]
+    assert [[spec.name for spec in stage.outputs] for stage in plan.stages] == [["t3"], ["t6"]]
+    assert [stage.cores for stage in plan.stages] == [(0,), (1,)]
+    assert [stage.queue_depth for stage in plan.stages] == [5, 5]
+    assert not plan.measured
+    assert decode(encode(plan), "here") == plan
+
+
+def test_predicted_times_are_compute_and_crossing(chain: Graph) -> None:
+    where = board(0, 1)
+    plan = make_plan(chain, where, stages=2)
+    groups, crossing = estimate(chain, where.devices[0]), crossing_bytes(chain)[2] / where.devices[0].bytes_per_s
+    assert plan.unsplit_seconds == pytest.approx(sum(groups))
+    assert [stage.seconds for stage in plan.stages] == pytest.approx(
+        [sum(groups[:3]) + crossing, sum(groups[3:]) + crossing]
+    )
+    assert plan.speedup == pytest.approx(sum(groups) / (sum(groups[:3]) + crossing))
+
+
+@pytest.mark.parametrize("stages", [1, 2, 3, 4, 6])
+def test_no_other_cuts_make_the_slowest_stage_faster(chain: Graph, stages: int) -> None:
+    generator = np.random.default_rng(stages)
+    seconds = generator.exponential(1e-4, 6).tolist()
+    where = board(*range(8))
+    found = make_plan(chain, where, stages=stages, seconds=seconds)
+    others = [
+        make_plan(chain, where, cuts=list(cuts), seconds=seconds)
+        for cuts in itertools.combinations(range(1, 6), stages - 1)
+    ]
+    assert found.measured
+    assert max(stage.seconds for stage in found.stages) == pytest.approx(
+        min(max(stage.seconds for stage in plan.stages) for plan in others)
+    )
+
+
+@pytest.mark.parametrize(
+    ("stages", "message"),
+    [
+        (0, "stages is 0; it must be a whole number of at least 1, or 'auto'"),
+        (-3, "stages is -3"),
+        ("two", "stages is 'two'"),
+        ("2", "stages is '2'"),
+        (True, "stages is True"),
+        (2.0, "stages is 2.0"),
+        (None, "stages is None"),
+        (7, r"7 stages need 6 cuts, but 'm' has 5 legal ones: at most 6 stages"),
+    ],
+)
+def test_wrong_numbers_of_stages_are_refused(chain: Graph, stages: Any, message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        make_plan(chain, board(0, 1), stages=stages)
+
+
+def test_as_many_stages_as_legal(chain: Graph) -> None:
+    assert last_operators(make_plan(chain, board(0, 1), stages=6)) == [f"n{number}" for number in range(6)]
+
+
+# Automatic.
+
+
+def test_auto_takes_a_stage_for_each_core(chain: Graph) -> None:
+    assert len(make_plan(chain, board(0, 1), seconds=[1e-2] * 6).stages) == 2
+    assert len(make_plan(chain, board(0, 1, 2), seconds=[1e-2] * 6).stages) == 3
+
+
+def test_auto_takes_one_stage_on_one_core(chain: Graph) -> None:
+    assert len(make_plan(chain, board(0)).stages) == 1
+    assert len(make_plan(chain, board()).stages) == 1
+
+
+def test_auto_takes_one_stage_where_pipelining_does_not_help(chain: Graph) -> None:
+    """One operator takes nearly all the time: wherever the cut is, the slowest stage is as slow as the whole."""
+    plan = make_plan(chain, board(0, 1), seconds=[1e-6, 1e-6, 1.0, 1e-6, 1e-6, 1e-6])
+    assert len(plan.stages) == 1
+    assert plan.speedup == pytest.approx(1)
+
+
+def test_auto_takes_no_stage_more_than_is_worth_it(chain: Graph) -> None:
+    """With four cores a third and a fourth stage would not make the slowest one faster."""
+    assert len(make_plan(chain, board(0, 1, 2, 3), seconds=[0, 0, 1e-2, 1e-2, 0, 0]).stages) == 2
+
+
+def test_auto_with_devices_makes_one_stage_for_each(chain: Graph) -> None:
+    where = Board("two", (Device("a", cores=(0,)), Device("b", cores=(1,), flops=4e9, bytes_per_s=16e9, launch_s=5e-7)))
+    plan = make_plan(chain, where, devices=["a", "b"])
+    assert [stage.device for stage in plan.stages] == ["a", "b"]
+    assert last_operators(plan) == ["n1", "n5"], "the device that is twice as fast gets twice the work"
+
+
+def test_auto_without_legal_cuts(tmp_path: Path) -> None:
+    graph = pipeline.read(save(tmp_path / "m.onnx", [node("Relu", "x", "y")], {"x": (2,)}, ["y"]))
+    assert len(make_plan(graph, board(0, 1)).stages) == 1
+    with pytest.raises(PlanError, match="'m' has 0 legal ones: at most 1 stages"):
+        make_plan(graph, board(0, 1), stages=2)
+
+
+# Cuts and devices.
+
+
+def test_given_cuts(chain: Graph) -> None:
+    assert last_operators(make_plan(chain, board(0, 1), cuts=["n4", 1])) == ["n0", "n4", "n5"]
+    assert len(make_plan(chain, board(0, 1), cuts=[]).stages) == 1
+    assert last_operators(make_plan(chain, board(0, 1), cuts=["t2"], stages=2)) == ["n1", "n5"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"cuts": ["t2"], "stages": 3}, "1 cuts make 2 stages, not 3"),
+        ({"cuts": ["t22"]}, "unknown cut 't22'"),
+        ({"devices": ["cpu"], "stages": 2}, "1 devices for 2 stages; give one for each stage"),
+        ({"devices": ["cpu"] * 3, "cuts": [2]}, "3 devices for 2 stages"),
+        ({"devices": []}, "stages is 0"),
+        ({"queue_depth": 0, "stages": 2}, "queue_depth is 0"),
+    ],
+    ids=str,
+)
+def test_what_disagrees_is_refused(chain: Graph, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        make_plan(chain, board(0, 1), **options)
+
+
+def test_an_unknown_device_is_refused(chain: Graph) -> None:
+    with pytest.raises(BoardError, match="no device 'gpu'; it has cpu"):
+        make_plan(chain, board(0, 1), devices=["cpu", "gpu"])
+
+
+def test_a_missing_link_is_refused(chain: Graph) -> None:
+    where = Board("far", (Device("cpu", cores=(0,)), Device("far", memory="far")))
+    with pytest.raises(BoardError, match=r"no link between .host. .* and .far."):
+        make_plan(chain, where, devices=["cpu", "far"])
+
+
+def test_a_slow_link_costs_both_its_ends(chain: Graph) -> None:
+    devices = (Device("cpu", cores=(0,)), Device("far", memory="far"))
+    where = Board("far", devices, (Link(("far", "host"), 1e6, 0.5),))
+    plan = make_plan(chain, where, devices=["cpu", "far"])
+    transfer = 0.5 + 64 * 64 * 4 / 1e6
+    assert all(transfer < stage.seconds < transfer + 0.01 for stage in plan.stages)
+
+
+# Cores.
+
+
+@pytest.mark.parametrize(
+    ("cores", "stages", "expected"),
+    [
+        ((0, 1, 2, 3), 2, [(0, 1), (2, 3)]),
+        ((4, 6, 9), 2, [(4, 6), (9,)]),
+        ((0, 1, 2, 3, 4), 3, [(0, 1), (2, 3), (4,)]),
+        ((0, 1, 2), 3, [(0,), (1,), (2,)]),
+        ((5,), 1, [(5,)]),
+        ((), 2, [(), ()]),
+    ],
+)
+def test_cores_are_divided_evenly(
+    chain: Graph, cores: tuple[int, ...], stages: int, expected: list[tuple[int, ...]]
+) -> None:
+    assert [stage.cores for stage in make_plan(chain, board(*cores), stages=stages).stages] == expected
+
+
+def test_more_stages_than_cores_share_them_by_their_work(chain: Graph) -> None:
+    plan = make_plan(chain, board(0, 1), cuts=[1, 2, 3], seconds=[5e-2, 1e-2, 1e-2, 1e-2, 1e-2, 1e-2])
+    assert [stage.cores for stage in plan.stages] == [(0,), (1,), (1,), (1,)]
+    assert plan.slowest == pytest.approx(5e-2, rel=0.01), "of the core with the most work"
+
+
+def test_a_core_with_several_stages_bounds_the_pace(chain: Graph) -> None:
+    plan = make_plan(chain, board(0), cuts=[3], seconds=[1e-2] * 6)
+    assert [stage.cores for stage in plan.stages] == [(0,), (0,)]
+    assert plan.slowest == pytest.approx(6e-2, rel=0.01)
+    assert plan.speedup <= 1
+
+
+def test_each_device_divides_its_own_cores(chain: Graph) -> None:
+    where = Board("two", (Device("big", cores=(2, 3)), Device("little", cores=(0, 1)), Device("side")))
+    plan = make_plan(chain, where, devices=["little", "big", "little", "side"])
+    assert [stage.cores for stage in plan.stages] == [(0,), (2, 3), (1,), ()]
+
+
+def test_a_long_chain_is_planned_at_once(tmp_path: Path) -> None:
+    """All parts of planning follow the length of the chain; a quadratic one would meet the test's time limit."""
+    count = 2_000
+    nodes = [node("Softmax", f"t{number}", f"t{number + 1}") for number in range(count)]
+    graph = pipeline.read(save(tmp_path / "m.onnx", nodes, {"t0": (1, 4)}, [f"t{count}"]))
+    plan = make_plan(graph, board(*range(16)))
+    assert len(plan.stages) == 16
+    assert [stage.operators[1] for stage in plan.stages][7] == f"t{count // 2}"
