@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Arguments handed on: make demo ARGS="--stages 3", make test ARGS="-k digits", make bench ARGS=--quick
 ARGS ?=
-BENCHMARKS := hop efficiency throughput tracing
+BENCHMARKS := hop efficiency admission throughput tracing partition interpreter soak
 
 .PHONY: help demo test test-slow lint bench clean
 # Two installations into one environment at once would spoil it.

@@ -105,7 +105,7 @@ def test_fault_08_a_full_pipeline_is_waited_for_without_spinning(
         started = time.process_time()
         with pytest.raises(TimeoutError):
             running.submit(frame(0), timeout=1.0)
-        assert time.process_time() - started < 0.1
+        assert time.process_time() - started < 0.4
         gate.open.set()
 
 

@@ -134,7 +134,8 @@ def test_fault_8_waiting_uses_no_processor(chain: Callable[..., Plan], functions
             running.submit(X, timeout=1.0)
         used = time.process_time() - started
         gate.open.set()
-    assert used < 0.1
+    # Who polls or spins uses nearly all of the second; the rest leaves room for a loaded machine.
+    assert used < 0.4
 
 
 def test_fault_5_memory_is_flat_over_100_000_frames(chain: Callable[..., Plan]) -> None:
