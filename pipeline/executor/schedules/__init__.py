@@ -7,7 +7,10 @@ from typing import Any
 from pipeline.executor.schedules import machine as machines
 
 KERNEL = "soc.kernel"
-"""Marks the functions that are ready for TVM's code generator."""
+"""Attribute of functions that are ready for TVM's code generator: the rule, and how many operations it stands for."""
+
+GENERAL = "general 0"
+"""Its value for what has no rule of its own."""
 
 
 def target_for(target: Any) -> Any:
@@ -34,6 +37,7 @@ def optimise(module: Any, target: Any, cores: int = 1) -> Any:
     """
     import tvm
     from tvm import relax, tirx
+    from tvm.relax.backend.cpu_generic import pipeline as generic
 
     from pipeline.executor.schedules import anchors, plain, reuse, rules, writers
     from pipeline.executor.schedules.layout import Rewriter
@@ -48,6 +52,7 @@ def optimise(module: Any, target: Any, cores: int = 1) -> Any:
         steps = (
             relax.transform.CanonicalizeBindings(),
             relax.transform.DeadCodeElimination(["main"]),
+            *generic.library_dispatch_passes(target),
             relax.transform.LegalizeOps(),
             relax.transform.AnnotateTIROpPattern(),
             relax.transform.FuseOps(),
@@ -62,8 +67,13 @@ def optimise(module: Any, target: Any, cores: int = 1) -> Any:
         if not isinstance(function, tirx.PrimFunc):
             return function
         anchor = over.get(name) or anchors.fused(function)
-        made = anchor.replaced(writers.write(anchor, machine, cores)) if anchor else plain.scheduled(function, machine)
-        return made.with_attr({"global_symbol": name, KERNEL: True})
+        made = (
+            anchor.replaced(writers.write(anchor, machine, cores))
+            if anchor
+            else plain.scheduled(function, machine, cores)
+        )
+        described = f"{anchor.description.rule} {writers.operations(anchor)}" if anchor else GENERAL
+        return made.with_attr({"global_symbol": name, KERNEL: described})
 
     return tvm.IRModule({name: kernel(str(name.name_hint), each) for name, each in fused.functions.items()})
 
@@ -80,17 +90,30 @@ def pipeline(target: Any) -> Any:
     @tvm.transform.module_pass(opt_level=0)  # type: ignore[untyped-decorator]
     def run(module: Any, _: Any) -> Any:
         with target:
-            legal = [] if _is_legal(module) else generic.legalize_passes(target)
+            legal = [*generic.library_dispatch_passes(target), *generic.legalize_passes(target)]
             lower = [
                 relax.transform.ToNonDataflow(),
                 relax.transform.RemovePurityChecking(),
                 relax.transform.CallTIRRewrite(),
             ]
             return tvm.transform.Sequential(
-                [*generic.library_dispatch_passes(target), *legal, *lower, *generic.finalize_passes(target)]
+                [*([] if _is_legal(module) else legal), *lower, *generic.finalize_passes(target)]
             )(module)
 
     return run
+
+
+def kernels(module: Any) -> dict[str, tuple[str, int]]:
+    """Return the rule and the floating-point operations of each function of an optimised module.
+
+    ``"general"`` stands for everything without a rule of its own, whose operations are not counted.
+    """
+    found = {}
+    for name, function in module.functions.items():
+        if function.attrs and KERNEL in function.attrs:
+            rule, _, operations = str(function.attrs[KERNEL]).partition(" ")
+            found[str(name.name_hint)] = rule, int(operations)
+    return found
 
 
 def _is_legal(module: Any) -> bool:

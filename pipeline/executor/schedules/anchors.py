@@ -6,7 +6,7 @@ replaces the whole function by the rule's loops.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -69,6 +69,10 @@ class Fused:
         self.operands = list(function.params)[: len(first.reads)]
         self.result = self.target = function.params[-1]
         self._values = {block.writes[0].source: block for block in blocks[1:]}
+        # What is fused in may spread each sum over many elements; then the sums are stored, and spread afterwards.
+        self._separate = not self._is_own_element()
+        if self._separate:
+            self.target = self._sum
 
     @property
     def params(self) -> list[Any]:
@@ -77,7 +81,7 @@ class Fused:
 
     def value(self, total: Any, indices: Sequence[Any]) -> Any:
         """Return what is stored where the stand-in makes `total`."""
-        return self._element(self.result, total, indices)
+        return total if self._separate else self._element(self.result, lambda _: total, indices)
 
     def over(self, operand: int) -> Fused:
         """Return the same with its result stored over a parameter."""
@@ -88,7 +92,7 @@ class Fused:
     def overwrites(self, operand: int) -> bool:
         """Whether the result may take a parameter's place: it is as large, and read where it is overwritten only."""
         buffer = self._function.params[operand]
-        if [int(each) for each in buffer.shape] != [int(each) for each in self.result.shape]:
+        if self._separate or [int(each) for each in buffer.shape] != [int(each) for each in self.result.shape]:
             return False
         if buffer.dtype != self.result.dtype:
             return False
@@ -121,9 +125,44 @@ class Fused:
         tvm_ffi.structural_mutate(self.value(zero, indices), [(tvm.ir.TensorLoad, look)])
         return fetches
 
-    def _element(self, buffer: Any, total: Any, indices: Sequence[Any]) -> Any:
+    def _is_own_element(self) -> bool:
+        """Whether each element of the result is made from the sum in its own place."""
+        shape, indices = [int(each) for each in self.result.shape], [tir.variable("index") for _ in self.result.shape]
+        if shape != [int(each) for each in self._sum.shape]:
+            return False
+        own: list[bool] = []
+
+        def total(found: Sequence[Any]) -> Any:
+            own.extend(
+                extent == 1 or each.same_as(index) for each, index, extent in zip(found, indices, shape, strict=True)
+            )
+            return tirx.FloatImm("float32", 0.0)
+
+        self._element(self.result, total, indices)
+        return all(own)
+
+    def _spread(self) -> Any:
+        """Return the loops that make the result of the stored sums."""
+        indices: list[Any] = []
+
+        def along(axis: int) -> Any:
+            if axis == len(self.result.shape):
+                value = self._element(self.result, lambda found: tir.load(self._sum, *found), indices)
+                return tir.store(self.result, value, *indices)
+
+            def body(index: Any) -> Any:
+                indices.append(index)
+                made = along(axis + 1)
+                indices.pop()
+                return made
+
+            return tir.loop("spread", int(self.result.shape[axis]), body)
+
+        return along(0)
+
+    def _element(self, buffer: Any, total: Callable[[Sequence[Any]], Any], indices: Sequence[Any]) -> Any:
         if buffer.same_as(self._sum):
-            return total
+            return total(indices)
         block = self._values.get(buffer)
         if block is None:
             return tirx.BufferLoad(buffer, list(indices))
@@ -139,7 +178,7 @@ class Fused:
 
     def pixelwise(self) -> bool:
         """Whether everything that is fused in reads its own pixel, or nothing that differs between pixels."""
-        return all(self._own_pixel(block) for block in self._values.values())
+        return self._separate or all(self._own_pixel(block) for block in self._values.values())
 
     def _own_pixel(self, block: Any) -> bool:
         axes = list(block.iter_vars)
@@ -157,7 +196,9 @@ class Fused:
         """Return the function with `statement` as its body."""
         attributes = {str(key): value for key, value in self._function.attrs.items()}
         params = list(self._function.params)
-        if not self.target.same_as(self.result):
+        if self._separate:
+            statement = tir.sequence([tirx.AllocBuffer(self._sum), statement, self._spread()])
+        elif not self.target.same_as(self.result):
             params.pop()
         return tirx.PrimFunc(params, statement).with_attr({**attributes, "s_tir": True})
 

@@ -48,7 +48,8 @@ class Kernel:
         self._weights, self._results = weights, results
         self._stay = tiles.weights_stay(form.window, machine)
         window = self._window
-        self._rows = tiles.chunk_rows(window, form.tile, machine, tasks)
+        self._tasks = tasks
+        self._rows = tiles.chunk_rows(window, form.tile, machine, -(-tasks // (window.batch * window.groups)))
         self._chunks = -(-window.out_height // self._rows)
         self._count = -(-self._rows // form.tile.rows) * -(-window.out_width // form.tile.columns)
         size = window.batch * window.height * window.width * window.channels
@@ -71,7 +72,7 @@ class Kernel:
             group, image = rest % window.groups, rest // window.groups
             return tir.sequence(tir.bound("row", first, lambda row: self._chunk(image, group, row)))
 
-        return tir.sequence([self._declare, tir.loop("task", total, task, tir.PARALLEL)])
+        return tir.sequence([self._declare, tir.loop("task", total, task, tir.parallel(self._tasks))])
 
     @staticmethod
     def _start(index: Any, size: int, total: int) -> Any:

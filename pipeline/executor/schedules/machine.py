@@ -33,12 +33,14 @@ def of(target: Any) -> Machine:
     """Return the machine behind an LLVM target; caches as they are if it is this one's, else such as most have."""
     from tvm.target import codegen
 
-    lanes = max(4, int(codegen.llvm_get_vector_width(target)) // 32)
+    features = _features(target)
     triple = str(target.attrs.get("mtriple", ""))
-    wide = lanes >= 16 or triple.startswith(("aarch64", "arm64"))
+    # TVM's own answer is 512 bits for every x86 processor.
+    lanes = 16 if "avx512f" in features else 8 if "avx" in features else 4
+    registers = 32 if lanes == 16 or triple.startswith(("aarch64", "arm64")) else 16
     own = str(target.attrs.get("mcpu", "")) == str(codegen.llvm_get_system_cpu())
     l1_bytes, l2_bytes = (_cache_bytes(1), _cache_bytes(2)) if own else (0, 0)
-    return Machine(lanes, 32 if wide else 16, l1_bytes or 32 * KIB, l2_bytes or (1024 if lanes >= 16 else 512) * KIB)
+    return Machine(lanes, registers, l1_bytes or 32 * KIB, l2_bytes or (1024 if lanes >= 16 else 512) * KIB)
 
 
 def _cache_bytes(level: int) -> int:
@@ -58,10 +60,16 @@ def with_whole_vectors(target: Any) -> Any:
     For many processors LLVM prefers half of a 512-bit register, out of care for the clock rate of code with a
     few vector instructions; these kernels do little else, and run at half their speed that way.
     """
-    from tvm.target import Target, codegen
+    from tvm.target import Target
 
-    if "prefer-256-bit" not in {str(each) for each in codegen.llvm_get_cpu_features(target)}:
+    if "prefer-256-bit" not in _features(target):
         return target
     described = dict(target.export())
     described["mattr"] = [*(str(each) for each in described.get("mattr", ())), "-prefer-256-bit"]
     return Target(described)
+
+
+def _features(target: Any) -> frozenset[str]:
+    from tvm.target import codegen
+
+    return frozenset(str(each) for each in codegen.llvm_get_cpu_features(target))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pipeline.executor.schedules.rules import Normalization
 
 
-def statement(form: Normalization, machine: Machine, data: Any, store: Callable[..., Any]) -> Any:
+def statement(form: Normalization, machine: Machine, data: Any, store: Callable[..., Any], tasks: int) -> Any:
     """Return the whole computation."""
     batch, height, width, channels = form.shape
     lanes = machine.lanes
@@ -45,7 +45,7 @@ def statement(form: Normalization, machine: Machine, data: Any, store: Callable[
 
         return tir.sequence([tirx.AllocBuffer(squares), *clear, tir.loop("w", width, pixel)])
 
-    return tir.loop("line", batch * height, line, tir.PARALLEL)
+    return tir.loop("line", batch * height, line, tir.parallel(tasks))
 
 
 def _power(value: Any, exponent: float) -> Any:

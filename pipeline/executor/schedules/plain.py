@@ -10,16 +10,19 @@ from tvm import s_tir
 
 from pipeline.executor.schedules.machine import Machine
 
-_FEW = 4096
+_FEW = 1 << 15
 """Elements that are not worth waking another core."""
 
 
-def scheduled(function: Any, machine: Machine) -> Any:
+def scheduled(function: Any, machine: Machine, cores: int) -> Any:
     """Return the function scheduled, or as it is where a step is not possible."""
     schedule = s_tir.Schedule(tvm.IRModule({"main": function.with_attr("global_symbol", "main")}), debug_mask="none")
-    _inline(schedule)
-    for block in _blocks(schedule):
-        _arrange(schedule, block, machine)
+    try:
+        _inline(schedule)
+        for block in _blocks(schedule):
+            _arrange(schedule, block, machine, cores)
+    except s_tir.ScheduleError:  # such as a sort, which is one opaque block
+        return function
     return schedule.mod["main"]
 
 
@@ -33,7 +36,7 @@ def _inline(schedule: Any) -> None:
             schedule.compute_inline(block)
 
 
-def _arrange(schedule: Any, block: Any, machine: Machine) -> None:
+def _arrange(schedule: Any, block: Any, machine: Machine, cores: int) -> None:
     loops = list(schedule.get_loops(block))
     kinds = [int(axis.iter_type) for axis in schedule.get(block).iter_vars]
     spatial = [loop for loop, kind in zip(loops, kinds, strict=False) if kind == 0]
@@ -52,5 +55,5 @@ def _arrange(schedule: Any, block: Any, machine: Machine) -> None:
         outer = spatial[:-1]
     else:
         outer = spatial[:-1]
-    if outer and total > _FEW:
+    if outer and total > _FEW and cores > 1:
         schedule.parallel(schedule.fuse(*outer))

@@ -85,6 +85,7 @@ def _convolution(rewriter: Rewriter, call: Any, machine: Machine) -> Any:
     source = rewriter.last(data)
     if window.depth == window.makes == 1:
         packed = np.ascontiguousarray(array.reshape(channels, *kernel).transpose(1, 2, 0))
+        # Each channel sees itself only, which is what a window without groups does.
         alone = replace(window, groups=1)
         return anchors.stand_in(rewriter.builder, "depthwise", _text(alone), [source, relax.const(packed)], shape)
     form = packing.layout(window.flattened() if window.pointwise else window, machine)

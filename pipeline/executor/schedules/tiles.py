@@ -61,6 +61,11 @@ class Window:
         return self.kernel[0] * self.kernel[1] * self.depth
 
     @property
+    def operations(self) -> int:
+        """Multiplications and additions."""
+        return 2 * self.batch * self.out_height * self.out_width * self.out_channels * self.terms
+
+    @property
     def padded(self) -> bool:
         """Whether the window leaves the data."""
         return any(self.pads) or any(

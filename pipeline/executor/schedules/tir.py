@@ -14,6 +14,11 @@ _numbers = itertools.count()
 SERIAL, PARALLEL, VECTORIZED, UNROLLED = ForKind.SERIAL, ForKind.PARALLEL, ForKind.VECTORIZED, ForKind.UNROLLED
 
 
+def parallel(tasks: int) -> Any:
+    """Return the kind of a loop that so many cores share."""
+    return PARALLEL if tasks > 1 else SERIAL
+
+
 def number(value: int) -> Any:
     """Return a 64-bit constant; indices of both widths in one expression are an error in TVM."""
     return tirx.IntImm("int64", value)

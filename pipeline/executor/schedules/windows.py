@@ -47,7 +47,8 @@ class WindowKernel:
         self._data, self._declare = tir.flat(data, "data", size)
         self._source, self._line = self._data, window.width * window.channels
         one = tiles.Tile(1, 1, 1)
-        self._rows = tiles.chunk_rows(window, one, machine, tasks)
+        self._tasks = tasks
+        self._rows = tiles.chunk_rows(window, one, machine, -(-tasks // window.batch))
         self._chunks = -(-window.out_height // self._rows)
 
     def statement(self) -> Any:
@@ -60,7 +61,9 @@ class WindowKernel:
                 start = tirx.Min(start, tir.number(window.out_height - self._rows))
             return tir.sequence(tir.bound("row", start, lambda row: self._chunk(index // self._chunks, row)))
 
-        return tir.sequence([self._declare, tir.loop("task", window.batch * self._chunks, task, tir.PARALLEL)])
+        return tir.sequence(
+            [self._declare, tir.loop("task", window.batch * self._chunks, task, tir.parallel(self._tasks))]
+        )
 
     def _chunk(self, image: Any, row: Any) -> list[Any]:
         window = self._window

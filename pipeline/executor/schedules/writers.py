@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -15,18 +16,40 @@ from pipeline.executor.schedules.rules import Normalization, Pool
 from pipeline.executor.schedules.tiles import Window
 from pipeline.executor.schedules.windows import WindowKernel
 
+ENOUGH = 500_000
+"""Operations that take longer than to wake another core: a few microseconds."""
+
 LOWEST = -3.402823466e38
 """Below every finite float32, as a pooling's start."""
 
 
-def write(fused: Fused, machine: Machine, tasks: int) -> Any:
+def write(fused: Fused, machine: Machine, cores: int) -> Any:
     """Return the statement of a fused function."""
-    return _WRITERS[fused.description.rule](fused, machine, tasks)
+    return _WRITERS[fused.description.rule](fused, machine, _tasks(fused, cores))
 
 
-def exact(fused: Fused, machine: Machine, tasks: int) -> bool:
+def operations(fused: Fused) -> int:
+    """Return the floating-point operations of the rule's own part; roughly, where it is not multiplications."""
+    rule, detail = fused.description.rule, fused.description.detail
+    if rule == "normalization":
+        form = msgspec.json.decode(detail, type=Normalization)
+        return math.prod(form.shape) * (form.size + 5)
+    if rule in ("convolution", "dense"):
+        return msgspec.json.decode(detail, type=packing.Layout).window.operations
+    window = (
+        msgspec.json.decode(detail, type=Pool).window if rule == "pool" else msgspec.json.decode(detail, type=Window)
+    )
+    return window.operations // window.channels
+
+
+def _tasks(fused: Fused, cores: int) -> int:
+    """Return how many cores are worth being woken."""
+    return max(1, min(cores, operations(fused) // ENOUGH))
+
+
+def exact(fused: Fused, machine: Machine, cores: int) -> bool:
     """Whether a fused function computes each element once only."""
-    return fused.description.rule == "convolution" and _convolution_kernel(fused, machine, tasks).exact
+    return fused.description.rule == "convolution" and _convolution_kernel(fused, machine, _tasks(fused, cores)).exact
 
 
 def _image_store(fused: Fused) -> Callable[..., Any]:
@@ -114,9 +137,9 @@ def _share(pool: Pool, h: Any, w: Any) -> Any:
     return tirx.FloatImm("float32", 1.0) / (counts[0] * counts[1]).astype("float32")
 
 
-def _write_normalization(fused: Fused, machine: Machine, _tasks: int) -> Any:
+def _write_normalization(fused: Fused, machine: Machine, tasks: int) -> Any:
     form = msgspec.json.decode(fused.description.detail, type=Normalization)
-    return normalization.statement(form, machine, fused.operands[0], _image_store(fused))
+    return normalization.statement(form, machine, fused.operands[0], _image_store(fused), tasks)
 
 
 _WRITERS: dict[str, Callable[[Fused, Machine, int], Any]] = {

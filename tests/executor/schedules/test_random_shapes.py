@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,13 @@ import numpy as np
 import pytest
 
 import pipeline
-from tests.onnx_models import assert_close, by_onnxruntime, frame, in_stages, node, save, weights
+from pipeline.executor.build import compile_stage
+from pipeline.executor.devices.cpu import CpuRuntime
+from pipeline.executor.schedules import writers
+from pipeline.plans import StagePlan
+from pipeline.split import extract
+from pipeline.split.extract import Part
+from tests.onnx_models import HOST, assert_close, by_onnxruntime, frame, in_stages, node, save, weights
 
 Drawn = tuple[list[Any], dict[str, tuple[int, ...]], dict[str, np.ndarray]]
 """Nodes that make ``y``, inputs, constants."""
@@ -144,3 +150,27 @@ def test_result_is_that_of_onnxruntime(rule: Callable[[random.Random], Drawn], s
     graph = pipeline.read(path)
     values = frame(graph)
     assert_close(in_stages(graph, [], values), by_onnxruntime(path, values))
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_several_cores_compute_the_same(
+    rule: Callable[[random.Random], Drawn], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writers, "ENOUGH", 1)
+    nodes, inputs, constants = rule(random.Random(rule.__name__))
+    path = save(tmp_path / "model.onnx", nodes, inputs, ["y"], constants)
+    graph = pipeline.read(path)
+    part = extract.parts(graph, [])[0]
+    values = frame(graph)
+    one, three = (by_cores(part, values, cores) for cores in (1, 3))
+    np.testing.assert_allclose(three, one, rtol=0, atol=1e-6 * float(np.abs(one).max()))
+
+
+def by_cores(part: Part, values: Mapping[str, np.ndarray], cores: int) -> np.ndarray:
+    """Run a model's only stage, compiled for so many cores."""
+    runtime = CpuRuntime(HOST)
+    program = runtime.load(
+        StagePlan("test", "cpu", part.inputs, part.outputs), compile_stage(extract.module(part), HOST, cores)
+    )
+    made = runtime.run(program, [runtime.copy_in(values[spec.name]) for spec in part.inputs])
+    return np.array(runtime.copy_out(made[0]))

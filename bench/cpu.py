@@ -1,0 +1,216 @@
+"""How fast is a stage on CPU cores, without tuning, beside the libraries written by hand?
+
+The nine light networks of the onnx package with random weights, float32, unsplit.  Ours, ONNX Runtime, OpenVINO (if it
+is installed) and TVM's own default build take turns in one run; all values are medians, and the default build, which
+is far slower, runs once.
+
+ratio            ours over ONNX Runtime
+slowest          our operators that take the most time, their GFLOP/s and share of the core's measured FMA limit
+relative_error   of our answer to ONNX Runtime's, as a share of its largest value
+library_mb       size of our code, its weights apart; resident_mb is what loading ours took, beside ONNX Runtime's
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import importlib
+import itertools
+import math
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import fma
+import models
+import numpy as np
+import psutil
+from report import Row, installed, median, parser, report, usable_cores
+
+import pipeline
+from pipeline.board import Device
+from pipeline.executor import processor, schedules
+from pipeline.executor.build import compile_stage
+from pipeline.executor.devices.cpu import CpuRuntime, Program
+from pipeline.plans import StagePlan
+from pipeline.split import extract
+from pipeline.tvm_access import compiler_lock, tvm
+
+QUICK = ("squeezenet", "shufflenet")
+SLOWEST = 3
+Run = Callable[[np.ndarray], Any]
+
+
+def main() -> None:
+    options = arguments()
+    names = options.models or (QUICK if options.quick else models.NAMES)
+    counts = sorted({1, len(usable_cores())})
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name, threads in itertools.product(names, counts):
+            # A thread of its own: TVM's pool and the core it is pinned to belong to the caller.
+            rows += apart(functools.partial(row, name, threads, Path(folder), options.quick))
+    for threads in counts:
+        ratios = [each["ratio"] for each in rows if each["threads"] == threads and each["ratio"]]
+        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+        rows.append({"model": "geometric mean", "threads": threads, "ratio": mean})
+    report("One stage on CPU cores", rows, (__doc__ or "").partition("\n\n")[2], options.json)
+
+
+def arguments() -> argparse.Namespace:
+    options = parser(__doc__)
+    options.add_argument("--models", nargs="+", choices=models.NAMES, metavar="NAME", help=", ".join(models.NAMES))
+    return options.parse_args()
+
+
+def apart(work: Callable[[], Row]) -> list[Row]:
+    found: list[Row] = []
+    thread = threading.Thread(target=lambda: found.append(work()))
+    thread.start()
+    thread.join()
+    return found
+
+
+def row(name: str, threads: int, folder: Path, quick: bool) -> Row:
+    """Build and measure one network."""
+    file = models.write(name, folder)
+    graph = pipeline.read(file)
+    part = extract.parts(graph, [])[0]
+    module, device = extract.module(part), Device("cpu")
+    memory = [resident()]
+    begin = perf_counter()
+    code = compile_stage(module, device, threads)
+    built = perf_counter() - begin
+    runtime = CpuRuntime(device)
+    runtime.open(usable_cores()[:threads])
+    program = runtime.load(StagePlan("whole", "cpu", part.inputs, part.outputs), code)
+    memory.append(resident())
+    frame = np.random.default_rng(0).standard_normal(graph.inputs[0].shape).astype(np.float32)
+    tensor = runtime.copy_in(frame)
+    sides: dict[str, Run] = {"ours": lambda _: runtime.run(program, [tensor])}
+    sides["onnxruntime"] = by_onnxruntime(file, threads)
+    memory.append(resident())
+    if installed("openvino"):
+        sides["openvino"] = by_openvino(file, threads)
+    expected = np.asarray(sides["onnxruntime"](frame)[0])
+    made = runtime.copy_out(sides["ours"](frame)[0])
+    seconds = measured(sides, frame, 0.5 if quick else 3.0)
+    return {
+        "model": name,
+        "threads": threads,
+        **{f"{side}_frames_per_s": 1 / taken for side, taken in seconds.items()},
+        "tvm_default_frames_per_s": None if quick else 1 / by_default(module, frame),
+        "ratio": seconds["onnxruntime"] / seconds["ours"],
+        "relative_error": float(np.abs(made - expected).max() / np.abs(expected).max()),
+        "build_s": built,
+        "library_mb": library_bytes(code) / 1e6,
+        "resident_mb": (memory[1] - memory[0]) / 1e6,
+        "onnxruntime_resident_mb": (memory[2] - memory[1]) / 1e6,
+        "slowest": slowest(module, code, program, tensor) if threads == 1 else None,
+    }
+
+
+def resident() -> int:
+    return int(psutil.Process().memory_info().rss)
+
+
+def library_bytes(code: Any) -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "stage.so"
+        code.executable.export_library(str(file))
+        return file.stat().st_size
+
+
+def by_onnxruntime(file: Path, threads: int) -> Run:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+    name = session.get_inputs()[0].name
+    return lambda frame: session.run(None, {name: frame})
+
+
+def by_openvino(file: Path, threads: int) -> Run:
+    openvino: Any = importlib.import_module("openvino")
+    options = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
+    request = openvino.Core().compile_model(str(file), "CPU", options).create_infer_request()
+    return lambda frame: request.infer([frame], share_inputs=True)
+
+
+def by_default(module: Any, frame: np.ndarray) -> float:
+    """Return the seconds of one frame with TVM's own schedules, which use one core."""
+    from tvm import relax
+
+    with compiler_lock:
+        target = processor.host_target()
+        executable = relax.build(module, target, relax_pipeline=relax.get_default_pipeline(target))
+    run = relax.VirtualMachine(executable, tvm.cpu())["main"]
+    begin = perf_counter()
+    run(tvm.runtime.tensor(frame))
+    return perf_counter() - begin
+
+
+def measured(sides: dict[str, Run], frame: np.ndarray, seconds: float) -> dict[str, float]:
+    """Return each side's median seconds; they take turns."""
+    taken: dict[str, list[float]] = {side: [] for side in sides}
+    for run in sides.values():
+        run(frame)
+    begin = perf_counter()
+    while perf_counter() - begin < seconds * len(sides) or len(taken["ours"]) < 5:
+        for side, run in sides.items():
+            start = perf_counter()
+            run(frame)
+            taken[side].append(perf_counter() - start)
+    return {side: median(each) for side, each in taken.items()}
+
+
+def slowest(module: Any, code: Any, program: Program, tensor: Any) -> str:
+    """Return our slowest operators: share of the time, GFLOP/s, and share of the core's limit."""
+    times = operator_seconds(code, program, tensor)
+    with compiler_lock:
+        target = schedules.target_for(processor.host_target())
+        kernels = schedules.kernels(schedules.optimise(module, target))
+        limit = fma.gflops(target)
+    total = sum(sum(each) for each in times.values())
+    listed = sorted(times, key=lambda name: sum(times[name]), reverse=True)[:SLOWEST]
+    return "; ".join(_described(name, times[name], kernels.get(name, ("", 0)), total, limit) for name in listed)
+
+
+def _described(name: str, taken: Sequence[float], kernel: tuple[str, int], total: float, limit: float) -> str:
+    rate = kernel[1] * len(taken) / sum(taken) / 1e9
+    text = f"{name} x{len(taken)} {sum(taken) / total:.0%}"
+    return f"{text} {rate:.0f} GFLOP/s {rate / limit:.0%}" if rate else text
+
+
+def operator_seconds(code: Any, program: Program, tensor: Any) -> dict[str, list[float]]:
+    """Return the least seconds of each call, by function."""
+    from tvm.runtime.vm import VirtualMachine
+
+    rounds: list[list[tuple[str, float]]] = []
+    start = 0.0
+
+    def instrument(_function: Any, name: str, before: bool, _result: Any, *_: Any) -> int:
+        nonlocal start
+        if before:
+            start = perf_counter()
+        else:
+            rounds[-1].append((str(name), perf_counter() - start))
+        return 0
+
+    machine = VirtualMachine(code.module(), tvm.cpu())
+    machine.set_instrument(instrument)
+    for _ in range(8):
+        rounds.append([])
+        machine["main"](tensor, *program.parameters)
+    times: dict[str, list[float]] = {}
+    for calls in zip(*rounds, strict=True):
+        times.setdefault(calls[0][0], []).append(min(seconds for _, seconds in calls))
+    return times
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""The limit of one core: fused multiply-adds on registers alone."""
+
+from __future__ import annotations
+
+from functools import cache
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from pipeline.executor.schedules import machine as machines
+from pipeline.tvm_access import tvm
+
+SUMS = 24
+ROUNDS = 200_000
+
+
+@cache
+def gflops(target: Any) -> float:
+    """Return the most GFLOP/s that the calling thread's core reached in a few tries."""
+    run = tvm.compile(tvm.IRModule({"main": kernel(machines.of(target).lanes)}), target)["main"]
+    lanes = machines.of(target).lanes
+    factors, result = (tvm.runtime.tensor(np.full(size, 0.5, np.float32)) for size in (2 * lanes, SUMS * lanes))
+    run(factors, result)
+    return max(_once(run, factors, result, lanes) for _ in range(20))
+
+
+def _once(run: Any, factors: Any, result: Any, lanes: int) -> float:
+    begin = perf_counter()
+    run(factors, result)
+    return 2 * SUMS * lanes * ROUNDS / (perf_counter() - begin) / 1e9
+
+
+def kernel(lanes: int) -> Any:
+    """Return a function that multiplies and adds `ROUNDS` times in each of `SUMS` registers."""
+    from tvm import tirx
+
+    from pipeline.executor.schedules import tir
+
+    factors, result = tir.buffer("factors", [2 * lanes]), tir.buffer("result", [SUMS * lanes])
+    sums = [tir.buffer("sum", [lanes]) for _ in range(SUMS)]
+    at = tir.ramp(tir.number(0), lanes)
+    factor, term = (tir.load(factors, tir.ramp(tir.number(start), lanes)) for start in (0, lanes))
+    step = [tir.store(each, tir.load(each, at) * factor + term, at) for each in sums]
+    statements = [tirx.AllocBuffer(each) for each in sums]
+    statements += [tir.store(each, tir.zeros(lanes), at) for each in sums]
+    statements.append(tir.loop("round", ROUNDS, lambda _: tir.sequence(step)))
+    statements += [
+        tir.store(result, tir.load(each, at), tir.ramp(tir.number(number * lanes), lanes))
+        for number, each in enumerate(sums)
+    ]
+    return tirx.PrimFunc([factors, result], tir.sequence(statements)).with_attr(
+        {"global_symbol": "main", "s_tir": True, "tirx.noalias": True}
+    )
