@@ -12,6 +12,7 @@ from pipeline.scheduler.copies import snapshot
 from pipeline.sides import Run, Side, Watch
 
 if TYPE_CHECKING:
+    from pipeline.board import Board, Device
     from pipeline.executor.bundle import Bundle
     from pipeline.scheduler.trace import Trace
     from pipeline.split.graph import Graph
@@ -27,8 +28,8 @@ class Comparison:
     ----------
     model : str
     sides : tuple of Side
-        The unsplit model on one core and on all cores of its device, then the pipeline; the pipeline alone if
-        there was only a bundle.
+        The unsplit model on one core and on all cores of its device (if it has several), then the pipeline; the
+        pipeline alone if there was only a bundle.
     rounds : int
         How many rounds the medians are taken over.
     predicted_frames_per_s : float
@@ -102,8 +103,12 @@ def compare(  # noqa: PLR0913 - all but the first two by keyword
     from pipeline.executor.build import random_frame
 
     _check(graph, bundle, frames, rounds)
-    runs = [] if graph is None else _unsplit(graph, bundle, progress, watch)
-    runs.append(Run(_pipeline_name(bundle), bundle, watch))
+    sides = []
+    if graph is not None:
+        progress("building the unsplit model")
+        plan = bundle.plan
+        sides = unsplit(graph, plan.board, plan.board.device(plan.stages[0].device))
+    runs = [Run(name, each, watch) for name, each in (*sides, (_pipeline_name(bundle), bundle))]
     # Aligned, so that they pass by reference: what is compared is the model, not the copying of its input.
     inputs = [
         {name: snapshot(array) for name, array in random_frame(bundle.plan.inputs, number).items()}
@@ -147,14 +152,18 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _unsplit(graph: Graph, bundle: Bundle, progress: Callable[[str], None], watch: Watch) -> list[Run]:
-    """Build the model in one piece for the first stage's device; both sides share the code."""
-    device = bundle.plan.board.device(bundle.plan.stages[0].device)
-    plan = api.plan(graph, bundle.plan.board, stages=1, devices=[device.name])
-    progress("building the unsplit model")
-    whole = api.build(graph, plan, check=False)
-    runs = []
-    for cores in (device.cores[-1:], device.cores):
-        limited = replace(plan, stages=(replace(plan.stages[0], cores=cores),))
-        runs.append(Run(f"unsplit, {_count(len(cores) or 1, 'core')}", type(bundle)(limited, whole.codes), watch))
-    return runs
+def unsplit(graph: Graph, board: Board, device: Device) -> list[tuple[str, Bundle]]:
+    """Build the model in one piece for one core of `device`, and for all its cores if it has several.
+
+    Returns
+    -------
+    list of (str, Bundle)
+        Each with its name, such as ``"unsplit, 2 cores"``.
+    """
+    sides = []
+    # A build for several cores is slower on one of them than a build for that one.
+    for cores in dict.fromkeys((device.cores[-1:], device.cores)):
+        narrowed = replace(board, devices=(replace(device, cores=cores),))
+        bundle = api.build(graph, api.plan(graph, narrowed, stages=1), check=False)
+        sides.append((f"unsplit, {_count(len(cores) or 1, 'core')}", bundle))
+    return sides

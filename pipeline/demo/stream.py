@@ -1,4 +1,4 @@
-"""The demo: streams the held-out images through the unsplit model and the pipeline, and compares the two."""
+"""The demo: streams the held-out images through the unsplit model and the pipeline, and compares them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import itertools
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from rich.table import Table
 
 import pipeline
 from pipeline import timeline
+from pipeline.comparison import unsplit
 from pipeline.demo import digits, network
 from pipeline.errors import InputError
 from pipeline.scheduler.trace import Trace
@@ -38,6 +40,25 @@ Report = Callable[[str, float], None]
 
 
 @dataclass(frozen=True)
+class SideResult:
+    """What the demo found of one way to compute.
+
+    Attributes
+    ----------
+    name : str
+        Such as ``"unsplit, 1 core"``.
+    accuracy : float
+        Share of the images whose largest logit is the label's.
+    frames_per_s : float
+        Median of the chunks.
+    """
+
+    name: str
+    accuracy: float
+    frames_per_s: float
+
+
+@dataclass(frozen=True)
 class DemoResult:
     """What the demo found.
 
@@ -45,36 +66,32 @@ class DemoResult:
     ----------
     frames : int
         Frames streamed through each side, of `BATCH` images each.
-    stages : int
-        Stages of the pipeline.
-    accuracy_unsplit, accuracy_pipelined : float
-        Share of the images whose largest logit is the label's.
+    unsplit : tuple of SideResult
+        The unsplit model on one core, and on all cores if there are several.
+    pipelined : SideResult
     largest_difference, largest_value : float
-        Between the two sides' logits, and the largest logit itself.
-    unsplit_frames_per_s, pipelined_frames_per_s : float
-        Median of the chunks.
-    ratio : float
-        Pipelined over unsplit, of these medians.
+        Between the logits of the pipeline and of any other side, and the largest logit itself.
     picture : Path
         The timeline.
     """
 
     frames: int
-    stages: int
-    accuracy_unsplit: float
-    accuracy_pipelined: float
+    unsplit: tuple[SideResult, ...]
+    pipelined: SideResult
     largest_difference: float
     largest_value: float
-    unsplit_frames_per_s: float
-    pipelined_frames_per_s: float
-    ratio: float
     picture: Path
+
+    def ratio(self, side: SideResult) -> float:
+        """Return how many times the frames of `side` the pipeline gives."""
+        return self.pipelined.frames_per_s / side.frames_per_s
 
 
 @dataclass
 class Side:
-    """One of the two ways to compute: a running pipeline, its answers so far, and the pace of each chunk."""
+    """One of the ways to compute: a running pipeline, its answers so far, and the pace of each chunk."""
 
+    name: str
     running: Any
     logits: list[Any] = field(default_factory=list)
     paces: list[float] = field(default_factory=list)
@@ -86,11 +103,16 @@ class Side:
         self.paces.append(len(images) / (time.perf_counter() - begin))
         self.logits.extend(answers)
 
+    def result(self, labels: Any) -> SideResult:
+        """Return what was found."""
+        accuracy = float(np.mean(np.stack(self.logits).argmax(2) == labels))
+        return SideResult(self.name, accuracy, statistics.median(self.paces))
+
 
 def run(output: Path = OUTPUT, frames: int | None = None, stages: int = 2) -> DemoResult:
-    """Stream images through both sides, draw the timeline to `output`, and return what was found.
+    """Stream images through all sides, draw the timeline to `output`, and return what was found.
 
-    The two sides take turns, chunk by chunk, so that whatever else the machine does meets both.
+    The sides take turns, chunk by chunk, so that whatever else the machine does meets all.
 
     Parameters
     ----------
@@ -115,9 +137,9 @@ def run(output: Path = OUTPUT, frames: int | None = None, stages: int = 2) -> De
     images, labels = _frames(frames)
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("", total=1.0)
-        unsplit, pipelined, trace = _stream(images, stages, _reporter(progress, task))
+        sides, trace = _stream(images, stages, _reporter(progress, task))
     timeline.draw(trace.events(), output, title=f"Handwritten digits through {_count(stages)}")
-    return _compare(unsplit, pipelined, labels, stages, output)
+    return _compare(sides, labels, output)
 
 
 def show(result: DemoResult, console: Console | None = None) -> None:
@@ -127,11 +149,11 @@ def show(result: DemoResult, console: Console | None = None) -> None:
     table = Table(title=title, title_justify="left")
     for heading in ("", "accuracy", "frames/s"):
         table.add_column(heading, justify="left" if not heading else "right")
-    table.add_row("unsplit model", f"{result.accuracy_unsplit:.2%}", f"{result.unsplit_frames_per_s:.1f}")
-    name = f"pipeline of {_count(result.stages)}"
-    table.add_row(name, f"{result.accuracy_pipelined:.2%}", f"{result.pipelined_frames_per_s:.1f}")
+    for side in (*result.unsplit, result.pipelined):
+        table.add_row(side.name, f"{side.accuracy:.2%}", f"{side.frames_per_s:.1f}")
     console.print(table)
-    console.print(f"Pipelined over unsplit: {result.ratio:.2f} times the frames.")
+    for side in result.unsplit:
+        console.print(f"Pipelined over {side.name}: {result.ratio(side):.2f} times the frames.")
     difference, value = result.largest_difference, result.largest_value
     console.print(f"Largest difference of any output: {difference:.2g} (the largest output is {value:.3g}).")
     console.print(f"Timeline: {result.picture}", soft_wrap=True, highlight=False)
@@ -154,26 +176,32 @@ def _graph() -> Any:
         return pipeline.read(path)
 
 
-def _stream(images: Any, stages: int, report: Report) -> tuple[Side, Side, Trace]:
+def _stream(images: Any, stages: int, report: Report) -> tuple[list[Side], Trace]:
+    """Return all sides after the last chunk, the pipeline last, and its trace of that chunk."""
     report("reading and planning", 0.02)
     graph = _graph()
-    plans = [pipeline.plan(graph, board="host", stages=count, measure=True) for count in (1, stages)]
-    bundles = []
-    for plan, name, done in zip(plans, ("the unsplit model", _count(stages)), (0.05, 0.25), strict=True):
-        report(f"building {name}", done)
-        bundles.append(pipeline.build(graph, plan))
+    plan = pipeline.plan(graph, board="host", stages=stages, measure=True)
+    report("building the unsplit model", 0.1)
+    bundles = unsplit(graph, plan.board, plan.board.devices[0])
+    report(f"building {_count(stages)}", 0.25)
+    bundles.append((f"pipeline of {_count(stages)}", pipeline.build(graph, plan)))
     trace = Trace()
-    with pipeline.load(bundles[0]) as whole, pipeline.load(bundles[1], trace=trace) as parts:
-        unsplit, pipelined = Side(whole), Side(parts)
-        for side in (unsplit, pipelined):
+    with ExitStack() as stack:
+        # Only the pipeline's own stages are to be seen in the picture.
+        traces = [None] * (len(bundles) - 1) + [trace]
+        sides = [
+            Side(name, stack.enter_context(pipeline.load(bundle, trace=its)))
+            for (name, bundle), its in zip(bundles, traces, strict=True)
+        ]
+        for side in sides:
             list(side.running.map(itertools.islice(itertools.cycle(images), WARM_UP)))
         for done, chunk in _chunks(images):
             report("streaming", 0.45 + 0.55 * done)
             # One chunk is a continuous stream; the pause before it would be a gap in the picture.
             trace.clear()
-            for side in (unsplit, pipelined):
+            for side in sides:
                 side.stream(chunk)
-    return unsplit, pipelined, trace
+    return sides, trace
 
 
 def _chunks(images: Any) -> Iterator[tuple[float, Any]]:
@@ -181,19 +209,15 @@ def _chunks(images: Any) -> Iterator[tuple[float, Any]]:
         yield index / CHUNKS, chunk
 
 
-def _compare(unsplit: Side, pipelined: Side, labels: Any, stages: int, picture: Path) -> DemoResult:
-    expected, found = (np.stack(side.logits) for side in (unsplit, pipelined))
-    slow, fast = (statistics.median(side.paces) for side in (unsplit, pipelined))
+def _compare(sides: Sequence[Side], labels: Any, picture: Path) -> DemoResult:
+    *others, pipelined = (np.stack(side.logits) for side in sides)
+    *unsplit_results, result = (side.result(labels) for side in sides)
     return DemoResult(
         frames=len(labels),
-        stages=stages,
-        accuracy_unsplit=float(np.mean(expected.argmax(2) == labels)),
-        accuracy_pipelined=float(np.mean(found.argmax(2) == labels)),
-        largest_difference=float(np.abs(found - expected).max()),
-        largest_value=float(np.abs(expected).max()),
-        unsplit_frames_per_s=slow,
-        pipelined_frames_per_s=fast,
-        ratio=fast / slow,
+        unsplit=tuple(unsplit_results),
+        pipelined=result,
+        largest_difference=max(float(np.abs(pipelined - each).max()) for each in others),
+        largest_value=float(np.abs(others[0]).max()),
         picture=picture,
     )
 

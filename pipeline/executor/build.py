@@ -46,8 +46,11 @@ class Parity:
         return self.largest_error / self.largest_value if self.largest_value else self.largest_error
 
 
-def compile_stage(module: Any, device: Device, cores: int = 1) -> StageCode:
+def compile_stage(module: Any, device: Device, cores: int = 1, inner: set[str] | None = None) -> StageCode:
     """Compile one stage's Relax module for `device`, to run on so many of its cores.
+
+    Given `inner`, the module is taken as the inside of a stage: its inputs named there come in the stage's own
+    layout, channels last, and its outputs that are made so are added.
 
     Raises
     ------
@@ -59,7 +62,7 @@ def compile_stage(module: Any, device: Device, cores: int = 1) -> StageCode:
     with compiler_lock, quiet():
         target = schedules.target_for(_target(device))
         try:
-            module = schedules.optimise(module, target, cores)
+            module = schedules.optimise(module, target, cores, inner)
             main, lifted = parameters.lift(module["main"])
             lowered = tvm.IRModule(dict(module.functions))
             lowered["main"] = main

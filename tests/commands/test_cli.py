@@ -153,6 +153,6 @@ def test_demo(command: Any, tmp_path: Path) -> None:
     path = tmp_path / "timeline.svg"
     done = command("demo", "--frames", 4, "--output", path)
     assert done.status == 0
-    for expected in ("unsplit model", "pipeline of 2 stages", "Largest difference", f"Timeline: {path}"):
+    for expected in ("unsplit, 1 core", "pipeline of 2 stages", "Largest difference", f"Timeline: {path}"):
         assert expected in done.out
     assert list(tmp_path.iterdir()) == [path]

@@ -16,14 +16,16 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> stream.DemoResult:
     return stream.run(tmp_path_factory.mktemp("demo") / "timeline.svg", frames=48, stages=2)
 
 
-def test_both_sides_answer_the_same(result: stream.DemoResult) -> None:
-    assert result.accuracy_unsplit == result.accuracy_pipelined >= 0.95
+def test_all_sides_answer_the_same(result: stream.DemoResult) -> None:
+    assert all(side.accuracy == result.pipelined.accuracy >= 0.95 for side in result.unsplit)
+    assert result.unsplit[0].name == "unsplit, 1 core"
     assert result.largest_difference <= 1e-5 * result.largest_value
     assert result.frames == 48
 
 
 def test_the_ratio_is_that_of_the_paces(result: stream.DemoResult) -> None:
-    assert result.ratio == pytest.approx(result.pipelined_frames_per_s / result.unsplit_frames_per_s)
+    side = result.unsplit[0]
+    assert result.ratio(side) == pytest.approx(result.pipelined.frames_per_s / side.frames_per_s)
 
 
 def test_the_picture_is_there(result: stream.DemoResult) -> None:
@@ -34,7 +36,7 @@ def test_what_is_printed(result: stream.DemoResult) -> None:
     console = Console(file=io.StringIO(), width=100)
     stream.show(result, console)
     text = console.file.getvalue()  # type: ignore[attr-defined]
-    for expected in ("unsplit model", "pipeline of 2 stages", "times the frames", "Largest difference"):
+    for expected in ("unsplit, 1 core", "pipeline of 2 stages", "times the frames", "Largest difference"):
         assert expected in text
     assert f"Timeline: {result.picture}" in text
 

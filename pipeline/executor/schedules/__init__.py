@@ -23,7 +23,7 @@ def applies(target: Any) -> bool:
     return str(target.kind.name) == "llvm"
 
 
-def optimise(module: Any, target: Any, cores: int = 1) -> Any:
+def optimise(module: Any, target: Any, cores: int = 1, inner: set[str] | None = None) -> Any:
     """Return the module of a stage with its operators as kernels, weights packed as constants of its ``main``.
 
     Parameters
@@ -34,6 +34,9 @@ def optimise(module: Any, target: Any, cores: int = 1) -> Any:
         An LLVM target.
     cores : int
         How many cores the stage may use.
+    inner : set of str, optional
+        If the module is the inside of a stage: its inputs that are at hand with channels last, to which its outputs
+        that are made so are added.
     """
     import tvm
     from tvm import relax, tirx
@@ -48,7 +51,7 @@ def optimise(module: Any, target: Any, cores: int = 1) -> Any:
 
     machine = machines.of(target)
     with target:
-        written = Rewriter(module["main"], rules.for_layout(machine)).run()
+        written = Rewriter(module["main"], rules.for_layout(machine), inner).run()
         steps = (
             relax.transform.CanonicalizeBindings(),
             relax.transform.DeadCodeElimination(["main"]),

@@ -33,11 +33,15 @@ class Rewriter:
     ----------
     rules : mapping of str to Rule
         By operator name, asked before the general ones.
+    inner : set of str, optional
+        Parameters that come with their channels last, if the function is the inside of a larger one; outputs
+        that are made so are returned so, and added.
     """
 
-    def __init__(self, function: Any, rules: dict[str, Rule]) -> None:
+    def __init__(self, function: Any, rules: dict[str, Rule], inner: set[str] | None = None) -> None:
         self._function = function
         self._rules = rules
+        self._inner = inner
         self.builder = relax.BlockBuilder()
         self._plain: dict[Any, Any] = {}
         self._last: dict[Any, Any] = {}
@@ -47,8 +51,7 @@ class Rewriter:
 
     def run(self) -> Any:
         """Return a module whose ``main`` computes the same."""
-        params = [relax.Var(param.name, param.ty) for param in self._function.params]
-        self._plain.update(zip(self._function.params, params, strict=True))
+        params = [self._param(param) for param in self._function.params]
         body = self._function.body
         with self.builder.function("main", params):
             with self.builder.dataflow():
@@ -56,9 +59,22 @@ class Rewriter:
                     for binding in block.bindings:
                         self._bind(binding)
                 outputs = body.body.fields if isinstance(body.body, relax.Tuple) else [body.body]
-                made = [self.builder.emit_output(self.plain(each)) for each in outputs]
+                made = [self.builder.emit_output(self._output(each)) for each in outputs]
             self.builder.emit_func_output(made if isinstance(body.body, relax.Tuple) else made[0])
         return self.builder.get()
+
+    def _param(self, param: Any) -> Any:
+        last = is_image(param.ty) and str(param.name) in (self._inner or ())
+        ty = relax.TensorType([param.ty.shape[axis] for axis in TO_LAST], param.ty.dtype) if last else param.ty
+        var = relax.Var(param.name, ty)
+        (self._last if last else self._plain)[param] = var
+        return var
+
+    def _output(self, value: Any) -> Any:
+        if self._inner is None or not self.is_last(value):
+            return self.plain(value)
+        self._inner.add(str(value.name))
+        return self._last[value]
 
     def made_by(self, var: Any, *names: str) -> Any:
         """Return the call that makes `var`, if it is one of those operators."""
