@@ -18,7 +18,7 @@ COLOURS = (
     "#2f6fb0", "#d1622b", "#3d8f5f", "#8a5fb0", "#b58a1b", "#c2456e",
     "#2d8c9e", "#7a6a4f", "#5566c4", "#a34a3a", "#6c8f2c", "#9a4f93",
 )  # fmt: skip
-INK, GREY, PALE = "#22262b", "#6b7280", "#eef0f3"
+INK, GREY, PALE, FAILED = "#22262b", "#6b7280", "#eef0f3", "#d00000"
 BAR = 0.56
 """Height of a bar, where a row has height 1; above it the queue is drawn."""
 
@@ -159,7 +159,8 @@ def _draw_bars(axes: Any, row: int, own: list[Event], span: Window) -> None:
         if event.kind == "copy":
             axes.barh(row, right - left, BAR, left, color="white", edgecolor=colour, hatch="/////", linewidth=0.8)
             continue
-        axes.barh(row, right - left, BAR, left, color=colour, edgecolor="white", linewidth=0.8)
+        edge = FAILED if event.kind == "failed" else "white"
+        axes.barh(row, right - left, BAR, left, color=colour, edgecolor=edge, linewidth=0.8)
         inches = (right - left) * 11.5 / ((span[1] - span[0]) * 1e3)
         # Across where it fits, upright where only that fits, else no number at all.
         rotation = 0 if inches > 0.1 * len(number) + 0.06 else 90
@@ -202,10 +203,11 @@ def _draw_legend(figure: Any, present: set[str]) -> None:
     handles = {
         "run": patch(facecolor=GREY, label="runs; the colour and the number are the frame's"),
         "copy": patch(facecolor="white", edgecolor=GREY, hatch="/////", label="copies between devices"),
+        "failed": patch(facecolor=GREY, edgecolor=FAILED, label="fails"),
         "queue": line([], [], color=GREY, linewidth=1.8, label="waits in the queue"),
     }
     used = [handle for kind, handle in handles.items() if kind in present]
-    figure.legend(handles=used, loc="outside lower right", ncols=3, frameon=False, fontsize=10, labelcolor=INK)
+    figure.legend(handles=used, loc="outside lower right", ncols=4, frameon=False, fontsize=10, labelcolor=INK)
 
 
 def _pace(events: Iterable[Event], last: str) -> str:

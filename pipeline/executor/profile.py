@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from pipeline.board import Device
 from pipeline.executor import devices, parameters
@@ -15,11 +13,12 @@ from pipeline.executor.build import Progress, compile_stage, random_frame
 from pipeline.plans import StagePlan, TensorSpec
 from pipeline.tvm_access import tvm_ffi
 
-ROUNDS = 4
-"""Each group is timed once in every round; the fastest counts, since whatever else the machine does only adds."""
+ROUNDS = 5
+"""At least so many frames go through all groups; the fastest time of each counts, since whatever else the machine does
+only adds."""
 
-ENOUGH_S = 0.002
-"""Short groups are repeated for about this long in a round."""
+ENOUGH_S = 1.0
+"""And at least for so long."""
 
 
 def measure(pairs: Sequence[tuple[StagePlan, Any]], device: Device, progress: Progress) -> list[float]:
@@ -54,52 +53,58 @@ def measure(pairs: Sequence[tuple[StagePlan, Any]], device: Device, progress: Pr
 def _measure(pairs: Sequence[tuple[StagePlan, Any]], device: Device, progress: Progress) -> list[float]:
     runtime = devices.create(device)
     runtime.open(device.cores[-1:])
-    groups: dict[Any, _Group] = {}
-    keys = []
-    # A layout is changed at the borders of stages, not of groups: as in a stage, each takes what the others made.
+    groups = _built(runtime, pairs, device, progress)
+    made = {spec.name for group in groups for spec in group.outputs}
+    given = dict.fromkeys(spec for group in groups for spec in group.inputs if spec.name not in made)
+    tensors = {name: runtime.copy_in(array) for name, array in random_frame(list(given), 0).items()}
+    progress("measuring")
+    times: list[list[float]] = []
+    end = time.perf_counter() + ENOUGH_S
+    while len(times) < ROUNDS or time.perf_counter() < end:
+        times.append(_one_frame(runtime, groups, dict(tensors)))
+    runtime.close()
+    return [min(each) for each in zip(*times, strict=True)]
+
+
+def _one_frame(runtime: devices.DeviceRuntime, groups: Sequence[_Group], tensors: dict[str, Any]) -> list[float]:
+    """Return the seconds of each group; `tensors` is all that is at hand, and grows.
+
+    One after the other, as in a stage: a group that is repeated alone has all it reads in its caches.
+    """
+    times = []
+    for group in groups:
+        begin = time.perf_counter()
+        made = runtime.run(group.program, [tensors[spec.name] for spec in group.inputs])
+        times.append(time.perf_counter() - begin)
+        tensors.update(zip((spec.name for spec in group.outputs), made, strict=True))
+    return times
+
+
+class _Group(NamedTuple):
+    """A loaded group."""
+
+    program: Any
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+
+def _built(
+    runtime: devices.DeviceRuntime, pairs: Sequence[tuple[StagePlan, Any]], device: Device, progress: Progress
+) -> list[_Group]:
+    """Build each group for the layout that the ones before it make: a layout is changed at a stage's borders only."""
+    programs: dict[Any, tuple[Any, list[bool]]] = {}
     last: set[str] = set()
+    groups = []
     for number, (stage, module) in enumerate(pairs):
         progress(f"building group {number + 1} of {len(pairs)}")
         # Lifted, so that groups which differ in their weights only are equal.
         structure = tvm_ffi.structural_hash(parameters.lift(module["main"])[0])
-        keys.append((structure, *(spec.name in last for spec in stage.inputs)))
-        if keys[-1] not in groups:
-            groups[keys[-1]] = _Group(runtime, stage, module, device, last)
-        made = zip(stage.outputs, groups[keys[-1]].makes_last, strict=True)
-        last.update(spec.name for spec, is_last in made if is_last)
-    for number in range(ROUNDS):
-        progress(f"measuring, round {number + 1} of {ROUNDS}")
-        for group in groups.values():
-            group.time()
-    runtime.close()
-    return [groups[key].seconds for key in keys]
-
-
-class _Group:
-    """A loaded group with an input, and the fastest time so far; `last` names the tensors with channels last."""
-
-    def __init__(
-        self, runtime: devices.DeviceRuntime, stage: StagePlan, module: Any, device: Device, last: set[str]
-    ) -> None:
-        inner = {spec.name for spec in stage.inputs} & last
-        specs = [_channels_last(spec) if spec.name in inner else spec for spec in stage.inputs]
-        code = compile_stage(module, device, inner=inner)
-        self.seconds = math.inf
-        self.makes_last = [spec.name in inner for spec in stage.outputs]
-        self._runtime, self._program = runtime, runtime.load(stage, code)
-        frame = random_frame(specs, 0)
-        self._tensors = [runtime.copy_in(frame[spec.name]) for spec in specs]
-
-    def time(self) -> None:
-        """Run once, and again while it is too short to be timed well."""
-        end = time.perf_counter() + ENOUGH_S
-        begin = 0.0
-        while begin < end:
-            begin = time.perf_counter()
-            self._runtime.run(self._program, self._tensors)
-            self.seconds = min(self.seconds, time.perf_counter() - begin)
-
-
-def _channels_last(spec: TensorSpec) -> TensorSpec:
-    batch, channels, *others = spec.shape
-    return replace(spec, shape=(batch, *others, channels))
+        key = (structure, *(spec.name in last for spec in stage.inputs))
+        if key not in programs:
+            inner = {spec.name for spec in stage.inputs} & last
+            program = runtime.load(stage, compile_stage(module, device, inner=inner))
+            programs[key] = program, [spec.name in inner for spec in stage.outputs]
+        program, made_last = programs[key]
+        last.update(spec.name for spec, is_last in zip(stage.outputs, made_last, strict=True) if is_last)
+        groups.append(_Group(program, stage.inputs, stage.outputs))
+    return groups

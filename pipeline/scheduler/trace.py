@@ -16,7 +16,8 @@ class Event(NamedTuple):
     frame : int
         Sequence number of the frame.
     kind : str
-        ``"queue"`` (it waited), ``"copy"`` (it changed its memory) or ``"run"``.
+        ``"queue"`` (it waited), ``"copy"`` (it changed its memory), ``"run"``, or ``"failed"`` (the stage raised an
+        error, or exceeded its limit).
     start, end : float
         Seconds of `time.perf_counter`.
     replica : int

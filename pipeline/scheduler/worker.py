@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from queue import SimpleQueue
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import Any
 
 from pipeline.errors import PipelineError, StageError
@@ -70,6 +70,8 @@ class Worker:
         self.given_up = True
         self.counters.failed += 1
         self._leave_cores()
+        now = perf_counter()
+        self._trace(run.frame.number, "failed", now - (monotonic() - run.started), now)
         run.frame.fail(error)
         self.post.failed(run.frame, error)
 
@@ -166,23 +168,25 @@ class Worker:
             self._leave_cores()
 
     def _attempt(self, program: Any, frame: Frame, queued: float, run: Run | None = None) -> None:
+        taken = perf_counter()
         try:
             times = self._run(program, frame)
         except BaseException as error:  # noqa: BLE001 - travels with the frame
             if run is None or self._in_time(run):
+                self._trace(frame.number, "queue", queued, taken)
+                self._trace(frame.number, "failed", taken, perf_counter())
                 self._fail(frame, error)
         else:
             if run is None or self._in_time(run):
-                self._note(frame.number, (queued, *times))
+                self._note(frame.number, (queued, taken, *times))
 
-    def _run(self, program: Any, frame: Frame) -> tuple[float, float, float, float]:
-        taken = perf_counter()
+    def _run(self, program: Any, frame: Frame) -> tuple[float, float, float]:
         inputs = self._copies.take(frame)
         ready = perf_counter()
         outputs = self._runtime.run(program, inputs)
         ran = perf_counter()
         self._copies.leave(frame, outputs)
-        return taken, ready, ran, perf_counter()
+        return ready, ran, perf_counter()
 
     def _in_time(self, run: Run) -> bool:
         watchdog = self.post.watchdog
@@ -199,11 +203,15 @@ class Worker:
     def _note(self, number: int, times: tuple[float, float, float, float, float]) -> None:
         queued, taken, ready, ran, left = times
         self.counters.ran(taken - queued, ready - taken + left - ran, ran - ready)
-        if (trace := self.post.trace) is None:
+        if self.post.trace is None:
             return
         for kind, start, end in zip(("queue", "copy", "run", "copy"), times, times[1:], strict=False):
             if kind != "copy" or self._copies.needed:
-                trace.add(self.post.stage.name, number, kind, start, end, self.post.replica)
+                self._trace(number, kind, start, end)
+
+    def _trace(self, number: int, kind: str, start: float, end: float) -> None:
+        if (trace := self.post.trace) is not None:
+            trace.add(self.post.stage.name, number, kind, start, end, self.post.replica)
 
     def _leave_cores(self) -> None:
         for core in self.post.cores:

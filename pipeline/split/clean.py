@@ -34,6 +34,7 @@ def clean(imported: Imported) -> Imported:
     lines, merged = fold_affine(live(lines, outputs.values()), list(outputs.values()), given(imported))
     lines = live(lines, outputs.values())
     aliases = name_lines(lines, outputs, imported, {**imported.aliases, **same}, merged)
+    inner = {line.name for line in lines} - given(imported)
     lines, results = with_copies(lines, outputs)
     return replace(
         imported,
@@ -41,6 +42,7 @@ def clean(imported: Imported) -> Imported:
         outputs=tuple(outputs),
         names={},
         aliases=aliases,
+        inner=frozenset(inner),
     )
 
 

@@ -2,12 +2,13 @@
 
 The rules follow the post-dominator scheme of TVM's FuseOps: an operator joins the operator through which
 all its results pass, if everything on the way is computed element by element.  They merge at least what
-TVM merges, so a group may be larger than a kernel, but never smaller.
+TVM merges, so a group may be larger than a kernel, but never smaller.  What one operator of the model was
+taken apart into stays together as well: users know it as one, and a kernel may be written for all of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 # TVM does not fuse more operators than this into one function.
 LARGEST_GROUP = 256
@@ -53,7 +54,12 @@ def family(kind: str) -> str:
     return next((name for name, kinds in _FAMILIES.items() if kind in kinds), "opaque")
 
 
-def fuse(kinds: Sequence[str], consumers: Sequence[Sequence[int]], escapes: Sequence[bool]) -> list[int]:
+def fuse(
+    kinds: Sequence[str],
+    consumers: Sequence[Sequence[int]],
+    escapes: Sequence[bool],
+    parts: Sequence[bool] | None = None,
+) -> list[int]:
     """Group operators given in topological order.
 
     Parameters
@@ -64,6 +70,8 @@ def fuse(kinds: Sequence[str], consumers: Sequence[Sequence[int]], escapes: Sequ
         For each operator, the operators that read its results.
     escapes : sequence of bool
         Whether an operator makes a result of the whole model.
+    parts : sequence of bool, optional
+        Whether an operator is a part of one of the model's operators, and not the last; by default none is.
 
     Returns
     -------
@@ -74,11 +82,18 @@ def fuse(kinds: Sequence[str], consumers: Sequence[Sequence[int]], escapes: Sequ
     families = [family(kind) for kind in kinds]
     dominators = post_dominators(consumers, escapes)
     groups = _Groups(families)
+    inside = parts or [False] * len(kinds)
     for operator, dominator in enumerate(dominators):
-        if dominator is not None and groups.may_join(operator, dominator):
-            between = _between(operator, dominator, consumers, groups.allowed_between(operator), families)
-            if between is not None:
-                groups.join([operator, *between, dominator])
+        if dominator is None:
+            continue
+        if inside[operator]:
+            between = _between(operator, dominator, consumers, inside.__getitem__)
+        elif groups.may_join(operator, dominator):
+            between = _between(operator, dominator, consumers, groups.passes(operator))
+        else:
+            continue
+        if between is not None:
+            groups.join([operator, *between, dominator])
     return [groups.last(operator) for operator in range(len(kinds))]
 
 
@@ -109,7 +124,7 @@ def _meet(first: int | None, second: int | None, parents: Sequence[int | None], 
 
 
 def _between(
-    start: int, end: int, consumers: Sequence[Sequence[int]], allowed: frozenset[str], families: Sequence[str]
+    start: int, end: int, consumers: Sequence[Sequence[int]], allowed: Callable[[int], bool]
 ) -> list[int] | None:
     """Return the operators on all ways from `start` to `end`, or None if one of them is not allowed there."""
     found: list[int] = []
@@ -118,7 +133,7 @@ def _between(
         for operator in consumers[waiting.pop()]:
             if operator in seen:
                 continue
-            if families[operator] not in allowed or len(seen) > LARGEST_GROUP:
+            if not allowed(operator) or len(seen) > LARGEST_GROUP:
                 return None
             seen.add(operator)
             found.append(operator)
@@ -148,6 +163,11 @@ class _Groups:
     def allowed_between(self, operator: int) -> frozenset[str]:
         plain = not self._anchored[self._root(operator)]
         return frozenset({"elementwise", "broadcast", "injective"} if plain else {"elementwise"})
+
+    def passes(self, operator: int) -> Callable[[int], bool]:
+        """Return what tells whether another operator may lie between this one and the one it joins."""
+        allowed = self.allowed_between(operator)
+        return lambda each: self._families[each] in allowed
 
     def may_join(self, operator: int, dominator: int) -> bool:
         own, target = self._families[operator], self._families[dominator]

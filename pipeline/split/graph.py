@@ -121,7 +121,7 @@ def from_relax(imported: Imported) -> Graph:
         raise ModelError(f"model {imported.name!r} has no operator that an output depends on; there is nothing to run")
     return Graph(
         imported.name,
-        _grouped(operators, outputs),
+        _grouped(operators, outputs, imported.inner),
         tensors,
         inputs,
         outputs,
@@ -183,7 +183,9 @@ def _elements(var: Any, model: str) -> int:
     return elements
 
 
-def _grouped(operators: Sequence[Operator], outputs: Iterable[TensorSpec]) -> tuple[Operator, ...]:
+def _grouped(
+    operators: Sequence[Operator], outputs: Iterable[TensorSpec], inner: frozenset[str]
+) -> tuple[Operator, ...]:
     """Return the operators with those that fuse side by side."""
     maker = {name: index for index, operator in enumerate(operators) for name in operator.outputs}
     consumers: list[list[int]] = [[] for _ in operators]
@@ -192,7 +194,8 @@ def _grouped(operators: Sequence[Operator], outputs: Iterable[TensorSpec]) -> tu
             consumers[source].append(index)
     leaving = {spec.name for spec in outputs}
     escapes = [not leaving.isdisjoint(operator.outputs) for operator in operators]
-    last = fuse([operator.kind for operator in operators], consumers, escapes)
+    parts = [inner.issuperset(operator.outputs) for operator in operators]
+    last = fuse([operator.kind for operator in operators], consumers, escapes, parts)
     order = sorted(range(len(operators)), key=lambda index: (last[index], index))
     numbers = {end: number for number, end in enumerate(sorted(set(last)))}
     return tuple(_in_group(operators[index], numbers[last[index]]) for index in order)

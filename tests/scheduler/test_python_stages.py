@@ -85,7 +85,9 @@ def test_functions_are_traced_timed_and_failed_like_the_others(chain: Callable[.
             running.submit(np.full(4, 7, np.float32)).result(30)
         stage = running.statistics().stages[1]
     assert (stage.name, stage.frames_out, stage.failed) == ("fail", 1, 1)
-    assert "fail" in {event.stage for event in trace.events()}
+    kinds = {(event.frame, event.kind) for event in trace.events() if event.stage == "fail"}
+    assert kinds >= {(0, "queue"), (0, "run"), (1, "queue"), (1, "failed")}
+    assert (1, "run") not in kinds
 
 
 @pytest.mark.parametrize(

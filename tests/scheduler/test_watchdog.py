@@ -15,7 +15,7 @@ import pytest
 from pipeline.board import Device
 from pipeline.errors import PipelineClosed, PipelineError, StageTimeout
 from pipeline.plans import Plan
-from pipeline.scheduler import Pipeline, Supervision
+from pipeline.scheduler import Pipeline, Supervision, Trace
 
 LIMIT = 0.05
 
@@ -37,9 +37,10 @@ def test_the_frame_fails_and_the_stage_goes_on_with_a_new_device(
 ) -> None:
     plan = chain(3, replicas={"a": 1, "b": replicas, "c": 1})
     codes = [lambda x: [x], hang_on(1, gate), lambda x: [x]]
+    trace = Trace()
     with (
         caplog.at_level(logging.WARNING),
-        Pipeline(plan, codes, create=functions, stage_timeout={"b": LIMIT}) as running,
+        Pipeline(plan, codes, create=functions, stage_timeout={"b": LIMIT}, trace=trace) as running,
     ):
         futures = [running.submit(frame(number)) for number in range(6)]
         error = futures[1].exception(30)
@@ -54,6 +55,9 @@ def test_the_frame_fails_and_the_stage_goes_on_with_a_new_device(
         gate.open.set()
     opened = [what for what, _ in functions.log]
     assert opened.count("open") == opened.count("close") == 3 + replicas - 1 + 1
+    (failed,) = (event for event in trace.events() if event.kind == "failed")
+    assert (failed.stage, failed.frame) == ("b", 1)
+    assert failed.end - failed.start >= LIMIT
 
 
 def test_a_late_result_is_ignored_and_its_thread_ends(chain: Callable[..., Plan], functions: Any, gate: Any) -> None:

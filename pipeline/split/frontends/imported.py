@@ -26,6 +26,8 @@ class Imported:
         From a tensor to the model's name of the operator that makes it.
     aliases : mapping of str to str
         From a tensor of the model that has no variable of its own to the one that holds its value.
+    inner : frozenset of str
+        Variables that stand inside one of the model's operators, which was taken apart.
     """
 
     name: str
@@ -34,3 +36,4 @@ class Imported:
     names: Mapping[Any, str] = field(default_factory=dict)
     operators: Mapping[str, str] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
+    inner: frozenset[str] = frozenset()

@@ -21,9 +21,9 @@ from tests.onnx_models import HOST, node, save
 def graph(tmp_path: Path) -> Graph:
     weights = np.random.default_rng(0).standard_normal((8, 8, 3, 3)).astype(np.float32)
     nodes = [
-        node("Conv", ["x", "w"], "a", kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+        node("Conv", "x w", "a", kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
         node("MaxPool", "a", "b", kernel_shape=[2, 2], strides=[2, 2]),
-        node("Conv", ["b", "w"], "c", kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+        node("Conv", "b w", "c", kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
         node("Flatten", "c", "y"),
     ]
     return pipeline.read(save(tmp_path / "model.onnx", nodes, {"x": (1, 8, 6, 6)}, ["y"], {"w": weights}))
