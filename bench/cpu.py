@@ -2,9 +2,10 @@
 
 The nine light networks of the onnx package with random weights, float32, unsplit.  Ours, ONNX Runtime, OpenVINO (if it
 is installed) and TVM's own default build take turns in one run; all values are medians, and the default build, which
-is far slower, runs once.
+is far slower, runs once.  With several threads, one automatic stage per core takes its turns too.
 
 ratio            ours over ONNX Runtime
+pipelined_ratio  the stages over ONNX Runtime; the time to fill them counts, 1 frame of 33
 slowest          our operators that take the most time, their GFLOP/s and share of the core's measured FMA limit
 relative_error   of our answer to ONNX Runtime's, as a share of its largest value
 library_mb       size of our code, its weights apart; resident_mb is what loading ours took, beside ONNX Runtime's
@@ -13,6 +14,8 @@ library_mb       size of our code, its weights apart; resident_mb is what loadin
 from __future__ import annotations
 
 import argparse
+import collections
+import contextlib
 import functools
 import importlib
 import itertools
@@ -36,11 +39,14 @@ from pipeline.executor import processor, schedules
 from pipeline.executor.build import compile_stage
 from pipeline.executor.devices.cpu import CpuRuntime, Program
 from pipeline.plans import StagePlan
+from pipeline.scheduler.pipeline import Pipeline
 from pipeline.split import extract
+from pipeline.split.graph import Graph
 from pipeline.tvm_access import compiler_lock, tvm
 
 QUICK = ("squeezenet", "shufflenet")
 SLOWEST = 3
+STREAM = 32
 Run = Callable[[np.ndarray], Any]
 
 
@@ -97,13 +103,19 @@ def row(name: str, threads: int, folder: Path, quick: bool) -> Row:
         sides["openvino"] = by_openvino(file, threads)
     expected = np.asarray(sides["onnxruntime"](frame)[0])
     made = runtime.copy_out(sides["ours"](frame)[0])
-    seconds = measured(sides, frame, 0.5 if quick else 3.0)
+    with contextlib.ExitStack() as stack:
+        if threads > 1:
+            sides["pipelined"] = stream(stack.enter_context(pipelined(graph, threads)))
+        seconds = measured(sides, frame, 0.5 if quick else 3.0)
+    if threads > 1:
+        seconds["pipelined"] /= STREAM
     return {
         "model": name,
         "threads": threads,
         **{f"{side}_frames_per_s": 1 / taken for side, taken in seconds.items()},
         "tvm_default_frames_per_s": None if quick else 1 / by_default(module, frame),
         "ratio": seconds["onnxruntime"] / seconds["ours"],
+        "pipelined_ratio": seconds["onnxruntime"] / seconds["pipelined"] if threads > 1 else None,
         "relative_error": float(np.abs(made - expected).max() / np.abs(expected).max()),
         "build_s": built,
         "library_mb": library_bytes(code) / 1e6,
@@ -122,6 +134,16 @@ def library_bytes(code: Any) -> int:
         file = Path(folder) / "stage.so"
         code.executable.export_library(str(file))
         return file.stat().st_size
+
+
+def pipelined(graph: Graph, stages: int) -> Pipeline:
+    """Return a running pipeline of so many stages, cut by the planner from measured operators."""
+    plan = pipeline.plan(graph, stages=stages, measure=True)
+    return pipeline.load(pipeline.build(graph, plan, check=False))
+
+
+def stream(running: Pipeline) -> Run:
+    return lambda frame: collections.deque(running.map([frame] * STREAM), maxlen=0)
 
 
 def by_onnxruntime(file: Path, threads: int) -> Run:
