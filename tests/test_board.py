@@ -61,6 +61,8 @@ def test_the_host_has_the_cores_of_this_process() -> None:
     if hasattr(os, "sched_getaffinity"):
         assert device.cores == tuple(sorted(os.sched_getaffinity(0)))
     assert device.cores
+    # From a small core of a board to the widest vectors there are.
+    assert 1e9 < device.flops < 1e12
 
 
 def test_an_unknown_board_is_refused() -> None:
