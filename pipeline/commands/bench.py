@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pipeline
 from pipeline.commands import common, live
+from pipeline.errors import PlanError
 
 if TYPE_CHECKING:
     from pipeline.executor.bundle import Bundle
@@ -48,6 +49,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _subject(options: argparse.Namespace) -> tuple[Graph | None, Bundle]:
     if Path(options.model).is_dir():
+        if options.stages != "auto" or options.cut:
+            raise PlanError(f"{options.model!r} is a bundle and has its stages; leave out --stages and --cut")
         return None, pipeline.Bundle.load(options.model)
     # Without measured times the prediction could not be compared with anything.
     options.measure = True

@@ -12,26 +12,38 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipeline.errors import BuildError
+from pipeline.executor.processor import machine
+
+_TRIPLES = {"armv7l": "arm-linux-gnueabihf"}
+"""What cross compilers are named after, where it is not the machine and ``-linux-gnu``."""
 
 
-def linker() -> list[str]:
-    """Return the command of a C compiler that can link, the user's own ($CC, $CXX) first.
+def linker(built_for: str = "") -> list[str]:
+    """Return the command of a C compiler that can link libraries for a machine, such as ``aarch64``.
+
+    For this machine, the default, the user's own ($CC, $CXX) comes first.
 
     Raises
     ------
     BuildError
         If there is none.
     """
-    for name in (os.environ.get("CC"), os.environ.get("CXX"), "cc", "gcc", "g++", "clang"):
+    foreign = machine(built_for) != machine()
+    triple = _TRIPLES.get(built_for, f"{built_for}-linux-gnu")
+    own = (os.environ.get("CC"), os.environ.get("CXX"), "cc", "gcc", "g++", "clang")
+    for name in (f"{triple}-gcc", f"{triple}-g++") if foreign else own:
         program, *options = shlex.split(name or "") or [""]
         if found := shutil.which(program):
             return [found, *options]
     if importlib.util.find_spec("ziglang"):
-        return [sys.executable, "-m", "ziglang", "cc"]
-    raise BuildError("saving a bundle needs a C compiler as linker; install gcc or clang, or: pip install ziglang")
+        return [sys.executable, "-m", "ziglang", "cc", *(["-target", triple] if foreign else [])]
+    needed = f"{triple}-gcc" if foreign else "gcc or clang"
+    raise BuildError(f"saving a bundle needs a C compiler as linker; install {needed}, or: pip install ziglang")
 
 
-def link(output: str, objects: Sequence[str], options: Sequence[str] | None = None, **_: object) -> None:
+def link(
+    output: str, objects: Sequence[str], options: Sequence[str] | None = None, *, built_for: str = "", **_: object
+) -> None:
     """Link `objects` to the shared library `output`; has the signature that TVM's `export_library` calls.
 
     Raises
@@ -40,7 +52,7 @@ def link(output: str, objects: Sequence[str], options: Sequence[str] | None = No
         If there is no linker, or it fails; the message has what it printed.
     """
     inputs = [objects] if isinstance(objects, str) else list(objects)
-    command = [*linker(), "-shared", "-fPIC", "-o", output, *inputs, *(options or ())]
+    command = [*linker(built_for), "-shared", "-fPIC", "-o", output, *inputs, *(options or ())]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - the user's own compiler
     if done.returncode:
         raise BuildError(f"linking {Path(output).name} failed: {done.stderr.strip()[-500:]}")

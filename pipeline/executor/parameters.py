@@ -11,9 +11,7 @@ import msgspec
 import numpy as np
 
 from pipeline.errors import BundleError
-
-ALIGNMENT = 64
-"""Bytes; what TVM's kernels rely on."""
+from pipeline.executor.devices.base import ALIGNMENT
 
 SMALL = 16
 """Constants of fewer elements stay in the code, where the compiler can use their values."""

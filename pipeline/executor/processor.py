@@ -36,7 +36,9 @@ def flags() -> frozenset[str]:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return frozenset()
-    listed = (line.partition(":")[2] for line in lines if line.lower().startswith(("flags", "features")))
+    # Under emulation the list may be that of the processor below, which is another kind.
+    key = "Features" if machine() == "aarch64" else "flags"
+    listed = (line.partition(":")[2] for line in lines if line.startswith(key))
     return frozenset(next(listed, "").split())
 
 

@@ -7,12 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.executor.devices.base import DeviceRuntime
+from pipeline.executor.devices.base import ALIGNMENT, DeviceRuntime
 from pipeline.scheduler.frame import Frame
 from pipeline.scheduler.wiring import Read, StageWiring, Wiring
-
-ALIGNMENT = 64
-"""Bytes that compiled kernels may rely on; NumPy itself promises 16."""
 
 
 def snapshot(array: np.ndarray) -> np.ndarray:

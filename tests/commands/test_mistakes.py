@@ -189,7 +189,13 @@ def test_a_port_in_use(refused: Any, bundle: Path, frames: Path, tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(["--frames", "1"], "at least 2"), (["--frames", "x"], "--frames is 'x'"), (["--rounds", "0"], "--rounds is '0'")],
+    [
+        (["--frames", "1"], "at least 2"),
+        (["--frames", "x"], "--frames is 'x'"),
+        (["--rounds", "0"], "--rounds is '0'"),
+        (["--stages", "3"], "is a bundle and has its stages"),
+        (["--cut", "block2.add"], "leave out --stages and --cut"),
+    ],
 )
 def test_wrong_options_of_bench(refused: Any, bundle: Path, arguments: list[str], message: str) -> None:
     assert message in refused("bench", bundle, *arguments)

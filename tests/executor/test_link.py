@@ -58,6 +58,19 @@ def test_none_is_one_clear_message(bare: Path) -> None:
         link.linker()
 
 
+def test_code_for_another_machine_has_another_linker(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(bare / "gcc")
+    monkeypatch.setenv("CC", "gcc")
+    monkeypatch.setattr(link, "machine", lambda name="": name or "x86_64")
+    with pytest.raises(BuildError, match="install aarch64-linux-gnu-gcc, or: pip install ziglang"):
+        link.linker("aarch64")
+    cross = program(bare / "aarch64-linux-gnu-gcc")
+    assert link.linker("aarch64") == [cross]
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name if name == "ziglang" else None)
+    assert link.linker("armv7l") == [sys.executable, "-m", "ziglang", "cc", "-target", "arm-linux-gnueabihf"]
+    assert link.linker("x86_64") == [str(bare / "gcc")]
+
+
 def test_what_the_linker_prints_is_in_the_message(bare: Path) -> None:
     program(bare / "cc", "import sys; sys.exit('cannot find -lmystery')")
     with pytest.raises(BuildError, match=r"linking out.so failed: cannot find -lmystery"):

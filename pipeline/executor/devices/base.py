@@ -11,6 +11,9 @@ import numpy as np
 from pipeline.board import Device
 from pipeline.plans import StagePlan
 
+ALIGNMENT = 64
+"""Bytes that compiled kernels may rely on where a tensor starts; NumPy itself promises 16."""
+
 
 class DeviceRuntime(ABC):
     """A device that has been taken into use by one worker thread.

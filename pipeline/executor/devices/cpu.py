@@ -10,8 +10,7 @@ import numpy as np
 
 from pipeline.board import Device
 from pipeline.executor.code import StageCode
-from pipeline.executor.devices.base import DeviceRuntime
-from pipeline.executor.parameters import ALIGNMENT
+from pipeline.executor.devices.base import ALIGNMENT, DeviceRuntime
 from pipeline.plans import StagePlan
 from pipeline.tvm_access import tvm
 
