@@ -41,11 +41,17 @@ class BoardError(PipelineError, ValueError):
 
 
 class BuildError(PipelineError, RuntimeError):
-    """Raised when a stage cannot be compiled, or the stages disagree with the unsplit model."""
+    """Raised when a stage cannot be compiled, or a model as read, or its stages, compute something else than it."""
 
 
 class BundleError(PipelineError, ValueError):
     """Raised when a bundle is missing, damaged, too new, or made for another kind of machine."""
+
+    exit_status = 2
+
+
+class TuningError(PipelineError, ValueError):
+    """Raised when a tuning database is missing, damaged, or another kind of file, or when nothing can be tuned."""
 
     exit_status = 2
 

@@ -83,7 +83,11 @@ def amount(nbytes: float) -> str:
 
 def model_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the model and how to read it."""
-    parser.add_argument("model", metavar="MODEL", help="an ONNX file, a Relay program, or a Relax module")
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        help="an ONNX file, a TFLite model, an exported PyTorch program, a Relay program, or a Relax module",
+    )
     parser.add_argument(
         "--shape",
         metavar="INPUT=EXTENTS",

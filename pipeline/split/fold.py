@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ from tvm import relax
 from tvm.ir import Call
 from tvm.tirx import IntImm
 
+from pipeline.split import quantized
 from pipeline.split.lines import Line, array, constant, module, operands, replace
 
 
@@ -30,6 +31,8 @@ _RULES: dict[str, Callable[[list[Any], Any], np.ndarray]] = {
     "relax.sqrt": lambda a, _: np.sqrt(a[0]),
     "relax.negative": lambda a, _: -a[0],
     "relax.astype": lambda a, attrs: a[0].astype(str(attrs.dtype)),
+    # TVM cannot compile one of infinities, as causal masks are made of.
+    "relax.full": lambda a, attrs: np.full(_extents(a[0]), a[1], str(attrs.dtype) if attrs.dtype else None),
     "relax.broadcast_to": lambda a, _: np.broadcast_to(a[0], _extents(a[1])),
     "relax.reshape": lambda a, _: a[0].reshape(_extents(a[1])),
     "relax.expand_dims": lambda a, attrs: np.expand_dims(a[0], _axes(attrs.axis) or ()),
@@ -38,11 +41,12 @@ _RULES: dict[str, Callable[[list[Any], Any], np.ndarray]] = {
     "relax.less": lambda a, _: a[0] < a[1],
     "relax.where": lambda a, _: np.where(a[0], a[1], a[2]),
     "relax.permute_dims": lambda a, attrs: np.transpose(a[0], _axes(attrs.axes)),
+    "relax.dequantize": lambda a, attrs: quantized.dequantized(a[0], a[1], a[2], attrs.axis).astype(attrs.out_dtype),
 }
 
 
 def fold(
-    bindings: Iterable[Any], names: Mapping[Any, str], kernels: Mapping[Any, Any]
+    bindings: Iterable[Any], names: Mapping[Any, str], kernels: Mapping[Any, Any], keep: Collection[Any] = ()
 ) -> tuple[list[Line], Callable[[Any], Any]]:
     """Fold a function's bindings.
 
@@ -53,6 +57,8 @@ def fold(
         From each binding's variable to its line's name.
     kernels : mapping
         The module's functions beside the one that is folded, by their global variables.
+    keep : collection of relax.Var
+        What stays a line of its own though it is constant.
 
     Returns
     -------
@@ -68,7 +74,9 @@ def fold(
         return stands.get(expression, expression) if isinstance(expression, relax.Var) else expression
 
     for binding in bindings:
-        value = _simplify(replace(binding.value, known), kernels)
+        value = replace(binding.value, known)
+        if binding.var not in keep:
+            value = _simplify(value, kernels)
         if isinstance(value, Call | relax.TupleGetItem):
             lines.append(Line(binding.var, names[binding.var], value))
         else:

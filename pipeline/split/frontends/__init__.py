@@ -13,12 +13,12 @@ from pipeline.split.frontends.imported import Imported
 Shapes = Mapping[str, Sequence[int]]
 
 
-def load(path: Path, shapes: Shapes | None = None, params: Mapping[str, Any] | str | Path | None = None) -> Imported:
-    """Read the model at `path`; its content says what format it is of.
+def load(model: Any, shapes: Shapes | None = None, params: Mapping[str, Any] | str | Path | None = None) -> Imported:
+    """Read a model; its content says what format it is of.
 
     Parameters
     ----------
-    path : Path
+    model : str, Path, or torch.export.ExportedProgram
     shapes : mapping of str to sequence of int, optional
         Extents for inputs that the model leaves open.
     params : mapping, str or Path, optional
@@ -29,21 +29,67 @@ def load(path: Path, shapes: Shapes | None = None, params: Mapping[str, Any] | s
     ModelError
         If there is no such file, its format is unknown, or it uses what is not supported.
     """
-    if not path.exists():
-        raise ModelError(f"no model at {str(path)!r}; give the path of {supported()}")
-    if path.is_dir():
-        raise ModelError(f"{str(path)!r} is a folder; give the path of {supported()}")
-    found = recognise(path)
+    found = kind(model)
     if params is not None and found is not Format.RELAY:
-        raise ModelError(f"{str(path)!r} is {found.value} and holds its parameters itself; leave out the other ones")
+        name = repr(str(model)) if isinstance(model, str | Path) else "the model"
+        raise ModelError(f"{name} is {found.value} and holds its parameters itself; leave out the other ones")
+    if not isinstance(model, str | Path):
+        from pipeline.split.frontends import torch
+
+        return torch.from_program(model, shapes or {})
+    path = Path(model)
     if found is Format.RELAY:
         from pipeline.split.frontends import relay
 
         return relay.load(path, shapes, params)
+    return _holding_parameters(path, found, shapes or {})
+
+
+def _holding_parameters(path: Path, found: Format, shapes: Shapes) -> Imported:
     if found is Format.RELAX:
         from pipeline.split.frontends import relax_file
 
-        return relax_file.load(path, shapes or {})
+        return relax_file.load(path, shapes)
+    if found is Format.TORCH:
+        from pipeline.split.frontends.torch import load as load_exported
+
+        return load_exported(path, shapes)
+    if found is Format.TFLITE:
+        from pipeline.split.frontends import tflite
+
+        return tflite.load(path, shapes)
     from pipeline.split.frontends import onnx
 
-    return onnx.load(path, shapes or {})
+    return onnx.load(path, shapes)
+
+
+def kind(model: Any) -> Format:
+    """Return the format of a file, or of a model in memory.
+
+    Raises
+    ------
+    ModelError
+        If there is no such file, or it is of no format that can be read.
+    """
+    if not isinstance(model, str | Path):
+        return _of_object(model)
+    path = Path(model)
+    if not path.exists():
+        raise ModelError(f"no model at {str(path)!r}; give the path of {supported()}")
+    if path.is_dir():
+        raise ModelError(f"{str(path)!r} is a folder; give the path of {supported()}")
+    return recognise(path)
+
+
+def _of_object(model: Any) -> Format:
+    names = {f"{each.__module__}.{each.__qualname__}" for each in type(model).__mro__}
+    if "torch.export.exported_program.ExportedProgram" in names:
+        return Format.TORCH
+    if any(name in names for name in ("torch.nn.modules.module.Module", "torch.jit._script.ScriptModule")):
+        raise ModelError(
+            f"{type(model).__name__} is a PyTorch module; export it first: "
+            "torch.export.export(module.eval(), (example,))"
+        )
+    raise ModelError(
+        f"a {type(model).__name__} is no model; give a torch.export.ExportedProgram, or the path of a file"
+    )

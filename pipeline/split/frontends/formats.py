@@ -8,6 +8,7 @@ from enum import Enum
 from pathlib import Path
 
 from pipeline.errors import ModelError
+from pipeline.split.frontends import archives
 
 
 class Format(Enum):
@@ -16,6 +17,8 @@ class Format(Enum):
     ONNX = "an ONNX file"
     RELAY = "a Relay program"
     RELAX = "a Relax module"
+    TORCH = "an exported PyTorch program"
+    TFLITE = "a TFLite model"
 
 
 _HEAD = 1 << 16
@@ -37,14 +40,14 @@ _RECOGNISED: tuple[tuple[Callable[[bytes], bool], Format], ...] = (
     (lambda head: _RELAY_TEXT.match(head) is not None, Format.RELAY),
     (_holds(b'"root_index"', b'"nodes"'), Format.RELAX),
     (_holds(b'"nodes"', b'"type_key"'), Format.RELAY),
+    (lambda head: head[4:8] == b"TFL3", Format.TFLITE),
     # A protobuf has no mark of its own; all exporters write the version of the format first.
     (lambda head: head[:1] == b"\x08" and len(head) > 2, Format.ONNX),
 )
 _REFUSED: tuple[tuple[Callable[[bytes], bool], str], ...] = (
     (lambda head: not head, "is empty"),
-    (lambda head: head.startswith(b"PK"), "is a ZIP archive"),
+    (lambda head: head.startswith(b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19"), archives.CHECKPOINT),
     (lambda head: head.startswith(b"\x1f\x8b"), "is compressed with gzip; unpack it"),
-    (lambda head: head[4:8] == b"TFL3", "is a TFLite model"),
     (lambda head: head.startswith(b"\x89HDF"), "is an HDF5 file"),
     (lambda head: head.startswith(b"\x7fELF"), "is a compiled library"),
     (lambda head: head.startswith(b"\x93NUMPY"), "is a NumPy array"),
@@ -74,10 +77,16 @@ def recognise(path: Path) -> Format:
             head = stream.read(_HEAD)
     except OSError as error:
         raise ModelError(f"cannot read {str(path)!r}: {error.strerror or error}") from None
+    archive = head.startswith(b"PK")
+    if archive and archives.is_exported_program(path):
+        return Format.TORCH
     for fits, found in _RECOGNISED:
         if fits(head):
             return found
     if path.suffix == ".onnx":
         return Format.ONNX
-    reason = next((text for fits, text in _REFUSED if fits(head)), "is of an unknown format")
+    if archive:
+        reason = archives.reason(path)
+    else:
+        reason = next((text for fits, text in _REFUSED if fits(head)), "is of an unknown format")
     raise ModelError(f"{str(path)!r} {reason}; supported is {supported()}")

@@ -16,7 +16,9 @@ try:
 except ImportError as error:
     raise MissingExtra("reading ONNX models needs the 'onnx' extra; run: pip install 'soc-pipeline[onnx]'") from error
 
+from pipeline.split.frontends import onnx_data
 from pipeline.split.frontends.onnx_importer import Importer, unsupported
+from pipeline.split.frontends.onnx_mended import refused
 
 OLDEST_OPSET = 7
 
@@ -39,8 +41,15 @@ def load(path: Path, shapes: Mapping[str, Sequence[int]]) -> Imported:
 
 def _parse(path: Path) -> Any:
     try:
-        model = onnx.load(path)
-        onnx.checker.check_model(model)
+        model = onnx.load(path, load_external_data=False)
+        if onnx_data.check(path, model):
+            # The checker cannot take more than 2 GB but from a file.
+            onnx.checker.check_model(path)
+            onnx.load_external_data_for_model(model, str(path.parent))
+        else:
+            onnx.checker.check_model(model)
+    except ModelError:
+        raise
     except OSError as error:
         raise ModelError(f"cannot read {str(path)!r}: {error.strerror or error}") from None
     except Exception as error:  # noqa: BLE001 - protobuf and the checker raise several unrelated types
@@ -63,7 +72,7 @@ def _check_operators(path: Path, model: Any) -> None:
         raise ModelError(
             f"{str(path)!r} uses ONNX opset {opset}; supported are {OLDEST_OPSET} and newer, so convert it first"
         )
-    if missing := unsupported(model.graph):
+    if missing := [*unsupported(model.graph), *refused(model.graph)]:
         raise ModelError(f"{str(path)!r} uses operators that are not supported: {'; '.join(missing)}")
 
 

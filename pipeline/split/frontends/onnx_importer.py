@@ -12,6 +12,7 @@ from tvm.ir import Call
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from pipeline.split.frontends.onnx_kernels import as_operator
+from pipeline.split.frontends.onnx_mended import mended
 
 # TVM would stack all operands and reduce; a chain of two at a time fuses and needs no memory.
 _CHAINS = {"Sum": relax.op.add, "Max": relax.op.maximum, "Min": relax.op.minimum}
@@ -80,6 +81,8 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             return inputs[0]
         if op_name in _CHAINS:
             return functools.reduce(lambda *pair: self.bb.normalize(_CHAINS[op_name](*pair)), inputs)
+        if (value := mended(op_name, self.bb, inputs, attrs)) is not None:
+            return value
         return super()._convert_operator(op_name, inputs, attrs, opset)
 
     def _named(self, value: Any, names: list[str]) -> Any:

@@ -28,6 +28,7 @@ PROGRAM = '#[version = "0.0.5"]\ndef @main(%x: Tensor[(2, 3), float32]) { negati
         (' \n{"root": 1, "nodes": [{"type_key": ""}]}', Format.RELAY),
         ('{"root_index": 1, "nodes": []}', Format.RELAX),
         (b"\x08\x07\x12\x00", Format.ONNX),
+        (b"\x1c\x00\x00\x00TFL3", Format.TFLITE),
     ],
 )
 def test_what_is_recognised(tmp_path: Path, content: str | bytes, expected: Format) -> None:
@@ -44,7 +45,8 @@ def test_what_is_recognised(tmp_path: Path, content: str | bytes, expected: Form
         (b"\x00\x01\x02", "is of an unknown format"),
         (b"{}", "is JSON of another kind"),
         (b'{"nodes": [], "arg_nodes": [], "heads": []}', "is a compiled graph of TVM's graph executor"),
-        (b"\x1c\x00\x00\x00TFL3", "is a TFLite model"),
+        (b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", "is an old checkpoint of torch.save"),
+        (b"PK\x03\x04", "is a damaged ZIP archive"),
         (b"\x7fELF", "is a compiled library"),
         (b"\x89HDF\r\n", "is an HDF5 file"),
         (gzip.compress(b"x", mtime=0), "is compressed with gzip"),
@@ -57,7 +59,9 @@ def test_what_is_refused(tmp_path: Path, content: bytes, reason: str) -> None:
     with pytest.raises(ModelError) as caught:
         pipeline.read(path)
     assert f"{str(path)!r} {reason}" in str(caught.value)
-    assert str(caught.value).endswith("supported is an ONNX file, a Relay program, or a Relax module")
+    assert str(caught.value).endswith(
+        "supported is an ONNX file, a Relay program, a Relax module, an exported PyTorch program, or a TFLite model"
+    )
 
 
 def test_archives_and_arrays(tmp_path: Path) -> None:
@@ -68,6 +72,36 @@ def test_archives_and_arrays(tmp_path: Path) -> None:
     np.save(tmp_path / "m.npy", np.zeros(3))
     with pytest.raises(ModelError, match="is a NumPy array"):
         pipeline.read(tmp_path / "m.npy")
+
+
+@pytest.mark.parametrize(
+    ("entries", "reason"),
+    [
+        (["m/data.pkl", "m/data/0"], "is a checkpoint of torch.save"),
+        (["m/data.pkl", "m/constants.pkl", "m/code/__torch__.py"], "is a TorchScript archive"),
+        (["m/data/aotinductor/model/m.so"], "is a package that AOTInductor compiled"),
+        (["config.json", "model.weights.h5"], "is a Keras model"),
+        (["x.npy"], "holds NumPy arrays"),
+    ],
+)
+def test_archives_of_models(tmp_path: Path, entries: list[str], reason: str) -> None:
+    with zipfile.ZipFile(tmp_path / "m.pt", "w") as archive:
+        for name in entries:
+            archive.writestr(name, "")
+    with pytest.raises(ModelError, match=reason):
+        pipeline.read(tmp_path / "m.pt")
+
+
+@pytest.mark.parametrize("entry", ["m/models/model.json", "serialized_exported_program.json"])
+def test_exported_programs_are_recognised(tmp_path: Path, entry: str) -> None:
+    with zipfile.ZipFile(tmp_path / "m.zip", "w") as archive:
+        archive.writestr(entry, "{}")
+    assert recognise(tmp_path / "m.zip") is Format.TORCH
+
+
+def test_what_is_no_model_at_all() -> None:
+    with pytest.raises(ModelError, match=r"a list is no model; give a torch.export.ExportedProgram, or the path"):
+        pipeline.read([1, 2])
 
 
 def test_parameters_belong_to_relay_only(tmp_path: Path) -> None:

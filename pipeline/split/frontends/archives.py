@@ -1,0 +1,55 @@
+"""Archives: what kind of model a ZIP file holds, by the names of its entries."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+_EXPORT = "export it: torch.export.save(torch.export.export(module.eval(), (example,)), 'model.pt2')"
+
+_Names = list[str]
+
+
+def _has(ending: str) -> Callable[[_Names], bool]:
+    return lambda names: any(name.endswith(ending) for name in names)
+
+
+# The order matters: a TorchScript archive has a pickle as well.
+_REFUSED: tuple[tuple[Callable[[_Names], bool], str], ...] = (
+    (
+        lambda names: any("/aotinductor/" in name for name in names),
+        f"is a package that AOTInductor compiled; {_EXPORT}",
+    ),
+    (_has("/constants.pkl"), f"is a TorchScript archive, which has no exported program; {_EXPORT}"),
+    (_has("data.pkl"), f"is a checkpoint of torch.save, parameters or a pickled module, without a program; {_EXPORT}"),
+    (_has(".npy"), "holds NumPy arrays"),
+    (_has("model.weights.h5"), "is a Keras model; convert it to TFLite or ONNX"),
+)
+CHECKPOINT = f"is an old checkpoint of torch.save, without a program; {_EXPORT}"
+"""What to say of the format that was no archive."""
+
+
+def is_exported_program(path: Path) -> bool:
+    """Whether the archive at `path` was written by ``torch.export.save``."""
+    names = _names(path)
+    # Up to PyTorch 2.7 all lay in the top folder.
+    return any(name.endswith(("/models/model.json", "serialized_exported_program.json")) for name in names) or (
+        any("/models/" in name and name.endswith(".json") for name in names)
+    )
+
+
+def reason(path: Path) -> str:
+    """Return what to say of an archive that cannot be read."""
+    names = _names(path)
+    if not names:
+        return "is a damaged ZIP archive"
+    return next((text for fits, text in _REFUSED if fits(names)), "is a ZIP archive")
+
+
+def _names(path: Path) -> _Names:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.namelist()
+    except (OSError, zipfile.BadZipFile):
+        return []

@@ -1,0 +1,86 @@
+"""ONNX operators that TVM's importer gets wrong without a word: ours instead, or refused with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from pipeline.split.lines import array
+
+_DTYPE_BITS = {"uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64}
+
+
+def refused(graph: Any) -> list[str]:
+    """Return one text per node that would compute something else than ONNX says."""
+    read = {name for node in graph.node for name in node.input} | {each.name for each in graph.output}
+    found = []
+    for node in graph.node:
+        attributes = {each.name: each for each in node.attribute}
+        if reason := _reason(node, attributes, read):
+            found.append(f"{node.op_type} {reason} (node {node.name or node.output[0]!r})")
+    return found
+
+
+def _reason(node: Any, attributes: Mapping[str, Any], read: set[str]) -> str:
+    if node.op_type == "RoiAlign" and "mode" in attributes and attributes["mode"].s == b"max":
+        return "of largest values"
+    if node.op_type == "BatchNormalization" and "training_mode" in attributes and attributes["training_mode"].i:
+        return "in training mode"
+    if node.op_type == "LayerNormalization" and any(name and name in read for name in node.output[1:]):
+        return "with mean and deviation as outputs"
+    return ""
+
+
+def mended(kind: str, builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+    """Return what an operator computes, or None where TVM is right."""
+    convert = _MENDED.get(kind)
+    return None if convert is None else convert(builder.normalize, inputs, attributes)
+
+
+def _space_to_depth(normal: Callable[[Any], Any], inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+    if attributes.get("mode", b"DCR") != b"CRD":
+        return None
+    size = int(attributes["blocksize"])
+    batch, channels, height, width = (int(extent) for extent in inputs[0].ty.shape)
+    parts = relax.op.reshape(inputs[0], (batch, channels, height // size, size, width // size, size))
+    together = normal(relax.op.permute_dims(normal(parts), [0, 1, 3, 5, 2, 4]))
+    return relax.op.reshape(together, (batch, channels * size * size, height // size, width // size))
+
+
+def _expand(_: Callable[[Any], Any], inputs: Sequence[Any], __: Mapping[str, Any]) -> Any:
+    """Return ``Expand``; an extent of 1 in its shape leaves the tensor's own."""
+    target = array(inputs[1])
+    if target is None:
+        return None
+    own = [int(extent) for extent in inputs[0].ty.shape]
+    shape = np.broadcast_shapes(own, tuple(target.tolist()))
+    return inputs[0] if list(shape) == own else relax.op.broadcast_to(inputs[0], shape)
+
+
+def _is_infinite(normal: Callable[[Any], Any], inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+    kinds = int(attributes.get("detect_negative", 1)), int(attributes.get("detect_positive", 1))
+    signs = {(1, 0): (relax.op.less,), (0, 1): (relax.op.greater,), (0, 0): (relax.op.less, relax.op.greater)}
+    found = normal(relax.op.isinf(inputs[0]))
+    for sign in signs.get(kinds, ()):
+        found = normal(relax.op.logical_and(found, normal(sign(inputs[0], relax.const(0, inputs[0].ty.dtype)))))
+    return found
+
+
+def _shifted(normal: Callable[[Any], Any], inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+    """Return ``BitShift``; what is shifted by all bits or more is 0, where processors count modulo."""
+    dtype = str(inputs[0].ty.dtype)
+    last = relax.const(_DTYPE_BITS[dtype] - 1, dtype)
+    shift = relax.op.left_shift if attributes.get("direction") == b"LEFT" else relax.op.right_shift
+    bounded = normal(shift(inputs[0], normal(relax.op.minimum(inputs[1], last))))
+    return relax.op.where(normal(relax.op.greater(inputs[1], last)), relax.const(0, dtype), bounded)
+
+
+_MENDED: dict[str, Callable[[Callable[[Any], Any], Sequence[Any], Mapping[str, Any]], Any]] = {
+    "BitShift": _shifted,
+    "Expand": _expand,
+    "IsInf": _is_infinite,
+    "SpaceToDepth": _space_to_depth,
+}

@@ -1,0 +1,26 @@
+"""The arguments of a node of an exported program, by the names of its operator's schema."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def arguments(importer: Any, node: Any) -> dict[str, Any]:
+    """Return all arguments, defaults included; nodes are replaced by what they were imported as."""
+    found = {
+        each.name: each.default_value if each.has_default_value() else None
+        for each in node.target._schema.arguments  # noqa: SLF001 - there is no public one
+    }
+    given = dict(zip(found, importer.retrieve_args(node), strict=False))
+    return found | given | dict(zip(node.kwargs, importer.values(list(node.kwargs.values())), strict=True))
+
+
+def extents(value: Any) -> list[int]:
+    """Return the shape of a tensor."""
+    return [int(extent) for extent in value.ty.shape]
+
+
+def pair(value: Any) -> list[int]:
+    """Return one number for each of two axes."""
+    numbers = [int(each) for each in value] if isinstance(value, list | tuple) else [int(value)]
+    return numbers * 2 if len(numbers) == 1 else numbers

@@ -1,0 +1,204 @@
+"""Operators that TVM's importer of PyTorch programs gets wrong or has not: ours instead, or refused."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from pipeline.errors import ModelError
+from pipeline.split.frontends.torch import arithmetic, attention, indexing, resizing
+from pipeline.split.frontends.torch.arguments import arguments, extents, pair
+
+_RANDOM = "random numbers"
+_TRAINING = "only in training: call module.eval() before torch.export.export"
+
+REFUSED: dict[str, str] = {
+    **dict.fromkeys(("bernoulli.p", "exponential.default", "randn.default", "randn_like.default"), _RANDOM),
+    **dict.fromkeys(("rand.default", "rand_like.default", "multinomial.default"), _RANDOM),
+    **dict.fromkeys(("native_dropout.default", "_native_batch_norm_legit_functional.default"), _TRAINING),
+    "_upsample_bilinear2d_aa.default": "resizing with antialiasing",
+    "masked_select.default": "its shape depends on values",
+    "cond": "control flow",
+    "to_sparse.default": "sparse tensors",
+}
+"""Operators that TVM would import as something else, with the reason to give; some it does not know."""
+
+
+def converters(importer: Any) -> dict[str, Callable[[Any], Any]]:
+    """Return our converters by the names of operators."""
+    return {name: functools.partial(convert, importer) for name, convert in _CONVERTERS.items()}
+
+
+def _elu(importer: Any, node: Any) -> Any:
+    given = arguments(importer, node)
+    data, emit = given["self"], importer.block_builder.emit
+    inner, scale = given.get("input_scale", 1), given.get("scale", 1)
+    dtype = str(data.ty.dtype)
+    if node.target.__name__ == "celu.default":
+        inner = 1 / given["alpha"]
+    below = emit(relax.op.minimum(data, relax.const(0, dtype)))
+    grown = emit(relax.op.exp(emit(relax.op.multiply(below, relax.const(inner, dtype)))))
+    low = emit(
+        relax.op.multiply(emit(relax.op.subtract(grown, relax.const(1, dtype))), relax.const(given["alpha"], dtype))
+    )
+    whole = emit(relax.op.add(emit(relax.op.nn.relu(data)), low))
+    return relax.op.multiply(whole, relax.const(scale, dtype)) if scale != 1 else whole
+
+
+def _group_norm(importer: Any, node: Any) -> Any:
+    given = arguments(importer, node)
+    data = given["input"]
+    ones = relax.const(np.ones(int(given["C"]), str(data.ty.dtype)))
+    scale = given["weight"] if given["weight"] is not None else ones
+    shift = given["bias"] if given["bias"] is not None else relax.const(np.zeros(int(given["C"]), str(data.ty.dtype)))
+    axes = list(range(2, data.ty.ndim))
+    return relax.op.nn.group_norm(data, scale, shift, int(given["group"]), 1, axes, given["eps"])
+
+
+def _avg_pool2d(importer: Any, node: Any) -> Any:
+    if arguments(importer, node)["divisor_override"]:
+        raise ModelError(f"{importer.where} divides by a number of its own, which is not supported")
+    return importer.tvm_converters[node.target.__name__](node)
+
+
+def _refuse_places(importer: Any, node: Any) -> None:
+    if any(user.args[1] == 1 and user.users for user in node.users):
+        raise ModelError(f"{importer.where} returns the places of the largest values, which is not supported")
+
+
+def _max_pool2d(importer: Any, node: Any) -> Any:
+    _refuse_places(importer, node)
+    return importer.tvm_converters[node.target.__name__](node)
+
+
+def _adaptive_pool2d(pool: Callable[..., Any], importer: Any, node: Any) -> Any:
+    given = arguments(importer, node)
+    data = given["self"]
+    before, after = extents(data)[-2:], pair(given["output_size"])
+    if any(old % new for old, new in zip(before, after, strict=True)):
+        if pool is relax.op.nn.avg_pool2d:
+            return _averaged(importer, data, before, after)
+        raise ModelError(f"{importer.where} divides {before} into {after}, which is not supported; choose a divisor")
+    window = [old // new for old, new in zip(before, after, strict=True)]
+    emit = importer.block_builder.emit
+    if data.ty.ndim == 3:
+        return relax.op.squeeze(emit(pool(emit(relax.op.expand_dims(data, 0)), window, window)), [0])
+    return pool(data, window, window)
+
+
+def _exp2(importer: Any, node: Any) -> Any:
+    data = arguments(importer, node)["self"]
+    return relax.op.exp(importer.block_builder.emit(relax.op.multiply(data, relax.const(math.log(2), data.ty.dtype))))
+
+
+def _erfc(importer: Any, node: Any) -> Any:
+    data = arguments(importer, node)["self"]
+    return relax.op.subtract(relax.const(1.0, data.ty.dtype), importer.block_builder.emit(relax.op.erf(data)))
+
+
+def _nothing(_: Any, __: Any) -> Any:
+    return None
+
+
+def _averaged(importer: Any, data: Any, before: Sequence[int], after: Sequence[int]) -> Any:
+    """Return the averages of windows of different sizes, as products with the shares of rows and of columns."""
+    rows, columns = (
+        relax.const(_shares(old, new).astype(str(data.ty.dtype))) for old, new in zip(before, after, strict=True)
+    )
+    emit = importer.block_builder.emit
+    return relax.op.matmul(rows, emit(relax.op.matmul(data, emit(relax.op.permute_dims(columns)))))
+
+
+def _shares(before: int, after: int) -> np.ndarray:
+    shares = np.zeros((after, before))
+    for place in range(after):
+        start, stop = place * before // after, -(-(place + 1) * before // after)
+        shares[place, start:stop] = 1 / (stop - start)
+    return shares
+
+
+def _adaptive_max_pool2d(importer: Any, node: Any) -> Any:
+    _refuse_places(importer, node)
+    values = importer.block_builder.emit(_adaptive_pool2d(relax.op.nn.max_pool2d, importer, node))
+    return importer.block_builder.emit(relax.Tuple([values, values]))
+
+
+def _extreme(operator: Callable[..., Any], importer: Any, node: Any) -> Any:
+    given = arguments(importer, node)
+    return operator(given["self"], list(given["dim"]) or None, given["keepdim"])
+
+
+def _smallest(importer: Any, node: Any) -> Any:
+    given = arguments(importer, node)
+    data, axis, keep = given["self"], given["dim"], given["keepdim"]
+    emit = importer.block_builder.emit
+    places = emit(relax.op.argmin(data, axis, keep))
+    return emit(relax.Tuple([emit(relax.op.min(data, axis, keep)), places]))
+
+
+def _product(importer: Any, node: Any) -> Any:
+    given = arguments(importer, node)
+    return relax.op.prod(given["self"], given["dim"], given["keepdim"])
+
+
+def _any(importer: Any, node: Any) -> Any:
+    emit = importer.block_builder.emit
+    truth = emit(relax.op.astype(arguments(importer, node)["self"], "bool"))
+    return relax.op.astype(emit(relax.op.max(emit(relax.op.astype(truth, "int8")))), "bool")
+
+
+def _select(importer: Any, node: Any) -> Any:
+    """Return one place of an axis; TVM would read in front of the tensor for one that is counted from the end."""
+    given = arguments(importer, node)
+    data, axis = given["self"], given["dim"] % given["self"].ty.ndim
+    place = int(given["index"]) % extents(data)[axis]
+    part = importer.block_builder.emit(relax.op.strided_slice(data, [axis], [place], [place + 1]))
+    return relax.op.squeeze(part, [axis])
+
+
+def _linear(importer: Any, node: Any) -> Any:
+    given = arguments(importer, node)
+    emit = importer.block_builder.emit
+    swapped = emit(relax.op.permute_dims(given["weight"]))
+    product = emit(relax.op.matmul(given["input"], swapped))
+    return product if given["bias"] is None else relax.op.add(product, given["bias"])
+
+
+def _embedding(importer: Any, node: Any) -> Any:
+    """Return rows of a table; clipped, so that a wrong word never reads beside it."""
+    given = arguments(importer, node)
+    return relax.op.take(given["weight"], given["indices"], axis=0, mode="clip")
+
+
+_CONVERTERS: dict[str, Callable[[Any, Any], Any]] = {
+    **arithmetic.CONVERTERS,
+    "_assert_async.default": _nothing,
+    "_assert_async.msg": _nothing,
+    "_adaptive_avg_pool2d.default": functools.partial(_adaptive_pool2d, relax.op.nn.avg_pool2d),
+    "adaptive_max_pool2d.default": _adaptive_max_pool2d,
+    "amax.default": functools.partial(_extreme, relax.op.max),
+    "amin.default": functools.partial(_extreme, relax.op.min),
+    "any.default": _any,
+    "avg_pool2d.default": _avg_pool2d,
+    "celu.default": _elu,
+    "elu.default": _elu,
+    "embedding.default": _embedding,
+    "erfc.default": _erfc,
+    "exp2.default": _exp2,
+    "index.Tensor": indexing.index,
+    "linear.default": _linear,
+    "max_pool2d_with_indices.default": _max_pool2d,
+    "min.dim": _smallest,
+    "native_group_norm.default": _group_norm,
+    "prod.dim_int": _product,
+    "scaled_dot_product_attention.default": attention.attention,
+    "select.int": _select,
+    "upsample_bicubic2d.vec": resizing.bicubic,
+    "upsample_bilinear2d.vec": resizing.bilinear,
+    "upsample_nearest2d.vec": resizing.nearest,
+}

@@ -1,0 +1,160 @@
+"""The signature of an exported program: what the caller gives, what it holds, and what it may not do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import tvm
+from torch.export.graph_signature import InputKind, OutputKind
+from tvm import relax
+
+from pipeline.errors import ModelError, near
+
+_STATE = {
+    OutputKind.BUFFER_MUTATION: "keeps state between calls in its buffer {!r}",
+    OutputKind.PARAMETER_MUTATION: "changes its parameter {!r}",
+    OutputKind.USER_INPUT_MUTATION: "changes its input {!r}",
+}
+_DTYPES = {"bool", "uint8", *(f"{kind}{bits}" for kind in ("int", "float") for bits in (8, 16, 32, 64))} - {"float8"}
+_CONSTANTS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
+
+
+def check(program: Any, name: str) -> None:
+    """Refuse a program that does more than compute outputs from inputs.
+
+    Raises
+    ------
+    ModelError
+        If it changes its buffers, parameters or inputs, was exported in training mode, or returns no tensor.
+    """
+    mutated = [
+        _STATE[kind].format(spec.target)
+        for spec in program.graph_signature.output_specs
+        if (kind := getattr(OutputKind, spec.kind.name)) in _STATE
+    ]
+    if any("num_batches_tracked" in each or "running_" in each for each in mutated):
+        raise ModelError(f"{name!r} was exported in training mode; call module.eval() before torch.export.export")
+    if mutated:
+        raise ModelError(f"{name!r} {mutated[0]}, which a pipeline cannot; make it an input and an output of the model")
+    for spec in program.graph_signature.output_specs:
+        if getattr(spec.arg, "value", None) is not None:
+            raise ModelError(f"{name!r} returns {spec.arg.value!r}, which is no tensor")
+
+
+def inputs(program: Any, name: str, shapes: Mapping[str, Sequence[int]]) -> dict[str, Any]:
+    """Return a variable for each tensor that the caller gives.
+
+    Raises
+    ------
+    ModelError
+        If an extent is open, or `shapes` does not fit.
+    """
+    found = {node.name: node.meta["val"] for node in user_inputs(program) if _is_tensor(node)}
+    extents: dict[str, list[int]] = {}
+    for each, shape in shapes.items():
+        if each not in found:
+            raise ModelError(f"{name!r} has no input {each!r}; it has {', '.join(found)}{near(each, found)}")
+        extents[each] = _given(each, list(found[each].shape), list(shape))
+    symbols = _symbols(found, extents)
+    _check_ranges(program, symbols)
+    return {
+        each: relax.Var(each, relax.TensorType(_fixed(each, value.shape, symbols), dtype(value.dtype, each)))
+        for each, value in found.items()
+    }
+
+
+def values(program: Any) -> dict[str, Any]:
+    """Return the inputs that are no tensors, but were fixed when the program was exported."""
+    specs = {spec.arg.name: spec.arg for spec in program.graph_signature.input_specs}
+    return {
+        node.name: getattr(specs.get(node.name), "value", None) for node in user_inputs(program) if not _is_tensor(node)
+    }
+
+
+def constants(program: Any) -> dict[str, Any]:
+    """Return the parameters, buffers and constants by the names of their placeholders.
+
+    They are copied: the program's own may not be aligned as kernels need it, and may change.
+    """
+    return {
+        spec.arg.name: _constant(program, spec.target, spec.arg.name)
+        for spec in program.graph_signature.input_specs
+        if spec.kind in _CONSTANTS
+    }
+
+
+def _constant(program: Any, target: str, name: str) -> Any:
+    value = program.state_dict.get(target, program.constants.get(target))
+    if not isinstance(value, torch.Tensor):
+        raise ModelError(f"the program holds {target!r}, which is no tensor")
+    dense = value.detach().to_dense() if value.layout != torch.strided else value.detach()
+    kind = dtype(dense.dtype, name)
+    return relax.const(tvm.runtime.tensor(np.array(dense.cpu().contiguous().numpy(), order="C")), kind)
+
+
+def dtype(kind: Any, tensor: str) -> str:
+    """Return NumPy's name of a dtype of PyTorch.
+
+    Raises
+    ------
+    ModelError
+        If kernels and files do not know it.
+    """
+    name = str(kind).removeprefix("torch.")
+    if name not in _DTYPES:
+        raise ModelError(f"tensor {tensor!r} is of dtype {name}, which is not supported; convert the model to float32")
+    return name
+
+
+def user_inputs(program: Any) -> Iterator[Any]:
+    """Yield the placeholders of what the caller gives, tensors and others."""
+    names = {spec.arg.name for spec in program.graph_signature.input_specs if spec.kind == InputKind.USER_INPUT}
+    return (node for node in program.graph.nodes if node.op == "placeholder" and node.name in names)
+
+
+def _is_tensor(node: Any) -> bool:
+    return isinstance(node.meta.get("val"), torch.Tensor)
+
+
+def _given(name: str, known: Sequence[Any], shape: Sequence[int]) -> list[int]:
+    if len(known) != len(shape):
+        raise ModelError(f"input {name!r} has {len(known)} dimensions, but the given shape {shape} has {len(shape)}")
+    for extent, wanted in zip(known, shape, strict=True):
+        if isinstance(extent, int) and extent != wanted:
+            raise ModelError(f"input {name!r} has a fixed extent {extent} where the shape {list(shape)} has {wanted}")
+    return list(shape)
+
+
+def _symbols(found: Mapping[str, Any], extents: Mapping[str, Sequence[int]]) -> dict[Any, int]:
+    """Return the value of each symbol in the inputs' shapes."""
+    symbols: dict[Any, int] = {}
+    for name, shape in extents.items():
+        for symbolic, extent in zip(found[name].shape, shape, strict=True):
+            if not isinstance(symbolic, torch.SymInt) or not symbolic.node.expr.is_Symbol:
+                continue
+            if (known := symbols.setdefault(symbolic.node.expr, extent)) != extent:
+                raise ModelError(f"input {name!r} has {extent} where another input has {known} for the same extent")
+    return symbols
+
+
+def _check_ranges(program: Any, symbols: Mapping[Any, int]) -> None:
+    for symbol, allowed in program.range_constraints.items():
+        extent = symbols.get(symbol, allowed.lower)
+        if not allowed.lower <= extent <= allowed.upper:
+            raise ModelError(
+                f"an input has the extent {extent}, but the program was exported for {allowed.lower} to {allowed.upper}"
+            )
+
+
+def _fixed(name: str, shape: Sequence[Any], symbols: Mapping[Any, int]) -> list[int]:
+    fixed = [extent.node.expr.subs(symbols) if isinstance(extent, torch.SymInt) else extent for extent in shape]
+    if not all(isinstance(extent, int) or extent.is_Integer for extent in fixed):
+        example = ",".join(str(extent) if isinstance(extent, int) or extent.is_Integer else "1" for extent in fixed)
+        raise ModelError(
+            f"input {name!r} has the shape {[str(extent) for extent in shape]}; give it fixed extents, such as "
+            f"--shape {name}={example}"
+        )
+    return [int(extent) for extent in fixed]

@@ -1,0 +1,150 @@
+"""ONNX operators that TVM imports wrongly without a word are right, or refused; data files are checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto
+
+import pipeline
+from pipeline import cli
+from pipeline.errors import BuildError, ModelError
+from pipeline.split import frontends
+from tests.onnx_models import (
+    KERNEL,
+    NORM,
+    assert_close,
+    batch_norm,
+    by_onnxruntime,
+    frame,
+    in_stages,
+    node,
+    save,
+    weights,
+)
+
+
+def checked(path: Path, values: Any = None) -> None:
+    graph = pipeline.read(path)
+    values = values or frame(graph)
+    assert_close(in_stages(graph, [], values), by_onnxruntime(path, values))
+
+
+@pytest.mark.parametrize("target", [[2, 1, 6], [1, 3, 1], [3, 1], [4, 2, 3, 6]], ids=str)
+def test_expand_to_a_smaller_extent(tmp_path: Path, target: list[int]) -> None:
+    nodes = [node("Expand", "x s", "e"), node("Neg", "e", "y")]
+    shape = (1, 3, 6) if target[0] == 2 else (2, 3, 6)
+    checked(save(tmp_path / "m.onnx", nodes, {"x": shape}, ["y"], {"s": np.array(target)}))
+
+
+@pytest.mark.parametrize("signs", [{"detect_negative": 0}, {"detect_positive": 0}, {}], ids=str)
+def test_infinities_of_one_sign(tmp_path: Path, signs: dict[str, Any]) -> None:
+    path = save(
+        tmp_path / "m.onnx", [node("IsInf", "x", "y", **signs)], {"x": (5,)}, ["y"], dtypes={"y": TensorProto.BOOL}
+    )
+    checked(path, {"x": np.array([np.inf, -np.inf, np.nan, 0, 1], np.float32)})
+
+
+@pytest.mark.parametrize("direction", ["LEFT", "RIGHT"])
+def test_shifts_by_all_bits(tmp_path: Path, direction: str) -> None:
+    nodes = [node("BitShift", "x n", "y", direction=direction)]
+    kinds = dict.fromkeys(("x", "n", "y"), TensorProto.UINT8)
+    path = save(tmp_path / "m.onnx", nodes, {"x": (5,), "n": (5,)}, ["y"], dtypes=kinds)
+    graph = pipeline.read(path)
+    values = {"x": np.full(5, 255, np.uint8), "n": np.array([0, 3, 7, 8, 200], np.uint8)}
+    found = in_stages(graph, [], values)["y"]
+    assert found.tolist() == ([255, 248, 128, 0, 0] if direction == "LEFT" else [255, 31, 1, 0, 0])
+
+
+@pytest.mark.parametrize(
+    ("nodes", "inputs", "constants", "message"),
+    [
+        (
+            [node("RoiAlign", "x r i", "y", "rois", mode="max")],
+            {"x": (1, 1, 8, 8), "r": (2, 4)},
+            {"i": np.zeros(2, np.int64)},
+            r"RoiAlign of largest values \(node 'rois'\)",
+        ),
+        (
+            [node("LayerNormalization", "x s", "n m", "norm"), node("Add", "n m", "y")],
+            {"x": (2, 4)},
+            {"s": weights(4)},
+            r"LayerNormalization with mean and deviation as outputs \(node 'norm'\)",
+        ),
+        (
+            [batch_norm(1, "x", "y m v", training_mode=1)],
+            {"x": (1, 4, 6, 6)},
+            NORM,
+            r"BatchNormalization in training mode \(node 'norm1'\)",
+        ),
+    ],
+    ids=["RoiAlign", "LayerNormalization", "BatchNormalization"],
+)
+def test_what_is_refused(tmp_path: Path, nodes: Any, inputs: Any, constants: Any, message: str) -> None:
+    with pytest.raises(ModelError, match=f"uses operators that are not supported: {message}"):
+        pipeline.read(save(tmp_path / "m.onnx", nodes, inputs, ["y"], constants))
+
+
+@pytest.fixture
+def with_data(tmp_path: Path) -> Path:
+    path = save(tmp_path / "m.onnx", [node("MatMul", "x w", "y")], {"x": (2, 64)}, ["y"], {"w": weights(64, 64)})
+    onnx.save(onnx.load(path), path, save_as_external_data=True, location="m.data", size_threshold=0)
+    return path
+
+
+def test_a_data_file(with_data: Path) -> None:
+    assert pipeline.read(with_data, verify=True).parameter_bytes == 64 * 64 * 4
+
+
+def test_a_missing_data_file(with_data: Path) -> None:
+    (with_data.parent / "m.data").unlink()
+    with pytest.raises(ModelError, match=r"tensor 'w' in the data file 'm.data', which is not there; put it into"):
+        pipeline.read(with_data)
+
+
+@pytest.mark.parametrize("size", [0, 1000, 16383])
+def test_a_truncated_data_file(with_data: Path, size: int) -> None:
+    data = with_data.parent / "m.data"
+    data.write_bytes(data.read_bytes()[:size])
+    with pytest.raises(ModelError, match=rf"has {size} bytes where at least 16384 are needed; copy it again"):
+        pipeline.read(with_data)
+
+
+@pytest.mark.parametrize("opset", [7, 9, 11, 13, 15, 17, 19, 21, 23])
+def test_opsets(tmp_path: Path, opset: int) -> None:
+    nodes = [
+        node("Conv", "x w", "c", pads=[1] * 4), batch_norm(1, "c", "n"), node("Relu", "n", "r"),
+        node("MaxPool", "r", "p", kernel_shape=[2, 2], strides=[2, 2]), node("Flatten", "p", "f"),
+        node("MatMul", "f g", "m"), node("Softmax", "m", "y", axis=1),
+    ]  # fmt: skip
+    path = save(
+        tmp_path / "m.onnx", nodes, {"x": (1, 4, 6, 6)}, ["y"], {**KERNEL, **NORM, "g": weights(36, 5)}, opset=opset
+    )
+    assert pipeline.verify(pipeline.read(path), path).relative < 1e-5
+
+
+def test_verification_finds_what_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = save(tmp_path / "m.onnx", [node("Elu", "x", "y", alpha=0.5)], {"x": (4, 4)}, ["y"])
+    other = save(tmp_path / "other.onnx", [node("Elu", "x", "y", alpha=0.6)], {"x": (4, 4)}, ["y"])
+    graph = pipeline.read(path, verify=True)
+    with pytest.raises(BuildError, match=r"model 'm' differs from ONNX Runtime: output 'y' by 0.* allowed is 0.0001"):
+        pipeline.verify(graph, other)
+    assert pipeline.verify(graph, other, tolerance=0.9).relative > 0.01
+    assert cli.main(["inspect", str(path), "--verify"]) == 0
+    assert "against ONNX Runtime: largest error" in capsys.readouterr().out
+    load = frontends.load
+    monkeypatch.setattr(frontends, "load", lambda _, shapes, params: load(other, shapes, params))
+    assert cli.main(["inspect", str(path), "--verify"]) == 1
+    assert "differs from ONNX Runtime" in capsys.readouterr().err
+
+
+def test_what_cannot_be_verified(tmp_path: Path) -> None:
+    (tmp_path / "m.relay").write_text('#[version = "0.0.5"]\ndef @main(%x: Tensor[(2, 3), float32]) { negative(%x) }')
+    with pytest.raises(ModelError, match="a Relay program cannot be verified: no other library runs it"):
+        pipeline.read(tmp_path / "m.relay", verify=True)
