@@ -8,6 +8,7 @@ from typing import Any
 from tvm import relax
 
 from pipeline.errors import ModelError
+from pipeline.split import quantized
 from pipeline.split.affine import fold_affine
 from pipeline.split.fold import fold
 from pipeline.split.frontends.imported import Imported
@@ -26,13 +27,14 @@ def clean(imported: Imported) -> Imported:
     main = imported.module["main"]
     bindings = _bindings(imported, main)
     names = binding_names(imported, bindings)
-    lines, known = fold(bindings, names, kernels(imported.module))
+    lines, known = fold(bindings, names, kernels(imported.module), quantized.integer_weights(bindings))
     kept = {each.var: known(each.var) for each in bindings}
     names |= {param: str(param.name) for param in main.params}
     same = {names[var]: names[other] for var, other in kept.items() if other != var and other in names}
     outputs = dict(zip(imported.outputs, _results(main, known), strict=True))
     lines, merged = fold_affine(live(lines, outputs.values()), list(outputs.values()), given(imported))
-    lines = live(lines, outputs.values())
+    lines, moved = quantized.arrange(live(lines, outputs.values()), list(outputs.values()), given(imported))
+    merged |= moved
     aliases = name_lines(lines, outputs, imported, {**imported.aliases, **same}, merged)
     inner = {line.name for line in lines} - given(imported)
     lines, results = with_copies(lines, outputs)

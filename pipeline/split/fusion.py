@@ -81,8 +81,12 @@ def fuse(
     """
     families = [family(kind) for kind in kinds]
     dominators = post_dominators(consumers, escapes)
-    groups = _Groups(families)
     inside = parts or [False] * len(kinds)
+    for operator, kind in enumerate(kinds):
+        # A reader's own one; what is quantised in front of it is to travel as bytes.
+        if kind == "dequantize" and inside[operator] and families[consumers[operator][0]] != "elementwise":
+            families[operator] = "opaque"
+    groups = _Groups(families)
     for operator, dominator in enumerate(dominators):
         if dominator is None:
             continue

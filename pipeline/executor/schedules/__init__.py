@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+from pipeline.executor.numerics import EXACT, Numerics
 from pipeline.executor.schedules import machine as machines
 
 KERNEL = "soc.kernel"
@@ -11,6 +14,9 @@ KERNEL = "soc.kernel"
 
 GENERAL = "general 0"
 """Its value for what has no rule of its own."""
+
+TUNED = "tuned 0"
+"""Its value for what has none, but was tuned."""
 
 
 def target_for(target: Any) -> Any:
@@ -23,7 +29,15 @@ def applies(target: Any) -> bool:
     return str(target.kind.name) == "llvm"
 
 
-def optimise(module: Any, target: Any, cores: int = 1, inner: set[str] | None = None) -> Any:
+def optimise(  # noqa: PLR0913 - the last two by keyword
+    module: Any,
+    target: Any,
+    cores: int = 1,
+    inner: set[str] | None = None,
+    *,
+    numerics: Numerics = EXACT,
+    tuned: Callable[[str, Any], Any] | None = None,
+) -> Any:
     """Return the module of a stage with its operators as kernels, weights packed as constants of its ``main``.
 
     Parameters
@@ -37,28 +51,36 @@ def optimise(module: Any, target: Any, cores: int = 1, inner: set[str] | None = 
     inner : set of str, optional
         If the module is the inside of a stage: its inputs that are at hand with channels last, to which its outputs
         that are made so are added.
+    numerics : Numerics
+        What may be done to the arithmetic of the model.
+    tuned : callable, optional
+        Takes the name and the function of a kernel that no rule writes; returns it scheduled, or None for the general
+        schedule.
     """
     import tvm
     from tvm import relax, tirx
     from tvm.relax.backend.cpu_generic import pipeline as generic
 
-    from pipeline.executor.schedules import anchors, plain, reuse, rules, writers
+    from pipeline.executor.schedules import anchors, elementary, names, plain, quantized, reuse, rules, writers
     from pipeline.executor.schedules.layout import Rewriter
 
     # A stage that brings functions of its own is left to TVM.
     if not applies(target) or len(module.functions) > 1:
         return module
 
-    machine = machines.of(target)
+    machine = replace(machines.of(target), weights=numerics.weights)
     with target:
-        written = Rewriter(module["main"], rules.for_layout(machine), inner).run()
+        found = quantized.for_layout(machine, rules.for_layout(machine, winograd=numerics.winograd))
+        written = Rewriter(module["main"], found, inner).run()
         steps = (
             relax.transform.CanonicalizeBindings(),
             relax.transform.DeadCodeElimination(["main"]),
             *generic.library_dispatch_passes(target),
             relax.transform.LegalizeOps(),
             relax.transform.AnnotateTIROpPattern(),
+            names.before_fusion(module["main"]),
             relax.transform.FuseOps(),
+            names.after_fusion(),
             relax.transform.FuseTIR(),
             # It looks for blocks, which the kernels have none of.
             relax.transform.RewriteDataflowReshape(),
@@ -70,13 +92,14 @@ def optimise(module: Any, target: Any, cores: int = 1, inner: set[str] | None = 
         if not isinstance(function, tirx.PrimFunc):
             return function
         anchor = over.get(name) or anchors.fused(function)
-        made = (
-            anchor.replaced(writers.write(anchor, machine, cores))
-            if anchor
-            else plain.scheduled(function, machine, cores)
-        )
-        described = f"{anchor.description.rule} {writers.operations(anchor)}" if anchor else GENERAL
-        return made.with_attr({"global_symbol": name, KERNEL: described})
+        if anchor:
+            made = anchor.replaced(writers.write(anchor, machine, cores))
+            described = f"{anchor.description.rule} {writers.operations(anchor)}"
+        elif tuned is not None and (better := tuned(name, function)) is not None:
+            made, described = better, TUNED
+        else:
+            made, described = plain.scheduled(function, machine, cores), GENERAL
+        return elementary.without_library(made).with_attr({"global_symbol": name, KERNEL: described})
 
     return tvm.IRModule({name: kernel(str(name.name_hint), each) for name, each in fused.functions.items()})
 

@@ -29,15 +29,17 @@ class Description(msgspec.Struct, frozen=True):
     detail: str
 
 
-def stand_in(builder: Any, rule: str, detail: str, operands: Sequence[Any], shape: Sequence[int]) -> Any:
-    """Return the call of a stand-in that reads `operands` and makes a float32 tensor of `shape`."""
+def stand_in(  # noqa: PLR0913, PLR0917 - what a call consists of
+    builder: Any, rule: str, detail: str, operands: Sequence[Any], shape: Sequence[int], dtype: str = "float32"
+) -> Any:
+    """Return the call of a stand-in that reads `operands` and makes a tensor of `shape`."""
     text = msgspec.json.encode(Description(rule, detail)).decode()
 
     def compute(*tensors: Any) -> Any:
         def element(*_: Any) -> Any:
-            value = tirx.FloatImm("float32", 0.0)
+            value = tirx.const(0, dtype)
             for tensor in tensors:
-                value = value + tensor(*[tir.number(0)] * len(tensor.shape))
+                value = value + tensor(*[tir.number(0)] * len(tensor.shape)).astype(dtype)
             return value
 
         return te.compute([tir.number(each) for each in shape], element, name=rule, attrs={KEY: text})

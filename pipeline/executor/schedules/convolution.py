@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from pipeline.executor.schedules import copying, tiles, tir
+from pipeline.executor.schedules import arithmetic, copying, tiles, tir
 from pipeline.executor.schedules.machine import Machine
 from pipeline.executor.schedules.packing import Layout
 from pipeline.executor.schedules.sums import LINE, Source, Sums
@@ -22,10 +22,13 @@ class Results(NamedTuple):
         From a sum and its indices n, h, w, c to the statement that stores it.
     touch : callable, optional
         From the indices of a sum to statements that bring what its store needs close.
+    line : int
+        Results in a cache line.
     """
 
     store: Callable[[Any, Any, Any, Any, Any], Any]
     touch: Callable[[Any, Any, Any, Any], list[Any]] | None = None
+    line: int = LINE
 
 
 class Kernel:
@@ -39,13 +42,16 @@ class Kernel:
     results : Results
     tasks : int
         Pieces of work wanted for the cores.
+    first : int or expression
+        Where the packed weights start in their buffer.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - what a kernel consists of
-        self, form: Layout, machine: Machine, data: Any, weights: Any, results: Results, tasks: int = 1
-    ) -> None:
+        self, form: Layout, machine: Machine, data: Any, weights: Any, results: Results, tasks: int = 1,
+        first: Any = 0,
+    ) -> None:  # fmt: skip
         self._form, self._window, self._tile, self._lanes = form, form.window, form.tile, form.lanes
-        self._weights, self._results = weights, results
+        self._weights, self._first, self._results = weights, first, results
         self._stay = tiles.weights_stay(form.window, machine)
         window = self._window
         self._tasks = tasks
@@ -53,7 +59,8 @@ class Kernel:
         self._chunks = -(-window.out_height // self._rows)
         self._count = -(-self._rows // form.tile.rows) * -(-window.out_width // form.tile.columns)
         size = window.batch * window.height * window.width * window.channels
-        self._data, self._declare = tir.flat(data, "data", size)
+        self._arithmetic = arithmetic.of(str(data.dtype), machine)
+        self._data, self._declare = tir.flat(data, "data", size, self._arithmetic.dtype)
         self._source = Source(self._data, window.width * window.channels, window.channels)
 
     @property
@@ -88,7 +95,8 @@ class Kernel:
         if not window.padded:
             base = ((image * window.height + top) * window.width) * window.channels + group * window.depth
             return tir.bound("base", base, lambda start: self._blocks(image, group, row, start))
-        copied = copying.padded(self._data, window, window.reach(0, self._rows), image, group, top, self._lanes)
+        rows, filler = window.reach(0, self._rows), self._form.filler
+        copied = copying.padded(self._data, window, rows, image, group, top, self._lanes, filler)
         self._source = Source(copied.buffer, copied.line, window.depth)
         return [*copied.statements, *self._blocks(image, group, row, tir.number(0))]
 
@@ -121,7 +129,7 @@ class Kernel:
 
             def block(index: Any, first: int = first, many: int = many, size: int = size) -> Any:
                 vector = index * size + first
-                weights = place.group * (form.vectors * one) + vector * one
+                weights = place.group * (form.vectors * one) + vector * one + self._first
                 at = replace(place, weights=weights, channel=vector * form.lanes)
                 return body(at, size, ragged and first + many * size == form.vectors)
 
@@ -144,7 +152,7 @@ class Kernel:
         """Return the sums and the stores of one tile, the `number`th of its block."""
         row, column = corner
         window, source = self._window, self._source
-        sums = Sums(self._form, tile, source, self._weights)
+        sums = Sums(self._form, tile, source, self._weights, self._arithmetic)
         base = place.base + row * (window.strides[0] * source.line) + column * (window.strides[1] * source.step)
         # With one tile, a block is read once, one after the other, as the processor expects of itself.
         turn = None if self._stay or self._count == 1 else (number, self._count)
@@ -160,7 +168,7 @@ class Kernel:
         statements = []
         for down in range(tile.rows):
             for right in range(tile.columns):
-                for first in range(0, tile.vectors * self._lanes, LINE):
+                for first in range(0, tile.vectors * self._lanes, self._results.line):
                     h, w = place.row + row + down, column + right
                     c = place.group * self._window.makes + place.channel + first
                     statements += touch(place.image, h, w, c)

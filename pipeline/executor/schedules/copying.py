@@ -35,17 +35,19 @@ def padded(  # noqa: PLR0913, PLR0917 - where the rows are
     from tvm import tirx
 
     depth, width = window.depth, window.reach(1, window.out_width)
-    above, left = window.pads[:2]
-    inside = max(0, min(window.width, width - left))
-    scratch = tir.buffer("padded", [rows * width * depth])
+    above, left = window.pads[0], min(max(0, window.pads[1]), width)
+    # With padding below zero, the first columns are not read.
+    unread = max(0, -window.pads[1])
+    inside = max(0, min(window.width - unread, width - left))
+    scratch = tir.buffer("padded", [rows * width * depth], str(data.dtype))
 
     def fill(start: Any, count: int) -> Any:
-        value = tirx.FloatImm("float32", filler)
+        value = tirx.const(filler, str(data.dtype))
         return run(count, lanes, lambda at, size: tir.store(scratch, _wide(value, size), _index(start + at, size)))
 
     def row(index: Any) -> Any:
         source, target = top + index - above, index * (width * depth)
-        first = ((image * window.height + source) * window.width) * window.channels + group * depth
+        first = ((image * window.height + source) * window.width + unread) * window.channels + group * depth
         copies = [
             part
             for part in (

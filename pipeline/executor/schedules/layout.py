@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from tvm import relax
+from tvm import relax, tirx
 from tvm.ir import Call, GenericConst
 
 TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
+TURNED = "turned:"
+"""Name of a tensor whose layout was changed, so that it is not taken for one of the model's."""
+
 AXIS = {0: 0, 1: 3, 2: 1, 3: 2}
 """Where an axis of NCHW is in NHWC."""
 
@@ -23,7 +26,13 @@ _POOLS = {"nn.max_pool2d", "nn.avg_pool2d", "nn.adaptive_avg_pool2d"}
 _REDUCTIONS = {"mean", "sum", "max", "min"}
 
 Rule = Callable[["Rewriter", Any], Any]
-"""Takes a call, returns its value with channels last, or None if the rule does not apply."""
+"""Takes a call, returns its value with channels last (or `Plain`), or None if the rule does not apply."""
+
+
+class Plain(NamedTuple):
+    """A value of four axes that a rule made in the model's own layout."""
+
+    value: Any
 
 
 class Rewriter:
@@ -86,7 +95,7 @@ class Rewriter:
         if not isinstance(value, relax.Var):
             return value
         if value not in self._plain:
-            self._plain[value] = self.builder.emit(relax.op.permute_dims(self._last[value], TO_FIRST))
+            self._plain[value] = self.builder.emit(relax.op.permute_dims(self._last[value], TO_FIRST), TURNED)
         return self._plain[value]
 
     def last(self, value: Any) -> Any:
@@ -94,7 +103,7 @@ class Rewriter:
         if isinstance(value, GenericConst):
             return relax.const(np.ascontiguousarray(value.value.numpy().transpose(TO_LAST)))
         if value not in self._last:
-            self._last[value] = self.builder.emit(relax.op.permute_dims(self._plain[value], TO_LAST))
+            self._last[value] = self.builder.emit(relax.op.permute_dims(self._plain[value], TO_LAST), TURNED)
         return self._last[value]
 
     def is_last(self, value: Any) -> bool:
@@ -109,8 +118,9 @@ class Rewriter:
         if made is None and (general := _general(name)):
             made = general(self, value)
         if made is not None:
-            var = self.builder.emit(made, str(binding.var.name))
-            (self._last if is_image(binding.var.ty) else self._plain)[binding.var] = var
+            plain = isinstance(made, Plain) or not is_image(binding.var.ty)
+            var = self.builder.emit(made.value if isinstance(made, Plain) else made, str(binding.var.name))
+            (self._plain if plain else self._last)[binding.var] = var
         else:
             self._plain[binding.var] = self.builder.emit(self._as_it_is(value), str(binding.var.name))
 
@@ -126,6 +136,16 @@ def name_of(value: Any) -> str:
 def is_image(ty: Any) -> bool:
     """Whether a type is a tensor of batch, channels, height, width."""
     return isinstance(ty, relax.TensorType) and ty.ndim == 4
+
+
+def is_static(*values: Any) -> bool:
+    """Whether the shapes of tensors are known."""
+    return all(
+        isinstance(each.ty, relax.TensorType)
+        and each.ty.shape is not None
+        and all(isinstance(extent, tirx.IntImm) for extent in each.ty.shape)
+        for each in values
+    )
 
 
 def extents(ty: Any) -> tuple[int, ...]:

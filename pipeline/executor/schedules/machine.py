@@ -21,12 +21,19 @@ class Machine:
         Vector registers.
     l1_bytes, l2_bytes : int
         Data caches that one core can count on.
+    dots : str
+        How four bytes are multiplied with four others and added up: ``"vnni"``, ``"pairs"`` (of 16 bits), ``"usdot"``,
+        ``"sdot"``, or ``"plain"``.
+    weights : str
+        What float32 weights are stored as: ``"float32"``, ``"float16"`` or ``"bfloat16"``.
     """
 
     lanes: int
     registers: int
     l1_bytes: int
     l2_bytes: int
+    dots: str = "plain"
+    weights: str = "float32"
 
 
 def of(target: Any) -> Machine:
@@ -40,7 +47,20 @@ def of(target: Any) -> Machine:
     registers = 32 if lanes == 16 or triple.startswith(("aarch64", "arm64")) else 16
     own = str(target.attrs.get("mcpu", "")) == str(codegen.llvm_get_system_cpu())
     l1_bytes, l2_bytes = (_cache_bytes(1), _cache_bytes(2)) if own else (0, 0)
-    return Machine(lanes, registers, l1_bytes or 32 * KIB, l2_bytes or (1024 if lanes >= 16 else 512) * KIB)
+    l2_bytes = l2_bytes or (1024 if lanes >= 16 else 512) * KIB
+    return Machine(lanes, registers, l1_bytes or 32 * KIB, l2_bytes, _dots(features, lanes))
+
+
+def _dots(features: frozenset[str], lanes: int) -> str:
+    """Return the way with the fewest instructions."""
+    vnni = {16: ("avx512vnni",), 8: ("avxvnni", "avx512vnni")}.get(lanes, ())
+    if features.intersection(vnni):
+        return "vnni"
+    if {4: "sse2", 8: "avx2", 16: "avx512bw"}[lanes] in features:
+        return "pairs"
+    if "dotprod" in features:
+        return "usdot" if "i8mm" in features else "sdot"
+    return "plain"
 
 
 def _cache_bytes(level: int) -> int:

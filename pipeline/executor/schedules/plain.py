@@ -8,6 +8,7 @@ from typing import Any
 import tvm
 from tvm import s_tir
 
+from pipeline.executor.schedules import transposition
 from pipeline.executor.schedules.machine import Machine
 
 _FEW = 1 << 15
@@ -16,6 +17,8 @@ _FEW = 1 << 15
 
 def scheduled(function: Any, machine: Machine, cores: int) -> Any:
     """Return the function scheduled, or as it is where a step is not possible."""
+    if (moved := transposition.written(function, machine, cores)) is not None:
+        return moved
     schedule = s_tir.Schedule(tvm.IRModule({"main": function.with_attr("global_symbol", "main")}), debug_mask="none")
     try:
         _inline(schedule)

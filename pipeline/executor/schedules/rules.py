@@ -10,7 +10,8 @@ import numpy as np
 from tvm import relax
 from tvm.ir import GenericConst
 
-from pipeline.executor.schedules import anchors, packing
+from pipeline.executor.schedules import anchors, line_rules, moving, packing, products, reductions, transposed
+from pipeline.executor.schedules import winograd as transformed
 from pipeline.executor.schedules.layout import Rewriter, Rule, extents, name_of
 from pipeline.executor.schedules.machine import Machine
 from pipeline.executor.schedules.tiles import Window
@@ -37,15 +38,31 @@ class Normalization:
     beta: float
 
 
-def for_layout(machine: Machine) -> dict[str, Rule]:
-    """Return the rules that take operators over while a stage gets its layout."""
+def for_layout(machine: Machine, *, winograd: bool = False) -> dict[str, Rule]:
+    """Return the rules that take operators over while a stage gets its layout; `winograd` as for `optimise`."""
     return {
-        "nn.conv2d": lambda rewriter, call: _convolution(rewriter, call, machine),
+        "nn.conv2d": lambda rewriter, call: _convolution(rewriter, call, machine, winograd),
+        "nn.conv2d_transpose": lambda rewriter, call: transposed.rule(rewriter, call, machine),
         "nn.max_pool2d": _pool,
         "nn.avg_pool2d": _pool,
-        "matmul": lambda rewriter, call: _dense(rewriter, call, machine),
-        "divide": _normalization,
+        "matmul": lambda rewriter, call: products.product(rewriter, call, machine),
+        "divide": _first(_normalization, line_rules.standardized),
+        **dict.fromkeys(reductions.KINDS, line_rules.reduction),
+        "permute_dims": moving.permute_dims,
+        "image.resize2d": moving.resize,
+        "nn.pad": moving.pad,
+        "take": moving.take,
+        # What is no call of an operator.
+        "": moving.part,
+        "nn.softmax": line_rules.softmax,
+        "nn.log_softmax": line_rules.softmax,
+        "nn.layer_norm": line_rules.layer_norm,
     }
+
+
+def _first(*rules: Rule) -> Rule:
+    """Return the rule that asks one after the other."""
+    return lambda rewriter, call: next((made for rule in rules if (made := rule(rewriter, call)) is not None), None)
 
 
 def _is_float(*values: Any) -> bool:
@@ -66,7 +83,7 @@ def _pair(values: Any) -> tuple[int, int]:
     return first, second
 
 
-def _convolution(rewriter: Rewriter, call: Any, machine: Machine) -> Any:
+def _convolution(rewriter: Rewriter, call: Any, machine: Machine, winograd: bool) -> Any:
     data, weights = call.args
     attrs = call.attrs
     if not isinstance(weights, GenericConst) or not _is_float(data, weights, call):
@@ -88,29 +105,19 @@ def _convolution(rewriter: Rewriter, call: Any, machine: Machine) -> Any:
         # Each channel sees itself only, which is what a window without groups does.
         alone = replace(window, groups=1)
         return anchors.stand_in(rewriter.builder, "depthwise", _text(alone), [source, relax.const(packed)], shape)
+    if winograd and (tiled := transformed.chosen(window, machine)):
+        operands = [source, relax.const(packing.stored(transformed.pack(array, tiled), machine))]
+        return anchors.stand_in(rewriter.builder, "winograd", _text(tiled), operands, shape)
     form = packing.layout(window.flattened() if window.pointwise else window, machine)
-    packed = packing.pack(array, form)
+    packed = packing.stored(packing.pack(array, form), machine)
     detail = _text(packing.Layout(window, form.tile, form.depth, form.lanes))
     return anchors.stand_in(rewriter.builder, "convolution", detail, [source, relax.const(packed)], shape)
 
 
-def _dense(rewriter: Rewriter, call: Any, machine: Machine) -> Any:
-    data, weights = call.args
-    if not isinstance(weights, GenericConst) or not _is_float(data, weights, call):
-        return None
-    if data.ty.ndim != 2 or weights.ty.ndim != 2:
-        return None
-    (rows, depth), makes = extents(data.ty), extents(weights.ty)[1]
-    window = Window(1, rows, 1, depth, rows, 1, makes, (1, 1), (1, 1), (1, 1), (0, 0, 0, 0))
-    form = packing.layout(window, machine)
-    packed = packing.pack(weights.value.numpy().T.reshape(makes, depth, 1, 1), form)
-    source = rewriter.plain(data)
-    return anchors.stand_in(rewriter.builder, "dense", _text(form), [source, relax.const(packed)], (rows, makes))
-
-
 def _pool(rewriter: Rewriter, call: Any) -> Any:
     data, attrs = call.args[0], call.attrs
-    if attrs.layout != "NCHW" or not _is_float(data):
+    kind, dtype = "max" if name_of(call) == "nn.max_pool2d" else "mean", str(data.ty.dtype)
+    if attrs.layout != "NCHW" or not (_is_float(data) or (kind, dtype) == ("max", "uint8")):
         return None
     batch, channels, height, width = extents(data.ty)
     _, _, out_height, out_width = extents(call.ty)
@@ -118,7 +125,6 @@ def _pool(rewriter: Rewriter, call: Any) -> Any:
         batch, height, width, channels, out_height, out_width, channels, _pair(attrs.pool_size),
         _pair(attrs.strides), _pair(attrs.dilation), _pads(attrs.padding),
     )  # fmt: skip
-    kind = "max" if name_of(call) == "nn.max_pool2d" else "mean"
     beyond = window.reach(0, out_height) > height + window.pads[0] + window.pads[2] or (
         window.reach(1, out_width) > width + window.pads[1] + window.pads[3]
     )
@@ -126,7 +132,7 @@ def _pool(rewriter: Rewriter, call: Any) -> Any:
         return None
     detail = _text(Pool(window, kind, bool(attrs.count_include_pad)))
     shape = (batch, out_height, out_width, channels)
-    return anchors.stand_in(rewriter.builder, "pool", detail, [rewriter.last(data)], shape)
+    return anchors.stand_in(rewriter.builder, "pool", detail, [rewriter.last(data)], shape, dtype)
 
 
 def _normalization(rewriter: Rewriter, call: Any) -> Any:

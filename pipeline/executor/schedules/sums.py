@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
 from tvm import tirx
 
 from pipeline.executor.schedules import tir
+from pipeline.executor.schedules.arithmetic import Arithmetic, widened
 from pipeline.executor.schedules.packing import Layout
 from pipeline.executor.schedules.tiles import Tile
 
@@ -17,7 +19,12 @@ UNROLL = 4
 """Terms that are written out, so that counting them costs little."""
 
 LINE = 16
-"""float32 values in a cache line."""
+"""Values of 32 bits in a cache line."""
+
+
+def line(dtype: str) -> int:
+    """Return how many values of a dtype are in a cache line."""
+    return LINE * 4 // np.dtype(dtype).itemsize
 
 
 class Source(NamedTuple):
@@ -38,15 +45,17 @@ class Sums:
         The form's own one, or a smaller one at a border.
     source : Source
     weights : buffer
+    arithmetic : Arithmetic
     """
 
-    def __init__(self, form: Layout, tile: Tile, source: Source, weights: Any) -> None:
-        self._form, self._source, self._weights = form, source, weights
+    def __init__(self, form: Layout, tile: Tile, source: Source, weights: Any, arithmetic: Arithmetic) -> None:
+        self._form, self._source, self._weights, self._arithmetic = form, source, weights, arithmetic
         self._step = tile.vectors * form.lanes
+        self._line = line(str(weights.dtype))
         self.tile = tile
         # A buffer for each register: the compiler keeps it there, as every index is known.
         self.registers = {
-            (down, right, part): tir.buffer("sum", [form.lanes])
+            (down, right, part): tir.buffer("sum", [form.lanes], arithmetic.dtype)
             for down in range(tile.rows)
             for right in range(tile.columns)
             for part in range(tile.vectors)
@@ -57,7 +66,8 @@ class Sums:
         lanes = self._form.lanes
         at = tir.ramp(tir.number(0), lanes)
         allocated = [tirx.AllocBuffer(each) for each in self.registers.values()]
-        return [*allocated, *(tir.store(each, tir.zeros(lanes), at) for each in self.registers.values())]
+        zeros = tir.vector(tirx.const(0, self._arithmetic.dtype), lanes)
+        return [*allocated, *(tir.store(each, zeros, at) for each in self.registers.values())]
 
     def loops(self, data: Any, weights: Any, turn: tuple[Any, int] | None) -> Any:
         """Return the loops over all terms.
@@ -84,9 +94,10 @@ class Sums:
             done = ((outer * height + down) * across + right) * run
 
             def group(x: Any, w: Any, index: Any) -> Any:
+                first = (done // unroll + index) * lines
                 fetches = [
-                    tir.fetch(self._weights, next_block + ((done // unroll + index) * lines + line) * LINE, near=False)
-                    for line in range(lines)
+                    tir.fetch(self._weights, next_block + (first + each) * self._line, near=False)
+                    for each in range(lines)
                 ]
                 terms = [self._term(x, w, index * unroll + number, turn is not None) for number in range(unroll)]
                 return tir.sequence([*fetches, *terms])
@@ -112,10 +123,10 @@ class Sums:
         """Return where this tile's part of the next block starts, and how many lines to fetch in each group."""
         number, tiles = turn
         block = self._form.window.terms * self._step
-        lines = -(-block // LINE)
+        lines = -(-block // self._line)
         each = -(-lines // (groups * tiles))
         parts = -(-lines // (groups * each))
-        return weights + block + (number % parts) * (groups * each * LINE), each
+        return weights + block + (number % parts) * (groups * each * self._line), each
 
     def _term(self, data: Any, weights: Any, index: Any, fetch: bool) -> Any:
         """Return the products of one input channel at one place of the kernel."""
@@ -123,12 +134,13 @@ class Sums:
         at, first = tir.ramp(tir.number(0), lanes), weights + index * self._step
         statements = [
             tir.fetch(self._weights, first + (AHEAD * self._step + offset))
-            for offset in range(0, self._step, LINE)
+            for offset in range(0, self._step, self._line)
             if fetch
         ]
         for (down, right, part), total in self.registers.items():
             offset = down * strides[0] * source.line + right * strides[1] * source.step
             value = tir.vector(tir.load(source.buffer, data + index + offset), lanes)
             weight = tir.load(self._weights, tir.ramp(first + part * lanes, lanes))
-            statements.append(tir.store(total, tir.load(total, at) + value * weight, at))
+            weight = widened(weight, str(self._weights.dtype), lanes)
+            statements.append(tir.store(total, self._arithmetic.add(tir.load(total, at), value, weight, lanes), at))
         return tir.sequence(statements)

@@ -127,6 +127,11 @@ def with_vectors(window: Window, machine: Machine, vectors: int) -> Tile:
     return min(fitting, key=lambda tile: _cycles(tile, window, machine, total))
 
 
+def cycles(tile: Tile, window: Window, machine: Machine) -> float:
+    """Return the estimated cycles of one image, data and weights at hand."""
+    return _cycles(tile, window, machine, -(-window.makes // machine.lanes))
+
+
 def _candidates(window: Window, machine: Machine, vectors: int) -> Iterator[Tile]:
     for size in range(1, min(4, vectors) + 1):
         # One register for each vector of weights, and one for the pixel they are multiplied with.

@@ -60,9 +60,20 @@ def bound(name: str, value: Any, body: Callable[[Any], Sequence[Any]]) -> list[A
     return [tirx.Bind(var, value), *body(var)]
 
 
+def let(dtype: str, value: Any, body: Callable[[Any], Any]) -> Any:
+    """Return an expression that sees `value`, computed once, through a variable."""
+    var = tirx.Var(f"let{next(_numbers)}", dtype)
+    return tirx.Let(var, value, body(var))
+
+
 def ramp(base: Any, lanes: int) -> Any:
     """Return the index of `lanes` neighbours from `base` on."""
     return tirx.Ramp(base, number(1), lanes)
+
+
+def span(base: Any, lanes: int) -> Any:
+    """Return the index of `lanes` neighbours, which may be one."""
+    return base if lanes == 1 else ramp(base, lanes)
 
 
 def load(source: Any, *indices: Any) -> Any:
@@ -80,14 +91,29 @@ def vector(value: Any, lanes: int) -> Any:
     return tirx.Broadcast(value, lanes)
 
 
+def constant(value: float, lanes: int = 1) -> Any:
+    """Return a float32 in all lanes of a vector, which may be one."""
+    number = tirx.FloatImm("float32", value)
+    return number if lanes == 1 else vector(number, lanes)
+
+
 def zeros(lanes: int) -> Any:
     """Return a vector of zeros."""
     return vector(tirx.FloatImm("float32", 0.0), lanes)
 
 
-def flat(source: Any, name: str, size: int) -> tuple[Any, Any]:
+def places(index: Any, extents: Sequence[int]) -> list[Any]:
+    """Return the indices along each axis of what is at `index` when all axes are joined."""
+    found: list[Any] = []
+    for axis, extent in reversed(list(enumerate(extents))):
+        found.insert(0, number(0) if extent == 1 else index if axis == 0 else index % extent)
+        index = index // extent if extent > 1 else index
+    return found
+
+
+def flat(source: Any, name: str, size: int, dtype: str = "float32") -> tuple[Any, Any]:
     """Return a one-dimensional view of a buffer, and the statement that declares it."""
-    view = buffer(name, [size])
+    view = buffer(name, [size], dtype)
     return view, tirx.DeclBuffer(view, data=tirx.buffer.buffer_data(source))
 
 

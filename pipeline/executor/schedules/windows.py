@@ -44,7 +44,8 @@ class WindowKernel:
         self._window, self._lanes = window, machine.lanes
         self._first, self._combine, self._write = first, combine, write
         size = window.batch * window.height * window.width * window.channels
-        self._data, self._declare = tir.flat(data, "data", size)
+        self._dtype = str(data.dtype)
+        self._data, self._declare = tir.flat(data, "data", size, self._dtype)
         self._source, self._line = self._data, window.width * window.channels
         one = tiles.Tile(1, 1, 1)
         self._tasks = tasks
@@ -95,10 +96,10 @@ class WindowKernel:
 
     def _vector(self, place: tuple[Any, Any, Any, Any], base: Any, count: int, lanes: int) -> Any:
         image, h, w, c = place
-        values = [tir.buffer("value", [lanes]) for _ in range(count)]
+        values = [tir.buffer("value", [lanes], self._dtype) for _ in range(count)]
         at_zero = _index(tir.number(0), lanes)
         statements = [tirx.AllocBuffer(each) for each in values]
-        first = tirx.FloatImm("float32", self._first)
+        first = tirx.const(self._first, self._dtype)
         statements += [tir.store(each, _wide(first, lanes), at_zero) for each in values]
         statements += tir.bound("from", base, lambda start: [self._window_loops(values, start, c, lanes)])
         stores = [self._store(value, (image, h, w + right, c), lanes) for right, value in enumerate(values)]

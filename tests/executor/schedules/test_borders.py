@@ -59,7 +59,7 @@ def test_groups_are_measured_as_the_inside_of_a_stage(graph: Graph, monkeypatch:
     def noting(module: object, device: object, cores: int = 1, inner: set[str] | None = None) -> object:
         assert inner is not None
         before = set(inner)
-        code = compile_stage(module, device, cores, inner)  # type: ignore[arg-type]
+        code = compile_stage(module, device, cores, inner=inner)  # type: ignore[arg-type]
         seen.append((before, inner - before))
         return code
 

@@ -1,0 +1,53 @@
+"""Models with random shapes: run, and compared with ONNX Runtime or with themselves on several cores."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pipeline
+from pipeline.executor.build import compile_stage
+from pipeline.executor.devices.cpu import CpuRuntime
+from pipeline.executor.schedules import writers
+from pipeline.plans import StagePlan
+from pipeline.split import extract
+from pipeline.split.extract import Part
+from tests.onnx_models import HOST, assert_close, by_onnxruntime, frame, in_stages, save
+
+Drawn = tuple[list[Any], dict[str, tuple[int, ...]], dict[str, np.ndarray]]
+"""Nodes that make ``y``, inputs, constants."""
+
+Kind = Callable[[random.Random], Drawn]
+
+
+def check(kind: Kind, seed: int, folder: Path, *, opset: int = 17, tolerance: float = 1e-5) -> None:
+    """Compare a model with ONNX Runtime."""
+    nodes, inputs, constants = kind(random.Random(f"{kind.__name__}{seed}"))
+    path = save(folder / "model.onnx", nodes, inputs, ["y"], constants, opset=opset)
+    graph = pipeline.read(path)
+    values = frame(graph)
+    assert_close(in_stages(graph, [], values), by_onnxruntime(path, values), tolerance)
+
+
+def check_cores(kind: Kind, folder: Path, monkeypatch: pytest.MonkeyPatch, *, opset: int = 17) -> None:
+    """Compare a model on three cores with itself on one, however little there is to compute."""
+    monkeypatch.setattr(writers, "ENOUGH", 1)
+    nodes, inputs, constants = kind(random.Random(kind.__name__))
+    graph = pipeline.read(save(folder / "model.onnx", nodes, inputs, ["y"], constants, opset=opset))
+    part, values = extract.parts(graph, [])[0], frame(graph)
+    one, three = (by_cores(part, values, cores) for cores in (1, 3))
+    np.testing.assert_allclose(three, one, rtol=0, atol=1e-6 * float(np.abs(one).max()))
+
+
+def by_cores(part: Part, values: Mapping[str, np.ndarray], cores: int) -> np.ndarray:
+    """Run a model's only stage, compiled for so many cores."""
+    runtime = CpuRuntime(HOST)
+    code = compile_stage(extract.module(part), HOST, cores)
+    program = runtime.load(StagePlan("test", "cpu", part.inputs, part.outputs), code)
+    made = runtime.run(program, [runtime.copy_in(values[spec.name]) for spec in part.inputs])
+    return np.array(runtime.copy_out(made[0]))
