@@ -38,6 +38,7 @@ from pipeline.board import Device
 from pipeline.executor import processor, schedules
 from pipeline.executor.build import compile_stage
 from pipeline.executor.devices.cpu import CpuRuntime, Program
+from pipeline.executor.kernel_times import by_function, call_seconds
 from pipeline.plans import StagePlan
 from pipeline.scheduler.pipeline import Pipeline
 from pipeline.split import extract
@@ -192,7 +193,7 @@ def measured(sides: dict[str, Run], frame: np.ndarray, seconds: float) -> dict[s
 
 def slowest(module: Any, code: Any, program: Program, tensor: Any) -> str:
     """Return our slowest operators: share of the time, GFLOP/s, and share of the core's limit."""
-    times = operator_seconds(code, program, tensor)
+    times = by_function(call_seconds(code, [tensor, *program.parameters]))
     with compiler_lock:
         target = schedules.target_for(processor.host_target())
         kernels = schedules.kernels(schedules.optimise(module, target))
@@ -206,32 +207,6 @@ def _described(name: str, taken: Sequence[float], kernel: tuple[str, int], total
     rate = kernel[1] * len(taken) / sum(taken) / 1e9
     text = f"{name} x{len(taken)} {sum(taken) / total:.0%}"
     return f"{text} {rate:.0f} GFLOP/s {rate / limit:.0%}" if rate else text
-
-
-def operator_seconds(code: Any, program: Program, tensor: Any) -> dict[str, list[float]]:
-    """Return the least seconds of each call, by function."""
-    from tvm.runtime.vm import VirtualMachine
-
-    rounds: list[list[tuple[str, float]]] = []
-    start = 0.0
-
-    def instrument(_function: Any, name: str, before: bool, _result: Any, *_: Any) -> int:
-        nonlocal start
-        if before:
-            start = perf_counter()
-        else:
-            rounds[-1].append((str(name), perf_counter() - start))
-        return 0
-
-    machine = VirtualMachine(code.module(), tvm.cpu())
-    machine.set_instrument(instrument)
-    for _ in range(8):
-        rounds.append([])
-        machine["main"](tensor, *program.parameters)
-    times: dict[str, list[float]] = {}
-    for calls in zip(*rounds, strict=True):
-        times.setdefault(calls[0][0], []).append(min(seconds for _, seconds in calls))
-    return times
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from pipeline.plans import Plan, StagePlan, TensorSpec
     from pipeline.scheduler.pipeline import Pipeline
     from pipeline.scheduler.trace import Trace
+    from pipeline.tuning import tune
+    from pipeline.verification import Verification, verify
 
 # Loaded on first use: a board that runs a bundle never imports the compiler or a frontend.
 _HOMES = {
@@ -28,6 +30,9 @@ _HOMES = {
     "load": "pipeline.api",
     "plan": "pipeline.api",
     "read": "pipeline.api",
+    "tune": "pipeline.tuning",
+    "Verification": "pipeline.verification",
+    "verify": "pipeline.verification",
 }
 
 __all__ = [
@@ -40,10 +45,13 @@ __all__ = [
     "StagePlan",
     "TensorSpec",
     "Trace",
+    "Verification",
     "build",
     "load",
     "plan",
     "read",
+    "tune",
+    "verify",
 ]
 
 

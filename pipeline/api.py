@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.board import Board
-from pipeline.errors import PlanError
 
 if TYPE_CHECKING:
     from pipeline.executor.bundle import Bundle
-    from pipeline.plans import Plan
+    from pipeline.executor.code import StageCode
+    from pipeline.executor.general import StageGeneral
+    from pipeline.plans import Plan, StagePlan
     from pipeline.scheduler.pipeline import Pipeline
     from pipeline.split.extract import Part
     from pipeline.split.graph import Graph
@@ -23,33 +23,45 @@ def _silent(_: str) -> None:
 
 
 def read(
-    path: str | Path,
+    model: Any,
     shapes: Mapping[str, Sequence[int]] | None = None,
     params: Mapping[str, Any] | str | Path | None = None,
+    *,
+    verify: bool = False,
 ) -> Graph:
     """Read a model, fold its constants and batch norms, and return its graph.
 
     Parameters
     ----------
-    path : str or Path
-        An ONNX file, a Relay program (text or JSON), or a Relax module (JSON); its content says which.
+    model : str, Path, or torch.export.ExportedProgram
+        An ONNX file, a TFLite model, a file of ``torch.export.save``, a Relay program (text or JSON), or a Relax
+        module (JSON), whose content says which; or an exported PyTorch program itself.
     shapes : mapping of str to sequence of int, optional
-        Extents for inputs whose shape is symbolic in the file.
+        Extents for inputs whose shape is symbolic in the model.
     params : mapping, str or Path, optional
         Parameters of a Relay program by name: arrays, or a file of ``relay.save_param_dict`` or ``numpy.savez``.
         What has no value here is an input of the model.
+    verify : bool
+        Compare with the library that the format belongs to, on random input; see `pipeline.verify`.
 
     Raises
     ------
     ModelError
         If the file is missing, not a model, or uses operators that are not supported; all of them are named.
+    BuildError
+        If the model as it was read computes something else.
     """
     import pipeline.tvm_access  # noqa: F401 - before the others import TVM, which would put its hooks in place
     from pipeline.split import frontends
     from pipeline.split.clean import clean
     from pipeline.split.graph import from_relax
 
-    return from_relax(clean(frontends.load(Path(path), shapes, params)))
+    graph = from_relax(clean(frontends.load(model, shapes, params)))
+    if verify:
+        from pipeline import verification
+
+        verification.verify(graph, model)
+    return graph
 
 
 def plan(  # noqa: PLR0913 - all but the first two by keyword
@@ -120,8 +132,11 @@ def build(  # noqa: PLR0913 - all but the first two by keyword
     plan: Plan,
     *,
     check: bool = True,
-    tolerance: float = 1e-5,
+    tolerance: float | None = None,
     seed: int = 0,
+    tuning: str | Path | None = None,
+    winograd: bool = False,
+    weights: str = "float32",
     progress: Callable[[str], None] = _silent,
 ) -> Bundle:
     """Compile each stage of a plan for its device.
@@ -132,13 +147,29 @@ def build(  # noqa: PLR0913 - all but the first two by keyword
         The one that the plan was made for.
     plan : Plan
     check : bool
-        Compare the stages with the unsplit model on a seeded random frame; what was found is ``bundle.parity``.
-    tolerance : float
-        Largest allowed error, as a share of the largest output.
+        Compare the stages with the unsplit model on a seeded random frame; what was found is ``bundle.parity``, None
+        for stages that this machine cannot run.  Without it, nothing is run, and ``bundle.general`` has no shares.
+    tolerance : float, optional
+        Largest allowed error, as a share of the largest output; by default 1e-5, 1e-4 with `winograd`, 5e-3 with
+        weights as float16, 5e-2 as bfloat16.
     seed : int
         Of the random frame.
+    tuning : str or Path, optional
+        A database of `pipeline.tune`, whose kernels are used where they were measured to be faster.
+    winograd : bool
+        Compute 3x3 convolutions by Winograd's transforms where that takes fewer cycles; see
+        `pipeline.executor.numerics.Numerics` for the error.
+    weights : str
+        What weights of convolutions and dense layers are stored as: ``"float32"``, ``"float16"`` or ``"bfloat16"``.
+        Half as many bytes are read, and sums stay float32.
     progress : callable, optional
         Told what is being done.
+
+    Returns
+    -------
+    Bundle
+        Its ``general`` has, for each stage, the operators that have no kernel of their own, and their share of the
+        stage's time; see `pipeline.executor.general.StageGeneral`.
 
     Raises
     ------
@@ -146,45 +177,59 @@ def build(  # noqa: PLR0913 - all but the first two by keyword
         If the plan belongs to another graph, or its stages do not.
     BuildError
         If TVM cannot compile a stage, or the stages differ from the unsplit model.
+    TuningError
+        If the database is missing, damaged, or another kind of file.
     """
-    from pipeline.executor.build import check_parity, compile_plan, compile_stage
+    from pipeline.executor.build import check_parity, compile_plan
     from pipeline.executor.bundle import Bundle
+    from pipeline.executor.general import runs_here
+    from pipeline.executor.numerics import EXACT, Numerics
+    from pipeline.executor.tuning.use import Tuned
+    from pipeline.split import extract, planned
+
+    parts = planned.parts(graph, plan)
+    tuned = None if tuning is None else Tuned.load(tuning)
+    numerics = Numerics(winograd, weights)
+    modules = [extract.module(part) for part in parts]
+    codes = compile_plan(plan, modules, progress, tuning=tuned, numerics=numerics)
+    stages = [(stage, code) for stage, code in zip(plan.stages, codes, strict=True) if code is not None]
+    parity = None
+    if check and len(stages) == len(codes) and all(runs_here(code) for _, code in stages):
+        progress("comparing with the unsplit model")
+        # Without tuning and other numerics, which would be compared with themselves.
+        unsplit = _unsplit(graph, plan) if len(stages) > 1 or tuned or numerics != EXACT else stages[0]
+        allowed = numerics.tolerance if tolerance is None else tolerance
+        parity = check_parity(plan, stages, unsplit, tolerance=allowed, seed=seed)
+    return Bundle(plan, codes, parity, _general(plan, parts, codes, check, progress))
+
+
+def _unsplit(graph: Graph, plan: Plan) -> tuple[StagePlan, StageCode]:
+    from pipeline.executor.build import compile_stage
     from pipeline.plans import StagePlan
     from pipeline.split import extract
 
-    parts = _parts(graph, plan)
-    codes = compile_plan(plan, [extract.module(part) for part in parts], progress)
-    stages = [(stage, code) for stage, code in zip(plan.stages, codes, strict=True) if code is not None]
-    if not check or len(stages) < len(codes):
-        return Bundle(plan, codes)
-    progress("comparing with the unsplit model")
-    unsplit = stages[0]
-    if len(stages) > 1:
-        (part,) = extract.parts(graph, [])
-        whole = StagePlan("unsplit", plan.stages[0].device, part.inputs, part.outputs)
-        unsplit = whole, compile_stage(extract.module(part), plan.board.device(whole.device))
-    return Bundle(plan, codes, check_parity(plan, stages, unsplit, tolerance=tolerance, seed=seed))
+    (part,) = extract.parts(graph, [])
+    whole = StagePlan("unsplit", plan.stages[0].device, part.inputs, part.outputs)
+    return whole, compile_stage(extract.module(part), plan.board.device(whole.device))
 
 
-def _parts(graph: Graph, plan: Plan) -> list[Part]:
-    """Divide the graph as the plan says, after checking that it is the plan's own."""
-    from pipeline.split import extract
-    from pipeline.split.cuts import resolve
+def _general(
+    plan: Plan,
+    parts: Sequence[Part],
+    codes: Sequence[StageCode | None],
+    measured: bool,
+    progress: Callable[[str], None],
+) -> list[StageGeneral]:
+    from pipeline.executor.general import NamedOperator, of_stage
 
-    index = {operator.name: number for number, operator in enumerate(graph.operators)}
-    names = [name for stage in plan.stages for name in stage.operators]
-    if plan.digest != graph.digest or any(name not in index for name in names):
-        raise PlanError(
-            f"the plan is for another model ({plan.model!r}) than {graph.name!r}, or for another version of it; "
-            "plan again"
-        )
-    last = [stage.operators[-1] for stage in plan.stages[:-1] if stage.operators]
-    parts = extract.parts(graph, resolve(graph, [index[name] + 1 for name in last]))
-    for stage, part in zip_longest(plan.stages, parts):
-        ends = () if part is None else (part.operators[0].name, part.operators[-1].name)
-        if part is None or (stage.operators, stage.inputs, stage.outputs) != (ends, part.inputs, part.outputs):
-            raise PlanError(f"stage {stage.name!r} is not what its operators make of {graph.name!r}; plan again")
-    return parts
+    found = []
+    for stage, part, code in zip(plan.stages, parts, codes, strict=True):
+        if code is not None:
+            if measured:
+                progress(f"timing {stage.name}")
+            made_by = {name: NamedOperator(each.name, each.kind) for each in part.operators for name in each.outputs}
+            found.append(of_stage(stage, code, plan.board.device(stage.device), made_by, measured=measured))
+    return found
 
 
 def load(bundle: Bundle | str | Path, **options: Any) -> Pipeline:

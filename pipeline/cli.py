@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from pipeline.errors import PipelineError
 
-COMMANDS = ("demo", "inspect", "convert", "plan", "build", "run", "bench")
+COMMANDS = ("demo", "inspect", "convert", "plan", "tune", "build", "run", "bench")
 """Each is a module of `pipeline.commands` with `HELP`, `EXAMPLE`, `arguments(parser)` and `run(options)`."""
 
 INTERRUPTED = 130

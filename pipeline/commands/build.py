@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pipeline
-from pipeline.commands import common
+from pipeline.commands import common, tune
 from pipeline.errors import BundleError, PlanError
 
 if TYPE_CHECKING:
+    from pipeline.executor.bundle import Bundle
+    from pipeline.executor.general import GeneralKernel, StageGeneral
     from pipeline.plans import Plan
     from pipeline.split.graph import Graph
 
@@ -19,37 +21,109 @@ HELP = (
 )
 EXAMPLE = "soc-pipeline build model.onnx --plan plan.json -o model.bundle"
 
+LISTED = 6
+"""So many kernels without a rule are named; ``--json`` has all."""
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     common.model_arguments(parser)
     parser.add_argument("--plan", metavar="FILE", help="a plan from 'soc-pipeline plan'; without it, plan now")
     common.plan_arguments(parser)
+    tune.database_arguments(parser)
     parser.add_argument(
-        "--tolerance", type=float, default=1e-5, help="allowed error, as a share of the largest output (default: 1e-5)"
+        "--winograd", action="store_true", help="compute 3x3 convolutions by Winograd's transforms where that is faster"
+    )
+    parser.add_argument(
+        "--weights",
+        metavar="TYPE",
+        default="float32",
+        help="store weights as float32 (default), float16 or bfloat16; sums stay float32",
+    )
+    parser.add_argument(
+        "--tolerance",
+        type=float,
+        help="allowed error, as a share of the largest output (default: 1e-5; more with --winograd and --weights)",
     )
     parser.add_argument("--seed", type=int, default=0, help="of the random frame that is compared (default: 0)")
     parser.add_argument("-o", "--output", metavar="FOLDER", required=True, help="the bundle to write")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
 def run(options: argparse.Namespace) -> int:
     """Read, plan if need be, compile, check and save."""
     _check_output(Path(options.output))
     _check_plan(options)
+    tuning = tune.database_for(options)
     graph = common.read_model(options)
     plan = _plan(graph, options)
     with common.progress("building") as step:
-        bundle = pipeline.build(graph, plan, tolerance=options.tolerance, seed=options.seed, progress=step)
+        bundle = pipeline.build(
+            graph,
+            plan,
+            tolerance=options.tolerance,
+            seed=options.seed,
+            tuning=tuning,
+            winograd=options.winograd,
+            weights=options.weights,
+            progress=step,
+        )
         step("saving")
         bundle.save(options.output)
+    if options.json:
+        common.print_json(_facts(bundle, options.output))
+        return 0
     out = common.console()
     if bundle.parity:
         out.print(
             f"{len(plan.stages)} stages against the unsplit model: largest error {bundle.parity.largest_error:.3g}, "
             f"largest output {bundle.parity.largest_value:.3g}"
         )
+    if tuning is not None:
+        out.print(f"Tuned kernels: {tuned_kernels(bundle)}, of {tuning}", soft_wrap=True, markup=False)
+    for stage in bundle.general:
+        if stage.kernels:
+            out.print(without_rule(stage), soft_wrap=True, markup=False)
     out.print(f"Bundle: {options.output}", soft_wrap=True)
     return 0
+
+
+def tuned_kernels(bundle: Bundle) -> int:
+    """Return how many kernel calls of a bundle that was just built are tuned."""
+    return sum(call.rule == "tuned" for code in bundle.codes if code for call in code.calls or ())
+
+
+def without_rule(stage: StageGeneral) -> str:
+    """Say which operators of a stage have no kernel of their own, and what that costs."""
+    count = len(stage.operators)
+    has, their, take = ("has", "its", "takes") if count == 1 else ("have", "their", "take")
+    share = f" and {take} {_percent(stage.share)} of its time" if stage.share is not None else ""
+    named = [_named(kernel) for kernel in stage.kernels[:LISTED]]
+    more = len(stage.kernels) - len(named)
+    rest = [f"and {more} more (--json names all)"] if more else []
+    subject = f"{count} operator{'s' if count > 1 else ''} {has} no kernel of {their} own"
+    return f"{stage.stage}: {subject}{share}: {', '.join(named + rest)}"
+
+
+def _named(kernel: GeneralKernel) -> str:
+    share = f" {_percent(kernel.share)}" if kernel.share is not None else ""
+    return " + ".join(f"{each.kind} ({each.name})" for each in kernel.operators) + share
+
+
+def _percent(share: float) -> str:
+    return f"{share:.0%}" if share >= 0.01 else "< 1%"
+
+
+def _facts(bundle: Bundle, path: str) -> dict[str, Any]:
+    return {
+        "bundle": path,
+        "stages": [stage.name for stage in bundle.plan.stages],
+        "parity": bundle.parity,
+        "tuned_kernels": tuned_kernels(bundle),
+        "without_rule": [
+            {"stage": each.stage, "share": each.share, "kernels": each.kernels} for each in bundle.general
+        ],
+    }
 
 
 def _plan(graph: Graph, options: argparse.Namespace) -> Plan:

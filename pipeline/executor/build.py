@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from pipeline.board import Board, Device
 from pipeline.errors import BuildError
 from pipeline.executor import devices, parameters, processor, schedules
-from pipeline.executor.code import StageCode
+from pipeline.executor.code import KernelCall, StageCode
+from pipeline.executor.numerics import EXACT, Numerics
 from pipeline.plans import Plan, StagePlan, TensorSpec
 from pipeline.tvm_access import compiler_lock, quiet, tvm
 
@@ -46,11 +47,27 @@ class Parity:
         return self.largest_error / self.largest_value if self.largest_value else self.largest_error
 
 
-def compile_stage(module: Any, device: Device, cores: int = 1, inner: set[str] | None = None) -> StageCode:
+class Tuning(Protocol):
+    """What was found by tuning, for whichever stage."""
+
+    def for_stage(self, target: Any, cores: int) -> Callable[[str, Any], Any]:
+        """Return what `schedules.optimise` takes as ``tuned``."""
+
+
+def compile_stage(  # noqa: PLR0913 - the last three by keyword
+    module: Any,
+    device: Device,
+    cores: int = 1,
+    *,
+    inner: set[str] | None = None,
+    tuning: Tuning | None = None,
+    numerics: Numerics = EXACT,
+) -> StageCode:
     """Compile one stage's Relax module for `device`, to run on so many of its cores.
 
     Given `inner`, the module is taken as the inside of a stage: its inputs named there come in the stage's own
-    layout, channels last, and its outputs that are made so are added.
+    layout, channels last, and its outputs that are made so are added.  Kernels that no rule writes are taken from
+    `tuning` where it has them.
 
     Raises
     ------
@@ -62,7 +79,9 @@ def compile_stage(module: Any, device: Device, cores: int = 1, inner: set[str] |
     with compiler_lock, quiet():
         target = schedules.target_for(_target(device))
         try:
-            module = schedules.optimise(module, target, cores, inner)
+            tuned = None if tuning is None else tuning.for_stage(target, cores)
+            module = schedules.optimise(module, target, cores, inner, tuned=tuned, numerics=numerics)
+            calls = _calls(module)
             main, lifted = parameters.lift(module["main"])
             lowered = tvm.IRModule(dict(module.functions))
             lowered["main"] = main
@@ -71,7 +90,15 @@ def compile_stage(module: Any, device: Device, cores: int = 1, inner: set[str] |
         except Exception as error:
             raise BuildError(f"TVM cannot compile for {target}: {_last_line(error)}") from error
         machine, features = processor.needs(target)
-    return StageCode(lambda: executable, lifted, executable=executable, machine=machine, features=features)
+    return StageCode(lambda: executable, lifted, executable=executable, machine=machine, features=features, calls=calls)
+
+
+def _calls(module: Any) -> list[KernelCall] | None:
+    from pipeline.executor.schedules import names
+
+    rules = schedules.kernels(module)
+    found = names.calls(module)
+    return None if found is None else [KernelCall(name, rules[name][0], made) for name, made in found]
 
 
 def _target(device: Device) -> Any:
@@ -85,7 +112,14 @@ def _last_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[-1]
 
 
-def compile_plan(plan: Plan, modules: Sequence[Any], progress: Progress) -> list[StageCode | None]:
+def compile_plan(
+    plan: Plan,
+    modules: Sequence[Any],
+    progress: Progress,
+    *,
+    tuning: Tuning | None = None,
+    numerics: Numerics = EXACT,
+) -> list[StageCode | None]:
     """Compile each stage for its own device; a device that computes nothing (null, simulated) gets no code."""
     codes: list[StageCode | None] = []
     for stage, module in zip(plan.stages, modules, strict=True):
@@ -93,7 +127,9 @@ def compile_plan(plan: Plan, modules: Sequence[Any], progress: Progress) -> list
         device = plan.board.device(stage.device)
         try:
             cores = max(1, len(stage.cores_of(0)))
-            codes.append(compile_stage(module, device, cores) if devices.computes(device) else None)
+            computes = devices.computes(device)
+            made = compile_stage(module, device, cores, tuning=tuning, numerics=numerics) if computes else None
+            codes.append(made)
         except BuildError as error:
             raise BuildError(f"stage {stage.name!r}: {error}") from error.__cause__
     return codes

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
@@ -31,12 +32,18 @@ class Bundle:
         In the plan's order; None for a stage on a device that needs no code.
     parity : Parity, optional
         What the check against the unsplit model found.
+    general : sequence of StageGeneral
+        Of a bundle that was just built: for each stage with code, the operators that have no kernel of their own, and
+        their share of its time.
     """
 
-    def __init__(self, plan: Plan, codes: Sequence[StageCode | None], parity: Any = None) -> None:
+    def __init__(
+        self, plan: Plan, codes: Sequence[StageCode | None], parity: Any = None, general: Sequence[Any] = ()
+    ) -> None:
         self.plan = plan
         self.codes = tuple(codes)
         self.parity = parity
+        self.general = tuple(general)
 
     def with_stage(self, function: Callable[..., Any], **options: Any) -> Bundle:
         """Return a bundle with one more stage, which calls a Python function; it can be run, but not saved.
@@ -47,7 +54,7 @@ class Bundle:
         **options
             As for `pipeline.python_stages.with_stage`: ``inputs``, ``outputs``, ``name`` and others.
         """
-        return Bundle(*with_stage(self.plan, self.codes, function, **options), self.parity)
+        return Bundle(*with_stage(self.plan, self.codes, function, **options), self.parity, self.general)
 
     def save(self, path: str | Path) -> None:
         """Write the bundle as the folder `path`; an older bundle there is replaced once the new one is complete.
@@ -131,7 +138,7 @@ def _export(code: StageCode, library: Path) -> None:
         shutil.copyfile(code.library, library)
         return
     with compiler_lock, quiet():
-        code.executable.export_library(str(library), fcompile=link)
+        code.executable.export_library(str(library), fcompile=functools.partial(link, built_for=code.machine))
 
 
 def _code(folder: Path, files: Stage) -> StageCode:

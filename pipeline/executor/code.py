@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+
+
+class KernelCall(NamedTuple):
+    """One call of a kernel in a stage that was just compiled.
+
+    Attributes
+    ----------
+    function : str
+    rule : str
+        Which rule wrote it; ``"general"`` if none did.
+    results : tuple of str
+        The model's tensors that it makes, those inside the kernel too; none if it only changes a layout.
+    """
+
+    function: str
+    rule: str
+    results: tuple[str, ...]
 
 
 class StageCode:
@@ -27,6 +44,8 @@ class StageCode:
         What `Bundle.save` copies, of a stage that came from a bundle.
     machine, features : str, tuple of str
         The instruction set and its extensions that the code needs.
+    calls : sequence of KernelCall, optional
+        What the stage calls, in order, if it was just compiled and its kernels are this package's.
     """
 
     def __init__(  # noqa: PLR0913 - all but the first two by keyword
@@ -38,10 +57,12 @@ class StageCode:
         library: Path | None = None,
         machine: str = "",
         features: tuple[str, ...] = (),
+        calls: Sequence[KernelCall] | None = None,
     ) -> None:
         self.parameters = dict(parameters)
         self.executable, self.library = executable, library
         self.machine, self.features = machine, features
+        self.calls = None if calls is None else tuple(calls)
         self._module = module
         self._loaded: Any = None
         self._lock = threading.Lock()
@@ -55,6 +76,7 @@ class StageCode:
             library=self.library,
             machine=self.machine,
             features=self.features,
+            calls=self.calls,
         )
 
     def module(self) -> Any:

@@ -13,6 +13,7 @@ import pytest
 
 import pipeline
 from pipeline import cli
+from tests.onnx_models import IMAGE, node, save, weights
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
@@ -76,6 +77,20 @@ def test_build_from_a_plan_and_build_again(command: Any, digits_onnx: Path, tmp_
         assert f"Bundle: {path}" in done.out
     assert sorted(tmp_path.iterdir()) == [path, plan]
     assert pipeline.Bundle.load(path).plan == pipeline.Plan.load(plan)
+
+
+def test_build_names_operators_without_a_kernel_of_their_own(command: Any, tmp_path: Path) -> None:
+    nodes = [node("Conv", "x w", "c", "first", pads=[1] * 4), node("CumSum", "c axis", "y", "sums")]
+    model = save(tmp_path / "odd.onnx", nodes, IMAGE, ["y"], {"w": weights(4, 4, 3, 3), "axis": np.array(1)})
+    done = command("build", model, "--cut", "first", "-o", tmp_path / "odd.bundle")
+    assert (done.status, done.err) == (0, "")
+    assert "stage1: 1 operator has no kernel of its own and takes 100% of its time: cumsum (sums)" in done.out
+    assert "stage0: " not in done.out
+    done = command("build", model, "--cut", "first", "-o", tmp_path / "odd.bundle", "--json")
+    found = json.loads(done.out)
+    assert [(each["stage"], len(each["kernels"])) for each in found["without_rule"]] == [("stage0", 0), ("stage1", 1)]
+    assert found["without_rule"][1]["kernels"][0]["operators"] == [{"name": "sums", "kind": "cumsum"}]
+    assert found["parity"]["tolerance"] == 1e-5
 
 
 def test_run_gives_the_outputs_in_order(command: Any, bundle: Path, frames: Path, tmp_path: Path) -> None:

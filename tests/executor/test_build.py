@@ -74,7 +74,7 @@ def test_a_stage_of_another_model_with_the_same_shapes_is_found(tmp_path: Path, 
     whole = dataclasses.replace(plan.stages[0], name="unsplit", inputs=part.inputs, outputs=part.outputs)
     (unsplit,) = pipeline.build(first, pipeline.plan(first, board, stages=1)).codes
     assert unsplit is not None
-    assert built.parity.largest_error == 0
+    assert built.parity.relative < 1e-6
     with pytest.raises(BuildError, match="the stages differ"):
         check_parity(plan, list(zip(plan.stages, odd, strict=True)), (whole, unsplit), tolerance=1e-5)  # type: ignore[arg-type]
 
@@ -128,7 +128,8 @@ def test_a_failing_stage_is_named(graph: Graph) -> None:
 def test_progress_is_told(graph: Graph, board: Board) -> None:
     told: list[str] = []
     pipeline.build(graph, pipeline.plan(graph, board, stages=2), progress=told.append)
-    assert told == ["building stage0", "building stage1", "comparing with the unsplit model"]
+    assert told[:3] == ["building stage0", "building stage1", "comparing with the unsplit model"]
+    assert told[3:] == ["timing stage0", "timing stage1"]
 
 
 def test_measured_plans(tmp_path: Path) -> None:

@@ -18,8 +18,10 @@ from pipeline.scheduler import Pipeline
 X = np.arange(4, dtype=np.float32)
 ROOT = Path(__file__).parents[2]
 
+# A shell that starts the tests in the background has them, and what they start, ignore Ctrl-C.
 PREAMBLE = """
-import sys, time, threading
+import signal, sys, time, threading
+signal.signal(signal.SIGINT, signal.default_int_handler)
 import numpy as np
 from pipeline.board import Board, Device
 from pipeline.plans import Plan, StagePlan, TensorSpec

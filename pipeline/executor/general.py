@@ -1,0 +1,107 @@
+"""Which operators of a stage have no kernel of their own, and their share of its time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pipeline.board import Device
+from pipeline.executor import processor
+from pipeline.executor.code import KernelCall, StageCode
+from pipeline.executor.kernel_times import of_calls
+from pipeline.plans import StagePlan
+
+_VIEWS = {"expand_dims", "flatten", "reshape", "squeeze"}
+"""Kinds of operators that compute nothing."""
+
+
+@dataclass(frozen=True)
+class NamedOperator:
+    """An operator as ``inspect`` shows it."""
+
+    name: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class GeneralKernel:
+    """One kernel that no rule wrote.
+
+    Attributes
+    ----------
+    operators : tuple of NamedOperator
+        What it computes; several if they are fused.
+    share : float or None
+        Of the stage's time, between 0 and 1; None if it was not measured, or cannot be on this machine.
+    """
+
+    operators: tuple[NamedOperator, ...]
+    share: float | None
+
+
+@dataclass(frozen=True)
+class StageGeneral:
+    """A stage's operators that have no kernel of their own: they are built, but by a general schedule or TVM's.
+
+    Attributes
+    ----------
+    stage : str
+    kernels : tuple of GeneralKernel
+        The slowest first.
+    """
+
+    stage: str
+    kernels: tuple[GeneralKernel, ...]
+
+    @property
+    def operators(self) -> tuple[NamedOperator, ...]:
+        """All operators of the kernels."""
+        return tuple(operator for kernel in self.kernels for operator in kernel.operators)
+
+    @property
+    def share(self) -> float | None:
+        """Their share of the stage's time together; None if it was not measured."""
+        shares = [kernel.share for kernel in self.kernels if kernel.share is not None]
+        return sum(shares) if len(shares) == len(self.kernels) else None
+
+
+def runs_here(code: StageCode) -> bool:
+    """Whether this machine's processor can run a stage."""
+    return not processor.misfit(code.machine, code.features)
+
+
+def of_stage(
+    stage: StagePlan, code: StageCode, device: Device, made_by: Mapping[str, NamedOperator], *, measured: bool
+) -> StageGeneral:
+    """Return what no rule wrote in a stage that was just compiled.
+
+    What only shows a tensor in another shape or layout is left out.
+
+    Parameters
+    ----------
+    stage : StagePlan
+    code : StageCode
+    device : Device
+        Where it runs.
+    made_by : mapping of str to NamedOperator
+        The stage's operators, by the tensors that they make.
+    measured : bool
+        Whether to run the stage, if this machine can.
+    """
+    if code.calls is None:
+        return StageGeneral(stage.name, (GeneralKernel(_working(made_by.values()), 1.0),))
+    found = {number: _operators(call, made_by) for number, call in enumerate(code.calls) if call.rule == "general"}
+    general = {number: operators for number, operators in found.items() if operators}
+    seconds = of_calls(stage, code, device) if general and measured and runs_here(code) else []
+    total = sum(seconds)
+    kernels = [GeneralKernel(each, seconds[number] / total if total else None) for number, each in general.items()]
+    return StageGeneral(stage.name, tuple(sorted(kernels, key=lambda kernel: -(kernel.share or 0.0))))
+
+
+def _operators(call: KernelCall, made_by: Mapping[str, NamedOperator]) -> tuple[NamedOperator, ...]:
+    # A tensor may be spelt another way inside a stage's module.
+    return _working(made_by.get(tensor, NamedOperator(tensor, "operator")) for tensor in call.results)
+
+
+def _working(operators: Iterable[NamedOperator]) -> tuple[NamedOperator, ...]:
+    return tuple(dict.fromkeys(each for each in operators if each.kind not in _VIEWS))

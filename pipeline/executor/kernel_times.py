@@ -1,0 +1,98 @@
+"""Seconds of each kernel call inside a stage, as it runs on this machine."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from pipeline.board import Device
+from pipeline.executor import devices
+from pipeline.executor.build import random_frame
+from pipeline.executor.code import StageCode
+from pipeline.plans import StagePlan
+from pipeline.tvm_access import tvm
+
+ROUNDS = 8
+"""At most so many frames; the fastest time of each call counts."""
+
+FEWEST, ENOUGH_S = 2, 2.0
+"""After so many frames, and for so long, a slow stage is not repeated any more."""
+
+
+def call_seconds(code: StageCode, tensors: Sequence[Any], rounds: int = ROUNDS) -> list[tuple[str, float]]:
+    """Return the calls of one frame in order, each with the function's name and its least seconds.
+
+    Parameters
+    ----------
+    code : StageCode
+    tensors : sequence of tvm.runtime.Tensor
+        The stage's inputs, then its parameters.
+    rounds : int
+        How many frames, at most.
+    """
+    from tvm.runtime.vm import VirtualMachine
+
+    frames: list[list[tuple[str, float]]] = []
+    start = 0.0
+
+    def instrument(_function: Any, name: str, before: bool, _result: Any, *_: Any) -> int:
+        nonlocal start
+        if before:
+            start = time.perf_counter()
+        else:
+            frames[-1].append((str(name), time.perf_counter() - start))
+        return 0
+
+    # A machine of its own: whoever runs the stage is not to be slowed down.
+    machine = VirtualMachine(code.module(), tvm.cpu())
+    machine.set_instrument(instrument)
+    end = time.perf_counter() + ENOUGH_S
+    while len(frames) < rounds and (len(frames) < FEWEST or time.perf_counter() < end):
+        frames.append([])
+        machine["main"](*tensors)
+    return [(calls[0][0], min(seconds for _, seconds in calls)) for calls in zip(*frames, strict=True)]
+
+
+def by_function(calls: Sequence[tuple[str, float]]) -> dict[str, list[float]]:
+    """Return the seconds of each call, by function."""
+    times: dict[str, list[float]] = {}
+    for name, seconds in calls:
+        times.setdefault(name, []).append(seconds)
+    return times
+
+
+def of_calls(stage: StagePlan, code: StageCode, device: Device) -> list[float]:
+    """Return the least seconds of each of a stage's calls, on its own cores and a random frame.
+
+    Nothing, if the machine made others than the stage was compiled with.
+    """
+    found: list[tuple[str, float]] = []
+    failure: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            found.extend(_timed(stage, code, device))
+        except BaseException as error:  # noqa: BLE001 - it is raised again in the caller's thread
+            failure.append(error)
+
+    # A thread of its own: pinning to a core must not follow the caller.
+    thread = threading.Thread(target=work, name="kernel times", daemon=True)
+    thread.start()
+    thread.join()
+    if failure:
+        raise failure[0]
+    names = [call.function for call in code.calls or ()]
+    timed = [(name, seconds) for name, seconds in found if name in names]
+    return [seconds for _, seconds in timed] if [name for name, _ in timed] == names else []
+
+
+def _timed(stage: StagePlan, code: StageCode, device: Device) -> list[tuple[str, float]]:
+    runtime = devices.create(device)
+    runtime.open(stage.cores_of(0))
+    frame = random_frame(stage.inputs, 0)
+    inputs = [runtime.copy_in(frame[spec.name]) for spec in stage.inputs]
+    times = call_seconds(code, [*inputs, *(runtime.copy_in(array) for array in code.parameters.values())])
+    runtime.close()
+    return times

@@ -1,0 +1,160 @@
+"""Database: what tuning has found, one JSON file, written anew after each improvement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from pipeline.errors import TuningError
+from pipeline.files import write_atomically
+
+FORMAT = 1
+
+MARGIN = 0.98
+"""What takes more of the rule's time than this is not worth being called faster."""
+
+
+@dataclass(frozen=True, order=True)
+class Key:
+    """What a schedule is for; it is not used for anything else.
+
+    Attributes
+    ----------
+    structure : str
+        Structural hash of the function.
+    shapes : str
+        Its operands and its result, for people, and should two structures ever have one hash.
+    target : str
+        As JSON.
+    cores : int
+        How many it may use.
+    tvm : str
+        Version that the schedule was found with.
+    """
+
+    structure: str
+    shapes: str
+    target: str
+    cores: int
+    tvm: str
+
+
+class Record(msgspec.Struct, frozen=True):
+    """What was found for one function.
+
+    Attributes
+    ----------
+    key : Key
+    name : str
+        The function's in the model that was tuned.
+    trials : int
+        Schedules measured so far.
+    rule_seconds : float
+        Least time of the function as it is built without tuning.
+    tuned_seconds : float or None
+        Least time with `trace`, measured in turns with the former; None if nothing faster was found.
+    trace : str or None
+        The schedule, in MetaSchedule's own JSON.
+    in_stage : bool
+        Whether the two times were taken inside of a stage, and not on the function alone; only then it is used.
+    """
+
+    key: Key
+    name: str
+    trials: int
+    rule_seconds: float
+    tuned_seconds: float | None = None
+    trace: str | None = None
+    in_stage: bool = False
+
+    @property
+    def faster(self) -> bool:
+        """Whether the schedule is to be used."""
+        return self.in_stage and self.tuned_seconds is not None and self.tuned_seconds < MARGIN * self.rule_seconds
+
+
+class _File(msgspec.Struct, frozen=True):
+    soc_pipeline_tuning: int
+    records: tuple[Record, ...]
+
+
+class _Format(msgspec.Struct):
+    soc_pipeline_tuning: int
+
+
+class Database:
+    """Records by key.
+
+    Parameters
+    ----------
+    records : iterable of Record
+    path : Path, optional
+        Where each change is written.
+    """
+
+    def __init__(self, records: Iterable[Record] = (), path: Path | None = None) -> None:
+        self._records = {record.key: record for record in records}
+        self._path = path
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """All records, in the order of their keys."""
+        return tuple(self._records[key] for key in sorted(self._records))
+
+    def get(self, key: Key) -> Record | None:
+        """Return what was found for a function, if it was tuned."""
+        return self._records.get(key)
+
+    def put(self, record: Record) -> None:
+        """Keep a record in place of an older one, and write the file."""
+        self._records[record.key] = record
+        if self._path is not None:
+            data = msgspec.json.encode(_File(FORMAT, self.records))
+            write_atomically(self._path, msgspec.json.format(data, indent=1) + b"\n")
+
+    @staticmethod
+    def load(path: str | Path, *, create: bool = False) -> Database:
+        """Read the database at `path`, in which changes will be kept.
+
+        Parameters
+        ----------
+        path : str or Path
+        create : bool
+            Whether a missing file stands for an empty database; its folder has to be there.
+
+        Raises
+        ------
+        TuningError
+            If it is missing, damaged, newer, or another kind of file.
+        """
+        file = Path(path)
+        if create and not file.absolute().parent.is_dir():
+            raise TuningError(f"cannot keep {str(path)!r}: there is no folder {str(file.absolute().parent)!r}")
+        if create and not file.exists():
+            return Database(path=file)
+        try:
+            data = file.read_bytes()
+        except OSError as error:
+            raise TuningError(
+                f"cannot read the tuning database {str(path)!r}: {error.strerror}; make one with 'soc-pipeline tune'"
+            ) from None
+        return Database(_decoded(data, str(path)).records, file)
+
+
+def _decoded(data: bytes, path: str) -> _File:
+    remedy = "remove it and tune again, or name another file"
+    try:
+        found = msgspec.json.decode(data, type=_Format).soc_pipeline_tuning
+    except msgspec.MsgspecError as error:
+        raise TuningError(f"{path!r} is not a tuning database: {error}; {remedy}") from None
+    if found > FORMAT:
+        raise TuningError(
+            f"{path!r} has format {found}, newer than {FORMAT}, which this version reads; upgrade soc-pipeline"
+        )
+    try:
+        return msgspec.json.decode(data, type=_File)
+    except msgspec.MsgspecError as error:
+        raise TuningError(f"the tuning database {path!r} is damaged: {error}; {remedy}") from None

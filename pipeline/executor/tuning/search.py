@@ -1,0 +1,152 @@
+"""Search: schedules for one function, by MetaSchedule's evolutionary search."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from tvm import s_tir
+from tvm.s_tir import meta_schedule
+from tvm.s_tir.meta_schedule import cost_model, database, runner, schedule_rule, search_strategy, space_generator
+
+from pipeline.executor.tuning import workload
+from pipeline.tvm_access import compiler_lock
+
+BATCH = 4
+"""Schedules that are measured before the next generation."""
+
+_MOST = 1 << 20
+
+
+class Search:
+    """An endless supply of schedules for a function; the better ones measured so far are what it goes on from.
+
+    Parameters
+    ----------
+    function : tvm.tirx.PrimFunc
+        Without a schedule.
+    target : tvm.target.Target
+    cores : int
+    seed : int
+    known : str, optional
+        The best schedule of an earlier search, as JSON.
+    known_seconds : float
+        Its time.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 - what is known comes in two
+        self, function: Any, target: Any, cores: int, seed: int, known: str | None = None, known_seconds: float = 1.0
+    ) -> None:
+        self._module = workload.module_of(function)
+        self._target = workload.with_cores(target, cores)
+        with _alone():
+            self._database = database.MemoryDatabase()
+            self._workload = self._database.commit_workload(self._module)
+            if known is not None:
+                self._remember(_trace(self._module, known), known_seconds)
+            self._context = _context(self._module, self._target, seed + 1)
+            spaces = self._context.generate_design_space()
+            model = cost_model.RandomModel(seed=seed)
+            self._context.pre_tuning(_MOST, BATCH, spaces, self._database, model)
+
+    def candidates(self) -> list[Any]:
+        """Return the next few schedules; none if there are no others."""
+        with _alone():
+            return list(self._context.generate_measure_candidates() or ())
+
+    def tell(self, candidates: Sequence[Any], seconds: Sequence[float | None]) -> None:
+        """Say how fast the last candidates were; None stands for one that failed."""
+        with _alone():
+            for candidate, each in zip(candidates, seconds, strict=True):
+                if each is not None:
+                    self._remember(candidate.sch.trace, each)
+            results = [runner.RunnerResult(None, "failed") if each is None else _result(each) for each in seconds]
+            self._context.notify_runner_results(list(candidates), results)
+
+    def _remember(self, trace: Any, seconds: float) -> None:
+        record = database.TuningRecord(trace, self._workload, [seconds], self._target)
+        self._database.commit_tuning_record(record)
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Keep others out of TVM's compiler meanwhile, and leave NumPy's global generator, which it uses, as it was."""
+    state = np.random.get_state()  # noqa: NPY002 - see above
+    try:
+        with compiler_lock:
+            yield
+    finally:
+        np.random.set_state(state)  # noqa: NPY002 - see above
+
+
+def text_of(candidate: Any) -> str:
+    """Return a candidate's schedule as JSON."""
+    # Numbers are TVM's own, whole ones and others.
+    return json.dumps(candidate.sch.trace.as_json(), default=lambda number: number.value)
+
+
+def _result(seconds: float) -> Any:
+    return runner.RunnerResult([seconds], None)
+
+
+def _trace(module: Any, text: str) -> Any:
+    schedule = s_tir.Schedule(module, debug_mask="none")
+    s_tir.Trace.apply_json_to_schedule(json.loads(text), schedule)
+    return schedule.trace
+
+
+def _context(module: Any, target: Any, seed: int) -> Any:
+    # Not by its own constructor, which spends many seconds on importing the intrinsics of all accelerators.
+    context = meta_schedule.TuneContext.__new__(meta_schedule.TuneContext)
+    silent = logging.getLogger("pipeline.tuning")
+    silent.setLevel(logging.CRITICAL)
+    context.__init_handle_by_constructor__(
+        meta_schedule._ffi_api.TuneContext,  # noqa: SLF001 - see above
+        module,
+        target,
+        _space(),
+        # Small generations: without a model of the costs, only what was measured tells the good from the bad.
+        search_strategy.EvolutionarySearch(
+            population_size=32, init_min_unmeasured=8, genetic_num_iters=1, genetic_max_fail_count=4, eps_greedy=0.25
+        ),
+        "main",
+        1,
+        seed,
+        meta_schedule.logging.get_logging_func(silent),
+    )
+    meta_schedule._ffi_api.TuneContextInitialize(context)  # noqa: SLF001 - see above
+    return context
+
+
+def _space() -> Any:
+    """Return MetaSchedule's space for CPUs, with less unrolling, which would take minutes to compile."""
+    rules = [
+        schedule_rule.InlineConstantScalars(),
+        schedule_rule.AutoInline(
+            into_producer=False,
+            into_consumer=True,
+            inline_const_tensor=True,
+            disallow_if_then_else=True,
+            require_injective=True,
+            require_ordered=True,
+            disallow_op=["tirx.exp"],
+        ),
+        schedule_rule.AddRFactor(max_jobs_per_core=16, max_innermost_factor=64),
+        schedule_rule.MultiLevelTiling(
+            structure="SSRSRS",
+            max_innermost_factor=64,
+            reuse_write=schedule_rule.ReuseType(req="may", levels=[1, 2], scope="global"),
+        ),
+        schedule_rule.ParallelizeVectorizeUnroll(
+            max_jobs_per_core=16,
+            max_vectorize_extent=64,
+            unroll_max_steps=[0, 16, 64],
+            unroll_explicit=True,
+        ),
+        schedule_rule.RandomComputeLocation(),
+    ]
+    return space_generator.PostOrderApply(sch_rules=rules, postprocs="llvm", mutator_probs="llvm")

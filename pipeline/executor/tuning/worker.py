@@ -1,0 +1,117 @@
+"""Worker: the process that compiles and times what a search proposes, so that nothing it does can harm the search.
+
+Each line of its input is a request, each line of its output the answer.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+ROUNDS = 10
+"""In which the two take turns; the least time of each counts."""
+
+LEAST_S, ENOUGH_S = 2e-4, 0.3
+"""So long is one measurement, by repeating the call, and so long a comparison, after the second round."""
+
+HOPELESS = 2.0
+"""What takes so many times as long in its first call is not compared any further."""
+
+
+class Request(msgspec.Struct, frozen=True):
+    """Two modules of TVM as JSON, each with one function `main` of the same parameters, to be timed in turns."""
+
+    target: str
+    cores: tuple[int, ...]
+    rule: str
+    candidate: str
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """Seconds of both, or what went wrong."""
+
+    rule: float = 0.0
+    candidate: float = 0.0
+    error: str = ""
+
+
+def main() -> None:
+    """Answer requests until there are no more."""
+    # Whatever native code prints must not get between the answers.
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    for line in sys.stdin.buffer:
+        try:
+            answer = _answer(msgspec.json.decode(line, type=Request))
+        except Exception as error:  # noqa: BLE001 - it is the answer
+            answer = Answer(error=f"{type(error).__name__}: {error}")
+        answers.write(msgspec.json.encode(answer) + b"\n")
+        answers.flush()
+
+
+def _answer(request: Request) -> Answer:
+    _settle(request.cores)
+    rule, arguments = _built(request.rule, request.target)
+    candidate, _ = _built.__wrapped__(request.candidate, request.target)
+    seconds = in_turns([lambda: rule(*arguments), lambda: candidate(*arguments)])
+    return Answer(rule=seconds[0], candidate=seconds[1])
+
+
+@functools.cache
+def _settle(cores: tuple[int, ...]) -> None:
+    from pipeline.board import Device
+    from pipeline.executor.devices.cpu import CpuRuntime
+
+    CpuRuntime(Device("cpu")).open(cores)
+
+
+@functools.lru_cache(maxsize=4)
+def _built(text: str, target: str) -> tuple[Callable[..., Any], list[Any]]:
+    from pipeline.tvm_access import tvm
+
+    module = tvm.ir.load_json(text)
+    executable = tvm.compile(module, tvm.target.Target(msgspec.json.decode(target)))
+    return executable["main"], [_argument(each) for each in module["main"].params]
+
+
+def _argument(parameter: Any) -> Any:
+    from pipeline.executor.build import random_frame
+    from pipeline.plans import TensorSpec
+    from pipeline.tvm_access import tvm
+
+    spec = TensorSpec("argument", tuple(int(extent) for extent in parameter.shape), str(parameter.dtype))
+    return tvm.runtime.tensor(np.ascontiguousarray(random_frame([spec], 0)["argument"]))
+
+
+def in_turns(calls: Sequence[Callable[[], Any]]) -> list[float]:
+    """Return the least seconds of each of two calls."""
+    first = [_seconds(call, 1) for call in calls]
+    if first[1] > HOPELESS * first[0] and first[1] > LEAST_S:
+        first = [min(first[0], _seconds(calls[0], 1)), min(first[1], _seconds(calls[1], 1))]
+        if first[1] > HOPELESS * first[0]:
+            return first
+    often = [max(1, int(LEAST_S / max(seconds, 1e-7))) for seconds in first]
+    least, end = [float("inf")] * len(calls), time.perf_counter() + ENOUGH_S
+    for number in range(ROUNDS):
+        if number >= 2 and time.perf_counter() > end:
+            break
+        least = [min(best, _seconds(*each)) for best, each in zip(least, zip(calls, often, strict=True), strict=True)]
+    return least
+
+
+def _seconds(call: Callable[[], Any], often: int) -> float:
+    begin = time.perf_counter()
+    for _ in range(often):
+        call()
+    return (time.perf_counter() - begin) / often
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""The public function tune: search faster kernels for operators that have none of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline.errors import TuningError
+
+if TYPE_CHECKING:
+    from pipeline.executor.tuning.bench import Bench
+    from pipeline.executor.tuning.database import Record
+    from pipeline.executor.tuning.tasks import Task
+    from pipeline.executor.tuning.tuner import Step
+    from pipeline.plans import Plan
+    from pipeline.split.graph import Graph
+
+
+def tune(  # noqa: PLR0913 - all but the first three by keyword
+    graph: Graph,
+    plan: Plan,
+    database: str | Path,
+    *,
+    trials: int = 64,
+    seconds: float = float("inf"),
+    seed: int = 0,
+    bench: Bench | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+    told: Callable[[Step], None] = lambda _: None,
+) -> list[Record]:
+    """Search faster kernels for the operators without a rule of their own, the slowest first.
+
+    What is found is kept in `database` at once: an interruption loses nothing, and calling again goes on.  A kernel
+    counts as faster only if it is so inside of its stage; `pipeline.build` with ``tuning=database`` uses those.
+
+    Parameters
+    ----------
+    graph : Graph
+    plan : Plan
+        Its stages that this machine can run are tuned, each for its own cores.
+    database : str or Path
+        A JSON file, made if it is missing.
+    trials : int
+        Kernels to measure, of all operators together.
+    seconds : float
+        After so long, no more are begun.
+    seed : int
+    bench : Bench, optional
+        What measures; by default a process on the stage's own cores.
+    progress, told : callable, optional
+        Told what is being done; told of each trial.
+
+    Returns
+    -------
+    list of Record
+        What is known of each operator now, the slowest first.
+
+    Raises
+    ------
+    TuningError
+        If the database is damaged or another kind of file, or there is nothing to tune.
+    PlanError
+        If the plan belongs to another graph.
+    """
+    from pipeline.executor.tuning.bench import ProcessBench
+    from pipeline.executor.tuning.database import Database
+    from pipeline.executor.tuning.tuner import Budget
+    from pipeline.executor.tuning.tuner import tune as search
+
+    known = Database.load(database, create=True)
+    tasks = _tasks(graph, plan, progress)
+    if not tasks:
+        raise TuningError(
+            f"there is nothing to tune in {graph.name!r}: its operators that take time have rules of their own"
+        )
+    budget = Budget(trials, seconds)
+    progress("tuning")
+    with ProcessBench() as own:
+        return search(tasks, known, bench or own, budget, seed=seed, told=told)
+
+
+def _tasks(graph: Graph, plan: Plan, progress: Callable[[str], None]) -> list[Task]:
+    from pipeline.executor.tuning.tasks import Subject, merged, of_stage
+    from pipeline.split import extract, planned
+
+    found: list[Task] = []
+    for stage, part in zip(plan.stages, planned.parts(graph, plan), strict=True):
+        progress(f"timing {stage.name}")
+        found += of_stage(Subject(stage, extract.module(part), plan.board.device(stage.device)))
+    return sorted(merged(found), key=lambda task: -task.seconds)

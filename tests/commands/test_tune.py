@@ -1,0 +1,118 @@
+"""``tune`` searches and keeps, ``build`` uses; a mistake is one line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.executor.tuning.bench import ProcessBench, Times
+from tests.onnx_models import node, save, weights
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    nodes = [
+        node("Conv", "x w", "c", "first", pads=[1] * 4),
+        node("Resize", "c - s", "u", "up", mode="linear"),
+        node("Sin", "u", "y", "sine"),
+    ]
+    constants = {"w": weights(4, 4, 3, 3), "s": np.array([1, 1, 2, 2], np.float32)}
+    return save(tmp_path_factory.mktemp("model") / "up.onnx", nodes, {"x": (1, 4, 16, 16)}, ["y"], constants)
+
+
+@pytest.fixture
+def model(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copy(made, tmp_path / "up.onnx"))
+
+
+@pytest.fixture
+def faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ProcessBench, "alone", lambda *_: Times(1.0, 0.5))
+    monkeypatch.setattr(ProcessBench, "in_stage", lambda *_: Times(1.0, 0.5))
+
+
+def test_tune_and_build(command: Any, model: Path, tmp_path: Path, faster: None) -> None:
+    plan, database, bundle = tmp_path / "plan.json", tmp_path / "up.onnx.tuning.json", tmp_path / "up.bundle"
+    command("plan", model, "--stages", 1, "-o", plan)
+    done = command("tune", model, "--plan", plan, "--trials", 1)
+    assert (done.status, done.err) == (0, "")
+    for expected in ("resize2d", "2.00 times as fast", f"Tuning: {database}"):
+        assert expected in done.out
+    done = command("build", model, "--plan", plan, "-o", bundle)
+    assert (done.status, done.err) == (0, "")
+    assert f"Tuned kernels: 1, of {database}" in done.out
+    assert "no kernel of" not in done.out
+    for options in (["--no-tuning"], ["--tuning", tmp_path / "other.json"]):
+        shutil.copy(database, tmp_path / "other.json")
+        done = command("build", model, "--plan", plan, "-o", bundle, "--json", *options)
+        assert json.loads(done.out)["tuned_kernels"] == len(options) - 1
+    # A bundle serves as the plan that it was built from.
+    done = command("tune", model, "--plan", bundle, "--trials", 1, "--json")
+    assert [each["trials"] for each in json.loads(done.out)["kernels"] if each["used"]] == [2]
+
+
+def test_with_real_measurements(command: Any, model: Path, tmp_path: Path) -> None:
+    done = command("tune", model, "--stages", 1, "--trials", 1, "--database", tmp_path / "own.json", "--json")
+    assert (done.status, done.err) == (0, "")
+    assert sum(each["trials"] for each in json.loads(done.out)["kernels"]) == 1
+    assert (tmp_path / "own.json").exists()
+
+
+def test_an_interruption_says_how_to_go_on(
+    command: Any, model: Path, tmp_path: Path, faster: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ProcessBench, "in_stage", interrupt)
+    done = command("tune", model, "--stages", 1, "--trials", 1)
+    assert done.status == 130
+    assert "up.onnx.tuning.json; the same command goes on from there" in done.err
+    monkeypatch.setattr(ProcessBench, "in_stage", lambda *_: Times(1.0, 0.5))
+    done = command("tune", model, "--stages", 1, "--seconds", "0.000001", "--json")
+    assert {(each["trials"], each["used"]) for each in json.loads(done.out)["kernels"]} >= {(1, True)}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--trials", "0"], "--trials is '0'"),
+        (["--seconds", "soon"], "--seconds is 'soon'; it must be a number above 0"),
+        (["--seconds", "-1"], "--seconds is '-1'"),
+        (["--plan", "plan.json", "--stages", "2"], "--plan already says where to cut"),
+    ],
+)
+def test_wrong_options(command: Any, model: Path, arguments: list[str], message: str) -> None:
+    done = command("tune", model, *arguments)
+    assert (done.status, done.out) == (2, "")
+    assert message in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_a_damaged_database(command: Any, model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "up.onnx.tuning.json"
+    path.write_text("{")
+    for arguments in (["tune", model, "--stages", 1], ["build", model, "-o", tmp_path / "up.bundle"]):
+        done = command(*arguments)
+        assert (done.status, done.out) == (2, "")
+        assert f"'{path}' is not a tuning database" in done.err
+        assert done.err.count("\n") == 1
+    assert path.read_text() == "{"
+    assert sorted(tmp_path.iterdir()) == [model, path]
+
+
+def test_a_bundle_has_nothing_to_tune(command: Any, tmp_path: Path) -> None:
+    done = command("tune", tmp_path)
+    assert done.status == 2
+    assert f"soc-pipeline tune MODEL --plan {tmp_path}" in done.err
+
+
+def test_no_folder_for_the_database(command: Any, model: Path, tmp_path: Path, faster: None) -> None:
+    done = command("tune", model, "--stages", 1, "--trials", 1, "--database", tmp_path / "missing" / "own.json")
+    assert (done.status, done.out) == (2, "")
+    assert "there is no folder" in done.err
