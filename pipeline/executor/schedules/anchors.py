@@ -50,7 +50,7 @@ def stand_in(  # noqa: PLR0913, PLR0917 - what a call consists of
 
 
 class Fused:
-    """A function that starts with a stand-in.
+    """A function with a stand-in.
 
     Attributes
     ----------
@@ -65,12 +65,14 @@ class Fused:
 
     def __init__(self, function: Any, blocks: Sequence[Any]) -> None:
         self._function, self._blocks = function, blocks
-        first = blocks[0]
-        self.description = msgspec.json.decode(str(first.annotations[KEY]), type=Description)
-        self._sum = first.writes[0].source
-        self.operands = list(function.params)[: len(first.reads)]
+        anchor = next(block for block in blocks if KEY in block.annotations)
+        self.description = msgspec.json.decode(str(anchor.annotations[KEY]), type=Description)
+        self._sum = anchor.writes[0].source
+        # In the order in which the stand-in was given them; parameters are in that of first use.
+        self.operands = [region.source for region in anchor.reads]
         self.result = self.target = function.params[-1]
-        self._values = {block.writes[0].source: block for block in blocks[1:]}
+        # Also what comes before it, such as a part of a tensor that is added to it.
+        self._values = {block.writes[0].source: block for block in blocks if block is not anchor}
         # What is fused in may spread each sum over many elements; then the sums are stored, and spread afterwards.
         self._separate = not self._is_own_element()
         if self._separate:
@@ -219,9 +221,12 @@ def _reads_own_pixel(indices: Sequence[Any], axes: Sequence[Any]) -> bool:
 def fused(function: Any) -> Fused | None:
     """Return the anchor of a function, or None if it has none."""
     blocks = blocks_of(function)
-    if not blocks or KEY not in blocks[0].annotations:
-        return None
-    return Fused(function, blocks)
+    if any(KEY in block.annotations for block in blocks):
+        return Fused(function, blocks)
+    # What a stand-in computes is no result.
+    if not blocks and KEY in function.script():
+        raise ValueError(f"the function {function.attrs['global_symbol']} holds a stand-in where none can be replaced")
+    return None
 
 
 def blocks_of(function: Any) -> list[Any]:

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import pipeline
 from tests.executor.schedules.random_models import Drawn, check, check_cores
-from tests.onnx_models import node, weights
+from tests.onnx_models import assert_close, by_onnxruntime, frame, in_stages, node, save, weights
 
 
 def _odd(draw: random.Random) -> int:
@@ -135,3 +136,21 @@ def test_several_cores_compute_the_same(
     kind: Callable[[random.Random], Drawn], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check_cores(kind, tmp_path, monkeypatch)
+
+
+def test_what_comes_before_the_product_may_join_it(tmp_path: Path) -> None:
+    """A recurrent layer adds a part of an earlier tensor to a product, whose kernel then does not come first."""
+    nodes = [
+        node("Slice", "r from to along", "s"),
+        node("Squeeze", "s along", "t"),
+        node("Tanh", "x", "h"),
+        node("MatMul", "h w", "c"),
+        node("Add", "c b", "d"),
+        node("Add", "d t", "y"),
+    ]
+    constants = {
+        "w": weights(6, 24), "b": weights(24), "from": np.array([1]), "to": np.array([2]), "along": np.array([0]),
+    }  # fmt: skip
+    path = save(tmp_path / "model.onnx", nodes, {"x": (1, 2, 6), "r": (2, 2, 24)}, ["y"], constants)
+    values = frame(graph := pipeline.read(path))
+    assert_close(in_stages(graph, [], values), by_onnxruntime(path, values))
