@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Sequence
 from typing import Any
 
 from pipeline.board import Device
 from pipeline.executor import devices
+from pipeline.executor.apart import apart
 from pipeline.executor.build import random_frame
 from pipeline.executor.code import StageCode
 from pipeline.plans import StagePlan
@@ -68,21 +68,7 @@ def of_calls(stage: StagePlan, code: StageCode, device: Device) -> list[float]:
 
     Nothing, if the machine made others than the stage was compiled with.
     """
-    found: list[tuple[str, float]] = []
-    failure: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            found.extend(_timed(stage, code, device))
-        except BaseException as error:  # noqa: BLE001 - it is raised again in the caller's thread
-            failure.append(error)
-
-    # A thread of its own: pinning to a core must not follow the caller.
-    thread = threading.Thread(target=work, name="kernel times", daemon=True)
-    thread.start()
-    thread.join()
-    if failure:
-        raise failure[0]
+    found = apart(lambda: _timed(stage, code, device), "kernel times")
     names = [call.function for call in code.calls or ()]
     timed = [(name, seconds) for name, seconds in found if name in names]
     return [seconds for _, seconds in timed] if [name for name, _ in timed] == names else []

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from pipeline.board import Device
 from pipeline.executor import devices, parameters
+from pipeline.executor.apart import apart
 from pipeline.executor.build import Progress, compile_stage, random_frame
 from pipeline.plans import StagePlan, TensorSpec
 from pipeline.tvm_access import tvm_ffi
@@ -32,22 +32,7 @@ def measure(pairs: Sequence[tuple[StagePlan, Any]], device: Device, progress: Pr
     progress : callable
         Told what is being done.
     """
-    result: list[float] = []
-    failure: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            result.extend(_measure(pairs, device, progress))
-        except BaseException as error:  # noqa: BLE001 - it is raised again in the caller's thread
-            failure.append(error)
-
-    # A thread of its own: pinning to a core must not follow the caller.
-    thread = threading.Thread(target=work, name="profile", daemon=True)
-    thread.start()
-    thread.join()
-    if failure:
-        raise failure[0]
-    return result
+    return apart(lambda: _measure(pairs, device, progress), "profile")
 
 
 def _measure(pairs: Sequence[tuple[StagePlan, Any]], device: Device, progress: Progress) -> list[float]:

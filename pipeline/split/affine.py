@@ -11,7 +11,7 @@ import numpy as np
 from tvm import relax
 from tvm.ir import Call
 
-from pipeline.split.lines import Line, array, constant, operands, replace
+from pipeline.split.lines import Line, array, calls, constant, operands, replace
 from pipeline.split.naming import unique
 
 
@@ -65,14 +65,10 @@ def fold_affine(
 def _as_affine(value: Any, made: Mapping[Any, Line]) -> Affine | None:
     if isinstance(value, relax.TupleGetItem) and value.index == 0:
         line = made.get(value.tuple_value)
-        return _batch_norm(line.value) if line and _calls(line.value, "nn.batch_norm") else None
-    if _calls(value, "multiply", "add", "subtract", "divide"):
+        return _batch_norm(line.value) if line and calls(line.value, "nn.batch_norm") else None
+    if calls(value, "multiply", "add", "subtract", "divide"):
         return _with_constant(value)
     return None
-
-
-def _calls(value: Any, *names: str) -> bool:
-    return isinstance(value, Call) and getattr(value.op, "name", "") in {f"relax.{name}" for name in names}
 
 
 def _batch_norm(call: Any) -> Affine | None:
@@ -123,7 +119,7 @@ def _absorbable(base: Any, made: Mapping[Any, Line], uses: Mapping[Any, int]) ->
 
 def _is_convolution(value: Any) -> bool:
     return (
-        _calls(value, "nn.conv1d", "nn.conv2d", "nn.conv3d")
+        calls(value, "nn.conv1d", "nn.conv2d", "nn.conv3d")
         and str(value.attrs.kernel_layout).startswith("OI")
         and str(value.attrs.data_layout).startswith("NC")
         and array(value.args[1]) is not None

@@ -59,6 +59,11 @@ def array(value: Any) -> np.ndarray | None:
         return np.asarray(value.value.numpy())
 
 
+def calls(value: Any, *names: str) -> bool:
+    """Return whether `value` calls one of these operators of Relax, such as ``"nn.conv2d"``."""
+    return isinstance(value, Call) and getattr(value.op, "name", "") in {f"relax.{name}" for name in names}
+
+
 def kernel(value: Any) -> Any:
     """Return the global variable of the kernel that `value` calls; None if it calls an operator of Relax."""
     called = isinstance(value, Call) and value.op == Op.get("relax.call_tir")

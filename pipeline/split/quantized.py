@@ -9,7 +9,7 @@ import numpy as np
 from tvm import relax
 from tvm.ir import Call
 
-from pipeline.split.lines import Line, array, constant, live, operands, replace
+from pipeline.split.lines import Line, array, calls, constant, live, operands, replace
 from pipeline.split.naming import unique
 
 _HALF = 128
@@ -41,16 +41,16 @@ def integer_weights(bindings: Iterable[Any]) -> set[Any]:
     return {
         var
         for var, value in made.items()
-        if _calls(value, "dequantize", "permute_dims")
+        if calls(value, "dequantize", "permute_dims")
         and _are_weights(value, made)
         and all(_takes_integers(user, position, made, users) for user, position in users.get(var, ()))
     }
 
 
 def _are_weights(value: Any, made: Mapping[Any, Any]) -> bool:
-    if _calls(value, "permute_dims"):
+    if calls(value, "permute_dims"):
         value = made.get(value.args[0]) if isinstance(value.args[0], relax.Var) else None
-    if not _calls(value, "dequantize") or str(value.attrs.out_dtype) != "float32":
+    if not calls(value, "dequantize") or str(value.attrs.out_dtype) != "float32":
         return False
     values, *others = (array(each) for each in value.args)
     return values is not None and str(values.dtype) in ("int8", "uint8") and all(each is not None for each in others)
@@ -59,11 +59,11 @@ def _are_weights(value: Any, made: Mapping[Any, Any]) -> bool:
 def _takes_integers(
     user: Any, position: int, made: Mapping[Any, Any], users: Mapping[Any, Sequence[tuple[Any, int]]]
 ) -> bool:
-    if _calls(user, "permute_dims"):
+    if calls(user, "permute_dims"):
         var = next((each for each, value in made.items() if value is user), None)
-        return all(not _calls(by, "permute_dims") and _takes_integers(by, at, made, users) for by, at in users[var])
-    data = made.get(user.args[0]) if position == 1 and _calls(user, *_INTEGER) else None
-    return data is not None and _calls(data, "dequantize") and isinstance(data.args[0], relax.Var)
+        return all(not calls(by, "permute_dims") and _takes_integers(by, at, made, users) for by, at in users[var])
+    data = made.get(user.args[0]) if position == 1 and calls(user, *_INTEGER) else None
+    return data is not None and calls(data, "dequantize") and isinstance(data.args[0], relax.Var)
 
 
 def arrange(
@@ -85,7 +85,7 @@ def arrange(
     merged : dict of str to str
         From the name of each line that has gone to that of the line in its place.
     """
-    if not any(_calls(line.value, "dequantize") for line in lines):
+    if not any(calls(line.value, "dequantize") for line in lines):
         return list(lines), {}
     made = {line.var: line for line in lines}
     heirs: dict[str, str] = {}
@@ -100,10 +100,6 @@ def arrange(
     return left, {name: heir for name, heir in heirs.items() if name not in names}
 
 
-def _calls(value: Any, *names: str) -> bool:
-    return isinstance(value, Call) and getattr(value.op, "name", "") in {f"relax.{name}" for name in names}
-
-
 def _readers(lines: Iterable[Line]) -> dict[Any, list[Line]]:
     found: dict[Any, list[Line]] = {}
     for line in lines:
@@ -114,8 +110,8 @@ def _readers(lines: Iterable[Line]) -> dict[Any, list[Line]]:
 
 def _turn_weights(line: Line, made: Mapping[Any, Line]) -> None:
     """Transpose integer weights instead of the numbers they stand for."""
-    before = made.get(line.value.args[0]) if _calls(line.value, "permute_dims") else None
-    if before is None or not _calls(before.value, "dequantize") or (values := array(before.value.args[0])) is None:
+    before = made.get(line.value.args[0]) if calls(line.value, "permute_dims") else None
+    if before is None or not calls(before.value, "dequantize") or (values := array(before.value.args[0])) is None:
         return
     axes = line.value.attrs.axes
     order = [int(axis) for axis in axes] if axes is not None else list(range(values.ndim))[::-1]
@@ -129,10 +125,10 @@ def _unsign(lines: Sequence[Line], outputs: Sequence[Any]) -> None:
     readers = _readers(lines)
     for line in lines:
         value = line.value
-        if not _calls(value, "quantize") or str(value.attrs.out_dtype) != "int8" or line.var in outputs:
+        if not calls(value, "quantize") or str(value.attrs.out_dtype) != "int8" or line.var in outputs:
             continue
         found = readers.get(line.var, [])
-        if not all(_calls(each.value, "dequantize") and each.value.args[0] == line.var for each in found):
+        if not all(calls(each.value, "dequantize") and each.value.args[0] == line.var for each in found):
             continue
         if any(array(each.value.args[2]) is None for each in (line, *found)):
             continue
@@ -153,10 +149,10 @@ def _shifted(zero: Any) -> Any:
 
 def _move(line: Line, made: Mapping[Any, Line], outputs: Sequence[Any]) -> dict[str, str]:
     """Move quantised values where they are dequantised, moved, and quantised in the same way again."""
-    if not _calls(line.value, "quantize") or line.var in outputs:
+    if not calls(line.value, "quantize") or line.var in outputs:
         return {}
     mover = made.get(line.value.args[0])
-    if mover is None or not _calls(mover.value, *_MOVERS) or mover.var in outputs:
+    if mover is None or not calls(mover.value, *_MOVERS) or mover.var in outputs:
         return {}
     source = mover.value.args[0]
     sources = list(source.fields) if isinstance(source, relax.Tuple) else [source]
@@ -170,7 +166,7 @@ def _move(line: Line, made: Mapping[Any, Line], outputs: Sequence[Any]) -> dict[
 
 def _same(dequantize: Any, quantize: Any) -> bool:
     """Whether quantising gives the bytes that were dequantised."""
-    if not _calls(dequantize, "dequantize") or not isinstance(dequantize.args[0], relax.Var):
+    if not calls(dequantize, "dequantize") or not isinstance(dequantize.args[0], relax.Var):
         return False
     pairs = [(array(a), array(b)) for a, b in zip(dequantize.args[1:], quantize.args[1:], strict=True)]
     return all(a is not None and b is not None and a.size == 1 and a.dtype == b.dtype and a == b for a, b in pairs)
@@ -183,7 +179,7 @@ def _sink(lines: Sequence[Line], made: Mapping[Any, Line], taken: set[str], heir
         own: dict[Any, Line] = {}
         for each in operands(line.value):
             source = made.get(each) if isinstance(each, relax.Var) else None
-            if source is None or not _calls(source.value, "dequantize") or each in own:
+            if source is None or not calls(source.value, "dequantize") or each in own:
                 continue
             data = source.value.args[0]
             constant_weights = not isinstance(data, relax.Var)

@@ -30,10 +30,10 @@ class Description(msgspec.Struct, frozen=True):
 
 
 def stand_in(  # noqa: PLR0913, PLR0917 - what a call consists of
-    builder: Any, rule: str, detail: str, operands: Sequence[Any], shape: Sequence[int], dtype: str = "float32"
+    builder: Any, rule: str, detail: Any, operands: Sequence[Any], shape: Sequence[int], dtype: str = "float32"
 ) -> Any:
-    """Return the call of a stand-in that reads `operands` and makes a tensor of `shape`."""
-    text = msgspec.json.encode(Description(rule, detail)).decode()
+    """Return the call of a stand-in that reads `operands` and makes a tensor of `shape`; `detail` is kept as JSON."""
+    text = msgspec.json.encode(Description(rule, msgspec.json.encode(detail).decode())).decode()
 
     def compute(*tensors: Any) -> Any:
         def element(*_: Any) -> Any:

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-import msgspec
 import numpy as np
 from tvm import relax
 from tvm.ir import GenericConst
@@ -142,7 +141,7 @@ def _product(  # noqa: PLR0913, PLR0917 - what a product consists of
     made = anchors.stand_in(
         builder,
         "convolution" if image else "dense",
-        msgspec.json.encode(detail).decode(),
+        detail,
         [source, relax.const(packed)],
         shape if image else (window.height, window.out_channels),
         "int32",
@@ -172,5 +171,4 @@ def _depthwise(
     alone = replace(window, groups=1)
     data = builder.emit(steps.centered(builder, source, zero))
     shape = (window.batch, window.out_height, window.out_width, window.out_channels)
-    detail = msgspec.json.encode(alone).decode()
-    return anchors.stand_in(builder, "depthwise", detail, [data, relax.const(packed)], shape), 0
+    return anchors.stand_in(builder, "depthwise", alone, [data, relax.const(packed)], shape), 0

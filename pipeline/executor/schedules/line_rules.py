@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 import numpy as np
 from tvm import relax
 from tvm.ir import GenericConst
@@ -35,7 +34,7 @@ def reduction(rewriter: Rewriter, call: Any) -> Any:
     left = range(len(lines.shape)) if keeps else lines.kept
     shape = [1 if axis in lines.axes else lines.shape[axis] for axis in left]
     form = Reduction(lines, kind, squared, keeps)
-    made = anchors.stand_in(rewriter.builder, "reduction", _text(form), [source], shape)
+    made = anchors.stand_in(rewriter.builder, "reduction", form, [source], shape)
     if call.ty.ndim != len(shape):
         return relax.op.reshape(rewriter.builder.emit(made), extents(call.ty))
     return made if last else Plain(made)
@@ -59,7 +58,7 @@ def softmax(rewriter: Rewriter, call: Any) -> Any:
         return None
     last = rewriter.is_last(data)
     source, lines = _lines(rewriter, data, _axes([call.attrs.axis], data.ty.ndim), last=last)
-    detail = _text(Softmax(lines, name_of(call) == "nn.log_softmax"))
+    detail = Softmax(lines, name_of(call) == "nn.log_softmax")
     made = anchors.stand_in(rewriter.builder, "softmax", detail, [source], lines.shape)
     return made if last else Plain(made)
 
@@ -127,7 +126,7 @@ def _normalized(  # noqa: PLR0913, PLR0917
     if len(lines.runs) != 1 or any(math.prod(extents(each.ty)) != lines.length for each in wanted):
         return None
     operands = [source, *(rewriter.plain(each) for each in wanted)]
-    detail = _text(LayerNorm(lines, epsilon, *used))
+    detail = LayerNorm(lines, epsilon, *used)
     made = anchors.stand_in(rewriter.builder, "layer_norm", detail, operands, lines.shape)
     return made if last else Plain(made)
 
@@ -153,7 +152,3 @@ def _fits(*values: Any) -> bool:
 def _single(value: Any) -> float | None:
     array = np.asarray(value.value.numpy()) if isinstance(value, GenericConst) else None
     return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
-
-
-def _text(value: Any) -> str:
-    return msgspec.json.encode(value).decode()

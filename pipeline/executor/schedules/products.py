@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import numpy as np
 from tvm import relax
 from tvm.ir import GenericConst
@@ -78,7 +77,7 @@ def _by_weights(rewriter: Rewriter, call: Any, machine: Machine) -> Any:
     packed = packing.pack(np.asarray(weights.value.numpy()).T.reshape(columns, depth, 1, 1), form)
     packed = packing.stored(packed, machine)
     operands = [rewriter.plain(data), relax.const(packed)]
-    return anchors.stand_in(rewriter.builder, "dense", _text(form), operands, (*outer, columns))
+    return anchors.stand_in(rewriter.builder, "dense", form, operands, (*outer, columns))
 
 
 def _by_data(rewriter: Rewriter, call: Any, machine: Machine) -> Any:
@@ -97,7 +96,7 @@ def _by_data(rewriter: Rewriter, call: Any, machine: Machine) -> Any:
         _operand(left, extents(call.args[0].ty), left_strides, batch),
         _operand(right, extents(call.args[1].ty), right_strides, batch),
     )
-    return anchors.stand_in(rewriter.builder, "product", _text(detail), [left, right], shape)
+    return anchors.stand_in(rewriter.builder, "product", detail, [left, right], shape)
 
 
 def _operand(base: Any, shape: Sequence[int], strides: Sequence[int], batch: Sequence[int]) -> Operand:
@@ -128,7 +127,3 @@ def _contiguous(rewriter: Rewriter, value: Any) -> tuple[Any, tuple[int, ...]]:
 
 def _strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
-
-
-def _text(value: Any) -> str:
-    return msgspec.json.encode(value).decode()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-import msgspec
 import numpy as np
 from tvm import relax
 from tvm.ir import GenericConst
@@ -104,13 +103,13 @@ def _convolution(rewriter: Rewriter, call: Any, machine: Machine, winograd: bool
         packed = np.ascontiguousarray(array.reshape(channels, *kernel).transpose(1, 2, 0))
         # Each channel sees itself only, which is what a window without groups does.
         alone = replace(window, groups=1)
-        return anchors.stand_in(rewriter.builder, "depthwise", _text(alone), [source, relax.const(packed)], shape)
+        return anchors.stand_in(rewriter.builder, "depthwise", alone, [source, relax.const(packed)], shape)
     if winograd and (tiled := transformed.chosen(window, machine)):
         operands = [source, relax.const(packing.stored(transformed.pack(array, tiled), machine))]
-        return anchors.stand_in(rewriter.builder, "winograd", _text(tiled), operands, shape)
+        return anchors.stand_in(rewriter.builder, "winograd", tiled, operands, shape)
     form = packing.layout(window.flattened() if window.pointwise else window, machine)
     packed = packing.stored(packing.pack(array, form), machine)
-    detail = _text(packing.Layout(window, form.tile, form.depth, form.lanes))
+    detail = packing.Layout(window, form.tile, form.depth, form.lanes)
     return anchors.stand_in(rewriter.builder, "convolution", detail, [source, relax.const(packed)], shape)
 
 
@@ -130,7 +129,7 @@ def _pool(rewriter: Rewriter, call: Any) -> Any:
     )
     if kind == "mean" and (window.dilation != (1, 1) or (beyond and attrs.count_include_pad)):
         return None
-    detail = _text(Pool(window, kind, bool(attrs.count_include_pad)))
+    detail = Pool(window, kind, bool(attrs.count_include_pad))
     shape = (batch, out_height, out_width, channels)
     return anchors.stand_in(rewriter.builder, "pool", detail, [rewriter.last(data)], shape, dtype)
 
@@ -161,7 +160,7 @@ def _normalization(rewriter: Rewriter, call: Any) -> Any:
     batch, channels, height, width = extents(source.ty)
     beta, bias, alpha = numbers
     shape = (batch, height, width, channels)
-    detail = _text(Normalization(shape, size, before, alpha, bias, beta))
+    detail = Normalization(shape, size, before, alpha, bias, beta)
     return anchors.stand_in(rewriter.builder, "normalization", detail, [rewriter.last(source)], shape)
 
 
@@ -172,7 +171,3 @@ def _single(value: Any) -> float | None:
         if array is not None and array.size and (array == array.reshape(-1)[0]).all()
         else None
     )
-
-
-def _text(value: Any) -> str:
-    return msgspec.json.encode(value).decode()

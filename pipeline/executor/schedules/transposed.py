@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import msgspec
 import numpy as np
 from tvm import relax
 from tvm.ir import GenericConst
@@ -48,7 +47,7 @@ def rule(rewriter: Rewriter, call: Any, machine: Machine) -> Any:
     form, packed = _packed(kernel, (first, second), (batch, channels, makes, groups), machine)
     operands = [rewriter.last(data), relax.const(packed)]
     shape = (batch, outputs[0], outputs[1], makes)
-    return anchors.stand_in(rewriter.builder, "transposed", msgspec.json.encode(form).decode(), operands, shape)
+    return anchors.stand_in(rewriter.builder, "transposed", form, operands, shape)
 
 
 def _packed(
