@@ -5,7 +5,7 @@ is installed) and TVM's own default build take turns in one run; all values are 
 is far slower, runs once.  With several threads, one automatic stage per core takes its turns too.
 
 ratio            ours over ONNX Runtime
-pipelined_ratio  the stages over ONNX Runtime; the time to fill them counts, 1 frame of 33
+pipelined_ratio  the stages over ONNX Runtime; the time to fill them counts, 1 frame of 65
 slowest          our operators that take the most time, their GFLOP/s and share of the core's measured FMA limit
 relative_error   of our answer to ONNX Runtime's, as a share of its largest value
 library_mb       size of our code, its weights apart; resident_mb is what loading ours took, beside ONNX Runtime's
@@ -21,7 +21,6 @@ import importlib
 import itertools
 import math
 import tempfile
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
@@ -36,6 +35,7 @@ from report import Row, installed, median, parser, report, usable_cores
 import pipeline
 from pipeline.board import Device
 from pipeline.executor import processor, schedules
+from pipeline.executor.apart import apart
 from pipeline.executor.build import compile_stage
 from pipeline.executor.devices.cpu import CpuRuntime, Program
 from pipeline.executor.kernel_times import by_function, call_seconds
@@ -47,7 +47,7 @@ from pipeline.tvm_access import compiler_lock, tvm
 
 QUICK = ("squeezenet", "shufflenet")
 SLOWEST = 3
-STREAM = 32
+STREAM = 64
 Run = Callable[[np.ndarray], Any]
 
 
@@ -59,7 +59,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name, threads in itertools.product(names, counts):
             # A thread of its own: TVM's pool and the core it is pinned to belong to the caller.
-            rows += apart(functools.partial(row, name, threads, Path(folder), options.quick))
+            rows.append(apart(functools.partial(row, name, threads, Path(folder), options.quick), "bench"))
     for threads in counts:
         ratios = [each["ratio"] for each in rows if each["threads"] == threads and each["ratio"]]
         mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
@@ -71,14 +71,6 @@ def arguments() -> argparse.Namespace:
     options = parser(__doc__)
     options.add_argument("--models", nargs="+", choices=models.NAMES, metavar="NAME", help=", ".join(models.NAMES))
     return options.parse_args()
-
-
-def apart(work: Callable[[], Row]) -> list[Row]:
-    found: list[Row] = []
-    thread = threading.Thread(target=lambda: found.append(work()))
-    thread.start()
-    thread.join()
-    return found
 
 
 def row(name: str, threads: int, folder: Path, quick: bool) -> Row:

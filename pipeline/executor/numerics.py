@@ -21,7 +21,8 @@ class Numerics:
         Rounding errors of products then weigh 1.7 or 7.5 times as much as in direct sums (tiles of 2 x 2 or 4 x 4
         results): up to 3e-6 of a layer's largest value were measured with 512 channels, where direct sums have 2e-6.
     weights : str
-        What weights of convolutions and dense layers are stored as: ``"float32"``, ``"float16"`` or ``"bfloat16"``.
+        What weights of convolutions, also transposed ones, and of dense layers are stored as: ``"float32"``,
+        ``"float16"`` or ``"bfloat16"``; those of one kernel for each channel, which are few, stay float32.
         Sums stay float32; half as many bytes are read.
 
     Raises

@@ -14,7 +14,7 @@ import tvm
 import tvm_ffi
 from tvm import te, tirx
 
-from pipeline.executor.schedules import tir
+from pipeline.executor.schedules.language import tir
 
 KEY = "soc.rule"
 

@@ -6,10 +6,10 @@ import contextlib
 from typing import Any
 
 import tvm
-from tvm import s_tir
+from tvm import s_tir, tirx
 
-from pipeline.executor.schedules import transposition
 from pipeline.executor.schedules.machine import Machine
+from pipeline.executor.schedules.moves import transposition
 
 _FEW = 1 << 15
 """Elements that are not worth waking another core."""
@@ -29,6 +29,11 @@ def scheduled(function: Any, machine: Machine, cores: int) -> Any:
     return schedule.mod["main"]
 
 
+def _extent(extent: Any) -> int:
+    """Return the number; a symbolic one is taken for large."""
+    return int(extent) if isinstance(extent, tirx.IntImm) else _FEW
+
+
 def _blocks(schedule: Any) -> list[Any]:
     return list(schedule.get_child_blocks(schedule.get_sblock("root")))
 
@@ -43,7 +48,7 @@ def _arrange(schedule: Any, block: Any, machine: Machine, cores: int) -> None:
     loops = list(schedule.get_loops(block))
     kinds = [int(axis.iter_type) for axis in schedule.get(block).iter_vars]
     spatial = [loop for loop, kind in zip(loops, kinds, strict=False) if kind == 0]
-    extents = [int(schedule.get(loop).extent) for loop in spatial]
+    extents = [_extent(schedule.get(loop).extent) for loop in spatial]
     if len(kinds) != len(loops) or not spatial:
         return
     reductions = [loop for loop, kind in zip(loops, kinds, strict=True) if kind != 0]

@@ -12,7 +12,7 @@ from tvm.ir import Call
 
 from pipeline.executor.schedules import anchors
 from pipeline.executor.schedules.anchors import Fused
-from pipeline.executor.schedules.layout import rebuilt
+from pipeline.executor.schedules.layout.values import rebuilt
 
 
 def in_place(module: Any, fits: Callable[[Fused], bool]) -> tuple[Any, dict[str, Fused]]:

@@ -9,7 +9,7 @@ import tvm
 import tvm_ffi
 from tvm import s_tir
 
-from pipeline.executor.schedules import elementary
+from pipeline.executor.schedules.language import elementary
 from pipeline.executor.tuning.database import Key
 
 

@@ -51,3 +51,22 @@ def by_cores(part: Part, values: Mapping[str, np.ndarray], cores: int) -> np.nda
     program = runtime.load(StagePlan("test", "cpu", part.inputs, part.outputs), code)
     made = runtime.run(program, [runtime.copy_in(values[spec.name]) for spec in part.inputs])
     return np.array(runtime.copy_out(made[0]))
+
+
+def image(draw: random.Random, channels: int) -> dict[str, tuple[int, ...]]:
+    """Return an input of batch, channels, height, width."""
+    return {"x": (draw.choice((1, 1, 2)), channels, draw.randint(5, 19), draw.randint(5, 19))}
+
+
+def odd(draw: random.Random) -> int:
+    """Return a number of channels, often no multiple of a vector."""
+    return draw.choice((1, 3, 5, 7, 8, 12, 16, 17, 31, 32, 33, 40, 48, 65))
+
+
+def window(draw: random.Random) -> dict[str, Any]:
+    """Return ONNX's attributes of a window."""
+    size = [draw.choice((1, 1, 2, 3, 3, 5)), draw.choice((1, 1, 2, 3, 3, 5))]
+    dilations = [draw.choice((1, 1, 2)) if each < 3 else 1 for each in size]
+    pads = [draw.randint(0, each - 1) for each in [*size, *size]]
+    strides = [draw.choice((1, 1, 2, 3)), draw.choice((1, 1, 2, 3))]
+    return {"kernel_shape": size, "dilations": dilations, "pads": pads, "strides": strides}

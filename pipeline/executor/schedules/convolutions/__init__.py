@@ -1,0 +1,1 @@
+"""Convolutions, plain, by channel and transposed, and pooling."""

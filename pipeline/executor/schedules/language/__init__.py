@@ -1,0 +1,1 @@
+"""What kernels are written in: loops, vectors, and functions of them."""

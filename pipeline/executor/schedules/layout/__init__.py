@@ -1,0 +1,1 @@
+"""One layout for a whole stage: channels last."""

@@ -1,0 +1,57 @@
+"""Values: what is asked of expressions of Relax, and where the axes of an image are in both layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import relax, tirx
+from tvm.ir import Call
+
+FIRST, LAST = "NCHW", "NHWC"
+TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
+
+AXIS = {0: 0, 1: 3, 2: 1, 3: 2}
+"""Where an axis of NCHW is in NHWC."""
+
+
+def name_of(value: Any) -> str:
+    """Return the name of the operator that an expression calls, without ``relax.``."""
+    return str(value.op.name).removeprefix("relax.") if isinstance(value, Call) and hasattr(value.op, "name") else ""
+
+
+def layout_of(value: Any) -> str:
+    """Return how an expression says that its images lie, or nothing."""
+    attrs = value.attrs if isinstance(value, Call) else None
+    return next((str(getattr(attrs, name)) for name in ("data_layout", "layout") if hasattr(attrs, name)), "")
+
+
+def is_image(ty: Any) -> bool:
+    """Whether a type is a tensor of batch, channels, height, width."""
+    return isinstance(ty, relax.TensorType) and ty.ndim == 4
+
+
+def is_static(*values: Any) -> bool:
+    """Whether the shapes of tensors are known."""
+    return all(
+        isinstance(each.ty, relax.TensorType)
+        and each.ty.shape is not None
+        and all(isinstance(extent, tirx.IntImm) for extent in each.ty.shape)
+        for each in values
+    )
+
+
+def extents(ty: Any) -> tuple[int, ...]:
+    """Return the shape of a type."""
+    return tuple(int(extent) for extent in ty.shape)
+
+
+def rebuilt(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Return an expression with `change` applied to its operands."""
+    if isinstance(value, Call):
+        return Call(value.op, [rebuilt(each, change) for each in value.args], value.attrs, value.ty_args)
+    if isinstance(value, relax.Tuple):
+        return relax.Tuple([rebuilt(field, change) for field in value.fields])
+    if isinstance(value, relax.TupleGetItem):
+        return relax.TupleGetItem(change(value.tuple_value), value.index)
+    return change(value)

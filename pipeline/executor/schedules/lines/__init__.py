@@ -1,0 +1,1 @@
+"""What works line by line: reductions, softmax, normalization."""

@@ -1,0 +1,1 @@
+"""Products of matrices: by weights, and of data by data."""

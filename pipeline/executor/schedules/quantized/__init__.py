@@ -1,0 +1,1 @@
+"""Quantised operators, computed as integers."""

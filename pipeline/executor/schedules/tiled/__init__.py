@@ -1,0 +1,1 @@
+"""Sums of products in tiles of registers: what convolutions and products share."""
