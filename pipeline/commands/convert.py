@@ -20,11 +20,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Read, clean up and save."""
     from pipeline.split import frontends
-    from pipeline.split.frontends import relax_file
+    from pipeline.split.frontends import relax
 
     with common.progress(f"reading {options.model}") as step:
         imported = frontends.load(Path(options.model), common.shapes(options), options.params)
         step(f"writing {options.output}")
-        relax_file.save(imported, Path(options.output))
+        relax.save(imported, Path(options.output))
     common.console().print(f"Relax module: {options.output}", soft_wrap=True)
     return 0

@@ -13,6 +13,7 @@ from pipeline.split.affine import fold_affine
 from pipeline.split.fold import fold
 from pipeline.split.frontends.imported import Imported
 from pipeline.split.lines import function, kernels, live, module
+from pipeline.split.lines import replace as with_operands
 from pipeline.split.naming import binding_names, given, name_lines, with_copies
 
 
@@ -35,6 +36,10 @@ def clean(imported: Imported) -> Imported:
     lines, merged = fold_affine(live(lines, outputs.values()), list(outputs.values()), given(imported))
     lines, moved = quantized.arrange(live(lines, outputs.values()), list(outputs.values()), given(imported))
     merged |= moved
+    if files := imported.parameters:
+        files.release()
+        for line in lines:
+            line.value = with_operands(line.value, files.settled)
     aliases = name_lines(lines, outputs, imported, {**imported.aliases, **same}, merged)
     inner = {line.name for line in lines} - given(imported)
     lines, results = with_copies(lines, outputs)
@@ -45,6 +50,7 @@ def clean(imported: Imported) -> Imported:
         names={},
         aliases=aliases,
         inner=frozenset(inner),
+        parameters=None,
     )
 
 

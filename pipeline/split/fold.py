@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
@@ -11,7 +12,10 @@ from tvm.ir import Call
 from tvm.tirx import IntImm
 
 from pipeline.split import quantized
-from pipeline.split.lines import Line, array, constant, module, operands, replace
+from pipeline.split.lines import Line, array, constant, is_aligned, module, operands, replace
+
+_SMALL = 1 << 26
+"""Bytes up to which a result may be larger than what it is made of."""
 
 
 def _extents(shape: Any) -> tuple[int, ...]:
@@ -76,7 +80,7 @@ def fold(
     for binding in bindings:
         value = replace(binding.value, known)
         if binding.var not in keep:
-            value = _simplify(value, kernels)
+            value = _simplify(value, binding.var.ty, kernels)
         if isinstance(value, Call | relax.TupleGetItem):
             lines.append(Line(binding.var, names[binding.var], value))
         else:
@@ -84,12 +88,12 @@ def fold(
     return lines, known
 
 
-def _simplify(value: Any, kernels: Mapping[Any, Any]) -> Any:
+def _simplify(value: Any, ty: Any, kernels: Mapping[Any, Any]) -> Any:
     if isinstance(value, relax.TupleGetItem) and isinstance(value.tuple_value, relax.Tuple):
         return value.tuple_value.fields[value.index]
     if isinstance(value, Call) and (shape := _known_shape(value)) is not None:
         return shape
-    if isinstance(value, Call) and _is_constant(value):
+    if isinstance(value, Call) and _is_constant(value) and _is_small(value, ty):
         return _compute(value, kernels)
     if isinstance(value, Call) and value.op.name == "relax.reshape" and _same_extents(value):
         return value.args[0]
@@ -125,11 +129,13 @@ def _compute(call: Any, kernels: Mapping[Any, Any]) -> Any:
     if rule is None:
         return _compute_by_tvm(call, kernels)
     arrays = [each if (found := array(each)) is None else found for each in call.args]
-    return constant(np.asarray(rule(arrays, call.attrs)))
+    # What only has another shape shares the memory of what it is made of.
+    return constant(np.asarray(rule(arrays, call.attrs)), share=True)
 
 
 def _compute_by_tvm(call: Any, kernels: Mapping[Any, Any]) -> Any:
     """Return the folded constant, or the call itself where TVM leaves it."""
+    call = replace(call, _aligned)
     builder = relax.BlockBuilder()
     with builder.function("main", []):
         with builder.dataflow():
@@ -139,3 +145,24 @@ def _compute_by_tvm(call: Any, kernels: Mapping[Any, Any]) -> Any:
     values = [binding.value for block in folded.body.blocks for binding in block.bindings]
     constants = [value for value in [*values, folded.body.body] if array(value) is not None]
     return constants[-1] if constants else call
+
+
+def _aligned(operand: Any) -> Any:
+    """Return a constant where kernels may read it."""
+    values = array(operand)
+    return operand if values is None or not values.size or is_aligned(values) else constant(values)
+
+
+def _is_small(call: Any, ty: Any) -> bool:
+    """Whether a result of the type `ty` needs little memory, or not much more than what it is made of."""
+    results = ty.fields if hasattr(ty, "fields") else [ty]
+    read = sum(0 if (found := array(each)) is None else found.nbytes for each in operands(call))
+    return sum(_bytes(each) for each in results) <= max(_SMALL, 4 * read)
+
+
+def _bytes(ty: Any) -> float:
+    shape = getattr(ty, "shape", None)
+    if not isinstance(shape, relax.ShapeExpr) or not all(isinstance(extent, IntImm) for extent in shape):
+        return 0
+    # At most eight bytes per element.
+    return 8 * math.prod(_extents(shape))

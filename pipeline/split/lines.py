@@ -11,6 +11,11 @@ import tvm
 from tvm import relax
 from tvm.ir import Call, GenericConst, Op
 
+from pipeline.split.extents import own_extents
+
+ALIGNMENT = 64
+"""Bytes of which the places of constants are multiples."""
+
 
 @dataclass
 class Line:
@@ -99,9 +104,29 @@ def kernels(whole: Any) -> dict[Any, Any]:
     return {variable: made for variable, made in whole.functions.items() if variable.name_hint != "main"}
 
 
-def constant(values: np.ndarray) -> Any:
-    """Return a Relax constant of the array's own dtype; TVM would make 32 bits of 64."""
-    return relax.const(np.array(values, order="C"), str(values.dtype))
+def constant(values: np.ndarray, *, share: bool = False) -> Any:
+    """Return a Relax constant of the array's own dtype; TVM would make 32 bits of 64.
+
+    Parameters
+    ----------
+    values : numpy.ndarray
+    share : bool
+        Whether it may lie in the array's own memory, where that is aligned and contiguous; nobody may write it later.
+    """
+    if share and is_aligned(values) and values.flags.c_contiguous and values.flags.writeable:
+        return relax.const(tvm.runtime.from_dlpack(values))
+    try:
+        made = tvm.runtime.empty(values.shape, str(values.dtype))
+        # Not by way of a contiguous array, which would be one more copy.
+        np.from_dlpack(made)[...] = values
+    except (BufferError, RuntimeError, TypeError):  # NumPy has this dtype from another package.
+        return relax.const(np.array(values, order="C"), str(values.dtype))
+    return relax.const(made)
+
+
+def is_aligned(values: np.ndarray) -> bool:
+    """Whether an array begins where kernels may rely on it."""
+    return bool(values.size) and values.ctypes.data % ALIGNMENT == 0
 
 
 def live(lines: Sequence[Line], outputs: Iterable[Any]) -> list[Line]:
@@ -122,7 +147,8 @@ def function(params: Sequence[Any], lines: Sequence[Line], outputs: Sequence[Any
     """
     builder = relax.BlockBuilder()
     leaving = {each for output in outputs for each in operands(output) if isinstance(each, relax.Var)}
-    renewed = {param: relax.Var(param.name, param.ty) for param in params}
+    types = own_extents([param.ty for param in params])
+    renewed = {param: relax.Var(param.name, ty) for param, ty in zip(params, types, strict=True)}
     bindings = []
     for line in lines:
         value = builder.normalize(replace(line.value, lambda each: renewed.get(each, each)))

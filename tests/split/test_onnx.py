@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
@@ -16,9 +17,9 @@ from pipeline.errors import MissingExtra, ModelError
 from tests.onnx_models import IMAGE, LIGHT, checked, node, save, weights
 
 
-def refused(path: Path | str, message: str, **options: object) -> str:
+def refused(path: Path | str, message: str, **options: Any) -> str:
     with pytest.raises(ModelError, match=message) as caught:
-        pipeline.read(path, **options)  # type: ignore[arg-type]
+        pipeline.read(path, **options)
     text = str(caught.value)
     assert len(text.splitlines()) == 1, text
     assert caught.value.exit_status == 2

@@ -28,6 +28,8 @@ _COMMENTS = rb"\s*(?:(?://[^\n]*\n|/\*.*?\*/)\s*)*"
 _RELAY_TEXT = re.compile(
     _COMMENTS + rb"(?:#\[\s*version|v0\.0\.\d|def\s+@|fn\s*[(\[]|type\s+\w+\s*[\[{]|extern\s+type)", re.DOTALL
 )
+_SCRIPT = re.compile(rb"^(?:@I\.ir_module|metadata = tvm\.ir\.load_json\()", re.MULTILINE)
+_PYTHON = re.compile(rb"^(?:import \w|from [\w.]+ import |def \w+\(|class \w+|@\w+)", re.MULTILINE)
 _JSON = re.compile(rb"\s*\{")
 _LETTERS = re.compile(rb"[\t\n\f\r\x20-\x7e\x80-\xff]*\Z")
 
@@ -40,6 +42,7 @@ _RECOGNISED: tuple[tuple[Callable[[bytes], bool], Format], ...] = (
     (lambda head: _RELAY_TEXT.match(head) is not None, Format.RELAY),
     (_holds(b'"root_index"', b'"nodes"'), Format.RELAX),
     (_holds(b'"nodes"', b'"type_key"'), Format.RELAY),
+    (lambda head: _SCRIPT.search(head) is not None and _LETTERS.match(head) is not None, Format.RELAX),
     (lambda head: head[4:8] == b"TFL3", Format.TFLITE),
     # A protobuf has no mark of its own; all exporters write the version of the format first.
     (lambda head: head[:1] == b"\x08" and len(head) > 2, Format.ONNX),
@@ -48,12 +51,29 @@ _REFUSED: tuple[tuple[Callable[[bytes], bool], str], ...] = (
     (lambda head: not head, "is empty"),
     (lambda head: head.startswith(b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19"), archives.CHECKPOINT),
     (lambda head: head.startswith(b"\x1f\x8b"), "is compressed with gzip; unpack it"),
-    (lambda head: head.startswith(b"\x89HDF"), "is an HDF5 file"),
+    (
+        lambda head: head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"),
+        "is a pickle, which is never loaded",
+    ),
+    (lambda head: head.startswith(b"\x89HDF"), "is an HDF5 file, such as Keras writes; convert that to TFLite or ONNX"),
+    (
+        lambda head: head[8:10] == b'{"' and head[6:8] == b"\0\0",
+        "holds parameters only (safetensors); export the program",
+    ),
+    (lambda head: head.startswith(b"GGUF"), "holds parameters only (GGUF); export the program"),
+    (
+        lambda head: head.lstrip().startswith(b"<?xml") and b"<net" in head,
+        "is an OpenVINO model; give the ONNX file it is made of",
+    ),
     (lambda head: head.startswith(b"\x7fELF"), "is a compiled library"),
     (lambda head: head.startswith(b"\x93NUMPY"), "is a NumPy array"),
     (lambda head: head.startswith(b"\xb7\x9c\x04\x05\x4f\x8d\xe5\xf7"), "holds parameters only; give its program"),
     (_holds(b'"nodes"', b'"arg_nodes"'), "is a compiled graph of TVM's graph executor; give the program it is made of"),
     (lambda head: _JSON.match(head) is not None, "is JSON of another kind"),
+    (
+        lambda head: _PYTHON.search(head) is not None and _LETTERS.match(head) is not None,
+        "is Python, but no module of TVMScript (a class decorated by @I.ir_module)",
+    ),
     (lambda head: _LETTERS.match(head) is not None, "is text of another kind"),
 )
 

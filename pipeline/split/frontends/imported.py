@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pipeline.split.frontends.mapped import Parameters
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,8 @@ class Imported:
         From a tensor of the model that has no variable of its own to the one that holds its value.
     inner : frozenset of str
         Variables that stand inside one of the model's operators, which was taken apart.
+    parameters : Parameters, optional
+        The files in which constants of the module lie, if they do.
     """
 
     name: str
@@ -37,3 +42,4 @@ class Imported:
     operators: Mapping[str, str] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
     inner: frozenset[str] = frozenset()
+    parameters: Parameters | None = field(default=None, repr=False)

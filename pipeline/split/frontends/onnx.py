@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from pipeline.split.frontends.imported import Imported
 from pipeline.tvm_access import compiler_lock, quiet
 
 try:
-    import onnx
+    import onnx  # noqa: F401 - the modules below need it
 except ImportError as error:
     raise MissingExtra("reading ONNX models needs the 'onnx' extra; run: pip install 'soc-pipeline[onnx]'") from error
 
@@ -23,31 +23,25 @@ from pipeline.split.frontends.onnx_mended import refused
 OLDEST_OPSET = 7
 
 
-def load(path: Path, shapes: Mapping[str, Sequence[int]]) -> Imported:
-    """Read an ONNX file; `shapes` gives extents to inputs that have symbolic ones.
+def load(path: Path, shapes: Mapping[str, Sequence[int | str]]) -> Imported:
+    """Read an ONNX file; `shapes` gives extents, or names for them, to inputs that have symbolic ones.
 
     Raises
     ------
     ModelError
         If the file is not a valid ONNX model or uses what is not supported; all such operators are named.
     """
-    model = _parse(path)
+    model, data = _parse(path)
     _check_operators(path, model)
     _fix_shapes(path, model, shapes)
     with compiler_lock, quiet(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return _import(path, model)
+        return _import(path, model, data)
 
 
-def _parse(path: Path) -> Any:
+def _parse(path: Path) -> tuple[Any, onnx_data.Data]:
     try:
-        model = onnx.load(path, load_external_data=False)
-        if onnx_data.check(path, model):
-            # The checker cannot take more than 2 GB but from a file.
-            onnx.checker.check_model(path)
-            onnx.load_external_data_for_model(model, str(path.parent))
-        else:
-            onnx.checker.check_model(model)
+        model, data = onnx_data.load(path)
     except ModelError:
         raise
     except OSError as error:
@@ -60,7 +54,7 @@ def _parse(path: Path) -> Any:
         ) from None
     if not model.graph.node:
         raise ModelError(f"{str(path)!r} is not a valid ONNX model: it has no operators; check the path")
-    return model
+    return model, data
 
 
 def _opset(model: Any) -> int:
@@ -81,7 +75,7 @@ def _inputs(model: Any) -> list[Any]:
     return [value for value in model.graph.input if value.name not in parameters]
 
 
-def _fix_shapes(path: Path, model: Any, shapes: Mapping[str, Sequence[int]]) -> None:
+def _fix_shapes(path: Path, model: Any, shapes: Mapping[str, Sequence[int | str]]) -> None:
     for value in _inputs(model):
         if not value.type.HasField("tensor_type") or not value.type.tensor_type.HasField("shape"):
             raise ModelError(f"{str(path)!r}: input {value.name!r} is no tensor with a known number of dimensions")
@@ -99,9 +93,17 @@ def _fix_shapes(path: Path, model: Any, shapes: Mapping[str, Sequence[int]]) -> 
                     f"input {name!r} has a fixed extent {dimension.dim_value} where the shape {list(shape)} "
                     f"has {extent}"
                 )
-            dimension.dim_value = extent
+            if isinstance(extent, str):
+                dimension.dim_param = extent
+            else:
+                dimension.dim_value = extent
+    _check_fixed(inputs, {extent for shape in shapes.values() for extent in shape if isinstance(extent, str)})
+
+
+def _check_fixed(inputs: Mapping[str, Any], names: Collection[str]) -> None:
+    """Raise `ModelError` for extents that are neither numbers nor have one of `names`."""
     for name, dimensions in inputs.items():
-        if not all(dimension.dim_value > 0 for dimension in dimensions):
+        if not all(dimension.dim_value > 0 or dimension.dim_param in names for dimension in dimensions):
             shown = [dimension.dim_value or dimension.dim_param or "?" for dimension in dimensions]
             example = ",".join(str(dimension.dim_value or 1) for dimension in dimensions)
             raise ModelError(
@@ -109,8 +111,8 @@ def _fix_shapes(path: Path, model: Any, shapes: Mapping[str, Sequence[int]]) -> 
             )
 
 
-def _import(path: Path, model: Any) -> Imported:
-    importer = Importer(model.graph)
+def _import(path: Path, model: Any, data: onnx_data.Data) -> Imported:
+    importer = Importer(model.graph, data)
     try:
         module = importer.from_onnx(model.graph, _opset(model))
     except Exception as error:  # TVM raises whatever its converters meet
@@ -125,4 +127,5 @@ def _import(path: Path, model: Any) -> Imported:
         names=importer.names,
         operators=importer.operators,
         aliases=importer.aliases,
+        parameters=data,
     )

@@ -11,6 +11,7 @@ from tvm import relax
 from tvm.ir import Call
 from tvm.relax.frontend.onnx import onnx_frontend
 
+from pipeline.split.frontends.onnx_data import Data, is_external
 from pipeline.split.frontends.onnx_kernels import as_operator
 from pipeline.split.frontends.onnx_mended import mended
 
@@ -40,8 +41,9 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         The node being imported, for error messages.
     """
 
-    def __init__(self, graph: Any) -> None:
+    def __init__(self, graph: Any, data: Data) -> None:
         super().__init__(None, "float32", sanitize=False)
+        self._data = data
         self.names: dict[Any, str] = {}
         self.operators: dict[str, str] = {}
         self.aliases: dict[str, str] = {}
@@ -53,7 +55,14 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     def from_onnx(self, graph: Any, opset: int) -> Any:
         """Import; TVM prints a converter's arguments on an error, which nobody wants to read."""
         with contextlib.redirect_stdout(io.StringIO()):
-            return super().from_onnx(graph, opset)
+            module = super().from_onnx(graph, opset)
+        # Parts of a ring, which would keep all constants until Python looks for such.
+        del self.bb.emit_te
+        self._nodes.clear()
+        return module
+
+    def _parse_array(self, tensor_proto: Any) -> Any:
+        return self._data.tensor(tensor_proto) if is_external(tensor_proto) else super()._parse_array(tensor_proto)
 
     def _emit_operator(self, kernel: Any, *given: Any, **named: Any) -> Any:
         operator = as_operator(kernel, *given, **named)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ except ImportError as error:
 
 from tvm import relax
 from tvm.relax.frontend.tflite.tflite_frontend import OperatorConverter, from_tflite
+
+from pipeline.split.frontends.tflite_mended import MENDED
 
 
 class Importer(OperatorConverter):  # type: ignore[misc]
@@ -37,6 +40,7 @@ class Importer(OperatorConverter):  # type: ignore[misc]
         super().__init__(model, subgraph, *rest)
         self.names: dict[Any, str] = {}
         self.where = "the graph"
+        self.convert_map.update({kind: functools.partial(_mend, self, made) for kind, made in MENDED.items()})
 
     def check_unsupported_ops(self) -> None:
         """Name all kinds of operators that cannot be imported, each with a tensor that it makes."""
@@ -66,6 +70,10 @@ class Importer(OperatorConverter):  # type: ignore[misc]
         for name, part in zip(made, parts, strict=True):
             self.names.setdefault(part, name)
             self.exp_tab.set_expr(name, part)
+
+
+def _mend(importer: Importer, made: Callable[[Any, Any], Any], op: Any) -> Any:
+    return made(importer, op)
 
 
 def load(path: Path, shapes: Mapping[str, Sequence[int]]) -> Imported:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import pickle
 import zipfile
 from pathlib import Path
 
@@ -29,6 +30,8 @@ PROGRAM = '#[version = "0.0.5"]\ndef @main(%x: Tensor[(2, 3), float32]) { negati
         ('{"root_index": 1, "nodes": []}', Format.RELAX),
         (b"\x08\x07\x12\x00", Format.ONNX),
         (b"\x1c\x00\x00\x00TFL3", Format.TFLITE),
+        ("# by TVM\nfrom tvm.script import ir as I\n\n@I.ir_module\nclass Module:\n    pass\n", Format.RELAX),
+        ('metadata = tvm.ir.load_json("""{', Format.RELAX),
     ],
 )
 def test_what_is_recognised(tmp_path: Path, content: str | bytes, expected: Format) -> None:
@@ -48,6 +51,11 @@ def test_what_is_recognised(tmp_path: Path, content: str | bytes, expected: Form
         (b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", "is an old checkpoint of torch.save"),
         (b"PK\x03\x04", "is a damaged ZIP archive"),
         (b"\x7fELF", "is a compiled library"),
+        (b"import torch\nmodel = torch.nn.Linear(1, 2)\n", "is Python, but no module of TVMScript"),
+        (b"\x80\x04\x95\x1d\x00", "is a pickle, which is never loaded"),
+        (b'\x30\x00\x00\x00\x00\x00\x00\x00{"w":{}}', "holds parameters only (safetensors)"),
+        (b"GGUF\x03\x00", "holds parameters only (GGUF)"),
+        (b'<?xml version="1.0"?>\n<net name="m" version="11">', "is an OpenVINO model"),
         (b"\x89HDF\r\n", "is an HDF5 file"),
         (gzip.compress(b"x", mtime=0), "is compressed with gzip"),
         (b"\xb7\x9c\x04\x05\x4f\x8d\xe5\xf7", "holds parameters only"),
@@ -100,7 +108,7 @@ def test_exported_programs_are_recognised(tmp_path: Path, entry: str) -> None:
 
 
 def test_what_is_no_model_at_all() -> None:
-    with pytest.raises(ModelError, match=r"a list is no model; give a torch.export.ExportedProgram, or the path"):
+    with pytest.raises(ModelError, match=r"a list is no model; give a torch\.export\.ExportedProgram, a tvm\.IRModule"):
         pipeline.read([1, 2])
 
 
@@ -119,8 +127,37 @@ def test_relay_that_is_no_text(tmp_path: Path) -> None:
 def test_damaged_relax(tmp_path: Path) -> None:
     for content in ('{"root_index": 1, "nodes": [', '{"root_index": 0, "nodes": [{"type": "NoSuch"}]}'):
         (tmp_path / "m.relax").write_text(content)
-        with pytest.raises(ModelError, match="is damaged"):
+        with pytest.raises(ModelError, match="cannot be read: "):
             pipeline.read(tmp_path / "m.relax")
     (tmp_path / "m.relax").write_text(json.dumps({"root_index": 0, "nodes": [{"type": "int", "data": 1}]}))
-    with pytest.raises(ModelError, match="has no function 'main'"):
+    with pytest.raises(ModelError, match="holds no module, but a int"):
         pipeline.read(tmp_path / "m.relax")
+
+
+def test_nothing_is_unpickled(tmp_path: Path) -> None:
+    trap = tmp_path / "trap"
+
+    class Opens:
+        def __reduce__(self) -> tuple[object, tuple[str, ...]]:
+            return Path.touch, (trap,)  # type: ignore[return-value]
+
+    (tmp_path / "m.pt").write_bytes(pickle.dumps(Opens()))
+    with zipfile.ZipFile(tmp_path / "m.pth", "w") as archive:
+        archive.writestr("m/data.pkl", pickle.dumps(Opens()))
+    for name in ("m.pt", "m.pth"):
+        with pytest.raises(ModelError, match=r"is a pickle|is a checkpoint of torch\.save"):
+            pipeline.read(tmp_path / name)
+    assert not trap.exists()
+    pickle.loads(pickle.dumps(Opens()))
+    assert trap.exists()
+
+
+def test_folders(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="is a folder; give the path of"):
+        pipeline.read(tmp_path)
+    (tmp_path / "saved_model.pb").touch()
+    with pytest.raises(ModelError, match="is a SavedModel of TensorFlow; convert it to TFLite or ONNX"):
+        pipeline.read(tmp_path)
+    (tmp_path / "manifest.json").touch()
+    with pytest.raises(ModelError, match=r"is a bundle, which is built already; run it, or load it by pipeline\.load"):
+        pipeline.read(tmp_path)

@@ -45,6 +45,14 @@ def test_nearest_neighbours(layout: str) -> None:
     np.testing.assert_array_equal(found, expected if layout == "NCHW" else expected.transpose(0, 2, 3, 1))
 
 
+def test_nearest_neighbours_round_by_default() -> None:
+    """What is missing in the text is the attribute's default; an empty text stands for the usual rounding."""
+    found = apply(
+        'image.resize2d(%a, size=[3, 6], method="nearest_neighbor", coordinate_transformation_mode="asymmetric")', IMAGE
+    )
+    np.testing.assert_array_equal(found, IMAGE[:, :, [0, 1, 3]])
+
+
 def test_rows_and_volumes() -> None:
     row = IMAGE[:, :, 0]
     found = apply('image.resize1d(%a, size=[9], coordinate_transformation_mode="asymmetric")', row)

@@ -124,3 +124,10 @@ def test_softmax(axis: int) -> None:
     shares = np.exp(IMAGE) / np.exp(IMAGE).sum(axis, keepdims=True)
     np.testing.assert_allclose(apply(f"nn.softmax(%a, axis={axis})", IMAGE), shares, rtol=1e-4)
     np.testing.assert_allclose(apply(f"nn.log_softmax(%a, axis={axis})", IMAGE), np.log(shares), rtol=1e-4, atol=1e-5)
+
+
+def test_defaults_that_the_text_leaves_out() -> None:
+    """TVM prints an attribute only where it differs from the default in C++, not from that of the Python functions."""
+    np.testing.assert_array_equal(
+        apply("nn.lrn(%a)", IMAGE), apply("nn.lrn(%a, size=5, axis=1, alpha=0.0001f, beta=0.75f, bias=2f)", IMAGE)
+    )

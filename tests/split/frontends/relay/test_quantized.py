@@ -116,8 +116,9 @@ def test_products() -> None:
     x, w = random(3, 8, dtype="int8"), random(5, 8, seed=1, dtype="int8")
     expected = (x.astype(np.int64) - 2) @ (w.astype(np.int64) + 1).T
     np.testing.assert_array_equal(apply("qnn.dense(%a, %w, 2, -1, 0.5f, 0.1f, units=5)", x, w=w), expected)
-    found = apply("qnn.batch_matmul(%a, %b, 2, -1, 0.5f, 0.1f)", x[None], w[None])
-    np.testing.assert_array_equal(found, expected[None])
+    for attributes in ("", ", transpose_b=True"):
+        found = apply(f"qnn.batch_matmul(%a, %b, 2, -1, 0.5f, 0.1f{attributes})", x[None], w[None])
+        np.testing.assert_array_equal(found, expected[None])
 
 
 def test_sums_and_differences() -> None:

@@ -45,7 +45,8 @@ def _rounding(method: str, coordinates: str, rounding: str) -> str:
 def _options(attrs: Attributes, x: Any) -> dict[str, Any]:
     method = attrs.choice("method", "linear", "nearest_neighbor", "cubic")
     coordinates = attrs.choice("coordinate_transformation_mode", *_COORDINATES)
-    rounding = attrs.text("rounding_method", "")
+    # An empty text says that it follows from the coordinates; no text at all is the attribute's default.
+    rounding = attrs.text("rounding_method", "") if attrs.has("rounding_method") else "round"
     if rounding not in _ROUNDINGS:
         raise ModelError(f"rounding_method={rounding!r} is not supported; supported are {', '.join(_ROUNDINGS[1:])}")
     # Regions of interest only matter to coordinates that are not supported.

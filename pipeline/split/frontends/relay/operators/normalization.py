@@ -85,7 +85,7 @@ def _lrn(builder: Builder, attrs: Attributes, x: Any) -> Any:
     total = sliced(builder, squares, number, 0, extent)
     for start in range(1, size):
         total = builder.emit(op.add(total, sliced(builder, squares, number, start, start + extent)))
-    alpha, beta, bias = attrs.number("alpha", 1e-5), attrs.number("beta", 0.75), attrs.number("bias", 2)
+    alpha, beta, bias = attrs.number("alpha", 1e-4), attrs.number("beta", 0.75), attrs.number("bias", 2)
     scaled = builder.emit(op.multiply(total, builder.constant(alpha / size, dtype(x))))
     base = builder.emit(op.add(scaled, builder.constant(bias, dtype(x))))
     return builder.emit(op.divide(x, builder.emit(op.power(base, builder.constant(beta, dtype(x))))))

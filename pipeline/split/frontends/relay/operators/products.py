@@ -32,13 +32,18 @@ def _dense(builder: Builder, attrs: Attributes, x: Any, weight: Any) -> Any:
     return product(builder, attrs, x, turned(builder, weight))
 
 
-def _matmul(turns_second: bool) -> Converter:
-    def convert(builder: Builder, attrs: Attributes, x: Any, y: Any) -> Any:
-        x = turned(builder, x) if attrs.flag("transpose_a") else x
-        y = turned(builder, y) if attrs.flag("transpose_b", turns_second) else y
-        return product(builder, attrs, x, y)
+def _matmul(builder: Builder, attrs: Attributes, x: Any, y: Any) -> Any:
+    x = turned(builder, x) if attrs.flag("transpose_a") else x
+    y = turned(builder, y) if attrs.flag("transpose_b") else y
+    return product(builder, attrs, x, y)
 
-    return convert
+
+def _batch_matmul(builder: Builder, attrs: Attributes, x: Any, y: Any) -> Any:
+    """Convert a product; up to TVM 0.7 the second operand was turned, and there was no attribute that says so."""
+    if not attrs.has("transpose_b") and len(shape(x)) == len(shape(y)) == 3:
+        inner = shape(x)[1 if attrs.flag("transpose_a") else 2]
+        y = turned(builder, y) if shape(y)[1] != inner == shape(y)[2] else y
+    return _matmul(builder, attrs, x, y)
 
 
 def _einsum(builder: Builder, attrs: Attributes, operands: Any) -> Any:
@@ -47,7 +52,7 @@ def _einsum(builder: Builder, attrs: Attributes, operands: Any) -> Any:
 
 TABLE: dict[str, Converter] = {
     "nn.dense": _dense,
-    "nn.matmul": _matmul(turns_second=False),
-    "nn.batch_matmul": _matmul(turns_second=True),
+    "nn.matmul": _matmul,
+    "nn.batch_matmul": _batch_matmul,
     "einsum": _einsum,
 }

@@ -182,6 +182,8 @@ def _dense(builder: Builder, attrs: Attributes, x: Any, weight: Any) -> Any:
 
 
 def _batch_matmul(builder: Builder, attrs: Attributes, x: Any, y: Any) -> Any:
+    if attrs.flag("transpose_a") or not attrs.flag("transpose_b", True):
+        raise ModelError("only a product with the second operand turned is supported")
     return product(builder, attrs, x, turned(builder, y), "int32")
 
 

@@ -1,0 +1,158 @@
+"""How much memory does a large model take, from reading it to running its bundle?
+
+A network of convolutions and dense layers with random weights is written twice, with its parameters inside of the ONNX
+file and beside it.  Each chain of steps runs in a process of its own, which reads the highest resident memory of each
+step from the system (Linux only).  `peak_ratio` is what came on top of a process that has built a small model, over
+the bytes of the parameters; `kept_ratio` is what is still there at the end of the step and is no page of a file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+from report import Row, parser, report
+
+import pipeline
+
+MEGABYTES = 500
+QUICK_MEGABYTES = 60
+CHAINS = (("read", "plan", "build", "save"), ("read", "plan", "build and check"), ("load", "run"))
+_DENSE_SHARE = 0.5
+_CHANNELS = 256
+
+
+def write(path: Path, megabytes: float, *, beside: bool) -> int:
+    """Write a network of about so many megabytes of parameters, and return their bytes."""
+    generator = np.random.default_rng(0)
+    nodes: list[Any] = []
+    weights: list[Any] = []
+    read = "image"
+
+    def add(kind: str, shape: tuple[int, ...], **attributes: object) -> None:
+        nonlocal read
+        name = f"{kind.lower()}{len(nodes)}"
+        drawn = generator.standard_normal(shape, np.float32) * np.sqrt(2 / np.prod(shape[1:]))
+        weights.append(numpy_helper.from_array(drawn.astype(np.float32), f"{name}_weight"))
+        nodes.append(helper.make_node(kind, [read, f"{name}_weight"], [name], name, **attributes))
+        nodes.append(helper.make_node("Relu", [name], [f"{name}_relu"], f"{name}_relu"))
+        read = f"{name}_relu"
+
+    convolution, width = _CHANNELS**2 * 9 * 4 / 1e6, 2048
+    add("Conv", (_CHANNELS, 3, 3, 3), pads=[1, 1, 1, 1])
+    for _ in range(round(megabytes * (1 - _DENSE_SHARE) / convolution)):
+        add("Conv", (_CHANNELS, _CHANNELS, 3, 3), pads=[1, 1, 1, 1])
+    nodes.append(helper.make_node("GlobalAveragePool", [read], ["pool"], "pool"))
+    nodes.append(helper.make_node("Flatten", ["pool"], ["flat"], "flat"))
+    read = "flat"
+    add("Gemm", (width, _CHANNELS), transB=1)
+    for _ in range(round(megabytes * _DENSE_SHARE / (width**2 * 4 / 1e6))):
+        add("Gemm", (width, width), transB=1)
+    image, result = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+        for name, shape in (("image", [1, 3, 8, 8]), (read, [1, width]))
+    )
+    model = helper.make_model(
+        helper.make_graph(nodes, "large", [image], [result], weights),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    onnx.save(model, path, save_as_external_data=beside, location=f"{path.name}.data")
+    return sum(len(each.raw_data) or np.prod(each.dims) * 4 for each in weights)
+
+
+def steps(model: Path, folder: Path) -> dict[str, Callable[[], None]]:
+    """Return what each step does; a step finds what those before it left."""
+    left: dict[str, Any] = {}
+    bundle = folder / "bundle"
+
+    def keep(name: str, value: object) -> None:
+        left[name] = value
+
+    return {
+        "read": lambda: keep("graph", pipeline.read(model)),
+        "plan": lambda: keep("plan", pipeline.plan(left["graph"], stages=2)),
+        "build": lambda: keep("bundle", pipeline.build(left["graph"], left["plan"], check=False)),
+        "build and check": lambda: keep("bundle", pipeline.build(left["graph"], left["plan"])),
+        "save": lambda: left["bundle"].save(bundle),
+        "load": lambda: keep("running", pipeline.load(bundle)),
+        "run": lambda: run(left["running"]),
+    }
+
+
+def run(running: pipeline.Pipeline) -> None:
+    """Run a few frames and close the pipeline."""
+    with running:
+        for _ in running.map([np.zeros((1, 3, 8, 8), np.float32)] * 4):
+            pass
+
+
+def memory(key: str) -> int:
+    """Return a figure of this process in bytes, such as ``VmHWM``."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{key}:")) * 1024
+
+
+def child(chain: str, model: Path, folder: Path) -> None:
+    """Take the steps of a chain and print what each took."""
+    if "load" not in chain:
+        write(folder / "small.onnx", 0, beside=False)
+        graph = pipeline.read(folder / "small.onnx")
+        pipeline.build(graph, pipeline.plan(graph, stages=1))
+    base, own = memory("VmRSS"), memory("RssAnon")
+    found, taken = [], steps(model, folder)
+    for name in chain.split(","):
+        Path("/proc/self/clear_refs").write_text("5")
+        begin = perf_counter()
+        taken[name]()
+        seconds = perf_counter() - begin
+        found.append((name, memory("VmHWM") - base, memory("RssAnon") - own, seconds))
+    print(json.dumps(found))
+
+
+def rows(megabytes: float, folder: Path) -> Iterator[Row]:
+    """Yield one row for each way of storing the parameters and step."""
+    for form, beside in (("inside", False), ("beside", True)):
+        model = folder / f"{form}.onnx"
+        size = write(model, megabytes, beside=beside)
+        for chain in CHAINS:
+            command = [sys.executable, __file__, "--child", ",".join(chain), str(model), str(folder)]
+            printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+            for step, peak, kept, seconds in json.loads(printed.splitlines()[-1]):
+                yield {
+                    "parameters": form,
+                    "parameters_mb": size / 1e6,
+                    "step": step,
+                    "peak_mb": peak / 1e6,
+                    "peak_ratio": peak / size,
+                    "kept_ratio": kept / size,
+                    "seconds": seconds,
+                }
+
+
+def main() -> None:
+    """Measure, print and write."""
+    options = parser(__doc__)
+    options.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
+    arguments = options.parse_args()
+    if arguments.child:
+        chain, model, folder = arguments.child
+        child(chain, Path(model), Path(folder))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        found = list(rows(QUICK_MEGABYTES if arguments.quick else MEGABYTES, Path(folder)))
+    report("Memory of a large model", found, "ratios: over the bytes of the parameters", arguments.json)
+
+
+if __name__ == "__main__":
+    main()

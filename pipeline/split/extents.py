@@ -1,0 +1,35 @@
+"""Symbolic extents of a part's inputs: each that the part cannot compute gets a name of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tvm import relax, tirx
+from tvm.tirx.analysis import undefined_vars
+
+
+def own_extents(types: Sequence[Any]) -> list[Any]:
+    """Return the types of a function's inputs with a new variable for each extent that depends on unknown ones.
+
+    A part in the middle of a model may read a tensor of ``(H - 1) // 2`` rows, and no other one that tells H.
+    """
+    known = {extent for ty in types for extent in _extents(ty) if isinstance(extent, tirx.Var)}
+    fresh: dict[str, Any] = {}
+
+    def own(extent: Any) -> Any:
+        if all(each in known for each in undefined_vars(extent)):
+            return extent
+        return fresh.setdefault(str(extent), tirx.Var(f"extent{len(fresh)}", "int64"))
+
+    return [_changed(ty, [own(extent) for extent in _extents(ty)]) for ty in types]
+
+
+def _extents(ty: Any) -> Iterable[Any]:
+    shape = getattr(ty, "shape", None)
+    return shape if isinstance(shape, relax.ShapeExpr) else ()
+
+
+def _changed(ty: Any, extents: Sequence[Any]) -> Any:
+    symbolic = any(not isinstance(extent, tirx.IntImm) for extent in extents)
+    return relax.TensorType(relax.ShapeExpr(extents), str(ty.dtype)) if symbolic else ty

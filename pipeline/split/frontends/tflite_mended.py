@@ -1,0 +1,191 @@
+"""TFLite operators that TVM's importer makes something of that cannot be built, or gets wrong: ours instead."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from pipeline.split.lines import constant
+
+
+def transposed_convolution(importer: Any, operator: Any) -> Any:
+    """Return ``TRANSPOSE_CONV`` with channels first, the only layout for which TVM has one.
+
+    The output's extents are stated: what the convolution makes beyond them is cut off on both sides, and what it lacks
+    is added at the end.
+    """
+    from tflite.TransposeConvOptions import TransposeConvOptions
+
+    options = TransposeConvOptions()
+    options.Init(operator.BuiltinOptions().Bytes, operator.BuiltinOptions().Pos)
+    shape, weights, data, *bias = importer.get_input_tensors(operator)
+    (result,) = importer.get_output_tensors(operator)
+    strides = (options.StrideH(), options.StrideW())
+    wanted = [int(each) for each in importer.get_tensor_value(shape)][1:3]
+    before, after, added = zip(
+        *(
+            _padding(*each)
+            for each in zip(_extents(importer, data), _extents(importer, weights), wanted, strides, strict=True)
+        ),
+        strict=True,
+    )
+    made = relax.op.nn.conv2d_transpose(
+        relax.op.permute_dims(_floats(importer, data), (0, 3, 1, 2)),
+        relax.op.permute_dims(_floats(importer, weights), (3, 0, 1, 2)),
+        strides=strides,
+        padding=(*before, *after),
+        output_padding=added,
+    )
+    found = relax.op.permute_dims(made, (0, 2, 3, 1))
+    if bias:
+        found = relax.op.add(found, _floats(importer, bias[0]))
+    found = importer.convert_fused_activation_function(found, options.FusedActivationFunction())
+    return importer.quantize(found, result) if result.qnn_params else found
+
+
+def _extents(importer: Any, tensor: Any) -> list[int]:
+    return [int(each) for each in importer.get_tensor_shape(tensor)][1:3]
+
+
+def _padding(extent: int, window: int, wanted: int, stride: int) -> tuple[int, int, int]:
+    """Return how much is cut off before and behind, and added behind, along one axis."""
+    beyond = (extent - 1) * stride + window - wanted
+    return max(beyond, 0) // 2, (max(beyond, 0) + 1) // 2, max(-beyond, 0)
+
+
+def _floats(importer: Any, tensor: Any) -> Any:
+    found = importer.get_tensor_expr(tensor)
+    return importer.dequantize(found, tensor) if tensor.qnn_params else found
+
+
+def _tensors(importer: Any, operator: Any) -> tuple[list[Any], Any]:
+    (result,) = importer.get_output_tensors(operator)
+    return importer.get_input_tensors(operator), result
+
+
+def _numbers(importer: Any, tensor: Any) -> np.ndarray:
+    return np.asarray(importer.get_tensor_value(tensor))
+
+
+def extreme_place(importer: Any, operator: Any, function: Any) -> Any:
+    """Return ``ARG_MAX`` or ``ARG_MIN`` in the dtype that the model states."""
+    (data, axis), result = _tensors(importer, operator)
+    found = function(importer.get_tensor_expr(data), int(_numbers(importer, axis)))
+    return relax.op.astype(found, importer.get_tensor_type_str(result.tensor.Type()))
+
+
+def matrix_product(importer: Any, operator: Any) -> Any:
+    """Return ``BATCH_MATMUL``, of which either operand may be a constant."""
+    from tflite.BatchMatMulOptions import BatchMatMulOptions
+
+    options = BatchMatMulOptions()
+    options.Init(operator.BuiltinOptions().Bytes, operator.BuiltinOptions().Pos)
+    inputs, result = _tensors(importer, operator)
+    operands = []
+    for tensor, turned in zip(inputs, (options.AdjX(), options.AdjY()), strict=True):
+        order = list(range(len(importer.get_tensor_shape(tensor))))
+        found = _floats(importer, tensor)
+        operands.append(relax.op.permute_dims(found, [*order[:-2], order[-1], order[-2]]) if turned else found)
+    made = relax.op.matmul(*operands)
+    return importer.quantize(made, result) if result.qnn_params else made
+
+
+def reshaped(importer: Any, operator: Any) -> Any:
+    """Return what only has another shape, ``EXPAND_DIMS``."""
+    (data, *_), result = _tensors(importer, operator)
+    return relax.op.reshape(importer.get_tensor_expr(data), _shape(importer, result))
+
+
+def dense(importer: Any, operator: Any) -> Any:
+    """Return ``FULLY_CONNECTED`` in the shape that the model states; TVM keeps that of the input."""
+    _, result = _tensors(importer, operator)
+    return relax.op.reshape(importer.convert_fully_connected(operator), _shape(importer, result))
+
+
+def _shape(importer: Any, tensor: Any) -> list[int]:
+    return [int(each) for each in importer.get_tensor_shape(tensor)]
+
+
+def mirrored(importer: Any, operator: Any) -> Any:
+    """Return ``MIRROR_PAD``; what is added are places of the input."""
+    from tflite.MirrorPadOptions import MirrorPadOptions
+
+    options = MirrorPadOptions()
+    options.Init(operator.BuiltinOptions().Bytes, operator.BuiltinOptions().Pos)
+    (data, widths), _ = _tensors(importer, operator)
+    mode: Any = ("reflect", "symmetric")[options.Mode()]
+    added = [[int(each) for each in pair] for pair in _numbers(importer, widths)]
+    extents = _shape(importer, data)
+    places = {axis: np.pad(np.arange(extents[axis]), pair, mode=mode) for axis, pair in enumerate(added) if any(pair)}
+    return _taken(importer.get_tensor_expr(data), places)
+
+
+def nearest(importer: Any, operator: Any) -> Any:
+    """Return ``RESIZE_NEAREST_NEIGHBOR``; where corners are aligned, TFLite rounds halves up."""
+    from tflite.ResizeNearestNeighborOptions import ResizeNearestNeighborOptions
+
+    options = ResizeNearestNeighborOptions()
+    options.Init(operator.BuiltinOptions().Bytes, operator.BuiltinOptions().Pos)
+    if not options.AlignCorners():
+        return importer.convert_resize_nearest_neighbor(operator)
+    (data, size), _ = _tensors(importer, operator)
+    places = {}
+    for axis, wanted in enumerate(_numbers(importer, size).tolist(), 1):
+        extent = _shape(importer, data)[axis]
+        steps = np.arange(wanted) * np.float32((extent - 1) / (wanted - 1) if wanted > 1 else 0)
+        places[axis] = np.minimum(np.floor(steps + 0.5).astype(np.int64), extent - 1)
+    return _taken(importer.get_tensor_expr(data), places)
+
+
+def _taken(data: Any, places: Mapping[int, np.ndarray]) -> Any:
+    for axis, found in places.items():
+        data = relax.op.take(data, constant(found.astype(np.int64)), axis)
+    return data
+
+
+def space_to_batch(importer: Any, operator: Any) -> Any:
+    """Return ``SPACE_TO_BATCH_ND``, which stands around dilated convolutions."""
+    (data, blocks, padding), result = _tensors(importer, operator)
+    shape, size = _shape(importer, data), _numbers(importer, blocks).tolist()
+    pads = [[0, 0], *_numbers(importer, padding).tolist(), *([[0, 0]] * (len(shape) - 1 - len(size)))]
+    wide = [extent + sum(pair) for extent, pair in zip(shape, pads, strict=True)]
+    padded = relax.op.nn.pad(importer.get_tensor_expr(data), [width for pair in pads for width in pair])
+    inner = [each for extent, block in zip(wide[1:], size, strict=False) for each in (extent // block, block)]
+    count, rest = len(size), wide[1 + len(size) :]
+    order = [*range(2, 2 * count + 1, 2), 0, *range(1, 2 * count, 2), *range(2 * count + 1, 2 * count + 1 + len(rest))]
+    apart = relax.op.reshape(padded, [shape[0], *inner, *rest])
+    return relax.op.reshape(relax.op.permute_dims(apart, order), _shape(importer, result))
+
+
+def batch_to_space(importer: Any, operator: Any) -> Any:
+    """Return ``BATCH_TO_SPACE_ND``, the reverse."""
+    (data, blocks, crops), _ = _tensors(importer, operator)
+    shape, size = _shape(importer, data), _numbers(importer, blocks).tolist()
+    count, batch = len(size), shape[0] // int(np.prod(size))
+    rest = range(2 * count + 1, count + len(shape))
+    order = [count, *(each for axis in range(count) for each in (count + 1 + axis, axis)), *rest]
+    apart = relax.op.permute_dims(relax.op.reshape(importer.get_tensor_expr(data), [*size, batch, *shape[1:]]), order)
+    wide = [extent * block for extent, block in zip(shape[1:], size, strict=False)]
+    joined = relax.op.reshape(apart, [batch, *wide, *shape[1 + count :]])
+    first, last = zip(*_numbers(importer, crops).tolist(), strict=True)
+    axes = list(range(1, count + 1))
+    return relax.op.strided_slice(joined, axes, first, [extent - end for extent, end in zip(wide, last, strict=True)])
+
+
+MENDED: dict[str, Callable[[Any, Any], Any]] = {
+    "ARG_MAX": functools.partial(extreme_place, function=relax.op.argmax),
+    "ARG_MIN": functools.partial(extreme_place, function=relax.op.argmin),
+    "BATCH_MATMUL": matrix_product,
+    "BATCH_TO_SPACE_ND": batch_to_space,
+    "EXPAND_DIMS": reshaped,
+    "FULLY_CONNECTED": dense,
+    "MIRROR_PAD": mirrored,
+    "RESIZE_NEAREST_NEIGHBOR": nearest,
+    "SPACE_TO_BATCH_ND": space_to_batch,
+    "TRANSPOSE_CONV": transposed_convolution,
+}
+"""What to call with the importer and the operator, by its kind."""
