@@ -1,0 +1,1 @@
+"""From int8 layers to programs of VTA."""

@@ -1,0 +1,241 @@
+"""Convolution, Addition and MaxPool: int8 layers as VTA computes them, as immutable values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.errors import BuildError
+
+_LONGEST_PAD = 15
+_LONGEST_SHIFT = 31
+_LONGEST_SHIFTS = 15
+_LONGEST_FACTOR = 6
+
+
+@dataclass(frozen=True, eq=False)
+class Convolution:
+    """Result = clip((sum of products + bias) >> shift), rounded to the nearest; a dense layer is one of 1 x 1.
+
+    Attributes
+    ----------
+    inputs : tuple of int
+        Channels, height and width of the input.
+    weights : int8[outputs, channels, height, width]
+        Of the kernel.
+    bias : int32[outputs]
+        Added to the sums.
+    shift : int8[outputs]
+        Bits to shift right by; at most 31 if all are the same, else 15.
+    strides : tuple of int
+        Down and across.
+    padding : tuple of int
+        Rows and columns of zeros: above, left, below, right; each less than the kernel's extent.
+    low, high : int
+        To what the results are clipped.
+    even : bool
+        Whether halves are rounded to the even neighbour, as ONNX defines it, and not up; that takes more time, and is
+        left out where no sum can lie halfway.
+
+    Raises
+    ------
+    BuildError
+        If these do not fit each other, or VTA.
+    """
+
+    inputs: tuple[int, int, int]
+    weights: npt.NDArray[np.int8]
+    bias: npt.NDArray[np.int32]
+    shift: npt.NDArray[np.int8]
+    strides: tuple[int, int] = (1, 1)
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0)
+    low: int = -128
+    high: int = 127
+    even: bool = False
+
+    def __post_init__(self) -> None:
+        outputs, channels, *_ = self.weights.shape
+        if channels != self.inputs[0]:
+            raise BuildError(f"weights are for {channels} channels, and the input has {self.inputs[0]}")
+        if self.bias.shape != (outputs,) or self.shift.shape != (outputs,):
+            raise BuildError(
+                f"bias and shift have {self.bias.shape} and {self.shift.shape} values for {outputs} outputs"
+            )
+        longest = _LONGEST_SHIFTS if np.ptp(self.shift) else _LONGEST_SHIFT
+        if self.shift.min() < 0 or self.shift.max() > longest:
+            raise BuildError(f"shifts are {self.shift.min()} to {self.shift.max()}; VTA can do 0 to {longest} here")
+        _check_range(self.low, self.high)
+        _check_window(self.kernel, self.strides, self.padding)
+        _check_results(self.kernel, self.inputs, self.outputs)
+
+    @property
+    def kernel(self) -> tuple[int, int]:
+        """Height and width of the kernel."""
+        height, width = self.weights.shape[2:]
+        return height, width
+
+    @property
+    def outputs(self) -> tuple[int, int, int]:
+        """Channels, height and width of the result."""
+        return (self.weights.shape[0], *_positions(self.inputs, self.kernel, self.strides, self.padding))
+
+    @property
+    def ending(self) -> Ending:
+        """What happens to the sums."""
+        even = self.even and bool(halfway(self).any())
+        return Ending.of(self.bias, self.shift, self.low, self.high, even=even)
+
+    @property
+    def macs(self) -> int:
+        """Products of one frame, without those of padded channels."""
+        return int(self.weights.size) * self.outputs[1] * self.outputs[2]
+
+
+@dataclass(frozen=True)
+class Addition:
+    """Result = clip(((left << left_shift) + (right << right_shift)) >> shift), rounded to the nearest.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Channels, height and width of both inputs and of the result.
+    left_shift, right_shift : int
+        Bits to shift an input left by, 0 to 6.
+    shift : int
+        Bits to shift the sum right by, 0 to 15.
+    low, high : int
+        To what the results are clipped.
+    even : bool
+        Whether halves are rounded to the even neighbour, and not up.
+
+    Raises
+    ------
+    BuildError
+        If these are outside of their ranges.
+    """
+
+    shape: tuple[int, int, int]
+    left_shift: int = 0
+    right_shift: int = 0
+    shift: int = 0
+    low: int = -128
+    high: int = 127
+    even: bool = False
+
+    def __post_init__(self) -> None:
+        for name, most in (
+            ("left_shift", _LONGEST_FACTOR),
+            ("right_shift", _LONGEST_FACTOR),
+            ("shift", _LONGEST_SHIFTS),
+        ):
+            if not 0 <= getattr(self, name) <= most:
+                raise BuildError(f"{name} is {getattr(self, name)}; VTA can do 0 to {most} here")
+        _check_range(self.low, self.high)
+
+
+@dataclass(frozen=True)
+class MaxPool:
+    """Result = the largest value of each window; what lies outside of the input does not count.
+
+    Attributes
+    ----------
+    inputs : tuple of int
+        Channels, height and width of the input.
+    kernel, strides : tuple of int
+        Down and across.
+    padding : tuple of int
+        Rows and columns around the input: above, left, below, right; each less than the kernel's extent.
+
+    Raises
+    ------
+    BuildError
+        If these do not fit each other.
+    """
+
+    inputs: tuple[int, int, int]
+    kernel: tuple[int, int]
+    strides: tuple[int, int]
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0)
+
+    def __post_init__(self) -> None:
+        _check_window(self.kernel, self.strides, self.padding)
+        _check_results(self.kernel, self.inputs, self.outputs)
+
+    @property
+    def outputs(self) -> tuple[int, int, int]:
+        """Channels, height and width of the result."""
+        return (self.inputs[0], *_positions(self.inputs, self.kernel, self.strides, self.padding))
+
+
+def _positions(
+    inputs: tuple[int, int, int], kernel: tuple[int, int], strides: tuple[int, int], padding: tuple[int, int, int, int]
+) -> tuple[int, int]:
+    top, left, bottom, right = padding
+    height = (inputs[1] + top + bottom - kernel[0]) // strides[0] + 1
+    width = (inputs[2] + left + right - kernel[1]) // strides[1] + 1
+    return height, width
+
+
+def _check_window(kernel: tuple[int, int], strides: tuple[int, int], padding: tuple[int, int, int, int]) -> None:
+    pads = (padding[::2], padding[1::2])
+    if any(not 0 <= pad < min(size, _LONGEST_PAD + 1) for side, size in zip(pads, kernel, strict=True) for pad in side):
+        raise BuildError(f"padding {padding} must be at least 0, below the kernel's extents {kernel}, and below 16")
+    if min(strides) < 1:
+        raise BuildError(f"strides are {strides}; they must be at least 1")
+
+
+def _check_results(kernel: tuple[int, int], inputs: tuple[int, int, int], outputs: tuple[int, int, int]) -> None:
+    if min(outputs) < 1:
+        raise BuildError(f"a kernel of {kernel} on an input of {inputs} leaves {outputs} results")
+
+
+def _check_range(low: int, high: int) -> None:
+    if not -128 <= low <= high <= 127:
+        raise BuildError(f"results are clipped to {low} .. {high}; that must be a range of int8")
+
+
+@dataclass(frozen=True, eq=False)
+class Ending:
+    """What happens to the sums of a layer.
+
+    Attributes
+    ----------
+    bias : int32[outputs]
+        Added to the sums; rounds halves up, too.
+    shift : int8[outputs]
+        Bits to shift right by then.
+    low, high : int
+        To what the results are clipped.
+    even : bool
+        Whether halves, which the bias has rounded up, go to the even neighbour.
+    """
+
+    bias: npt.NDArray[np.int32]
+    shift: npt.NDArray[np.int8]
+    low: int
+    high: int
+    even: bool = False
+
+    @classmethod
+    def of(
+        cls, bias: npt.NDArray[np.int32], shift: npt.NDArray[np.int8], low: int, high: int, *, even: bool = False
+    ) -> Ending:
+        """Return the ending whose bias has the constants that round, modulo 2^32."""
+        half = (1 << shift.astype(np.int64)) >> 1
+        rounding = (bias.astype(np.int64) + half).astype(np.uint64).astype(np.uint32).view(np.int32)
+        return cls(rounding, shift, low, high, even and bool(shift.any()))
+
+
+def halfway(layer: Convolution) -> npt.NDArray[np.bool_]:
+    """Return for each channel of results whether a sum may lie halfway between two of them.
+
+    If all weights of a channel are multiples of 2^n, its sums are the bias plus multiples of 2^n.
+    """
+    bits = np.bitwise_or.reduce(layer.weights.reshape(len(layer.bias), -1), axis=1).astype(np.int64)
+    step = np.where(bits == 0, 1 << _LONGEST_SHIFT, bits & -bits)
+    half = (1 << layer.shift.astype(np.int64)) >> 1
+    period = np.minimum(step, 2 * np.maximum(half, 1))
+    possible: npt.NDArray[np.bool_] = (half > 0) & ((layer.bias.astype(np.int64) - half) % period == 0)
+    return possible

@@ -1,0 +1,151 @@
+"""The schedule of a max pool: the input comes into ACC through the identity matrix, then one MAX for each tap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from boards.vta.accesses import Access
+from boards.vta.compiler.builder import Builder, span
+from boards.vta.compiler.layers import MaxPool
+from boards.vta.compiler.packing import blocks
+from boards.vta.compiler.schedule import cut
+from boards.vta.compiler.slots import Slots
+from boards.vta.compiler.tiles import SLOTS
+from boards.vta.config import Memory
+from boards.vta.encoding import pack_uops
+from boards.vta.instructions import Alu, AluOpcode, Gemm
+from pipeline.errors import BuildError
+
+_LEAST = -128
+
+
+@dataclass(frozen=True)
+class _Window:
+    """The results and the inputs of a tile along one axis; inputs are those inside of the tensor."""
+
+    results: range
+    inputs: range
+    stride: int
+    pad: int
+
+    def of_tap(self, tap: int) -> tuple[int, int, int]:
+        """Return the first result whose input at `tap` is inside, that input, and how many there are."""
+        found = [each for each in self.results if each * self.stride - self.pad + tap in self.inputs]
+        if not found:
+            return 0, 0, 0
+        first = found[0] * self.stride - self.pad + tap - self.inputs.start
+        return found[0] - self.results.start, first, len(found)
+
+
+def max_pool(builder: Builder, layer: MaxPool, source: int, target: int) -> None:
+    """Append a layer.
+
+    Parameters
+    ----------
+    builder : Builder
+        Where to.
+    layer : MaxPool
+        What to compute.
+    source, target : int
+        Byte addresses of its packed input and result.
+
+    Raises
+    ------
+    BuildError
+        If a single window does not fit the scratchpads.
+    """
+    config = builder.config
+    identity = builder.constant(np.eye(config.block, dtype=np.int8))
+    builder.load(Memory.WGT, 0, builder.element(Memory.WGT, identity), (1, 1))
+    acc, inp = Slots(config.depth(Memory.ACC), SLOTS), Slots(config.depth(Memory.INP), SLOTS)
+    _, height, width = layer.inputs
+    for number, (block, rows, columns) in enumerate(_tiles(builder, layer)):
+        place, _ = inp.find(number)
+        start, _ = acc.find(number)
+        first = (
+            builder.element(Memory.INP, source) + (block * height + rows.inputs.start) * width + columns.inputs.start
+        )
+        builder.load(Memory.INP, place, first, (len(rows.inputs), len(columns.inputs)), width)
+        _compute(builder, layer, (rows, columns), (start, place))
+        down, across = layer.outputs[1:]
+        result = builder.element(Memory.OUT, target) + (block * down + rows.results.start) * across
+        builder.store(start, result + columns.results.start, (len(rows.results), len(columns.results)), across)
+
+
+def _tiles(builder: Builder, layer: MaxPool) -> Iterator[tuple[int, _Window, _Window]]:
+    height, width = _size(builder, layer)
+    rows = [_window(layer, 0, part) for part in cut(layer.outputs[1], height)]
+    columns = [_window(layer, 1, part) for part in cut(layer.outputs[2], width)]
+    yield from product(range(blocks(builder.config, layer.inputs[0])), rows, columns)
+
+
+def _size(builder: Builder, layer: MaxPool) -> tuple[int, int]:
+    """Return the extents of the largest tile of whole rows, or of parts of one row."""
+    limit = min(builder.config.depth(Memory.ACC), builder.config.depth(Memory.INP)) // SLOTS
+    for width in range(layer.outputs[2], 0, -1):
+        columns = (width - 1) * layer.strides[1] + layer.kernel[1]
+        for height in range(layer.outputs[1], 0, -1):
+            rows = (height - 1) * layer.strides[0] + layer.kernel[0]
+            if rows * columns + height * width <= limit:
+                return height, width
+    raise BuildError(f"a window of {layer.kernel} is too large for the scratchpads of {builder.config.name}")
+
+
+def _window(layer: MaxPool, axis: int, part: range) -> _Window:
+    stride, pad, extent = layer.strides[axis], layer.padding[axis], layer.inputs[1 + axis]
+    first, last = part.start * stride - pad, (part.stop - 1) * stride - pad + layer.kernel[axis]
+    return _Window(part, range(max(0, first), min(extent, last)), stride, pad)
+
+
+def _compute(builder: Builder, layer: MaxPool, windows: tuple[_Window, _Window], places: tuple[int, int]) -> None:
+    """Append all computing of a tile: results begin at `places[0]` of ACC, followed by the inputs."""
+    rows, columns = windows
+    start, place = places
+    results, inputs = len(rows.results) * len(columns.results), len(rows.inputs) * len(columns.inputs)
+    touched = Access("ACC", span(start, results + inputs), writes=True)
+    used = Access("INP", span(place, inputs), writes=False), Access("WGT", span(0, 1), writes=False)
+    begin = builder.uops(pack_uops(builder.config, [start], 0, 0))
+    every = Gemm(reset_reg=True, uop_bgn=begin, uop_end=begin + 1, iter_in=results + inputs, dst_factor_in=1)
+    builder.compute(every, touched)
+    least = Alu(
+        alu_opcode=AluOpcode.ADD,
+        use_imm=True,
+        imm=_LEAST,
+        uop_bgn=begin,
+        uop_end=begin + 1,
+        iter_in=results,
+        dst_factor_in=1,
+    )
+    builder.compute(least, touched)
+    begin = builder.uops(pack_uops(builder.config, [start + results], place, 0))
+    copy = Gemm(uop_bgn=begin, uop_end=begin + 1, iter_in=inputs, dst_factor_in=1, src_factor_in=1)
+    builder.compute(copy, *used, touched)
+    for y, x in product(range(layer.kernel[0]), range(layer.kernel[1])):
+        _tap(builder, windows, (y, x), start, touched)
+
+
+def _tap(builder: Builder, windows: tuple[_Window, _Window], tap: tuple[int, int], start: int, touched: Access) -> None:
+    rows, columns = windows
+    (row, y, down), (column, x, across) = rows.of_tap(tap[0]), columns.of_tap(tap[1])
+    if not down or not across:
+        return
+    results = len(rows.results) * len(columns.results)
+    dst = start + row * len(columns.results) + column
+    src = start + results + y * len(columns.inputs) + x
+    begin = builder.uops(pack_uops(builder.config, [dst], src, 0))
+    largest = Alu(
+        alu_opcode=AluOpcode.MAX,
+        uop_bgn=begin,
+        uop_end=begin + 1,
+        iter_out=down,
+        iter_in=across,
+        dst_factor_out=len(columns.results),
+        dst_factor_in=1,
+        src_factor_out=rows.stride * len(columns.inputs),
+        src_factor_in=columns.stride,
+    )
+    builder.compute(largest, touched)
