@@ -1,25 +1,61 @@
-"""Boards: what each one has, one file per board."""
+"""Boards: what each one has, one TOML file per board; ``host`` is found out by looking."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from importlib import import_module
+from pathlib import Path
 
+from pipeline import board_file
 from pipeline.board import Board
 from pipeline.errors import BoardError, near
 
-_BOARDS = {"host": "boards.host"}
+HOST = "host"
+EXAMPLE = "example"
+"""A board that is none, with a comment on each key."""
+
+_FOLDER = Path(__file__).parent
+
+
+def names() -> list[str]:
+    """Return the names of the boards that come along, this machine first."""
+    return [HOST, *sorted(path.stem for path in _FOLDER.glob(f"*{board_file.SUFFIX}") if path.stem != EXAMPLE)]
 
 
 def get(name: str) -> Board:
-    """Return the board called `name`.
+    """Return the board called `name`, or that of the TOML file at this path.
 
     Raises
     ------
     BoardError
-        If there is no such board; the message lists those that exist.
+        If there is no such board; the message lists those that exist.  Or if its file is wrong, or a processor in it is
+        one that TVM does not know.
     """
-    if name not in _BOARDS:
-        raise BoardError(f"unknown board {name!r}; known are {', '.join(_BOARDS)}{near(name, _BOARDS)}")
-    describe: Callable[[], Board] = import_module(_BOARDS[name]).board
-    return describe()
+    if name == HOST:
+        from boards import host
+
+        return host.board()
+    path = file(name)
+    board = board_file.read(path)
+    # A user's mistake there would show as slow code only, long after.
+    if path.parent != _FOLDER:
+        from pipeline.executor.targets import check
+
+        check(board, path)
+    return board
+
+
+def file(name: str) -> Path:
+    """Return the TOML file of a board; anything with a suffix or a folder is a path.
+
+    Raises
+    ------
+    BoardError
+        If there is no board of this name.
+    """
+    if name.endswith(board_file.SUFFIX) or Path(name).parent != Path():
+        return Path(name)
+    if name not in (*names(), EXAMPLE) or name == HOST:
+        known = names()
+        raise BoardError(
+            f"unknown board {name!r}; known are {', '.join(known)}, and TOML files such as 'my.toml'{near(name, known)}"
+        )
+    return _FOLDER / f"{name}{board_file.SUFFIX}"

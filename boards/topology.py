@@ -1,0 +1,108 @@
+"""Topology: how this machine's cores differ and what they share, as Linux tells it; empty where it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.board import Cluster
+
+ROOT = Path("/sys/devices/system")
+
+ALIKE = 0.9
+"""Cores whose speed is at least this share of the fastest one's belong to its cluster; turbo clocks differ by less."""
+
+_NAMES = {2: ("big", "little"), 3: ("big", "middle", "little")}
+
+
+@dataclass(frozen=True)
+class Cache:
+    """A cache of data.
+
+    Attributes
+    ----------
+    level : int
+    nbytes : int
+    cores : tuple of int
+        Those that share it.
+    """
+
+    level: int
+    nbytes: int
+    cores: tuple[int, ...]
+
+
+def clusters(cores: Sequence[int], root: Path = ROOT) -> tuple[Cluster, ...]:
+    """Return the clusters that `cores` form by their speed, the fastest first; nothing if they are all alike."""
+    # The capacity counts instructions per cycle as well, but only boards' firmware gives it.
+    for source in ("cpu_capacity", "cpufreq/cpuinfo_max_freq"):
+        speeds = {core: _number(root / f"cpu/cpu{core}" / source) for core in cores}
+        groups = _alike({core: speed for core, speed in speeds.items() if speed})
+        if len(groups) > 1 and sum(map(len, groups)) == len(cores):
+            fastest = max(speeds.values())
+            labels = _NAMES.get(len(groups), tuple(f"cluster{number}" for number in range(len(groups))))
+            return tuple(
+                Cluster(label, tuple(group), round(max(speeds[core] for core in group) / fastest, 3))
+                for label, group in zip(labels, groups, strict=True)
+            )
+    return ()
+
+
+def _alike(speeds: dict[int, int]) -> list[list[int]]:
+    groups: list[list[int]] = []
+    for core in sorted(speeds, key=lambda core: (-speeds[core], core)):
+        if not groups or speeds[core] < ALIKE * speeds[groups[-1][0]]:
+            groups.append([])
+        groups[-1].append(core)
+    return [sorted(group) for group in groups]
+
+
+def caches(cores: Iterable[int], root: Path = ROOT) -> tuple[Cache, ...]:
+    """Return the data caches of `cores`, each once, the smallest level first."""
+    found = {}
+    for core in cores:
+        for folder in sorted((root / f"cpu/cpu{core}/cache").glob("index*")):
+            cache = Cache(_number(folder / "level"), _size(folder / "size"), _listed(folder / "shared_cpu_list"))
+            if _text(folder / "type") != "Instruction":
+                found[cache.level, cache.cores] = cache
+    return tuple(found[key] for key in sorted(found))
+
+
+def siblings(cores: Iterable[int], root: Path = ROOT) -> tuple[tuple[int, ...], ...]:
+    """Return the groups of `cores` that are threads of one core, and so share its arithmetic; only larger ones."""
+    groups = {_listed(root / f"cpu/cpu{core}/topology/thread_siblings_list") for core in cores}
+    return tuple(sorted(group for group in groups if len(group) > 1))
+
+
+def nodes(root: Path = ROOT) -> dict[int, tuple[int, ...]]:
+    """Return the cores of each NUMA node: those that its memory is near to."""
+    found = {int(path.name[4:]): _listed(path / "cpulist") for path in (root / "node").glob("node[0-9]*")}
+    return dict(sorted(found.items()))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _number(path: Path) -> int:
+    text = _text(path)
+    return int(text) if text.isdecimal() else 0
+
+
+def _size(path: Path) -> int:
+    text = _text(path)
+    unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:], 1)
+    digits = text.rstrip("KMG")
+    return int(digits) * unit if digits.isdecimal() else 0
+
+
+def _listed(path: Path) -> tuple[int, ...]:
+    """Return the numbers of a list such as ``0-3,8``."""
+    spans = [part.partition("-") for part in _text(path).split(",")]
+    if not all(first.isdecimal() and (last or first).isdecimal() for first, _, last in spans):
+        return ()
+    return tuple(core for first, _, last in spans for core in range(int(first), int(last or first) + 1))

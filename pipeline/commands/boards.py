@@ -1,0 +1,125 @@
+"""``soc-pipeline boards``: the boards that come along, or one of them in full."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+
+import boards
+from pipeline.board import Board, Device, Link
+from pipeline.commands import common
+from pipeline.errors import BoardError
+
+HELP = "List the boards that come along, or show one in full: its devices, cores, memories and links."
+EXAMPLE = "soc-pipeline boards rk3588"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("board", metavar="NAME", nargs="?", help="a board, or a TOML file; all boards by default")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    how.add_argument(
+        "--toml",
+        action="store_true",
+        help=f"print the board's file, to start one's own; {boards.EXAMPLE!r} explains it",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print one board, or all."""
+    if options.toml:
+        if options.board == boards.HOST:
+            raise BoardError("'host' has no file, since it is found out by looking; --json prints what was found")
+        print(boards.file(options.board or boards.EXAMPLE).read_text(encoding="utf-8"), end="")
+    elif options.board:
+        board = boards.get(options.board)
+        common.print_json(board) if options.json else _show(board)
+    else:
+        found = [boards.get(name) for name in boards.names()]
+        common.print_json(found) if options.json else _list(found)
+    return 0
+
+
+def _list(found: list[Board]) -> None:
+    out = common.console()
+    table = common.table("Boards", "board", "devices", ">memory", "what it is")
+    for board in found:
+        devices = ", ".join(f"{each.name} ({_cores(each) or each.kind})" for each in board.devices)
+        table.add_row(board.name, devices, _bytes(board.devices[0].memory_bytes), board.about)
+    out.print(table)
+    out.print("'soc-pipeline boards NAME' shows one in full; a board of your own is a TOML file: see boards --toml")
+
+
+def _show(board: Board) -> None:
+    out = common.console()
+    out.print(f"{board.name}: {board.about}" if board.about else board.name, soft_wrap=True)
+    for device in board.devices:
+        table = common.table(f"Device {device.name}", "what", ">value", "how known")
+        for row in _rows(device):
+            table.add_row(*row)
+        out.print(table)
+    if board.links:
+        table = common.table("Links", "between", ">bandwidth", ">latency", "how known")
+        for link in board.links:
+            table.add_row(" - ".join(link.ends), _rate(link), f"{link.latency_s * 1e6:.1f} us", _known(link.measured))
+        out.print(table)
+
+
+def _rows(device: Device) -> Iterator[tuple[str, str, str]]:
+    """Yield what is known of a device, how much, and whether it was measured."""
+    facts = {
+        "kind": device.kind,
+        "target": _target(device),
+        "address": device.address,
+        "cores": "; ".join(f"{each.name} {each.cores}, speed {each.speed:g}" for each in device.clusters)
+        or _cores(device),
+        "stages at once": str(device.places),
+        "families": ", ".join(device.families) or "all",
+        "dtypes": ", ".join(device.dtypes) or "all",
+        "memory": f"{device.memory}, {_bytes(device.memory_bytes)}",
+    }
+    yield from ((what, value, "") for what, value in facts.items() if value)
+    one = " of one core" if device.cores else ""
+    watts = f"{device.watts_idle:g} to {device.watts_busy:g} W" if device.watts_busy else ""
+    numbers = [
+        ("flops", f"operations{one}", _giga(device.flops, "G/s")),
+        ("int8_flops", f"int8 operations{one}", _giga(device.int8_flops, "G/s")),
+        ("bytes_per_s", f"bandwidth{one}", _giga(device.bytes_per_s, "GB/s")),
+        ("memory_bytes_per_s", "bandwidth of the memory", _giga(device.memory_bytes_per_s, "GB/s")),
+        ("launch_s", "start of an operator", f"{device.launch_s * 1e6:.1f} us"),
+        ("watts_busy", "power", watts),
+    ]
+    yield from ((what, value, _known(field in device.measured)) for field, what, value in numbers if value)
+
+
+def _target(device: Device) -> str:
+    if device.target is None:
+        return "this machine's processor" if device.kind == "cpu" else ""
+    values = (
+        each if isinstance(each, str) else ",".join(map(str, each)) if isinstance(each, (list, tuple)) else str(each)
+        for each in device.target.values()
+    )
+    return " ".join(values)
+
+
+def _giga(rate: float, unit: str) -> str:
+    return f"{rate / 1e9:.1f} {unit}" if rate else ""
+
+
+def _cores(device: Device) -> str:
+    if not device.clusters:
+        return f"{len(device.cores)} cores" if device.cores else ""
+    return " + ".join(f"{len(each.cores)} {each.name}" for each in device.clusters)
+
+
+def _bytes(nbytes: int) -> str:
+    return common.amount(nbytes) if nbytes else "unknown"
+
+
+def _rate(link: Link) -> str:
+    return "shared" if link.shared else f"{link.bytes_per_s / 1e9:.2f} GB/s"
+
+
+def _known(measured: bool) -> str:
+    return "measured" if measured else "estimated"

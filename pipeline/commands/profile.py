@@ -1,0 +1,110 @@
+"""``soc-pipeline profile``: measure a model's operators on the devices of a board that are present here."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from typing import TYPE_CHECKING
+
+from pipeline.commands import common
+
+if TYPE_CHECKING:
+    from pipeline.profiling import Profile
+    from pipeline.split.graph import Graph
+
+HELP = (
+    "Measure a model's operators on each device of a board that is present here, and links by copying; estimate the "
+    "others. What is measured is kept for 'plan --measure' and for other models with the same operators."
+)
+EXAMPLE = "soc-pipeline profile model.onnx --board host"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    common.model_arguments(parser)
+    parser.add_argument("--board", default="host", help="a board, or a TOML file (default: host, this machine)")
+    parser.add_argument("--fresh", action="store_true", help="measure again what was measured before")
+    parser.add_argument("--all", action="store_true", help="list all groups of operators, not only the slowest")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+
+
+SLOWEST = 15
+"""So many groups are listed by default."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Read, measure, print."""
+    from pipeline.profiling import profile
+
+    graph = common.read_model(options)
+    with common.progress("measuring") as update:
+        found = profile(graph, options.board, fresh=options.fresh, progress=update)
+    if options.json:
+        common.print_json(_facts(graph, found))
+    else:
+        _show(graph, found, math.inf if options.all else SLOWEST)
+    return 0
+
+
+def _show(graph: Graph, found: Profile, most: float) -> None:
+    from pipeline.split.costs import groups
+    from pipeline.split.families import family
+
+    out = common.console()
+    listed = list(enumerate(groups(graph)))
+    listed.sort(key=lambda each: -max(filter(math.isfinite, _row(found, each[0])), default=0.0))
+    shown = sorted(listed[: int(min(most, len(listed)))], key=lambda each: each[0])
+    columns = [f">{name} us" for name in found.seconds]
+    table = common.table(f"{graph.name} on {found.board.name}", ">group", "operators", "family", *columns)
+    for number, group in shown:
+        times = [f"{each * 1e6:.1f}" if math.isfinite(each) else "cannot" for each in _row(found, number)]
+        table.add_row(str(number), " .. ".join(dict.fromkeys((group[0].name, group[-1].name))), family(group), *times)
+    table.add_section()
+    table.add_row("", f"all {len(listed)} groups", "", *(_total(times) for times in found.seconds.values()))
+    out.print(table)
+    for device in found.board.devices:
+        how = f"estimated: {reason}" if (reason := found.estimated.get(device.name)) else "measured"
+        copying = "measured" if "bytes_per_s" in device.measured else "estimated"
+        out.print(
+            f"{device.name}: operators {how}; {device.bytes_per_s / 1e9:.1f} GB/s of one core, {copying}",
+            soft_wrap=True,
+        )
+    for link in found.board.links:
+        how = "measured" if link.measured else "estimated"
+        out.print(
+            f"link {' - '.join(link.ends)}: {link.bytes_per_s / 1e9:.2f} GB/s, {link.latency_s * 1e6:.1f} us, {how}",
+            soft_wrap=True,
+        )
+
+
+def _row(found: Profile, number: int) -> list[float]:
+    return [times[number] for times in found.seconds.values()]
+
+
+def _total(times: tuple[float, ...]) -> str:
+    able = list(filter(math.isfinite, times))
+    return f"{sum(able) * 1e6:.1f}" if len(able) == len(times) else f"{len(able)} of them: {sum(able) * 1e6:.1f}"
+
+
+def _facts(graph: Graph, found: Profile) -> dict[str, object]:
+    from pipeline.split.costs import groups
+    from pipeline.split.families import family
+
+    return {
+        "model": graph.name,
+        "board": found.board,
+        "estimated": found.estimated,
+        "groups": [
+            {
+                "operators": [operator.name for operator in group],
+                "family": family(group),
+                # What a device cannot run has no time.
+                "seconds": {
+                    name: times[number] if math.isfinite(times[number]) else None
+                    for name, times in found.seconds.items()
+                },
+                "measured": {name: name not in found.estimated for name in found.seconds},
+            }
+            for number, group in enumerate(groups(graph))
+        ],
+    }

@@ -1,0 +1,160 @@
+"""Measured times are found again under what they depend on, and under nothing else."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pipeline
+from pipeline.board import Device
+from pipeline.executor import cost_cache
+from pipeline.executor.cost_cache import CostCache, Made, Record
+from pipeline.plans import StagePlan
+from pipeline.split import extract
+from tests.onnx_models import node, save, weights
+
+RECORD = Record("key", 0.5, (Made((1, 2), inner=True),))
+
+
+def stored(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def test_what_is_kept_is_found(tmp_path: Path) -> None:
+    cache = CostCache(tmp_path / "new")
+    assert cache.get("key") is None
+    cache.put(RECORD)
+    assert cache.get("key") == CostCache(tmp_path / "new").get("key") == RECORD
+    assert cache.get("other") is None
+    cache.put(Record("key", 0.25))
+    assert cache.get("key") == Record("key", 0.25)
+    assert len(stored(tmp_path)) == 1
+
+
+def test_a_fresh_cache_takes_nothing_and_keeps_everything(tmp_path: Path) -> None:
+    CostCache(tmp_path).put(RECORD)
+    fresh = CostCache(tmp_path, fresh=True)
+    assert fresh.get("key") is None
+    fresh.put(Record("key", 0.25))
+    assert CostCache(tmp_path).get("key") == Record("key", 0.25)
+
+
+def test_without_a_folder_nothing_is_kept() -> None:
+    cache = CostCache(None)
+    cache.put(RECORD)
+    assert cache.get("key") is None
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\x00", b"[]", b'{"key": "key"}', b'{"key": "key", "seconds": "1"}'])
+def test_a_damaged_record_is_ignored_with_a_warning(tmp_path: Path, content: bytes) -> None:
+    cache = CostCache(tmp_path)
+    cache.put(RECORD)
+    (path,) = stored(tmp_path)
+    path.write_bytes(content)
+    with pytest.warns(RuntimeWarning, match=r"measured time in .* cannot be read .*; it is measured again"):
+        assert cache.get("key") is None
+    cache.put(RECORD)
+    assert cache.get("key") == RECORD
+
+
+@pytest.mark.parametrize("content", [b'{"key": "other", "seconds": 1}', b'{"key": "key", "seconds": -1}'])
+def test_a_record_that_cannot_be_is_not_taken(tmp_path: Path, content: bytes) -> None:
+    cache = CostCache(tmp_path)
+    cache.put(RECORD)
+    stored(tmp_path)[0].write_bytes(content)
+    assert cache.get("key") is None
+
+
+def test_a_folder_that_cannot_be_written_costs_one_warning(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    cache = CostCache(tmp_path / "file")
+    with pytest.warns(RuntimeWarning, match="measured times cannot be kept in .*file.*; set SOC_PIPELINE_CACHE"):
+        cache.put(RECORD)
+    cache.put(RECORD)
+    assert cache.get("key") is None
+
+
+def test_many_writers_and_readers_never_meet_half_a_record(tmp_path: Path) -> None:
+    found: list[Record | None] = []
+
+    def work(number: int) -> None:
+        cache = CostCache(tmp_path)
+        for turn in range(20):
+            cache.put(Record("key", number + turn / 100))
+            found.append(cache.get("key"))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert len([each for each in found if each is not None and each.key == "key"]) == 80
+    assert len(stored(tmp_path)) == 1
+
+
+# Where.
+
+
+def test_the_folder_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOC_PIPELINE_CACHE", "/somewhere")
+    assert cost_cache.folder() == Path("/somewhere")
+    monkeypatch.setenv("SOC_PIPELINE_CACHE", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
+    assert cost_cache.folder() == Path("/cache/soc-pipeline")
+    monkeypatch.setenv("HOME", "/home/somebody")
+    for other in ("", "relative"):
+        monkeypatch.setenv("XDG_CACHE_HOME", other)
+        assert cost_cache.folder() == Path("/home/somebody/.cache/soc-pipeline")
+
+
+# Keys.
+
+
+def group(folder: Path, name: str, *, channels: int = 4, pads: int = 1, activation: str = "Relu") -> tuple[Any, Any]:
+    """Return a convolution with an activation, whose tensors and operators are called after `name`."""
+    nodes = [
+        node("Conv", f"{name}_x w", f"{name}_c", f"{name}_conv", pads=[pads] * 4),
+        node(activation, f"{name}_c", f"{name}_y", f"{name}_act"),
+    ]
+    path = save(
+        folder / f"{name}.onnx",
+        nodes,
+        {f"{name}_x": (1, channels, 8, 8)},
+        [f"{name}_y"],
+        {"w": weights(4, channels, 3, 3)},
+    )
+    (part,) = extract.parts(pipeline.read(path), [])
+    return StagePlan("s", "cpu", part.inputs, part.outputs), extract.module(part)
+
+
+def key(made: tuple[Any, Any], *, device: Device | None = None, cores: int = 1, inner: bool = False) -> str:
+    return cost_cache.key_of_group(cost_cache.place(device or Device("cpu"), cores), *made, [inner])
+
+
+def test_names_and_weights_do_not_count(tmp_path: Path) -> None:
+    assert key(group(tmp_path, "one")) == key(group(tmp_path, "two"))
+
+
+@pytest.mark.parametrize("other", [{"channels": 8}, {"pads": 0}, {"activation": "Sigmoid"}], ids=str)
+def test_operators_attributes_and_shapes_count(tmp_path: Path, other: dict[str, Any]) -> None:
+    assert key(group(tmp_path, "one")) != key(group(tmp_path, "two", **other))
+
+
+def test_place_and_layout_count(tmp_path: Path) -> None:
+    made = group(tmp_path, "one")
+    arm = Device("cpu", target={"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a72"})
+    keys = [key(made), key(made, device=arm), key(made, cores=2), key(made, inner=True)]
+    keys.append(key(made, device=dataclasses.replace(arm, address="remote://there:1/cpu")))
+    assert len(set(keys)) == len(keys)
+    assert key(made, device=Device("other name", flops=1)) == key(made)
+
+
+def test_the_compilers_own_sources_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = group(tmp_path, "one")
+    before = key(made)
+    monkeypatch.setattr(cost_cache, "kernels", lambda: "other")
+    assert key(made) != before
