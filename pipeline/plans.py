@@ -152,7 +152,12 @@ class Plan:
         """Predicted seconds between two frames: of the slowest stage, or of the core with the most work."""
         cores = {core for stage in self.stages for core in stage.cores}
         loads = [sum(stage.seconds for stage in self.stages if stage.cores == (core,)) for core in cores]
-        return max([stage.seconds / stage.replicas for stage in self.stages] + loads)
+        return max([stage.seconds / self._at_once(stage) for stage in self.stages] + loads)
+
+    def _at_once(self, stage: StagePlan) -> int:
+        """On how many frames a stage computes at once; replicas on one other machine only overlap its transfers."""
+        remote = self.board.device(stage.device).kind == "remote"
+        return len(set(stage.replica_names)) if remote else stage.replicas
 
     @property
     def speedup(self) -> float:

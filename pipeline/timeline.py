@@ -49,7 +49,13 @@ class Event(Protocol):
         """Seconds, on the same clock."""
 
 
-def draw(events: Iterable[Event], path: str | Path, title: str = "Timeline", frames: int = 20) -> None:
+def draw(
+    events: Iterable[Event],
+    path: str | Path,
+    title: str = "Timeline",
+    frames: int = 20,
+    stages: Sequence[str] | None = None,
+) -> None:
     """Draw the steady state as a picture: a row for each stage, a bar for each frame, its number inside.
 
     Parameters
@@ -62,6 +68,8 @@ def draw(events: Iterable[Event], path: str | Path, title: str = "Timeline", fra
         The first line above the picture.
     frames : int
         How many frames shall leave the last stage in the time shown, which begins when the pipeline is full.
+    stages : sequence of str, optional
+        The rows, from the top; by default the stages in the order in which a frame runs through them.
 
     Raises
     ------
@@ -73,7 +81,7 @@ def draw(events: Iterable[Event], path: str | Path, title: str = "Timeline", fra
     path = Path(path)
     kind = image_format(path)
     events = list(events)
-    stages = stage_order(events)
+    stages = stages or stage_order(events)
     figure = _figure(events, stages, window(events, stages, frames), title)
     buffer = io.BytesIO()
     # With a fixed salt and without the date, equal events give equal files.

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from pipeline.commands import common
+import msgspec
+
+from pipeline.commands import common, drawing
 
 if TYPE_CHECKING:
     from pipeline.plans import Plan
+    from pipeline.split.explanation import Explanation
 
-HELP = "Cut a model into stages, predict their times, and say whether pipelining helps."
+HELP = "Cut a model into stages, predict their times, and say what limits them and whether pipelining helps."
 EXAMPLE = "soc-pipeline plan model.onnx --stages 2 --measure -o plan.json"
 
-WORTHWHILE = 1.1
-"""A predicted gain below this is not called one."""
+COLUMNS = ("stage", "device", "cores", "operators", ">compute ms", ">transfer ms", ">interval ms", ">memory")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,37 +26,97 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     common.model_arguments(parser)
     common.plan_arguments(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="write the plan as JSON")
-    parser.add_argument("--json", action="store_true", help="print the plan as JSON instead of a table")
+    parser.add_argument(
+        "--drawing", metavar="FILE", help="draw which stage is predicted to work on which frame when, .png or .svg"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print the plan as JSON, with its explanation, instead of a table"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read, plan, print and save."""
-    from pipeline.plans import encode
+    """Read, plan, explain, print and save."""
+    from pipeline.split.explain import explain
 
-    plan = common.make_plan(common.read_model(options), options)
+    if options.drawing:
+        drawing.check(Path(options.drawing))
+    graph = common.read_model(options)
+    with common.progress("planning") as step:
+        planner = common.make_planner(graph, options, step)
+        plan = common.plan_with(planner, options)
+        step("comparing with other ways")
+        explanation = explain(planner, plan)
     if options.output:
         plan.save(options.output)
+    if options.drawing:
+        drawing.draw(plan, options.drawing)
     if options.json:
-        print(encode(plan).decode(), end="")
+        common.print_json(as_json(plan, explanation))
         return 0
-    out = common.console()
-    table = common.table(f"{plan.model} on {plan.board.name}", *common.STAGE_COLUMNS)
-    for row in common.stage_rows(plan):
-        table.add_row(*row)
-    out.print(table)
-    out.print(verdict(plan))
-    if options.output:
-        out.print(f"Plan: {options.output}", soft_wrap=True)
+    show(plan, explanation)
+    for what, path in (("Plan", options.output), ("Drawing", options.drawing)):
+        if path:
+            common.console().print(f"{what}: {path}", soft_wrap=True)
     return 0
 
 
-def verdict(plan: Plan) -> str:
-    """Say what the plan is predicted to bring."""
+def as_json(plan: Plan, explanation: Explanation) -> dict[str, Any]:
+    """Return the plan's own fields, and what was found about it under ``explanation``."""
+    found = asdict(explanation)
+    found |= {"frames_per_s": explanation.frames_per_s, "gap": explanation.gap}
+    return {**msgspec.to_builtins(plan), "explanation": found}
+
+
+def show(plan: Plan, explanation: Explanation) -> None:
+    """Print the table, the verdict, the bound, what else was considered, and what would help."""
+    out = common.console()
+    table = common.table(f"{plan.model} on {plan.board.name}", *COLUMNS)
+    for row in rows(explanation):
+        table.add_row(*row)
+    out.print(table)
     basis = "measured" if plan.measured else "estimated"
-    pace = f"{1 / plan.slowest:.1f} frames/s ({basis}), {plan.speedup:.2f} times the unsplit model on one core"
-    if len(plan.stages) == 1:
-        return f"One stage: nothing is pipelined. Predicted: {pace}."
-    if plan.speedup < WORTHWHILE:
-        return f"Pipelining will not help here: {pace}. Use --stages 1, or cut where the stages' times are more equal."
-    slowest = max(plan.stages, key=lambda stage: stage.seconds)
-    return f"Predicted: {pace}; the bottleneck is {slowest.name}."
+    out.print(
+        f"Predicted ({basis}): {explanation.frames_per_s:.4g} frames/s, {plan.speedup:.2f} times the unsplit model on "
+        f"one core; latency {explanation.latency_s * 1e3:.3g} ms{_energy(explanation)}."
+    )
+    out.print(explanation.reason)
+    out.print(_limits(explanation))
+    for each in explanation.help:
+        out.print(f"  {each}")
+    others = common.table("Considered", "way", ">stages", ">replicas", ">frames/s", ">latency ms")
+    for way in explanation.alternatives:
+        numbers = (f"{way.frames_per_s:.4g}", f"{way.latency_s * 1e3:.4g}")
+        others.add_row(way.name, str(way.stages), str(way.replicas), *numbers)
+    out.print(others)
+
+
+def rows(explanation: Explanation) -> list[tuple[str, ...]]:
+    """Return one row of text for each stage."""
+    return [
+        (
+            stage.name + (f" x {stage.replicas}" if stage.replicas > 1 else ""),
+            stage.device,
+            ",".join(map(str, stage.cores)) or "-",
+            " .. ".join(stage.operators) or "-",
+            f"{stage.compute_s * 1e3:.3f}",
+            f"{(stage.enter_s + stage.leave_s) * 1e3:.3f}",
+            f"{stage.interval_s * 1e3:.3f}",
+            common.amount(stage.memory_bytes) + ("" if stage.memory_share is None else f" ({stage.memory_share:.1%})"),
+        )
+        for stage in explanation.stages
+    ]
+
+
+def _energy(explanation: Explanation) -> str:
+    return "" if explanation.joules is None else f"; {explanation.joules * 1e3:.3g} mJ per frame above rest"
+
+
+def _limits(explanation: Explanation) -> str:
+    slowest = next(stage for stage in explanation.stages if stage.name == explanation.bottleneck)
+    moving = (slowest.enter_s + slowest.leave_s) / slowest.seconds if slowest.seconds else 0.0
+    return (
+        f"The bottleneck is {slowest.name}: {slowest.slowest_share:.0%} of its computing is "
+        f"{slowest.slowest_operator!r}, transfers are {moving:.0%} of its time. No plan takes less than "
+        f"{explanation.bound_s * 1e3:.4g} ms per frame (gap {explanation.gap:.1%}); could work be cut anywhere for "
+        f"nothing, {explanation.relaxed_s * 1e3:.4g} ms."
+    )

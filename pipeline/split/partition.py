@@ -30,7 +30,7 @@ class Partition:
         return max(self.seconds)
 
 
-def partition(compute: ArrayLike, crossing: ArrayLike, stages: int) -> Partition:
+def partition(compute: ArrayLike, crossing: ArrayLike, stages: int, leaving: ArrayLike | None = None) -> Partition:
     """Divide a chain into exactly `stages` non-empty stages so that the slowest one is as fast as possible.
 
     A stage costs the sum of its items plus the transfers at its two borders.
@@ -43,6 +43,9 @@ def partition(compute: ArrayLike, crossing: ArrayLike, stages: int) -> Partition
         Cost of a transfer between an item and its successor; with two dimensions, between a stage and the next.
     stages : int
         At least 1 and at most the number of items.
+    leaving : array of float, optional
+        What of the transfer the stage in front spends, where that is not as much as the one behind it; `crossing` is
+        the latter's part then.
 
     Returns
     -------
@@ -60,7 +63,7 @@ def partition(compute: ArrayLike, crossing: ArrayLike, stages: int) -> Partition
     reachable one stage earlier is at least ``P[j] + out[j] - B``.  Bisection over B ends when no floating-point
     number is left between what can and what cannot be met.
     """
-    chain = _Chain(compute, crossing, stages)
+    chain = _Chain(compute, crossing, crossing if leaving is None else leaving, stages)
     # Where the lower bound can be met, which includes zero, there is nothing to search for.
     low, best = chain.bound(), chain.solve(chain.bound()) or chain.any()
     while low < best.slowest:
@@ -75,24 +78,26 @@ def partition(compute: ArrayLike, crossing: ArrayLike, stages: int) -> Partition
 
 
 class _Chain:
-    def __init__(self, compute: ArrayLike, crossing: ArrayLike, stages: int) -> None:
-        compute, crossing = np.asarray(compute, np.float64), np.asarray(crossing, np.float64)
+    def __init__(self, compute: ArrayLike, entering: ArrayLike, leaving: ArrayLike, stages: int) -> None:
+        compute, *crossings = (np.asarray(each, np.float64) for each in (compute, entering, leaving))
         items = compute.shape[-1]
         if not 1 <= stages <= items:
             raise ValueError(f"{stages} stages of {items} items: there must be at least 1 and at most one per item")
         if compute.shape not in ((items,), (stages, items)):
             raise ValueError(f"compute has the shape {compute.shape} for {stages} stages of {items} items")
-        if crossing.shape not in ((items - 1,), (stages - 1, items - 1)):
-            raise ValueError(f"crossing has the shape {crossing.shape} for {stages} stages of {items} items")
-        if not all(np.all(np.isfinite(each) & (each >= 0)) for each in (compute, crossing)):
+        for crossing in crossings:
+            if crossing.shape not in ((items - 1,), (stages - 1, items - 1)):
+                raise ValueError(f"crossing has the shape {crossing.shape} for {stages} stages of {items} items")
+        if not all(np.all(np.isfinite(each) & (each >= 0)) for each in (compute, *crossings)):
             raise ValueError("costs must be finite and not negative")
         self._stages, self._items = stages, items
         self._compute = np.broadcast_to(compute, (stages, items))
-        borders = np.zeros((stages + 1, items + 1))
-        borders[1:-1, 1:-1] = np.broadcast_to(crossing, (stages - 1, items - 1))
+        borders = np.zeros((2, stages + 1, items + 1))
+        for border, crossing in zip(borders, crossings, strict=True):
+            border[1:-1, 1:-1] = np.broadcast_to(crossing, (stages - 1, items - 1))
         prefix = np.concatenate([np.zeros((stages, 1)), np.cumsum(self._compute, axis=1)], axis=1)
-        self._starts = prefix - borders[:-1]
-        self._ends = prefix + borders[1:]
+        self._starts = prefix - borders[0][:-1]
+        self._ends = prefix + borders[1][1:]
 
     def bound(self) -> float:
         """Return a cost that no division can beat."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -12,13 +12,23 @@ from pipeline.board import Board, Device
 from pipeline.errors import PlanError
 from pipeline.plans import Plan, StagePlan
 from pipeline.split.costs import estimate
-from pipeline.split.cuts import crossing_bytes, resolve
+from pipeline.split.cuts import resolve
+from pipeline.split.division import Division
 from pipeline.split.extract import parts
 from pipeline.split.graph import Graph
-from pipeline.split.partition import partition
+from pipeline.split.planning.bound import relaxed
+from pipeline.split.planning.problem import Choice, Problem
+from pipeline.split.planning.solution import Solution
+from pipeline.split.planning.solve import WORTH_IT, Solver
+from pipeline.split.resources import places, problem
 
-# Fewer stages are chosen unless more of them are this much faster.
-_WORTH_IT = 1.03
+_OVERLAPPING = 2
+"""Replicas of a stage on another machine: one frame travels while another one is computed."""
+
+MOST_ITEMS = 500
+"""In longer chains, cuts are looked for at so many positions; the solver's time grows with their square."""
+
+OBJECTIVES = ("throughput", "latency", "energy")
 
 
 def make_plan(  # noqa: PLR0913 - all but the first two by keyword
@@ -29,7 +39,10 @@ def make_plan(  # noqa: PLR0913 - all but the first two by keyword
     cuts: Sequence[str | int] | None = None,
     devices: Sequence[str] | None = None,
     queue_depth: int = 2,
-    seconds: Sequence[float] | None = None,
+    seconds: Sequence[float] | Mapping[str, Sequence[float]] | None = None,
+    objective: str | None = None,
+    fps: float | None = None,
+    replicas: bool = True,
 ) -> Plan:
     """Divide `graph` among the devices of `board`.
 
@@ -38,15 +51,24 @@ def make_plan(  # noqa: PLR0913 - all but the first two by keyword
     graph : Graph
     board : Board
     stages : int or "auto"
-        How many stages; the cuts are chosen to make the slowest one as fast as possible.
+        How many stages.  ``"auto"`` chooses cuts, devices, cores, threads and replicas; a number does so without
+        replicas, on a board of several devices or clusters of cores.
     cuts : sequence of str or int, optional
         Cuts by tensor name, operator name or position instead.
     devices : sequence of str, optional
-        Device of each stage, which also says how many; the board's first one by default.
+        Device of each stage, which also says how many.
     queue_depth : int
         How many frames may wait in front of each stage.
-    seconds : sequence of float, optional
-        Measured seconds of each fused group on one core; estimates by default.
+    seconds : sequence of float, or mapping of str to that, optional
+        Measured seconds of each fused group on one core of the first device, or by the device's name; estimates where
+        there are none.
+    objective : str, optional
+        What ``"auto"`` makes as good as possible: ``"throughput"``, ``"latency"`` or ``"energy"`` (of one frame, above
+        rest).  By default throughput; latency if `fps` is given.
+    fps : float, optional
+        How many frames per second it has to keep up with.
+    replicas : bool
+        Whether a stage may run on several frames at once, each on cores of its own.
 
     Returns
     -------
@@ -55,148 +77,179 @@ def make_plan(  # noqa: PLR0913 - all but the first two by keyword
     Raises
     ------
     PlanError
-        If a cut is unknown, there are fewer legal cuts than asked for, or `stages`, `cuts` and `devices` disagree.
+        If a cut is unknown, there are fewer legal cuts than asked for, `stages`, `cuts` and `devices` disagree, or the
+        board cannot run the model, or not as fast as asked for.
     """
-    division = _Division(graph, board, devices, queue_depth, seconds)
-    if cuts is not None:
-        positions = resolve(graph, cuts)
-        if stages not in ("auto", len(positions) + 1):
-            raise PlanError(
-                f"{len(positions)} cuts make {len(positions) + 1} stages, not {stages!r}; give one of the two"
-            )
-        return division.plan(positions)
-    if stages == "auto" and devices is None:
-        return _best(division)
-    count = _count(graph, len(devices or ()) if stages == "auto" else stages)
-    return division.plan(division.best_positions(count))
-
-
-def _count(graph: Graph, stages: int | str) -> int:
-    most = len(graph.group_ends)
-    if not isinstance(stages, int) or isinstance(stages, bool) or stages < 1:
-        raise PlanError(f"stages is {stages!r}; it must be a whole number of at least 1, or 'auto'")
-    if stages > most:
-        raise PlanError(
-            f"{stages} stages need {stages - 1} cuts, but {graph.name!r} has {most - 1} legal ones: "
-            f"at most {most} stages"
-        )
-    return stages
-
-
-def _best(division: _Division) -> Plan:
-    """Return the plan with the fewest stages that comes close to the highest predicted throughput."""
-    most = min(max(1, len(division.board.devices[0].cores)), len(division.graph.group_ends))
-    plans = [division.plan(division.best_positions(count)) for count in range(1, most + 1)]
-    fastest = min(plan.slowest for plan in plans)
-    return next(plan for plan in plans if plan.slowest <= fastest * _WORTH_IT)
+    return Planner(graph, board, seconds, queue_depth).plan(
+        stages=stages, cuts=cuts, devices=devices, objective=objective, fps=fps, replicas=replicas
+    )
 
 
 @dataclass(frozen=True)
-class _Division:
-    """A graph that is to be divided, and what it shall run on."""
+class Planner:
+    """A graph, a board, and what each fused group takes on each device.
+
+    Attributes
+    ----------
+    graph, board, given, queue_depth
+        As for `make_plan`; `given` are the seconds.
+    """
 
     graph: Graph
     board: Board
-    devices: Sequence[str] | None
-    queue_depth: int
-    seconds: Sequence[float] | None
-    _estimates: dict[str, Sequence[float]] = field(default_factory=dict)
+    given: Sequence[float] | Mapping[str, Sequence[float]] | None = None
+    queue_depth: int = 2
 
-    def best_positions(self, count: int) -> list[int]:
-        """Return the cuts that make the slowest of `count` stages as fast as possible."""
-        chosen = self._chosen(count)
-        nbytes = crossing_bytes(self.graph)
-        compute = np.array([self._group_seconds(device) for device in chosen])
-        crossing = np.array([[self.board.transfer_s(*pair, each) for each in nbytes] for pair in pairwise(chosen)])
-        solution = partition(compute, crossing.reshape(count - 1, len(nbytes)), count)
-        return [self.graph.group_ends[end - 1] for end in solution.ends[:-1]]
+    def plan(  # noqa: PLR0913 - all by keyword
+        self,
+        *,
+        stages: int | str = "auto",
+        cuts: Sequence[str | int] | None = None,
+        devices: Sequence[str] | None = None,
+        objective: str | None = None,
+        fps: float | None = None,
+        replicas: bool = True,
+    ) -> Plan:
+        """Return the plan; see `make_plan`."""
+        goal = _goal(objective, fps)
+        division = Division(self.graph, self.board, devices, self.queue_depth, self.seconds, self.measured)
+        if cuts is not None:
+            positions = resolve(self.graph, cuts)
+            if stages not in ("auto", len(positions) + 1):
+                raise PlanError(
+                    f"{len(positions)} cuts make {len(positions) + 1} stages, not {stages!r}; give one of the two"
+                )
+            return division.plan(positions)
+        if stages == "auto" and devices is None:
+            return self.of(self.solve(goal, fps, replicas=replicas))
+        count = self._count(len(devices or ()) if stages == "auto" else stages)
+        if devices is None and len(places(self.board)) > 1:
+            return self.of(self.solve(goal, fps, stages=count, replicas=False))
+        return division.plan(division.best_positions(count))
 
-    def plan(self, positions: Sequence[int]) -> Plan:
-        """Return the plan with cuts at `positions`."""
-        chosen = self._chosen(len(positions) + 1)
-        times = self._stage_seconds(positions, chosen)
-        return Plan(
-            model=self.graph.name,
-            digest=self.graph.digest,
-            board=self.board,
-            inputs=self.graph.inputs,
-            outputs=self.graph.outputs,
-            stages=self._stages(positions, chosen, times),
-            unsplit_seconds=float(sum(self._group_seconds(chosen[0]))),
-            measured=self.seconds is not None,
-        )
+    @property
+    def measured(self) -> bool:
+        """Whether all devices that count were measured."""
+        known = self.given if isinstance(self.given, Mapping) else [self.board.devices[0].name]
+        return self.given is not None and all(device.name in known for device in self.board.devices)
 
-    def _chosen(self, count: int) -> list[Device]:
-        if self.devices is None:
-            return [self.board.devices[0]] * count
-        if len(self.devices) != count:
-            raise PlanError(f"{len(self.devices)} devices for {count} stages; give one for each stage")
-        return [self.board.device(name) for name in self.devices]
-
-    def _group_seconds(self, device: Device) -> Sequence[float]:
-        if self.seconds is not None:
-            return self.seconds
-        if device.name not in self._estimates:
-            self._estimates[device.name] = estimate(self.graph, device)
+    def seconds(self, device: Device) -> Sequence[float]:
+        """Return the seconds of each fused group on one core of a device; measured if they were given."""
+        if isinstance(self.given, Mapping) and device.name in self.given:
+            return self.given[device.name]
+        if self.given is not None and not isinstance(self.given, Mapping) and device is self.board.devices[0]:
+            return self.given
         return self._estimates[device.name]
 
-    def _stages(
-        self, positions: Sequence[int], devices: Sequence[Device], seconds: Sequence[float]
-    ) -> tuple[StagePlan, ...]:
-        pieces, cores = parts(self.graph, positions), _share_cores(devices, seconds)
-        return tuple(
+    @cached_property
+    def _estimates(self) -> dict[str, list[float]]:
+        return {device.name: list(estimate(self.graph, device)) for device in self.board.devices}
+
+    def problem(self, *, replicas: bool = True) -> Problem:
+        """Return what the solver is given."""
+        return problem(self.graph, self.board, self.seconds, queue_depth=self.queue_depth, replicas=replicas)
+
+    def solve(
+        self, goal: str = "throughput", fps: float | None = None, *, stages: int | None = None, replicas: bool = True
+    ) -> Solution:
+        """Return the best division.
+
+        Raises
+        ------
+        PlanError
+            If the board cannot run the model, or not as fast as asked for.
+        """
+        whole = self.problem(replicas=replicas)
+        positions = whole.spread(max(MOST_ITEMS, stages or 0))
+        solver = Solver(whole.merged(positions), stages)
+        fastest = solver.fastest()
+        if fastest is None:
+            raise PlanError(self._impossible(stages))
+        if fps and fastest.interval > 1 / fps:
+            raise PlanError(
+                f"{self.graph.name!r} reaches {1 / fastest.interval:.4g} frames/s on {self.board.name!r}, "
+                f"not {fps:g}; ask for less, or for none with the objective 'throughput'"
+            )
+        limit = 1 / fps if fps else fastest.interval * WORTH_IT if goal == "throughput" else np.inf
+        found = solver.least("size" if goal == "throughput" else goal, limit) or fastest
+        bound = fastest.bound if len(positions) > whole.items else relaxed(whole)
+        moved = [replace(each, begin=positions[each.begin], end=positions[each.end]) for each in found.stages]
+        return replace(found, stages=tuple(moved), bound=bound)
+
+    def of(self, solution: Solution) -> Plan:
+        """Return a solution as a plan."""
+        ends = self.graph.group_ends
+        pieces = parts(self.graph, [ends[stage.end - 1] for stage in solution.stages[:-1]])
+        cores = self._cores([stage.choice for stage in solution.stages])
+        groups = places(self.board)
+        devices = [groups[stage.choice.place].device for stage in solution.stages]
+        chosen = tuple(
             StagePlan(
                 name=f"stage{number}",
                 device=devices[number].name,
                 inputs=piece.inputs,
                 outputs=piece.outputs,
                 operators=(piece.operators[0].name, piece.operators[-1].name),
-                cores=cores[number],
-                seconds=seconds[number],
+                # Those of another machine are none of this one's.
+                cores=() if devices[number].kind == "remote" else cores[number],
+                seconds=stage.seconds,
                 queue_depth=self.queue_depth,
+                replicas=_OVERLAPPING if devices[number].kind == "remote" else stage.choice.replicas,
             )
-            for number, piece in enumerate(pieces)
+            for number, (stage, piece) in enumerate(zip(solution.stages, pieces, strict=True))
+        )
+        return Plan(
+            model=self.graph.name,
+            digest=self.graph.digest,
+            board=self.board,
+            inputs=self.graph.inputs,
+            outputs=self.graph.outputs,
+            stages=chosen,
+            unsplit_seconds=self._unsplit(),
+            measured=self.measured,
         )
 
-    def _stage_seconds(self, positions: Sequence[int], devices: Sequence[Device]) -> list[float]:
-        """Compute plus transfers at both borders, as the solver counts them."""
-        ends = list(self.graph.group_ends)
-        edges = [0, *(ends.index(position) + 1 for position in positions), len(ends)]
-        crossing = dict(zip(ends, crossing_bytes(self.graph), strict=False))
-        pairs = zip(pairwise(devices), positions, strict=True)
-        borders = [self.board.transfer_s(*pair, crossing[at]) for pair, at in pairs]
-        transfers = [before + after for before, after in pairwise([0.0, *borders, 0.0])]
-        return [
-            float(sum(self._group_seconds(device)[start:end])) + transfer
-            for device, (start, end), transfer in zip(devices, pairwise(edges), transfers, strict=True)
-        ]
+    def _unsplit(self) -> float:
+        """Return the seconds of the whole on one core of the first device that can run it; 0 if none can."""
+        whole = [float(np.sum(self.seconds(device))) for device in self.board.devices]
+        return next((seconds for seconds in whole if np.isfinite(seconds)), 0.0)
+
+    def _cores(self, choices: Sequence[Choice]) -> list[tuple[int, ...]]:
+        """Give each stage its cores, in the order of the stages, unlike ones for its replicas one after the other."""
+        left = [list(group.cores) for group in places(self.board)]
+        found = []
+        for choice in choices:
+            counts = [count if left[place] else 0 for place, count in enumerate(choice.use)]
+            found.append(tuple(left[place].pop(0) for place, count in enumerate(counts) for _ in range(count)))
+        return found
+
+    def _count(self, stages: int | str) -> int:
+        most = len(self.graph.group_ends)
+        if not isinstance(stages, int) or isinstance(stages, bool) or stages < 1:
+            raise PlanError(f"stages is {stages!r}; it must be a whole number of at least 1, or 'auto'")
+        if stages > most:
+            raise PlanError(
+                f"{stages} stages need {stages - 1} cuts, but {self.graph.name!r} has {most - 1} legal ones: "
+                f"at most {most} stages"
+            )
+        return stages
+
+    def _impossible(self, stages: int | None) -> str:
+        names = ", ".join(device.name for device in self.board.devices)
+        for operator in self.graph.operators:
+            if all(np.isinf(self.seconds(device)[operator.group]) for device in self.board.devices):
+                return f"no device of board {self.board.name!r} ({names}) can run {operator.name!r} ({operator.kind})"
+        wanted = f" in {stages} stages" if stages else ""
+        return (
+            f"{self.graph.name!r} cannot run on board {self.board.name!r}{wanted}: its devices ({names}) have too "
+            "little memory, too few cores, or no links for what the others cannot run"
+        )
 
 
-def _share_cores(devices: Sequence[Device], seconds: Sequence[float]) -> list[tuple[int, ...]]:
-    """Divide each device's cores among its stages; no core belongs to two, unless there are more stages than cores."""
-    result: list[tuple[int, ...]] = [()] * len(devices)
-    for device in dict.fromkeys(each.name for each in devices):
-        members = [index for index, each in enumerate(devices) if each.name == device]
-        cores = devices[members[0]].cores
-        shared = _one_core_each(cores, members, seconds) if len(members) > len(cores) else _even(cores, members)
-        for index, own in shared.items():
-            result[index] = own
-    return result
-
-
-def _even(cores: Sequence[int], members: Sequence[int]) -> dict[int, tuple[int, ...]]:
-    return {index: tuple(own.tolist()) for index, own in zip(members, np.array_split(cores, len(members)), strict=True)}
-
-
-def _one_core_each(
-    cores: Sequence[int], members: Sequence[int], seconds: Sequence[float]
-) -> dict[int, tuple[int, ...]]:
-    """Longest stage first, each to the core with the least work so far."""
-    load = dict.fromkeys(cores, 0.0)
-    result: dict[int, tuple[int, ...]] = {}
-    for index in sorted(members, key=lambda each: -seconds[each]):
-        if load:
-            core = min(load, key=lambda each: load[each])
-            load[core] += seconds[index]
-            result[index] = (core,)
-    return result
+def _goal(objective: str | None, fps: float | None) -> str:
+    if fps is not None and not (np.isfinite(fps) and fps > 0):
+        raise PlanError(f"fps is {fps}; it must be above 0")
+    goal = objective or ("latency" if fps else "throughput")
+    if goal not in OBJECTIVES:
+        raise PlanError(f"objective is {objective!r}; it must be one of {', '.join(OBJECTIVES)}")
+    return goal

@@ -1,0 +1,125 @@
+"""Is the planner's choice ever beaten on this machine, and does it run as fast as predicted?
+
+The nine light networks of the onnx package with random weights, planned from measured operators.  The planner's choice
+and what a user might try instead take turns in one run; all values are medians.
+
+serial          the unsplit model on one core
+all_cores       the unsplit model on all of them
+equal_split     as many stages as cores, with equally many operators each
+stages          the best cuts for as many stages as cores
+replicas        the unsplit model, on each core one
+choice          what the planner chose
+predicted       what its plan says; `predicted_ratio` is measured over predicted
+beaten_by       the best of the others over the choice: above 1.05 the planner chose wrongly
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import models
+from report import Row, parser, report
+from throughput import progress
+
+import pipeline
+from pipeline.board import Board
+from pipeline.executor.build import random_frame
+from pipeline.plans import Plan
+from pipeline.profiling import profile
+from pipeline.scheduler.copies import snapshot
+from pipeline.sides import Run
+from pipeline.split.graph import Graph
+from pipeline.split.planner import Planner
+
+QUICK = ("squeezenet",)
+
+
+def main() -> None:
+    options = arguments()
+    names = options.models or (QUICK if options.quick else models.NAMES)
+    with tempfile.TemporaryDirectory() as folder:
+        rows = [row(name, Path(folder), rounds=2 if options.quick else 7) for name in names]
+    report("The planner's choice and others", rows, (__doc__ or "").partition("\n\n")[2], options.json)
+
+
+def arguments() -> argparse.Namespace:
+    options = parser(__doc__)
+    options.add_argument("--models", nargs="+", choices=models.NAMES, metavar="NAME", help=", ".join(models.NAMES))
+    return options.parse_args()
+
+
+def row(name: str, folder: Path, rounds: int) -> Row:
+    """Plan, build and measure one network in all ways."""
+    show = progress(name)
+    file = models.write(name, folder)
+    graph = pipeline.read(file)
+    # The largest has half a gigabyte.
+    file.unlink()
+    found = profile(graph, "host", progress=show)
+    planner = Planner(graph, found.board, found.measured)
+    ways = others(planner)
+    ways["choice"] = planner.plan()
+    rates = measured(graph, ways, rounds)
+    choice, predicted = ways["choice"], 1 / ways["choice"].slowest
+    return {
+        "model": name,
+        **{f"{way}_frames_per_s": rate for way, rate in rates.items()},
+        "predicted_frames_per_s": predicted,
+        "predicted_ratio": rates["choice"] / predicted,
+        "beaten_by": max(rate for way, rate in rates.items() if way != "choice") / rates["choice"],
+        "chosen": " > ".join(f"{stage.replicas} x {len(stage.cores) // stage.replicas}" for stage in choice.stages),
+    }
+
+
+def others(planner: Planner) -> dict[str, Plan]:
+    """Return the ways to run the model that the planner is compared with."""
+    graph, board = planner.graph, planner.board
+    cores = board.devices[0].cores
+    ends = graph.group_ends
+    equal = [ends[len(ends) * number // len(cores) - 1] for number in range(1, len(cores))]
+    whole = planner.plan(stages=1)
+    return {
+        "serial": replace(planner, board=narrowed(board)).plan(stages=1),
+        "all_cores": whole,
+        "equal_split": planner.plan(cuts=equal),
+        "stages": planner.plan(stages=len(cores)),
+        "replicas": replace(whole, stages=(replace(whole.stages[0], replicas=len(cores)),)),
+    }
+
+
+def narrowed(board: Board) -> Board:
+    """Return the board with one core."""
+    (device,) = board.devices[:1]
+    return replace(board, devices=(replace(device, cores=device.cores[-1:], clusters=()),))
+
+
+def measured(graph: Graph, ways: dict[str, Plan], rounds: int) -> dict[str, float]:
+    """Return the frames per second of each way; equal plans are run once."""
+    different: dict[str, Run] = {}
+    for way, plan in ways.items():
+        same = next((other for other in different if runs_alike(ways[other], plan)), None)
+        different[way] = different[same] if same else Run(way, pipeline.build(graph, plan, check=False), lambda _: None)
+    runs = list(dict.fromkeys(different.values()))
+    frames = [
+        {name: snapshot(array) for name, array in random_frame(graph.inputs, number).items()} for number in range(4)
+    ]
+    for run in runs:
+        run.warm_up(frames, None)
+    for number in range(rounds):
+        # Every other time in reverse, so that none always follows the same one.
+        for run in runs[:: -1 if number % 2 else 1]:
+            run.stream(frames)
+    return {way: run.result().frames_per_s for way, run in different.items()}
+
+
+def runs_alike(one: Plan, other: Plan) -> bool:
+    """Whether two plans differ at most in their predictions."""
+    stages = [[replace(stage, seconds=0.0) for stage in plan.stages] for plan in (one, other)]
+    return stages[0] == stages[1]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""Drawings of plans: which stage is predicted to work on which frame when, alone or against what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pipeline.errors import InputError
+
+if TYPE_CHECKING:
+    from pipeline.plans import Plan, StagePlan
+    from pipeline.scheduler.trace import Event
+
+FRAMES = 12
+"""Frames that leave the last stage in the time shown."""
+
+
+def check(path: Path) -> None:
+    """Find out before the work, not after, that the picture cannot be drawn; raise `InputError` then."""
+    from pipeline import timeline
+
+    timeline.image_format(path)
+    if not path.absolute().parent.is_dir():
+        raise InputError(f"cannot draw to {str(path)!r}: there is no folder {str(path.parent)!r}")
+
+
+def draw(plan: Plan, path: str | Path, measured: Sequence[Event] | None = None) -> None:
+    """Draw the steady state of a plan as it is simulated; with the events of a real run, both for each stage."""
+    from pipeline import timeline
+    from pipeline.simulation import simulate
+
+    names = [stage.name for stage in plan.stages]
+    sides = ["predicted"] if measured is None else ["predicted", "measured"]
+    frames = 2 * len(names) + FRAMES + plan.frames_in_flight
+    predicted = simulate(plan, frames=frames, trace=True).events
+    both = [_steady(events, names, plan) for events in ([predicted] if measured is None else [predicted, measured])]
+    named = [
+        event._replace(stage=f"{event.stage} {side}" if measured else event.stage)
+        for side, events in zip(sides, both, strict=True)
+        for event in events
+    ]
+    rows = [f"{row} {side}" if measured else row for stage in plan.stages for row in _rows(stage) for side in sides]
+    timeline.draw(named, path, f"{plan.model} on {plan.board.name}: {' and '.join(sides)}", FRAMES, rows)
+
+
+def _rows(stage: StagePlan) -> list[str]:
+    """Return the rows of a stage: one for each replica, since these work at the same time."""
+    return [stage.name, *(f"{stage.name}, {replica}" for replica in range(1, stage.replicas))]
+
+
+def _steady(events: Sequence[Event], stages: Sequence[str], plan: Plan) -> list[Event]:
+    """Return the events from the steady state on, from time 0, with frames counted from there, by rows."""
+    from pipeline import timeline
+
+    begin, end = timeline.window(events, stages, FRAMES)
+    shown = [event for event in events if event.end > begin and event.start < end]
+    first = min(event.frame for event in shown)
+    rows = {stage.name: _rows(stage) for stage in plan.stages}
+    return [
+        event._replace(
+            # Waiting is in front of the stage, whichever replica takes the frame then.
+            stage=event.stage if event.kind == "queue" else rows[event.stage][event.replica],
+            frame=event.frame - first,
+            start=max(event.start - begin, 0.0),
+            end=min(event.end, end) - begin,
+        )
+        for event in shown
+    ]
+
+
+def read_trace(path: str | Path, stages: Sequence[str]) -> list[Event]:
+    """Read the events of a file of ``soc-pipeline run --trace``.
+
+    Raises
+    ------
+    InputError
+        If it is none, or has none of the stages.
+    """
+    try:
+        found = msgspec.json.decode(Path(path).read_bytes(), type=_Trace)
+    except OSError as error:
+        raise InputError(f"cannot read the trace {str(path)!r}: {error.strerror}") from None
+    except msgspec.MsgspecError as error:
+        raise InputError(f"{path}: not a trace of 'soc-pipeline run --trace': {error}") from None
+    tracks = {each.tid: str(each.args.get("name", "")) for each in found.traceEvents if each.name == "thread_name"}
+    events = [event for each in found.traceEvents if (event := _event(each, tracks.get(each.tid, ""), stages))]
+    if not events:
+        raise InputError(f"{path}: no stage of the plan ran in this trace; the plan has {', '.join(stages)}")
+    return events
+
+
+class _Record(msgspec.Struct):
+    name: str
+    tid: int = 0
+    ph: str = ""
+    ts: float = 0.0
+    dur: float = 0.0
+    args: dict[str, object] = {}
+
+
+class _Trace(msgspec.Struct):
+    traceEvents: list[_Record]  # noqa: N815 - the format's name
+
+
+def _event(record: _Record, track: str, stages: Sequence[str]) -> Event | None:
+    from pipeline.scheduler.trace import Event
+
+    kind, _, _ = record.name.partition(" ")
+    stage = next((name for name in stages if track == name or track.startswith((f"{name},", f"{name} ("))), None)
+    frame = record.args.get("frame")
+    if record.ph != "X" or stage is None or not isinstance(frame, int):
+        return None
+    replica = track.partition(", replica ")[2].partition(" ")[0]
+    times = record.ts / 1e6, (record.ts + record.dur) / 1e6
+    return Event(stage, frame, kind, *times, int(replica) if replica.isdecimal() else 0)

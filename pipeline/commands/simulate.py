@@ -1,0 +1,100 @@
+"""``soc-pipeline simulate``: what a plan would do on a board that is not here."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline.commands import common, drawing
+from pipeline.errors import PlanError
+
+if TYPE_CHECKING:
+    from pipeline.simulation import Simulation
+
+HELP = "Simulate a stream of frames through a plan: rate, latency, queues; the board need not be here."
+EXAMPLE = "soc-pipeline simulate plan.json --fps 30 --variance 0.1"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("plan", metavar="PLAN", help="a file from 'soc-pipeline plan -o'")
+    parser.add_argument("--fps", metavar="N", help="frames per second that arrive (default: as many as are taken)")
+    parser.add_argument("--frames", metavar="N", default="1000", help="how many frames (default: 1000)")
+    parser.add_argument("--seed", metavar="S", default="0", help="of the random times (default: 0)")
+    parser.add_argument(
+        "--variance",
+        metavar="V",
+        default="0",
+        help="standard deviation of a stage's time, as a share of it (default: 0)",
+    )
+    parser.add_argument("--drawing", metavar="FILE", help="draw which stage works on which frame when, .png or .svg")
+    parser.add_argument(
+        "--against", metavar="TRACE", help="also draw a file of 'soc-pipeline run --trace', with what was measured"
+    )
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Load the plan, simulate, draw and print."""
+    from pipeline.plans import Plan
+    from pipeline.simulation import simulate
+
+    if options.against and not options.drawing:
+        raise PlanError("--against draws a trace beside the simulation; say where with --drawing")
+    if options.drawing:
+        drawing.check(Path(options.drawing))
+    plan = Plan.load(options.plan)
+    found = simulate(
+        plan,
+        frames=common.whole("--frames", options.frames),
+        fps=None if options.fps is None else common.number("--fps", options.fps),
+        variance=_share("--variance", options.variance),
+        seed=_seed(options.seed),
+    )
+    if options.drawing:
+        names = [stage.name for stage in plan.stages]
+        drawing.draw(plan, options.drawing, drawing.read_trace(options.against, names) if options.against else None)
+    if options.json:
+        common.print_json({**asdict(found), "bottleneck": found.bottleneck})
+        return 0
+    show(found)
+    if options.drawing:
+        common.console().print(f"Drawing: {options.drawing}", soft_wrap=True)
+    return 0
+
+
+def show(found: Simulation) -> None:
+    """Print a table of the stages, and the rates."""
+    out = common.console()
+    columns = ("stage", "device", ">busy", ">blocked", ">waiting, mean", ">longest", ">wait ms p50", ">p99")
+    table = common.table(f"{found.model} on {found.board}, simulated", *columns)
+    for stage in found.stages:
+        table.add_row(
+            stage.name + (f" x {stage.replicas}" if stage.replicas > 1 else ""),
+            stage.device,
+            f"{stage.busy:.0%}",
+            f"{stage.blocked:.0%}",
+            f"{stage.queue_mean:.2f}",
+            str(stage.queue_longest),
+            f"{stage.wait_s.p50 * 1e3:.3f}",
+            f"{stage.wait_s.p99 * 1e3:.3f}",
+        )
+    out.print(table)
+    out.print(f"{found.frames} frames, {found.frames_per_s:.4g} frames/s; the bottleneck is {found.bottleneck}.")
+    for what, times in (("from start to result", found.latency_s), ("since arrival", found.since_arrival_s)):
+        found_ms = ", ".join(f"{name} {getattr(times, name) * 1e3:.3f}" for name in ("p50", "p95", "p99"))
+        out.print(f"Latency in ms, {what}: {found_ms}")
+    for name, share in found.links.items():
+        out.print(f"Link {name}: {share:.0%} in use")
+
+
+def _share(option: str, text: str) -> float:
+    return 0.0 if text in ("0", "0.0") else common.number(option, text)
+
+
+def _seed(text: str) -> int:
+    if not text.isdecimal():
+        raise PlanError(f"--seed is {text!r}; it must be a whole number of at least 0")
+    return int(text)

@@ -1,0 +1,8 @@
+"""Simulation: what a plan would do on a board that is not here, by discrete events."""
+
+from __future__ import annotations
+
+from pipeline.simulation.result import SimulatedStage, Simulation
+from pipeline.simulation.run import simulate
+
+__all__ = ["SimulatedStage", "Simulation", "simulate"]

@@ -1,0 +1,93 @@
+"""Clock: simulated time, and processes that wait for it or for each other."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Generator
+from itertools import count
+
+Resume = Callable[[], None]
+Request = Callable[[Resume], None]
+"""What a process yields: it is given what lets the process go on."""
+
+Process = Generator[Request, None, None]
+
+
+class Clock:
+    """Runs processes, the one with the earliest time first; at the same time, in the order of their requests.
+
+    Attributes
+    ----------
+    now : float
+        Seconds since the start.
+    """
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._due: list[tuple[float, int, Resume]] = []
+        self._order = count()
+
+    def after(self, seconds: float, resume: Resume) -> None:
+        """Call `resume` in `seconds`."""
+        heapq.heappush(self._due, (self.now + seconds, next(self._order), resume))
+
+    def sleep(self, seconds: float) -> Request:
+        """Return the request to go on in `seconds`."""
+        return lambda resume: self.after(seconds, resume)
+
+    def start(self, process: Process) -> None:
+        """Let a process run from now on."""
+
+        def step() -> None:
+            request = next(process, None)
+            if request is not None:
+                request(step)
+
+        self.after(0.0, step)
+
+    def run(self) -> None:
+        """Go on until nothing is due any more; whoever waits then waits for ever."""
+        while self._due:
+            self.now, _, resume = heapq.heappop(self._due)
+            resume()
+
+
+class Tokens:
+    """Places, cores, links: a number of things to take and to give back, first come, first served.
+
+    Parameters
+    ----------
+    clock : Clock
+    count : int
+        How many are free.
+    """
+
+    def __init__(self, clock: Clock, count: int) -> None:
+        self._clock, self.free = clock, count
+        self._waiting: deque[Resume] = deque()
+
+    def take(self) -> Request:
+        """Return the request to go on with one of them."""
+
+        def request(resume: Resume) -> None:
+            if self.free:
+                self.free -= 1
+                self._clock.after(0.0, resume)
+            else:
+                self._waiting.append(resume)
+
+        return request
+
+    def try_take(self) -> bool:
+        """Take one if there is one, and return whether there was."""
+        taken = self.free > 0
+        self.free -= taken
+        return taken
+
+    def give(self) -> None:
+        """Give one back, to whoever has waited longest."""
+        if self._waiting:
+            self._clock.after(0.0, self._waiting.popleft())
+        else:
+            self.free += 1

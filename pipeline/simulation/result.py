@@ -1,0 +1,82 @@
+"""What a simulation found, as immutable values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pipeline.scheduler.statistics import Percentiles
+from pipeline.scheduler.trace import Event
+
+
+@dataclass(frozen=True)
+class SimulatedStage:
+    """One stage.
+
+    Attributes
+    ----------
+    name, device : str
+    frames : int
+        How many it ran.
+    busy : float
+        Share of the time in which it runs or copies, per replica, 0 to 1.
+    blocked : float
+        Share of the time in which it cannot hand its frame on because the next queue is full, per replica.
+    queue_mean : float
+        Frames that wait in front of it, on average over the time.
+    queue_longest : int
+        The most that ever waited.
+    wait_s : Percentiles
+        How long frames wait there.
+    replicas : int
+    """
+
+    name: str
+    device: str
+    frames: int
+    busy: float
+    blocked: float
+    queue_mean: float
+    queue_longest: int
+    wait_s: Percentiles
+    replicas: int = 1
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """A stream of frames through a plan.
+
+    Attributes
+    ----------
+    model, board : str
+    frames : int
+        All of them were delivered, in order.
+    seconds : float
+        Simulated time until the last one.
+    frames_per_s : float
+        Rate between the first and the last result: filling the pipeline belongs to the latency.
+    latency_s : Percentiles
+        From a frame's start to its result.
+    since_arrival_s : Percentiles
+        From its arrival in front of the pipeline; as `latency_s` where frames arrive as they are taken.
+    stages : tuple of SimulatedStage
+    links : mapping of str to float
+        Share of the time in which each link is in use.
+    events : tuple of Event
+        What each stage did when, if that was asked for.
+    """
+
+    model: str
+    board: str
+    frames: int
+    seconds: float
+    frames_per_s: float
+    latency_s: Percentiles
+    since_arrival_s: Percentiles
+    stages: tuple[SimulatedStage, ...]
+    links: dict[str, float] = field(default_factory=dict)
+    events: tuple[Event, ...] = ()
+
+    @property
+    def bottleneck(self) -> str:
+        """Name of the busiest stage."""
+        return max(self.stages, key=lambda stage: stage.busy).name

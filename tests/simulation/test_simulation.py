@@ -1,0 +1,215 @@
+"""A simulated stream obeys the laws that a real one obeys, exactly."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.board import Board, Device, Link
+from pipeline.errors import PlanError
+from pipeline.plans import Plan, StagePlan, TensorSpec
+from pipeline.simulation import Simulation, simulate
+
+MS = 1e-3
+
+
+def plan(*stages: tuple[str, str, float], outputs: str = "", board: Board | None = None, **options: Any) -> Plan:
+    """Return the plan of stages given as (name, what it reads, milliseconds); each makes a tensor of its name."""
+    made = tuple(
+        StagePlan(name, "device", tuple(map(spec, reads.split())), (spec(name),), seconds=time * MS)
+        for name, reads, time in stages
+    )
+    where = board or Board("simulated", (Device("device", "simulated"),))
+    return Plan("m", "", where, (spec("x"),), tuple(map(spec, (outputs or stages[-1][0]).split())), made, **options)
+
+
+def spec(name: str) -> TensorSpec:
+    return TensorSpec(name, (1000,))
+
+
+def chain(*milliseconds: float, **options: Any) -> Plan:
+    names = [f"s{number}" for number in range(len(milliseconds))]
+    return plan(*zip(names, ["x", *names], milliseconds, strict=False), **options)
+
+
+def depth(one: Plan, queue_depth: int) -> Plan:
+    return replace(one, stages=tuple(replace(stage, queue_depth=queue_depth) for stage in one.stages))
+
+
+@pytest.mark.parametrize("times", [(5,), (5, 5, 5), (3, 9, 5), (9, 1), (1, 9), (1, 2, 3, 4, 5)])
+@pytest.mark.parametrize("queue_depth", [1, 2, 5])
+def test_without_variance_the_rate_is_that_of_the_slowest_stage(times: tuple[float, ...], queue_depth: int) -> None:
+    found = simulate(depth(chain(*times), queue_depth), frames=200)
+    assert found.frames_per_s == pytest.approx(1 / (max(times) * MS))
+    assert found.bottleneck == f"s{times.index(max(times))}"
+    assert found.seconds == pytest.approx((sum(times) + 199 * max(times)) * MS)
+
+
+def test_one_frame_at_a_time_takes_the_sum() -> None:
+    found = simulate(chain(3, 9, 5, in_flight=1), frames=50)
+    assert found.frames_per_s == pytest.approx(1 / (17 * MS))
+    assert found.latency_s.p50 == found.latency_s.p99 == pytest.approx(17 * MS)
+    assert all(stage.queue_longest == 0 for stage in found.stages)
+
+
+def test_frames_that_come_slowly_wait_nowhere() -> None:
+    found = simulate(chain(3, 9, 5), frames=50, fps=50)
+    assert found.frames_per_s == pytest.approx(50)
+    assert found.latency_s.p99 == found.since_arrival_s.p99 == pytest.approx(17 * MS)
+    assert [stage.busy for stage in found.stages] == pytest.approx(
+        [50 * time * MS / (found.seconds) for time in (3, 9, 5)], rel=1e-6
+    )
+
+
+def test_frames_that_come_too_fast_wait_in_front() -> None:
+    found = simulate(chain(3, 9, 5), frames=100, fps=200)
+    assert found.frames_per_s == pytest.approx(1 / (9 * MS))
+    assert found.since_arrival_s.p99 > found.latency_s.p99 + 0.2
+
+
+def test_replicas_share_the_work() -> None:
+    (stage,) = chain(8).stages
+    found = simulate(replace(chain(8), stages=(replace(stage, replicas=4),)), frames=400)
+    # Frames come out by fours: those of the first and of the last four count as one moment each.
+    assert found.frames_per_s == pytest.approx(4 / (8 * MS), rel=0.01)
+    assert found.stages[0].busy == pytest.approx(1)
+
+
+def test_a_full_queue_blocks_the_stage_before_it() -> None:
+    found = simulate(depth(chain(1, 9), 1), frames=100)
+    assert found.stages[0].blocked > 0.85
+    assert found.stages[0].busy == pytest.approx(100 * 1 * MS / found.seconds)
+    assert found.stages[1].queue_longest == 1
+    assert found.stages[1].blocked == 0
+
+
+def test_branches_join() -> None:
+    diamond = plan(("a", "x", 2), ("b", "a", 5), ("c", "a", 3), ("d", "b c x", 1))
+    found = simulate(diamond, frames=100, trace=True)
+    assert found.frames_per_s == pytest.approx(1 / (5 * MS))
+    runs = {(event.stage, event.frame): event for event in found.events if event.kind == "run"}
+    assert len(runs) == 400
+    for number in range(100):
+        for before, after in (("a", "b"), ("a", "c"), ("b", "d"), ("c", "d")):
+            assert runs[before, number].end <= runs[after, number].start
+    alone = simulate(plan(("a", "x", 2), ("b", "x", 5), outputs="a b"), frames=100)
+    assert alone.frames_per_s == pytest.approx(1 / (5 * MS)), "two first stages that are also the last ones"
+
+
+def test_a_worker_runs_one_frame_at_a_time_in_order() -> None:
+    found = simulate(chain(3, 9, 5), frames=60, variance=0.5, trace=True)
+    for stage in ("s0", "s1", "s2"):
+        runs = [event for event in found.events if event.stage == stage and event.kind == "run"]
+        assert [event.frame for event in runs] == list(range(60))
+        assert all(one.end <= other.start + 1e-12 for one, other in pairwise(runs))
+
+
+def test_stages_on_one_core_take_turns() -> None:
+    board = Board("one core", (Device("device", "cpu", cores=(0,)),))
+    both = replace(chain(3, 5, board=board), stages=tuple(replace(s, cores=(0,)) for s in chain(3, 5).stages))
+    assert simulate(both, frames=200).frames_per_s == pytest.approx(1 / (8 * MS), rel=0.01)
+    assert simulate(chain(3, 5), frames=200).frames_per_s == pytest.approx(1 / (5 * MS))
+
+
+def test_stages_share_a_link() -> None:
+    """Each copies 4 kB in and out in 2 ms each; the link has room for one at a time."""
+    devices = (Device("host", "cpu", cores=(0,)), *(Device(name, "simulated", memory=name) for name in "ab"))
+    slow = 4000 / (2 * MS)
+    apart = Board("apart", devices, (Link(("host", "a"), slow), Link(("host", "b"), slow)))
+    one = plan(("s0", "x", 6), ("s1", "s0", 6))
+    stages = tuple(replace(stage, device=name) for stage, name in zip(one.stages, "ab", strict=True))
+    two_links = simulate(replace(one, board=apart, stages=stages), frames=100)
+    assert two_links.frames_per_s == pytest.approx(1 / (6 * MS))
+    assert two_links.links == pytest.approx({"host - a": 4 / 6, "host - b": 4 / 6}, rel=0.05)
+    same = tuple(replace(stage, device="a") for stage in stages)
+    shared = simulate(replace(one, board=apart, stages=same), frames=100)
+    assert shared.links.keys() == {"host - a"}
+    assert shared.links["host - a"] <= 1
+
+
+def test_equal_seeds_give_equal_streams_and_others_do_not() -> None:
+    one, same, other = (simulate(chain(3, 9, 5), frames=100, variance=0.3, seed=seed) for seed in (1, 1, 2))
+    assert one == same
+    assert one != other
+
+
+def test_variance_costs_rate_and_longer_queues_win_some_back() -> None:
+    rates = [simulate(depth(chain(5, 5, 5), size), frames=2000, variance=0.5).frames_per_s for size in (1, 2, 4, 16)]
+    assert rates == sorted(rates)
+    assert rates[0] < 0.9 / (5 * MS) < rates[-1] < 1 / (5 * MS) * 1.02
+
+
+def test_samples_are_used_as_they_are() -> None:
+    found = simulate(chain(5, 1), samples={"s0": [2 * MS, 4 * MS]}, frames=3000)
+    assert found.frames_per_s == pytest.approx(1 / (3 * MS), rel=0.05)
+    assert simulate(chain(0, 0), samples={"s1": [4 * MS]}).frames_per_s == pytest.approx(250)
+
+
+@st.composite
+def cases(draw: Any) -> tuple[Plan, int]:
+    times = draw(st.lists(st.integers(1, 9), min_size=1, max_size=4))
+    one = chain(*times, in_flight=draw(st.integers(0, 5)))
+    stages = tuple(
+        replace(stage, queue_depth=draw(st.integers(1, 3)), replicas=draw(st.integers(1, 3))) for stage in one.stages
+    )
+    return replace(one, stages=stages), draw(st.integers(0, 100))
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(cases())
+def test_nothing_is_lost_and_nothing_is_faster_than_it_can_be(case: tuple[Plan, int]) -> None:
+    one, seed = case
+    found = simulate(one, frames=60, variance=0.4, seed=seed, trace=True)
+    assert [stage.frames for stage in found.stages] == [60] * len(one.stages)
+    check_bounds(one, found)
+
+
+def check_bounds(one: Plan, found: Simulation) -> None:
+    inside = np.zeros(0)
+    runs = {(event.stage, event.frame): event for event in found.events if event.kind == "run"}
+    starts = sorted(event.start for (stage, _), event in runs.items() if stage == one.stages[0].name)
+    ends = sorted(event.end for (stage, _), event in runs.items() if stage == one.stages[-1].name)
+    inside = np.array([sum(start < end for start in starts) - number for number, end in enumerate(ends)])
+    assert inside.max() <= one.frames_in_flight + 1e-9
+    for stage, result in zip(one.stages, found.stages, strict=True):
+        work = sum(event.end - event.start for (name, _), event in runs.items() if name == stage.name)
+        assert work / stage.replicas <= found.seconds * (1 + 1e-9)
+        assert result.busy == pytest.approx(work / stage.replicas / found.seconds)
+        assert result.busy + result.blocked <= 1 + 1e-9
+        assert result.queue_longest <= stage.queue_depth
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(cases())
+def test_longer_queues_are_never_slower_in_a_chain_without_replicas(case: tuple[Plan, int]) -> None:
+    one, seed = case
+    single = replace(one, stages=tuple(replace(stage, replicas=1) for stage in one.stages), in_flight=0)
+    longer = depth(single, 1 + max(stage.queue_depth for stage in single.stages))
+    sooner, later = (simulate(each, frames=60, variance=0.4, seed=seed).seconds for each in (longer, single))
+    assert sooner <= later * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"frames": 1}, "frames is 1; a rate needs at least 2"),
+        ({"fps": 0.0}, "fps is 0.0; it must be above 0"),
+        ({"variance": -0.1}, "variance is -0.1"),
+        ({"samples": {"s9": [1.0]}}, "samples of 's9', but the plan has no such stage"),
+    ],
+    ids=str,
+)
+def test_wrong_numbers_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        simulate(chain(1, 2), **options)
+
+
+def test_a_plan_without_times_is_refused() -> None:
+    with pytest.raises(PlanError, match="the plan of 'm' has no times to simulate"):
+        simulate(chain(0, 0))

@@ -1,0 +1,113 @@
+"""What a plan's explanation says is true."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import pipeline
+from pipeline.board import Board, Device, Link
+from pipeline.split.explain import explain
+from pipeline.split.graph import Graph
+from pipeline.split.planner import Planner
+from tests.onnx_models import node, save
+
+EQUAL = [1e-2] * 6
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+    """Six operators that do not fuse, all alike."""
+    nodes = [node("Softmax", f"t{number}", f"t{number + 1}", f"n{number}") for number in range(6)]
+    return pipeline.read(save(tmp_path_factory.mktemp("chain") / "m.onnx", nodes, {"t0": (64, 64)}, ["t6"]))
+
+
+def planner(graph: Graph, *cores: int, seconds: list[float] | None = None, **options: float) -> Planner:
+    return Planner(graph, Board("b", (Device("cpu", cores=cores, **options),)), seconds or EQUAL)  # type: ignore[arg-type]
+
+
+def test_the_times_are_those_of_the_plan(chain: Graph) -> None:
+    made = planner(chain, 0, 1, 2, memory_bytes=1_000_000)
+    plan = made.plan(cuts=[2, 3])
+    found = explain(made, plan)
+    assert [stage.seconds for stage in found.stages] == pytest.approx([stage.seconds for stage in plan.stages])
+    assert [stage.operators for stage in found.stages] == [stage.operators for stage in plan.stages]
+    assert found.interval_s == pytest.approx(plan.slowest)
+    assert found.latency_s == pytest.approx(sum(stage.seconds for stage in plan.stages))
+    assert found.bottleneck == "stage2"
+    assert found.stages[2].slowest_share == pytest.approx(1 / 3)
+    # One tensor of 16 kB is read, one is made, and two frames wait.
+    assert [stage.memory_bytes for stage in found.stages] == [4 * 64 * 64 * 4] * 3
+    assert found.stages[0].memory_share == pytest.approx(0.065536)
+    assert found.joules is None
+    assert found.measured
+
+
+def test_the_bound_is_proved_and_the_gap_is_to_it(chain: Graph) -> None:
+    made = planner(chain, 0, 1)
+    best = explain(made, made.plan())
+    assert best.gap == pytest.approx(0, abs=1e-9)
+    assert best.bound_s == pytest.approx(3e-2)
+    worse = explain(made, made.plan(cuts=[1]))
+    assert worse.bound_s == best.bound_s
+    assert worse.gap == pytest.approx(2 / 3, rel=1e-3)
+    assert worse.relaxed_s <= worse.bound_s
+
+
+def test_each_verdict(chain: Graph) -> None:
+    made = planner(chain, 0, 1)
+    uneven = planner(chain, 0, 1, seconds=[1.05e-2, 1.05e-2, 1.05e-2, 9.5e-3, 9.5e-3, 9.5e-3])
+    for each, plan, kind, reason in (
+        (made, made.plan(), "replicas", "Replicate instead of pipelining: 2 replicas of the whole model give 33.33"),
+        (made, made.plan(cuts=[1]), "do not pipeline", "Do not pipeline: it will not help here. The stages give 20"),
+        (made, made.plan(stages=1), "one stage", "Do not pipeline: one stage, nothing is pipelined, 27.73 frames/s."),
+        (
+            uneven,
+            uneven.plan(stages=2),
+            "replicate instead",
+            "Replicate instead: 2 replicas of the whole model give 33",
+        ),
+    ):
+        found = explain(each, plan)
+        assert (found.verdict, found.reason[: len(reason)]) == (kind, reason)
+    far = Board("far", (Device("cpu"), Device("npu", "simulated", memory="npu")), (Link(("host", "npu"), 1e9),))
+    both = Planner(chain, far, {"cpu": EQUAL, "npu": EQUAL})
+    assert explain(both, both.plan()).verdict == "pipeline"
+
+
+def test_all_ways_are_considered(chain: Graph) -> None:
+    made = planner(chain, 0, 1)
+    ways = {each.name: each for each in explain(made, made.plan()).alternatives}
+    assert list(ways) == ["unsplit, one core or device", "unsplit, several cores", "replicas of the whole", "stages"]
+    assert ways["unsplit, one core or device"].frames_per_s == pytest.approx(1 / 6e-2)
+    assert ways["replicas of the whole"].frames_per_s == pytest.approx(2 / 6e-2)
+    assert ways["replicas of the whole"].latency_s == pytest.approx(6e-2)
+    assert ways["stages"].frames_per_s == pytest.approx(1 / 3e-2, rel=1e-3)
+    assert ways["stages"].stages == 2
+
+
+def test_what_would_help_is_planned_again(chain: Graph) -> None:
+    made = planner(chain, 0, 1)
+    assert explain(made, made.plan(cuts=[1])).help[0].startswith("cuts, devices and replicas by the planner: 1.67")
+    slow = Board("far", (Device("cpu"), Device("npu", "simulated", memory="npu")), (Link(("host", "npu"), 2e6),))
+    found = explain(far := Planner(chain, slow, {"cpu": EQUAL, "npu": [1e-3] * 6}), far.plan())
+    assert any(each.startswith("transfers that cost nothing: ") for each in found.help)
+    peak = planner(chain, seconds=[1e-3, 1e-3, 5e-2, 1e-3, 1e-3, 1e-3])
+    assert explain(peak, peak.plan()).help[0] == "'n2' in half its time: 1.83 times the frames per second"
+
+
+def test_energy_where_the_power_is_known(chain: Graph) -> None:
+    made = planner(chain, 0, 1, watts_idle=1.0, watts_busy=5.0)
+    plan = made.plan(stages=2)
+    assert explain(made, plan).joules == pytest.approx(sum(stage.seconds for stage in plan.stages) * 4 / 2)
+
+
+def test_a_trained_network_on_a_board_that_is_not_here(digits_onnx: Path) -> None:
+    import boards
+
+    made = Planner(pipeline.read(digits_onnx), boards.get("rk3588"))
+    found = explain(made, made.plan())
+    assert found.joules
+    assert found.joules > 0
+    assert 0 <= found.gap < 0.03

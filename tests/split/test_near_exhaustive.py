@@ -1,0 +1,74 @@
+"""On real networks and boards, no legal plan that exhaustive search finds is faster than the planner's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import models
+import numpy as np
+import pytest
+
+import boards
+import pipeline
+from pipeline.split.graph import Graph
+from pipeline.split.planner import Planner
+from pipeline.split.planning.problem import Problem
+from pipeline.split.planning.solve import Solver
+from tests.split.planning.exhaustive import plans
+
+BOARDS = ("jetson-nano", "jetson-orin-nano", "kv260", "pynq-z2", "raspberry-pi-4", "rk3588", "ultra96", "zcu104")
+POSITIONS = 5
+
+
+@cache
+def graph(name: str, folder: Path) -> Graph:
+    return pipeline.read(models.write(name, folder))
+
+
+def small(problem: Problem) -> Problem:
+    """Return a part of the problem that exhaustive search gets through: few cuts, one core or all of a cluster."""
+    most = max(choice.threads for choice in problem.choices)
+    few = tuple(each for each in problem.choices if each.threads in (0, 1, most) and each.replicas in (1, 3))
+    return replace(problem, choices=few).merged(problem.spread(POSITIONS))
+
+
+def check(planner: Planner) -> None:
+    problem = small(planner.problem())
+    found = Solver(problem).fastest()
+    best = min(each.interval for each in plans(problem))
+    assert found is not None
+    assert found.interval <= best * 1.001
+
+
+@pytest.mark.parametrize("board", BOARDS)
+@pytest.mark.parametrize("seed", range(5))
+def test_measured_like_costs_of_a_trained_network(digits_onnx: Path, board: str, seed: int) -> None:
+    """As measurements are: no estimate holds for all operators."""
+    planner = Planner(pipeline.read(digits_onnx), boards.get(board))
+    generator = np.random.default_rng(seed)
+    groups = len(planner.graph.group_ends)
+    given = {
+        device.name: (np.array(planner.seconds(device)) * generator.lognormal(0, 0.7, groups)).tolist()
+        for device in planner.board.devices
+    }
+    check(replace(planner, given=given))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("board", BOARDS)
+@pytest.mark.parametrize("name", models.NAMES[:6])
+def test_estimated_costs_of_well_known_networks(
+    tmp_path_factory: pytest.TempPathFactory, name: str, board: str
+) -> None:
+    check(Planner(graph(name, tmp_path_factory.getbasetemp()), boards.get(board)))
+
+
+@pytest.mark.slow
+def test_profiled_costs(digits_onnx: Path) -> None:
+    from pipeline.profiling import profile
+
+    read = pipeline.read(digits_onnx)
+    found = profile(read)
+    check(Planner(read, found.board, found.seconds))
