@@ -75,7 +75,7 @@ def of_calls(stage: StagePlan, code: StageCode, device: Device) -> list[float]:
 
 
 def _timed(stage: StagePlan, code: StageCode, device: Device) -> list[tuple[str, float]]:
-    runtime = devices.create(device)
+    runtime = devices.create(devices.here(device))
     runtime.open(stage.cores_of(0))
     frame = random_frame(stage.inputs, 0)
     inputs = [runtime.copy_in(frame[spec.name]) for spec in stage.inputs]

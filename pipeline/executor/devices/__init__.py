@@ -7,13 +7,16 @@ import importlib
 from pipeline.board import Device
 from pipeline.errors import BoardError, near
 from pipeline.executor.devices.base import DeviceRuntime
+from pipeline.remote.address import alternatives
 
-__all__ = ["KINDS", "DeviceRuntime", "computes", "create"]
+__all__ = ["KINDS", "DeviceRuntime", "computes", "create", "elsewhere", "here"]
 
 KINDS = {
     "cpu": "pipeline.executor.devices.cpu:CpuRuntime",
     "null": "pipeline.executor.devices.null:NullRuntime",
     "python": "pipeline.executor.devices.python:PythonRuntime",
+    "remote": "pipeline.executor.devices.remote:RemoteRuntime",
+    "rpc": "pipeline.executor.devices.remote:RemoteRuntime",
     "simulated": "pipeline.executor.devices.simulated:SimulatedRuntime",
 }
 """Kind of device -> ``"module:class"`` of its adapter."""
@@ -44,4 +47,15 @@ def create(device: Device) -> DeviceRuntime:
 
 def computes(device: Device) -> bool:
     """Whether stages on `device` are compiled; the others need none, or a function."""
-    return device.kind not in ("null", "python", "simulated")
+    kind = alternatives(device.address)[0].device if device.kind == "remote" and device.address else device.kind
+    return kind not in ("null", "python", "simulated")
+
+
+def elsewhere(device: Device) -> bool:
+    """Whether `device` belongs to another machine, whose processor may be of another kind."""
+    return device.kind in ("remote", "rpc")
+
+
+def here(device: Device) -> Device:
+    """Return the device of this machine that runs the same code as `device`, if that belongs to another one."""
+    return Device(device.name, "cpu", target=device.target) if elsewhere(device) else device

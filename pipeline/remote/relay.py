@@ -1,0 +1,171 @@
+"""Relay: a connection in the middle of somebody else's, which can be broken when it does not answer.
+
+TVM's RPC waits for ever for a server that hangs, and some of its calls hold Python's interpreter lock meanwhile, so
+that no other thread of the process runs.  It is given a port of this machine instead, where a small process passes its
+bytes on, and closes both ends when a call takes too long.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from math import inf
+from time import monotonic
+
+BLOCK = 1 << 18
+START_S = 30.0
+"""The process may take so long to start, on a slow board under load."""
+
+_SECONDS = struct.Struct("d")
+_EXPIRED, _ENDED = b"x", b"e"
+
+
+class Relay:
+    """A process that connects to a server, and passes on what one client at `port` says to it.
+
+    Parameters
+    ----------
+    host, port : str, int
+        The server.
+    timeout : float
+        Seconds that connecting to it may take.
+
+    Attributes
+    ----------
+    port : int
+        Of this machine's loopback address, for one client.
+
+    Raises
+    ------
+    OSError
+        If the server cannot be reached.
+    """
+
+    def __init__(self, host: str, port: int, timeout: float) -> None:
+        with socket.create_connection((host, port), timeout=timeout) as server:
+            self._start(server, timeout)
+        self._state = b""
+        if not select.select([self._told], [], [], START_S)[0] or not (told := os.read(self._told, 16)):
+            self.close()
+            raise OSError("the process that watches the connection did not start")
+        self.port = int(told)
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing is passed on any more: one side has gone, or a limit was exceeded."""
+        self._look()
+        return bool(self._state)
+
+    @property
+    def expired(self) -> bool:
+        """Whether a limit was exceeded."""
+        self._look()
+        return self._state == _EXPIRED
+
+    @contextlib.contextmanager
+    def limit(self, seconds: float) -> Iterator[None]:
+        """Break the connection if what is done inside takes longer."""
+        self._tell(seconds)
+        try:
+            yield
+        finally:
+            self._tell(inf)
+
+    def close(self) -> None:
+        """End the process, and with it the connection."""
+        self._child.kill()
+        self._child.wait()
+        os.close(self._told)
+        os.close(self._orders)
+
+    def _start(self, server: socket.socket, timeout: float) -> None:
+        told, telling = os.pipe()
+        ordered, self._orders = os.pipe()
+        self._told = told
+        handles = (server.fileno(), ordered, telling)
+        line = [sys.executable, "-I", "-S", __file__, *map(str, handles), str(timeout)]
+        try:
+            self._child = subprocess.Popen(line, pass_fds=handles, stdin=subprocess.DEVNULL)  # noqa: S603 - this file
+        finally:
+            os.close(telling)
+            os.close(ordered)
+
+    def _tell(self, seconds: float) -> None:
+        with contextlib.suppress(BrokenPipeError):  # it has ended, which `ended` says
+            os.write(self._orders, _SECONDS.pack(seconds))
+
+    def _look(self) -> None:
+        if not self._state and select.select([self._told], [], [], 0)[0]:
+            # It says why before it closes the connection; if it says nothing, somebody has ended it.
+            self._state = os.read(self._told, 1) or _ENDED
+
+
+class _Passing:
+    """What the process does: two sides, what waits for each, and a deadline."""
+
+    def __init__(self, server: socket.socket, client: socket.socket, orders: int) -> None:
+        self._other = {server: client, client: server}
+        self._waiting = {side: memoryview(b"") for side in self._other}
+        self._orders, self._deadline = orders, inf
+        for side in self._other:
+            side.setblocking(False)
+
+    def live(self) -> bytes:
+        """Pass on until one side ends or the deadline has passed, and return which."""
+        while True:
+            ready = self._ready()
+            if monotonic() >= self._deadline:
+                return _EXPIRED
+            if self._orders in ready:
+                if not (order := os.read(self._orders, _SECONDS.size)):
+                    return _ENDED
+                self._deadline = monotonic() + _SECONDS.unpack(order)[0]
+            for side in self._other:
+                if not self._moved(side, ready.get(side.fileno(), 0)):
+                    return _ENDED
+
+    def _ready(self) -> dict[int, int]:
+        """Wait for orders, and for sides that can be written to, where something waits for them, or else be read."""
+        poll = select.poll()
+        poll.register(self._orders, select.POLLIN)
+        for side, other in self._other.items():
+            # What is read must find its way free.
+            reading = 0 if self._waiting[other] else select.POLLIN
+            poll.register(side, reading | (select.POLLOUT if self._waiting[side] else 0))
+        rest = self._deadline - monotonic()
+        return dict(poll.poll(None if rest == inf else max(0.0, 1e3 * rest)))
+
+    def _moved(self, side: socket.socket, ready: int) -> bool:
+        """Send to a side and receive from it, as far as it is ready; False if it has gone."""
+        other = self._other[side]
+        try:
+            if ready & select.POLLOUT:
+                self._waiting[side] = self._waiting[side][side.send(self._waiting[side]) :]
+            if ready & ~select.POLLOUT and not self._waiting[other]:
+                self._waiting[other] = memoryview(side.recv(BLOCK))
+                return bool(self._waiting[other])
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return True
+
+
+def main(server: int, orders: int, telling: int, timeout: float) -> None:
+    """Be the process: the first three are open files, of the connected server and of the pipes."""
+    with socket.create_server(("127.0.0.1", 0), backlog=1) as listener:
+        listener.settimeout(timeout)
+        os.write(telling, str(listener.getsockname()[1]).encode())
+        client = listener.accept()[0]
+    with socket.socket(fileno=server) as there, client:
+        os.write(telling, _Passing(there, client, orders).live())
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]))

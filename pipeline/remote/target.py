@@ -1,0 +1,46 @@
+"""The target of this machine, for a client that builds for it.
+
+TVM's compiler knows the processor; the server itself runs with TVM's small runtime, so a process of its own asks.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import Future
+
+import msgspec
+
+from pipeline.errors import BuildError
+from pipeline.remote.computing import beside
+
+_CODE = "from pipeline.executor import processor; print(processor.host_target())"
+LIMIT_S = 300.0
+"""Of an emulated processor."""
+
+_DERIVED = ("tag", "keys")
+"""What TVM adds by itself."""
+
+_lock = threading.Lock()
+_answers: list[Future[dict[str, object]]] = []
+
+
+def asked() -> Future[dict[str, object]]:
+    """Return TVM's description of this machine's processor, as soon as it is there; it is asked for once."""
+    with _lock:
+        if not _answers or (_answers[0].done() and _answers[0].exception()):
+            _answers[:] = [beside(_ask, "target")]
+        return _answers[0]
+
+
+def _ask() -> dict[str, object]:
+    environment = {**os.environ, "TVM_USE_RUNTIME_LIB": "0"}
+    line = [sys.executable, "-c", _CODE]
+    done = subprocess.run(line, env=environment, capture_output=True, check=False, timeout=LIMIT_S)  # noqa: S603
+    if done.returncode:
+        reason = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        raise BuildError(f"TVM on this machine does not tell its processor's target: {' '.join(reason)}")
+    described = msgspec.json.decode(done.stdout, type=dict[str, object])
+    return {name: value for name, value in described.items() if name not in _DERIVED}

@@ -1,0 +1,41 @@
+"""Tensors on the wire: their bytes as they lie, received where compiled kernels can use them in place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pipeline.executor.devices.base import ALIGNMENT
+from pipeline.remote.messages import Tensor
+from pipeline.remote.wire import Wire
+
+
+def heads(arrays: Sequence[np.ndarray]) -> tuple[Tensor, ...]:
+    """Return what the arrays are."""
+    return tuple(Tensor(str(array.dtype), array.shape) for array in arrays)
+
+
+def contiguous(array: np.ndarray) -> np.ndarray:
+    """Return the array itself, or a copy whose rows lie one behind the other."""
+    return np.ascontiguousarray(array).reshape(array.shape)
+
+
+def raw(array: np.ndarray) -> memoryview:
+    """Return the bytes of a contiguous array."""
+    return array.reshape(-1).view(np.uint8).data
+
+
+def receive(wire: Wire[Any], tensors: Sequence[Tensor]) -> list[np.ndarray]:
+    """Return the tensors that follow a message; whoever calls this has compared their sizes with what may come."""
+    arrays = [_empty(tensor) for tensor in tensors]
+    for array in arrays:
+        wire.fill(raw(array))
+    return arrays
+
+
+def _empty(tensor: Tensor) -> np.ndarray:
+    room = np.empty(tensor.nbytes + ALIGNMENT - 1, np.uint8)
+    start = -room.__array_interface__["data"][0] % ALIGNMENT
+    return room[start : start + tensor.nbytes].view(tensor.dtype).reshape(tensor.shape)

@@ -1,0 +1,155 @@
+"""Wire: messages over a stream socket, each bounded before anything is allocated for it.
+
+A message is a magic number, the length of its head, the head in MessagePack, and what the head says follows: tensors
+or a file.  They are sent from and received into their own memory, without another copy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import struct
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from pipeline.remote.messages import Answer, Request
+
+MAGIC = b"SoC1"
+LARGEST_HEAD = 4 << 20
+"""Bytes; a stage with thousands of parameters has a tenth of it."""
+
+_PRELUDE = struct.Struct("!4sI")
+_AT_ONCE = 512
+"""Buffers that the system takes in one call; every system takes more."""
+
+Message = TypeVar("Message")
+
+
+class Malformed(ValueError):
+    """Raised when what arrives is no message, or none that may come now; the connection is of no use any more."""
+
+
+class Wire(Generic[Message]):
+    """One end of a connection.
+
+    Parameters
+    ----------
+    connection : socket
+        Connected; belongs to this object from now on.
+    incoming : type
+        The messages that may come, `Request` or `Answer`.
+
+    Raises
+    ------
+    OSError
+        From every call: if the other side has gone, or the time limit has passed.
+    Malformed
+        From calls that receive.
+    """
+
+    def __init__(self, connection: socket.socket, incoming: Any) -> None:
+        self._socket = connection
+        self._decoder = msgspec.msgpack.Decoder(incoming)
+        _prepare(connection)
+
+    def limit(self, seconds: float | None) -> None:
+        """Let every step of a later call take at most so long; None: as long as it takes."""
+        self._socket.settimeout(seconds)
+
+    def send(self, message: Any, buffers: Sequence[memoryview] = ()) -> None:
+        """Send a message and what follows it."""
+        head = msgspec.msgpack.encode(message)
+        waiting = [memoryview(_PRELUDE.pack(MAGIC, len(head)) + head), *(each for each in buffers if each.nbytes)]
+        while waiting:
+            sent = self._socket.sendmsg(waiting[:_AT_ONCE])
+            while waiting and sent >= waiting[0].nbytes:
+                sent -= waiting.pop(0).nbytes
+            if sent:
+                waiting[0] = waiting[0][sent:]
+
+    def receive(self) -> Message:
+        """Return the next message; what follows it is to be fetched by `fill`."""
+        prelude = bytearray(_PRELUDE.size)
+        self.fill(memoryview(prelude))
+        magic, nbytes = _PRELUDE.unpack(prelude)
+        if magic != MAGIC:
+            raise Malformed(f"what came begins with {bytes(magic)!r}, and is no message of this version")
+        if nbytes > LARGEST_HEAD:
+            raise Malformed(f"the head of a message has {nbytes} bytes; at most {LARGEST_HEAD} are allowed")
+        head = bytearray(nbytes)
+        self.fill(memoryview(head))
+        try:
+            message: Message = self._decoder.decode(head)
+        except (ValueError, RecursionError) as error:  # also what the values themselves refuse
+            raise Malformed(f"a message is not valid: {error}") from None
+        return message
+
+    def fill(self, buffer: memoryview) -> None:
+        """Receive exactly as many bytes as `buffer` has."""
+        while buffer.nbytes:
+            if not (came := self._socket.recv_into(buffer)):
+                raise ConnectionResetError("the other side has closed the connection")
+            buffer = buffer[came:]
+
+    def wait(self) -> None:
+        """Wait until something arrives, without a time limit."""
+        limit = self._socket.gettimeout()
+        self._socket.settimeout(None)
+        try:
+            if not self._socket.recv(1, socket.MSG_PEEK):
+                raise ConnectionResetError("the other side has closed the connection")
+        finally:
+            self._socket.settimeout(limit)
+
+    def quiet(self) -> bool:
+        """Whether nothing has arrived, not even the end."""
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return not poll.poll(0)
+
+    def finish(self, seconds: float) -> None:
+        """Say that nothing more comes, and give the other side some time to take note.
+
+        Were the connection closed with something unread in it, the system would throw away also what was sent last.
+        """
+        self._socket.shutdown(socket.SHUT_WR)
+        self._socket.settimeout(seconds)
+        deadline, rest = time.monotonic() + seconds, bytearray(1 << 16)
+        while time.monotonic() < deadline and self._socket.recv_into(rest):
+            pass
+
+    def break_off(self) -> None:
+        """End all calls that wait, in any thread."""
+        with contextlib.suppress(OSError):  # it has ended already
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Give the connection up."""
+        self.break_off()
+        self._socket.close()
+
+
+def blocks(wire: Wire[Request] | Wire[Answer], nbytes: int, size: int = 1 << 20) -> Iterator[memoryview]:
+    """Yield the bytes that follow a message, a block at a time; each is gone when the next one is asked for."""
+    room = memoryview(bytearray(min(nbytes, size)))
+    while nbytes:
+        block = room[: min(nbytes, size)]
+        wire.fill(block)
+        nbytes -= block.nbytes
+        yield block
+
+
+def _prepare(connection: socket.socket) -> None:
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if connection.family == getattr(socket, "AF_UNIX", None):
+        return
+    # A message is complete when it is sent: nothing is gained by waiting for more.
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    # A machine that has lost its power does not say goodbye: the system asks for it, and notices within half a minute.
+    for option, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4)):
+        if hasattr(socket, option):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

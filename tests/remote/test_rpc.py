@@ -1,0 +1,220 @@
+"""Stages on TVM's own RPC server: one that dies, hangs or comes back, and a tracker's pool."""
+
+import contextlib
+import platform
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+import pipeline
+from pipeline.board import Board, Device
+from pipeline.errors import DeviceLost, PipelineError, RemoteError
+from pipeline.executor.bundle import Bundle
+from pipeline.executor.devices.rpc import RpcConnection
+from pipeline.remote.address import parse
+from pipeline.remote.relay import Relay
+from pipeline.scheduler import Pipeline
+from tests.onnx_models import node, save
+
+pytest.importorskip("cloudpickle", reason="TVM's RPC server needs it")
+
+LIMIT = 60.0
+SHAPE = (1, 4, 3, 3)
+SERVER = "import sys, time; from tvm import rpc; "
+SERVER += "s = rpc.Server('127.0.0.1', port=int(sys.argv[1]), port_end=int(sys.argv[1]) + 1000, key=sys.argv[3], "
+SERVER += "tracker_addr=('127.0.0.1', int(sys.argv[2])) if sys.argv[2] else None); print(s.port, flush=True); "
+SERVER += "time.sleep(1e6)"
+TRACKER = "import time; from tvm.rpc.tracker import Tracker; "
+TRACKER += "t = Tracker('127.0.0.1', port=19190, port_end=20190); print(t.port, flush=True); time.sleep(1e6)"
+
+
+class RpcServer:
+    """TVM's server, which has processes of its own."""
+
+    def __init__(self, code: str, *arguments: object) -> None:
+        self._line = [sys.executable, "-c", code]
+        self._arguments = list(map(str, arguments))
+        self.start()
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(
+            [*self._line, *self._arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        assert self.process.stdout is not None
+        self.port = int(self.process.stdout.readline())
+        if self._arguments:
+            self._arguments[0] = str(self.port)
+
+    def send(self, what: signal.Signals) -> None:
+        for each in self._family():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.send_signal(what)
+
+    def kill(self) -> None:
+        if self.process.returncode is None:
+            self.send(signal.SIGKILL)
+            assert self.process.stdout is not None
+            self.process.stdout.close()
+            self.process.wait()
+
+    def _family(self) -> list[psutil.Process]:
+        first = psutil.Process(self.process.pid)
+        return [*first.children(recursive=True), first]
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., RpcServer]]:
+    with contextlib.ExitStack() as stack:
+
+        def begin(code: str, *arguments: object) -> RpcServer:
+            server = RpcServer(code, *arguments)
+            stack.callback(server.kill)
+            return server
+
+        yield begin
+
+
+@pytest.fixture
+def server(start: Callable[..., RpcServer]) -> RpcServer:
+    return start(SERVER, 18190, "", "")
+
+
+@pytest.fixture(scope="session")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """Two convolutions that negate; the second one is for a board."""
+    nodes = [node("Conv", "x w", "a"), node("Conv", "a w", "y")]
+    weights = {"w": -np.eye(4, dtype=np.float32).reshape(4, 4, 1, 1)}
+    path = save(tmp_path_factory.mktemp("model") / "m.onnx", nodes, {"x": SHAPE}, ["y"], weights)
+    target = {"kind": "llvm", "mtriple": f"{platform.machine()}-linux-gnu"}
+    board = Board("bare", (Device("here"), Device("there", "rpc", target=target, address="rpc://127.0.0.1:1/cpu")))
+    graph = pipeline.read(path)
+    return pipeline.build(graph, pipeline.plan(graph, board, cuts=["a"], devices=["here", "there"]))
+
+
+def at(bundle: Bundle, address: str) -> Bundle:
+    """Return the bundle for another address."""
+    import dataclasses
+
+    here, there = bundle.plan.board.devices
+    board = dataclasses.replace(bundle.plan.board, devices=(here, dataclasses.replace(there, address=address)))
+    return Bundle(dataclasses.replace(bundle.plan, board=board), bundle.codes)
+
+
+def ask(running: Pipeline, number: int) -> BaseException | None:
+    future = running.submit(np.full(SHAPE, number, np.float32))
+    if (error := future.exception(LIMIT)) is None:
+        assert (future.result() == number).all()
+    return error
+
+
+def until_served(running: Pipeline) -> int:
+    failed = 0
+    while ask(running, 7) is not None:
+        failed += 1
+    return failed
+
+
+def test_frames_go_there_and_back(bundle: Bundle, server: RpcServer) -> None:
+    with pipeline.load(at(bundle, f"rpc://127.0.0.1:{server.port}/cpu?timeout=30")) as running:
+        assert [ask(running, number) for number in range(5)] == [None] * 5
+
+
+def test_a_server_that_dies_or_hangs_and_comes_back(bundle: Bundle, server: RpcServer) -> None:
+    with pipeline.load(at(bundle, f"rpc://127.0.0.1:{server.port}/cpu?timeout=1.5&patience=0")) as running:
+        submitted = running.statistics
+        assert ask(running, 1) is None
+        server.send(signal.SIGSTOP)
+        hung = ask(running, 2)
+        server.send(signal.SIGCONT)
+        assert "no answer within 1.5 s: it hangs" in str(hung)
+        assert isinstance(hung.__cause__ if hung else None, DeviceLost)
+        until_served(running)
+        server.kill()
+        assert isinstance(getattr(ask(running, 3), "__cause__", None), DeviceLost)
+        server.start()
+        until_served(running)
+        counted = submitted()
+    assert counted.delivered + counted.failed == counted.submitted
+
+
+def test_a_server_that_is_busy_with_somebody_else_is_named(bundle: Bundle, server: RpcServer) -> None:
+    code = bundle.codes[1]
+    mine = RpcConnection(parse(f"rpc://127.0.0.1:{server.port}/cpu?timeout=30"))
+    number = mine.open(bundle.plan.stages[1], code)
+    with pytest.raises(DeviceLost, match=r"no answer within 0\.5 s: it serves somebody else already, or hangs"):
+        RpcConnection(parse(f"rpc://127.0.0.1:{server.port}/cpu?timeout=0.5"))
+    with pytest.raises(RemoteError, match="rpc://127"):
+        mine.run(number, bundle.plan.stages[1], [np.zeros((1, 4, 3, 4), np.float32)])
+    assert mine.run(number, bundle.plan.stages[1], [np.ones(SHAPE, np.float32)])[0].max() == -1
+    assert mine.usable()
+    mine.close()
+
+
+def test_a_tracker_gives_a_board_of_its_pool(bundle: Bundle, start: Callable[..., RpcServer]) -> None:
+    pytest.importorskip("tornado", reason="TVM's tracker needs it")
+    tracker = start(TRACKER)
+    start(SERVER, 18190, tracker.port, "board")
+    with pipeline.load(at(bundle, f"rpc://127.0.0.1:{tracker.port}/board?tracker&timeout=30")) as running:
+        assert ask(running, 1) is None
+    with pytest.raises(PipelineError, match=r"the tracker has no free server within 0\.5 s"):
+        pipeline.load(at(bundle, f"rpc://127.0.0.1:{tracker.port}/other?tracker&timeout=0.5&patience=0"))
+
+
+def test_nobody_there(bundle: Bundle) -> None:
+    with pytest.raises(DeviceLost, match=r"rpc://127.0.0.1:1/cpu: nothing listens there"):
+        pipeline.load(at(bundle, "rpc://127.0.0.1:1/cpu?patience=0"))
+
+
+def test_a_relay_passes_on_and_breaks_what_hangs() -> None:
+    """It passes on more than the system holds, both ways at once, and does not need this process to break."""
+    data = np.random.default_rng(0).bytes(5_000_000)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        relay = Relay("127.0.0.1", listener.getsockname()[1], 30.0)
+        with listener.accept()[0] as theirs, socket.create_connection(("127.0.0.1", relay.port)) as ours:
+            writers = [threading.Thread(target=side.sendall, args=(data,)) for side in (ours, theirs)]
+            for writer in writers:
+                writer.start()
+            assert _read(theirs, len(data)) == _read(ours, len(data)) == data
+            for writer in writers:
+                writer.join(LIMIT)
+            assert state(relay) == (False, False)
+            with relay.limit(0.1):
+                assert ours.recv(1) == b""
+            assert state(relay) == (True, True)
+        relay.close()
+
+
+def state(relay: Relay) -> tuple[bool, bool]:
+    return relay.ended, relay.expired
+
+
+def _read(side: socket.socket, count: int) -> bytes:
+    received = bytearray()
+    while len(received) < count:
+        received += side.recv(1 << 20)
+    return bytes(received)
+
+
+def test_a_relay_ends_with_its_server() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        relay = Relay("127.0.0.1", listener.getsockname()[1], 30.0)
+        with socket.create_connection(("127.0.0.1", relay.port)) as ours:
+            listener.accept()[0].close()
+            assert ours.recv(1) == b""
+        assert state(relay) == (True, False)
+        relay.close()
+
+
+def test_the_relay_needs_no_package(root: Path) -> None:
+    """It starts in an instant, because it imports nothing but the standard library."""
+    source = (root / "pipeline" / "remote" / "relay.py").read_text()
+    assert "import pipeline" not in source
+    assert "from pipeline" not in source
