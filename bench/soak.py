@@ -32,6 +32,7 @@ from report import Row, parser, report
 
 from pipeline.board import Board, Device
 from pipeline.errors import StageError
+from pipeline.executor.bundle import Bundle
 from pipeline.executor.devices.null import NullRuntime
 from pipeline.plans import Plan, StagePlan, TensorSpec
 from pipeline.scheduler import FrameFuture, Pipeline
@@ -47,13 +48,6 @@ class Code(NamedTuple):
 
     factor: int
     rarely: int
-
-
-class Bundle(NamedTuple):
-    """What `swap` takes."""
-
-    plan: Plan
-    codes: Sequence[Code]
 
 
 class Arithmetic(NullRuntime):

@@ -4,45 +4,71 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from pipeline.board import Board
+from pipeline.errors import ModelError
 
 if TYPE_CHECKING:
     from pipeline.executor.bundle import Bundle
-    from pipeline.executor.code import StageCode
-    from pipeline.executor.general import StageGeneral
-    from pipeline.plans import Plan, StagePlan
+    from pipeline.new_sizes import Maker
+    from pipeline.plans import Plan
     from pipeline.scheduler.pipeline import Pipeline
-    from pipeline.split.extract import Part
     from pipeline.split.graph import Graph
+    from pipeline.split.open_model import OpenModel
 
 
 def _silent(_: str) -> None:
     pass
 
 
+@overload
 def read(
     model: Any,
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = ...,
+    params: Mapping[str, Any] | str | Path | None = ...,
+    *,
+    verify: bool = ...,
+) -> Graph: ...
+
+
+@overload
+def read(
+    model: Any,
+    shapes: Mapping[str, Sequence[int | str]],
+    params: Mapping[str, Any] | str | Path | None = ...,
+    *,
+    verify: bool = ...,
+) -> Graph | OpenModel: ...
+
+
+def read(
+    model: Any,
+    shapes: Mapping[str, Sequence[int | str]] | None = None,
     params: Mapping[str, Any] | str | Path | None = None,
     *,
     verify: bool = False,
-) -> Graph:
+) -> Graph | OpenModel:
     """Read a model, fold its constants and batch norms, and return its graph.
 
     Parameters
     ----------
-    model : str, Path, or torch.export.ExportedProgram
+    model : str, Path, torch.export.ExportedProgram, tvm.IRModule, or tvm.relax.Function
         An ONNX file, a TFLite model, a file of ``torch.export.save``, a Relay program (text or JSON), or a Relax
-        module (JSON), whose content says which; or an exported PyTorch program itself.
-    shapes : mapping of str to sequence of int, optional
-        Extents for inputs whose shape is symbolic in the model.
+        module (TVMScript or JSON), whose content says which; or an exported PyTorch program or Relax module itself.
+    shapes : mapping of str to sequence of (int or str), optional
+        Extents for inputs whose shape is symbolic in the model; names, such as ``["N", 3, 224, 224]``, for extents
+        that shall vary.
     params : mapping, str or Path, optional
-        Parameters of a Relay program by name: arrays, or a file of ``relay.save_param_dict`` or ``numpy.savez``.
-        What has no value here is an input of the model.
+        Parameters of a Relay program or Relax module by name: arrays, or a file of ``relay.save_param_dict`` or
+        ``numpy.savez``.  What has no value here is an input of the model.
     verify : bool
         Compare with the library that the format belongs to, on random input; see `pipeline.verify`.
+
+    Returns
+    -------
+    Graph or OpenModel
+        With names in `shapes`, a model that has a graph at each size: ``model.at(N=16)``.
 
     Raises
     ------
@@ -55,7 +81,12 @@ def read(
     from pipeline.split import frontends
     from pipeline.split.clean import clean
     from pipeline.split.graph import from_relax
+    from pipeline.split.open_model import is_open, open_model
 
+    if shapes and is_open(shapes):
+        if verify:
+            raise ModelError("a model is verified at a size: read it with numbers for all extents")
+        return open_model(model, shapes, params)
     graph = from_relax(clean(frontends.load(model, shapes, params)))
     if verify:
         from pipeline import verification
@@ -73,6 +104,9 @@ def plan(  # noqa: PLR0913 - all but the first two by keyword
     devices: Sequence[str] | None = None,
     queue_depth: int = 2,
     measure: bool = False,
+    objective: str | None = None,
+    fps: float | None = None,
+    replicas: bool = True,
     progress: Callable[[str], None] = _silent,
 ) -> Plan:
     """Divide a graph into stages and give each one a device and cores.
@@ -83,54 +117,46 @@ def plan(  # noqa: PLR0913 - all but the first two by keyword
     board : Board or str
         What it shall run on; ``"host"`` is this machine.
     stages : int or "auto"
-        How many stages; the cuts are chosen so that the slowest stage is as fast as possible.  ``"auto"`` takes
-        the fewest stages that come close to the best throughput, one stage where pipelining does not help.
+        How many stages; the cuts are chosen so that the slowest stage is as fast as possible.  ``"auto"`` chooses
+        cuts, devices, cores, threads and replicas: the fewest stages that come close to the best, one stage where
+        pipelining does not help.
     cuts : sequence of str or int, optional
         Cuts by tensor name, operator name, or position (the number of operators in front), instead of `stages`.
     devices : sequence of str, optional
-        The board's device for each stage; its first one by default.
+        The board's device for each stage; by default those that suit best, and for given cuts the first one.
     queue_depth : int
         How many frames may wait in front of each stage.
     measure : bool
-        Build and time each group of operators on the board's first device, instead of estimating.
+        Build and time each group of operators on the board's devices that are here, instead of estimating.
+    objective : str, optional
+        What ``"auto"`` aims at: ``"throughput"`` (default), ``"latency"`` (default with `fps`) or ``"energy"``.
+    fps : float, optional
+        How many frames per second arrive and must be kept up with.
+    replicas : bool
+        Whether ``"auto"`` may run a stage on several frames at once, each on cores of its own.
     progress : callable, optional
         Told what is being done.
 
     Raises
     ------
     PlanError
-        If a cut is unknown or not legal, or there are more stages than legal cuts allow.
+        If a cut is unknown or not legal, there are more stages than legal cuts allow, or the board cannot run the
+        model, or not as fast as `fps`.
     BoardError
         If the board or a device is unknown.
     """
-    from pipeline.split.planner import make_plan
+    from pipeline.planning import planner
 
-    if isinstance(board, str):
-        import boards
-
-        board = boards.get(board)
-    seconds = _measured(graph, board, progress) if measure else None
-    return make_plan(graph, board, stages=stages, cuts=cuts, devices=devices, queue_depth=queue_depth, seconds=seconds)
-
-
-def _measured(graph: Graph, board: Board, progress: Callable[[str], None]) -> list[float]:
-    from pipeline.executor.profile import measure
-    from pipeline.plans import StagePlan
-    from pipeline.split import extract
-
-    device = board.devices[0]
-    groups = extract.parts(graph, graph.group_ends[:-1])
-    pairs = [
-        (StagePlan(f"group{number}", device.name, part.inputs, part.outputs), extract.module(part))
-        for number, part in enumerate(groups)
-    ]
-    return measure(pairs, device, progress)
+    made = planner(graph, board, measure=measure, queue_depth=queue_depth, progress=progress)
+    return made.plan(stages=stages, cuts=cuts, devices=devices, objective=objective, fps=fps, replicas=replicas)
 
 
 def build(  # noqa: PLR0913 - all but the first two by keyword
-    graph: Graph,
+    graph: Graph | OpenModel,
     plan: Plan,
     *,
+    sizes: Sequence[Mapping[str, int]] = (),
+    other_sizes: str = "refuse",
     check: bool = True,
     tolerance: float | None = None,
     seed: int = 0,
@@ -143,9 +169,16 @@ def build(  # noqa: PLR0913 - all but the first two by keyword
 
     Parameters
     ----------
-    graph : Graph
-        The one that the plan was made for.
+    graph : Graph or OpenModel
+        The graph that the plan was made for, or the model that has this graph at some size.
     plan : Plan
+    sizes : sequence of mapping of str to int
+        Of an open model, the sizes to build for beside the plan's own, such as ``[{"N": 16}, {"N": 32}]``.  Parameters
+        that are the same for all are kept once.
+    other_sizes : str
+        What becomes of frames of other sizes.  ``"refuse"``: an error lists the sizes there are.  ``"pad"``: they are
+        filled up with zeros to the next larger size, and the result is cropped; tried out on a random frame.
+        ``"symbolic"``: they run in a build for any size, which is slower.
     check : bool
         Compare the stages with the unsplit model on a seeded random frame; what was found is ``bundle.parity``, None
         for stages that this machine cannot run.  Without it, nothing is run, and ``bundle.general`` has no shares.
@@ -180,65 +213,36 @@ def build(  # noqa: PLR0913 - all but the first two by keyword
     TuningError
         If the database is missing, damaged, or another kind of file.
     """
-    from pipeline.executor.build import check_parity, compile_plan
-    from pipeline.executor.bundle import Bundle
-    from pipeline.executor.general import runs_here
-    from pipeline.executor.numerics import EXACT, Numerics
+    from pipeline import building
+    from pipeline.executor.numerics import Numerics
     from pipeline.executor.tuning.use import Tuned
-    from pipeline.split import extract, planned
+    from pipeline.split.open_model import OpenModel
 
-    parts = planned.parts(graph, plan)
     tuned = None if tuning is None else Tuned.load(tuning)
-    numerics = Numerics(winograd, weights)
-    modules = [extract.module(part) for part in parts]
-    codes = compile_plan(plan, modules, progress, tuning=tuned, numerics=numerics)
-    stages = [(stage, code) for stage, code in zip(plan.stages, codes, strict=True) if code is not None]
-    parity = None
-    if check and len(stages) == len(codes) and all(runs_here(code) for _, code in stages):
-        progress("comparing with the unsplit model")
-        # Without tuning and other numerics, which would be compared with themselves.
-        unsplit = _unsplit(graph, plan) if len(stages) > 1 or tuned or numerics != EXACT else stages[0]
-        allowed = numerics.tolerance if tolerance is None else tolerance
-        parity = check_parity(plan, stages, unsplit, tolerance=allowed, seed=seed)
-    return Bundle(plan, codes, parity, _general(plan, parts, codes, check, progress))
+    options = building.Options(progress, check, tolerance, seed, tuned, Numerics(winograd, weights))
+    if isinstance(graph, OpenModel):
+        return building.build_open(graph, plan, sizes, other_sizes, options)
+    if sizes or other_sizes != "refuse":
+        raise ModelError(f"{graph.name!r} was read with fixed shapes; give names for what varies to pipeline.read")
+    return building.build(graph, plan, options)
 
 
-def _unsplit(graph: Graph, plan: Plan) -> tuple[StagePlan, StageCode]:
-    from pipeline.executor.build import compile_stage
-    from pipeline.plans import StagePlan
-    from pipeline.split import extract
-
-    (part,) = extract.parts(graph, [])
-    whole = StagePlan("unsplit", plan.stages[0].device, part.inputs, part.outputs)
-    return whole, compile_stage(extract.module(part), plan.board.device(whole.device))
-
-
-def _general(
-    plan: Plan,
-    parts: Sequence[Part],
-    codes: Sequence[StageCode | None],
-    measured: bool,
-    progress: Callable[[str], None],
-) -> list[StageGeneral]:
-    from pipeline.executor.general import NamedOperator, of_stage
-
-    found = []
-    for stage, part, code in zip(plan.stages, parts, codes, strict=True):
-        if code is not None:
-            if measured:
-                progress(f"timing {stage.name}")
-            made_by = {name: NamedOperator(each.name, each.kind) for each in part.operators for name in each.outputs}
-            found.append(of_stage(stage, code, plan.board.device(stage.device), made_by, measured=measured))
-    return found
-
-
-def load(bundle: Bundle | str | Path, **options: Any) -> Pipeline:
+def load(
+    bundle: Bundle | str | Path, *, on_new_shape: str = "refuse", model: Any = None, params: Any = None, **options: Any
+) -> Pipeline:
     """Return a running pipeline.
 
     Parameters
     ----------
     bundle : Bundle, str or Path
         A bundle, or the folder where one was saved.
+    on_new_shape : str
+        What becomes of frames of a size that the bundle has no build for.  ``"refuse"``: an error lists the sizes.
+        ``"compile"``: a build is made from `model` in the background and kept on disk, while other frames go on.
+    model : OpenModel, str or Path, optional
+        What the bundle was built from, for ``"compile"``.
+    params : mapping, str or Path, optional
+        Of that model, as for `pipeline.read`.
     **options
         As for `pipeline.Pipeline`, such as ``trace``.
 
@@ -246,9 +250,27 @@ def load(bundle: Bundle | str | Path, **options: Any) -> Pipeline:
     ------
     BundleError
         If the bundle is missing, damaged, or built for another kind of machine.
+    PlanError
+        If `model` is not what it was built from.
+    ValueError
+        If `on_new_shape` is unknown, or does not go with the other arguments.
     """
     from pipeline.executor.bundle import Bundle
     from pipeline.scheduler.pipeline import Pipeline
 
     found = bundle if isinstance(bundle, Bundle) else Bundle.load(bundle)
-    return Pipeline(found.plan, found.codes, **options)
+    if on_new_shape not in ("refuse", "compile"):
+        raise ValueError(f"on_new_shape is {on_new_shape!r}; it must be 'refuse' or 'compile'")
+    build = _maker(found, model, params) if on_new_shape == "compile" else None
+    return Pipeline(found.plan, found.codes, shapes=found.shapes, more=found.more, build=build, **options)
+
+
+def _maker(bundle: Bundle, model: Any, params: Any) -> Maker:
+    from pipeline.new_sizes import Maker
+    from pipeline.split.open_model import OpenModel, open_model
+
+    if bundle.shapes is None:
+        raise ValueError("on_new_shape='compile' needs a bundle that was built from a model with shapes that vary")
+    if model is None:
+        raise ValueError("on_new_shape='compile' needs the model that the bundle was built from: model=...")
+    return Maker(model if isinstance(model, OpenModel) else open_model(model, bundle.shapes.inputs, params), bundle)

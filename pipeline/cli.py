@@ -13,7 +13,22 @@ from typing import NoReturn
 
 from pipeline.errors import PipelineError
 
-COMMANDS = ("demo", "inspect", "convert", "plan", "tune", "build", "run", "bench")
+COMMANDS = (
+    "demo",
+    "inspect",
+    "convert",
+    "boards",
+    "devices",
+    "profile",
+    "plan",
+    "simulate",
+    "tune",
+    "build",
+    "run",
+    "bench",
+    "serve",
+    "vta",
+)
 """Each is a module of `pipeline.commands` with `HELP`, `EXAMPLE`, `arguments(parser)` and `run(options)`."""
 
 INTERRUPTED = 130

@@ -56,6 +56,12 @@ class TuningError(PipelineError, ValueError):
     exit_status = 2
 
 
+class InstructionError(PipelineError, ValueError):
+    """Raised when a value does not fit its field of an accelerator's instruction, or a stream holds no instructions."""
+
+    exit_status = 2
+
+
 class InputError(PipelineError, ValueError):
     """Raised when a frame does not fit the pipeline: wrong name, dtype, rank or shape."""
 
@@ -113,6 +119,14 @@ class StageTimeout(StageError):
     def __reduce__(self) -> tuple[type[StageTimeout], tuple[str, str, int, float]]:  # type: ignore[override]
         """Rebuild from the four facts, so that the error crosses process borders."""
         return type(self), (self.stage, self.device, self.frame, self.seconds)
+
+
+class DeviceLost(PipelineError, RuntimeError):
+    """Raised when a device on another machine cannot be reached, refuses a stage, gives no sign of life, or is gone."""
+
+
+class RemoteError(PipelineError, RuntimeError):
+    """Raised when a stage failed on another machine; the message has its error there."""
 
 
 class FrameDropped(PipelineError):

@@ -19,9 +19,8 @@ IMAGE = np.linspace(0, 1, 32 * 32, dtype=np.float32).reshape(1, 1, 32, 32)
 
 def parameters(bundle: Bundle) -> dict[str, np.ndarray]:
     """Return those of the second stage."""
-    code = bundle.codes[1]
-    assert code is not None
-    return code.parameters
+    found: dict[str, np.ndarray] = bundle.codes[1].parameters
+    return found
 
 
 @pytest.fixture(scope="module")

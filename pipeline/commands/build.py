@@ -45,6 +45,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         help="allowed error, as a share of the largest output (default: 1e-5; more with --winograd and --weights)",
     )
+    parser.add_argument(
+        "--other-sizes",
+        choices=("refuse", "pad", "symbolic"),
+        default="refuse",
+        help="frames of sizes without --size: refuse them (default), fill them up to the next larger size and crop the "
+        "result, or run them in a slower build for any size",
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the random frame that is compared (default: 0)")
     parser.add_argument("-o", "--output", metavar="FOLDER", required=True, help="the bundle to write")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
@@ -55,12 +62,14 @@ def run(options: argparse.Namespace) -> int:
     _check_output(Path(options.output))
     _check_plan(options)
     tuning = tune.database_for(options)
-    graph = common.read_model(options)
+    graph, model = common.read_open_model(options)
     plan = _plan(graph, options)
     with common.progress("building") as step:
         bundle = pipeline.build(
-            graph,
+            model or graph,
             plan,
+            sizes=common.sizes(options),
+            other_sizes=options.other_sizes,
             tolerance=options.tolerance,
             seed=options.seed,
             tuning=tuning,
@@ -118,6 +127,7 @@ def _facts(bundle: Bundle, path: str) -> dict[str, Any]:
     return {
         "bundle": path,
         "stages": [stage.name for stage in bundle.plan.stages],
+        "inputs": [build.inputs for build in bundle.builds if not build.symbolic],
         "parity": bundle.parity,
         "tuned_kernels": tuned_kernels(bundle),
         "without_rule": [

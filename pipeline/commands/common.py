@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from pipeline.plans import Plan
     from pipeline.scheduler.trace import Trace
     from pipeline.split.graph import Graph
+    from pipeline.split.open_model import OpenModel
+    from pipeline.split.planner import Planner
 
 Progress = Callable[[str], None]
 
@@ -93,10 +96,20 @@ def model_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="INPUT=EXTENTS",
         action="append",
         default=[],
-        help="extents for an input with a symbolic shape, such as data=1,3,224,224; may be repeated",
+        help="extents for an input with a symbolic shape, such as data=1,3,224,224, or with names for those that vary, "
+        "such as data=N,3,224,224; may be repeated",
     )
     parser.add_argument(
-        "--params", metavar="FILE", help="parameters of a Relay program: of relay.save_param_dict, or a .npz file"
+        "--size",
+        metavar="NAME=EXTENT",
+        action="append",
+        default=[],
+        help="extents for the names in --shape, such as N=16 or H=224,W=224; may be repeated: the first one is planned",
+    )
+    parser.add_argument(
+        "--params",
+        metavar="FILE",
+        help="parameters of a Relay program or Relax module: of relay.save_param_dict, or a .npz file",
     )
 
 
@@ -129,24 +142,52 @@ def tracing(path: str | None, plan: Plan) -> Iterator[Trace | None]:
 
 
 def read_model(options: argparse.Namespace) -> Graph:
-    """Read the model that the options name."""
+    """Read the model that the options name, at the first size if its shapes vary."""
+    return read_open_model(options)[0]
+
+
+def read_open_model(options: argparse.Namespace) -> tuple[Graph, OpenModel | None]:
+    """Read the model that the options name: at the first size, and the model itself if its shapes vary."""
+    wanted = sizes(options)
+    from pipeline.split.graph import Graph
+
     with progress(f"reading {options.model}"):
-        return pipeline.read(options.model, shapes(options), options.params)
+        found = pipeline.read(options.model, shapes(options), options.params)
+        if isinstance(found, Graph):
+            if wanted:
+                raise PlanError("--size gives extents for names in --shape, such as --shape data=N,3,224,224")
+            return found, None
+        if not wanted:
+            names = ", ".join(f"{name}=16" for name in found.shapes.names)
+            raise PlanError(f"--shape has names for extents that vary; give at least one size, such as --size {names}")
+        return found.at(wanted[0]), found
 
 
-def shapes(options: argparse.Namespace) -> dict[str, list[int]]:
+def sizes(options: argparse.Namespace) -> list[dict[str, int]]:
+    """Return the sizes that the options give."""
+    return [_size(text) for text in options.size]
+
+
+def _size(text: str) -> dict[str, int]:
+    parts = [part.partition("=") for part in text.split(",")]
+    if not all(name.isidentifier() and extent.isdecimal() and int(extent) for name, _, extent in parts):
+        raise PlanError(f"--size {text!r} is not NAME=EXTENT with an extent of at least 1, such as N=16 or H=224,W=224")
+    return {name: int(extent) for name, _, extent in parts}
+
+
+def shapes(options: argparse.Namespace) -> dict[str, list[int | str]]:
     """Return the extents that the options give, by input."""
     return dict(_shape(text) for text in options.shape)
 
 
-def _shape(text: str) -> tuple[str, list[int]]:
+def _shape(text: str) -> tuple[str, list[int | str]]:
     name, separator, extents = text.rpartition("=")
-    try:
-        shape = [int(extent) for extent in extents.split(",")]
-    except ValueError:
-        shape = []
-    if not separator or not shape or min(shape) < 1:
-        raise PlanError(f"--shape {text!r} is not INPUT=EXTENTS with extents of at least 1, such as data=1,3,224,224")
+    shape = [int(each) if each.isdecimal() else each for each in extents.split(",")]
+    if not separator or not all(each.isidentifier() if isinstance(each, str) else each > 0 for each in shape):
+        raise PlanError(
+            f"--shape {text!r} is not INPUT=EXTENTS with extents of at least 1, such as data=1,3,224,224, or names for "
+            "those that vary"
+        )
     return name, shape
 
 
@@ -162,26 +203,66 @@ def plan_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--board", default="host", help="what to run on (default: host, this machine)")
     parser.add_argument(
+        "--objective",
+        choices=("throughput", "latency", "energy"),
+        help="what automatic stages aim at (default: throughput; with --fps: latency)",
+    )
+    parser.add_argument("--fps", metavar="N", help="frames per second that arrive and must be kept up with")
+    parser.add_argument(
+        "--no-replicas", action="store_true", help="let each automatic stage work on one frame at a time only"
+    )
+    parser.add_argument(
         "--queue-depth", metavar="N", default="2", help="frames that may wait in front of a stage (default: 2)"
     )
     parser.add_argument(
-        "--measure", action="store_true", help="time the operators here instead of estimating; takes longer"
+        "--measure",
+        action="store_true",
+        help="time the operators here instead of estimating; what 'profile' or an earlier plan measured is known",
     )
+    parser.add_argument("--fresh", action="store_true", help="as --measure, and measure again what was measured before")
 
 
 def make_plan(graph: Graph, options: argparse.Namespace) -> Plan:
     """Plan as the options say."""
-    stages = options.stages if options.stages == "auto" else whole("--stages", options.stages)
     with progress("planning") as step:
-        return pipeline.plan(
-            graph,
-            options.board,
-            stages=stages,
-            cuts=options.cut,
-            queue_depth=whole("--queue-depth", options.queue_depth),
-            measure=options.measure,
-            progress=step,
-        )
+        return plan_with(make_planner(graph, options, step), options)
+
+
+def make_planner(graph: Graph, options: argparse.Namespace, step: Progress) -> Planner:
+    """Return the planner of the board that the options name."""
+    from pipeline.planning import planner
+
+    depth = whole("--queue-depth", options.queue_depth)
+    measure = options.measure or options.fresh
+    return planner(graph, options.board, measure=measure, fresh=options.fresh, queue_depth=depth, progress=step)
+
+
+def plan_with(planner: Planner, options: argparse.Namespace) -> Plan:
+    """Plan as the options say."""
+    return planner.plan(
+        stages=options.stages if options.stages == "auto" else whole("--stages", options.stages),
+        cuts=options.cut,
+        objective=options.objective,
+        fps=None if options.fps is None else number("--fps", options.fps),
+        replicas=not options.no_replicas,
+    )
+
+
+def number(option: str, text: str) -> float:
+    """Return the number above 0 that an option gives.
+
+    Raises
+    ------
+    PlanError
+        If it is none.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < math.inf:
+        raise PlanError(f"{option} is {text!r}; it must be a number above 0")
+    return value
 
 
 def whole(option: str, text: str) -> int:

@@ -8,7 +8,7 @@ import os
 from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pipeline
 from pipeline.commands import common, live
@@ -39,6 +39,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="one .npz with all outputs stacked, or a folder for one .npz per frame; without it nothing is saved",
     )
+    parser.add_argument(
+        "--compile",
+        metavar="MODEL",
+        help="what the bundle was built from: makes builds for frames of new sizes meanwhile, and keeps them",
+    )
     common.trace_argument(parser)
     parser.add_argument(
         "--metrics",
@@ -50,8 +55,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Check the inputs, stream them, save and report."""
-    # Nothing is compiled here: the small runtime starts faster and needs less memory.
-    os.environ.setdefault("TVM_USE_RUNTIME_LIB", "1")
+    # Where nothing is compiled, the small runtime starts faster and needs less memory.
+    if not options.compile:
+        os.environ.setdefault("TVM_USE_RUNTIME_LIB", "1")
     from pipeline.executor.bundle import Bundle
     from pipeline.io import files
 
@@ -59,7 +65,8 @@ def run(options: argparse.Namespace) -> int:
     bundle = Bundle.load(options.bundle)
     frames = files.frames(files.find([Path(path) for path in options.input]), bundle.plan.inputs)
     with common.tracing(options.trace, bundle.plan) as trace, files.sink(options.output, bundle.plan.outputs) as sink:
-        statistics = _stream(bundle, frames, sink, trace=trace, port=port)
+        loading = {"on_new_shape": "compile", "model": options.compile} if options.compile else {}
+        statistics = _stream(bundle, frames, sink, port=port, trace=trace, **loading)
     _report(statistics, options)
     return 0
 
@@ -70,9 +77,7 @@ def _port(text: str | None) -> int | None:
     return None if text is None else int(text)
 
 
-def _stream(
-    bundle: Bundle, frames: Iterable[Frame], sink: Sink, *, trace: pipeline.Trace | None, port: int | None
-) -> Statistics:
+def _stream(bundle: Bundle, frames: Iterable[Frame], sink: Sink, *, port: int | None, **options: Any) -> Statistics:
     names: deque[str] = deque()
 
     def arrays() -> Iterator[object]:
@@ -80,7 +85,7 @@ def _stream(
             names.append(name)
             yield inputs
 
-    with live.Display("streaming") as display, pipeline.load(bundle, trace=trace) as running, _metrics(running, port):
+    with live.Display("streaming") as display, pipeline.load(bundle, **options) as running, _metrics(running, port):
         display.watch(running.statistics)
         for result in running.map(arrays()):
             sink.add(names.popleft(), result)

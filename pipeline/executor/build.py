@@ -62,12 +62,13 @@ def compile_stage(  # noqa: PLR0913 - the last three by keyword
     inner: set[str] | None = None,
     tuning: Tuning | None = None,
     numerics: Numerics = EXACT,
+    symbolic: bool = False,
 ) -> StageCode:
     """Compile one stage's Relax module for `device`, to run on so many of its cores.
 
     Given `inner`, the module is taken as the inside of a stage: its inputs named there come in the stage's own
     layout, channels last, and its outputs that are made so are added.  Kernels that no rule writes are taken from
-    `tuning` where it has them.
+    `tuning` where it has them.  If the module is `symbolic`, none of its extents is known, and all kernels are TVM's.
 
     Raises
     ------
@@ -77,11 +78,14 @@ def compile_stage(  # noqa: PLR0913 - the last three by keyword
     from tvm import relax
 
     with compiler_lock, quiet():
-        target = schedules.target_for(_target(device))
+        target = schedules.target_for(target_of(device))
         try:
             tuned = None if tuning is None else tuning.for_stage(target, cores)
-            module = schedules.optimise(module, target, cores, inner, tuned=tuned, numerics=numerics)
-            calls = _calls(module)
+            if symbolic:
+                module, calls = _symbolic(module, target, cores), None
+            else:
+                module = schedules.optimise(module, target, cores, inner, tuned=tuned, numerics=numerics)
+                calls = _calls(module)
             main, lifted = parameters.lift(module["main"])
             lowered = tvm.IRModule(dict(module.functions))
             lowered["main"] = main
@@ -93,6 +97,12 @@ def compile_stage(  # noqa: PLR0913 - the last three by keyword
     return StageCode(lambda: executable, lifted, executable=executable, machine=machine, features=features, calls=calls)
 
 
+def _symbolic(module: Any, target: Any, cores: int) -> Any:
+    from pipeline.executor.schedules import symbolic
+
+    return symbolic.optimise(module, target, cores) if schedules.applies(target) else module
+
+
 def _calls(module: Any) -> list[KernelCall] | None:
     from pipeline.executor.schedules import names
 
@@ -101,7 +111,17 @@ def _calls(module: Any) -> list[KernelCall] | None:
     return None if found is None else [KernelCall(name, rules[name][0], made) for name, made in found]
 
 
-def _target(device: Device) -> Any:
+def runs_here(device: Device) -> bool:
+    """Whether code for a device can run on this machine's processor."""
+    return devices.computes(device) and not processor.misfit(*processor.needs(target_of(device)))
+
+
+def target_of(device: Device) -> Any:
+    """Return a device's target, or raise `BuildError` if it is none."""
+    if device.target is None and devices.elsewhere(device):
+        from pipeline.executor.devices import remote
+
+        return processor.target(remote.target(device))
     try:
         return processor.target(device.target)
     except Exception as error:
@@ -112,24 +132,26 @@ def _last_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[-1]
 
 
-def compile_plan(
-    plan: Plan,
-    modules: Sequence[Any],
-    progress: Progress,
-    *,
-    tuning: Tuning | None = None,
-    numerics: Numerics = EXACT,
-) -> list[StageCode | None]:
-    """Compile each stage for its own device; a device that computes nothing (null, simulated) gets no code."""
+def compile_plan(plan: Plan, modules: Sequence[Any], progress: Progress, **options: Any) -> list[StageCode | None]:
+    """Compile each stage for its own device; a device that computes nothing (null, simulated) gets no code.
+
+    Parameters
+    ----------
+    plan : Plan
+    modules : sequence of tvm.IRModule
+        One for each stage.
+    progress : callable
+        Told what is being done.
+    **options
+        As for `compile_stage`: ``tuning``, ``numerics``, ``symbolic``.
+    """
     codes: list[StageCode | None] = []
     for stage, module in zip(plan.stages, modules, strict=True):
         progress(f"building {stage.name}")
         device = plan.board.device(stage.device)
         try:
             cores = max(1, len(stage.cores_of(0)))
-            computes = devices.computes(device)
-            made = compile_stage(module, device, cores, tuning=tuning, numerics=numerics) if computes else None
-            codes.append(made)
+            codes.append(compile_stage(module, device, cores, **options) if devices.computes(device) else None)
         except BuildError as error:
             raise BuildError(f"stage {stage.name!r}: {error}") from error.__cause__
     return codes
@@ -138,16 +160,28 @@ def compile_plan(
 Built = tuple[StagePlan, StageCode]
 
 
-def check_parity(plan: Plan, stages: Sequence[Built], unsplit: Built, *, tolerance: float, seed: int = 0) -> Parity:
-    """Run one seeded random frame through the stages and through the unsplit model.
+def check_parity(
+    plan: Plan, stages: Sequence[Built], expected: Mapping[str, np.ndarray], *, tolerance: float, seed: int = 0
+) -> Parity:
+    """Run one seeded random frame through the stages.
+
+    Parameters
+    ----------
+    plan : Plan
+    stages : sequence of (StagePlan, StageCode)
+    expected : mapping of str to numpy.ndarray
+        The outputs of the unsplit model for ``random_frame(plan.inputs, seed)``.
+    tolerance : float
+        Allowed error, as a share of the largest output.
+    seed : int
+        Of the frame.
 
     Raises
     ------
     BuildError
         If an output differs by more than `tolerance` of the largest value, or is NaN on one side only.
     """
-    frame = random_frame(plan.inputs, seed)
-    expected, live = [_through(plan.board, chain, frame) for chain in ([unsplit], stages)]
+    live = through(plan.board, stages, random_frame(plan.inputs, seed))
     pairs = [(_real(expected[spec.name]), _real(live[spec.name])) for spec in plan.outputs]
     for spec, (whole, parts) in zip(plan.outputs, pairs, strict=True):
         if not np.array_equal(_not_finite(whole), _not_finite(parts), equal_nan=True):
@@ -177,11 +211,11 @@ def _random(generator: np.random.Generator, spec: TensorSpec) -> np.ndarray:
     return generator.integers(0, 2, spec.shape).astype(kind)
 
 
-def _through(board: Board, stages: Sequence[Built], frame: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return all tensors of a frame that has gone through `stages`."""
+def through(board: Board, stages: Sequence[Built], frame: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return all tensors of a frame that has gone through `stages`, by name."""
     live = dict(frame)
     for stage, code in stages:
-        runtime = devices.create(board.device(stage.device))
+        runtime = devices.create(devices.here(board.device(stage.device)))
         program = runtime.load(stage, code)
         made = runtime.run(program, [runtime.copy_in(live[spec.name]) for spec in stage.inputs])
         live |= {spec.name: runtime.copy_out(tensor).copy() for spec, tensor in zip(stage.outputs, made, strict=True)}

@@ -13,13 +13,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import BundleError
-from pipeline.executor import manifest, parameters, processor
+from pipeline.errors import BundleError, PlanError
+from pipeline.executor import devices, manifest, parameters, processor
 from pipeline.executor.code import StageCode
-from pipeline.executor.manifest import CHECKSUM, FORMAT, MANIFEST, Manifest, Stage
+from pipeline.executor.manifest import CHECKSUM, FORMAT, MANIFEST, Manifest, OtherBuild, Stage
+from pipeline.executor.numerics import EXACT, Numerics
 from pipeline.files import replace_folder
 from pipeline.plans import Plan
 from pipeline.python_stages import with_stage
+from pipeline.sizes import Build, OpenShapes
 
 
 class Bundle:
@@ -28,22 +30,42 @@ class Bundle:
     Parameters
     ----------
     plan : Plan
-    codes : sequence of StageCode or None
-        In the plan's order; None for a stage on a device that needs no code.
+    codes : sequence
+        What each stage's device loads, in the plan's order: a `StageCode`, a function, or None where it needs no code.
     parity : Parity, optional
         What the check against the unsplit model found.
     general : sequence of StageGeneral
         Of a bundle that was just built: for each stage with code, the operators that have no kernel of their own, and
         their share of its time.
+    numerics : Numerics
+        What was done to the model's arithmetic.
+    shapes : OpenShapes, optional
+        What varies in the shapes of the inputs.
+    more : sequence of Build
+        The stages for frames of other sizes than the plan's.
     """
 
-    def __init__(
-        self, plan: Plan, codes: Sequence[StageCode | None], parity: Any = None, general: Sequence[Any] = ()
+    def __init__(  # noqa: PLR0913 - all but the first two by keyword
+        self,
+        plan: Plan,
+        codes: Sequence[Any],
+        parity: Any = None,
+        general: Sequence[Any] = (),
+        *,
+        numerics: Numerics = EXACT,
+        shapes: OpenShapes | None = None,
+        more: Sequence[Build] = (),
     ) -> None:
         self.plan = plan
         self.codes = tuple(codes)
         self.parity = parity
         self.general = tuple(general)
+        self.numerics, self.shapes, self.more = numerics, shapes, tuple(more)
+
+    @property
+    def builds(self) -> tuple[Build, ...]:
+        """The stages for each size, that of the plan first."""
+        return (Build(self.plan, self.codes), *self.more)
 
     def with_stage(self, function: Callable[..., Any], **options: Any) -> Bundle:
         """Return a bundle with one more stage, which calls a Python function; it can be run, but not saved.
@@ -54,7 +76,13 @@ class Bundle:
         **options
             As for `pipeline.python_stages.with_stage`: ``inputs``, ``outputs``, ``name`` and others.
         """
-        return Bundle(*with_stage(self.plan, self.codes, function, **options), self.parity, self.general)
+        if self.shapes is not None:
+            raise PlanError(
+                "a function cannot be a stage of a bundle for several sizes; call it on the frames before they are "
+                "submitted, or build the bundle for one size"
+            )
+        plan, codes = with_stage(self.plan, self.codes, function, **options)
+        return Bundle(plan, codes, self.parity, self.general, numerics=self.numerics)
 
     def save(self, path: str | Path) -> None:
         """Write the bundle as the folder `path`; an older bundle there is replaced once the new one is complete.
@@ -92,13 +120,16 @@ class Bundle:
         """
         folder = Path(path)
         found = manifest.read(folder)
-        for stage, files in zip(found.plan.stages, found.stages, strict=True):
-            if files is not None:
-                manifest.verify(folder, files.library)
-                manifest.verify(folder, files.parameters)
-                if problem := processor.misfit(files.machine, files.features):
-                    raise BundleError(f"{str(path)!r}: {stage.name} ({files.library.file}) {problem}")
-        return Bundle(found.plan, [None if files is None else _code(folder, files) for files in found.stages])
+        for file in found.files.values():
+            manifest.verify(folder, file)
+        for stage, files in found.pairs:
+            if files is None or devices.elsewhere(found.plan.board.device(stage.device)):
+                continue  # whose machine looks for itself
+            if problem := processor.misfit(files.machine, files.features):
+                raise BundleError(f"{str(path)!r}: {stage.name} ({files.library.file}) {problem}")
+        more = [Build(each.plan, _codes(folder, each.stages), each.symbolic) for each in found.more]
+        codes = _codes(folder, found.stages)
+        return Bundle(found.plan, codes, numerics=found.numerics, shapes=found.shapes, more=more)
 
 
 def _is_bundle(folder: Path) -> bool:
@@ -118,19 +149,41 @@ def _write(bundle: Bundle, folder: Path) -> None:
                 f"stage {stage.name!r} is a Python function, which a bundle does not hold; save the bundle without it, "
                 "and add the stage after loading"
             )
-    stages = [None if code is None else _write_stage(code, folder, number) for number, code in enumerate(bundle.codes)]
-    manifest.write(folder, Manifest(FORMAT, str(tvm.__version__), bundle.plan, tuple(stages)))
+    written = [
+        _write_stage([build.codes[number] for build in bundle.builds], folder, number)
+        for number in range(len(bundle.codes))
+    ]
+    first, *others = zip(*written, strict=True)
+    more = [OtherBuild(each.plan, stages, each.symbolic) for each, stages in zip(bundle.more, others, strict=True)]
+    facts = Manifest(FORMAT, str(tvm.__version__), bundle.plan, first, bundle.numerics, bundle.shapes, tuple(more))
+    manifest.write(folder, facts)
 
 
-def _write_stage(code: StageCode, folder: Path, number: int) -> Stage:
+def _write_stage(codes: Sequence[StageCode | None], folder: Path, number: int) -> list[Stage | None]:
+    """Write one stage's code for each size; parameters that are the same for several are written once."""
+    built = [code for code in codes if code is not None]
+    if not built:
+        return [None] * len(codes)
     # Not the stage's own name, which need not be a legal file name.
-    library, arrays = folder / f"stage{number}.so", folder / f"stage{number}.parameters"
-    _export(code, library)
-    entries = parameters.write(arrays, code.parameters)
-    return Stage(manifest.part(library), manifest.part(arrays), tuple(entries), code.machine, code.features)
+    arrays = folder / f"stage{number}.parameters"
+    entries = parameters.write(arrays, parameters.shared([code.parameters for code in built]))
+    part, stages = manifest.part(arrays), []
+    for size, (code, own) in enumerate(zip(built, entries, strict=True)):
+        library = folder / (f"stage{number}.{size}.so" if size else f"stage{number}.so")
+        export(code, library)
+        stages.append(Stage(manifest.part(library), part, tuple(own), code.machine, code.features))
+    rest = iter(stages)
+    return [None if code is None else next(rest) for code in codes]
 
 
-def _export(code: StageCode, library: Path) -> None:
+def export(code: StageCode, library: Path) -> None:
+    """Write a stage's shared library.
+
+    Raises
+    ------
+    BuildError
+        If it has just been compiled, and there is no linker on this machine.
+    """
     from pipeline.executor.link import link
     from pipeline.tvm_access import compiler_lock, quiet
 
@@ -141,11 +194,15 @@ def _export(code: StageCode, library: Path) -> None:
         code.executable.export_library(str(library), fcompile=functools.partial(link, built_for=code.machine))
 
 
+def _codes(folder: Path, stages: Sequence[Stage | None]) -> tuple[StageCode | None, ...]:
+    return tuple(None if files is None else _code(folder, files) for files in stages)
+
+
 def _code(folder: Path, files: Stage) -> StageCode:
     library = (folder / files.library.file).resolve()
     arrays = parameters.read((folder / files.parameters.file).resolve(), files.entries)
     return StageCode(
-        lambda: _module(library),
+        lambda: module(library),
         arrays,
         library=library,
         machine=files.machine,
@@ -153,7 +210,8 @@ def _code(folder: Path, files: Stage) -> StageCode:
     )
 
 
-def _module(library: Path) -> Any:
+def module(library: Path) -> Any:
+    """Return the TVM module of a shared library."""
     from pipeline.tvm_access import quiet, tvm
 
     with quiet():

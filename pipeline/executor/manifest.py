@@ -8,8 +8,10 @@ from pathlib import Path
 import msgspec
 
 from pipeline.errors import BundleError, PlanError
+from pipeline.executor.numerics import EXACT, Numerics
 from pipeline.executor.parameters import Entry
-from pipeline.plans import Plan
+from pipeline.plans import Plan, StagePlan
+from pipeline.sizes import OpenShapes
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -34,6 +36,14 @@ class Stage(msgspec.Struct, frozen=True):
     features: tuple[str, ...]
 
 
+class OtherBuild(msgspec.Struct, frozen=True):
+    """The stages for frames of another size than that of the manifest's own plan."""
+
+    plan: Plan
+    stages: tuple[Stage | None, ...]
+    symbolic: bool = False
+
+
 class Manifest(msgspec.Struct, frozen=True):
     """What ``manifest.json`` holds; a stage without code is null."""
 
@@ -41,6 +51,25 @@ class Manifest(msgspec.Struct, frozen=True):
     tvm: str
     plan: Plan
     stages: tuple[Stage | None, ...]
+    numerics: Numerics = EXACT
+    shapes: OpenShapes | None = None
+    more: tuple[OtherBuild, ...] = ()
+
+    @property
+    def builds(self) -> tuple[OtherBuild, ...]:
+        """Those for all sizes, the plan's own first."""
+        return (OtherBuild(self.plan, self.stages), *self.more)
+
+    @property
+    def pairs(self) -> list[tuple[StagePlan, Stage | None]]:
+        """The stages of all builds, with their files."""
+        return [pair for build in self.builds for pair in zip(build.plan.stages, build.stages, strict=True)]
+
+    @property
+    def files(self) -> dict[str, Part]:
+        """All files, by name; builds share parameters."""
+        stages = [files for _, files in self.pairs if files is not None]
+        return {part.file: part for each in stages for part in (each.library, each.parameters)}
 
 
 class _Format(msgspec.Struct):
@@ -115,10 +144,11 @@ def _decoded(data: bytes, folder: Path) -> Manifest:
                 "upgrade soc-pipeline or build the bundle again"
             )
         manifest = msgspec.json.decode(data, type=Manifest)
-        if len(manifest.stages) != len(manifest.plan.stages):
-            raise BundleError(
-                f"{str(folder)!r}: {MANIFEST} lists {len(manifest.stages)} of {len(manifest.plan.stages)} stages"
-            )
+        for build in manifest.builds:
+            if len(build.stages) != len(build.plan.stages):
+                raise BundleError(
+                    f"{str(folder)!r}: {MANIFEST} lists {len(build.stages)} of {len(build.plan.stages)} stages"
+                )
     except (msgspec.MsgspecError, PlanError) as error:
         raise BundleError(f"{str(folder)!r}: {MANIFEST} is not valid: {error}; build the bundle again") from None
     return manifest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import mmap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -71,15 +72,34 @@ class Entry(msgspec.Struct, frozen=True):
     offset: int
 
 
-def write(path: Path, parameters: Mapping[str, np.ndarray]) -> list[Entry]:
-    """Write arrays one behind the other, each at a multiple of 64 bytes, and return where they are."""
-    entries = []
+def shared(sets: Sequence[Mapping[str, np.ndarray]]) -> list[dict[str, np.ndarray]]:
+    """Return sets of parameters in which arrays that are equal are the same one."""
+    kept: dict[tuple[str, tuple[int, ...], bytes], np.ndarray] = {}
+    return [{name: kept.setdefault(_identity(array), array) for name, array in each.items()} for each in sets]
+
+
+def _identity(array: np.ndarray) -> tuple[str, tuple[int, ...], bytes]:
+    content = hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return str(array.dtype), array.shape, content.digest()
+
+
+def write(path: Path, sets: Sequence[Mapping[str, np.ndarray]]) -> list[list[Entry]]:
+    """Write sets of arrays, each array once and at a multiple of 64 bytes, and return where those of each set are."""
+    places: dict[tuple[int, str, tuple[int, ...]], int] = {}
     with path.open("wb") as stream:
-        for name, array in parameters.items():
-            stream.write(bytes(-stream.tell() % ALIGNMENT))
-            entries.append(Entry(name, str(array.dtype), array.shape, stream.tell()))
-            stream.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    return entries
+        for array in (array for each in sets for array in each.values()):
+            if _place(array) not in places:
+                stream.write(bytes(-stream.tell() % ALIGNMENT))
+                places[_place(array)] = stream.tell()
+                stream.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return [
+        [Entry(name, str(array.dtype), array.shape, places[_place(array)]) for name, array in each.items()]
+        for each in sets
+    ]
+
+
+def _place(array: np.ndarray) -> tuple[int, str, tuple[int, ...]]:
+    return array.__array_interface__["data"][0], str(array.dtype), array.shape
 
 
 def read(path: Path, entries: Sequence[Entry]) -> dict[str, np.ndarray]:

@@ -148,7 +148,12 @@ class FileSink(Sink):
 
     def finish(self) -> None:
         """Write the file."""
-        stacked: dict[str, Any] = {name: np.stack([each[name] for each in self._results]) for name in self._names}
+        try:
+            stacked: dict[str, Any] = {name: np.stack([each[name] for each in self._results]) for name in self._names}
+        except ValueError:
+            raise InputError(
+                "the results have several shapes, which one .npz cannot stack; give a folder for one per frame"
+            ) from None
         np.savez(self._stream, **stacked)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable
@@ -13,10 +14,12 @@ from pipeline.errors import FrameDropped
 from pipeline.scheduler.copies import kept_apart
 from pipeline.scheduler.entrance import Ticket
 from pipeline.scheduler.frame import FrameFuture
-from pipeline.scheduler.inputs import InputCheck
+from pipeline.scheduler.open_inputs import UnknownSize
 
 if TYPE_CHECKING:
     from pipeline.scheduler.engine import Engine
+    from pipeline.scheduler.inputs import InputCheck
+    from pipeline.scheduler.newcomers import Newcomers
 
 
 class AsyncTicket(Ticket):
@@ -59,7 +62,13 @@ class AsyncCalls:
     """
 
     _engine: Engine
-    _check: InputCheck
+    _newcomers: Newcomers
+
+    if TYPE_CHECKING:
+
+        @property
+        def _check(self) -> InputCheck:
+            """What the inputs have to look like."""
 
     async def submit_async(
         self, inputs: Any, *, copy: bool = True, timestamp: float | None = None, metadata: Any = None
@@ -81,10 +90,14 @@ class AsyncCalls:
         InputError, PipelineClosed
             As `Pipeline.submit` does.
         """
-        arrays = kept_apart(self._check.arrays(inputs), copy=copy)
         future = FrameFuture(time.time() if timestamp is None else timestamp, metadata)
         ticket = AsyncTicket(asyncio.get_running_loop())
-        if self._engine.submit(arrays, future, lambda: ticket, borrowed=not copy) is not None:
+        try:
+            accepted = kept_apart(self._check.accept(inputs), copy=copy)
+        except UnknownSize as unknown:
+            waiting = functools.partial(self._newcomers.submit, unknown, future, None, copy=copy)
+            return asyncio.wrap_future(await asyncio.to_thread(waiting))
+        if self._engine.submit(accepted, future, lambda: ticket, borrowed=not copy) is not None:
             try:
                 await ticket.settled
             except asyncio.CancelledError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -16,27 +17,30 @@ import numpy as np
 from pipeline.errors import InputError, PlanError, near
 from pipeline.plans import Plan
 from pipeline.scheduler.copies import snapshot
+from pipeline.sizes import Build, OpenShapes
 
 if TYPE_CHECKING:
     from pipeline.scheduler.engine import Engine
+    from pipeline.scheduler.newcomers import Newcomers
 
 
 class Built(Protocol):
     """What a bundle has."""
 
     @property
-    def plan(self) -> Plan:
-        """The stages."""
+    def builds(self) -> Sequence[Build]:
+        """The stages, for each size of frames."""
 
     @property
-    def codes(self) -> Sequence[Any]:
-        """The built stage for each."""
+    def shapes(self) -> OpenShapes | None:
+        """What varies between them."""
 
 
 class Changes:
     """Adds the calls to `Pipeline`; they are safe from any thread and from callbacks, and do not wait for frames."""
 
     _engine: Engine
+    _newcomers: Newcomers
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,11 +68,10 @@ class Changes:
             names = [stage.name for stage in flow.plan.stages]
             if group not in names:
                 raise InputError(f"no stage is called {group!r}; there are {', '.join(names)}{near(group, names)}")
-            codes = list(flow.codes)
             number = names.index(group)
-            checked = _checked_values(group, getattr(codes[number], "parameters", {}), values)
-            codes[number] = codes[number].with_parameters(checked)
-            self._engine.swap(self._engine.open(flow.plan, codes))
+            builds = [_with_parameters(build, number, values) for build in flow.builds]
+            self._engine.swap(self._engine.open(builds, flow.shapes))
+            self._newcomers.forget()
 
     def swap(self, bundle: Built) -> None:
         """Run another bundle, for all frames submitted after the call.
@@ -88,21 +91,31 @@ class Changes:
             If the pipeline is closed.
         """
         with self._changing:
-            plan = self._engine.flow.plan
+            plan, fresh = self._engine.flow.plan, bundle.builds[0]
             for what in ("inputs", "outputs"):
-                old, new = getattr(plan, what), getattr(bundle.plan, what)
+                old, new = getattr(plan, what), getattr(fresh.plan, what)
                 if old != new:
                     raise PlanError(f"the new bundle has other {what}: {_listed(new)} instead of {_listed(old)}")
-            self._engine.swap(self._engine.open(bundle.plan, checked_codes(bundle.plan, bundle.codes)))
+            checked_codes(fresh.plan, fresh.codes)
+            self._engine.swap(self._engine.open(bundle.builds, bundle.shapes))
+            self._newcomers.forget()
 
 
-def checked_codes(plan: Plan, codes: Sequence[Any] | None) -> Sequence[Any]:
+def checked_codes(plan: Plan, codes: Sequence[Any] | None) -> tuple[Any, ...]:
     """Return a code for each stage, or raise `PlanError` if there are more or less."""
     if codes is None:
-        return [None] * len(plan.stages)
+        return (None,) * len(plan.stages)
     if len(codes) != len(plan.stages):
         raise PlanError(f"{len(codes)} codes were given for {len(plan.stages)} stages; give one for each")
-    return codes
+    return tuple(codes)
+
+
+def _with_parameters(build: Build, number: int, values: Mapping[str, Any]) -> Build:
+    """Return the build with other values for parameters of one stage."""
+    code = build.codes[number]
+    checked = _checked_values(build.plan.stages[number].name, getattr(code, "parameters", {}), values)
+    fresh = code.with_parameters(checked)
+    return replace(build, codes=(*build.codes[:number], fresh, *build.codes[number + 1 :]))
 
 
 def _checked_values(group: str, known: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> dict[str, np.ndarray]:

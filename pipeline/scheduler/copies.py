@@ -9,6 +9,7 @@ import numpy as np
 
 from pipeline.executor.devices.base import ALIGNMENT, DeviceRuntime
 from pipeline.scheduler.frame import Frame
+from pipeline.scheduler.inputs import Accepted
 from pipeline.scheduler.wiring import Read, StageWiring, Wiring
 
 
@@ -21,9 +22,9 @@ def snapshot(array: np.ndarray) -> np.ndarray:
     return copy
 
 
-def kept_apart(arrays: list[np.ndarray], *, copy: bool) -> list[np.ndarray]:
+def kept_apart(accepted: Accepted, *, copy: bool) -> Accepted:
     """Return copies of the caller's arrays, or with ``copy=False`` these themselves."""
-    return [snapshot(array) for array in arrays] if copy else arrays
+    return accepted._replace(arrays=[snapshot(array) for array in accepted.arrays]) if copy else accepted
 
 
 class StageCopies:

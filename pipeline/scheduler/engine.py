@@ -11,20 +11,18 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import wait
 from itertools import chain
 from time import monotonic
-from typing import Any
-
-import numpy as np
 
 from pipeline.errors import FrameDropped, PipelineClosed, PipelineError, StageTimeout
-from pipeline.plans import Plan
 from pipeline.scheduler.entrance import Entrance, Ticket
 from pipeline.scheduler.flow import Flow
 from pipeline.scheduler.flows import Flows
 from pipeline.scheduler.frame import Frame, FrameFuture
+from pipeline.scheduler.inputs import Accepted
 from pipeline.scheduler.ledger import Ledger
 from pipeline.scheduler.settings import Settings
 from pipeline.scheduler.surroundings import Surroundings
 from pipeline.scheduler.watchdog import Run, Watchdog
+from pipeline.sizes import Build, OpenShapes
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +32,7 @@ class Engine:
 
     Parameters
     ----------
-    plan, codes
+    builds, shapes
         As for `Flow`.
     settings : Settings
 
@@ -53,7 +51,7 @@ class Engine:
         If a device cannot be opened or a stage not loaded; no thread is left then.
     """
 
-    def __init__(self, plan: Plan, codes: Sequence[Any], settings: Settings) -> None:
+    def __init__(self, builds: Sequence[Build], shapes: OpenShapes | None, settings: Settings) -> None:
         self.error: BaseException | None = None
         self.closing = False
         self.flows = Flows()
@@ -72,7 +70,7 @@ class Engine:
             watchdog=self._watchdog,
             limit=settings.supervision.limit,
         )
-        self.flows.current = self.open(plan, codes)
+        self.flows.current = self.open(builds, shapes)
         if self._watchdog is not None:
             self._watchdog.start()
 
@@ -81,13 +79,13 @@ class Engine:
         """The one that new frames go through."""
         return self.flows.current
 
-    def open(self, plan: Plan, codes: Sequence[Any]) -> Flow:
+    def open(self, builds: Sequence[Build], shapes: OpenShapes | None) -> Flow:
         """Return a flow whose workers wait for frames."""
-        return Flow(plan, codes, self._around)
+        return Flow(builds, shapes, self._around)
 
     def submit(
         self,
-        arrays: Sequence[np.ndarray],
+        accepted: Accepted,
         future: FrameFuture,
         ticket: Callable[[], Ticket] | None = Ticket,
         *,
@@ -103,7 +101,10 @@ class Engine:
         with self.ledger.lock:
             if self.closing:
                 raise self.closed()
-            frame = self.flows.current.frame(arrays, future, borrowed=borrowed)
+            flow = self.flows.current
+            if accepted.check is not flow.check:  # another bundle came meanwhile
+                accepted = flow.check.find(accepted)
+            frame = flow.frame(accepted, future, borrowed=borrowed)
             future.frame = frame
             try:
                 held = self.entrance.submit(frame, ticket)

@@ -9,20 +9,21 @@ from itertools import chain
 from time import monotonic, perf_counter
 from typing import Any
 
-import numpy as np
-
 from pipeline.executor.devices.base import DeviceRuntime
 from pipeline.plans import Plan, StagePlan
 from pipeline.scheduler.channel import Channel
 from pipeline.scheduler.copies import StageCopies, results
 from pipeline.scheduler.forecast import Forecast
 from pipeline.scheduler.frame import Frame, FrameFuture, Result
+from pipeline.scheduler.inputs import Accepted
+from pipeline.scheduler.open_inputs import check_for
 from pipeline.scheduler.post import Arrival, Post
 from pipeline.scheduler.statistics import StageCounters
 from pipeline.scheduler.surroundings import Surroundings
 from pipeline.scheduler.watchdog import Run
 from pipeline.scheduler.wiring import wire
 from pipeline.scheduler.worker import Worker
+from pipeline.sizes import Build, OpenShapes
 
 _END = -1
 """The number under which a frame's last stages are joined."""
@@ -33,15 +34,19 @@ class Flow:
 
     Parameters
     ----------
-    plan : Plan
-        What to run.
-    codes : sequence
-        The built stage for each stage, None for stages without code.
+    builds : sequence of Build
+        What to run; the same stages for frames of several sizes.
+    shapes : OpenShapes or None
+        What varies between them.
     around : Surroundings
         The pipeline.
 
     Attributes
     ----------
+    plan : Plan
+        That of the first build, which all others follow but for the tensors' shapes.
+    check : InputCheck
+        What finds the build for a frame.
     capacity : int
         How many frames may be in flight.
     withdraw : callable
@@ -61,8 +66,10 @@ class Flow:
         If a device cannot be opened or a stage not loaded; no thread is left then.
     """
 
-    def __init__(self, plan: Plan, codes: Sequence[Any], around: Surroundings) -> None:
-        self.plan, self.codes, self._around = plan, tuple(codes), around
+    def __init__(self, builds: Sequence[Build], shapes: OpenShapes | None, around: Surroundings) -> None:
+        self.builds, self.shapes, self._around = tuple(builds), shapes, around
+        self.check = check_for(builds, shapes)
+        self.plan = plan = builds[0].plan
         self.capacity, self.withdraw = plan.frames_in_flight, around.withdraw
         self._replicas = [[plan.board.device(name) for name in stage.replica_names] for stage in plan.stages]
         runtimes = [[around.create(device) for device in devices] for devices in self._replicas]
@@ -88,13 +95,15 @@ class Flow:
         self._prepare_frames()
         self._open()
 
-    def frame(self, arrays: Sequence[np.ndarray], future: FrameFuture, *, borrowed: bool) -> Frame:
+    def frame(self, accepted: Accepted, future: FrameFuture, *, borrowed: bool) -> Frame:
         """Return a frame that holds the pipeline's inputs."""
         tensors = self._empty.copy()
-        for slot, array in zip(self._wiring.inputs, arrays, strict=True):
+        for slot, array in zip(self._wiring.inputs, accepted.arrays, strict=True):
             if self._wiring.readers[slot]:
                 tensors[slot] = array
-        return Frame(future, self, tensors, arrays if borrowed else (), self._waiting, self._readers)
+        frame = Frame(future, self, tensors, accepted.arrays if borrowed else (), self._waiting, self._readers)
+        frame.build, frame.crop = accepted.build, accepted.crop
+        return frame
 
     def reserve(self) -> bool:
         """Take a place in front of each first stage, if there is one in front of all, and return whether there was."""
@@ -125,6 +134,8 @@ class Flow:
     def result(self, frame: Frame) -> Result:
         """Return the outputs of a finished frame."""
         arrays = results(frame, self._wiring)
+        if frame.crop is not None:
+            arrays = [array[frame.crop[spec.name]] for array, spec in zip(arrays, self.plan.outputs, strict=True)]
         if len(arrays) == 1:
             return arrays[0]
         return {spec.name: array for spec, array in zip(self.plan.outputs, arrays, strict=True)}
@@ -168,7 +179,7 @@ class Flow:
         return Post(
             stage,
             replica,
-            self.codes[number],
+            [(build.plan.stages[number], build.codes[number]) for build in self.builds],
             self._inboxes[number],
             StageCounters(),
             root=not self._wiring.stages[number].predecessors,

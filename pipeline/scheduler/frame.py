@@ -86,11 +86,15 @@ class Frame:
         Why the remaining stages leave the frame alone; the first one stays.
     finished : bool
         Whether all stages are done with it.
+    build : int
+        Which of the flow's builds runs it.
+    crop : mapping or None
+        What of its outputs is the result, if its inputs were padded.
     """
 
     __slots__ = (
         "_copying", "_lock", "_readers", "_state", "_unannounced", "_waiting",
-        "borrowed", "entered", "error", "finished", "flow", "future", "number", "tensors",
+        "borrowed", "build", "crop", "entered", "error", "finished", "flow", "future", "number", "tensors",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913, PLR0917 - made in one place, and for each frame
@@ -107,6 +111,8 @@ class Frame:
         self.future, self.flow, self.tensors, self.borrowed = future, flow, tensors, borrowed
         self.error: BaseException | None = None
         self.finished = False
+        self.build = 0
+        self.crop: Mapping[str, tuple[slice, ...]] | None = None
         self._state, self._unannounced = _WAITING, False
         self._lock = threading.Lock()
         # A lock of its own: a copy may take long, or hang, and the frame must be able to end meanwhile.

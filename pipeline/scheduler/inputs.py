@@ -3,12 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pipeline.errors import InputError, near
 from pipeline.plans import TensorSpec
+
+Crop = Mapping[str, tuple[slice, ...]]
+"""For each output, the part of it that the caller gets."""
+
+
+class Accepted(NamedTuple):
+    """A frame's inputs, checked.
+
+    Attributes
+    ----------
+    check : InputCheck
+        Whose builds are meant.
+    arrays : list of ndarray
+        In the plan's order.
+    build : int
+        Which of the pipeline's builds takes them.
+    crop : mapping, optional
+        What of the outputs is the result, of a frame that was padded.
+    """
+
+    check: InputCheck
+    arrays: list[np.ndarray]
+    build: int = 0
+    crop: Crop | None = None
 
 
 class InputCheck:
@@ -24,8 +48,8 @@ class InputCheck:
         self._specs = {spec.name: spec for spec in specs}
         self._expected = tuple((spec.name, np.dtype(spec.dtype), spec.shape) for spec in specs)
 
-    def arrays(self, inputs: Any) -> list[np.ndarray]:
-        """Return the arrays in the plan's order.
+    def accept(self, inputs: Any) -> Accepted:
+        """Return the arrays in the plan's order, and the build that takes them.
 
         Parameters
         ----------
@@ -37,16 +61,25 @@ class InputCheck:
         InputError
             If a name is unknown or missing, or a dtype, rank or shape differs.
         """
-        named = inputs if isinstance(inputs, Mapping) else self._single(inputs)
-        if named.keys() != self._specs.keys():
-            raise InputError(self._wrong_names(named))
+        named = self._named(inputs)
         arrays = []
         for name, dtype, shape in self._expected:
             array = np.asarray(named[name])
             if array.dtype != dtype or array.shape != shape:
                 raise InputError(_wrong_kind(self._specs[name], array))
             arrays.append(array)
-        return arrays
+        return Accepted(self, arrays)
+
+    def find(self, accepted: Accepted) -> Accepted:
+        """Return what another check has accepted, with the build that takes it here.
+
+        Raises
+        ------
+        InputError
+            If none does.
+        """
+        named = zip(self._specs, accepted.arrays, strict=True)
+        return self.accept(dict(named))._replace(crop=accepted.crop)
 
     def array(self, name: str, value: Any) -> np.ndarray:
         """Return one input as an array; raise `InputError` if there is no such input or it does not fit."""
@@ -54,9 +87,18 @@ class InputCheck:
             raise InputError(self._unknown(name))
         array = np.asarray(value)
         spec = self._specs[name]
-        if array.dtype != np.dtype(spec.dtype) or array.shape != spec.shape:
+        if array.dtype != np.dtype(spec.dtype) or not self._fits(spec, array):
             raise InputError(_wrong_kind(spec, array))
         return array
+
+    def _fits(self, spec: TensorSpec, array: np.ndarray) -> bool:
+        return array.shape == spec.shape
+
+    def _named(self, inputs: Any) -> Mapping[str, Any]:
+        named = inputs if isinstance(inputs, Mapping) else self._single(inputs)
+        if named.keys() != self._specs.keys():
+            raise InputError(self._wrong_names(named))
+        return named
 
     def _single(self, value: Any) -> Mapping[str, Any]:
         if len(self._specs) != 1:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pipeline.plans import Plan
     from pipeline.scheduler.engine import Engine
     from pipeline.scheduler.interpreter import Interval
+    from pipeline.scheduler.newcomers import Newcomers
 
 GRACE = 0.5
 """Seconds that an abrupt end waits for devices that are in the middle of something."""
@@ -23,6 +24,7 @@ class LifeCycle:
     """Adds the calls to `Pipeline`.  All may be called again, from any thread, from callbacks and after errors."""
 
     _engine: Engine
+    _newcomers: Newcomers
     _interval: Interval
 
     if TYPE_CHECKING:
@@ -57,7 +59,7 @@ class LifeCycle:
         TimeoutError
             If they had not ended in time, or the caller is a callback, which must not wait for its own pipeline.
         """
-        self._engine.drain(timeout)
+        self._engine.drain(self._newcomers.wait(timeout))
 
     def flush(self) -> int:
         """Drop the frames that no stage has taken up, with the reason ``"flushed"``, and return how many there were."""
@@ -87,7 +89,10 @@ class LifeCycle:
         """
         unwatch(self)
         engine = self._engine
+        if drain:
+            timeout = self._newcomers.wait(timeout)
         engine.close()
+        self._newcomers.cancel()
         self._end_of_runs()
         self._interval.end()
         if engine.inside():

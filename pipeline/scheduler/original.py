@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from queue import Empty, SimpleQueue
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,7 +16,9 @@ from pipeline.errors import InputError, PipelineClosed
 from pipeline.plans import Plan
 from pipeline.scheduler.copies import snapshot
 from pipeline.scheduler.frame import FrameFuture
-from pipeline.scheduler.inputs import InputCheck
+
+if TYPE_CHECKING:
+    from pipeline.scheduler.inputs import InputCheck
 
 
 class OriginalCalls:
@@ -30,7 +32,11 @@ class OriginalCalls:
     >>> pipeline.stop()  # doctest: +SKIP
     """
 
-    _check: InputCheck
+    if TYPE_CHECKING:
+
+        @property
+        def _check(self) -> InputCheck:
+            """What the inputs have to look like."""
 
     @property
     @abstractmethod

@@ -25,11 +25,14 @@ from pipeline.scheduler.forgotten import watch
 from pipeline.scheduler.frame import FrameFuture
 from pipeline.scheduler.inputs import InputCheck
 from pipeline.scheduler.lifecycle import LifeCycle
+from pipeline.scheduler.newcomers import Builder, Newcomers
+from pipeline.scheduler.open_inputs import UnknownSize
 from pipeline.scheduler.original import OriginalCalls
 from pipeline.scheduler.settings import Settings
 from pipeline.scheduler.statistics import Statistics
 from pipeline.scheduler.supervision import Supervision
 from pipeline.scheduler.trace import Trace
+from pipeline.sizes import Build, OpenShapes
 
 
 class Pipeline(LifeCycle, Changes, AsyncCalls, OriginalCalls):
@@ -67,6 +70,12 @@ class Pipeline(LifeCycle, Changes, AsyncCalls, OriginalCalls):
     switch_interval : float, optional
         Seconds after which a thread that is busy in Python hands over the interpreter, as long as the pipeline is
         open: for the whole process; see `pipeline.scheduler.interpreter`.
+    shapes : OpenShapes, optional
+        What varies in the shapes of the inputs.
+    more : sequence of Build
+        The stages for frames of other sizes than the plan's.
+    build : callable, optional
+        Makes such a build for a size that has none, when the first frame of it comes.
 
     Raises
     ------
@@ -98,24 +107,31 @@ class Pipeline(LifeCycle, Changes, AsyncCalls, OriginalCalls):
         stage_timeout: float | Mapping[str, float] | None = None,
         on_timeout: str = "fail-frame",
         switch_interval: float | None = None,
+        shapes: OpenShapes | None = None,
+        more: Sequence[Build] = (),
+        build: Builder | None = None,
     ) -> None:
         super().__init__()
         supervision = Supervision(on_error, {} if stage_timeout is None else stage_timeout, on_timeout)
         supervision.check(stage.name for stage in plan.stages)
         settings = Settings(create, Admission(admission, waiting, deadline), supervision, trace)
-        self._check = InputCheck(plan.inputs)
         self._interval = interpreter.Interval(switch_interval)
         try:
-            self._engine = Engine(plan, checked_codes(plan, codes), settings)
+            self._engine = Engine([Build(plan, checked_codes(plan, codes)), *more], shapes, settings)
         except BaseException:
             self._interval.end()
             raise
+        self._newcomers = Newcomers(self._engine, build, self._changing)
         watch(self, self._engine)
 
     @property
     def plan(self) -> Plan:
         """What new frames follow; `swap` changes it."""
         return self._engine.flow.plan
+
+    @property
+    def _check(self) -> InputCheck:
+        return self._engine.flow.check
 
     def submit(
         self,
@@ -151,16 +167,19 @@ class Pipeline(LifeCycle, Changes, AsyncCalls, OriginalCalls):
         Raises
         ------
         InputError
-            If a name, dtype, rank or shape differs from the plan's; such a frame leaves no trace.
+            If a name, dtype, rank or shape differs from the plan's, or there is no build for its size and none can be
+            made; such a frame leaves no trace.
         TimeoutError
             If there was no place in time, or the caller is a callback, which must not wait for its own pipeline.
         PipelineClosed
             If the pipeline is closed, or was while waiting.
         """
-        arrays = kept_apart(self._check.arrays(inputs), copy=copy)
         future = FrameFuture(time.time() if timestamp is None else timestamp, metadata)
         try:
-            ticket = self._engine.submit(arrays, future, None if timeout == 0 else Ticket, borrowed=not copy)
+            accepted = kept_apart(self._check.accept(inputs), copy=copy)
+            ticket = self._engine.submit(accepted, future, None if timeout == 0 else Ticket, borrowed=not copy)
+        except UnknownSize as unknown:
+            return self._newcomers.submit(unknown, future, timeout, copy=copy)
         except TimeoutError:
             raise self._no_place(timeout) from None
         if ticket is not None:

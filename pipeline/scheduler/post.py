@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,8 +28,8 @@ class Post:
         What to run.
     replica : int
         Which of the stage's workers it is.
-    code : object
-        The built stage.
+    loads : sequence of (StagePlan, object)
+        The stage and its code in each of the flow's builds.
     inbox : Channel
         Frames that wait for the stage, with the time they came.
     counters : StageCounters
@@ -56,7 +56,7 @@ class Post:
 
     stage: StagePlan
     replica: int
-    code: Any
+    loads: Sequence[tuple[StagePlan, Any]]
     inbox: Channel[Arrival]
     counters: StageCounters
     root: bool

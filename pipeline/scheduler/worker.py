@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Sequence
 from queue import SimpleQueue
 from time import monotonic, perf_counter
 from typing import Any
@@ -95,7 +96,7 @@ class Worker:
 
     def _live(self) -> None:
         try:
-            program = self._open()
+            programs = self._open()
         except BaseException as error:  # noqa: BLE001 - raised by wait_opened
             self._opened.put(self._no_start(error))
             self.left.set()
@@ -104,7 +105,7 @@ class Worker:
         self.post.crew.add(me)
         self._opened.put(None)
         try:
-            self._serve(program)
+            self._serve(programs)
         except BaseException as error:  # noqa: BLE001 - ends the pipeline, and is its frames' error
             self.post.broke(error)
         finally:
@@ -112,11 +113,10 @@ class Worker:
             self.post.crew.discard(me)
             self.left.set()
 
-    def _open(self) -> Any:
-        stage = self.post.stage
-        self._runtime.open(stage.cores_of(self.post.replica))
+    def _open(self) -> list[Any]:
+        self._runtime.open(self.post.stage.cores_of(self.post.replica))
         try:
-            return self._runtime.load(stage, self.post.code)
+            return [self._runtime.load(stage, code) for stage, code in self.post.loads]
         except BaseException:
             self._close()
             raise
@@ -136,23 +136,23 @@ class Worker:
         except Exception:
             logger.exception("device %r of stage %r could not be closed", self.device, self.post.stage.name)
 
-    def _serve(self, program: Any) -> None:
+    def _serve(self, programs: Sequence[Any]) -> None:
         if self._first is not None:
             self._pass_on(self._first)
             self._first = None
         while not self.given_up and (arrival := self._inbox.get()) is not None:
-            self._process(program, *arrival)
+            self._process(programs, *arrival)
             del arrival  # it would keep the frame's tensors while the worker waits for the next
 
-    def _process(self, program: Any, frame: Frame, queued: float) -> None:
+    def _process(self, programs: Sequence[Any], frame: Frame, queued: float) -> None:
         if self._root and not frame.begin():
             return
         self.counters.frames_in += 1
         if frame.error is None:
             if self._guarded:
-                self._run_guarded(program, frame, queued)
+                self._run_guarded(programs[frame.build], frame, queued)
             else:
-                self._attempt(program, frame, queued)
+                self._attempt(programs[frame.build], frame, queued)
         else:
             self.counters.skipped += 1
         if not self.given_up:

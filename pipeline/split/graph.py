@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from tvm import relax
+from tvm import relax, tirx
+from tvm.sym import Analyzer
 
 from pipeline.errors import ModelError
 from pipeline.plans import TensorSpec
@@ -100,8 +102,15 @@ class Graph:
         return sum(operator.parameter_bytes for operator in self.operators)
 
 
-def from_relax(imported: Imported) -> Graph:
+def from_relax(imported: Imported, size: Mapping[str, int] | None = None) -> Graph:
     """Return the graph of a cleaned module whose variables carry the tensors' names.
+
+    Parameters
+    ----------
+    imported : Imported
+    size : mapping of str to int, optional
+        Values for the symbolic extents of the module, by name: the graph's tensors have them, its operators remain
+        open.  Operations are not counted then.
 
     Raises
     ------
@@ -109,13 +118,14 @@ def from_relax(imported: Imported) -> Graph:
         If an extent is not a number, or an output does not depend on any input.
     """
     main = imported.module["main"]
-    inputs = tuple(_spec(str(param.name), param.ty, imported.name) for param in main.params)
-    operators = _operators(imported, [binding for block in main.body.blocks for binding in block.bindings])
+    extents = Extents(main, size)
+    inputs = tuple(_spec(str(param.name), param.ty, imported.name, extents) for param in main.params)
+    operators = _operators(imported, [binding for block in main.body.blocks for binding in block.bindings], extents)
     tensors = {spec.name: spec for spec in inputs}
     for operator in operators:
         for line in operator.lines:
             if line.name in operator.outputs:
-                tensors[line.name] = _spec(line.name, line.var.ty, imported.name)
+                tensors[line.name] = _spec(line.name, line.var.ty, imported.name, extents)
     outputs = tuple(tensors[name] for name in _output_names(imported, main))
     if not operators:
         raise ModelError(f"model {imported.name!r} has no operator that an output depends on; there is nothing to run")
@@ -130,9 +140,38 @@ def from_relax(imported: Imported) -> Graph:
     )
 
 
-def _spec(name: str, ty: Any, model: str) -> TensorSpec:
+class Extents:
+    """Turns extents of a module into numbers.
+
+    Parameters
+    ----------
+    main : tvm.relax.Function
+        Its inputs' shapes define the symbolic ones.
+    size : mapping of str to int or None
+        Their values; without them all extents have to be numbers.
+
+    Attributes
+    ----------
+    open : bool
+        Whether there may be symbolic ones.
+    """
+
+    def __init__(self, main: Any, size: Mapping[str, int] | None) -> None:
+        self.open = size is not None
+        self._known = Analyzer()
+        symbols = {each for param in main.params for each in param.ty.shape or () if isinstance(each, tirx.Var)}
+        for symbol in symbols:
+            if symbol.name in (size or {}):
+                self._known.bind(symbol, tirx.IntImm("int64", (size or {})[symbol.name]))
+
+    def __call__(self, extent: Any) -> int:
+        """Return the number; raise `TypeError` if there is none."""
+        return int(self._known.simplify(extent) if self.open else extent)
+
+
+def _spec(name: str, ty: Any, model: str, extents: Callable[[Any], int]) -> TensorSpec:
     try:
-        return TensorSpec(name, tuple(int(extent) for extent in ty.shape), str(ty.dtype))
+        return TensorSpec(name, tuple(extents(extent) for extent in ty.shape), str(ty.dtype))
     except (TypeError, AttributeError):
         raise ModelError(
             f"model {model!r}: tensor {name!r} has no fixed shape ({ty}); give the inputs fixed extents"
@@ -148,7 +187,7 @@ def _output_names(imported: Imported, main: Any) -> list[str]:
     return [str(output.name) for output in fields]
 
 
-def _operators(imported: Imported, bindings: Iterable[Any]) -> list[Operator]:
+def _operators(imported: Imported, bindings: Iterable[Any], extents: Extents) -> list[Operator]:
     """One operator per call; taking a tuple's fields apart belongs to the call that makes the tuple."""
     calls: dict[Any, list[Any]] = {}
     owner: dict[Any, Any] = {}
@@ -157,10 +196,10 @@ def _operators(imported: Imported, bindings: Iterable[Any]) -> list[Operator]:
         owner[binding.var] = owner.get(source, binding.var)
         calls.setdefault(owner[binding.var], []).append(binding)
     taken: set[str] = set()
-    return [_operator(imported, group, taken) for group in calls.values()]
+    return [_operator(imported, group, taken, extents) for group in calls.values()]
 
 
-def _operator(imported: Imported, bindings: Sequence[Any], taken: set[str]) -> Operator:
+def _operator(imported: Imported, bindings: Sequence[Any], taken: set[str], extents: Extents) -> Operator:
     call, results = bindings[0].value, [each.var for each in bindings if not hasattr(each.var.ty, "fields")]
     read = list(operands(call))
     outputs = tuple(str(var.name) for var in results)
@@ -170,17 +209,14 @@ def _operator(imported: Imported, bindings: Sequence[Any], taken: set[str]) -> O
         kind=kind(call),
         inputs=tuple(dict.fromkeys(str(each.name) for each in read if isinstance(each, relax.Var))),
         outputs=outputs,
-        flops=flops(call, kind(call), sum(_elements(var, imported.name) for var in results)),
+        flops=0 if extents.open else flops(call, kind(call), sum(_elements(var, imported, extents) for var in results)),
         parameter_bytes=sum(found.nbytes for each in read if (found := array(each)) is not None),
         lines=tuple(Line(each.var, str(each.var.name), each.value) for each in bindings),
     )
 
 
-def _elements(var: Any, model: str) -> int:
-    elements = 1
-    for extent in _spec(var.name, var.ty, model).shape:
-        elements *= extent
-    return elements
+def _elements(var: Any, imported: Imported, extents: Extents) -> int:
+    return math.prod(_spec(var.name, var.ty, imported.name, extents).shape)
 
 
 def _grouped(

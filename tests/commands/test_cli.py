@@ -50,16 +50,18 @@ def test_plan_and_its_file(command: Any, digits_onnx: Path, tmp_path: Path) -> N
     path = tmp_path / "plan.json"
     done = command("plan", digits_onnx, "--cut", "stem.pool", "--cut", "widen1.pool", "-o", path)
     assert (done.status, done.err) == (0, "")
-    for expected in ("digits on host", "stage2", "predicted ms", "frames/s", f"Plan: {path}"):
+    for expected in ("digits on host", "stage2", "interval ms", "frames/s", f"Plan: {path}"):
         assert expected in done.out
     assert [len(stage.inputs) for stage in pipeline.Plan.load(path).stages] == [1, 1, 1]
 
 
-def test_plan_as_json_is_what_the_file_holds(command: Any, digits_onnx: Path, tmp_path: Path) -> None:
+def test_plan_as_json_is_the_file_and_its_explanation(command: Any, digits_onnx: Path, tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     done = command("plan", digits_onnx, "--stages", 2, "--queue-depth", 3, "--json", "-o", path)
-    assert (done.status, done.err, done.out) == (0, "", path.read_text())
-    assert [stage["queue_depth"] for stage in json.loads(done.out)["stages"]] == [3, 3]
+    found = json.loads(done.out)
+    assert found.pop("explanation")["stages"]
+    assert (done.status, done.err, found) == (0, "", json.loads(path.read_text()))
+    assert [stage["queue_depth"] for stage in found["stages"]] == [3, 3]
 
 
 def test_plan_says_when_pipelining_will_not_help(command: Any, digits_onnx: Path) -> None:

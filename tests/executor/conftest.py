@@ -37,7 +37,7 @@ def board() -> Board:
 
 @pytest.fixture(scope="session")
 def built(graph: Graph, board: Board) -> Bundle:
-    plan = pipeline.plan(graph, board, stages=3, devices=["cpu", "second", "cpu"])
+    plan = pipeline.plan(graph, board, cuts=["r", "s"], devices=["cpu", "second", "cpu"])
     return pipeline.build(graph, plan)
 
 

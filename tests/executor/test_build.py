@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import pipeline
+from pipeline import unsplit
 from pipeline.board import Board, Device
 from pipeline.errors import BuildError, PlanError
 from pipeline.executor.build import check_parity, compile_plan, random_frame
@@ -47,13 +48,10 @@ def test_without_the_check_there_is_no_parity(graph: Graph, board: Board) -> Non
     ],
 )
 def test_a_changed_weight_is_found(built: Bundle, graph: Graph, board: Board, value: float, message: str) -> None:
-    (unsplit,) = pipeline.build(graph, pipeline.plan(graph, board, stages=1)).codes
-    (part,) = extract.parts(graph, [])
-    whole = dataclasses.replace(built.plan.stages[0], name="unsplit", inputs=part.inputs, outputs=part.outputs)
-    assert unsplit is not None
+    expected = unsplit.outputs(graph, built.plan, 0)
     stages = list(zip(built.plan.stages, [*built.codes[:-1], tampered(built.codes[-1], value)], strict=True))
     with pytest.raises(BuildError, match=message):
-        check_parity(built.plan, stages, (whole, unsplit), tolerance=1e-5)  # type: ignore[arg-type]
+        check_parity(built.plan, stages, expected, tolerance=1e-5)
 
 
 def test_a_stage_of_another_model_with_the_same_shapes_is_found(tmp_path: Path, board: Board) -> None:
@@ -70,13 +68,10 @@ def test_a_stage_of_another_model_with_the_same_shapes_is_found(tmp_path: Path, 
     )
     built = pipeline.build(first, plan)
     odd = compile_plan(plan, [extract.module(part) for part in extract.parts(mixed, [1])], lambda _: None)
-    (part,) = extract.parts(first, [])
-    whole = dataclasses.replace(plan.stages[0], name="unsplit", inputs=part.inputs, outputs=part.outputs)
-    (unsplit,) = pipeline.build(first, pipeline.plan(first, board, stages=1)).codes
-    assert unsplit is not None
+    expected = unsplit.outputs(first, plan, 0)
     assert built.parity.relative < 1e-6
     with pytest.raises(BuildError, match="the stages differ"):
-        check_parity(plan, list(zip(plan.stages, odd, strict=True)), (whole, unsplit), tolerance=1e-5)  # type: ignore[arg-type]
+        check_parity(plan, list(zip(plan.stages, odd, strict=True)), expected, tolerance=1e-5)  # type: ignore[arg-type]
 
 
 def test_a_tolerance_of_nothing_allows_equality(graph: Graph, board: Board) -> None:
@@ -128,8 +123,8 @@ def test_a_failing_stage_is_named(graph: Graph) -> None:
 def test_progress_is_told(graph: Graph, board: Board) -> None:
     told: list[str] = []
     pipeline.build(graph, pipeline.plan(graph, board, stages=2), progress=told.append)
-    assert told[:3] == ["building stage0", "building stage1", "comparing with the unsplit model"]
-    assert told[3:] == ["timing stage0", "timing stage1"]
+    assert told[:3] == ["running the unsplit model", "building stage0", "building stage1"]
+    assert told[3:] == ["comparing with the unsplit model", "timing stage0", "timing stage1"]
 
 
 def test_measured_plans(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ ARRAYS = {
 
 
 def test_a_file_gives_back_what_was_written(tmp_path: Path) -> None:
-    entries = parameters.write(tmp_path / "p", ARRAYS)
+    (entries,) = parameters.write(tmp_path / "p", [ARRAYS])
     found = parameters.read(tmp_path / "p", entries)
     assert list(found) == list(ARRAYS)
     for name, array in ARRAYS.items():
@@ -36,7 +36,7 @@ def test_a_file_gives_back_what_was_written(tmp_path: Path) -> None:
 
 
 def test_arrays_are_aligned_and_do_not_overlap(tmp_path: Path) -> None:
-    entries = parameters.write(tmp_path / "p", ARRAYS)
+    (entries,) = parameters.write(tmp_path / "p", [ARRAYS])
     end = 0
     for entry, array in zip(entries, parameters.read(tmp_path / "p", entries).values(), strict=True):
         assert entry.offset % ALIGNMENT == 0
@@ -48,7 +48,7 @@ def test_arrays_are_aligned_and_do_not_overlap(tmp_path: Path) -> None:
 
 
 def test_changes_never_reach_the_file(tmp_path: Path) -> None:
-    entries = parameters.write(tmp_path / "p", ARRAYS)
+    (entries,) = parameters.write(tmp_path / "p", [ARRAYS])
     before = (tmp_path / "p").read_bytes()
     found = parameters.read(tmp_path / "p", entries)
     found["odd"][:] = 9
@@ -58,7 +58,7 @@ def test_changes_never_reach_the_file(tmp_path: Path) -> None:
 
 def test_a_file_outlives_its_name(tmp_path: Path) -> None:
     """A bundle may be replaced while a pipeline still runs from it."""
-    entries = parameters.write(tmp_path / "p", ARRAYS)
+    (entries,) = parameters.write(tmp_path / "p", [ARRAYS])
     found = parameters.read(tmp_path / "p", entries)
     (tmp_path / "p").unlink()
     np.testing.assert_array_equal(found["odd"], ARRAYS["odd"])
@@ -66,9 +66,18 @@ def test_a_file_outlives_its_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("arrays", [{}, {"none": np.zeros((0, 4), np.float32)}], ids=["no arrays", "an empty array"])
 def test_an_empty_file(tmp_path: Path, arrays: dict[str, np.ndarray]) -> None:
-    entries = parameters.write(tmp_path / "p", arrays)
+    (entries,) = parameters.write(tmp_path / "p", [arrays])
     found = parameters.read(tmp_path / "p", entries)
     assert {name: array.shape for name, array in found.items()} == {name: array.shape for name, array in arrays.items()}
+
+
+def test_arrays_that_are_the_same_are_written_once(tmp_path: Path) -> None:
+    large = weights(100, 100)
+    sets = parameters.shared([{"a": large, "b": large.copy()}, {"c": large + 0, "d": large.T.copy()}])
+    first, second = parameters.write(tmp_path / "p", sets)
+    assert first[0].offset == first[1].offset == second[0].offset != second[1].offset
+    assert (tmp_path / "p").stat().st_size < 2.1 * large.nbytes
+    np.testing.assert_array_equal(parameters.read(tmp_path / "p", second)["d"], large.T)
 
 
 def test_lifting_turns_large_constants_into_arguments(tmp_path: Path) -> None:

@@ -152,7 +152,8 @@ def test_a_loop_that_is_gone_harms_nobody(chain: Callable[..., Plan], functions:
     async def use() -> None:
         for number in range(2):
             await running.submit_async(frame(number))
-        running._engine.submit([frame(2)], _future(), lambda: AsyncTicket(asyncio.get_running_loop()))
+        accepted = running._check.accept(frame(2))
+        running._engine.submit(accepted, _future(), lambda: AsyncTicket(asyncio.get_running_loop()))
 
     from pipeline.scheduler.asynchronous import AsyncTicket
     from pipeline.scheduler.frame import FrameFuture

@@ -7,13 +7,13 @@ import gc
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from pipeline.errors import InputError, PipelineClosed, PipelineError, PlanError
+from pipeline.executor.bundle import Bundle
 from pipeline.plans import Plan
 from pipeline.scheduler import Pipeline
 
@@ -91,7 +91,7 @@ def test_a_stage_without_parameters(chain: Callable[..., Plan]) -> None:
 
 
 def bundle(plan: Plan, *codes: Any) -> Any:
-    return SimpleNamespace(plan=plan, codes=codes)
+    return Bundle(plan, codes)
 
 
 def test_swap_to_other_stages_in_the_middle_of_a_stream(graph: Callable[..., Plan], functions: Any) -> None:

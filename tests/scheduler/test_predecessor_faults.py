@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from pipeline.errors import InputError, PlanError, StageError
+from pipeline.executor.bundle import Bundle
 from pipeline.plans import Plan, StagePlan, TensorSpec, encode
 from pipeline.scheduler import Pipeline
 from pipeline.scheduler.channel import Channel
@@ -154,20 +155,11 @@ def test_fault_12_a_refused_change_leaves_no_trace(chain: Callable[..., Plan], f
         dataclasses.replace(plan, stages=(*plan.stages, plan.stages[0]))
     with Pipeline(plan, [lambda x: [x + 1]] * 2, create=functions) as running:
         with pytest.raises(PlanError):
-            running.swap(_bundle(chain(1), lambda x: [x]))
+            running.swap(Bundle(chain(1), [lambda x: [x]]))
         with pytest.raises(InputError):
             running.set_input("x", np.zeros(9, np.float32))
         assert running.plan is plan
         assert running.submit(frame(0)).result(30)[0] == 2
-
-
-def _bundle(plan: Plan, *codes: Any) -> Any:
-    class Built:
-        pass
-
-    built = Built()
-    built.plan, built.codes = plan, codes  # type: ignore[attr-defined]
-    return built
 
 
 X, Y, Z = (TensorSpec(name, (4,)) for name in "xyz")

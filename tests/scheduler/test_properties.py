@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from pipeline.board import Board, Device
 from pipeline.errors import FrameDropped, PipelineClosed, StageError
+from pipeline.executor.bundle import Bundle
 from pipeline.executor.devices.null import NullRuntime
 from pipeline.plans import Plan, StagePlan, TensorSpec
 from pipeline.scheduler import FrameFuture, Pipeline
@@ -144,7 +145,7 @@ def check(case: Case) -> None:
         elif call == "swap":
             codes = [code._replace(factor=code.factor * (argument % 4 + 1)) for code in case.codes]
             with contextlib.suppress(PipelineClosed):
-                running.swap(_Bundle(case.plan, codes))
+                running.swap(Bundle(case.plan, codes))
                 version = argument % 4 + 1
         elif call == "drain":
             running.drain(timeout=LIMIT)
@@ -154,11 +155,6 @@ def check(case: Case) -> None:
     running.close(drain=case.drain)
     assert not wait(futures, LIMIT).not_done, "a frame never ended"
     compare(case, running, futures)
-
-
-class _Bundle(NamedTuple):
-    plan: Plan
-    codes: Sequence[Any]
 
 
 def compare(case: Case, running: Pipeline, futures: Sequence[FrameFuture]) -> None:

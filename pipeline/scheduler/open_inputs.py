@@ -1,0 +1,124 @@
+"""Inputs whose shapes vary: which build takes a frame, and whether it has to be padded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pipeline.errors import InputError
+from pipeline.plans import TensorSpec
+from pipeline.scheduler.inputs import Accepted, Crop, InputCheck
+from pipeline.sizes import Build, OpenShapes, Size, shown, told
+
+
+class UnknownSize(InputError):
+    """Raised when a frame fits the model, but no build takes its size.
+
+    Attributes
+    ----------
+    size : mapping of str to int
+    arrays : sequence of ndarray
+        The frame's inputs, in the plan's order.
+    """
+
+    def __init__(self, size: Size, arrays: Sequence[np.ndarray], message: str) -> None:
+        super().__init__(message)
+        self.size, self.arrays = size, arrays
+
+
+class OpenInputCheck(InputCheck):
+    """Finds the build that takes a frame: one for just its size, else a symbolic one, else a larger one.
+
+    Parameters
+    ----------
+    builds : sequence of Build
+        They have inputs of the same names, dtypes and ranks.
+    shapes : OpenShapes
+    """
+
+    def __init__(self, builds: Sequence[Build], shapes: OpenShapes) -> None:
+        specs = builds[0].plan.inputs
+        super().__init__(specs)
+        self._open = shapes
+        self._shapes = [(spec, np.dtype(spec.dtype), shapes.inputs[spec.name]) for spec in specs]
+        self._exact = {tuple(each.inputs.values()): number for number, each in enumerate(builds) if not each.symbolic}
+        self._symbolic = next((number for number, each in enumerate(builds) if each.symbolic), None)
+        self._sizes = [(shapes.size(each.inputs), number) for number, each in enumerate(builds) if not each.symbolic]
+
+    def accept(self, inputs: Any) -> Accepted:
+        """Return the arrays, the build that takes them, and what of its outputs is the result.
+
+        Raises
+        ------
+        InputError
+            As `InputCheck.accept` does.
+        UnknownSize
+            If no build takes the frame's size.
+        """
+        named = self._named(inputs)
+        arrays = [np.asarray(named[spec.name]) for spec, _, _ in self._shapes]
+        for array, (spec, dtype, pattern) in zip(arrays, self._shapes, strict=True):
+            if array.dtype != dtype:
+                given = f"{array.dtype}{list(array.shape)}"
+                raise InputError(
+                    f"wrong dtype for the input {spec.name!r}: {given} given, {spec.dtype}{shown(pattern)} expected"
+                )
+        build = self._exact.get(tuple(array.shape for array in arrays))
+        return self._elsewhere(arrays) if build is None else Accepted(self, arrays, build)
+
+    def _fits(self, spec: TensorSpec, array: np.ndarray) -> bool:
+        pattern = self._open.inputs[spec.name]
+        return len(pattern) == array.ndim and all(
+            isinstance(expected, str) or extent == expected
+            for extent, expected in zip(array.shape, pattern, strict=True)
+        )
+
+    def _elsewhere(self, arrays: list[np.ndarray]) -> Accepted:
+        size = self._size(arrays)
+        if self._symbolic is not None:
+            return Accepted(self, arrays, self._symbolic)
+        if self._open.padded and (larger := self._larger(size)) is not None:
+            return self._padded(arrays, size, larger)
+        raise UnknownSize(size, arrays, self._why(size))
+
+    def _size(self, arrays: Sequence[np.ndarray]) -> Size:
+        shapes = {spec.name: array.shape for array, (spec, _, _) in zip(arrays, self._shapes, strict=True)}
+        return self._open.size(shapes)
+
+    def _larger(self, size: Size) -> int | None:
+        """Return the build with the least to compute among those that are at least as large everywhere."""
+        fitting = [
+            (int(np.prod(list(larger.values()))), number)
+            for larger, number in self._sizes
+            if all(larger[name] >= extent > 0 for name, extent in size.items())
+        ]
+        return min(fitting)[1] if fitting else None
+
+    def _padded(self, arrays: Sequence[np.ndarray], size: Size, build: int) -> Accepted:
+        keys = next(key for key, number in self._exact.items() if number == build)
+        crop: Crop = {
+            name: tuple(slice(None) if each is None else slice(size[each[0]] * each[1]) for each in axes)
+            for name, axes in self._open.padded.items()
+        }
+        padded = [_pad(array, shape) for array, shape in zip(arrays, keys, strict=True)]
+        return Accepted(self, padded, build, crop)
+
+    def _why(self, size: Size) -> str:
+        known = "; ".join(told(each) for each, _ in self._sizes)
+        return (
+            f"no build for {told(size)}: there are builds for {known}; give frames of these sizes, or build the bundle "
+            f"for {told(size)} as well"
+        )
+
+
+def _pad(array: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    padded = np.zeros(shape, array.dtype)
+    padded[tuple(map(slice, array.shape))] = array
+    return padded
+
+
+def check_for(builds: Sequence[Build], shapes: OpenShapes | None) -> InputCheck:
+    """Return the check for a pipeline's inputs."""
+    return InputCheck(builds[0].plan.inputs) if shapes is None else OpenInputCheck(builds, shapes)

@@ -1,0 +1,158 @@
+"""OpenModel: a model some of whose extents vary; it becomes a graph at a size."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.errors import InputError, ModelError, PlanError, near
+from pipeline.plans import Plan
+from pipeline.sizes import OpenShapes, Size, told
+from pipeline.split import extract, frontends
+from pipeline.split.clean import clean
+from pipeline.split.frontends.formats import Format
+from pipeline.split.graph import Graph, from_relax
+from pipeline.split.lines import array, operands
+
+_SYMBOLIC = (Format.ONNX, Format.RELAX)
+
+
+@dataclass(frozen=True)
+class OpenModel:
+    """A model as `pipeline.read` returns it if it was given names for extents that vary.
+
+    Attributes
+    ----------
+    model : object
+        What it is read from, each time anew.
+    shapes : OpenShapes
+        Of the inputs that have such extents.
+    params : mapping, str or Path, optional
+        As for `pipeline.read`.
+    """
+
+    model: Any = field(repr=False)
+    shapes: OpenShapes
+    params: Mapping[str, Any] | str | Path | None = field(default=None, repr=False)
+
+    @property
+    def name(self) -> str:
+        """Name of the model."""
+        return Path(self.model).stem if isinstance(self.model, str | Path) else "model"
+
+    def at(self, size: Size | None = None, **extents: int) -> Graph:
+        """Read the model at one size, such as ``at(N=16)`` or ``at({"N": 16})``.
+
+        Raises
+        ------
+        ModelError
+            If an extent is missing, unknown or no whole number above 0, or the model cannot be read so.
+        """
+        shapes = self.shapes.at(self.checked({**(size or {}), **extents}))
+        return from_relax(clean(frontends.load(self.model, shapes, self.params)))
+
+    def symbolic(self, size: Size) -> Graph:
+        """Return the graph at a size, whose operators nevertheless take any.
+
+        Raises
+        ------
+        ModelError
+            If the model cannot be read so.
+        """
+        if (found := frontends.kind(self.model)) not in _SYMBOLIC:
+            raise ModelError(
+                f"{self.name!r} is {found.value}, which cannot be built for any size at once; name the sizes that it "
+                "shall be built for"
+            )
+        loaded = frontends.load(self.model, self.shapes.inputs, self.params)
+        return from_relax(clean(loaded), size)
+
+    def checked(self, size: Mapping[str, Any]) -> dict[str, int]:
+        """Return the size, in the order of the names, or raise `ModelError` if it is none of this model."""
+        names = self.shapes.names
+        for name, extent in size.items():
+            if name not in names:
+                raise ModelError(f"no extent is called {name!r}; there are {', '.join(names)}{near(name, names)}")
+            if isinstance(extent, bool) or not isinstance(extent, int | np.integer) or extent < 1:
+                raise ModelError(f"the extent {name} is {extent!r}; it must be a whole number of at least 1")
+        if missing := [name for name in names if name not in size]:
+            given = f"{told(size)} says" if size else "the size does"
+            raise ModelError(f"{given} not what {missing[0]} is; give all of {', '.join(names)}")
+        return {name: int(size[name]) for name in names}
+
+    def size_of(self, plan: Plan) -> dict[str, int]:
+        """Return the size that a plan is for, or raise `PlanError` if it is for another model."""
+        shapes = {spec.name: spec.shape for spec in plan.inputs}
+        try:
+            return self.shapes.size(shapes)
+        except (InputError, KeyError) as error:
+            raise PlanError(f"the plan is for another model than {self.name!r}: {error}; plan again") from None
+
+    def complete(self, graph: Graph) -> OpenShapes:
+        """Return the shapes of all inputs of the model, which is `graph` at some size."""
+        given = self.shapes.inputs
+        return OpenShapes({spec.name: given.get(spec.name, spec.shape) for spec in graph.inputs})
+
+
+def open_model(model: Any, shapes: Mapping[str, Sequence[int | str]], params: Any = None) -> OpenModel:
+    """Return a model whose shapes have names in them.
+
+    Raises
+    ------
+    ModelError
+        If there is no such file, its format is unknown, or a name is not an identifier.
+    """
+    frontends.kind(model)
+    patterns = {name: tuple(shape) for name, shape in shapes.items()}
+    for name, pattern in patterns.items():
+        for extent in pattern:
+            if isinstance(extent, str) and not extent.isidentifier():
+                raise ModelError(
+                    f"input {name!r}: {extent!r} is neither an extent nor a name for one; give numbers, and names such "
+                    "as N"
+                )
+    return OpenModel(model, OpenShapes(patterns), params)
+
+
+def is_open(shapes: Mapping[str, Sequence[int | str]] | None) -> bool:
+    """Whether some extent has a name instead of a number."""
+    return any(isinstance(extent, str) for shape in (shapes or {}).values() for extent in shape)
+
+
+def at_other_size(plan: Plan, graph: Graph) -> Plan:
+    """Return a plan made for the same model at another size with the tensors, and so the digest, of `graph`.
+
+    Raises
+    ------
+    PlanError
+        If the model has not the same operators at both sizes.
+    """
+    index = {operator.name: number for number, operator in enumerate(graph.operators)}
+    lost = [name for stage in plan.stages for name in stage.operators if name not in index]
+    parts = [] if lost else extract.parts(graph, [index[each.operators[-1]] + 1 for each in plan.stages[:-1]])
+    for stage, part in zip_longest(plan.stages, parts):
+        if not part or (part.operators[0].name, part.operators[-1].name) != stage.operators:
+            raise PlanError(
+                f"{graph.name!r} has not the same operators at each size: stage {stage.name!r} cannot be cut out; "
+                "build a bundle of its own for each size"
+            )
+    stages = [
+        replace(stage, inputs=part.inputs, outputs=part.outputs) for stage, part in zip(plan.stages, parts, strict=True)
+    ]
+    return replace(plan, digest=graph.digest, inputs=graph.inputs, outputs=graph.outputs, stages=tuple(stages))
+
+
+def content(graph: Graph) -> str:
+    """Return a SHA-256 of the graph: its structure, and the values of its constants."""
+    digest = hashlib.sha256(graph.digest.encode())
+    for line in (line for operator in graph.operators for line in operator.lines):
+        digest.update(str(getattr(line.value, "attrs", "")).encode())
+        for values in filter(lambda each: each is not None, map(array, operands(line.value))):
+            digest.update(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
