@@ -68,6 +68,10 @@ class InputError(PipelineError, ValueError):
     exit_status = 2
 
 
+class SourceLost(PipelineError, RuntimeError):
+    """Raised when a camera or stream ends, falls silent, or is taken away while frames are read from it."""
+
+
 class MissingExtra(PipelineError, ImportError):
     """Raised when a feature needs an optional package that is not installed."""
 

@@ -84,3 +84,13 @@ def _by_home(board: Board, source: Device, target: Device) -> bool:
     if at_home is None or at_home.memory in (source.memory, target.memory):
         return True
     return all(board.link(each.memory, at_home.memory) is not None for each in (source, target))
+
+
+def replicas_on(device: Device, replicas: int = 1) -> int:
+    """Return how many replicas a stage has: on another machine two, so that one frame travels while another computes."""
+    return max(2, replicas) if device.kind == "remote" else replicas
+
+
+def own_cores(device: Device, cores: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the cores of this machine that a stage has: those of another machine are none."""
+    return () if device.kind == "remote" else cores

@@ -17,7 +17,7 @@ from pipeline.split.extract import parts
 from pipeline.split.graph import Graph
 from pipeline.split.partition import partition
 from pipeline.split.resources import threaded
-from pipeline.transfers import enter_s, leave_s
+from pipeline.transfers import enter_s, leave_s, own_cores, replicas_on
 
 _IMPOSSIBLE = 1e3
 """What a group costs where it cannot run, in times of all that can: no division that avoids it is as slow."""
@@ -140,9 +140,10 @@ class Division:
                 inputs=piece.inputs,
                 outputs=piece.outputs,
                 operators=(piece.operators[0].name, piece.operators[-1].name),
-                cores=cores[number],
+                cores=own_cores(devices[number], cores[number]),
                 seconds=seconds[number],
                 queue_depth=self.queue_depth,
+                replicas=replicas_on(devices[number]),
             )
             for number, piece in enumerate(pieces)
         )

@@ -21,9 +21,7 @@ from pipeline.split.planning.problem import Choice, Problem
 from pipeline.split.planning.solution import Solution
 from pipeline.split.planning.solve import WORTH_IT, Solver
 from pipeline.split.resources import places, problem
-
-_OVERLAPPING = 2
-"""Replicas of a stage on another machine: one frame travels while another one is computed."""
+from pipeline.transfers import own_cores, replicas_on
 
 MOST_ITEMS = 500
 """In longer chains, cuts are looked for at so many positions; the solver's time grows with their square."""
@@ -190,11 +188,10 @@ class Planner:
                 inputs=piece.inputs,
                 outputs=piece.outputs,
                 operators=(piece.operators[0].name, piece.operators[-1].name),
-                # Those of another machine are none of this one's.
-                cores=() if devices[number].kind == "remote" else cores[number],
+                cores=own_cores(devices[number], cores[number]),
                 seconds=stage.seconds,
                 queue_depth=self.queue_depth,
-                replicas=_OVERLAPPING if devices[number].kind == "remote" else stage.choice.replicas,
+                replicas=replicas_on(devices[number], stage.choice.replicas),
             )
             for number, (stage, piece) in enumerate(zip(solution.stages, pieces, strict=True))
         )
