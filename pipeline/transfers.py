@@ -87,7 +87,7 @@ def _by_home(board: Board, source: Device, target: Device) -> bool:
 
 
 def replicas_on(device: Device, replicas: int = 1) -> int:
-    """Return how many replicas a stage has: on another machine two, so that one frame travels while another computes."""
+    """Return how many replicas a stage has: on another machine two, as one frame travels while another computes."""
     return max(2, replicas) if device.kind == "remote" else replicas
 
 

@@ -1,23 +1,23 @@
-"""Frames from files, and results into files."""
+"""Arrays and images from files."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, count
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.lib.npyio import NpzFile
 
 from pipeline.errors import InputError
 from pipeline.extras import require
-from pipeline.files import replacing
+from pipeline.io.frame import Frame
+from pipeline.io.prepare import Preparation
+from pipeline.io.source import Source
 from pipeline.plans import TensorSpec
 
-Arrays = Iterator[Mapping[str, np.ndarray]]
-Frame = tuple[str, Mapping[str, np.ndarray]]
+Named = tuple[str, Mapping[str, np.ndarray]]
 
 ARRAYS = (".npy", ".npz")
 IMAGES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
@@ -118,93 +118,3 @@ def _image(path: Path, spec: TensorSpec) -> np.ndarray:
     return np.ascontiguousarray(array) if spec.dtype == "uint8" else array.astype(np.float32) / np.float32(255)
 
 
-class Sink:
-    """Takes results and drops them."""
-
-    def __init__(self, outputs: Sequence[TensorSpec]) -> None:
-        self._names = [spec.name for spec in outputs]
-
-    def add(self, name: str, result: Any) -> None:
-        """Take the result of the frame called `name`."""
-
-    def finish(self) -> None:
-        """Complete what was begun."""
-
-    def _by_name(self, result: Any) -> dict[str, Any]:
-        return dict(result) if isinstance(result, Mapping) else {self._names[0]: result}
-
-
-class FileSink(Sink):
-    """Stacks all results into one .npz file, written when the last one is there."""
-
-    def __init__(self, stream: BinaryIO, outputs: Sequence[TensorSpec]) -> None:
-        super().__init__(outputs)
-        self._stream = stream
-        self._results: list[dict[str, Any]] = []
-
-    def add(self, name: str, result: Any) -> None:  # noqa: ARG002 - the order says which it is
-        """Keep one result."""
-        self._results.append(self._by_name(result))
-
-    def finish(self) -> None:
-        """Write the file."""
-        try:
-            stacked: dict[str, Any] = {name: np.stack([each[name] for each in self._results]) for name in self._names}
-        except ValueError:
-            raise InputError(
-                "the results have several shapes, which one .npz cannot stack; give a folder for one per frame"
-            ) from None
-        np.savez(self._stream, **stacked)
-
-
-class FolderSink(Sink):
-    """Writes each result to a .npz file of its own."""
-
-    def __init__(self, folder: Path, outputs: Sequence[TensorSpec]) -> None:
-        super().__init__(outputs)
-        folder.mkdir(exist_ok=True)
-        self._folder = folder
-        self._used: set[str] = set()
-
-    def add(self, name: str, result: Any) -> None:
-        """Write one result."""
-        with replacing(self._folder / f"{self._unused(name)}.npz") as stream:
-            np.savez(stream, **self._by_name(result))
-
-    def _unused(self, name: str) -> str:
-        """Return a name of its own: inputs from several folders may be called the same."""
-        numbered = (f"{name}-{number}" for number in count(2))
-        own = next(each for each in chain([name], numbered) if each not in self._used)
-        self._used.add(own)
-        return own
-
-
-@contextlib.contextmanager
-def sink(output: str | None, outputs: Sequence[TensorSpec]) -> Iterator[Sink]:
-    """Open the sink for `output`: a .npz file, a folder, or None; it is finished if nothing went wrong.
-
-    Raises
-    ------
-    InputError
-        If there is no place for it.
-    """
-    with contextlib.ExitStack() as stack:
-        made = _open(output, outputs, stack)
-        yield made
-        made.finish()
-
-
-def _open(output: str | None, outputs: Sequence[TensorSpec], stack: contextlib.ExitStack) -> Sink:
-    if output is None:
-        return Sink(outputs)
-    path = Path(output)
-    if not path.absolute().parent.is_dir():
-        raise InputError(f"cannot write {output!r}: there is no folder {str(path.parent)!r}")
-    if path.suffix and not path.is_dir():
-        if path.suffix != ".npz":
-            raise InputError(f"cannot write {output!r}; give a .npz file, or a folder for one .npz per frame")
-        # Opened now, so that a place where nothing can be written is found before the frames run.
-        return FileSink(stack.enter_context(replacing(path)), outputs)
-    if path.exists() and not path.is_dir():
-        raise InputError(f"{output!r} is a file; give a .npz file, or a folder for one .npz per frame")
-    return FolderSink(path, outputs)
