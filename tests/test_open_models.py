@@ -239,9 +239,21 @@ def soc(*arguments: object) -> subprocess.CompletedProcess[str]:
 def test_the_command_line(file: Path, tmp_path: Path) -> None:
     bundle, shape = tmp_path / "net.bundle", "--shape=data=N,3,16,16"
     built = soc(
-        "build", file, shape, "--size", "N=4", "--size=N=2", "--other-sizes=pad", "--stages=2", "-o", bundle, "--json"
+        "build",
+        file,
+        shape,
+        "--size",
+        "N=4",
+        "--size=N=2",
+        "--other-sizes=pad",
+        "--verify",
+        "--stages=2",
+        "-o",
+        bundle,
+        "--json",
     )
     assert built.returncode == 0, built.stderr
+    assert json.loads(built.stdout)["verification"]["reference"].startswith("ONNX Runtime")
     assert json.loads(built.stdout)["inputs"] == [{"data": [4, 3, 16, 16]}, {"data": [2, 3, 16, 16]}]
     for rows in (1, 3, 4):
         np.save(tmp_path / f"{rows}.npy", batch(rows))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ LISTED = 6
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     common.model_arguments(parser)
+    common.verify_argument(parser)
     parser.add_argument("--plan", metavar="FILE", help="a plan from 'soc-pipeline plan'; without it, plan now")
     common.plan_arguments(parser)
     tune.database_arguments(parser)
@@ -64,6 +66,7 @@ def run(options: argparse.Namespace) -> int:
     tuning = tune.database_for(options)
     graph, model = common.read_open_model(options)
     plan = _plan(graph, options)
+    verification = common.verified(graph, options)
     with common.progress("building") as step:
         bundle = pipeline.build(
             model or graph,
@@ -80,9 +83,12 @@ def run(options: argparse.Namespace) -> int:
         step("saving")
         bundle.save(options.output)
     if options.json:
-        common.print_json(_facts(bundle, options.output))
+        verified = {} if verification is None else {"verification": dataclasses.asdict(verification)}
+        common.print_json(_facts(bundle, options.output) | verified)
         return 0
     out = common.console()
+    if verification:
+        out.print(common.verification_text(verification))
     if bundle.parity:
         out.print(
             f"{len(plan.stages)} stages against the unsplit model: largest error {bundle.parity.largest_error:.3g}, "

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pipeline.split.graph import Graph
     from pipeline.split.open_model import OpenModel
     from pipeline.split.planner import Planner
+    from pipeline.verification import Verification
 
 Progress = Callable[[str], None]
 
@@ -110,6 +111,32 @@ def model_arguments(parser: argparse.ArgumentParser) -> None:
         "--params",
         metavar="FILE",
         help="parameters of a Relay program or Relax module: of relay.save_param_dict, or a .npz file",
+    )
+
+
+def verify_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the comparison with the library that the model's format belongs to."""
+    parser.add_argument(
+        "--verify",
+        action="store_true",
+        help="compare the model as it was read with ONNX Runtime, PyTorch or LiteRT, whichever its format belongs to, "
+        "on random input",
+    )
+
+
+def verified(graph: Graph, options: argparse.Namespace) -> Verification | None:
+    """Compare a graph with the model it was read from, if the options say so; one that differs is an error."""
+    if not options.verify:
+        return None
+    with progress("comparing"):
+        return pipeline.verify(graph, options.model)
+
+
+def verification_text(found: Verification) -> str:
+    """Say what a verification found."""
+    return (
+        f"against {found.reference}: largest error {found.largest_error:.3g}, {found.relative:.3g} of the largest "
+        f"value; allowed is {found.tolerance:.3g}"
     )
 
 

@@ -6,13 +6,11 @@ import argparse
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-import pipeline
 from pipeline.commands import common
 
 if TYPE_CHECKING:
     from pipeline.split.cuts import Cut
     from pipeline.split.graph import Graph
-    from pipeline.verification import Verification
 
 HELP = "Print a model's operators with their costs, and its legal cuts with what crosses them."
 EXAMPLE = "soc-pipeline inspect model.onnx"
@@ -21,11 +19,7 @@ EXAMPLE = "soc-pipeline inspect model.onnx"
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     common.model_arguments(parser)
-    parser.add_argument(
-        "--verify",
-        action="store_true",
-        help="compare with ONNX Runtime, PyTorch or LiteRT, whichever the format belongs to, on random input",
-    )
+    common.verify_argument(parser)
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
 
 
@@ -36,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
     from pipeline.split.cuts import legal_cuts
 
     graph = common.read_model(options)
-    verification = _verified(graph, options)
+    verification = common.verified(graph, options)
     cuts = legal_cuts(graph)
     seconds = estimate(graph, boards.get("host").devices[0])
     if options.json:
@@ -47,19 +41,9 @@ def run(options: argparse.Namespace) -> int:
     out.print(_operator_table(graph, seconds))
     out.print(_cut_table(cuts))
     if verification:
-        out.print(
-            f"against {verification.reference}: largest error {verification.largest_error:.3g}, "
-            f"{verification.relative:.3g} of the largest value; allowed is {verification.tolerance:.3g}"
-        )
+        out.print(common.verification_text(verification))
     out.print("Cut with: soc-pipeline plan MODEL --cut NAME (a tensor, an operator, or a position), or --stages N")
     return 0
-
-
-def _verified(graph: Graph, options: argparse.Namespace) -> Verification | None:
-    if not options.verify:
-        return None
-    with common.progress("comparing"):
-        return pipeline.verify(graph, options.model)
 
 
 def _operator_table(graph: Graph, seconds: list[float]) -> Any:
