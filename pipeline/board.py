@@ -111,6 +111,11 @@ class Device:
         """How many stages may run on it at the same time."""
         return self.at_once or max(1, len(self.cores))
 
+    @property
+    def overlaps(self) -> bool:
+        """Whether it computes one frame at a time, so that replicas of a stage only overlap its transfers."""
+        return self.kind in ("cuda", "remote")
+
     def speed(self, core: int) -> float:
         """Return how fast one of its cores is, as a multiple of `flops` and `bytes_per_s`."""
         return next((each.speed for each in self.clusters if core in each.cores), 1.0)

@@ -155,7 +155,9 @@ def _general(
             if options.check:
                 options.progress(f"timing {stage.name}")
             made_by = {name: NamedOperator(each.name, each.kind) for each in part.operators for name in each.outputs}
-            found.append(of_stage(stage, code, plan.board.device(stage.device), made_by, measured=options.check))
+            device = plan.board.device(stage.device)
+            measured = options.check and runs_here(device)
+            found.append(of_stage(stage, code, device, made_by, measured=measured))
     return found
 
 

@@ -155,9 +155,8 @@ class Plan:
         return max([stage.seconds / self._at_once(stage) for stage in self.stages] + loads)
 
     def _at_once(self, stage: StagePlan) -> int:
-        """On how many frames a stage computes at once; replicas on one other machine only overlap its transfers."""
-        remote = self.board.device(stage.device).kind == "remote"
-        return len(set(stage.replica_names)) if remote else stage.replicas
+        """On how many frames a stage computes at once."""
+        return len(set(stage.replica_names)) if self.board.device(stage.device).overlaps else stage.replicas
 
     @property
     def speedup(self) -> float:

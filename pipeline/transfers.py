@@ -87,8 +87,8 @@ def _by_home(board: Board, source: Device, target: Device) -> bool:
 
 
 def replicas_on(device: Device, replicas: int = 1) -> int:
-    """Return how many replicas a stage has: on another machine two, as one frame travels while another computes."""
-    return max(2, replicas) if device.kind == "remote" else replicas
+    """Return how many replicas a stage has: at least two where one frame can travel while another computes."""
+    return max(2, replicas) if device.overlaps else replicas
 
 
 def own_cores(device: Device, cores: tuple[int, ...]) -> tuple[int, ...]:

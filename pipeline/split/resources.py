@@ -115,7 +115,7 @@ def _place(group: Group) -> Place:
     name = device.name if len(device.clusters) < 2 or not group.cores else f"{device.name} cores {group.cores}"
     if group.cores:
         return Place(name, len(group.cores))
-    return Place(name, device.places, shares=device.places > 1, overlaps=device.kind == "remote")
+    return Place(name, device.places, shares=device.places > 1, overlaps=device.overlaps)
 
 
 def _choices(groups: Sequence[Group], device: Device, seconds: Array, *, replicas: bool) -> Iterator[Choice]:

@@ -1,0 +1,91 @@
+"""CUDA GPUs, through TVM's virtual machine; copies and kernels of each worker go through a stream of its own."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pipeline.board import Device
+from pipeline.errors import PipelineError
+from pipeline.executor.code import StageCode
+from pipeline.executor.devices.base import DeviceRuntime
+from pipeline.executor.devices.cpu import Program
+from pipeline.plans import StagePlan
+from pipeline.tvm_access import tvm
+
+# Replicas of a stage share its parameters, which are copied to the GPU once.
+_parameters: weakref.WeakKeyDictionary[StageCode, dict[int, list[Any]]] = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+class CudaRuntime(DeviceRuntime):
+    """Runs stages on one GPU; tensors live in its memory and pass between its stages by reference.
+
+    A worker waits for its own stream only.  So with two replicas of a stage, the copies of one frame and the kernels of
+    another one run at the same time.
+    """
+
+    occupies_cores = False
+
+    def __init__(self, device: Device) -> None:
+        super().__init__(device)
+        self._device = tvm.cuda(device.index)
+        self._stream: Any = None
+
+    def open(self, cores: Sequence[int]) -> None:  # noqa: ARG002 - the host's cores only start kernels
+        """Make the worker's stream.
+
+        Raises
+        ------
+        PipelineError
+            If there is no such GPU.
+        """
+        if not self._device.exist:
+            raise PipelineError(
+                f"device {self.device.name!r}: TVM finds no CUDA device {self.device.index} on this machine; "
+                "'soc-pipeline devices' lists those there are"
+            )
+        self._stream = self._device.create_raw_stream()
+        self._device.set_raw_stream(self._stream)
+
+    def load(self, stage: StagePlan, code: StageCode) -> Program:  # noqa: ARG002 - the code says all
+        """Make a virtual machine for the calling thread; machines of one stage share code and parameters."""
+        from tvm.runtime.vm import VirtualMachine
+
+        machine = VirtualMachine(code.module(), [self._device, tvm.cpu()])
+        with _lock:
+            on_devices = _parameters.setdefault(code, {})
+            if self.device.index not in on_devices:
+                on_devices[self.device.index] = [self.copy_in(array) for array in code.parameters.values()]
+        return Program(machine["main"], on_devices[self.device.index], machine)
+
+    def run(self, program: Program, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Run one frame, and wait until its outputs are there."""
+        made = program.main(*inputs, *program.parameters)
+        self._device.sync(self._stream)
+        return [made] if isinstance(made, tvm.runtime.Tensor) else list(made)
+
+    def copy_in(self, array: np.ndarray) -> Any:
+        """Copy an array to the GPU."""
+        array = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
+        tensor = tvm.runtime.empty(array.shape, str(array.dtype), self._device)
+        tensor.copyfrom(array)
+        self._device.sync(self._stream)
+        return tensor
+
+    def copy_out(self, tensor: Any) -> np.ndarray:
+        """Copy a tensor from the GPU."""
+        array: np.ndarray = tensor.numpy()
+        return array
+
+    def close(self) -> None:
+        """Give the stream back."""
+        if self._stream is not None:
+            self._device.sync(self._stream)
+            self._device.set_raw_stream(None)
+            self._device.free_raw_stream(self._stream)
+            self._stream = None

@@ -1,0 +1,66 @@
+"""GPU stages: built anywhere; run where there is a GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pipeline
+from pipeline.board import Board, Device, Link
+from pipeline.errors import PipelineError
+from pipeline.tvm_access import tvm
+from tests.onnx_models import node, save, weights
+
+GPU = Device("gpu", "cuda", target={"kind": "cuda", "arch": "sm_80"}, memory="gpu")
+BOARD = Board("with a GPU", (Device("cpu", cores=(0,)), GPU), (Link(("host", "gpu"), 1e10),))
+
+needs_gpu = pytest.mark.skipif(not tvm.cuda(0).exist, reason="TVM finds no CUDA device here")
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    nodes = [
+        node("Conv", "x w", "c", "conv", pads=[1, 1, 1, 1]),
+        node("Relu", "c", "r", "relu"),
+        node("Conv", "r v", "d", "conv2", pads=[1, 1, 1, 1]),
+        node("Add", "d r", "s", "add"),
+        node("GlobalAveragePool", "s", "y", "pool"),
+    ]
+    constants = {"w": weights(8, 3, 3, 3), "v": weights(8, 8, 3, 3)}
+    return save(tmp_path_factory.mktemp("gpu") / "net.onnx", nodes, {"x": (1, 3, 16, 16)}, ["y"], constants)
+
+
+def test_a_stage_for_a_gpu_is_built_without_one(file: Path, tmp_path: Path) -> None:
+    graph = pipeline.read(file)
+    plan = pipeline.plan(graph, BOARD, cuts=["r"], devices=["cpu", "gpu"])
+    bundle = pipeline.build(graph, plan)
+    bundle.save(tmp_path / "net.bundle")
+    assert (tmp_path / "net.bundle" / "stage1.so").stat().st_size > 0
+    assert bundle.plan.stages[1].device == "gpu"
+
+
+@pytest.mark.skipif(bool(tvm.cuda(0).exist), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_an_error_at_the_start(file: Path) -> None:
+    graph = pipeline.read(file)
+    bundle = pipeline.build(graph, pipeline.plan(graph, BOARD, cuts=["r"], devices=["cpu", "gpu"]), check=False)
+    with pytest.raises(PipelineError, match="TVM finds no CUDA device 0 on this machine; 'soc-pipeline devices' lists"):
+        pipeline.load(bundle)
+
+
+@needs_gpu
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_stages_on_the_cpu_and_the_gpu_give_the_unsplit_answer(file: Path, replicas: int) -> None:
+    import dataclasses
+
+    graph = pipeline.read(file)
+    board = pipeline.plan(graph).board
+    (gpu,) = (each for each in board.devices if each.kind == "cuda" and each.index == 0)
+    plan = pipeline.plan(graph, board, cuts=["r"], devices=["cpu", gpu.name])
+    plan = dataclasses.replace(plan, stages=(plan.stages[0], dataclasses.replace(plan.stages[1], replicas=replicas)))
+    unsplit = pipeline.build(graph, pipeline.plan(graph, Board("cpu", (Device("cpu"),)), stages=1), check=False)
+    frames = [weights(1, 3, 16, 16, seed=seed) for seed in range(20)]
+    with pipeline.load(pipeline.build(graph, plan)) as running, pipeline.load(unsplit) as expected:
+        for made, right in zip(running.map(frames), expected.map(frames), strict=True):
+            np.testing.assert_allclose(made, right, rtol=0, atol=1e-4 * np.abs(right).max())
