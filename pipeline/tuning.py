@@ -1,4 +1,4 @@
-"""The public function tune: search faster kernels for operators that have none of their own."""
+"""The public function tune: search faster kernels for the operators that take the most time."""
 
 from __future__ import annotations
 
@@ -29,10 +29,12 @@ def tune(  # noqa: PLR0913 - all but the first three by keyword
     progress: Callable[[str], None] = lambda _: None,
     told: Callable[[Step], None] = lambda _: None,
 ) -> list[Record]:
-    """Search faster kernels for the operators without a rule of their own, the slowest first.
+    """Search faster kernels for the operators that take the most time, the slowest first.
 
-    What is found is kept in `database` at once: an interruption loses nothing, and calling again goes on.  A kernel
-    counts as faster only if it is so inside of its stage; `pipeline.build` with ``tuning=database`` uses those.
+    For convolutions and dense layers, which have a rule, those are the rule's own with other tiles; for operators
+    without a rule, schedules of TVM's MetaSchedule.  What is found is kept in `database` at once: an interruption
+    loses nothing, and calling again goes on.  A kernel counts as faster only if it is so inside of its stage;
+    `pipeline.build` with ``tuning=database`` uses those.
 
     Parameters
     ----------
@@ -72,7 +74,8 @@ def tune(  # noqa: PLR0913 - all but the first three by keyword
     tasks = _tasks(graph, plan, progress)
     if not tasks:
         raise TuningError(
-            f"there is nothing to tune in {graph.name!r}: its operators that take time have rules of their own"
+            f"there is nothing to tune in {graph.name!r}: what takes time on this machine has neither tiles nor "
+            "a general schedule"
         )
     budget = Budget(trials, seconds)
     progress("tuning")

@@ -1,4 +1,4 @@
-"""``soc-pipeline tune``: search faster kernels for the operators that have none of their own."""
+"""``soc-pipeline tune``: search faster kernels for the operators that take the most time."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from pipeline.split.graph import Graph
 
 HELP = (
-    "Search faster kernels for the operators that have none of their own, with TVM's MetaSchedule. It may be "
-    "interrupted at any time, and goes on from there when it is called again; 'build' uses what was found."
+    "Search faster kernels for the operators that take the most time: other tiles for convolutions and dense layers, "
+    "and schedules of TVM's MetaSchedule for operators without a rule. It may be interrupted at any time, and goes on "
+    "from there when it is called again; 'build' uses what was found."
 )
 EXAMPLE = "soc-pipeline tune model.onnx --plan plan.json --trials 200"
 
@@ -153,7 +154,7 @@ def _gain(record: Record) -> str:
 def _show(records: Sequence[Record], path: Path) -> None:
     out = common.console()
     table = common.table(
-        "Kernels without a rule of their own", "kernel", "shapes", ">trials", ">rule us", ">tuned us", "used"
+        "Kernels that take the most time", "kernel", "shapes", ">trials", ">rule us", ">tuned us", "used"
     )
     for each in records:
         tuned = "-" if each.tuned_seconds is None else f"{each.tuned_seconds * 1e6:.1f}"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from pipeline.executor.numerics import EXACT, Numerics
 from pipeline.executor.schedules import machine as machines
+from pipeline.executor.schedules.choices import Choices
 from pipeline.executor.schedules.marks import kernels
 
 __all__ = ["applies", "kernels", "optimise", "pipeline", "target_for"]
@@ -30,7 +30,7 @@ def optimise(  # noqa: PLR0913 - the last two by keyword
     inner: set[str] | None = None,
     *,
     numerics: Numerics = EXACT,
-    tuned: Callable[[str, Any], Any] | None = None,
+    tuned: Choices | None = None,
 ) -> Any:
     """Return the module of a stage with its operators as kernels, weights packed as constants of its ``main``.
 
@@ -47,9 +47,8 @@ def optimise(  # noqa: PLR0913 - the last two by keyword
         that are made so are added.
     numerics : Numerics
         What may be done to the arithmetic of the model.
-    tuned : callable, optional
-        Takes the name and the function of a kernel that no rule writes; returns it scheduled, or None for the general
-        schedule.
+    tuned : Choices, optional
+        What was found by tuning.
     """
     # A stage that brings functions of its own is left to TVM.
     if not applies(target) or len(module.functions) > 1:
@@ -57,7 +56,8 @@ def optimise(  # noqa: PLR0913 - the last two by keyword
 
     from pipeline.executor.schedules import stage
 
-    machine = replace(machines.of(target), weights=numerics.weights)
+    layouts = tuned.layout if tuned is not None and numerics.weights == "float32" else None
+    machine = replace(machines.of(target), weights=numerics.weights, layouts=layouts)
     fused = stage.fused(module, target, machine, inner, numerics)
     return stage.written(fused, machine, cores, tuned)
 

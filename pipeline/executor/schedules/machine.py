@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ class Machine:
         ``"sdot"``, or ``"plain"``.
     weights : str
         What float32 weights are stored as: ``"float32"``, ``"float16"`` or ``"bfloat16"``.
+    layouts : callable, optional
+        From the layout that a rule chose for float32 weights to the one to take, which tuning may have found.
     """
 
     lanes: int
@@ -34,6 +37,7 @@ class Machine:
     l2_bytes: int
     dots: str = "plain"
     weights: str = "float32"
+    layouts: Callable[[Any], Any] | None = field(default=None, compare=False)
 
 
 def of(target: Any) -> Machine:

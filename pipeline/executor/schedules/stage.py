@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tvm
@@ -12,14 +11,12 @@ from tvm.relax.backend.cpu_generic import pipeline as generic
 from pipeline.executor.numerics import Numerics
 from pipeline.executor.schedules import anchors, names, plain, reuse, rules, writers
 from pipeline.executor.schedules.anchors import Fused
+from pipeline.executor.schedules.choices import Choices
 from pipeline.executor.schedules.language import elementary
 from pipeline.executor.schedules.layout.rewriter import Rewriter
 from pipeline.executor.schedules.machine import Machine
 from pipeline.executor.schedules.marks import GENERAL, KERNEL, TUNED
 from pipeline.executor.schedules.quantized import rules as quantized
-
-Tuned = Callable[[str, Any], Any]
-"""From the name and the function of a kernel that no rule writes to it scheduled, or None for the general schedule."""
 
 
 def fused(module: Any, target: Any, machine: Machine, inner: set[str] | None, numerics: Numerics) -> Any:
@@ -46,7 +43,7 @@ def _passes(original: Any, target: Any) -> list[Any]:
     ]
 
 
-def written(module: Any, machine: Machine, cores: int, tuned: Tuned | None) -> Any:
+def written(module: Any, machine: Machine, cores: int, tuned: Choices | None) -> Any:
     """Return a fused stage with every function as a kernel."""
     module, over = reuse.in_place(module, lambda anchor: writers.exact(anchor, machine, cores))
     kernels = _Kernels(machine, cores, over, tuned)
@@ -59,7 +56,7 @@ class _Kernels(NamedTuple):
     machine: Machine
     cores: int
     over: dict[str, Fused]
-    tuned: Tuned | None
+    tuned: Choices | None
 
     def of(self, name: str, function: Any) -> Any:
         """Return a function as it is to be compiled."""
@@ -70,9 +67,10 @@ class _Kernels(NamedTuple):
 
     def _scheduled(self, name: str, function: Any) -> tuple[Any, str]:
         anchor = self.over.get(name) or anchors.fused(function)
+        better = None if self.tuned is None else self.tuned.kernel(name, function, anchor)
         if anchor:
             made = anchor.replaced(writers.write(anchor, self.machine, self.cores))
             return made, f"{anchor.description.rule} {writers.operations(anchor)}"
-        if self.tuned is not None and (better := self.tuned(name, function)) is not None:
+        if better is not None:
             return better, TUNED
         return plain.scheduled(function, self.machine, self.cores), GENERAL

@@ -11,6 +11,7 @@ from pipeline.executor.schedules.convolutions import writers as convolutions
 from pipeline.executor.schedules.lines import writers as lines
 from pipeline.executor.schedules.machine import Machine
 from pipeline.executor.schedules.products import writers as products
+from pipeline.executor.schedules.tiled.packing import TUNED
 from pipeline.executor.schedules.writer import Writer
 
 ENOUGH = 500_000
@@ -38,7 +39,7 @@ def exact(fused: Fused, machine: Machine, cores: int) -> bool:
 
 
 def _of(fused: Fused) -> tuple[Writer, Any]:
-    writer = _WRITERS[fused.description.rule]
+    writer = _WRITERS[fused.description.rule.removeprefix(TUNED)]
     return writer, msgspec.json.decode(fused.description.detail, type=writer.form)
 
 

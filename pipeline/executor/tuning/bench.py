@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import select
+import statistics
 import subprocess
 import sys
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol
 
@@ -14,7 +17,7 @@ import msgspec
 
 from pipeline.executor.build import compile_stage
 from pipeline.executor.code import StageCode
-from pipeline.executor.kernel_times import by_function, of_calls
+from pipeline.executor.kernel_times import of_calls
 from pipeline.executor.tuning import workload
 from pipeline.executor.tuning.database import Database
 from pipeline.executor.tuning.tasks import Task
@@ -23,12 +26,15 @@ from pipeline.executor.tuning.worker import Answer, Request
 from pipeline.plans import StagePlan
 from pipeline.tvm_access import compiler_lock, tvm
 
+TURNS = 3
+"""Of the stage without and with what was found."""
+
 LIMIT_S = 20.0
 """Of compiling and timing one schedule; some would take LLVM minutes."""
 
 
 class Times(NamedTuple):
-    """Least seconds of both, taken in turns."""
+    """Seconds of both, taken in turns."""
 
     rule: float
     tuned: float
@@ -40,8 +46,8 @@ class Bench(Protocol):
     def alone(self, task: Task, candidate: Any) -> Times | None:
         """Time a task's function as a candidate (a module) has it; None if that fails."""
 
-    def in_stage(self, task: Task, database: Database) -> Times | None:
-        """Time the function's calls inside of the stage with its record of the database; None if that fails."""
+    def in_stage(self, tasks: Sequence[Task], database: Database) -> list[Times | None]:
+        """Time tasks of one stage in it, built with their records of the database; None for one where that fails."""
 
 
 class ProcessBench:
@@ -81,18 +87,16 @@ class ProcessBench:
         answer = self._asked(msgspec.json.encode(request) + b"\n")
         return None if answer is None or answer.error else Times(answer.rule, answer.candidate)
 
-    def in_stage(self, task: Task, database: Database) -> Times | None:
-        """Build the stage twice, and add up the function's calls in each."""
-        stage, module, device = task.subject
+    def in_stage(self, tasks: Sequence[Task], database: Database) -> list[Times | None]:
+        """Build the stage twice, and add up the calls of each task's functions in both."""
+        stage, module, device = subject = tasks[0].subject
         if stage not in self._plain:
-            self._plain = {stage: compile_stage(module, device, task.subject.cores)}
-        changed = compile_stage(module, device, task.subject.cores, tuning=Tuned(database, task.key))
-        seconds = []
-        for code in (self._plain[stage], changed):
-            times = of_calls(stage, code, device)
-            taken = by_function([(call.function, each) for call, each in zip(code.calls or (), times, strict=False)])
-            seconds.append(sum(taken.get(task.name, ())))
-        return Times(*seconds) if all(seconds) else None
+            self._plain = {stage: compile_stage(module, device, subject.cores)}
+        keys = frozenset(task.key for task in tasks)
+        changed = compile_stage(module, device, subject.cores, tuning=Tuned(database, keys))
+        turns = [[of_calls(stage, code, device) for code in (self._plain[stage], changed)] for _ in range(TURNS)]
+        calls = self._plain[stage].calls or ()
+        return [_compared([call.function in task.names for call in calls], turns) for task in tasks]
 
     def _asked(self, line: bytes) -> Answer | None:
         process = self._process = self._process or self._started()
@@ -125,3 +129,14 @@ class ProcessBench:
             # Ctrl-C is for the search, which ends the process itself.
             start_new_session=True,
         )
+
+
+def _compared(own: Sequence[bool], turns: Sequence[Sequence[Sequence[float]]]) -> Times | None:
+    """Return the medians over the turns of what a task's own calls take, in the plain stage and in the changed one.
+
+    They are known by their places, since a changed layout gives functions other names.
+    """
+    if any(len(times) != len(own) for turn in turns for times in turn):
+        return None
+    sums = [[sum(itertools.compress(times, own)) for times in sides] for sides in zip(*turns, strict=True)]
+    return Times(*(statistics.median(side) for side in sums))

@@ -6,7 +6,7 @@ import contextlib
 import json
 import logging
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from tvm import s_tir
@@ -20,6 +20,23 @@ BATCH = 4
 """Schedules that are measured before the next generation."""
 
 _MOST = 1 << 20
+
+
+class Proposal(NamedTuple):
+    """A schedule to be measured.
+
+    Attributes
+    ----------
+    module : tvm.IRModule
+    text : str
+        To keep it by.
+    source : any
+        What the search itself knows it by.
+    """
+
+    module: Any
+    text: str
+    source: Any = None
 
 
 class Search:
@@ -53,19 +70,20 @@ class Search:
             model = cost_model.RandomModel(seed=seed)
             self._context.pre_tuning(_MOST, BATCH, spaces, self._database, model)
 
-    def candidates(self) -> list[Any]:
+    def candidates(self) -> list[Proposal]:
         """Return the next few schedules; none if there are no others."""
         with _alone():
-            return list(self._context.generate_measure_candidates() or ())
+            found = list(self._context.generate_measure_candidates() or ())
+            return [Proposal(each.sch.mod, _text_of(each), each) for each in found]
 
-    def tell(self, candidates: Sequence[Any], seconds: Sequence[float | None]) -> None:
+    def tell(self, candidates: Sequence[Proposal], seconds: Sequence[float | None]) -> None:
         """Say how fast the last candidates were; None stands for one that failed."""
         with _alone():
             for candidate, each in zip(candidates, seconds, strict=True):
                 if each is not None:
-                    self._remember(candidate.sch.trace, each)
+                    self._remember(candidate.source.sch.trace, each)
             results = [runner.RunnerResult(None, "failed") if each is None else _result(each) for each in seconds]
-            self._context.notify_runner_results(list(candidates), results)
+            self._context.notify_runner_results([each.source for each in candidates], results)
 
     def _remember(self, trace: Any, seconds: float) -> None:
         record = database.TuningRecord(trace, self._workload, [seconds], self._target)
@@ -83,7 +101,7 @@ def _alone() -> Iterator[None]:
         np.random.set_state(state)  # noqa: NPY002 - see above
 
 
-def text_of(candidate: Any) -> str:
+def _text_of(candidate: Any) -> str:
     """Return a candidate's schedule as JSON."""
     # Numbers are TVM's own, whole ones and others.
     return json.dumps(candidate.sch.trace.as_json(), default=lambda number: number.value)

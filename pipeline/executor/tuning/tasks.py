@@ -1,8 +1,8 @@
-"""Tasks: the kernels of a model's stages that no rule writes, with the time that they take."""
+"""Tasks: the kernels of a model's stages that may be tuned, with the time that they take."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -11,7 +11,11 @@ from pipeline.executor import devices
 from pipeline.executor.build import compile_stage
 from pipeline.executor.general import runs_here
 from pipeline.executor.kernel_times import by_function, of_calls
-from pipeline.executor.tuning import workload
+from pipeline.executor.schedules import machine as machines
+from pipeline.executor.schedules import plain
+from pipeline.executor.schedules.anchors import Fused
+from pipeline.executor.schedules.tiled.packing import Layout
+from pipeline.executor.tuning import layouts, workload
 from pipeline.executor.tuning.database import Key
 from pipeline.plans import StagePlan
 
@@ -34,42 +38,63 @@ class Subject(NamedTuple):
 
 @dataclass(frozen=True)
 class Task:
-    """One function to be tuned.
+    """A function to be tuned, or several that a rule writes with the same layout.
 
     Attributes
     ----------
     key : Key
-    name : str
+    names : tuple of str
+        Of the functions, the slowest first.
     function : tvm.tirx.PrimFunc
-        Without a schedule.
+        The slowest one, without a schedule.
+    anchor : Fused, optional
+        What the rule writes it from.
+    form : Layout, optional
+        The rule's own.
     rule : tvm.tirx.PrimFunc
         As it is built without tuning.
     target : tvm.target.Target
     subject : Subject
         The first stage that it is in.
     seconds : float
-        Of all its calls in one frame, as built without tuning.
+        Of all their calls in one frame, as built without tuning.
     """
 
     key: Key
-    name: str
+    names: tuple[str, ...]
     function: Any = field(repr=False)
+    anchor: Fused | None = field(repr=False)
+    form: Layout | None
     rule: Any = field(repr=False)
     target: Any = field(repr=False)
     subject: Subject = field(repr=False)
     seconds: float
 
+    @property
+    def name(self) -> str:
+        """The slowest function's."""
+        return self.names[0]
+
 
 class _Seen:
-    """Notes what a stage has no rules for, and leaves it to the general schedule."""
+    """Notes what of a stage may be tuned, and leaves it to the rules and to the general schedule."""
 
     def __init__(self) -> None:
-        self.functions: dict[str, Any] = {}
+        self.functions: dict[str, tuple[Any, Fused | None, Layout | None]] = {}
         self.target: Any = None
 
-    def for_stage(self, target: Any, _: int) -> Callable[[str, Any], None]:
+    def for_stage(self, target: Any, _: int) -> _Seen:
         self.target = target
-        return self.functions.__setitem__
+        return self
+
+    @staticmethod
+    def layout(form: Layout) -> Layout:
+        return form
+
+    def kernel(self, name: str, function: Any, anchor: Fused | None) -> None:
+        form = None if anchor is None else layouts.of(anchor)
+        if anchor is None or form is not None:
+            self.functions[name] = function, anchor, form
 
 
 def of_stage(subject: Subject) -> list[Task]:
@@ -82,10 +107,20 @@ def of_stage(subject: Subject) -> list[Task]:
         return []
     times = of_calls(subject.stage, code, subject.device)
     taken = by_function([(call.function, each) for call, each in zip(code.calls, times, strict=False)])
-    least = LEAST_SHARE * sum(times)
-    names = [name for name in seen.functions if sum(taken.get(name, ())) > least]
-    tasks = [_task(name, seen.functions[name], seen.target, subject, sum(taken[name])) for name in names]
-    return sorted(tasks, key=lambda task: -task.seconds)
+    seconds = {name: sum(taken.get(name, ())) for name in seen.functions}
+    tasks = [_task(key, names, seen, subject, seconds) for key, names in _alike(seen, subject.cores).items()]
+    worth = [task for task in tasks if task.seconds > LEAST_SHARE * sum(times)]
+    return sorted(worth, key=lambda task: -task.seconds)
+
+
+def _alike(seen: _Seen, cores: int) -> dict[Key, list[str]]:
+    """Return the functions by the key under which a schedule for them is kept."""
+    together: dict[Key, list[str]] = {}
+    for name, (function, _, form) in seen.functions.items():
+        whole, layout = workload.key_of, workload.key_of_layout
+        key = whole(function, seen.target, cores) if form is None else layout(form, seen.target, cores)
+        together.setdefault(key, []).append(name)
+    return together
 
 
 def merged(tasks: Sequence[Task]) -> list[Task]:
@@ -97,9 +132,13 @@ def merged(tasks: Sequence[Task]) -> list[Task]:
     return list(together.values())
 
 
-def _task(name: str, function: Any, target: Any, subject: Subject, seconds: float) -> Task:
-    from pipeline.executor.schedules import machine, plain
-
-    rule = workload.finished(plain.scheduled(function, machine.of(target), subject.cores))
-    key = workload.key_of(function, target, subject.cores)
-    return Task(key, name, function, rule, target, subject, seconds)
+def _task(key: Key, names: Sequence[str], seen: _Seen, subject: Subject, seconds: Mapping[str, float]) -> Task:
+    slowest = sorted(names, key=lambda name: -seconds[name])
+    function, anchor, form = seen.functions[slowest[0]]
+    machine = machines.of(seen.target)
+    if anchor is None or form is None:
+        rule = plain.scheduled(function, machine, subject.cores)
+    else:
+        rule = layouts.written(anchor, form, machine, subject.cores)
+    total = sum(seconds[name] for name in names)
+    return Task(key, tuple(slowest), function, anchor, form, workload.finished(rule), seen.target, subject, total)

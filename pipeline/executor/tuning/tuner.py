@@ -5,17 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
-from pipeline.executor.tuning import search
 from pipeline.executor.tuning.bench import Bench, Times
 from pipeline.executor.tuning.database import Database, Record
+from pipeline.executor.tuning.layouts import LayoutSearch
+from pipeline.executor.tuning.search import BATCH, Proposal, Search
 from pipeline.executor.tuning.tasks import Task
+from pipeline.plans import StagePlan
 
 PATIENCE = 3
 """Generations without a new schedule after which a function's space counts as searched."""
+
+FIRST_CHECK_S, SEARCH_FOR_CHECK = 30.0, 4.0
+"""Seconds before what was found so far is checked, and times that searching takes as long as such checks, at least."""
 
 
 @dataclass(frozen=True)
@@ -60,22 +64,32 @@ class _Running:
         self.task, self.record = task, record
         self.idle = 0
         self._seed = seed + record.trials
-        self._search: search.Search | None = None
+        self._search: Search | LayoutSearch | None = None
 
     @property
-    def search(self) -> search.Search:
+    def search(self) -> Search | LayoutSearch:
         """The search, begun when it is first asked for."""
         if self._search is None:
-            task, known = self.task, self.record.trace
-            seconds = self.record.tuned_seconds or 1.0
-            self._search = search.Search(task.function, task.target, task.key.cores, self._seed, known, seconds)
+            self._search = self._begun()
         return self._search
+
+    def _begun(self) -> Search | LayoutSearch:
+        task, record = self.task, self.record
+        if task.anchor is not None and task.form is not None:
+            return LayoutSearch(task.anchor, task.form, task.target, task.key.cores, record.trials)
+        seconds = record.tuned_seconds or 1.0
+        return Search(task.function, task.target, task.key.cores, self._seed, record.trace, seconds)
+
+    @property
+    def unchecked(self) -> bool:
+        """Whether something was found, but was not timed inside of the stage yet."""
+        return self.record.trace is not None and not self.record.in_stage
 
     @property
     def promise(self) -> float:
         """Time that more trials may save: what it takes now, less the more has been tried in vain."""
         share = (self.record.tuned_seconds or 0) / self.record.rule_seconds if self.record.faster else 1.0
-        return self.task.seconds * share / (1 + self.record.trials / search.BATCH)
+        return self.task.seconds * share / (1 + self.record.trials / BATCH)
 
 
 def tune(  # noqa: PLR0913 - the last two by keyword
@@ -107,13 +121,12 @@ def tune(  # noqa: PLR0913 - the last two by keyword
         In the order of the tasks.
     """
     running = [_Running(task, database.get(task.key) or _fresh(task), seed) for task in tasks]
-    limits = _Limits(budget)
+    limits, checks = _Limits(budget), _Checks(running, bench, database)
     while not limits.reached and (searching := [each for each in running if each.idle < PATIENCE]):
         chosen = max(searching, key=lambda each: each.promise)
         _generation(chosen, bench, database, limits, told)
-        _check(chosen, bench, database)
-    for each in running:
-        _check(each, bench, database)
+        checks.now_and_then()
+    checks.now()
     return [each.record for each in running]
 
 
@@ -143,7 +156,7 @@ def _generation(
     for candidate in candidates:
         if limits.reached:
             return
-        times = bench.alone(chosen.task, candidate.sch.mod)
+        times = bench.alone(chosen.task, candidate.module)
         seconds.append(times.tuned if times else None)
         limits.trials += 1
         chosen.record = _improved(chosen.record, times, candidate)
@@ -153,7 +166,7 @@ def _generation(
         chosen.search.tell(candidates, seconds)
 
 
-def _improved(record: Record, times: Times | None, candidate: Any) -> Record:
+def _improved(record: Record, times: Times | None, candidate: Proposal) -> Record:
     """Return the record after one more trial, with the candidate in it if it is the best one so far."""
     more = msgspec.structs.replace(record, trials=record.trials + 1)
     if times is None or times.tuned >= times.rule:
@@ -166,20 +179,40 @@ def _improved(record: Record, times: Times | None, candidate: Any) -> Record:
         more,
         rule_seconds=times.rule,
         tuned_seconds=times.tuned,
-        trace=search.text_of(candidate),
+        trace=candidate.text,
         in_stage=False,
     )
 
 
-def _check(each: _Running, bench: Bench, database: Database) -> None:
-    """Time what was found inside of the stage too, where other kernels fill the caches; it decides."""
-    if each.record.trace is None or each.record.in_stage:
-        return
-    times = bench.in_stage(each.task, database)
+class _Checks:
+    """Times what was found inside of the stages too, where other kernels fill the caches; that decides."""
+
+    def __init__(self, running: Sequence[_Running], bench: Bench, database: Database) -> None:
+        self._running, self._bench, self._database = running, bench, database
+        self._next = time.monotonic() + FIRST_CHECK_S
+
+    def now_and_then(self) -> None:
+        """Check if searching has taken several times as long as the last check, which builds whole stages."""
+        begin = time.monotonic()
+        if begin >= self._next:
+            self.now()
+            end = time.monotonic()
+            self._next = end + SEARCH_FOR_CHECK * (end - begin)
+
+    def now(self) -> None:
+        """Check what was not checked yet, all of a stage at once."""
+        stages: dict[StagePlan, list[_Running]] = {}
+        for each in self._running:
+            if each.unchecked:
+                stages.setdefault(each.task.subject.stage, []).append(each)
+        for together in stages.values():
+            times = self._bench.in_stage([each.task for each in together], self._database)
+            for each, found in zip(together, times, strict=True):
+                each.record = _checked(each.record, found)
+                self._database.put(each.record)
+
+
+def _checked(record: Record, times: Times | None) -> Record:
     if times is None:
-        each.record = msgspec.structs.replace(each.record, tuned_seconds=None, trace=None)
-    else:
-        each.record = msgspec.structs.replace(
-            each.record, rule_seconds=times.rule, tuned_seconds=times.tuned, in_stage=True
-        )
-    database.put(each.record)
+        return msgspec.structs.replace(record, tuned_seconds=None, trace=None)
+    return msgspec.structs.replace(record, rule_seconds=times.rule, tuned_seconds=times.tuned, in_stage=True)

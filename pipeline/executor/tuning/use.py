@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from pipeline.executor.tuning import workload
+from pipeline.executor.schedules import machine as machines
+from pipeline.executor.schedules.anchors import Fused
+from pipeline.executor.schedules.tiled.packing import Layout
+from pipeline.executor.tuning import layouts, workload
 from pipeline.executor.tuning.database import Database, Key
 
 
@@ -16,11 +19,11 @@ class Tuned:
     Parameters
     ----------
     database : Database
-    only : Key, optional
-        Take this one alone, whatever its times are.
+    only : collection of Key, optional
+        Take these alone, whatever their times are.
     """
 
-    def __init__(self, database: Database, only: Key | None = None) -> None:
+    def __init__(self, database: Database, only: Collection[Key] | None = None) -> None:
         self._database, self._only = database, only
 
     @staticmethod
@@ -28,17 +31,34 @@ class Tuned:
         """Return what the database at `path` has; see `Database.load` for what it raises."""
         return Tuned(Database.load(path))
 
-    def for_stage(self, target: Any, cores: int) -> Callable[[str, Any], Any]:
-        """Return a function from a kernel's name and function to the scheduled function, or None."""
+    def for_stage(self, target: Any, cores: int) -> Found:
+        """Return what there is for so many cores of a target."""
+        return Found(self, target, cores)
 
-        def found(_: str, function: Any) -> Any:
-            key = workload.key_of(function, target, cores)
-            record = self._database.get(key)
-            if record is None or record.trace is None:
-                return None
-            return workload.scheduled(function, record.trace) if self._takes(key, record.faster) else None
+    def text(self, key: Key) -> str | None:
+        """Return a schedule that is to be used, as JSON."""
+        record = self._database.get(key)
+        if record is None or record.trace is None:
+            return None
+        takes = record.faster if self._only is None else key in self._only
+        return record.trace if takes else None
 
-        return found
 
-    def _takes(self, key: Key, faster: bool) -> bool:
-        return faster if self._only is None else key == self._only
+class Found:
+    """Choices for one target; see `Choices`."""
+
+    def __init__(self, tuned: Tuned, target: Any, cores: int) -> None:
+        self._tuned, self._target, self._cores = tuned, target, cores
+        self._machine = machines.of(target)
+
+    def layout(self, form: Layout) -> Layout:
+        """Return the layout to take in place of a rule's."""
+        text = self._tuned.text(workload.key_of_layout(form, self._target, self._cores))
+        return form if text is None else layouts.read(text, form, self._machine)
+
+    def kernel(self, _: str, function: Any, anchor: Fused | None) -> Any | None:
+        """Return a function scheduled, or None; a rule's own kernel follows its layout."""
+        if anchor is not None:
+            return None
+        text = self._tuned.text(workload.key_of(function, self._target, self._cores))
+        return None if text is None else workload.scheduled(function, text)

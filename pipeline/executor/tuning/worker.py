@@ -59,7 +59,7 @@ def main() -> None:
 def _answer(request: Request) -> Answer:
     _settle(request.cores)
     rule, arguments = _built(request.rule, request.target)
-    candidate, _ = _built.__wrapped__(request.candidate, request.target)
+    candidate = _compiled(request.candidate, request.target)["main"]
     seconds = in_turns([lambda: rule(*arguments), lambda: candidate(*arguments)])
     return Answer(rule=seconds[0], candidate=seconds[1])
 
@@ -76,9 +76,14 @@ def _settle(cores: tuple[int, ...]) -> None:
 def _built(text: str, target: str) -> tuple[Callable[..., Any], list[Any]]:
     from pipeline.tvm_access import tvm
 
-    module = tvm.ir.load_json(text)
-    executable = tvm.compile(module, tvm.target.Target(msgspec.json.decode(target)))
-    return executable["main"], [_argument(each) for each in module["main"].params]
+    parameters = tvm.ir.load_json(text)["main"].params
+    return _compiled(text, target)["main"], [_argument(each) for each in parameters]
+
+
+def _compiled(text: str, target: str) -> Any:
+    from pipeline.tvm_access import tvm
+
+    return tvm.compile(tvm.ir.load_json(text), tvm.target.Target(msgspec.json.decode(target)))
 
 
 def _argument(parameter: Any) -> Any:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Any
 
+import msgspec
 import tvm
 import tvm_ffi
 from tvm import s_tir
 
 from pipeline.executor.schedules.language import elementary
+from pipeline.executor.schedules.tiled.packing import Layout
 from pipeline.executor.tuning.database import Key
+
+LAYOUTS = 1
+"""Counted up when the kernels change in such a way that another layout may be the best one."""
 
 
 def module_of(function: Any) -> Any:
@@ -23,8 +29,22 @@ def key_of(function: Any, target: Any, cores: int) -> Key:
     """Return the key of a function that is built for so many cores of a target."""
     shapes = ", ".join(f"{each.dtype}{[int(extent) for extent in each.shape]}" for each in function.params)
     structure = tvm_ffi.structural_hash(module_of(function)["main"]) & (1 << 64) - 1
+    return _key(f"{structure:016x}", shapes, target, cores)
+
+
+def key_of_layout(form: Layout, target: Any, cores: int) -> Key:
+    """Return the key of all kernels that a rule writes with the layout, whatever is fused to them."""
+    structure = hashlib.sha256(msgspec.json.encode((LAYOUTS, form))).hexdigest()[:16]
+    window = form.window
+    data = [window.batch, window.height, window.width, window.channels]
+    kernel = [window.out_channels, window.depth, *window.kernel]
+    shapes = f"float32{data}, kernel{kernel}, float32{list(window.made)}"
+    return _key(structure, shapes, target, cores)
+
+
+def _key(structure: str, shapes: str, target: Any, cores: int) -> Key:
     described = json.dumps(_plain(target.export()), sort_keys=True)
-    return Key(f"{structure:016x}", shapes, described, cores, str(tvm.__version__))
+    return Key(structure, shapes, described, cores, str(tvm.__version__))
 
 
 def _plain(value: Any) -> Any:

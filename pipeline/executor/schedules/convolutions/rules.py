@@ -41,8 +41,8 @@ def _chosen(seen: Window, weights: np.ndarray, machine: Machine, *, winograd: bo
     """Return the kernel's rule and description, and the packed weights."""
     if winograd and (tiled := transformed.chosen(seen, machine)):
         return "winograd", tiled, transformed.pack(weights, tiled)
-    form = packing.layout(seen.flattened() if seen.pointwise else seen, machine)
-    return "convolution", replace(form, window=seen), packing.pack(weights, form)
+    rule, form = packing.chosen("convolution", seen, machine)
+    return rule, form, packing.pack(weights, form)
 
 
 def window(lie: Images, call: Any, weights: tuple[int, ...]) -> Window:

@@ -75,11 +75,11 @@ def _by_weights(rewriter: Rewriter, call: Any, machine: Machine) -> Any:
     data, weights = call.args
     *outer, depth = extents(data.ty)
     columns = extents(weights.ty)[1]
-    form = packing.layout(window(math.prod(outer), depth, columns), machine)
+    rule, form = packing.chosen("dense", window(math.prod(outer), depth, columns), machine)
     packed = packing.pack(np.asarray(weights.value.numpy()).T.reshape(columns, depth, 1, 1), form)
     packed = packing.stored(packed, machine)
     operands = [rewriter.plain(data), relax.const(packed)]
-    return anchors.stand_in(rewriter.builder, "dense", form, operands, (*outer, columns))
+    return anchors.stand_in(rewriter.builder, rule, form, operands, (*outer, columns))
 
 
 def _by_data(rewriter: Rewriter, call: Any, machine: Machine) -> Any:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from pipeline.executor.schedules.machine import Machine
 from pipeline.executor.schedules.tiled import tiles
 from pipeline.executor.schedules.tiled.tiles import Tile, Window
+
+TUNED = "tuned_"
+"""What the name of a rule begins with where its layout is not the rule's own choice."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,13 @@ def layout(window: Window, machine: Machine) -> Layout:
     """Return the layout for a window on a machine."""
     tile = tiles.best(window, machine)
     return Layout(window, tile, tiles.channel_block(window, tile, machine), machine.lanes)
+
+
+def chosen(rule: str, seen: Window, machine: Machine) -> tuple[str, Layout]:
+    """Return a rule's name and the layout for the window, or another name if tuning found a better layout than its."""
+    form = replace(layout(seen.flattened() if seen.pointwise else seen, machine), window=seen)
+    better = form if machine.layouts is None else machine.layouts(form)
+    return (rule if better == form else f"{TUNED}{rule}"), better
 
 
 def pack(weights: np.ndarray, form: Layout) -> np.ndarray:

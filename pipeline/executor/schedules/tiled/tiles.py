@@ -122,13 +122,13 @@ def blocks(total: int, size: int, *, alone: bool = False) -> list[tuple[int, int
 def best(window: Window, machine: Machine) -> Tile:
     """Return the tile with the fewest estimated cycles."""
     vectors = -(-window.makes // machine.lanes)
-    return min(_candidates(window, machine, vectors), key=lambda tile: _cycles(tile, window, machine, vectors))
+    return min(candidates(window, machine, vectors), key=lambda tile: _cycles(tile, window, machine, vectors))
 
 
 def with_vectors(window: Window, machine: Machine, vectors: int) -> Tile:
     """Return the best tile among those with so many vectors."""
     total = -(-window.makes // machine.lanes)
-    fitting = [tile for tile in _candidates(window, machine, total) if tile.vectors == vectors]
+    fitting = [tile for tile in candidates(window, machine, total) if tile.vectors == vectors]
     return min(fitting, key=lambda tile: _cycles(tile, window, machine, total))
 
 
@@ -137,7 +137,8 @@ def cycles(tile: Tile, window: Window, machine: Machine) -> float:
     return _cycles(tile, window, machine, -(-window.makes // machine.lanes))
 
 
-def _candidates(window: Window, machine: Machine, vectors: int) -> Iterator[Tile]:
+def candidates(window: Window, machine: Machine, vectors: int) -> Iterator[Tile]:
+    """Return the tiles that fit in the registers and the result, which has so many vectors of channels."""
     for size in range(1, min(4, vectors) + 1):
         # One register for each vector of weights, and one for the pixel they are multiplied with.
         room = (machine.registers - size - 1) // size
