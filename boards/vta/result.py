@@ -92,7 +92,7 @@ class Result:
     violations : tuple of Violation
         In the order in which they were found.
     cycles : Cycles or None
-        The estimated time; None for a program that never ends.
+        The estimated time; None for a program that never ends, or if nobody asked.
     """
 
     memory: npt.NDArray[np.uint8] | None

@@ -32,6 +32,7 @@ def simulate(
     *,
     seed: int | None = None,
     hazard_distance: int = HAZARD_DISTANCE,
+    timed: bool = True,
 ) -> Result:
     """Execute a program, and report what is wrong with it.
 
@@ -50,6 +51,8 @@ def simulate(
         instructions execute in their order, on zeros.
     hazard_distance : int
         In micro-ops; what is nearer is a hazard.
+    timed : bool
+        Whether to estimate the time as well.
 
     Returns
     -------
@@ -59,7 +62,8 @@ def simulate(
     run = _Run(program, seed, hazard_distance, hardware=mode == "hardware")
     run.execute()
     violations = tuple(run.violations.values())
-    return Result(None if violations else run.memory, violations, timing.estimate(program))
+    cycles = timing.estimate(program) if timed else None
+    return Result(None if violations else run.memory, violations, cycles)
 
 
 class _Run:

@@ -14,11 +14,14 @@ from pipeline.errors import InstructionError
 
 if TYPE_CHECKING:
     from boards.vta.config import Config
+    from boards.vta.driver.hardware import Hardware
+    from boards.vta.driver.selftest import Outcome
     from boards.vta.instructions import Instruction, Uop
 
-HELP = "Look at programs of the int8 accelerator VTA."
+HELP = "Look at programs of the int8 accelerator VTA, and test a board that has it."
 EXAMPLE = "soc-pipeline vta disassemble stream.bin --version 0.0.1"
 
+_SELFTEST = "Run small programs on this board's VTA, or on the simulator, and compare the results bit for bit."
 _DISASSEMBLE = "Print the instructions of a binary stream (16 bytes each, little-endian), one per line."
 
 
@@ -40,12 +43,88 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     action.add_argument("--json", action="store_true", help="print JSON, with every field, instead of text")
     action.set_defaults(action=_disassemble)
+    _selftest_arguments(actions)
+
+
+def _selftest_arguments(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    action = actions.add_parser(
+        "selftest",
+        help=_SELFTEST,
+        description=_SELFTEST,
+        epilog="example:\n  sudo soc-pipeline vta selftest --board ultra96 --version 0.0.1 --bitstream vta.bit",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    action.add_argument("--board", default="ultra96", help="pynq, ultra96 (default) or zcu104")
+    action.add_argument("--version", metavar="ISA", help="0.0.1 or 0.0.2 (default: 0.0.1 for ultra96, else 0.0.2)")
+    action.add_argument("--config", metavar="FILE", help="the vta_config.json that the bitstream was built with")
+    action.add_argument("--bitstream", metavar="FILE", help="what to load first (default: what is loaded already)")
+    action.add_argument("--simulated", action="store_true", help="drive the simulator instead of a board")
+    action.add_argument("--timeout", metavar="SECONDS", default="10", help="for one program (default: 10)")
+    action.add_argument("--json", action="store_true", help="print JSON instead of text")
+    action.set_defaults(action=_selftest)
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the action."""
-    options.action(options)
-    return 0
+    status: int | None = options.action(options)
+    return status or 0
+
+
+def _selftest(options: argparse.Namespace) -> int:
+    from boards.vta import target
+    from boards.vta.driver import selftest
+    from boards.vta.driver.driver import Driver
+    from pipeline.errors import DeviceLost
+
+    version = options.version or ("0.0.1" if options.board == "ultra96" else "0.0.2")
+    given = {"board": options.board, "version": version, "config": options.config}
+    config = target.config({key: value for key, value in given.items() if value is not None})
+    name, lost = selftest.hardware_name(config, simulated=options.simulated), ""
+    found: list[Outcome] = []
+    timeout_s = common.number("--timeout", options.timeout)
+    with Driver(config, _hardware(options, config), timeout_s) as driver:
+        try:
+            for each in selftest.outcomes(driver):
+                found.append(each)
+                if not options.json:
+                    _tell(each)
+        except DeviceLost as error:
+            lost = str(error)
+        watts = driver.hardware.power()
+    passed = not lost and all(each.passed for each in found)
+    if options.json:
+        outcomes = [asdict(each) for each in found]
+        common.print_json({"hardware": name, "passed": passed, "lost": lost, "watts": watts, "tests": outcomes})
+    else:
+        _conclude(name, found, lost, watts)
+    return 0 if passed else 1
+
+
+def _hardware(options: argparse.Namespace, config: Config) -> Hardware:
+    if options.simulated:
+        from boards.vta.driver.simulated import SimulatedBoard
+
+        return SimulatedBoard(config, strict=True)
+    from boards.vta.driver.pynq import PynqBoard
+
+    return PynqBoard(config, None if options.bitstream is None else Path(options.bitstream))
+
+
+def _tell(outcome: Outcome) -> None:
+    verdict = "ok    " if outcome.passed else "FAILED"
+    times = f"{outcome.seconds * 1e3:.2f} ms, estimated {outcome.estimated_s * 1e3:.2f} ms"
+    print(f"{verdict}  {outcome.name}: {outcome.about} ({times})")
+    if outcome.message:
+        print(f"        {outcome.message}")
+
+
+def _conclude(name: str, found: list[Outcome], lost: str, watts: dict[str, float]) -> None:
+    for rail, value in watts.items():
+        print(f"        {rail}: {value:.2f} W")
+    wrong = [each.name for each in found if not each.passed]
+    if lost:
+        print(f"FAILED  {lost}")
+    print(f"{name}: {'FAILED' if lost or wrong else f'all {len(found)} tests passed'}")
 
 
 def _disassemble(options: argparse.Namespace) -> None:

@@ -93,7 +93,7 @@ def why_absent(device: Device) -> str:
             raise PipelineError(f"device {device.name!r} has a target that TVM does not take: {error}") from None
     if device.kind in ACCELERATORS and device.index not in _indices(device.kind):
         return f"TVM finds no {device.kind} device {device.index} here"
-    return ""
+    return "what devices of kind 'vta' take is counted in their cycles, by a model" if device.kind == "vta" else ""
 
 
 def processor_name() -> str:

@@ -89,8 +89,8 @@ def _features(built_for: Any) -> frozenset[str]:
 
 
 def misfit(built_machine: str, needed: Iterable[str]) -> str:
-    """Say why code cannot run on this machine; an empty string if it can."""
-    if built_machine != machine():
+    """Say why code cannot run on this machine; an empty string if it can, as what needs no processor of some kind."""
+    if built_machine and built_machine != machine():
         return f"is built for {built_machine}, but this machine is {machine()}; build it with this machine's board"
     missing = sorted(set(needed) - present) if (present := flags()) else []
     if missing:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from pipeline.board import Device
+from pipeline.split import accelerated
 from pipeline.split.families import families, family
 from pipeline.split.graph import Graph, Operator
 
@@ -28,6 +29,8 @@ def estimate(graph: Graph, device: Device) -> list[float]:
     A group takes its start, plus the larger of its arithmetic and its traffic to memory at the device's attainable
     rates (the roofline model), over the share of them that its family reaches.
     """
+    if accelerated.applies(device):
+        return [each.seconds for each in accelerated.verdicts(graph, groups(graph), device)]
     able = runs(graph, device)
     return [
         _seconds(graph, group, device) if possible else math.inf
@@ -47,6 +50,8 @@ def groups(graph: Graph) -> list[list[Operator]]:
 
 def runs(graph: Graph, device: Device) -> list[bool]:
     """Return for each fused group whether `device` can run it, by its families and element types."""
+    if accelerated.applies(device):
+        return [not each.reason for each in accelerated.verdicts(graph, groups(graph), device)]
     return [
         (not device.families or families(group) <= set(device.families))
         and (not device.dtypes or _dtypes(graph, group) <= set(device.dtypes))

@@ -9,7 +9,9 @@ import numpy as np
 
 from pipeline.board import Device
 from pipeline.plans import Plan, StagePlan
+from pipeline.split import accelerated
 from pipeline.split.advice import advice, alternatives, short, verdict
+from pipeline.split.costs import groups
 from pipeline.split.cuts import crossing_bytes
 from pipeline.split.explanation import Explanation, StageForecast
 from pipeline.split.planner import Planner
@@ -40,7 +42,10 @@ def explain(planner: Planner, plan: Plan) -> Explanation:
         alternatives=others,
         verdict=kind,
         reason=reason,
-        help=tuple(advice(planner, problem, slowest, interval, best.interval)),
+        help=(
+            *advice(planner, problem, slowest, interval, best.interval),
+            *accelerated.notes(planner.graph, groups(planner.graph), planner.board),
+        ),
         measured=plan.measured,
     )
 

@@ -123,7 +123,7 @@ class Epilogue:
     def _with_tile(self, tile: Tile, start: int, other: int) -> None:
         """Append the addition of a tile to another one."""
         begin = self._uop(start, other)
-        loops = {"uop_bgn": begin, "uop_end": begin + 1, "iter_in": tile.count}
+        loops: dict[str, Any] = {"uop_bgn": begin, "uop_end": begin + 1, "iter_in": tile.count}
         self._compute(tile, start, Alu(alu_opcode=AluOpcode.ADD, dst_factor_in=1, src_factor_in=1, **loops))
 
     def _with_number(self, tile: Tile, start: int, opcode: AluOpcode, number: int) -> None:

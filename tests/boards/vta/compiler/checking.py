@@ -9,7 +9,8 @@ import numpy as np
 from boards.vta import Config, simulate
 from boards.vta.compiler.network import Shape, Step, compiled
 from boards.vta.config import ULTRA96
-from tests.boards.vta.compiler.references import any_of, tensor
+from boards.vta.reference import any_of
+from tests.boards.vta.compiler.references import tensor
 
 
 def check_steps(

@@ -1,0 +1,93 @@
+"""ResNet-18 for 224 x 224 pixels with random weights, its batch norms folded; and the same quantised for VTA."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from pipeline.quantization.quantize import quantize
+
+INPUT, OUTPUT = "image", "logits"
+SIDE, CLASSES = 224, 1000
+STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))
+
+_BRANCH = 0.5
+"""Of a residual branch's size; sums would grow from block to block otherwise."""
+
+
+@dataclass
+class _Network:
+    """The nodes so far."""
+
+    random: np.random.Generator
+    nodes: list[Any] = field(default_factory=list)
+    constants: list[Any] = field(default_factory=list)
+
+    def add(self, kind: str, name: str, *inputs: str, **attributes: Any) -> str:
+        self.nodes.append(helper.make_node(kind, list(inputs), [name], name=name, **attributes))
+        return name
+
+    def weights(self, name: str, shape: tuple[int, ...], scale: float) -> str:
+        values = (self.random.standard_normal(shape) * scale).astype(np.float32)
+        self.constants.append(numpy_helper.from_array(values, name))
+        return name
+
+    def convolution(  # noqa: PLR0913, PLR0917 - a convolution has so many numbers
+        self, name: str, source: str, channels: tuple[int, int], kernel: int, stride: int, gain: float = 1.0
+    ) -> str:
+        inputs, outputs = channels
+        size = gain * float(np.sqrt(2 / (inputs * kernel**2)))
+        weights = self.weights(f"{name}.weight", (outputs, inputs, kernel, kernel), size)
+        bias = self.weights(f"{name}.bias", (outputs,), 0.05)
+        pads, strides = [kernel // 2] * 4, [stride] * 2
+        return self.add("Conv", name, source, weights, bias, kernel_shape=[kernel] * 2, pads=pads, strides=strides)
+
+    def block(self, name: str, source: str, channels: tuple[int, int], stride: int) -> str:
+        outputs = (channels[1], channels[1])
+        first = self.add("Relu", f"{name}.relu1", self.convolution(f"{name}.conv1", source, channels, 3, stride))
+        second = self.convolution(f"{name}.conv2", first, outputs, 3, 1, _BRANCH)
+        if stride > 1:
+            source = self.convolution(f"{name}.short", source, channels, 1, stride, 0.7)
+        return self.add("Relu", f"{name}.relu2", self.add("Add", f"{name}.add", second, source))
+
+
+def model() -> onnx.ModelProto:
+    """Return the network."""
+    network = _Network(np.random.default_rng(0))
+    source = network.add("Relu", "relu1", network.convolution("conv1", INPUT, (3, 64), 7, 2))
+    source = network.add("MaxPool", "pool1", source, kernel_shape=[3, 3], pads=[1] * 4, strides=[2, 2])
+    before = 64
+    for number, (channels, stride) in enumerate(STAGES, 1):
+        for part in range(2):
+            shape = (before, channels)
+            source = network.block(f"layer{number}.{part}", source, shape, 1 if part else stride)
+            before = channels
+    flat = network.add("Flatten", "flat", network.add("GlobalAveragePool", "mean", source))
+    weights = network.weights("dense.weight", (CLASSES, before), float(np.sqrt(1 / before)))
+    network.add("Gemm", OUTPUT, flat, weights, network.weights("dense.bias", (CLASSES,), 0.05), transB=1)
+    graph = helper.make_graph(
+        network.nodes,
+        "resnet18",
+        [helper.make_tensor_value_info(INPUT, TensorProto.FLOAT, [1, 3, SIDE, SIDE])],
+        [helper.make_tensor_value_info(OUTPUT, TensorProto.FLOAT, [1, CLASSES])],
+        network.constants,
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def frame(seed: int) -> dict[str, np.ndarray]:
+    """Return a random input."""
+    return {INPUT: np.random.default_rng(seed).standard_normal((1, 3, SIDE, SIDE)).astype(np.float32)}
+
+
+def write(folder: Path) -> tuple[Path, Path]:
+    """Write the network, and the same quantised with powers of two, and return the files."""
+    plain, quantized = folder / "resnet18.onnx", folder / "resnet18-int8.onnx"
+    onnx.save(model(), plain)
+    quantize(plain, [frame(seed) for seed in range(2)], quantized, power_of_two=True)
+    return plain, quantized

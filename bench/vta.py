@@ -1,0 +1,163 @@
+"""How well does VTA run ResNet-18, and what does pipelining gain?  All times are computed: there is no board here.
+
+The model of the time, whose constants nobody has measured on a board:
+
+- VTA's times are cycles of its clock, as boards/vta/timing.py estimates them from the very instructions that would run:
+  one 16 x 16 product per cycle, two cycles per operation of the ALU, bursts on one bus, and the tokens between modules.
+- The CPU's times are multiplications and additions over the attainable rate of a Cortex-A53 (boards/ultra96.toml), and
+  so are the copies between the CPU's and VTA's parts of the memory.
+
+layers      each kind of layer alone, and all that VTA runs as one program ("all")
+serial      CPU, VTA, CPU, one frame at a time; the CPU's stages have four threads
+pipelined   the planner's stages and threads
+
+Bounds: with every cycle multiplying, the convolutions take 66 ms at 100 MHz (PYNQ) and 20 ms at 333 MHz (Ultra96).  The
+only published figure is that of TVM's own stack: 621.79 ms for the whole network on a Pynq-Z1.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import resnet18
+from report import Row, parser, report
+
+import pipeline
+from boards.vta import timing
+from boards.vta.compiler.layers import Addition, Convolution
+from boards.vta.compiler.network import Layer, Step, compiled
+from boards.vta.config import PYNQ, ULTRA96, Config
+from boards.vta.lowering import stage
+from boards.vta.lowering.stage import Lowered
+from boards.vta.result import Cycles
+from pipeline import timeline
+from pipeline.plans import Plan
+from pipeline.quantization.loss import outputs
+from pipeline.simulation import simulate
+from pipeline.split import extract, planned
+from pipeline.split.graph import Graph
+from pipeline.split.planner import Planner
+from pipeline.split.resources import threaded
+from pipeline.transfers import enter_s, leave_s
+
+BOARD, VTA = "ultra96-simulated", "vta-simulated"
+PICTURE = Path(__file__).resolve().parent.parent / "docs" / "vta-timeline.png"
+FRAMES, DRAWN = 200, 40
+
+
+def main() -> None:
+    options = parser(__doc__).parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        _, quantized = resnet18.write(Path(folder))
+        graph = pipeline.read(quantized)
+        plan = pipeline.plan(graph, BOARD, replicas=False)
+        rows = [*layers(graph, plan), *throughput(graph, plan)]
+        if not options.quick:
+            rows.append(exactness(graph, plan, quantized))
+    draw(plan)
+    report("ResNet-18 on VTA, estimated", rows, (__doc__ or "").partition("\n\n")[2], options.json)
+
+
+def lowered(graph: Graph, plan: Plan) -> Lowered:
+    """Return the steps of the stage on VTA."""
+    parts = planned.parts(graph, plan)
+    number = next(number for number, each in enumerate(plan.stages) if each.device == VTA)
+    return stage.of_module(extract.module(parts[number]))
+
+
+def layers(graph: Graph, plan: Plan) -> Iterator[Row]:
+    """Yield a row for each kind of layer, and for all."""
+    made = lowered(graph, plan)
+    counted: dict[str, tuple[int, Layer]] = {}
+    for step in made.steps:
+        count, _ = counted.get(title(step.layer), (0, step.layer))
+        counted[title(step.layer)] = (count + 1, step.layer)
+    for name, (count, layer) in counted.items():
+        yield {"layer": name, "times": count, **costs(*(alone(config, layer) for config in (ULTRA96, PYNQ)))}
+    whole = [timing.estimate(made.network(config).program) for config in (ULTRA96, PYNQ)]
+    yield {"layer": "all", "times": 1, **costs(*(known(each) for each in whole))}
+
+
+def title(layer: Layer) -> str:
+    """Return a layer in a few words."""
+    if not isinstance(layer, Convolution):
+        shape = layer.shape if isinstance(layer, Addition) else layer.inputs
+        return f"{type(layer).__name__.lower()} {'x'.join(map(str, shape))}"
+    size = f"{layer.kernel[0]}x{layer.kernel[1]}"
+    return f"{size} {layer.inputs[0]}>{layer.outputs[0]} {layer.inputs[1]}x{layer.inputs[2]} /{layer.strides[0]}"
+
+
+def alone(config: Config, layer: Layer) -> Cycles:
+    """Return the estimate of one layer as a program of its own."""
+    shapes = [layer.shape] * 2 if isinstance(layer, Addition) else [layer.inputs]
+    network = compiled(config, shapes, [Step(layer, tuple(range(len(shapes))))], [len(shapes)])
+    return known(timing.estimate(network.program))
+
+
+def known(cycles: Cycles | None) -> Cycles:
+    """Return an estimate that there must be."""
+    if cycles is None:
+        raise AssertionError("the program never ends")
+    return cycles
+
+
+def costs(ultra96: Cycles, pynq: Cycles) -> Row:
+    """Return both boards' estimates."""
+    return {
+        "ultra96_utilisation": ultra96.utilisation,
+        "ultra96_ms": ultra96.seconds * 1e3,
+        "pynq_utilisation": pynq.utilisation,
+        "pynq_ms": pynq.seconds * 1e3,
+    }
+
+
+def throughput(graph: Graph, plan: Plan) -> Iterator[Row]:
+    """Yield frames per second: serial, and pipelined."""
+    planner = Planner(graph, plan.board)
+    serial = sum(one_after_the_other(planner, plan))
+    rate = simulate(plan, frames=FRAMES).frames_per_s
+    yield {"layer": "serial", "ultra96_ms": serial * 1e3, "frames_per_s": 1 / serial, "ratio": 1.0}
+    yield {"layer": "pipelined", "frames_per_s": rate, "ratio": rate * serial}
+
+
+def one_after_the_other(planner: Planner, plan: Plan) -> Iterator[float]:
+    """Yield the seconds of each stage, and of its transfers, with all of the CPU's cores to itself."""
+    groups = {operator.name: operator.group for operator in planner.graph.operators}
+    board, around = plan.board, [None, *(plan.board.device(each.device) for each in plan.stages), None]
+    for number, each in enumerate(plan.stages):
+        device = board.device(each.device)
+        begin, end = (groups[name] for name in each.operators)
+        seconds = np.asarray(planner.seconds(device), np.float64)[begin : end + 1]
+        coming, going = (sum(spec.nbytes for spec in specs) for specs in (each.inputs, each.outputs))
+        moved = enter_s(board, around[number], device, coming) + leave_s(board, device, around[number + 2], going)
+        yield float(threaded(seconds, len(device.cores)).sum()) + moved
+
+
+def draw(plan: Plan) -> None:
+    """Draw what each stage does when, in simulated time."""
+    found = simulate(plan, frames=DRAWN, trace=True)
+    timeline.draw(found.events, PICTURE, title="ResNet-18 on a simulated Ultra96: CPU, VTA, CPU")
+
+
+def exactness(graph: Graph, plan: Plan, quantized: Path) -> Row:
+    """Compute a frame on the bit-accurate simulator, and compare all values with ONNX Runtime's."""
+    frame = resnet18.frame(9)
+    expected = outputs(quantized, [frame])[0]
+    with pipeline.load(pipeline.build(graph, plan, check=False)) as running:
+        running.submit(frame).result()
+        started = time.perf_counter()
+        found = np.asarray(running.submit(frame).result())
+        seconds = time.perf_counter() - started
+    return {
+        "layer": "simulated, bit for bit",
+        "equal_values": float((found == expected).mean()),
+        "simulator_s": seconds,
+    }
+
+
+if __name__ == "__main__":
+    main()

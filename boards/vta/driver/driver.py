@@ -1,0 +1,155 @@
+"""Driver: runs programs on the accelerator, through its registers.
+
+The sequence follows the one that VTA's own driver has always used, and also waits until fetch has handed out all
+instructions: until then, the flag that says that a program is over may be that of the program before.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from boards.vta.config import Config
+from boards.vta.driver.hardware import MODULES, Buffer, Hardware, check_address, check_size
+from boards.vta.program import Program
+from pipeline.errors import DeviceLost
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+CONTROL = 0x00
+COUNT, STREAM = 0x10, 0x18
+"""Of fetch."""
+DONE = 0x18
+"""Of compute: 1 after FINISH."""
+BASES = (("load", 0x10), ("load", 0x18), ("compute", 0x20), ("compute", 0x28), ("store", 0x10))
+"""What is added to each address; 0, because programs have whole addresses."""
+
+START, OVER, RESTART = 0x01, 0x02, 0x80
+"""Bits of the control register."""
+
+TIMEOUT_S = 10.0
+_SETTLE_S = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Loaded:
+    """A program in the board's memory.
+
+    Attributes
+    ----------
+    program : Program
+        With the addresses that it has there.
+    memory, stream : Buffer
+        What it works on, and its instructions.
+    """
+
+    program: Program
+    memory: Buffer
+    stream: Buffer
+
+
+class Driver:
+    """Runs programs, one at a time; a context manager.
+
+    Parameters
+    ----------
+    config : Config
+        What the bitstream was made for.
+    hardware : Hardware
+    timeout_s : float
+        How long one program may take, by the clock on the wall.
+    """
+
+    def __init__(self, config: Config, hardware: Hardware, timeout_s: float = TIMEOUT_S) -> None:
+        self.config, self.hardware, self.timeout_s = config, hardware, timeout_s
+        self._registers = {module: hardware.registers(module) for module in MODULES}
+        self._loaded: list[Loaded] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def load(self, program: Program) -> Loaded:
+        """Put a program into the board's memory.
+
+        Raises
+        ------
+        BoardError
+            If it is too large, or the board gives memory that the accelerator does not reach.
+        """
+        memory = self._filled(program.memory)
+        moved = program.at(memory.address)
+        stream = self._filled(moved.stream().reshape(-1).view(np.uint8))
+        self._loaded.append(Loaded(moved, memory, stream))
+        return self._loaded[-1]
+
+    def _filled(self, values: npt.NDArray[Any]) -> Buffer:
+        check_size(values.nbytes)
+        buffer = self.hardware.allocate(values.nbytes)
+        check_address(self.config, buffer.address, values.nbytes)
+        buffer.array[:] = values
+        buffer.flush()
+        return buffer
+
+    def run(self, loaded: Loaded) -> None:
+        """Run a program on what its memory holds.
+
+        Raises
+        ------
+        DeviceLost
+            If it does not end in time; the message names the module that hangs.
+        """
+        loaded.memory.flush()
+        deadline = time.monotonic() + self.timeout_s
+        self._start(loaded)
+        self._wait("fetch", CONTROL, OVER, deadline, loaded)
+        self._wait("compute", DONE, 1, deadline, loaded)
+        loaded.memory.invalidate()
+
+    def _start(self, loaded: Loaded) -> None:
+        fetch = self._registers["fetch"]
+        fetch.write(COUNT, len(loaded.program.instructions))
+        fetch.write(STREAM, loaded.stream.address)
+        for module, offset in BASES:
+            self._registers[module].write(offset, 0)
+        fetch.write(CONTROL, START)
+        # They take one instruction per start.
+        for module in MODULES[1:]:
+            self._registers[module].write(CONTROL, START | RESTART)
+        time.sleep(_SETTLE_S)
+
+    def _wait(self, module: str, offset: int, bit: int, deadline: float, loaded: Loaded) -> None:
+        registers = self._registers[module]
+        while not registers.read(offset) & bit:
+            if time.monotonic() > deadline:
+                raise DeviceLost(self._hanging(module, loaded))
+            time.sleep(0)
+
+    def _hanging(self, module: str, loaded: Loaded) -> str:
+        from boards.vta.simulator import simulate
+
+        controls = ", ".join(f"{name} {each.read(CONTROL):#04x}" for name, each in self._registers.items())
+        found = simulate(loaded.program).violations
+        program = f"its program is wrong ({found[0]})" if found else "its program is right by the simulator"
+        what = "has not read all instructions" if module == "fetch" else "has not come to FINISH"
+        return (
+            f"VTA's module {module} hangs: it {what} of {len(loaded.program.instructions)} within "
+            f"{self.timeout_s:g} s; {program}; control registers: {controls}; program the bitstream again"
+        )
+
+    def close(self) -> None:
+        """Stop the modules from restarting, and give the memory and the board back."""
+        for module in MODULES[1:]:
+            self._registers[module].write(CONTROL, 0)
+        for each in self._loaded:
+            each.memory.free()
+            each.stream.free()
+        self._loaded.clear()
+        self.hardware.close()

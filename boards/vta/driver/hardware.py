@@ -1,0 +1,90 @@
+"""Hardware: what the driver needs of a board, so that the simulator can stand in for it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from boards.vta.config import Config
+from pipeline.errors import BoardError
+
+MODULES = ("fetch", "load", "compute", "store")
+"""Each has a window of registers, one behind the other."""
+
+WINDOW = 0x1000
+"""Bytes of one module's registers."""
+
+LARGEST = 1 << 25
+"""Bytes of the largest buffer that the accelerator's designers reckon with."""
+
+_FIRST = {"pynq": 0x43C0_0000, "ultra96": 0xA000_0000, "zcu104": 0xA000_0000, "sim": 0x43C0_0000}
+_REACH = {"pynq": 1 << 30, "ultra96": 1 << 31, "zcu104": 1 << 31, "sim": 1 << 30}
+
+
+class Buffer(Protocol):
+    """Memory that both sides see, each through its own caches."""
+
+    @property
+    def address(self) -> int:
+        """The physical address of its first byte."""
+
+    @property
+    def array(self) -> npt.NDArray[np.uint8]:
+        """What the processor sees."""
+
+    def flush(self) -> None:
+        """Let the accelerator see what the processor has written."""
+
+    def invalidate(self) -> None:
+        """Let the processor see what the accelerator has written."""
+
+    def free(self) -> None:
+        """Give the memory back."""
+
+
+class Registers(Protocol):
+    """The registers of one module, of 32 bits, by their offset in bytes."""
+
+    def read(self, offset: int) -> int:
+        """Return a register's value."""
+
+    def write(self, offset: int, value: int) -> None:
+        """Change a register."""
+
+
+class Hardware(Protocol):
+    """A board with the accelerator in its logic."""
+
+    def registers(self, module: str) -> Registers:
+        """Return the registers of one of `MODULES`."""
+
+    def allocate(self, nbytes: int) -> Buffer:
+        """Return contiguous memory that the accelerator reaches, on a page's border."""
+
+    def power(self) -> dict[str, float]:
+        """Return the watts of each supply that the board measures."""
+
+    def close(self) -> None:
+        """Give the board back."""
+
+
+def base(config: Config, module: str) -> int:
+    """Return the physical address of a module's registers."""
+    return _FIRST[config.target] + WINDOW * MODULES.index(module)
+
+
+def check_address(config: Config, address: int, nbytes: int) -> None:
+    """Raise `BoardError` unless the accelerator reaches a buffer."""
+    if address % 4096 or address + nbytes > _REACH[config.target]:
+        raise BoardError(
+            f"a buffer of {nbytes} bytes at {address:#x} is not on a page's border, or beyond the "
+            f"{_REACH[config.target]:#x} bytes that VTA reaches on {config.target}"
+        )
+
+
+def check_size(nbytes: int) -> None:
+    """Raise `BoardError` if a buffer is larger than there are any."""
+    if nbytes > LARGEST:
+        raise BoardError(f"a buffer of {nbytes} bytes is more than VTA's largest, {LARGEST}; use more stages")

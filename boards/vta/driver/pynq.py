@@ -1,0 +1,92 @@
+"""A board with pynq, Xilinx's Python library for Zynq boards.  This has never run on one: none was at hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from boards.vta.config import Config
+from boards.vta.driver.hardware import MODULES, WINDOW, Registers, base
+from pipeline.errors import BoardError
+from pipeline.extras import require
+
+FABRIC_MHZ = 100
+"""Of the processor's clock that the accelerator's own is made of."""
+
+
+class PynqBoard:
+    """The accelerator of this board.
+
+    Parameters
+    ----------
+    config : Config
+        What the bitstream was made for.
+    bitstream : Path, optional
+        What to load into the logic first; without it, what is loaded already.
+
+    Raises
+    ------
+    MissingExtra
+        If pynq is not installed.
+    BoardError
+        If there is no such bitstream.
+    """
+
+    def __init__(self, config: Config, bitstream: Path | None = None) -> None:
+        self._pynq: Any = require("pynq", "pynq", "driving VTA")
+        if bitstream is not None:
+            if not bitstream.is_file():
+                raise BoardError(f"no bitstream at {str(bitstream)!r}")
+            # Not an overlay: published bitstreams come without the description of their hardware.
+            self._pynq.Bitstream(str(bitstream)).download()
+        self._pynq.Clocks.fclk0_mhz = FABRIC_MHZ
+        self._windows = {module: self._pynq.MMIO(base(config, module), WINDOW) for module in MODULES}
+
+    def registers(self, module: str) -> Registers:
+        """Return a module's registers; pynq maps them uncached."""
+        return cast("Registers", self._windows[module])
+
+    def allocate(self, nbytes: int) -> PynqBuffer:
+        """Return contiguous memory."""
+        return PynqBuffer(self._pynq.allocate(shape=(nbytes,), dtype=np.uint8))
+
+    def power(self) -> dict[str, float]:
+        """Return the watts of each supply that pynq knows; boards without sensors have none."""
+        rails = self._pynq.get_rails()
+        found = {name: getattr(rail, "power", None) for name, rail in rails.items()}
+        return {name: float(sensor.value) for name, sensor in found.items() if sensor is not None}
+
+    def close(self) -> None:
+        """Do nothing: the bitstream stays."""
+
+
+class PynqBuffer:
+    """Memory from pynq's allocator."""
+
+    def __init__(self, buffer: Any) -> None:
+        self._buffer = buffer
+
+    @property
+    def address(self) -> int:
+        """The physical address."""
+        return int(self._buffer.device_address)
+
+    @property
+    def array(self) -> npt.NDArray[np.uint8]:
+        """What the processor sees."""
+        return np.asarray(self._buffer)
+
+    def flush(self) -> None:
+        """Write the processor's caches back."""
+        self._buffer.flush()
+
+    def invalidate(self) -> None:
+        """Forget what the processor's caches hold."""
+        self._buffer.invalidate()
+
+    def free(self) -> None:
+        """Give it back."""
+        self._buffer.freebuffer()

@@ -1,0 +1,132 @@
+"""The simulator behind a board's registers and memory, caches included."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from boards.vta.config import INSTRUCTION_BYTES, Config
+from boards.vta.driver.driver import CONTROL, COUNT, DONE, OVER, RESTART, START, STREAM
+from boards.vta.driver.hardware import MODULES, Registers
+from boards.vta.encoding import decode, read_stream
+from boards.vta.instructions import Instruction
+from boards.vta.program import PAGE, Program
+from boards.vta.simulator import simulate
+from pipeline.errors import BoardError, BuildError
+
+_FIRST = 0x1000_0000
+_SIZE = 1 << 28
+
+
+class SimulatedBoard:
+    """A board whose accelerator is the simulator, as strict as hardware is.
+
+    What the processor writes reaches the accelerator only when it is flushed, and the reverse.  A program that
+    deadlocks never ends.  A program that does what a board leaves undefined is refused.
+
+    Parameters
+    ----------
+    config : Config
+    strict : bool
+        Whether to look for violations each time a program runs; otherwise the first time only, because they hardly
+        depend on the data.
+    """
+
+    def __init__(self, config: Config, *, strict: bool = False) -> None:
+        self.config, self._strict = config, strict
+        # The system gives pages when they are first written.
+        self._memory = np.zeros(_SIZE, np.uint8)
+        self._end = 0
+        self._values: Counter[tuple[str, int]] = Counter()
+        self._checked: set[tuple[bytes, int]] = set()
+
+    def registers(self, module: str) -> Registers:
+        """Return the registers of a module."""
+        return _Registers(self, module)
+
+    def allocate(self, nbytes: int) -> SimulatedBuffer:
+        """Return the next free pages; none are used twice."""
+        start = self._end
+        self._end += -(-nbytes // PAGE) * PAGE
+        if self._end > _SIZE:
+            raise BoardError(f"the simulated board has {_SIZE} bytes for VTA; {self._end} are asked for")
+        return SimulatedBuffer(_FIRST + start, np.zeros(nbytes, np.uint8), self._memory[start : start + nbytes])
+
+    def power(self) -> dict[str, float]:
+        """Return nothing: there is nothing to measure."""
+        return {}
+
+    def close(self) -> None:
+        """Forget everything."""
+
+    def read(self, module: str, offset: int) -> int:
+        """Return a register's value; that a module is over is said once."""
+        value = self._values[module, offset]
+        if offset == CONTROL:
+            self._values[module, offset] &= ~OVER
+        return value
+
+    def write(self, module: str, offset: int, value: int) -> None:
+        """Change a register, and run as soon as all modules are started."""
+        self._values[module, offset] = value
+        armed = all(self._values[each, CONTROL] & RESTART for each in MODULES[1:])
+        if armed and self._values["fetch", CONTROL] & START:
+            self._values["fetch", CONTROL] = OVER
+            self._values["compute", DONE] = int(self._run())
+
+    def _run(self) -> bool:
+        """Run what fetch points at, and return whether it ends."""
+        start = self._values["fetch", STREAM] - _FIRST
+        stream = self._memory[start : start + self._values["fetch", COUNT] * INSTRUCTION_BYTES].tobytes()
+        program = Program(self.config, _decoded(self.config, stream), self._memory[: self._end], _FIRST)
+        known = (stream, self._end)
+        strict = self._strict or known not in self._checked
+        result = simulate(program, "hardware" if strict else "functional", timed=False)
+        if any(each.kind == "deadlock" for each in result.violations):
+            return False
+        if result.memory is None:
+            raise BuildError(f"a board would not compute this program as meant: {result.violations[0]}")
+        self._checked.add(known)
+        self._memory[: self._end] = result.memory
+        return True
+
+
+@dataclass(frozen=True)
+class _Registers:
+    board: SimulatedBoard
+    module: str
+
+    def read(self, offset: int) -> int:
+        return self.board.read(self.module, offset)
+
+    def write(self, offset: int, value: int) -> None:
+        self.board.write(self.module, offset, value)
+
+
+@dataclass(frozen=True, eq=False)
+class SimulatedBuffer:
+    """Some pages: as the processor sees them, and as the accelerator does."""
+
+    address: int
+    array: npt.NDArray[np.uint8]
+    far: npt.NDArray[np.uint8]
+
+    def flush(self) -> None:
+        """Copy to the accelerator's side."""
+        self.far[:] = self.array
+
+    def invalidate(self) -> None:
+        """Copy from the accelerator's side."""
+        self.array[:] = self.far
+
+    def free(self) -> None:
+        """Do nothing: pages are not used again."""
+
+
+@lru_cache(maxsize=16)
+def _decoded(config: Config, stream: bytes) -> tuple[Instruction, ...]:
+    return decode(config, read_stream(stream))

@@ -1,0 +1,202 @@
+"""Integer programs and quantised operators become layers that compute the same, or are refused with a reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tvm import relax
+
+from boards.vta import simulate
+from boards.vta.config import ULTRA96
+from boards.vta.lowering import stage
+from boards.vta.lowering.artifact import Artifact
+from boards.vta.lowering.values import Unsupported
+from tests.split.frontends.relay.programs import imported, result
+
+RANDOM = np.random.default_rng(0)
+IMAGE = RANDOM.integers(-128, 128, (1, 16, 8, 8)).astype(np.int8)
+KERNEL = RANDOM.integers(-128, 128, (16, 16, 3, 3)).astype(np.int8)
+BIAS = RANDOM.integers(-9999, 9999, 16).astype(np.int32)
+CONSTANTS: dict[str, np.ndarray] = {"w": KERNEL, "b": BIAS}
+
+CONV = 'nn.conv2d(%x, %w, padding=[1, 1, 1, 1], channels=16, kernel_size=[3, 3], out_dtype="int32")'
+SIGNATURE = "(%x: Tensor[(1, 16, 8, 8), int8], %w: Tensor[(16, 16, 3, 3), int8], %b: Tensor[(16), int32])"
+NARROW = 'cast(clip(%y, a_min=-128f, a_max=127f), dtype="int8")'
+
+
+def computed(text: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return what VTA, and what TVM, makes of a Relay program."""
+    lowered = stage.of_module(_cleaned(text))
+    artifact = Artifact.of(lowered, ULTRA96)
+    memory = artifact.program.memory.copy()
+    artifact.inputs[0].write(ULTRA96, IMAGE, memory)
+    done = simulate(_with(artifact, memory))
+    assert done.violations == ()
+    assert done.memory is not None
+    return artifact.outputs[0].read(ULTRA96, done.memory), result(text, {"x": IMAGE}, CONSTANTS)
+
+
+def _with(artifact: Artifact, memory: np.ndarray) -> Any:
+    from dataclasses import replace
+
+    return replace(artifact.program, memory=memory)
+
+
+def _cleaned(text: str) -> Any:
+    from pipeline.split.clean import clean
+
+    return clean(imported(text, CONSTANTS)).module
+
+
+def program(*lines: str, last: str = NARROW) -> str:
+    return f"{SIGNATURE} {{ {'; '.join(lines)}; {last} }}"
+
+
+REALISED = {
+    "bias, rounding, shift": (f"%a = nn.bias_add({CONV}, %b)", "%y = right_shift(add(%a, 256), 9)"),
+    "without rounding": (f"%y = right_shift({CONV}, 9)",),
+    "a rectifier before rounding": (f"%y = right_shift(add(nn.relu({CONV}), 256), 9)",),
+    "a rectifier behind": (f"%y = nn.relu(right_shift(add({CONV}, 1024), 11))",),
+    "no shift": (f"%y = {CONV}",),
+}
+
+
+@pytest.mark.parametrize("lines", REALISED.values(), ids=REALISED.keys())
+def test_realised_integer_programs(lines: tuple[str, ...]) -> None:
+    np.testing.assert_array_equal(*computed(program(*lines)))
+
+
+QNN = 'qnn.conv2d(%x, %w, 0, 0, 0.5f, 0.25f, padding=[1, 1, 1, 1], channels=16, kernel_size=[3, 3], out_dtype="int32")'
+
+
+@pytest.mark.parametrize("scale", ["64f", "8f", "1024f"])
+def test_qnn_programs(scale: str) -> None:
+    lines = f'%q = qnn.requantize(nn.bias_add({QNN}, %b), 0.125f, 0, {scale}, 0, axis=1, out_dtype="int8")'
+    np.testing.assert_array_equal(*computed(program(lines, last="clip(%q, a_min=0f, a_max=100f)")))
+
+
+@pytest.mark.parametrize(("left", "right"), [("0.5f", "0.25f"), ("1f", "1f"), ("2f", "0.5f")])
+def test_sums_of_two_tensors(left: str, right: str) -> None:
+    conv = f'%q = qnn.requantize({QNN}, 0.125f, 0, 64f, 0, axis=1, out_dtype="int8")'
+    np.testing.assert_array_equal(*computed(program(conv, last=f"qnn.add(%q, %x, {left}, 0, {right}, 0, 1f, 0)")))
+
+
+def test_max_pools() -> None:
+    lines = "nn.max_pool2d(%x, pool_size=[3, 3], strides=[2, 2], padding=[1, 1, 1, 1])"
+    text = f"{SIGNATURE} {{ {lines} }}"
+    np.testing.assert_array_equal(*computed(text))
+
+
+REFUSED = {
+    "a scale": (f'qnn.requantize({QNN}, 0.125f, 0, 63f, 0, axis=1, out_dtype="int8")', "no power of two"),
+    "sums": (CONV, "its results are not int8"),
+    "what is not clipped": (f'cast({CONV}, dtype="int8")', "what was not clipped"),
+    "a product of two tensors": ("multiply(%x, %x)", "multiplies two tensors"),
+    "eight bits": ("add(%x, %x)", "computes in eight bits"),
+    "an operator": ("nn.avg_pool2d(%x, pool_size=[2, 2])", "VTA has no avg_pool2d"),
+    "a dilated kernel": (CONV.replace("padding", "dilation=[2, 2], padding"), "has holes"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_vta_cannot_run_is_refused_with_a_reason(text: str, message: str) -> None:
+    with pytest.raises(Unsupported, match=message):
+        stage.of_module(_cleaned(f"{SIGNATURE} {{ {text} }}"))
+
+
+# Quantised as ONNX does it: real numbers with scales.
+
+
+def scale(exponent: int) -> Any:
+    return relax.const(np.float32(2.0**exponent))
+
+
+def zero(dtype: str) -> Any:
+    return relax.const(np.array(128 if dtype == "uint8" else 0, dtype))
+
+
+def quantised(shape: tuple[int, ...], build: Any, dtype: str = "int8") -> Any:
+    """Return a module whose ``main`` is built from a quantised input."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType(shape, dtype))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            made = builder.emit_output(build(builder, x))
+        builder.emit_func_output(made)
+    return builder.get()
+
+
+def reals(builder: Any, x: Any, exponent: int = 0, dtype: str = "int8") -> Any:
+    return builder.emit(relax.op.dequantize(x, scale(exponent), zero(dtype), axis=1, out_dtype="float32"))
+
+
+def rounded(builder: Any, value: Any, exponent: int = 0, dtype: str = "int8") -> Any:
+    return builder.emit(relax.op.quantize(value, scale(exponent), zero(dtype), axis=1, out_dtype=dtype))
+
+
+def test_flattening_in_front_of_a_dense_layer() -> None:
+    weights = RANDOM.integers(-128, 128, (16 * 8 * 8, 10)).astype(np.int8)
+
+    def build(builder: Any, x: Any) -> Any:
+        flat = builder.emit(relax.op.reshape(x, (1, 1024)))
+        dense = relax.op.matmul(
+            reals(builder, flat),
+            builder.emit(
+                relax.op.dequantize(relax.const(weights), scale(0), zero("int8"), axis=1, out_dtype="float32")
+            ),
+        )
+        return rounded(builder, builder.emit(dense), 10)
+
+    _check_reals(quantised((1, 16, 8, 8), build), np.rint(IMAGE.reshape(1, -1).astype(np.int64) @ weights / 1024))
+
+
+@pytest.mark.parametrize("exponent", [-1, 0, 1, 3])
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_copies_in_other_scales(exponent: int, dtype: str) -> None:
+    """Rounded to the even neighbour, and clipped; unsigned bytes are signed ones plus 128."""
+
+    def build(builder: Any, x: Any) -> Any:
+        relu = builder.emit(relax.op.nn.relu(reals(builder, x, dtype=dtype)))
+        return rounded(builder, relu, exponent, dtype)
+
+    expected = np.rint(np.maximum(IMAGE, 0) / 2.0**exponent)
+    _check_reals(quantised((1, 16, 8, 8), build, dtype), expected, dtype)
+
+
+@pytest.mark.parametrize("exponents", [(0, 0, 1), (2, 0, 3), (0, 3, 0), (1, 1, 0)])
+def test_additions(exponents: tuple[int, int, int]) -> None:
+    one, other, result_ = exponents
+
+    def build(builder: Any, x: Any) -> Any:
+        pooled = builder.emit(relax.op.nn.max_pool2d(x, (1, 1)))
+        total = builder.emit(relax.op.add(reals(builder, x, one), reals(builder, pooled, other)))
+        return rounded(builder, total, result_)
+
+    expected = np.rint(IMAGE * (2.0**one + 2.0**other) / 2.0**result_)
+    _check_reals(quantised((1, 16, 8, 8), build), expected)
+
+
+def test_a_rectifier_whose_input_others_read_has_a_layer_of_its_own() -> None:
+    def build(builder: Any, x: Any) -> Any:
+        half = rounded(builder, reals(builder, x), 1)
+        relu = rounded(builder, builder.emit(relax.op.nn.relu(reals(builder, half))))
+        return rounded(builder, builder.emit(relax.op.add(reals(builder, half), reals(builder, relu))), 0)
+
+    half = np.rint(IMAGE / 2)
+    _check_reals(quantised((1, 16, 8, 8), build), half + np.maximum(half, 0))
+
+
+def _check_reals(module: Any, expected: np.ndarray, dtype: str = "int8") -> None:
+    artifact = Artifact.of(stage.of_module(relax.transform.Normalize()(module)), ULTRA96)
+    memory = artifact.program.memory.copy()
+    given = (IMAGE.view(np.uint8) ^ 128) if dtype == "uint8" else IMAGE
+    artifact.inputs[0].write(ULTRA96, given, memory)
+    done = simulate(_with(artifact, memory))
+    assert done.violations == ()
+    assert done.memory is not None
+    found = artifact.outputs[0].read(ULTRA96, done.memory)
+    assert found.dtype == dtype
+    shift = 128 if dtype == "uint8" else 0
+    np.testing.assert_array_equal(found.astype(int) - shift, np.clip(expected, -128, 127))

@@ -1,0 +1,59 @@
+"""The demo's network on the simulated Ultra96: the first convolution on the CPU, what follows on VTA."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pipeline
+from pipeline.quantization.loss import outputs
+from pipeline.quantization.quantize import Frames
+
+BOARD = "ultra96-simulated"
+DEVICES = ("cpu", "vta-simulated", "cpu")
+
+
+@pytest.fixture(scope="module")
+def bundle(quantized: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The network built for the board, as a user would."""
+    graph = pipeline.read(quantized)
+    path = tmp_path_factory.mktemp("vta") / "digits.bundle"
+    built = pipeline.build(graph, pipeline.plan(graph, BOARD, devices=DEVICES))
+    assert built.parity is not None
+    assert built.parity.largest_error == 0
+    built.save(path)
+    return path
+
+
+def test_the_plan_leaves_to_the_cpu_what_vta_cannot_run(quantized: Path) -> None:
+    graph = pipeline.read(quantized)
+    plan = pipeline.plan(graph, BOARD)
+    first, *_, last = plan.stages
+    assert "vta-simulated" in [stage.device for stage in plan.stages]
+    assert (first.device, last.device) == ("cpu", "cpu")
+
+
+def test_results_are_those_of_onnx_runtime(bundle: Path, quantized: Path, held_out: tuple[Frames, np.ndarray]) -> None:
+    check(bundle, quantized, held_out[0][:16])
+
+
+@pytest.mark.slow
+def test_all_results_are_those_of_onnx_runtime(
+    bundle: Path, quantized: Path, digits_onnx: Path, held_out: tuple[Frames, np.ndarray]
+) -> None:
+    frames, labels = held_out
+    right = check(bundle, quantized, frames) == labels
+    before = np.array([each.argmax() for each in outputs(digits_onnx, frames)]) == labels
+    assert abs(right.mean() - before.mean()) <= 0.01
+
+
+def check(bundle: Path, quantized: Path, frames: Frames) -> np.ndarray:
+    """Compare all values, and return the classes."""
+    expected = outputs(quantized, frames)
+    with pipeline.load(bundle) as running:
+        found = [np.asarray(each, np.float64) for each in running.map(frames)]
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+    return np.array([each.argmax() for each in found])

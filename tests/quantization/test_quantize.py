@@ -1,0 +1,153 @@
+"""Models are quantised by ONNX Runtime, and with powers of two so that VTA can run them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.cli import main
+from pipeline.errors import InputError, ModelError
+from pipeline.quantization import floats
+from pipeline.quantization.loss import measured, outputs
+from pipeline.quantization.powers import even, odd, rounded_up
+from pipeline.quantization.quantize import Frames, load, quantize
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+
+def constants(path: Path) -> dict[str, np.ndarray]:
+    return {each.name: onnx.numpy_helper.to_array(each) for each in load(path).graph.initializer}
+
+
+def test_all_scales_are_powers_of_two_and_all_zero_points_0(quantized: Path) -> None:
+    arrays = constants(quantized)
+    scales = [arrays[name] for node in _pairs(quantized) for name in node.input[1:2]]
+    assert len(scales) > 40
+    assert all((np.frexp(each)[0] == 0.5).all() for each in scales)
+    assert not any(arrays[name].any() for node in _pairs(quantized) for name in node.input[2:])
+
+
+def test_all_sums_of_products_are_odd(quantized: Path) -> None:
+    arrays = constants(quantized)
+    weights = [each for name, each in arrays.items() if each.dtype == np.int8 and each.ndim > 1]
+    biases = [each for each in arrays.values() if each.dtype == np.int32 and each.any()]
+    assert len(weights) == len(biases) == 11
+    assert all((each % 2 == 0).all() for each in weights)
+    assert all((each % 2 == 1).all() for each in biases)
+
+
+def test_the_network_remains_accurate(digits_onnx: Path, quantized: Path, held_out: tuple[Frames, np.ndarray]) -> None:
+    found = measured(digits_onnx, quantized, *held_out)
+    assert found.frames == 450
+    assert found.accuracy_before is not None
+    assert found.accuracy_after is not None
+    assert abs(found.accuracy_after - found.accuracy_before) <= 0.01
+    assert found.signal_to_noise_db > 15
+
+
+def test_operators_fused_or_not_give_the_same(quantized: Path, training: Frames) -> None:
+    for one, other in zip(outputs(quantized, training), outputs(quantized, training, fused=False), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_quantised_model_becomes_one_with_powers_of_two(digits_onnx: Path, training: Frames, tmp_path: Path) -> None:
+    usual, restricted = tmp_path / "usual.onnx", tmp_path / "restricted.onnx"
+    quantize(digits_onnx, training, usual)
+    with pytest.raises(ModelError, match="quantised already; --power-of-two"):
+        quantize(usual, training, restricted)
+    quantize(usual, training, restricted, power_of_two=True)
+    assert measured(usual, restricted, training).agreement == 1
+    restored = floats.restored(load(usual))
+    assert not floats.is_quantized(restored)
+    onnx.checker.check_model(restored, full_check=True)
+
+
+def test_the_command_reports_the_loss(
+    digits_onnx: Path, training: Frames, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "images.npy", np.stack([each["image"] for each in training]))
+    np.save(tmp_path / "labels.npy", np.zeros(len(training), np.int64))
+    made = tmp_path / "made.onnx"
+    given = [
+        "quantize",
+        str(digits_onnx),
+        "--calibrate",
+        str(tmp_path / "images.npy"),
+        "-o",
+        str(made),
+        "--power-of-two",
+    ]
+    assert main([*given, "--labels", str(tmp_path / "labels.npy"), "--frames", "12", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["frames"], found["agreement"]) == (12, 1.0)
+    assert found["accuracy_before"] == found["accuracy_after"]
+    assert made.exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (["--frames", "none"], "--frames"),
+        (["--labels", "absent.npy"], "cannot read the labels"),
+        (["-o", "absent/made.onnx"], "there is no folder"),
+    ],
+)
+def test_wrong_use_is_told(
+    changes: list[str], message: str, digits_onnx: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "images.npy", np.zeros((2, 1, 1, 32, 32), np.float32))
+    given = [
+        "quantize",
+        str(digits_onnx),
+        "--calibrate",
+        str(tmp_path / "images.npy"),
+        "-o",
+        str(tmp_path / "made.onnx"),
+    ]
+    assert main([*given, *changes]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_frames_of_another_shape_are_refused(
+    digits_onnx: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "images.npy", np.zeros((2, 1, 1, 8, 8), np.float32))
+    given = [
+        "quantize",
+        str(digits_onnx),
+        "--calibrate",
+        str(tmp_path / "images.npy"),
+        "-o",
+        str(tmp_path / "made.onnx"),
+    ]
+    assert main(given) == 2
+    assert "float32[1, 1, 8, 8] for image" in capsys.readouterr().err
+
+
+def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "text.onnx"
+    path.write_text("no model")
+    with pytest.raises(ModelError, match="is not an ONNX model"):
+        quantize(path, [{}], tmp_path / "made.onnx")
+
+
+def test_without_frames_nothing_is_calibrated(digits_onnx: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no frames"):
+        quantize(digits_onnx, [], tmp_path / "made.onnx")
+
+
+def test_numbers_become_powers_even_and_odd() -> None:
+    scales = np.array([0.3, 0.5, 0.51], np.float32)
+    np.testing.assert_array_equal(rounded_up(scales), [0.5, 0.5, 1.0])
+    weights = np.array([[0.4, -0.9], [100.0, 1.3]])
+    np.testing.assert_array_equal(even(weights, np.array([0.25, 0.5]), 0), [[2, -4], [126, 2]])
+    np.testing.assert_array_equal(odd(np.array([0.0, 1.9, -0.1]), np.array(1.0)), [1, 1, -1])
+
+
+def _pairs(path: Path) -> list[Any]:
+    return [node for node in load(path).graph.node if node.op_type in ("QuantizeLinear", "DequantizeLinear")]
