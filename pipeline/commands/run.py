@@ -1,95 +1,81 @@
-"""``soc-pipeline run``: stream files through a bundle."""
+"""``soc-pipeline run``: stream frames from a camera, a recording or files through a bundle."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import os
-from collections import deque
-from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pipeline
-from pipeline.commands import common, live
-from pipeline.errors import InputError
+from pipeline.commands import common, live, run_options, view
+from pipeline.commands.run_options import arguments
 
 if TYPE_CHECKING:
     from pipeline.executor.bundle import Bundle
-    from pipeline.io.files import Frame, Sink
+    from pipeline.io.sink import Sink
+    from pipeline.io.source import Source
+    from pipeline.io.streaming import Streamed
     from pipeline.scheduler.pipeline import Pipeline
     from pipeline.scheduler.statistics import Statistics
+    from pipeline.web import ViewServer
 
-HELP = "Stream inputs through a bundle and save the outputs, in order."
-EXAMPLE = "soc-pipeline run model.bundle --input frames/ --output results.npz"
+__all__ = ["EXAMPLE", "HELP", "arguments", "run"]
 
-
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    parser.add_argument("bundle", metavar="BUNDLE", help="a folder from 'soc-pipeline build'")
-    parser.add_argument(
-        "--input",
-        metavar="PATH",
-        nargs="+",
-        required=True,
-        help=".npy (one frame, or frames along a new first axis), .npz (inputs by name), images, or folders of these",
-    )
-    parser.add_argument(
-        "--output",
-        metavar="PATH",
-        help="one .npz with all outputs stacked, or a folder for one .npz per frame; without it nothing is saved",
-    )
-    parser.add_argument(
-        "--compile",
-        metavar="MODEL",
-        help="what the bundle was built from: makes builds for frames of new sizes meanwhile, and keeps them",
-    )
-    common.trace_argument(parser)
-    parser.add_argument(
-        "--metrics",
-        metavar="PORT",
-        help="serve metrics for Prometheus on this machine's loopback address; 0 takes a free port and says which",
-    )
-    parser.add_argument("--json", action="store_true", help="print the statistics as JSON")
+HELP = "Stream frames from a camera, a recording or files through a bundle, and save what comes out, in order."
+EXAMPLE = "soc-pipeline run model.bundle --source camera:/dev/video0 --fps 30 --sink 'out.mp4?show=label'"
 
 
 def run(options: argparse.Namespace) -> int:
-    """Check the inputs, stream them, save and report."""
+    """Check the options, stream, save and report."""
     # Where nothing is compiled, the small runtime starts faster and needs less memory.
     if not options.compile:
         os.environ.setdefault("TVM_USE_RUNTIME_LIB", "1")
     from pipeline.executor.bundle import Bundle
-    from pipeline.io import files
+    from pipeline.io import prepare, sinks
 
-    port = _port(options.metrics)
+    port, preparation = run_options.port(options.metrics), run_options.preparation(options)
+    limit = None if options.frames is None else common.whole("--frames", options.frames)
     bundle = Bundle.load(options.bundle)
-    frames = files.frames(files.find([Path(path) for path in options.input]), bundle.plan.inputs)
-    with common.tracing(options.trace, bundle.plan) as trace, files.sink(options.output, bundle.plan.outputs) as sink:
-        loading = {"on_new_shape": "compile", "model": options.compile} if options.compile else {}
-        statistics = _stream(bundle, frames, sink, port=port, trace=trace, **loading)
-    _report(statistics, options)
-    return 0
+    with (
+        view.serving(options.view) as (server, always),
+        run_options.source(options, bundle.plan.inputs, preparation) as source,
+    ):
+        bundle, place = prepare.prepared(bundle, source.pixels, preparation)
+        loading = run_options.pipeline_options(options, source, bundle.plan)
+        if options.compile:
+            loading |= {"on_new_shape": "compile", "model": options.compile}
+        with (
+            common.tracing(options.trace, bundle.plan) as trace,
+            sinks.several(options.sink, bundle.plan.outputs, place) as sink,
+        ):
+            loading["trace"] = always if trace is None else trace
+            statistics, streamed = _stream(bundle, source, sink, port=port, limit=limit, server=server, **loading)
+    _report(statistics, streamed, options)
+    # What was skipped is no failure, unless nothing else was there.
+    return 1 if statistics.failed and not statistics.delivered else 0
 
 
-def _port(text: str | None) -> int | None:
-    if text is not None and not text.isdecimal():
-        raise InputError(f"--metrics is {text!r}; it must be a port, or 0 for one that is free")
-    return None if text is None else int(text)
-
-
-def _stream(bundle: Bundle, frames: Iterable[Frame], sink: Sink, *, port: int | None, **options: Any) -> Statistics:
-    names: deque[str] = deque()
-
-    def arrays() -> Iterator[object]:
-        for name, inputs in frames:
-            names.append(name)
-            yield inputs
+def _stream(  # noqa: PLR0913 - all but the first three by keyword
+    bundle: Bundle,
+    source: Source,
+    sink: Sink,
+    *,
+    port: int | None,
+    limit: int | None,
+    server: ViewServer | None,
+    **options: Any,
+) -> tuple[Statistics, Streamed]:
+    from pipeline.io.streaming import Streaming
 
     with live.Display("streaming") as display, pipeline.load(bundle, **options) as running, _metrics(running, port):
         display.watch(running.statistics)
-        for result in running.map(arrays()):
-            sink.add(names.popleft(), result)
-    return running.statistics()
+        if server is not None:
+            server.show(running, source.pixels.rgb if source.pixels else None)
+        skip = options["on_error"] == "skip"
+        streamed = Streaming(running, source, sink, skip_failed=skip, limit=limit).run()
+    return running.statistics(), streamed
 
 
 def _metrics(running: Pipeline, port: int | None) -> contextlib.AbstractContextManager[object]:
@@ -102,12 +88,26 @@ def _metrics(running: Pipeline, port: int | None) -> contextlib.AbstractContextM
     return server
 
 
-def _report(statistics: Statistics, options: argparse.Namespace) -> None:
+def _report(statistics: Statistics, streamed: Streamed, options: argparse.Namespace) -> None:
     if options.json:
-        common.print_json(statistics)
+        facts = {field.name: getattr(statistics, field.name) for field in dataclasses.fields(statistics)}
+        found = {"capture_latency_s": streamed.latency_s, "passed_over": streamed.passed_over}
+        common.print_json(facts | found)
         return
-    out = common.console()
-    out.print(f"{statistics.delivered} frames, {statistics.frames_per_s:.1f} frames/s")
-    for what, path in (("Outputs", options.output), ("Trace", options.trace)):
+    # Lines that went to standard output are results; this is about them.
+    out = common.console() if "jsonl:-" not in options.sink else common.console(error=True)
+    out.print(f"{statistics.delivered} frames, {statistics.frames_per_s:.1f} frames/s{_others(statistics, streamed)}")
+    if statistics.delivered:
+        times = (f"{name} {getattr(streamed.latency_s, name) * 1e3:.1f} ms" for name in ("p50", "p95", "p99"))
+        out.print(f"Latency from capture: {', '.join(times)}")
+    for what, path in (*(("Outputs", text) for text in options.sink), ("Trace", options.trace)):
         if path:
             out.print(f"{what}: {path}", soft_wrap=True)
+
+
+def _others(statistics: Statistics, streamed: Streamed) -> str:
+    """Return how the frames ended that were not delivered."""
+    ends = {"failed": statistics.failed, "cancelled": statistics.cancelled}
+    ends |= {f"dropped ({reason})": count for reason, count in statistics.dropped.items()}
+    ends["passed over (a sink was behind)"] = streamed.passed_over
+    return "".join(f", {count} {end}" for end, count in ends.items() if count)

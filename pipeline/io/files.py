@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.lib.npyio import NpzFile
@@ -13,6 +12,7 @@ from numpy.lib.npyio import NpzFile
 from pipeline.errors import InputError
 from pipeline.extras import require
 from pipeline.io.frame import Frame
+from pipeline.io.geometry import fit
 from pipeline.io.prepare import Preparation
 from pipeline.io.source import Source
 from pipeline.plans import TensorSpec
@@ -47,19 +47,38 @@ def find(paths: Sequence[Path]) -> list[Path]:
     return found
 
 
-def frames(files: Sequence[Path], specs: Sequence[TensorSpec]) -> Iterator[Frame]:
-    """Yield a name and the model's inputs for each frame in `files`, one after the other.
+class Files(Source):
+    """The frames in arrays and images, one after the other.
+
+    Parameters
+    ----------
+    paths : sequence of Path
+        Files, or folders of them; see `find`.
+    specs : sequence of TensorSpec
+        The model's inputs.
+    preparation : Preparation
+        For images.
 
     Raises
     ------
     InputError
-        If a file is damaged or does not fit the model's inputs.
+        If there are none; while frames are read, also if a file is damaged or does not fit the model's inputs.
     """
-    for path in files:
-        yield from _frames(path, specs)
+
+    def __init__(
+        self, paths: Sequence[Path], specs: Sequence[TensorSpec], preparation: Preparation | None = None
+    ) -> None:
+        self._files, self._specs, self._preparation = find(paths), specs, preparation or Preparation()
+
+    def __iter__(self) -> Iterator[Frame]:
+        """Yield the frames; each was captured when its file was written."""
+        for path in self._files:
+            stamp = path.stat().st_mtime_ns
+            for name, inputs in _frames(path, self._specs, self._preparation):
+                yield Frame(name, inputs, stamp)
 
 
-def _frames(path: Path, specs: Sequence[TensorSpec]) -> Iterator[Frame]:
+def _frames(path: Path, specs: Sequence[TensorSpec], preparation: Preparation) -> Iterator[Named]:
     if path.suffix.lower() == ".npz":
         yield path.stem, _named_arrays(path)
         return
@@ -70,7 +89,7 @@ def _frames(path: Path, specs: Sequence[TensorSpec]) -> Iterator[Frame]:
         )
     spec = specs[0]
     if path.suffix.lower() in IMAGES:
-        yield path.stem, {spec.name: _image(path, spec)}
+        yield path.stem, {spec.name: _image(path, spec, preparation)}
         return
     with _plain(path):
         # Stacked frames are read one by one as they are needed.
@@ -97,24 +116,16 @@ def _plain(path: Path) -> Iterator[None]:
         raise InputError(f"{str(path)!r} is not a valid {path.suffix} file of plain arrays") from None
 
 
-def _image(path: Path, spec: TensorSpec) -> np.ndarray:
-    """Read an image as the batch of one that `spec` describes, [1, channels, height, width] with values from 0 to 1."""
-    if (
-        len(spec.shape) != 4
-        or spec.shape[0] != 1
-        or spec.shape[1] not in (1, 3)
-        or spec.dtype not in ("float32", "uint8")
-    ):
-        raise InputError(
-            f"images do not fit the model's input {spec}; it takes [1, 1 or 3, height, width]; give .npy files"
-        )
+def _image(path: Path, spec: TensorSpec, preparation: Preparation) -> np.ndarray:
+    """Read an image as the input that `spec` describes."""
+    wanted = preparation.layout(spec)
     image = require("PIL.Image", "images", "reading images")
     try:
         with image.open(path) as picture:
-            pixels = picture.convert("L" if spec.shape[1] == 1 else "RGB").resize(spec.shape[:1:-1])
+            place = fit(preparation.resize, picture.size, (wanted.width, wanted.height))
+            mode = "L" if wanted.channels == 1 else "RGB"
+            pixels = np.asarray(picture.convert(mode).resize((place.width, place.height)))
     except Exception as error:  # noqa: BLE001 - as above, of Pillow
         raise InputError(f"{str(path)!r} is not a readable image: {error}") from None
-    array = np.asarray(pixels).reshape(*spec.shape[2:], spec.shape[1]).transpose(2, 0, 1)[None]
-    return np.ascontiguousarray(array) if spec.dtype == "uint8" else array.astype(np.float32) / np.float32(255)
-
-
+    planes = pixels.reshape(place.height, place.width, wanted.channels).transpose(2, 0, 1)
+    return preparation.array(list(planes), spec, place)

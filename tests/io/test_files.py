@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import stat
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,8 @@ PAIR = (TensorSpec("left", (2,)), TensorSpec("right", (2,)))
 
 
 def read(path: Path, *specs: TensorSpec) -> list[Any]:
-    return list(files.frames(files.find([path]), specs))
+    with files.Files([path], specs) as source:
+        return [(frame.name, frame.inputs) for frame in source]
 
 
 def test_a_folder_stands_for_its_readable_files_by_name(tmp_path: Path) -> None:
@@ -58,8 +58,9 @@ def test_stacked_frames_are_read_as_they_are_needed(tmp_path: Path) -> None:
             stream.truncate(stream.tell() + 4 * 10**11)
         except OSError:
             pytest.skip("no files with holes here")
-    name, arrays = next(files.frames([path], [TensorSpec("x", (100,))]))
-    assert (name, arrays["x"].shape) == ("large-000000", (100,))
+    frame = next(iter(files.Files([path], [TensorSpec("x", (100,))])))
+    assert isinstance(frame.inputs, dict)
+    assert (frame.name, frame.inputs["x"].shape) == ("large-000000", (100,))
 
 
 def test_several_inputs_come_by_name(tmp_path: Path) -> None:
@@ -138,49 +139,3 @@ def test_without_pillow_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "a.png").touch()
     with pytest.raises(MissingExtra, match=r"soc-pipeline\[images\]"):
         read(tmp_path / "a.png", GREY)
-
-
-def test_one_file_holds_all_results_stacked(tmp_path: Path) -> None:
-    path = tmp_path / "out.npz"
-    with files.sink(str(path), PAIR) as sink:
-        for number in range(3):
-            sink.add("", {"left": np.full(2, number), "right": np.full(2, -number)})
-        assert not path.exists()
-    with np.load(path) as stored:
-        assert stored["left"].tolist() == [[0, 0], [1, 1], [2, 2]]
-        assert stored["right"].tolist() == [[0, 0], [-1, -1], [-2, -2]]
-    # As any other file, and not for the owner only as temporary files are.
-    (tmp_path / "other").touch()
-    assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE((tmp_path / "other").stat().st_mode)
-
-
-def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
-    path = tmp_path / "out.npz"
-    path.write_bytes(b"old")
-    with pytest.raises(ZeroDivisionError), files.sink(str(path), PAIR[:1]) as sink:
-        sink.add("", np.zeros(2))
-        raise ZeroDivisionError
-    assert (path.read_bytes(), list(tmp_path.iterdir())) == (b"old", [path])
-
-
-def test_a_folder_holds_one_file_for_each_frame_and_loses_none(tmp_path: Path) -> None:
-    with files.sink(str(tmp_path / "out"), PAIR[:1]) as sink:
-        for number, name in enumerate(["a", "a-2", "a", "a"]):
-            sink.add(name, np.full(2, number))
-    found = {path.name: np.load(path)["left"][0] for path in (tmp_path / "out").iterdir()}
-    assert found == {"a.npz": 0, "a-2.npz": 1, "a-3.npz": 2, "a-4.npz": 3}
-
-
-def test_without_an_output_nothing_is_written(tmp_path: Path) -> None:
-    with files.sink(None, PAIR) as sink:
-        sink.add("a", np.zeros(2))
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("name", "message"), [("missing/out.npz", "no folder"), ("out.txt", r"give a \.npz"), ("file", "is a file")]
-)
-def test_a_place_that_cannot_be_is_refused(tmp_path: Path, name: str, message: str) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(InputError, match=message), files.sink(str(tmp_path / name), PAIR):
-        pytest.fail("opened")

@@ -1,0 +1,107 @@
+"""Bags of ROS 2 as sinks: each output in a topic of its own, with the frame's own time."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.errors import InputError
+from pipeline.extras import require
+from pipeline.files import replace_folder
+from pipeline.io import tensors
+from pipeline.io.bag import IMAGE, typestore
+from pipeline.io.frame import SECOND, Delivered
+from pipeline.io.sink import Sink
+from pipeline.plans import TensorSpec
+
+STORAGE = {"mcap": "MCAP", "sqlite3": "SQLITE3"}
+
+
+class BagSink(Sink):
+    """Writes a bag: pictures of bytes as `sensor_msgs/Image`, other outputs as `std_msgs` arrays.
+
+    Parameters
+    ----------
+    path : Path
+        The bag's folder; there must be none yet.
+    outputs : sequence of TensorSpec
+        The model's.
+    storage : str
+        ``"mcap"`` or ``"sqlite3"``.
+
+    Raises
+    ------
+    InputError
+        If there is something already, the storage is unknown, or ROS has no message for an output.
+    """
+
+    def __init__(self, path: Path, outputs: Sequence[TensorSpec], storage: str = "mcap") -> None:
+        if storage not in STORAGE:
+            raise InputError(f"storage is {storage!r}; it must be {' or '.join(map(repr, STORAGE))}")
+        if path.exists():
+            raise InputError(f"{str(path)!r} exists; choose another name for the bag")
+        self._path, self._store = path, typestore()
+        rosbag2 = require("rosbags.rosbag2", "bag", "bags of ROS 2")
+        with contextlib.ExitStack() as stack:
+            folder = tempfile.TemporaryDirectory(dir=path.absolute().parent, prefix=f".{path.name}.")
+            self._scratch = Path(stack.enter_context(folder))
+            # The bag's files are called as its folder, so that the name is the one to come.
+            plugin = getattr(rosbag2.StoragePlugin, STORAGE[storage])
+            self._bag = rosbag2.Writer(self._scratch / path.name, version=9, storage_plugin=plugin)
+            # What SQLite makes belongs to the thread that made it, and results come in another one.
+            self._thread = stack.enter_context(ThreadPoolExecutor(1, "bag"))
+            self._in_thread(self._bag.open)
+            stack.callback(self._in_thread, self._bag.abort)
+            self._topics = {spec.name: self._topic(spec, kind(spec)) for spec in outputs}
+            self._stack = stack.pop_all()
+
+    def add(self, delivered: Delivered) -> None:
+        """Write one message for each output."""
+        for name, array in delivered.outputs.items():
+            connection = self._topics[name]
+            made = self._message(np.asarray(array), connection.msgtype, delivered.frame.stamp)
+            data = self._store.serialize_cdr(made, connection.msgtype)
+            self._in_thread(self._bag.write, connection, delivered.frame.stamp, data)
+
+    def finish(self) -> None:
+        """Complete the bag and give it its name."""
+        with self._stack:
+            self._in_thread(self._bag.close)
+            replace_folder(self._path, self._scratch / self._path.name, self._scratch / "old")
+
+    def abandon(self) -> None:
+        """Remove what was written."""
+        with contextlib.suppress(OSError):
+            self._stack.close()
+
+    def _topic(self, spec: TensorSpec, kind: str) -> Any:
+        name = re.sub(r"\W", "_", spec.name, flags=re.ASCII)
+        topic = f"/_{name}" if name[:1].isdecimal() else f"/{name}"
+        return self._in_thread(self._bag.add_connection, topic, kind, typestore=self._store)
+
+    def _in_thread(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        return self._thread.submit(function, *arguments, **options).result()
+
+    def _message(self, array: np.ndarray, kind: str, stamp: int) -> Any:
+        types = self._store.types
+        if kind != IMAGE:
+            return tensors.message(array, types)
+        moment = types["builtin_interfaces/msg/Time"](sec=stamp // SECOND, nanosec=stamp % SECOND)
+        header = types["std_msgs/msg/Header"](stamp=moment, frame_id="")
+        height, width = array.shape[:2]
+        return types[IMAGE](
+            header, height, width, "mono8" if array.ndim == 2 else "rgb8", 0, array.nbytes // height, array.reshape(-1)
+        )
+
+
+def kind(spec: TensorSpec) -> str:
+    """Return the type of message for an output."""
+    picture = len(spec.shape) == 2 or (len(spec.shape) == 3 and spec.shape[2] == 3)
+    return IMAGE if spec.dtype == "uint8" and picture else tensors.kind(spec.dtype)

@@ -1,0 +1,66 @@
+"""Geometry: where a picture lies in the input of a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pipeline.errors import InputError
+
+RESIZE = ("stretch", "letterbox", "crop")
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """A picture's place in the model's input, in pixels.
+
+    Attributes
+    ----------
+    width, height : int
+        Of the picture after it was resized.
+    left, top : int
+        Where its corner lies; below zero if it stands out.
+    across, down : float
+        The model's pixels for one of the picture's.
+    """
+
+    width: int
+    height: int
+    left: int
+    top: int
+    across: float
+    down: float
+
+    def back(self, x: float, y: float) -> tuple[float, float]:
+        """Return where in the picture a point of the model's input lies."""
+        return (x - self.left) / self.across, (y - self.top) / self.down
+
+    @property
+    def margins(self) -> bool:
+        """Whether the picture leaves part of the input free."""
+        return self.left > 0 or self.top > 0
+
+
+def fit(resize: str, picture: tuple[int, int], room: tuple[int, int]) -> Geometry:
+    """Return how a picture comes to fill `room`.
+
+    Parameters
+    ----------
+    resize : str
+        ``"stretch"``: all of both, proportions change.  ``"letterbox"``: all of the picture, in the middle, with
+        margins.  ``"crop"``: all of the room, and what stands out is cut off.
+    picture, room : (int, int)
+        Widths and heights.
+
+    Raises
+    ------
+    InputError
+        If `resize` is unknown.
+    """
+    if resize not in RESIZE:
+        raise InputError(f"resize is {resize!r}; it must be {', '.join(map(repr, RESIZE))}")
+    (width, height), (wide, high) = picture, room
+    across, down = wide / width, high / height
+    if resize != "stretch":
+        across = down = min(across, down) if resize == "letterbox" else max(across, down)
+    size = max(1, round(width * across)), max(1, round(height * down))
+    return Geometry(*size, (wide - size[0]) // 2, (high - size[1]) // 2, across, down)

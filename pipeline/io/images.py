@@ -1,0 +1,114 @@
+"""Images of ROS: `sensor_msgs/Image` and `CompressedImage` as pictures, whatever delivered them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pipeline.errors import InputError
+from pipeline.io.pixels import Pixels, library, of
+
+ENCODINGS = {
+    "rgb8": "rgb24",
+    "bgr8": "bgr24",
+    "rgba8": "rgba",
+    "bgra8": "bgra",
+    "mono8": "gray",
+    "8UC1": "gray",
+    "8UC3": "bgr24",
+    "8UC4": "bgra",
+    "yuv422_yuy2": "yuyv422",
+    "nv12": "nv12",
+}
+"""ROS's name of an encoding -> FFmpeg's."""
+
+SWAPPED = ("uyvy", "yuv422")
+"""Encodings that are YUYV with the bytes of each pair exchanged."""
+
+CODECS = {b"\xff\xd8": "mjpeg", b"\x89P": "png"}
+"""First bytes of a compressed image -> its codec."""
+
+
+def raw(message: Any) -> tuple[Pixels, np.ndarray]:
+    """Return the picture in an `Image`: how to read it, and its bytes, in place where rows have no padding.
+
+    Parameters
+    ----------
+    message : object
+        With ``encoding``, ``height``, ``width``, ``step`` and ``data`` (bytes or an array of them).
+
+    Raises
+    ------
+    InputError
+        If the encoding is unknown, or sizes contradict each other.
+    """
+    encoding = str(message.encoding)
+    swapped = encoding in SWAPPED
+    if encoding not in ENCODINGS and not swapped:
+        raise InputError(
+            f"an image is encoded as {encoding!r}, which cannot be read; supported are "
+            f"{', '.join((*ENCODINGS, *SWAPPED))}"
+        )
+    pixels = Pixels("yuyv422" if swapped else ENCODINGS[encoding], int(message.width), int(message.height))
+    rows = _rows(message, pixels)
+    if swapped:
+        rows = rows.reshape(len(rows), -1, 2)[..., ::-1]
+    return pixels, np.ascontiguousarray(rows).reshape(pixels.shape)
+
+
+def _rows(message: Any, pixels: Pixels) -> np.ndarray:
+    data = message.data if isinstance(message.data, np.ndarray) else np.frombuffer(message.data, np.uint8)
+    height = pixels.shape[0]
+    width = int(np.prod(pixels.shape[1:]))
+    step = int(message.step) or width
+    if step < width or not width or data.size < height * step:
+        raise InputError(
+            f"an image of {pixels.width}x{pixels.height} as {message.encoding!r} with rows of {message.step} bytes "
+            f"has {data.size} bytes"
+        )
+    return data[: height * step].reshape(height, step)[:, :width]
+
+
+class Decompressor:
+    """Decodes `CompressedImage` messages, JPEG or PNG, without the interpreter's lock."""
+
+    def __init__(self) -> None:
+        self._jpeg: Any = None
+
+    def picture(self, message: Any) -> Any:
+        """Return the message's picture as PyAV's frame.
+
+        Raises
+        ------
+        InputError
+            If it is another format, or damaged.
+        """
+        data, av = bytes(message.data), library()
+        name = CODECS.get(data[:2])
+        if name is None:
+            raise InputError(f"a compressed image of format {message.format!r} is neither JPEG nor PNG")
+        try:
+            found = self._codec(name).decode(av.Packet(data))
+        except (av.FFmpegError, ValueError) as error:
+            raise InputError(f"a compressed image is damaged: {error}") from None
+        if not found:
+            raise InputError("a compressed image is damaged: there is no picture in it")
+        return found[0]
+
+    def _codec(self, name: str) -> Any:
+        # FFmpeg's decoder of PNG adds a picture to the one before, as animations need it.
+        if name == "png" or self._jpeg is None:
+            made = library().CodecContext.create(name, "r")
+            # Else the picture comes out only with the next one.
+            made.thread_type = "SLICE"
+            if name == "png":
+                return made
+            self._jpeg = made
+        return self._jpeg
+
+    def raw(self, message: Any) -> tuple[Pixels, np.ndarray]:
+        """Return the message's picture: how to read it, and its bytes."""
+        picture = self.picture(message)
+        pixels = of(picture)
+        return pixels, pixels.array(picture)

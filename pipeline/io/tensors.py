@@ -1,0 +1,74 @@
+"""Tensors of ROS: `std_msgs` arrays of several dimensions, with their shape in the layout."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pipeline.errors import InputError
+
+TYPES = {
+    "float32": "std_msgs/msg/Float32MultiArray",
+    "float64": "std_msgs/msg/Float64MultiArray",
+    "int8": "std_msgs/msg/Int8MultiArray",
+    "int16": "std_msgs/msg/Int16MultiArray",
+    "int32": "std_msgs/msg/Int32MultiArray",
+    "int64": "std_msgs/msg/Int64MultiArray",
+    "uint8": "std_msgs/msg/UInt8MultiArray",
+    "uint16": "std_msgs/msg/UInt16MultiArray",
+    "uint32": "std_msgs/msg/UInt32MultiArray",
+    "uint64": "std_msgs/msg/UInt64MultiArray",
+}
+"""dtype -> message type; floats of 16 bits travel as 32."""
+
+DTYPES = {kind: dtype for dtype, kind in TYPES.items()}
+
+
+def kind(dtype: str) -> str:
+    """Return the message type for arrays of `dtype`.
+
+    Raises
+    ------
+    InputError
+        If there is none.
+    """
+    known = {"float16": "float32", "bool": "uint8"}.get(dtype, dtype)
+    if known not in TYPES:
+        raise InputError(f"ROS has no message for arrays of {dtype}; there are those of {', '.join(TYPES)}")
+    return TYPES[known]
+
+
+def message(array: np.ndarray, types: Any) -> Any:
+    """Return `array` as a message.
+
+    Parameters
+    ----------
+    array : array
+    types : mapping of str to type
+        The messages' classes by name.
+    """
+    name = kind(str(array.dtype))
+    strides = [int(np.prod(array.shape[axis:])) for axis in range(array.ndim)]
+    extents = [
+        types["std_msgs/msg/MultiArrayDimension"](label=f"d{axis}", size=extent, stride=stride)
+        for axis, (extent, stride) in enumerate(zip(array.shape, strides, strict=True))
+    ]
+    layout = types["std_msgs/msg/MultiArrayLayout"](dim=extents, data_offset=0)
+    return types[name](layout=layout, data=np.ascontiguousarray(array, DTYPES[name]).reshape(-1))
+
+
+def array(message: Any, name: str) -> np.ndarray:
+    """Return the array in a message of type `name`.
+
+    Raises
+    ------
+    InputError
+        If layout and data contradict each other.
+    """
+    data = np.asarray(message.data, DTYPES[name])
+    begin, shape = int(message.layout.data_offset), [int(extent.size) for extent in message.layout.dim]
+    size = int(np.prod(shape)) if shape else len(data) - begin
+    if begin + size > len(data):
+        raise InputError(f"an array of shape {shape} from {begin} on has {len(data)} values")
+    return data[begin : begin + size].reshape(shape or [-1])

@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import random
+import shutil
+from fractions import Fraction
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.errors import InputError
+from pipeline.io import images
+from pipeline.io.bag import Bag, is_bag, typestore
+from pipeline.io.bag_sink import BagSink
+from pipeline.io.frame import SECOND, Delivered
+from pipeline.plans import TensorSpec
+from tests.io import media
+
+pytest.importorskip("rosbags")
+
+# Nanoseconds that a float of seconds would round.
+STAMPS = [1_700_000_000 * SECOND + number * 33_333_333 + 1 for number in range(4)]
+PICTURE, SCORES = TensorSpec("picture", (48, 64, 3), "uint8"), TensorSpec("soft.max", (1, 10))
+
+
+def write(path: Path, storage: str = "mcap") -> np.ndarray:
+    pictures = media.noise(4)
+    with BagSink(path, [PICTURE, SCORES], storage) as bag:
+        for picture, stamp in zip(pictures, STAMPS, strict=True):
+            result = media.delivered(None, stamp=stamp)
+            outputs = {"picture": picture, "soft.max": np.full((1, 10), stamp % 7, np.float32)}
+            bag.add(Delivered(result.frame, outputs))
+    return pictures
+
+
+@pytest.mark.parametrize("storage", ["mcap", "sqlite3"])
+def test_what_is_written_is_read_again_by_rosbags_and_by_the_source(tmp_path: Path, storage: str) -> None:
+    from rosbags.highlevel import AnyReader
+
+    path = tmp_path / "bag"
+    pictures = write(path, storage)
+    assert list(tmp_path.iterdir()) == [path]
+    with AnyReader([path]) as reader:
+        found = [
+            (topic.topic, stamp, reader.deserialize(data, topic.msgtype)) for topic, stamp, data in reader.messages()
+        ]
+    shown: list[Any] = [(stamp, message) for topic, stamp, message in found if topic == "/picture"]
+    assert [stamp for stamp, _ in shown] == STAMPS
+    for (stamp, message), picture in zip(shown, pictures, strict=True):
+        assert message.header.stamp.sec * SECOND + message.header.stamp.nanosec == stamp
+        assert (message.encoding, message.height, message.width, message.step) == ("rgb8", 48, 64, 192)
+        np.testing.assert_array_equal(message.data.reshape(48, 64, 3), picture)
+    with Bag(path, topic="/picture") as source:
+        frames = list(source)
+    assert [frame.stamp for frame in frames] == STAMPS
+    np.testing.assert_array_equal([frame.inputs for frame in frames], pictures)
+    with Bag(path, [SCORES], topic="/soft_max") as source:
+        arrays = [(frame.stamp, frame.inputs) for frame in source]
+    for stamp, array in arrays:
+        np.testing.assert_array_equal(array, np.full((1, 10), stamp % 7, np.float32))
+
+
+def test_one_file_of_a_bag_is_enough(tmp_path: Path) -> None:
+    write(tmp_path / "bag")
+    shutil.copy(tmp_path / "bag" / "bag.mcap", tmp_path / "alone.mcap")
+    assert is_bag(tmp_path / "bag")
+    assert is_bag(tmp_path / "alone.mcap")
+    with Bag(tmp_path / "alone.mcap", topic="/picture") as source:
+        assert len(list(source)) == 4
+
+
+def test_topics_are_chosen_or_named(tmp_path: Path) -> None:
+    write(tmp_path / "bag")
+    with pytest.raises(InputError, match=r"several; write .*topic=TOPIC.*: /picture, /soft_max"):
+        Bag(tmp_path / "bag")
+    with pytest.raises(InputError, match=r"no '/pictures'; did you mean '/picture'"):
+        Bag(tmp_path / "bag", topic="/pictures")
+    with pytest.raises(InputError, match="has the inputs a, b"):
+        Bag(tmp_path / "bag", [TensorSpec("a", (1,)), TensorSpec("b", (1,))], topic="/soft_max")
+    with BagSink(tmp_path / "one", [PICTURE]) as bag:
+        bag.add(Delivered(media.delivered(None).frame, {"picture": media.smooth()}))
+    with Bag(tmp_path / "one") as source:
+        assert len(list(source)) == 1
+
+
+def test_a_bag_without_messages_is_refused(tmp_path: Path) -> None:
+    with BagSink(tmp_path / "bag", [PICTURE]):
+        pass
+    with pytest.raises(InputError, match="has no message in /picture"):
+        Bag(tmp_path / "bag")
+    with pytest.raises(InputError, match="no bag at"):
+        Bag(tmp_path / "missing")
+
+
+@pytest.mark.parametrize("storage", ["mcap", "sqlite3"])
+def test_damaged_bags_end_cleanly(tmp_path: Path, storage: str) -> None:
+    write(tmp_path / "bag", storage)
+    path = next(each for each in (tmp_path / "bag").iterdir() if each.suffix != ".yaml")
+    intact, random_ = path.read_bytes(), random.Random(0)
+    refused = 0
+    for _ in range(40):
+        data = bytearray(intact)
+        for _ in range(random_.randrange(1, 30)):
+            data[random_.randrange(len(data))] = random_.randrange(256)
+        path.write_bytes(data[: random_.randrange(len(data))] if random_.random() < 0.5 else data)
+        try:
+            with Bag(tmp_path / "bag", topic="/picture") as source:
+                list(source)
+        except InputError:
+            refused += 1
+    assert refused > 10
+
+
+def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), BagSink(tmp_path / "bag", [PICTURE]) as bag:
+        bag.add(Delivered(media.delivered(None).frame, {"picture": media.smooth()}))
+        raise ZeroDivisionError
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "bag").mkdir()
+    with pytest.raises(InputError, match="exists"):
+        BagSink(tmp_path / "bag", [PICTURE])
+    with pytest.raises(InputError, match="'mcap' or 'sqlite3'"):
+        BagSink(tmp_path / "new", [PICTURE], "db3")
+    with pytest.raises(InputError, match="no message for arrays of complex64"):
+        BagSink(tmp_path / "new", [TensorSpec("x", (2,), "complex64")])
+    assert [path.name for path in tmp_path.iterdir()] == ["bag"]
+
+
+def message(encoding: str, data: np.ndarray, width: int = 64, height: int = 48, step: int = 0) -> Any:
+    return SimpleNamespace(encoding=encoding, width=width, height=height, step=step, data=data.reshape(-1))
+
+
+@pytest.mark.parametrize("padding", [0, 5])
+@pytest.mark.parametrize(("encoding", "bytes_"), [("rgb8", 3), ("bgr8", 3), ("mono8", 1), ("rgba8", 4), ("yuyv", 2)])
+def test_images_are_read_as_they_are_encoded(encoding: str, bytes_: int, padding: int) -> None:
+    encoding = {"yuyv": "yuv422_yuy2"}.get(encoding, encoding)
+    rows = np.random.default_rng(0).integers(0, 256, (48, 64 * bytes_ + padding), np.uint8)
+    pixels, array = images.raw(message(encoding, rows, step=rows.shape[1]))
+    assert array.shape == pixels.shape
+    np.testing.assert_array_equal(array.reshape(48, -1), rows[:, : 64 * bytes_])
+
+
+def test_uyvy_is_yuyv_with_its_bytes_exchanged() -> None:
+    yuyv = np.random.default_rng(0).integers(0, 256, (48, 64, 2), np.uint8)
+    pixels, array = images.raw(message("uyvy", np.ascontiguousarray(yuyv[..., ::-1])))
+    assert pixels.format == "yuyv422"
+    np.testing.assert_array_equal(array, yuyv)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "size", "step"), [("bayer_rggb8", 64 * 48, 64), ("rgb8", 64 * 48, 0), ("rgb8", 64 * 48 * 3, 64)]
+)
+def test_images_that_cannot_be(encoding: str, size: int, step: int) -> None:
+    with pytest.raises(InputError, match=r"cannot be read|has .* bytes"):
+        images.raw(message(encoding, np.zeros(size, np.uint8), step=step))
+
+
+@pytest.mark.parametrize("codec", ["mjpeg", "png"])
+def test_compressed_images_from_a_bag(tmp_path: Path, codec: str) -> None:
+    av = pytest.importorskip("av")
+    from rosbags.rosbag2 import Writer
+
+    encoder = av.CodecContext.create(codec, "w")
+    encoder.width, encoder.height, encoder.pix_fmt = 64, 48, "yuvj420p" if codec == "mjpeg" else "rgb24"
+    encoder.time_base = Fraction(1, 25)
+    packets = encoder.encode(av.VideoFrame.from_ndarray(media.smooth(), "rgb24").reformat(format=encoder.pix_fmt))
+    data = np.frombuffer(bytes((packets or encoder.encode(None))[0]), np.uint8)
+    store = typestore()
+    kind = "sensor_msgs/msg/CompressedImage"
+    header = store.types["std_msgs/msg/Header"](store.types["builtin_interfaces/msg/Time"](5, 7), "camera")
+    with Writer(tmp_path / "bag", version=9) as writer:
+        topic = writer.add_connection("/camera", kind, typestore=store)
+        for _ in range(3):
+            writer.write(topic, 9, store.serialize_cdr(store.types[kind](header, codec, data), kind))
+    with Bag(tmp_path / "bag") as source:
+        frames = list(source)
+    assert [frame.stamp for frame in frames] == [5 * SECOND + 7] * 3
+    for frame in frames:
+        assert frame.pixels is not None
+        assert isinstance(frame.inputs, np.ndarray)
+        assert abs(frame.pixels.rgb(frame.inputs).astype(int) - media.smooth()).mean() < 4
+    damaged = SimpleNamespace(format="jpeg", data=data[: len(data) // 3])
+    for bad in (damaged, SimpleNamespace(format="webp", data=b"RIFF")):
+        with pytest.raises(InputError, match=r"damaged|neither"):
+            images.Decompressor().raw(bad)
