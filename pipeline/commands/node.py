@@ -1,0 +1,140 @@
+"""``soc-pipeline node``: run a bundle as a node of ROS 2."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pipeline.commands import common
+from pipeline.errors import InputError
+
+if TYPE_CHECKING:
+    from pipeline.io.ros.configuration import Configuration
+    from pipeline.io.ros.diagnostics import Condition
+
+HELP = "Run a bundle as a node of ROS 2: images in, results out, with stamps and frame ids; needs no ROS here."
+EXAMPLE = "soc-pipeline node --config node.yaml --set subscribe.topic=/camera/image_raw"
+
+SAMPLE = """\
+# A node for 'soc-pipeline node --config node.yaml'. Paths are relative to this file.
+bundle: model.bundle
+name: soc_pipeline            # in diagnostics
+transport: dds                # dds, zenoh (rmw_zenoh), or rclpy (a ROS installation)
+# domain: 0                   # default: ROS_DOMAIN_ID
+localhost: false              # true: this machine only, without multicast
+subscribe:
+  topic: /camera/image_raw
+  type: sensor_msgs/msg/Image # or sensor_msgs/msg/CompressedImage, std_msgs/msg/Float32MultiArray, ...
+  qos: sensor_data            # or reliable, or {reliable: true, depth: 20}
+publish:
+  - topic: /detections
+    type: vision_msgs/msg/Detection2DArray  # of rows of left, top, right, bottom, score, class
+    # output: boxes           # needed where the model has several outputs
+    score: 0.5
+    labels: [person, bicycle, car]
+    qos: reliable
+# - topic: /mask
+#   type: sensor_msgs/msg/Image
+#   encoding: mono8
+# - topic: /features
+#   type: soc_pipeline_msgs/msg/Tensor      # any array, with a header; or std_msgs/msg/Float32MultiArray
+# admission: latest           # default: latest for sensor_data, block for reliable
+# deadline: 0.1               # seconds, for the admission deadline
+prepare: {resize: stretch, mean: [0.0], std: [1.0], channels: rgb}
+diagnostics: /diagnostics     # once a second; "" for none
+"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--config", metavar="FILE", help="YAML: bundle, topics, policy; may be a ROS 2 parameter file")
+    what.add_argument("--sample", action="store_true", help="print a configuration to start from, every key commented")
+    parser.add_argument(
+        "--set", metavar="KEY=VALUE", action="append", default=[], dest="changes",
+        help="otherwise than in the file, such as publish.0.score=0.3; may be repeated",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print the statistics as JSON in the end")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Answer messages until Ctrl-C or SIGTERM."""
+    if options.sample:
+        sys.stdout.write(SAMPLE)
+        return 0
+    # Nothing is compiled here: the small runtime starts faster and needs less memory.
+    os.environ.setdefault("TVM_USE_RUNTIME_LIB", "1")
+    from pipeline.executor.bundle import Bundle
+    from pipeline.io.ros import configuration
+    from pipeline.io.ros.plugin import Plugin
+    from pipeline.io.ros.transport import connect
+
+    found = configuration.read(options.config, options.changes)
+    bundle = Bundle.load(found.bundle)
+    with _interrupted() as stop, connect(found) as transport:
+        with Plugin(found, bundle, transport, _Reports()) as plugin:
+            common.notice(_announced(found))
+            plugin.run(stop)
+        _report(plugin.condition(), options)
+    return 0
+
+
+@contextlib.contextmanager
+def _interrupted() -> Iterator[threading.Event]:
+    """Yield what Ctrl-C and SIGTERM set: both are the ordinary end of a node; a second one is not waited for."""
+    stop = threading.Event()
+
+    def ask(_: int, __: object) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    before = [(each, signal.signal(each, ask)) for each in (signal.SIGINT, signal.SIGTERM)]
+    try:
+        yield stop
+    finally:
+        for each, handler in before:
+            signal.signal(each, handler)
+
+
+class _Reports:
+    """Tells of errors, and not of each of many that are the same."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def __call__(self, error: Exception) -> None:
+        kind = f"{type(error).__name__}: {error}" if not isinstance(error, InputError) else str(error)
+        if kind != self._last:
+            common.notice(f"soc-pipeline: {kind}")
+        self._last = kind
+
+
+def _announced(found: Configuration) -> str:
+    out = ", ".join(f"{each.topic} ({each.type})" for each in found.publish)
+    source = found.subscribe
+    return f"{source.topic} ({source.type}) -> {out}; admission {found.policy}; end with Ctrl-C"
+
+
+def _report(condition: Condition, options: argparse.Namespace) -> None:
+    if options.json:
+        common.print_json(condition)
+        return
+    counts, statistics = condition.counts, condition.statistics
+    out = common.console()
+    out.print(
+        f"{counts.received} messages, {counts.published} answered, {condition.dropped} dropped, "
+        f"{condition.lost} without an answer by error"
+    )
+    if statistics is not None and statistics.delivered:
+        latency = statistics.latency_s
+        out.print(
+            f"pipeline: {statistics.frames_per_s:.1f} frames/s, latency p50 {latency.p50 * 1e3:.2f} ms, "
+            f"p99 {latency.p99 * 1e3:.2f} ms"
+        )

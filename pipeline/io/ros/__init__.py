@@ -1,0 +1,1 @@
+"""The node for ROS 2: messages, transports, configuration."""

@@ -1,0 +1,207 @@
+"""Configuration: what a node reads from its YAML file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from pipeline.errors import InputError
+from pipeline.extras import require
+from pipeline.io.ros.messages import fields
+
+PARAMETERS = "ros__parameters"
+"""Under which ROS 2 has the parameters of a node in a file."""
+
+
+class Quality(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Quality of service of a topic.
+
+    Attributes
+    ----------
+    reliable : bool
+        Whether lost messages are sent again.
+    depth : int
+        How many messages are kept for a receiver that is behind.
+    """
+
+    reliable: bool = True
+    depth: int = 10
+
+
+PROFILES = {"sensor_data": Quality(reliable=False, depth=5), "reliable": Quality()}
+"""Name of a profile -> what it stands for, as ROS 2 has it."""
+
+Profile = Literal["sensor_data", "reliable"] | Quality
+
+
+def quality(profile: Profile) -> Quality:
+    """Return what a profile, or its name, stands for."""
+    return PROFILES[profile] if isinstance(profile, str) else profile
+
+
+class Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the node subscribes to: a topic, its message type and its quality of service."""
+
+    topic: str
+    type: str = "sensor_msgs/msg/Image"
+    qos: Profile = "sensor_data"
+
+
+class Publication(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the node publishes.
+
+    Attributes
+    ----------
+    topic, type : str
+    output : str
+        Which of the model's outputs; may be left out if there is one.
+    qos : str or Quality
+    encoding : str
+        Of images, such as ``"bgr8"``; by default that of the output's channels, as RGB.
+    score : float
+        Detections below are left out.
+    labels : sequence of str
+        Names of classes; numbers without.
+    """
+
+    topic: str
+    type: str
+    output: str = ""
+    qos: Profile = "reliable"
+    encoding: str = ""
+    score: float = 0.5
+    labels: Sequence[str] = ()
+
+
+class Prepared(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How pictures become inputs; see `pipeline.io.prepare.Preparation`."""
+
+    resize: str = "stretch"
+    mean: Sequence[float] = (0.0,)
+    std: Sequence[float] = (1.0,)
+    channels: str = "rgb"
+
+
+class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A node.
+
+    Attributes
+    ----------
+    bundle : str
+        Folder of the bundle; relative to the file.
+    subscribe : Topic
+    publish : sequence of Publication
+    name : str
+        In diagnostics.
+    transport : str
+        ``"dds"``, ``"zenoh"`` or ``"rclpy"``.
+    domain : int, optional
+        Of DDS and ROS 2; ``ROS_DOMAIN_ID`` by default.
+    localhost : bool
+        Whether the node only talks to others on this machine, without multicast.
+    admission : str, optional
+        By default ``"latest"`` for a subscription to sensor data, ``"block"`` for a reliable one.
+    deadline : float, optional
+        In seconds, for the admission ``"deadline"``.
+    prepare : Prepared
+    diagnostics : str
+        Topic, once a second; none if it is empty.
+    """
+
+    bundle: str
+    subscribe: Topic
+    publish: Sequence[Publication]
+    name: str = "soc_pipeline"
+    transport: Literal["dds", "zenoh", "rclpy"] = "dds"
+    domain: int | None = None
+    localhost: bool = False
+    admission: str | None = None
+    deadline: float | None = None
+    prepare: Prepared = Prepared()
+    diagnostics: str = "/diagnostics"
+
+    @property
+    def policy(self) -> str:
+        """The admission."""
+        return self.admission or ("block" if quality(self.subscribe.qos).reliable else "latest")
+
+
+def read(path: str | Path, changes: Sequence[str] = ()) -> Configuration:
+    """Return the configuration in a YAML file; a file of ROS 2 parameters for one node is one as well.
+
+    Parameters
+    ----------
+    path : str or Path
+    changes : sequence of str
+        Such as ``"subscribe.topic=/camera"``, with a value in YAML: what is otherwise than in the file.
+
+    Raises
+    ------
+    InputError
+        If it is missing, no YAML, or has wrong values; the message names the key.
+    MissingExtra
+        If PyYAML is not installed.
+    """
+    try:
+        values = _yaml(Path(path).read_text(encoding="utf-8"), f"{str(path)!r}")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read the configuration {str(path)!r}: {error}") from None
+    values = _parameters(values)
+    for change in changes:
+        values = _changed(values, change)
+    try:
+        found = msgspec.convert(values, Configuration)
+    except msgspec.ValidationError as error:
+        raise InputError(f"{str(path)!r}: {error}") from None
+    _check(found)
+    bundle = Path(path).parent / found.bundle
+    return msgspec.structs.replace(found, bundle=str(bundle))
+
+
+def _yaml(text: str, where: str) -> Any:
+    yaml = require("yaml", "ros2", "the node's configuration")
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise InputError(f"{where} is not valid YAML: {' '.join(str(error).split())}") from None
+
+
+def _parameters(values: Any) -> Any:
+    """Return what is under the one node's name and `PARAMETERS`, if it is a file of parameters."""
+    if isinstance(values, dict) and len(values) == 1:
+        ((name, inside),) = values.items()
+        if isinstance(inside, dict) and PARAMETERS in inside:
+            return {"name": str(name).strip("/*") or "soc_pipeline", **inside[PARAMETERS]}
+    return values
+
+
+def _changed(values: Any, change: str) -> Any:
+    name, equals, text = change.partition("=")
+    if not equals or not name:
+        raise InputError(f"--set is {change!r}; write it like subscribe.topic=/camera/image_raw")
+    return _with(values, name.split("."), _yaml(text, f"--set {change}"), change)
+
+
+def _with(values: Any, keys: Sequence[str], value: Any, change: str) -> Any:
+    if not keys:
+        return value
+    key, rest = keys[0], keys[1:]
+    if isinstance(values, list) and key.isdecimal() and int(key) < len(values):
+        return [_with(each, rest, value, change) if number == int(key) else each for number, each in enumerate(values)]
+    if isinstance(values, dict) or values is None:
+        inside = values or {}
+        return {**inside, key: _with(inside.get(key), rest, value, change)}
+    raise InputError(f"--set {change}: there is nothing called {key!r} to set")
+
+
+def _check(found: Configuration) -> None:
+    topics: Sequence[Topic | Publication] = (found.subscribe, *found.publish)
+    for topic in topics:
+        fields(topic.type)
+        if quality(topic.qos).depth < 1:
+            raise InputError(f"topic {topic.topic!r} has qos.depth {quality(topic.qos).depth}; it must be at least 1")
+    if not found.publish:
+        raise InputError("publish is empty; list at least one topic, with a type such as sensor_msgs/msg/Image")

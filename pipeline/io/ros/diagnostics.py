@@ -1,0 +1,99 @@
+"""Diagnostics: how a node fares, as `diagnostic_msgs/DiagnosticArray`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from pipeline.io.node import Counts, Header
+from pipeline.io.ros.messages import TYPES
+from pipeline.io.ros.reading import message_header
+
+if TYPE_CHECKING:
+    from pipeline.scheduler.statistics import StageStatistics, Statistics
+
+DIAGNOSTICS = "diagnostic_msgs/msg/DiagnosticArray"
+OK, WARN, ERROR = range(3)
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What a node has done so far.
+
+    Attributes
+    ----------
+    counts : Counts
+    statistics : Statistics or None
+        None before the first message.
+    trouble : str
+        The newest error.
+    """
+
+    counts: Counts
+    statistics: Statistics | None = None
+    trouble: str = ""
+
+    @property
+    def lost(self) -> int:
+        """Messages without an answer, for whose loss something is to blame."""
+        failed = self.statistics.failed if self.statistics else 0
+        return self.counts.refused + self.counts.unpublished + failed
+
+    @property
+    def dropped(self) -> int:
+        """Messages that the admission dropped, as it was told."""
+        return sum(self.statistics.dropped.values()) if self.statistics else 0
+
+    def judged(self, before: Condition | None) -> tuple[int, str]:
+        """Return level and message, by what has happened since `before`."""
+        since = before or Condition(Counts())
+        if self.lost > since.lost:
+            return ERROR, f"{self.lost - since.lost} messages without an answer: {self.trouble}"
+        if not self.counts.received:
+            return WARN, "waiting for the first message"
+        if self.counts.received == since.counts.received:
+            return WARN, "no new message"
+        if self.dropped > since.dropped:
+            return WARN, f"messages come too fast: {self.dropped - since.dropped} dropped"
+        return OK, "answering"
+
+
+def message(name: str, now: Condition, before: Condition | None = None) -> Any:
+    """Return the message about the node `name`: a status for the pipeline, and one for each stage."""
+    level, text = now.judged(before)
+    found = [_status(level, f"{name}: pipeline", text, "", _pipeline(now))]
+    if now.statistics is not None:
+        found += [_stage(name, stage) for stage in now.statistics.stages]
+    return TYPES[DIAGNOSTICS](message_header(Header(time.time_ns())), found)
+
+
+def _pipeline(now: Condition) -> dict[str, Any]:
+    values: dict[str, Any] = asdict(now.counts)
+    if (statistics := now.statistics) is not None:
+        values |= {name: getattr(statistics, name) for name in ("submitted", "delivered", "failed", "cancelled")}
+        values |= {f"dropped, {reason}": count for reason, count in statistics.dropped.items()}
+        values |= {"in flight": statistics.in_flight, "frames/s": f"{statistics.frames_per_s:.2f}"}
+        values |= {
+            f"latency {share} [ms]": f"{getattr(statistics.latency_s, share) * 1e3:.3f}"
+            for share in ("p50", "p95", "p99")
+        }
+    return values
+
+
+def _stage(name: str, stage: StageStatistics) -> Any:
+    values = {
+        "frames": stage.frames_out,
+        "failed": stage.failed,
+        "busy [%]": f"{stage.busy * 100:.1f}",
+        "queue": stage.queue_length,
+        "run p50 [ms]": f"{stage.run_s.p50 * 1e3:.3f}",
+        "restarts": stage.restarts,
+    }
+    return _status(OK, f"{name}: {stage.name}", f"{stage.frames_out} frames", stage.device, values)
+
+
+def _status(level: int, name: str, text: str, hardware: str, values: Mapping[str, Any]) -> Any:
+    pairs = [TYPES["diagnostic_msgs/msg/KeyValue"](key, str(value)) for key, value in values.items()]
+    return TYPES["diagnostic_msgs/msg/DiagnosticStatus"](level, name, text, hardware, pairs)

@@ -1,0 +1,117 @@
+"""Messages: the types of ROS 2 that the node reads and writes, as their definitions say, and a class for each."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+from pipeline.errors import InputError, near
+
+DTYPES = {
+    "byte": "u1", "char": "u1", "uint8": "u1", "int8": "i1", "uint16": "u2", "int16": "i2",
+    "uint32": "u4", "int32": "i4", "uint64": "u8", "int64": "i8", "float32": "f4", "float64": "f8",
+}  # fmt: skip
+"""Primitive type of ROS -> NumPy's, without the order of bytes."""
+
+_STAMPED = "std_msgs/msg/Header header"
+_POINT = "float64 x, float64 y"
+_LAYOUT = "std_msgs/msg/MultiArrayLayout layout"
+
+DEFINITIONS = {
+    "builtin_interfaces/msg/Time": "int32 sec, uint32 nanosec",
+    "std_msgs/msg/Header": "builtin_interfaces/msg/Time stamp, string frame_id",
+    "sensor_msgs/msg/Image": f"{_STAMPED}, uint32 height, uint32 width, string encoding, uint8 is_bigendian, "
+    "uint32 step, uint8[] data",
+    "sensor_msgs/msg/CompressedImage": f"{_STAMPED}, string format, uint8[] data",
+    "geometry_msgs/msg/Point": f"{_POINT}, float64 z",
+    "geometry_msgs/msg/Quaternion": f"{_POINT}, float64 z, float64 w",
+    "geometry_msgs/msg/Pose": "geometry_msgs/msg/Point position, geometry_msgs/msg/Quaternion orientation",
+    "geometry_msgs/msg/PoseWithCovariance": "geometry_msgs/msg/Pose pose, float64[36] covariance",
+    "vision_msgs/msg/ObjectHypothesis": "string class_id, float64 score",
+    "vision_msgs/msg/ObjectHypothesisWithPose": "vision_msgs/msg/ObjectHypothesis hypothesis, "
+    "geometry_msgs/msg/PoseWithCovariance pose",
+    "vision_msgs/msg/Point2D": _POINT,
+    "vision_msgs/msg/Pose2D": "vision_msgs/msg/Point2D position, float64 theta",
+    "vision_msgs/msg/BoundingBox2D": "vision_msgs/msg/Pose2D center, float64 size_x, float64 size_y",
+    "vision_msgs/msg/Detection2D": f"{_STAMPED}, vision_msgs/msg/ObjectHypothesisWithPose[] results, "
+    "vision_msgs/msg/BoundingBox2D bbox, string id",
+    "vision_msgs/msg/Detection2DArray": f"{_STAMPED}, vision_msgs/msg/Detection2D[] detections",
+    "diagnostic_msgs/msg/KeyValue": "string key, string value",
+    "diagnostic_msgs/msg/DiagnosticStatus": "byte level, string name, string message, string hardware_id, "
+    "diagnostic_msgs/msg/KeyValue[] values",
+    "diagnostic_msgs/msg/DiagnosticArray": f"{_STAMPED}, diagnostic_msgs/msg/DiagnosticStatus[] status",
+    "std_msgs/msg/MultiArrayDimension": "string label, uint32 size, uint32 stride",
+    "std_msgs/msg/MultiArrayLayout": "std_msgs/msg/MultiArrayDimension[] dim, uint32 data_offset",
+    **{
+        f"std_msgs/msg/{name}MultiArray": f"{_LAYOUT}, {name.lower()}[] data"
+        for name in ("Float32", "Float64", "Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64")
+    },
+    # A tensor with a header, which the arrays of std_msgs lack: for receivers who have this definition.
+    "soc_pipeline_msgs/msg/Tensor": f"{_STAMPED}, string name, string dtype, uint64[] shape, uint8[] data",
+}
+"""Name -> fields, as in the distributions from Humble on."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of a message.
+
+    Attributes
+    ----------
+    name : str
+    kind : str
+        A key of `DTYPES` or of `DEFINITIONS`, or ``"string"``.
+    count : int or None
+        None for one value, 0 for a sequence, else the length of an array.
+    """
+
+    name: str
+    kind: str
+    count: int | None = None
+
+    @property
+    def default(self) -> Any:
+        """What the field is if nobody says."""
+        if self.count is not None and self.kind in DTYPES:
+            return np.zeros(self.count, DTYPES[self.kind])
+        if self.count is not None:
+            return [Field("", self.kind).default for _ in range(self.count)]
+        if self.kind in DEFINITIONS:
+            return TYPES[self.kind]()
+        return "" if self.kind == "string" else 0
+
+
+@cache
+def fields(name: str) -> tuple[Field, ...]:
+    """Return the fields of a type.
+
+    Raises
+    ------
+    InputError
+        If the type is unknown.
+    """
+    if name not in DEFINITIONS:
+        known = near(name, DEFINITIONS) or f"; there are {', '.join(sorted(DEFINITIONS))}"
+        raise InputError(f"no message type {name!r} is known{known}")
+    return tuple(_field(*text.split()) for text in DEFINITIONS[name].split(", "))
+
+
+def _field(kind: str, name: str) -> Field:
+    base, bracket, count = kind.rstrip("]").partition("[")
+    return Field(name, base, int(count or 0) if bracket else None)
+
+
+def _made(name: str) -> type[Any]:
+    described = [
+        (each.name, Any, dataclasses.field(default_factory=partial(getattr, each, "default"))) for each in fields(name)
+    ]
+    return dataclasses.make_dataclass(name.rpartition("/")[2], described, slots=True, eq=False)
+
+
+TYPES: Mapping[str, type[Any]] = {name: _made(name) for name in DEFINITIONS}
+"""Name -> class, whose fields may all be given by keyword."""

@@ -1,0 +1,84 @@
+"""rclpy: the same messages through an installation of ROS 2, whose middleware then carries them.
+
+Messages pass as bytes in both directions, so that ROS makes no Python objects of pictures.
+"""
+
+from __future__ import annotations
+
+import threading
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from pipeline.errors import InputError, MissingExtra
+from pipeline.io.ros.transport import Receive, Send, Transport
+
+if TYPE_CHECKING:
+    from pipeline.io.ros.configuration import Quality
+
+
+class Rclpy(Transport):
+    """A node of ROS 2.
+
+    Parameters
+    ----------
+    domain : int
+    name : str
+        The node's.
+
+    Raises
+    ------
+    MissingExtra
+        If there is no rclpy.
+    """
+
+    def __init__(self, domain: int, name: str) -> None:
+        try:
+            rclpy, executors, qos = map(import_module, ("rclpy", "rclpy.executors", "rclpy.qos"))
+            self._class = import_module("rosidl_runtime_py.utilities").get_message
+        except ImportError as error:
+            raise MissingExtra(
+                f"transport rclpy: {error}; source the setup file of a ROS 2 installation, or use the transport dds"
+            ) from None
+        self._profile, self._reliability, self._history = qos.QoSProfile, qos.ReliabilityPolicy, qos.HistoryPolicy
+        self._context = rclpy.Context()
+        rclpy.init(context=self._context, domain_id=domain)
+        self._node = rclpy.create_node(name, context=self._context)
+        self._executor = executors.SingleThreadedExecutor(context=self._context)
+        self._executor.add_node(self._node)
+        self._thread = threading.Thread(target=self._executor.spin, name="rclpy", daemon=True)
+
+    def subscribe(self, topic: str, kind: str, quality: Quality, receive: Receive) -> None:
+        """Let rclpy's executor call `receive`."""
+        self._node.create_subscription(self._message(kind), topic, receive, self._qos(quality), raw=True)
+        if not self._thread.is_alive():
+            self._thread.start()
+
+    def publisher(self, topic: str, kind: str, quality: Quality) -> Send:
+        """Return what publishes; rclpy notes the time itself."""
+        publisher = self._node.create_publisher(self._message(kind), topic, self._qos(quality))
+        return lambda payload, _: publisher.publish(payload)
+
+    def stop(self) -> None:
+        """End the executor."""
+        self._executor.shutdown()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def close(self) -> None:
+        """Destroy the node."""
+        self._node.destroy_node()
+        self._context.try_shutdown()
+
+    def _message(self, kind: str) -> Any:
+        try:
+            return self._class(kind)
+        except (ModuleNotFoundError, AttributeError, ValueError) as error:
+            raise InputError(f"this installation of ROS has no {kind}: {error}") from None
+
+    def _qos(self, quality: Quality) -> Any:
+        kinds = self._reliability
+        return self._profile(
+            depth=quality.depth,
+            history=self._history.KEEP_LAST,
+            reliability=kinds.RELIABLE if quality.reliable else kinds.BEST_EFFORT,
+        )

@@ -1,0 +1,171 @@
+"""Zenoh: messages under the keys and with the attachments of rmw_zenoh, without ROS.
+
+Nodes that run on rmw_zenoh find each other by a router; so does this one, at ``tcp/localhost:7447``, or as a Zenoh
+configuration file in ``ZENOH_SESSION_CONFIG_URI`` says.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import struct
+import threading
+import time
+from queue import Empty, Full, Queue
+from typing import TYPE_CHECKING, Any
+
+from pipeline.errors import InputError
+from pipeline.extras import require
+from pipeline.io.ros.hashes import HASHES
+from pipeline.io.ros.transport import Receive, Send, Transport
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from pipeline.io.ros.configuration import Quality
+
+ROUTER = "tcp/localhost:7447"
+INTERVAL_S = 0.1
+"""How soon threads see that they shall end."""
+
+ATTACHMENT = struct.Struct("<qqB16s")
+"""Number of the message, its time in nanoseconds, and length and bytes of the publisher's identifier."""
+
+
+def library() -> ModuleType:
+    """Return Zenoh.
+
+    Raises
+    ------
+    MissingExtra
+        If it is not installed.
+    """
+    return require("zenoh", "zenoh", "ROS 2 over Zenoh")
+
+
+def key(domain: int, topic: str, kind: str, digest: str) -> str:
+    """Return the key of a topic; the type's digest is its RIHS01 hash, or ``*`` for any."""
+    package, _, short = kind.partition("/msg/")
+    return f"{domain}/{topic.strip('/')}/{package}::msg::dds_::{short}_/{digest}"
+
+
+class Zenoh(Transport):
+    """A session of Zenoh.
+
+    Parameters
+    ----------
+    domain : int
+        As ``ROS_DOMAIN_ID``.
+    localhost : bool
+        Talk to the router on this machine, and listen nowhere else.
+    endpoints : sequence of str
+        Where to connect; the router by default.
+
+    Raises
+    ------
+    MissingExtra
+        If Zenoh is not installed.
+    InputError
+        If nobody is there.
+    """
+
+    def __init__(self, domain: int, *, localhost: bool = False, endpoints: tuple[str, ...] = (ROUTER,)) -> None:
+        zenoh = library()
+        self._domain, self._stopping = domain, threading.Event()
+        try:
+            self._session = zenoh.open(_settings(zenoh, endpoints, localhost=localhost))
+        except zenoh.ZError as error:
+            raise InputError(
+                f"no Zenoh router at {' '.join(endpoints)}: {error}; start one (ros2 run rmw_zenoh_cpp rmw_zenohd)"
+            ) from None
+        self._subscribers: list[Any] = []
+        self._threads: list[threading.Thread] = []
+
+    def subscribe(self, topic: str, kind: str, quality: Quality, receive: Receive) -> None:
+        """Keep as many messages as `quality` says, and hand them over in a thread of its own."""
+        line: Queue[bytes] = Queue(quality.depth)
+
+        arrived = self._held if quality.reliable else _newest
+        self._threads.append(self._reading(line, receive, topic))
+        self._subscribers.append(
+            self._session.declare_subscriber(
+                key(self._domain, topic, kind, "*"), lambda sample: arrived(line, sample.payload.to_bytes())
+            )
+        )
+
+    def publisher(self, topic: str, kind: str, quality: Quality) -> Send:
+        """Return what puts a message with its attachment."""
+        zenoh = library()
+        control = zenoh.CongestionControl.BLOCK if quality.reliable else zenoh.CongestionControl.DROP
+        named = key(self._domain, topic, kind, HASHES[kind])
+        publisher = self._session.declare_publisher(named, congestion_control=control)
+        identifier, number = secrets.token_bytes(16), 0
+
+        def send(payload: bytes, stamp: int) -> None:
+            nonlocal number
+            number += 1
+            attachment = ATTACHMENT.pack(number, stamp or time.time_ns(), len(identifier), identifier)
+            publisher.put(payload, attachment=attachment)
+
+        return send
+
+    def stop(self) -> None:
+        """End the subscriptions."""
+        self._stopping.set()
+        for subscriber in self._subscribers:
+            subscriber.undeclare()
+        self._subscribers = []
+        for thread in self._threads:
+            thread.join()
+
+    def close(self) -> None:
+        """Close the session, which sends what is left."""
+        self._session.close()
+
+    def _held(self, line: Queue[bytes], payload: bytes) -> None:
+        """Wait for a place: Zenoh's own thread does, which holds back the publisher."""
+        while not self._stopping.is_set():
+            with contextlib.suppress(Full):
+                line.put(payload, timeout=INTERVAL_S)
+                return
+
+    def _reading(self, line: Queue[bytes], receive: Receive, topic: str) -> threading.Thread:
+        thread = threading.Thread(target=self._read, args=(line, receive), name=f"read {topic}", daemon=True)
+        thread.start()
+        return thread
+
+    def _read(self, line: Queue[bytes], receive: Receive) -> None:
+        while not self._stopping.is_set():
+            try:
+                payload = line.get(timeout=INTERVAL_S)
+            except Empty:
+                continue
+            receive(payload)
+
+
+def _newest(line: Queue[bytes], payload: bytes) -> None:
+    """Make a place by forgetting the oldest."""
+    while True:
+        try:
+            line.put_nowait(payload)
+        except Full:  # noqa: PERF203 - once, unless it is full
+            with contextlib.suppress(Empty):
+                line.get_nowait()
+        else:
+            return
+
+
+def _settings(zenoh: ModuleType, endpoints: tuple[str, ...], *, localhost: bool) -> Any:
+    if path := os.environ.get("ZENOH_SESSION_CONFIG_URI"):
+        return zenoh.Config.from_file(path)
+    made = zenoh.Config()
+    listed = ", ".join(f'"{each}"' for each in endpoints)
+    made.insert_json5("mode", '"peer"')
+    made.insert_json5("connect/endpoints", f"[{listed}]")
+    made.insert_json5("connect/timeout_ms", "2000")
+    made.insert_json5("connect/exit_on_failure", "true")
+    made.insert_json5("scouting/multicast/enabled", "false")
+    if localhost:
+        made.insert_json5("listen/endpoints", '["tcp/localhost:0"]')
+    return made

@@ -1,0 +1,193 @@
+"""Plugin: a bundle as a node of ROS 2, from its configuration."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import pipeline
+from pipeline.errors import InputError, PipelineError
+from pipeline.io.node import Answer, Counts, Node, Request, ignore
+from pipeline.io.prepare import Preparation, prepared
+from pipeline.io.ros import cdr, diagnostics
+from pipeline.io.ros.configuration import Quality, quality
+from pipeline.io.ros.diagnostics import Condition
+from pipeline.io.ros.reading import Reader
+from pipeline.io.ros.writing import Writer
+
+if TYPE_CHECKING:
+    from pipeline.executor.bundle import Bundle
+    from pipeline.io.ros.configuration import Configuration
+    from pipeline.io.ros.transport import Transport
+    from pipeline.scheduler.pipeline import Pipeline
+
+INTERVAL_S = 1.0
+"""Between two messages of diagnostics."""
+
+SWITCH_INTERVAL_S = 5e-4
+"""How long a thread may keep the interpreter while others wait: messages are read beside the workers."""
+
+
+class Plugin:
+    """Subscribes, lets the pipeline work, publishes.
+
+    The pipeline is opened by the first message, which says what pictures there are to prepare.
+
+    Parameters
+    ----------
+    configuration : Configuration
+    bundle : Bundle
+        What the configuration names.
+    transport : Transport
+        Closed by whoever opened it, after the plugin.
+    report : callable
+        Told of each message without an answer.
+
+    Raises
+    ------
+    InputError
+        If topics, types and the model do not go together.
+    """
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        bundle: Bundle,
+        transport: Transport,
+        report: Callable[[Exception], None] = ignore,
+    ) -> None:
+        self._configuration, self._bundle, self._transport = configuration, bundle, transport
+        self._told, self._trouble = report, ""
+        self._reader = Reader(configuration.subscribe.type)
+        self._preparation = Preparation(**{name: getattr(configuration.prepare, name) for name in FIELDS})
+        self._check()
+        # Says at once whether the bundle runs here, and lets the first message find all libraries in memory.
+        pipeline.load(bundle).close()
+        self._stack, self._ended = ExitStack(), threading.Event()
+        self._node: Node | None = None
+        self._running: Pipeline | None = None
+        self._pixels: Any = None
+        self._early, self._error = Counts(), None  # type: tuple[Counts, PipelineError | None]
+        self._senders = [
+            transport.publisher(each.topic, each.type, quality(each.qos)) for each in configuration.publish
+        ]
+        self._diagnose = self._diagnostics()
+        self._before: Condition | None = None
+        subscription = configuration.subscribe
+        transport.subscribe(subscription.topic, subscription.type, quality(subscription.qos), self.receive)
+
+    def receive(self, payload: bytes) -> None:
+        """Take one message."""
+        if self._ended.is_set():
+            return
+        if self._node is None and not self._opened(payload):
+            return
+        if self._node is not None:
+            self._node.take(payload)
+
+    def run(self, stop: threading.Event) -> None:
+        """Publish diagnostics until `stop` is set.
+
+        Raises
+        ------
+        PipelineError
+            If the pipeline cannot be opened for the messages that come.
+        """
+        while not stop.wait(INTERVAL_S) and not self._ended.is_set():
+            self.diagnose()
+        if self._error is not None:
+            raise self._error
+
+    def diagnose(self) -> None:
+        """Publish the diagnostics."""
+        if self._diagnose is not None:
+            now = self.condition()
+            self._diagnose(diagnostics.message(self._configuration.name, now, self._before))
+            self._before = now
+
+    def condition(self) -> Condition:
+        """Return what it has done so far."""
+        counts = self._node.counts() if self._node else Counts()
+        early = self._early
+        counts = replace(counts, received=counts.received + early.received, refused=counts.refused + early.refused)
+        return Condition(counts, self._running.statistics() if self._running else None, self._trouble)
+
+    def close(self) -> None:
+        """Take no more messages, and publish the answers to those that were taken."""
+        self._transport.stop()
+        self._stack.close()
+        self.diagnose()
+
+    def __enter__(self) -> Plugin:  # noqa: PYI034 - Self is newer than the oldest Python
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _check(self) -> None:
+        plan = self._bundle.plan
+        if len(plan.inputs) != 1:
+            names = ", ".join(spec.name for spec in plan.inputs)
+            raise InputError(f"a message is one input, but the model has {names}")
+        for publication in self._configuration.publish:
+            Writer(publication, plan.outputs)
+
+    def _opened(self, payload: bytes) -> bool:
+        try:
+            _, pixels, _ = self._reader.read(payload)
+        except InputError as error:
+            self._early = replace(self._early, received=self._early.received + 1, refused=self._early.refused + 1)
+            self._report(error)
+            return False
+        try:
+            self._open(pixels)
+        except PipelineError as error:
+            self._error = error
+            self._ended.set()
+        return self._error is None
+
+    def _open(self, pixels: Any) -> None:
+        configuration = self._configuration
+        bundle, place = prepared(self._bundle, pixels, self._preparation)
+        deadline: dict[str, Any] = {} if configuration.deadline is None else {"deadline": configuration.deadline}
+        try:
+            running = pipeline.load(
+                bundle, admission=configuration.policy, switch_interval=SWITCH_INTERVAL_S, **deadline
+            )
+        except ValueError as error:
+            raise InputError(str(error)) from None
+        self._running = self._stack.enter_context(running)
+        self._pixels = pixels
+        self._writers = [Writer(each, bundle.plan.outputs, place) for each in configuration.publish]
+        self._node = self._stack.enter_context(Node(running, self._request, self._publish, self._report))
+
+    def _request(self, payload: bytes) -> Request:
+        header, pixels, array = self._reader.read(payload)
+        if pixels != self._pixels:
+            raise InputError(f"the images change from {self._pixels} to {pixels}; start the node again for these")
+        return Request(header, array)
+
+    def _publish(self, answer: Answer) -> None:
+        for writer, send in zip(self._writers, self._senders, strict=True):
+            send(writer.payload(answer), answer.header.stamp)
+
+    def _report(self, error: Exception) -> None:
+        self._trouble = str(error)
+        self._told(error)
+
+    def _diagnostics(self) -> Callable[[Any], None] | None:
+        topic, kind = self._configuration.diagnostics, diagnostics.DIAGNOSTICS
+        if not topic:
+            return None
+        send = self._transport.publisher(topic, kind, Quality())
+        return lambda message: send(cdr.encode(message, kind), 0)
+
+
+FIELDS = ("resize", "mean", "std", "channels")
+"""Of `Preparation`."""

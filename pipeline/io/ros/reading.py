@@ -1,0 +1,75 @@
+"""Reading: messages as pictures or arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pipeline.errors import InputError
+from pipeline.io import images, tensors
+from pipeline.io.bag import COMPRESSED, IMAGE
+from pipeline.io.frame import SECOND
+from pipeline.io.node import Header
+from pipeline.io.pixels import Pixels
+from pipeline.io.ros import cdr
+from pipeline.io.ros.messages import TYPES
+
+TENSOR = "soc_pipeline_msgs/msg/Tensor"
+READABLE = (IMAGE, COMPRESSED, TENSOR, *tensors.DTYPES)
+
+
+class Reader:
+    """Reads messages of one type.
+
+    Parameters
+    ----------
+    kind : str
+
+    Raises
+    ------
+    InputError
+        If messages of that type have no picture and no array.
+    """
+
+    def __init__(self, kind: str) -> None:
+        if kind not in READABLE:
+            raise InputError(f"messages of type {kind} have no input for a model; subscribe to {', '.join(READABLE)}")
+        self._kind, self._decompressor = kind, images.Decompressor()
+
+    def read(self, payload: bytes) -> tuple[Header, Pixels | None, np.ndarray]:
+        """Return a message's header, how to read it as a picture, and its array, a view of `payload` where possible.
+
+        Raises
+        ------
+        InputError
+            If it is damaged, or its contents contradict each other.
+        """
+        message = cdr.decode(payload, self._kind)
+        if self._kind in tensors.DTYPES:
+            return Header(), None, tensors.array(message, self._kind)
+        if self._kind == TENSOR:
+            return header(message), None, _array(message)
+        pixels, array = images.raw(message) if self._kind == IMAGE else self._decompressor.raw(message)
+        return header(message), pixels, array
+
+
+def header(message: Any) -> Header:
+    """Return a message's header as the node keeps it."""
+    stamp = message.header.stamp
+    return Header(stamp.sec * SECOND + stamp.nanosec, message.header.frame_id)
+
+
+def message_header(kept: Header) -> Any:
+    """Return a header as messages have it."""
+    seconds, rest = divmod(kept.stamp, SECOND)
+    return TYPES["std_msgs/msg/Header"](TYPES["builtin_interfaces/msg/Time"](seconds, rest), kept.frame_id)
+
+
+def _array(message: Any) -> np.ndarray:
+    try:
+        return message.data.view(np.dtype(message.dtype)).reshape([int(extent) for extent in message.shape])  # type: ignore[no-any-return]
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"a tensor of {message.dtype!r} {message.shape.tolist()} has {message.data.size} bytes: {error}"
+        ) from None

@@ -1,0 +1,134 @@
+"""Writing: results as messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pipeline.errors import InputError, near
+from pipeline.io import tensors
+from pipeline.io.bag import IMAGE
+from pipeline.io.geometry import Geometry
+from pipeline.io.ros import cdr
+from pipeline.io.ros.detections import Detections, check
+from pipeline.io.ros.messages import TYPES
+from pipeline.io.ros.reading import TENSOR, message_header
+from pipeline.plans import TensorSpec
+
+if TYPE_CHECKING:
+    from pipeline.io.node import Answer
+    from pipeline.io.ros.configuration import Publication
+
+DETECTIONS = "vision_msgs/msg/Detection2DArray"
+WRITABLE = (DETECTIONS, IMAGE, TENSOR, *tensors.DTYPES)
+
+ENCODINGS = {
+    ("uint8", 1): "mono8", ("uint8", 3): "rgb8", ("uint8", 4): "rgba8",
+    ("uint16", 1): "mono16", ("float32", 1): "32FC1", ("float32", 2): "32FC2", ("float32", 3): "32FC3",
+}  # fmt: skip
+"""dtype and channels -> encoding, unless the configuration says another."""
+
+Message = Callable[[np.ndarray, Any], Any]
+"""Makes a message of an array and a header."""
+
+
+class Writer:
+    """Makes the messages of one publication.
+
+    Parameters
+    ----------
+    publication : Publication
+    outputs : sequence of TensorSpec
+        The model's.
+    place : Geometry, optional
+        Where the picture lies in the model's input.
+
+    Raises
+    ------
+    InputError
+        If there is no such output, or it does not fit the type.
+    """
+
+    def __init__(self, publication: Publication, outputs: Sequence[TensorSpec], place: Geometry | None = None) -> None:
+        self._kind, self._spec = publication.type, chosen(publication, outputs)
+        self._message = self._maker(publication, place)
+
+    def payload(self, answer: Answer) -> bytes:
+        """Return the bytes of an answer's message.
+
+        Raises
+        ------
+        InputError
+            If the output is of another shape than the type takes.
+        """
+        array = np.asarray(answer.outputs[self._spec.name])
+        return cdr.encode(self._message(array, message_header(answer.header)), self._kind)
+
+    def _maker(self, publication: Publication, place: Geometry | None) -> Message:
+        if self._kind == DETECTIONS:
+            check(self._spec.shape)
+            return Detections(publication.score, publication.labels, place).message
+        if self._kind == IMAGE:
+            _picture(np.empty(self._spec.shape, self._spec.dtype), publication)
+            return lambda array, header: image(array, header, publication)
+        if self._kind == TENSOR:
+            return lambda array, header: tensor(array, header, self._spec.name)
+        if tensors.kind(self._spec.dtype) != self._kind:
+            raise InputError(
+                f"topic {publication.topic!r}: the output {self._spec} is a {tensors.kind(self._spec.dtype)}, "
+                f"not a {self._kind}"
+            )
+        return lambda array, _: tensors.message(array, TYPES)
+
+
+def chosen(publication: Publication, outputs: Sequence[TensorSpec]) -> TensorSpec:
+    """Return the output that a publication is about.
+
+    Raises
+    ------
+    InputError
+        If it is none of the model's, not said, or nothing can be published as this type.
+    """
+    if publication.type not in WRITABLE:
+        raise InputError(
+            f"topic {publication.topic!r}: results cannot be published as {publication.type}"
+            f"{near(publication.type, WRITABLE)}; there are {', '.join(WRITABLE)}"
+        )
+    names = [spec.name for spec in outputs]
+    if publication.output not in (names if len(names) > 1 else [*names, ""]):
+        what = (
+            f"has no output {publication.output!r}" if publication.output else "has several outputs; name one: output"
+        )
+        raise InputError(
+            f"topic {publication.topic!r}: the model {what}{near(publication.output, names)}; "
+            f"they are {', '.join(names)}"
+        )
+    return next(spec for spec in outputs if publication.output in (spec.name, ""))
+
+
+def image(array: np.ndarray, header: Any, publication: Publication) -> Any:
+    """Return a `sensor_msgs/Image`."""
+    picture, encoding = _picture(array, publication)
+    height, width = picture.shape[:2]
+    step = picture.nbytes // height if height else 0
+    return TYPES[IMAGE](header, height, width, encoding, 0, step, picture.reshape(-1).view(np.uint8))
+
+
+def _picture(array: np.ndarray, publication: Publication) -> tuple[np.ndarray, str]:
+    shape = array.shape[1:] if array.ndim > 2 and array.shape[0] == 1 else array.shape
+    channels = shape[2] if len(shape) == 3 else 1
+    encoding = publication.encoding or ENCODINGS.get((str(array.dtype), channels), "")
+    if len(shape) not in (2, 3) or not encoding:
+        raise InputError(
+            f"topic {publication.topic!r}: the output of {array.dtype} {list(array.shape)} is no picture: "
+            f"[height, width] or [height, width, channels]; or give its encoding, or publish it as {TENSOR}"
+        )
+    return np.ascontiguousarray(array).reshape(shape), encoding
+
+
+def tensor(array: np.ndarray, header: Any, name: str) -> Any:
+    """Return a `soc_pipeline_msgs/Tensor`: any array, with a header."""
+    flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return TYPES[TENSOR](header, name, str(array.dtype), array.shape, flat)

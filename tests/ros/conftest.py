@@ -1,0 +1,63 @@
+"""What the tests of the node for ROS 2 share."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.ros import onnx_bundle
+
+HEIGHT, WIDTH = 24, 32
+
+
+@pytest.fixture(scope="session")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle of two stages for pictures of 32x24; read only."""
+    pytest.importorskip("onnx")
+    path = tmp_path_factory.mktemp("bundle") / "small.bundle"
+    onnx_bundle.save(path, HEIGHT, WIDTH)
+    return path
+
+
+@pytest.fixture
+def domain() -> int:
+    """A DDS domain that no other test uses at the same time."""
+    return 20 + os.getpid() % 200
+
+
+@pytest.fixture
+def process(root: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Start processes that are ended with the test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: object, **environment: str) -> subprocess.Popen[str]:
+        line = [*map(str, arguments)]
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        env = {**os.environ, "PYTHONPATH": str(root), **environment}
+        made = subprocess.Popen(line, cwd=root, text=True, env=env, **pipes)
+        started.append(made)
+        return made
+
+    yield start
+    for each in started:
+        each.kill()
+        each.communicate()
+
+
+@pytest.fixture
+def node(process: Callable[..., subprocess.Popen[str]]) -> Callable[..., subprocess.Popen[str]]:
+    """Start ``soc-pipeline node`` and wait until it has subscribed."""
+
+    def start(*arguments: object, **environment: str) -> subprocess.Popen[str]:
+        made = process(sys.executable, "-m", "pipeline.cli", "node", *arguments, **environment)
+        assert made.stderr is not None
+        assert "->" in (first := made.stderr.readline()), first + made.stderr.read()
+        return made
+
+    return start

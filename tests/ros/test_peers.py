@@ -1,0 +1,103 @@
+"""Peers that are not ours: Fast DDS publishes in C++, Cyclone DDS subscribes in C, the node works between them.
+
+Both are built from the messages' IDL by the compilers of their own; Debian has them as libfastrtps-dev, fastddsgen and
+cyclonedds-dev, cyclonedds-tools.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.ros import onnx_bundle
+from tests.ros.expected import boxes, weighted_sum
+from tests.ros.test_over_dds import configuration
+
+pytestmark = pytest.mark.slow
+pytest.importorskip("cyclonedds")
+
+from pipeline.io.ros.over_dds import LOCALHOST  # noqa: E402 - it may be missing
+
+FOLDER = Path(__file__).parent / "peers"
+HEIGHT, WIDTH, COUNT, PATIENCE_S = 480, 640, 300, 100
+
+
+def build(*line: object, cwd: Path) -> None:
+    done = subprocess.run([*map(str, line)], cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def peers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of both programs."""
+    for tool in ("gcc", "g++", "fastddsgen", "idlc"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"{tool} is missing; Debian: libfastrtps-dev fastddsgen cyclonedds-dev cyclonedds-tools")
+    folder = tmp_path_factory.mktemp("peers")
+    shutil.copy(FOLDER / "messages.idl", folder)
+    build("fastddsgen", "-cs", "-replace", "-d", folder, "messages.idl", cwd=folder)
+    sources = (FOLDER / "fast_publisher.cpp", "messages.cxx", "messagesPubSubTypes.cxx")
+    build("g++", "-O1", "-o", "fast_publisher", *sources, "-I.", "-lfastrtps", "-lfastcdr", cwd=folder)
+    (folder / "c").mkdir()
+    build("idlc", "-x", "final", "-o", "c", "messages.idl", cwd=folder)
+    source = FOLDER / "cyclone_subscriber.c"
+    build("gcc", "-O1", "-o", "cyclone_subscriber", source, "c/messages.c", "-Ic", "-lddsc", cwd=folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bundle for their pictures."""
+    pytest.importorskip("onnx")
+    path = tmp_path_factory.mktemp("bundle") / "large.bundle"
+    onnx_bundle.save(path, HEIGHT, WIDTH)
+    return path
+
+
+def sent(number: int) -> np.ndarray:
+    """Return the picture that the publisher makes."""
+    at = np.arange(HEIGHT * WIDTH * 3)
+    return ((at * 31 + number * 7 + (at >> 8)) & 255).astype(np.uint8).reshape(HEIGHT, WIDTH, 3)
+
+
+def test_300_images_and_300_detection_messages_pass_between_fast_dds_and_cyclone_dds(  # noqa: PLR0917 - fixtures
+    peers: Path, large: Path, domain: int, tmp_path: Path, node: Callable[..., Any], process: Callable[..., Any]
+) -> None:
+    running = node("--config", configuration(tmp_path, large, domain), "--json")
+    arguments = (domain, "inverted", "detections", COUNT, PATIENCE_S)
+    subscriber = process(peers / "cyclone_subscriber", *arguments, CYCLONEDDS_URI=LOCALHOST)
+    publisher = process(peers / "fast_publisher", domain, "camera", COUNT, WIDTH, HEIGHT, 30)
+    published, _ = publisher.communicate(timeout=PATIENCE_S)
+    taken, err = subscriber.communicate(timeout=PATIENCE_S)
+    assert (publisher.returncode, subscriber.returncode) == (0, 0), err
+    lines = [line.split() for line in taken.splitlines()]
+    images, detections = ([line[1:] for line in lines if line[0] == kind] for kind in ("image", "detections"))
+    pictures = [sent(number) for number in range(COUNT)]
+    stamps = [(str(1700000000 + number), str(number * 1001 + 1)) for number in range(COUNT)]
+    assert [line.split()[:3] for line in published.splitlines()] == [
+        [*stamp, str(weighted_sum(each))] for stamp, each in zip(stamps, pictures, strict=True)
+    ]
+    size = [str(WIDTH), str(HEIGHT), str(3 * WIDTH * HEIGHT)]
+    assert images == [
+        [*stamp, "camera_front", "rgb8", *size, str(weighted_sum(onnx_bundle.inverted(each)))]
+        for stamp, each in zip(stamps, pictures, strict=True)
+    ]
+    assert detections == [
+        [*stamp, "camera_front", *map(text, boxes(each))] for stamp, each in zip(stamps, pictures, strict=True)
+    ]
+    running.send_signal(signal.SIGTERM)
+    running.communicate(timeout=PATIENCE_S)
+    assert running.returncode == 0
+
+
+def text(box: list[Any]) -> str:
+    """Return a box as the subscriber prints it."""
+    x, y, width, height, score, kind = box
+    return f"{kind}:{score:g}:{x:g}:{y:g}:{width:g}:{height:g}"

@@ -1,0 +1,236 @@
+"""The plugin: configuration, bundle and transport together, within one process."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.errors import InputError
+from pipeline.io.ros import cdr
+from pipeline.io.ros.configuration import Configuration, Prepared, Publication, Quality, Topic, read
+from pipeline.io.ros.plugin import Plugin
+from pipeline.plans import TensorSpec
+from tests.ros.functions import Local, bundle
+from tests.ros.samples import picture
+
+IMAGE, DETECTIONS, TENSOR = "sensor_msgs/msg/Image", "vision_msgs/msg/Detection2DArray", "soc_pipeline_msgs/msg/Tensor"
+SPEC = TensorSpec("picture", (4, 6, 3), "uint8")
+ROWS = TensorSpec("rows", (1, 2, 6), "float32")
+FLOATS = "std_msgs/msg/Float32MultiArray"
+
+
+def pictures(count: int, shape: tuple[int, ...] = (4, 6, 3)) -> list[np.ndarray]:
+    seed = np.random.default_rng(0)
+    return [seed.integers(0, 256, shape, np.uint8) for _ in range(count)]
+
+
+def detect(array: np.ndarray) -> list[np.ndarray]:
+    rows = [[1, 2, 4, 4, 0.75, 1], [0, 0, 1, 1, 0.25, 0]]
+    return [255 - array, np.array([rows], np.float32)]
+
+
+def configured(*publish: Publication, **options: Any) -> Configuration:
+    return Configuration("", Topic("/camera", IMAGE), publish, **options)
+
+
+def answered(configuration: Configuration, arrays: list[np.ndarray], made: Any = None) -> tuple[Local, Plugin]:
+    transport = Local()
+    made = made or bundle(detect, [SPEC], [TensorSpec("image", SPEC.shape, "uint8"), ROWS])
+    with Plugin(configuration, made, transport) as plugin:
+        for number, array in enumerate(arrays):
+            stamp = (1700000000 + number) * 10**9 + number
+            transport.send("/camera", cdr.encode(picture(array, stamp, f"frame {number}"), IMAGE))
+    return transport, plugin
+
+
+def stamps(messages: list[Any]) -> list[tuple[int, int, str]]:
+    return [(each.header.stamp.sec, each.header.stamp.nanosec, each.header.frame_id) for each in messages]
+
+
+def test_pictures_and_detections_are_published_with_stamp_and_frame() -> None:
+    sent = pictures(20)
+    to = (Publication("/out", IMAGE, "image"), Publication("/found", DETECTIONS, "rows", labels=["cat", "dog"]))
+    transport, plugin = answered(configured(*to, admission="block"), sent)
+    images = [cdr.decode(payload, IMAGE) for payload, _ in transport.published["/out"]]
+    found = [cdr.decode(payload, DETECTIONS) for payload, _ in transport.published["/found"]]
+    expected = [(1700000000 + number, number, f"frame {number}") for number in range(20)]
+    assert stamps(images) == stamps(found) == expected
+    assert all(np.array_equal(each.data, 255 - array.reshape(-1)) for each, array in zip(images, sent, strict=True))
+    assert {(each.encoding, each.width, each.height, each.step) for each in images} == {("rgb8", 6, 4, 18)}
+    (one,) = found[0].detections
+    assert (one.results[0].hypothesis.class_id, one.results[0].hypothesis.score) == ("dog", 0.75)
+    assert (one.bbox.center.position.x, one.bbox.center.position.y, one.bbox.size_x, one.bbox.size_y) == (2.5, 3, 3, 2)
+    assert [stamp for _, stamp in transport.published["/out"]][1] == 1700000001 * 10**9 + 1
+    assert plugin.condition().counts.published == 20
+
+
+def test_pictures_of_another_size_are_prepared_and_boxes_lie_in_them() -> None:
+    pytest.importorskip("av")
+    to = Publication("/found", DETECTIONS, "rows")
+    options = configured(to, admission="block", prepare=Prepared(resize="letterbox"))
+    transport, _ = answered(options, pictures(2, (8, 24, 3)))
+    (one,) = cdr.decode(transport.published["/found"][0][0], DETECTIONS).detections
+    # 24x8 in 6x4: a quarter, with a margin of one row above and below.
+    assert (one.bbox.center.position.x, one.bbox.center.position.y) == (10, 8)
+    assert (one.bbox.size_x, one.bbox.size_y) == (12, 8)
+
+
+def test_tensors_are_published_with_a_header_and_without() -> None:
+    to = (Publication("/t", TENSOR, "rows"), Publication("/f", FLOATS, "rows"))
+    transport, _ = answered(configured(*to), pictures(1))
+    tensor = cdr.decode(transport.published["/t"][0][0], TENSOR)
+    plain = cdr.decode(transport.published["/f"][0][0], FLOATS)
+    assert (tensor.name, tensor.dtype, tensor.shape.tolist()) == ("rows", "float32", [1, 2, 6])
+    assert tensor.data.view(np.float32).tolist() == plain.data.tolist() == [1, 2, 4, 4, 0.75, 1, 0, 0, 1, 1, 0.25, 0]
+    assert [each.size for each in plain.layout.dim] == [1, 2, 6]
+    assert stamps([tensor]) == [(1700000000, 0, "frame 0")]
+
+
+def test_tensors_are_read_as_they_are_written() -> None:
+    spec = TensorSpec("x", (2, 3), "float32")
+    made = bundle(lambda x: x * 2, [spec], [TensorSpec("y", (2, 3), "float32")])
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    for kind in (TENSOR, FLOATS):
+        transport = Local()
+        chosen = Configuration("", Topic("/x", kind), [Publication("/y", kind)])
+        with Plugin(chosen, made, transport):
+            transport.send("/x", message_of(array, kind))
+        found = cdr.decode(transport.published["/y"][0][0], kind)
+        assert found.data.view(np.float32).tolist() == (array * 2).reshape(-1).tolist()
+
+
+def message_of(array: np.ndarray, kind: str) -> bytes:
+    from pipeline.io import tensors
+    from pipeline.io.ros.messages import TYPES
+    from pipeline.io.ros.writing import tensor
+
+    made = tensor(array, TYPES["std_msgs/msg/Header"](), "x") if kind == TENSOR else tensors.message(array, TYPES)
+    return cdr.encode(made, kind)
+
+
+def test_messages_that_are_damaged_or_change_are_refused_and_diagnosed() -> None:
+    errors: list[Exception] = []
+    transport = Local()
+    made = bundle(detect, [SPEC], [TensorSpec("image", SPEC.shape, "uint8"), ROWS])
+    good = cdr.encode(picture(pictures(1)[0], 5), IMAGE)
+    other = cdr.encode(picture(np.zeros((2, 2, 3), np.uint8), 5), IMAGE)
+    with Plugin(configured(Publication("/out", IMAGE, "image")), made, transport, errors.append) as plugin:
+        plugin.diagnose()
+        for payload in (good[:50], good, other, b"", good):
+            transport.send("/camera", payload)
+        plugin._node.close()  # type: ignore[union-attr] # so that all is counted
+        plugin.diagnose()
+        counts = plugin.condition().counts
+    assert (counts.received, counts.refused, len(errors)) == (5, 3, 3)
+    assert "images change from" in str(errors[1])
+    published = [payload for payload, _ in transport.published["/diagnostics"]]
+    seen = [cdr.decode(each, "diagnostic_msgs/msg/DiagnosticArray").status for each in published]
+    assert [(each[0].level, each[0].message.partition(":")[0]) for each in seen] == [
+        (1, "waiting for the first message"), (2, "3 messages without an answer"), (1, "no new message"),
+    ]  # fmt: skip
+    values = {each.key: each.value for each in seen[1][0].values}
+    assert (values["received"], values["refused"], values["delivered"]) == ("5", "3", "2")
+    assert [each.name for each in seen[1]] == ["soc_pipeline: pipeline", "soc_pipeline: function", "soc_pipeline: pass"]
+
+
+def test_a_model_that_does_not_take_what_comes_ends_the_node_with_an_error() -> None:
+    transport = Local()
+    made = bundle(lambda x: x, [TensorSpec("x", (2, 7), "float64")], [TensorSpec("y", (2, 7), "float64")])
+    with Plugin(configured(Publication("/out", TENSOR)), made, transport) as plugin:
+        transport.send("/camera", cdr.encode(picture(pictures(1)[0], 5), IMAGE))
+        with pytest.raises(InputError, match="images do not fit the model's input"):
+            plugin.run(threading.Event())
+
+
+@pytest.mark.parametrize(
+    ("publication", "words"),
+    [
+        (Publication("/o", IMAGE, "imag"), "no output 'imag'; did you mean 'image'?"),
+        (Publication("/o", IMAGE), "has several outputs; name one"),
+        (Publication("/o", "sensor_msgs/msg/CompressedImage", "image"), "cannot be published as sensor_msgs/msg/Comp"),
+        (Publication("/o", FLOATS, "image"), "is a std_msgs/msg/UInt8MultiArray, not a std_msgs/msg/Float32MultiArray"),
+        (Publication("/o", IMAGE, "line"), "is no picture"),
+        (Publication("/o", DETECTIONS, "image"), "rows of left, top, right, bottom, score, class"),
+    ],
+)
+def test_what_does_not_fit_the_model_is_refused_at_the_start(publication: Publication, words: str) -> None:
+    line = TensorSpec("line", (5,), "float32")
+    made = bundle(detect, [SPEC], [TensorSpec("image", SPEC.shape, "uint8"), ROWS, line])
+    with pytest.raises(InputError) as caught:
+        Plugin(configured(publication), made, Local())
+    assert words in str(caught.value)
+
+
+def test_quality_chooses_the_admission() -> None:
+    sensor, reliable = (Configuration("", Topic("/c", qos=qos), []) for qos in ("sensor_data", "reliable"))
+    own = Configuration("", Topic("/c", qos=Quality(reliable=True, depth=3)), [], admission="drop-oldest")
+    assert (sensor.policy, reliable.policy, own.policy) == ("latest", "block", "drop-oldest")
+
+
+TEXT = """
+bundle: some.bundle
+subscribe: {topic: /camera, qos: {reliable: false, depth: 2}}
+publish: [{topic: /out, type: soc_pipeline_msgs/msg/Tensor}]
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "node.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_a_file_is_read_with_changes_and_its_bundle_lies_beside_it(tmp_path: Path) -> None:
+    pytest.importorskip("yaml")
+    found = read(written(tmp_path, TEXT), ["subscribe.topic=/other", "publish.0.score=0.25", "prepare.mean=[0.5]"])
+    assert (found.bundle, found.subscribe.topic) == (str(tmp_path / "some.bundle"), "/other")
+    assert (found.publish[0].score, found.prepare.mean, found.subscribe.qos) == (0.25, [0.5], Quality(False, 2))
+
+
+def test_a_file_of_parameters_of_ros_is_read(tmp_path: Path) -> None:
+    pytest.importorskip("yaml")
+    inside = "\n".join(f"    {line}" for line in TEXT.strip().splitlines())
+    found = read(written(tmp_path, f"/detector:\n  ros__parameters:\n{inside}\n"))
+    assert (found.name, found.subscribe.topic) == ("detector", "/camera")
+
+
+@pytest.mark.parametrize(
+    ("text", "changes", "words"),
+    [
+        (TEXT + "typo: 1", [], "unknown field `typo`"),
+        (TEXT.replace("/out", "3"), [], None),
+        (TEXT, ["subscribe.qos=best"], "Invalid enum value 'best' - at `$.subscribe.qos`"),
+        (TEXT, ["subscribe.qos.depth=0"], "must be at least 1"),
+        (TEXT, ["subscribe.type=sensor_msgs/msg/Imag"], "did you mean 'sensor_msgs/msg/Image'"),
+        (TEXT, ["publish=[]"], "publish is empty"),
+        (TEXT, ["publish.7.topic=/x"], "nothing called '7'"),
+        (TEXT, ["topic"], "write it like"),
+        ("a: [", [], "is not valid YAML"),
+        ("", [], "Expected `object`, got `null`"),
+    ],
+)
+def test_mistakes_in_a_file_are_named(tmp_path: Path, text: str, changes: list[str], words: str | None) -> None:
+    pytest.importorskip("yaml")
+    if words is None:
+        text, words = text.replace("topic: 3", "topic: [3]"), "Expected `str`, got `array` - at `$.publish[0].topic`"
+    with pytest.raises(InputError) as caught:
+        read(written(tmp_path, text), changes)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot read the configuration"):
+        read(tmp_path / "none.yaml")
+
+
+def test_the_sample_is_a_configuration(tmp_path: Path) -> None:
+    pytest.importorskip("yaml")
+    from pipeline.commands.node import SAMPLE
+
+    found = read(written(tmp_path, SAMPLE))
+    assert (found.policy, found.publish[0].type) == ("latest", DETECTIONS)
