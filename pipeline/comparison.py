@@ -69,6 +69,7 @@ def compare(  # noqa: PLR0913 - all but the first two by keyword
     progress: Callable[[str], None] = lambda _: None,
     watch: Watch = lambda _: None,
     trace: Trace | None = None,
+    always: Trace | None = None,
 ) -> Comparison:
     """Stream random frames through the unsplit model and through the pipeline.
 
@@ -87,9 +88,11 @@ def compare(  # noqa: PLR0913 - all but the first two by keyword
     progress : callable, optional
         Told what is being done.
     watch : callable, optional
-        Given the `statistics` method of each pipeline that begins to stream.
+        Given each pipeline that begins to stream.
     trace : Trace, optional
         Where to note the events of one more round of the pipeline, which is not counted.
+    always : Trace, optional
+        Where to note those of all counted rounds, for whoever watches.
 
     Raises
     ------
@@ -108,7 +111,7 @@ def compare(  # noqa: PLR0913 - all but the first two by keyword
         progress("building the unsplit model")
         plan = bundle.plan
         sides = unsplit(graph, plan.board, plan.board.device(plan.stages[0].device))
-    runs = [Run(name, each, watch) for name, each in (*sides, (_pipeline_name(bundle), bundle))]
+    runs = [Run(name, each, watch, always) for name, each in (*sides, (_pipeline_name(bundle), bundle))]
     # Aligned, so that they pass by reference: what is compared is the model, not the copying of its input.
     inputs = [
         {name: snapshot(array) for name, array in random_frame(bundle.plan.inputs, number).items()}

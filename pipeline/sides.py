@@ -18,6 +18,7 @@ from pipeline.scheduler.statistics import Statistics
 
 if TYPE_CHECKING:
     from pipeline.executor.bundle import Bundle
+    from pipeline.scheduler.pipeline import Pipeline
     from pipeline.scheduler.trace import Trace
 
 ROUND_S = 1.0
@@ -32,8 +33,8 @@ MOST = 10_000
 _WARM_UP = 2
 
 Frames = Sequence[Mapping[str, np.ndarray]]
-Watch = Callable[[Callable[[], Statistics]], None]
-"""Is given what returns the statistics of a pipeline that begins to stream."""
+Watch = Callable[["Pipeline"], None]
+"""Is given each pipeline that begins to stream."""
 
 
 @dataclass(frozen=True)
@@ -92,11 +93,13 @@ class Run:
     bundle : Bundle
         What it runs.
     watch : callable
-        Given the `statistics` method of each pipeline that begins to stream.
+        Given each pipeline that begins to stream.
+    always : Trace, optional
+        Where to note the events of all streams that have no trace of their own.
     """
 
-    def __init__(self, name: str, bundle: Bundle, watch: Watch) -> None:
-        self.name, self._bundle, self._watch = name, bundle, watch
+    def __init__(self, name: str, bundle: Bundle, watch: Watch, always: Trace | None = None) -> None:
+        self.name, self._bundle, self._watch, self._always = name, bundle, watch, always
         self._frames = 0
         self._rates: list[float] = []
         self._statistics: list[Statistics] = []
@@ -131,8 +134,8 @@ class Run:
         """Return the rate of a stream in frames per second, and the pipeline's statistics."""
         # The caller only waits for places: what it did beside the workers would take their cores' time.
         ends = _Ends()
-        with api.load(self._bundle, trace=trace) as running:
-            self._watch(running.statistics)
+        with api.load(self._bundle, trace=self._always if trace is None else trace) as running:
+            self._watch(running)
             for frame in islice(cycle(inputs), frames):
                 running.submit(frame, copy=False).add_done_callback(ends.note)
         return ends.rate(), running.statistics()

@@ -8,12 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pipeline
-from pipeline.commands import common, live
+from pipeline.commands import common, live, view
 from pipeline.errors import PlanError
 
 if TYPE_CHECKING:
+    from pipeline.comparison import Comparison
     from pipeline.executor.bundle import Bundle
+    from pipeline.scheduler.pipeline import Pipeline
+    from pipeline.sides import Watch
     from pipeline.split.graph import Graph
+    from pipeline.web import ViewServer
 
 HELP = "Measure a model unsplit on one core, unsplit on all cores, and pipelined; or a bundle as it is."
 EXAMPLE = "soc-pipeline bench model.onnx --stages 2"
@@ -26,25 +30,39 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--frames", metavar="N", help="frames per side and round (default: as many as take a second)")
     parser.add_argument("--rounds", metavar="N", default="3", help="rounds in which the sides take turns (default: 3)")
     common.trace_argument(parser)
+    view.argument(parser)
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 
 def run(options: argparse.Namespace) -> int:
     """Build what is missing, measure, print."""
-    from pipeline.comparison import compare
-
     frames = common.whole("--frames", options.frames) if options.frames else None
     rounds = common.whole("--rounds", options.rounds)
-    graph, bundle = _subject(options)
-    with common.tracing(options.trace, bundle.plan) as trace, live.Display("measuring", keep=False) as display:
-        comparison = compare(
-            graph, bundle, frames=frames, rounds=rounds, progress=display.step, watch=display.watch, trace=trace
-        )
+    with view.serving(options.view) as (server, always):
+        comparison = _measured(options, server, frames=frames, rounds=rounds, always=always)
     if options.json:
         common.print_json({**asdict(comparison), "bottleneck": comparison.bottleneck, "ratio": comparison.ratio})
     else:
         _show(comparison)
     return 0
+
+
+def _measured(options: argparse.Namespace, server: ViewServer | None, **how: Any) -> Comparison:
+    from pipeline.comparison import compare
+
+    graph, bundle = _subject(options)
+    with common.tracing(options.trace, bundle.plan) as trace, live.Display("measuring", keep=False) as display:
+        watch = _watch(display, server)
+        return compare(graph, bundle, progress=display.step, watch=watch, trace=trace, **how)
+
+
+def _watch(display: live.Display, server: ViewServer | None) -> Watch:
+    def watch(running: Pipeline) -> None:
+        display.watch(running.statistics)
+        if server is not None:
+            server.show(running)
+
+    return watch
 
 
 def _subject(options: argparse.Namespace) -> tuple[Graph | None, Bundle]:

@@ -19,8 +19,10 @@ from pipeline.scheduler.flows import Flows
 from pipeline.scheduler.frame import Frame, FrameFuture
 from pipeline.scheduler.inputs import Accepted
 from pipeline.scheduler.ledger import Ledger
+from pipeline.scheduler.observation import Observer
 from pipeline.scheduler.settings import Settings
 from pipeline.scheduler.surroundings import Surroundings
+from pipeline.scheduler.trace import Trace
 from pipeline.scheduler.watchdog import Run, Watchdog
 from pipeline.sizes import Build, OpenShapes
 
@@ -44,6 +46,10 @@ class Engine:
         What ended the pipeline; the first one stays.
     closing : bool
         Whether no more frames are accepted.
+    trace : Trace or None
+        Where events are noted.
+    observers : tuple of callable
+        Who is shown each frame that comes in.
 
     Raises
     ------
@@ -54,6 +60,8 @@ class Engine:
     def __init__(self, builds: Sequence[Build], shapes: OpenShapes | None, settings: Settings) -> None:
         self.error: BaseException | None = None
         self.closing = False
+        self.trace: Trace | None = settings.trace
+        self.observers: tuple[Observer, ...] = ()
         self.flows = Flows()
         self._supervision = settings.supervision
         self.ledger = Ledger(self._left, lambda: self.entrance.freed())  # noqa: PLW0108 - made right after
@@ -115,6 +123,8 @@ class Engine:
         if held is not None or self.entrance.admission.drops:
             # Also for room that was made while the frame took its place in the line.
             self.entrance.settle()
+        for observer in self.observers:
+            observer(accepted.arrays, future)
         return held
 
     def withdraw(self, frame: Frame, reason: BaseException) -> bool:

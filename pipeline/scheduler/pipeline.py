@@ -26,6 +26,7 @@ from pipeline.scheduler.frame import FrameFuture
 from pipeline.scheduler.inputs import InputCheck
 from pipeline.scheduler.lifecycle import LifeCycle
 from pipeline.scheduler.newcomers import Builder, Newcomers
+from pipeline.scheduler.observation import Observation
 from pipeline.scheduler.open_inputs import UnknownSize
 from pipeline.scheduler.original import OriginalCalls
 from pipeline.scheduler.settings import Settings
@@ -35,7 +36,7 @@ from pipeline.scheduler.trace import Trace
 from pipeline.sizes import Build, OpenShapes
 
 
-class Pipeline(LifeCycle, Changes, AsyncCalls, OriginalCalls):
+class Pipeline(LifeCycle, Changes, AsyncCalls, OriginalCalls, Observation):
     """A plan that is running: frames go in, results come out in order.
 
     Each stage has one worker thread per replica, each with its own device runtime.  Leaving the ``with`` block finishes

@@ -1,0 +1,91 @@
+"""Drawing: plan, events and durations as the plain values that the page draws."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pipeline.plans import Plan
+from pipeline.scheduler.trace import Event, Trace
+
+FRAMES = 12
+"""How many of the newest frames the timeline shows."""
+
+BARS = 40
+_EVENTS = 6
+"""A wait, two copies and a run per stage, with some to spare for frames that overtake."""
+
+
+def edges(plan: Plan) -> list[dict[str, Any]]:
+    """Return what travels from where to where: stages by their position, -1 is the caller, and so is the last one."""
+    makers = {spec.name: -1 for spec in plan.inputs}
+    sizes: dict[tuple[int, int], list[Any]] = {}
+    for number, stage in enumerate(plan.stages):
+        for spec in stage.inputs:
+            sizes.setdefault((makers[spec.name], number), []).append(spec)
+        makers |= {spec.name: number for spec in stage.outputs}
+    for spec in plan.outputs:
+        sizes.setdefault((makers[spec.name], len(plan.stages)), []).append(spec)
+    return [
+        {"from": start, "to": end, "tensors": [str(spec) for spec in specs], "bytes": sum(s.nbytes for s in specs)}
+        for (start, end), specs in sizes.items()
+    ]
+
+
+def timeline(trace: Trace, plan: Plan) -> dict[str, Any]:
+    """Return the events of the newest frames, in milliseconds since a stage took up the first of them.
+
+    Returns
+    -------
+    dict
+        ``rows``: a name for each worker; ``events``: row, frame, kind, start and duration of each; ``span``.
+    """
+    rows = [(stage.name, replica) for stage in plan.stages for replica in range(stage.replicas)]
+    events = _last_frames(trace.newest(_EVENTS * FRAMES * len(rows)))
+    places = {row: place for place, row in enumerate(rows)}
+    shown = [event for event in events if (event.stage, event.replica) in places]
+    # The waits before would fill half the picture where the queues are long.
+    origin = min((event.start for event in shown if event.kind != "queue"), default=0.0)
+    names = [f"{stage} {replica + 1}" if (stage, 1) in places else stage for stage, replica in rows]
+    return {
+        "rows": names,
+        "span": _milliseconds(max((event.end for event in shown), default=0.0) - origin),
+        "events": [_bar(places[event.stage, event.replica], event, origin) for event in shown if event.end > origin],
+    }
+
+
+def _last_frames(events: Sequence[Event]) -> list[Event]:
+    newest = set(sorted({event.frame for event in events})[-FRAMES:])
+    return [event for event in events if event.frame in newest]
+
+
+def _bar(row: int, event: Event, origin: float) -> list[Any]:
+    start = max(event.start, origin)
+    return [row, event.frame, event.kind, _milliseconds(start - origin), _milliseconds(event.end - start)]
+
+
+def histogram(seconds: Sequence[float]) -> dict[str, Any]:
+    """Return how many durations fall into each of equal steps from the shortest to the 99th percentile.
+
+    Returns
+    -------
+    dict
+        ``from`` and ``to`` in milliseconds, ``counts`` for each step, and how many are ``above``.
+    """
+    if not seconds:
+        return {"from": 0.0, "to": 0.0, "counts": [], "above": 0}
+    values = np.asarray(seconds)
+    low, high = float(values.min()), float(np.partition(values, -(len(values) // 100) - 1)[-(len(values) // 100) - 1])
+    counts, _ = np.histogram(values, BARS, (low, high if high > low else low + 1e-6))
+    return {
+        "from": _milliseconds(low),
+        "to": _milliseconds(high),
+        "counts": counts.tolist(),
+        "above": len(values) - int(counts.sum()),
+    }
+
+
+def _milliseconds(seconds: float) -> float:
+    return round(seconds * 1e3, 3)

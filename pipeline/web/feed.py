@@ -1,0 +1,82 @@
+"""Feed: reads an update now and then while somebody looks, and hands it to all who do."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+PERIOD_S = 0.4
+"""While an update is made, the interpreter is taken from the workers."""
+
+_GOODBYE_S = 1.0
+logger = logging.getLogger(__name__)
+
+
+class Feed:
+    """The newest update as a message of server-sent events; used in the server's thread only.
+
+    A reader that is slow misses updates instead of piling them up.
+
+    Parameters
+    ----------
+    read : callable
+        Returns an update as plain values; called only while there are readers.
+
+    Attributes
+    ----------
+    readers : int
+        How many there are.
+    """
+
+    def __init__(self, read: Callable[[], Any]) -> None:
+        self._read, self.readers, self._ended = read, 0, False
+        self._wanted = asyncio.Event()
+        self._next: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+
+    async def run(self) -> None:
+        """Publish updates until cancelled."""
+        while True:
+            await self._wanted.wait()
+            self._publish()
+            await asyncio.sleep(PERIOD_S)
+
+    async def end(self) -> None:
+        """Let the readers have the last update, and wait a little until they have left."""
+        self._publish()
+        self._ended = True
+        for _ in range(100):
+            if not self.readers:
+                break
+            self._settle(None)
+            await asyncio.sleep(_GOODBYE_S / 100)
+
+    async def next(self) -> bytes | None:
+        """Return the next message, None if there will be none."""
+        return None if self._ended else await asyncio.shield(self._next)
+
+    def join(self) -> None:
+        """Count one reader more."""
+        self.readers += 1
+        self._wanted.set()
+
+    def leave(self) -> None:
+        """Count one reader less."""
+        self.readers -= 1
+        if not self.readers:
+            self._wanted.clear()
+
+    def _publish(self) -> None:
+        if not self.readers:
+            return
+        try:
+            self._settle(b"data: " + msgspec.json.encode(self._read()) + b"\n\n")
+        except Exception:  # what is shown must never harm what runs
+            logger.exception("the live view could not be brought up to date")
+
+    def _settle(self, message: bytes | None) -> None:
+        settled, self._next = self._next, asyncio.get_running_loop().create_future()
+        settled.set_result(message)

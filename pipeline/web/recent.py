@@ -1,0 +1,50 @@
+"""Recent: rates of the last seconds, out of counters that only grow."""
+
+from __future__ import annotations
+
+from collections import deque
+from time import perf_counter
+
+from pipeline.scheduler.statistics import StageStatistics, Statistics
+
+WINDOW_S = 2.0
+"""Long enough that a stage of some frames per second has a steady share."""
+
+
+class Recent:
+    """The statistics of the last seconds.
+
+    Attributes
+    ----------
+    frames_per_s : float
+        Frames delivered per second.
+    """
+
+    def __init__(self) -> None:
+        self._taken: deque[tuple[float, Statistics]] = deque()
+
+    def add(self, found: Statistics) -> None:
+        """Take in the newest statistics, and forget those that are too old, but for one."""
+        now = perf_counter()
+        self._taken.append((now, found))
+        while len(self._taken) > 2 and now - self._taken[1][0] >= WINDOW_S:
+            self._taken.popleft()
+
+    @property
+    def frames_per_s(self) -> float:
+        """Frames delivered per second; at first, since the beginning."""
+        newest = self._taken[-1][1]
+        seconds = self._seconds
+        return (newest.delivered - self._taken[0][1].delivered) / seconds if seconds else newest.frames_per_s
+
+    def busy(self, stage: StageStatistics) -> float:
+        """Return the share of the time in which a stage ran, 0 to 1; at first, since the beginning."""
+        before = next((each for each in self._taken[0][1].stages if each.name == stage.name), None)
+        seconds = self._seconds
+        if before is None or not seconds:
+            return stage.busy
+        return min(1.0, max(0.0, stage.busy_s - before.busy_s) / (seconds * stage.replicas))
+
+    @property
+    def _seconds(self) -> float:
+        return self._taken[-1][0] - self._taken[0][0]

@@ -1,0 +1,178 @@
+"""Live view: a page that shows in a browser what a pipeline does, served on this machine only."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import threading
+import warnings
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from pipeline.errors import InputError
+from pipeline.extras import require
+from pipeline.web.feed import Feed
+from pipeline.web.update import Rgb, Watched
+
+if TYPE_CHECKING:
+    from pipeline.scheduler.pipeline import Pipeline
+
+ADDRESS = "127.0.0.1"
+"""Whoever is on another machine has to be let in by the user's own means, such as a tunnel."""
+
+EVENTS = 20_000
+"""How many events a trace should keep for the timeline."""
+
+PURPOSE = "the live view"
+
+
+class ViewServer:
+    """Serves the page at `url` until it is closed; asks the pipeline only while somebody looks.
+
+    Parameters
+    ----------
+    port : int
+        0 takes one that is free.
+
+    Attributes
+    ----------
+    port : int
+        Where it listens.
+    """
+
+    def __init__(self, port: int = 0) -> None:
+        require("tornado", "web", PURPOSE)
+        self._watched: Watched | None = None
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        listening = _listen(port)
+        self.port: int = listening.getsockname()[1]
+        # The thread knows what it serves but not this object, so that a forgotten one can be noticed.
+        self._serving = _Serving(listening)
+        self._thread = threading.Thread(target=self._serving.run, name="live view", daemon=True)
+        self._thread.start()
+        self._serving.ready.wait()
+
+    @property
+    def url(self) -> str:
+        """What to open in a browser."""
+        return f"http://{ADDRESS}:{self.port}/"
+
+    def show(self, running: Pipeline, rgb: Rgb | None = None) -> None:
+        """Show this pipeline from now on, instead of the one before; `rgb` as for `serve`."""
+        with self._lock:
+            before, self._watched = self._watched, Watched(running, rgb)
+            self._serving.watched = self._watched
+        if before is not None:
+            before.close()
+
+    def close(self) -> None:
+        """Stop serving, after a last update; may be called again."""
+        with self._lock:
+            thread, self._thread = self._thread, None
+            watched, self._watched = self._watched, None
+        if thread is not None:
+            self._serving.stop()
+            thread.join()
+        if watched is not None:
+            watched.close()
+
+    def __enter__(self) -> ViewServer:  # noqa: PYI034 - Self is newer than the oldest Python
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_thread", None) is not None:
+            warnings.warn(f"{self.url} was not closed; use it in a with block", ResourceWarning, stacklevel=2)
+            self.close()
+
+
+def serve(running: Pipeline, port: int = 0, *, rgb: Rgb | None = None) -> ViewServer:
+    """Serve a page about a pipeline on this machine's loopback address.
+
+    Parameters
+    ----------
+    running : Pipeline
+        It may also be closed before the server is: then what it did last is shown.  The page has a timeline if the
+        pipeline has a trace, such as ``pipeline.load("model.bundle", trace=pipeline.Trace(20_000))``.
+    port : int
+        0 takes one that is free; the result's ``port`` says which.
+    rgb : callable, optional
+        Turns the first input into RGB [height, width, 3], where it comes in a camera's own format.
+
+    Returns
+    -------
+    ViewServer
+        A context manager, that stops serving.
+
+    Raises
+    ------
+    InputError
+        If the port is taken, not allowed, or none.
+    MissingExtra
+        If Tornado is not installed.
+
+    Examples
+    --------
+    >>> with pipeline.load("model.bundle") as running, web.serve(running, 8080) as server:  # doctest: +SKIP
+    ...     print(server.url)
+    """
+    server = ViewServer(port)
+    server.show(running, rgb)
+    return server
+
+
+class _Serving:
+    """What runs in the server's thread."""
+
+    def __init__(self, listening: socket.socket) -> None:
+        self._listening = listening
+        self.ready = threading.Event()
+        self.watched: Watched | None = None
+
+    def run(self) -> None:
+        """Serve until `stop`."""
+        asyncio.run(self._serve())
+
+    def stop(self) -> None:
+        """Let `run` come to its end; from another thread."""
+        self._loop.call_soon_threadsafe(self._stopping.set)
+
+    async def _serve(self) -> None:
+        from tornado.httpserver import HTTPServer
+
+        from pipeline.web.site import application
+
+        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        feed = Feed(self._read)
+        server = HTTPServer(application(feed))
+        server.add_socket(self._listening)
+        updates = asyncio.create_task(feed.run())
+        self.ready.set()
+        await self._stopping.wait()
+        updates.cancel()
+        server.stop()
+        await feed.end()
+        await server.close_all_connections()
+
+    def _read(self) -> Any:
+        return None if self.watched is None else self.watched.update()
+
+
+def _listen(port: int) -> socket.socket:
+    if not 0 <= port <= 65535:
+        raise InputError(f"cannot serve the view on port {port}; give one from 1 to 65535, or 0 for one that is free")
+    try:
+        made = socket.create_server((ADDRESS, port))
+    except OSError as error:
+        why = "another program uses it" if error.errno == errno.EADDRINUSE else error.strerror
+        raise InputError(
+            f"cannot serve the view on port {port}: {why}; give another, or 0 for one that is free"
+        ) from None
+    made.setblocking(False)  # else the loop would wait for one reader, and for nothing but that
+    return made

@@ -1,0 +1,95 @@
+"""Site: what is at which address, and who may ask; imported only where Tornado is there."""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import Any
+
+from tornado.iostream import StreamClosedError
+from tornado.web import Application, HTTPError, RequestHandler
+
+from pipeline.web.feed import Feed
+
+HOSTS = ("127.0.0.1", "localhost")
+"""Names under which a browser may know this server; another one points here to read what is not its own."""
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": POLICY,
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+FILES = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/view.css": ("view.css", "text/css; charset=utf-8"),
+    "/view.js": ("view.js", "text/javascript; charset=utf-8"),
+    "/graph.js": ("graph.js", "text/javascript; charset=utf-8"),
+    "/charts.js": ("charts.js", "text/javascript; charset=utf-8"),
+}
+
+
+def application(feed: Feed) -> Application:
+    """Return the site that shows what the feed reads."""
+    pages = [(address, _File, {"name": name, "kind": kind}) for address, (name, kind) in FILES.items()]
+    return Application(
+        [*pages, ("/events", _Events, {"feed": feed})],
+        default_handler_class=_Missing,
+        log_function=lambda _: None,
+    )
+
+
+class _Handler(RequestHandler):
+    def set_default_headers(self) -> None:
+        self.clear_header("Server")
+        for name, value in HEADERS.items():
+            self.set_header(name, value)
+
+    def prepare(self) -> None:
+        # With any port: a tunnel from another machine may begin at one of its own.
+        if self.request.host.rpartition(":")[0] not in HOSTS and self.request.host not in HOSTS:
+            raise HTTPError(403, reason="Open this page as http://127.0.0.1 or http://localhost")
+
+    def write_error(self, status_code: int, **_: Any) -> None:
+        self.set_header("Content-Type", "text/plain; charset=utf-8")
+        self.finish(f"{status_code} {self._reason}\n")
+
+
+class _File(_Handler):
+    def initialize(self, name: str, kind: str) -> None:
+        self._name, self._kind = name, kind
+
+    def get(self) -> None:
+        self.set_header("Content-Type", self._kind)
+        self.finish(resources.files("pipeline.web").joinpath("page").joinpath(self._name).read_bytes())
+
+    head = get
+
+
+class _Events(_Handler):
+    def initialize(self, feed: Feed) -> None:
+        self._feed = feed
+
+    async def get(self) -> None:
+        self.set_header("Content-Type", "text/event-stream")
+        self._feed.join()
+        try:
+            self.write("retry: 2000\n\n")
+            await self.flush()
+            while (message := await self._feed.next()) is not None:
+                self.write(message)
+                await self.flush()
+        except StreamClosedError:
+            pass  # the reader has left
+        finally:
+            self._feed.leave()
+
+
+class _Missing(_Handler):
+    def prepare(self) -> None:
+        super().prepare()
+        raise HTTPError(404)

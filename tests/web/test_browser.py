@@ -1,0 +1,124 @@
+"""The page in a real browser: numbers that change, a phone's width, both colour schemes."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pipeline import web
+from tests.web.streams import NAME, pipeline, streaming
+
+pytest.importorskip("tornado")
+playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright to drive a browser")
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+DELIVERED = "Number(document.querySelector('#frames [data-name=delivered] td')?.textContent)"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as tool:
+        path = next(filter(None, map(shutil.which, BROWSERS)), None)
+        try:
+            browser = tool.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        except playwright.Error as error:
+            pytest.skip(f"no browser: {str(error).splitlines()[0]}")
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[web.ViewServer]:
+    with pipeline() as running, streaming(running), web.serve(running) as server:
+        yield server
+
+
+def until(page: Any, condition: str) -> None:
+    """Wait for it from outside: the page's policy lets nobody evaluate text in it, not even its driver."""
+    while not page.evaluate(condition):
+        page.wait_for_timeout(50)
+
+
+def look(browser: Any, server: web.ViewServer, **options: Any) -> Any:
+    """Open the page and wait for its first numbers; what goes wrong on it is in ``page.complaints``."""
+    page = browser.new_page(**options)
+    page.complaints, page.addresses = [], []
+    page.on("console", lambda message: page.complaints.append(message.text))
+    page.on("pageerror", lambda error: page.complaints.append(str(error)))
+    page.on("request", lambda request: page.addresses.append(request.url))
+    page.goto(server.url)
+    until(page, f"{DELIVERED} > 0")
+    return page
+
+
+def test_numbers_change_while_a_stream_runs(browser: Any, server: web.ViewServer) -> None:
+    page = look(browser, server)
+    for _ in range(3):
+        before = page.evaluate(DELIVERED)
+        until(page, f"{DELIVERED} > {before}")
+    until(page, "document.querySelector('#frame img')?.naturalWidth == 32")
+    assert page.inner_text("#state") == "running"
+    assert float(page.inner_text("#rate")) > 0
+    assert float(page.inner_text("#median")) > 0
+    assert page.locator("#graph [data-stage]").count() == 3
+    busy = page.evaluate("[...document.querySelectorAll('#graph [data-stage]')].map((box) => Number(box.dataset.busy))")
+    assert 0 < max(busy) <= 1
+    assert page.locator("#graph .edge").count() == 5
+    assert page.locator("#histogram .bar").count() > 1
+    assert page.locator("#timeline .event").count() > 10
+    assert page.locator("#frame td").count() == 5
+    page.close()
+    assert page.complaints == []
+    assert all(each.startswith((server.url, "data:")) for each in page.addresses)
+
+
+def test_names_are_text_and_never_part_of_the_page(browser: Any, server: web.ViewServer) -> None:
+    page = look(browser, server)
+    assert page.inner_text("#model") == NAME
+    assert page.locator("#model b").count() == 0
+    page.close()
+
+
+@pytest.mark.parametrize("width", [320, 390, 768, 1600])
+def test_nothing_is_wider_than_the_screen(browser: Any, server: web.ViewServer, width: int) -> None:
+    page = look(browser, server, viewport={"width": width, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    # At one moment, since each update draws them anew.
+    boxes = page.evaluate(
+        "[...document.querySelectorAll('#graph [data-stage]')].map((box) => box.getBoundingClientRect())"
+    )
+    assert len(boxes) == 3
+    assert (len({box["left"] for box in boxes}) == 1) == (width < 1000)
+    assert all(box["left"] >= 0 and box["right"] <= width for box in boxes)
+    page.close()
+
+
+def test_colours_follow_the_browsers_preference(browser: Any, server: web.ViewServer) -> None:
+    colours = []
+    for scheme in ("light", "dark"):
+        page = look(browser, server, color_scheme=scheme)
+        colours.append(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+        page.close()
+    assert colours == ["rgb(244, 245, 247)", "rgb(21, 24, 28)"]
+
+
+def test_the_last_numbers_stay_when_the_server_goes(browser: Any) -> None:
+    with pipeline() as running:
+        server = web.serve(running)
+        with streaming(running):
+            page = look(browser, server)
+        running.close()
+        total = running.statistics().delivered
+        server.close()
+    until(page, "document.querySelector('#state').dataset.state == 'lost'")
+    assert page.evaluate(DELIVERED) == total
+    page.close()
+
+
+def test_a_pipeline_without_a_trace_is_told_how_to_get_the_timeline(browser: Any) -> None:
+    with pipeline(trace=False) as running, streaming(running), web.serve(running) as server:
+        page = look(browser, server)
+        assert "trace=pipeline.Trace" in page.inner_text("#timeline")
+        page.close()
