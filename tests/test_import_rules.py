@@ -14,8 +14,11 @@ import pytest
 TVM = ("tvm", "tvm_ffi")
 # TVM is touched in few places, so that its next release is a small change.
 TVM_PLACES = ("pipeline.split", "pipeline.executor", "pipeline.tvm_access")
-EXTRAS = ("ai_edge_litert", "matplotlib", "onnx", "onnxruntime", "prometheus_client", "sklearn", "tflite", "torch")
-EXTRAS_PLACES = ("pipeline.split.frontends", "pipeline.demo")
+EXTRAS = (
+    "ai_edge_litert", "av", "cyclonedds", "matplotlib", "onnx", "onnxruntime", "prometheus_client", "rclpy", "rosbags",
+    "sklearn", "tflite", "torch", "tornado", "yaml", "zenoh",
+)  # fmt: skip
+EXTRAS_PLACES = ("pipeline.split.frontends", "pipeline.demo", "pipeline.web.site")
 # The front door imports every room, so a room that came in through it would reach all others.
 FRONT = ("pipeline.api", "pipeline.cli", "pipeline.demo")
 ROOMS = ("pipeline.split", "pipeline.executor", "pipeline.scheduler")

@@ -105,7 +105,7 @@ def run(options: argparse.Namespace) -> int:
 
 def tuned_kernels(bundle: Bundle) -> int:
     """Return how many kernel calls of a bundle that was just built are tuned."""
-    return sum(call.rule == "tuned" for code in bundle.codes if code for call in code.calls or ())
+    return sum(call.rule.startswith("tuned") for code in bundle.codes if code for call in code.calls or ())
 
 
 def without_rule(stage: StageGeneral) -> str:

@@ -38,9 +38,10 @@ class _Console(Console):
         raise BrokenPipeError
 
 
-def console() -> Console:
-    """Return a console for results."""
-    return _Console(width=None if sys.stdout and sys.stdout.isatty() else PIPED_WIDTH, highlight=False)
+def console(*, error: bool = False) -> Console:
+    """Return a console for results, or with `error` one beside them."""
+    stream = sys.stderr if error else sys.stdout
+    return _Console(stderr=error, width=None if stream and stream.isatty() else PIPED_WIDTH, highlight=False)
 
 
 def notice(text: str) -> None:

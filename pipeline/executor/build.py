@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from pipeline.board import Board, Device
 from pipeline.errors import BuildError
-from pipeline.executor import devices, parameters, processor, schedules
+from pipeline.executor import devices, parameters, present, processor, schedules
 from pipeline.executor.code import KernelCall, StageCode
 from pipeline.executor.numerics import EXACT, Numerics
+from pipeline.executor.schedules.choices import Choices
 from pipeline.plans import Plan, StagePlan, TensorSpec
 from pipeline.tvm_access import compiler_lock, quiet, tvm
 
@@ -50,7 +51,7 @@ class Parity:
 class Tuning(Protocol):
     """What was found by tuning, for whichever stage."""
 
-    def for_stage(self, target: Any, cores: int) -> Callable[[str, Any], Any]:
+    def for_stage(self, target: Any, cores: int) -> Choices:
         """Return what `schedules.optimise` takes as ``tuned``."""
 
 
@@ -67,8 +68,9 @@ def compile_stage(  # noqa: PLR0913 - the last three by keyword
     """Compile one stage's Relax module for `device`, to run on so many of its cores.
 
     Given `inner`, the module is taken as the inside of a stage: its inputs named there come in the stage's own
-    layout, channels last, and its outputs that are made so are added.  Kernels that no rule writes are taken from
-    `tuning` where it has them.  If the module is `symbolic`, none of its extents is known, and all kernels are TVM's.
+    layout, channels last, and its outputs that are made so are added.  Where `tuning` has them, kernels that no rule
+    writes and the layouts of those that one does are taken from it.  If the module is `symbolic`, none of its extents
+    is known, and all kernels are TVM's.
 
     Raises
     ------
@@ -77,6 +79,10 @@ def compile_stage(  # noqa: PLR0913 - the last three by keyword
     """
     from tvm import relax
 
+    if device.kind == "vta":
+        from pipeline.executor.devices import vta
+
+        return vta.compiled(module, device)
     with compiler_lock, quiet():
         target = schedules.target_for(target_of(device))
         try:
@@ -112,8 +118,13 @@ def _calls(module: Any) -> list[KernelCall] | None:
 
 
 def runs_here(device: Device) -> bool:
-    """Whether code for a device can run on this machine's processor."""
-    return devices.computes(device) and not processor.misfit(*processor.needs(target_of(device)))
+    """Whether code for a device can run on this machine."""
+    if device.kind == "vta":
+        from pipeline.executor.devices import vta
+
+        return vta.is_here(device)
+    target_of(device)  # raises if that is none
+    return devices.computes(device) and not present.why_absent(devices.here(device))
 
 
 def target_of(device: Device) -> Any:

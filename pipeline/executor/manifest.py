@@ -76,6 +76,10 @@ class _Format(msgspec.Struct):
     format: int = 0
 
 
+# Made once, while this is imported: two threads that let msgspec look at one type at the same time end in a segfault.
+_FORMAT, _MANIFEST = msgspec.json.Decoder(_Format), msgspec.json.Decoder(Manifest)
+
+
 def write(folder: Path, manifest: Manifest) -> None:
     """Write the manifest of a bundle's folder, and its checksum."""
     data = msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
@@ -137,13 +141,13 @@ def _read(path: Path) -> bytes:
 
 def _decoded(data: bytes, folder: Path) -> Manifest:
     try:
-        version = msgspec.json.decode(data, type=_Format).format
+        version = _FORMAT.decode(data).format
         if version > FORMAT:
             raise BundleError(
                 f"{str(folder)!r}: {MANIFEST} has format {version}, newer than {FORMAT}, which this version reads; "
                 "upgrade soc-pipeline or build the bundle again"
             )
-        manifest = msgspec.json.decode(data, type=Manifest)
+        manifest = _MANIFEST.decode(data)
         for build in manifest.builds:
             if len(build.stages) != len(build.plan.stages):
                 raise BundleError(

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +25,27 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSI
 class Child:
     """A server's process; `restart` starts it again at the same port."""
 
-    def __init__(self, root: Path, *options: object) -> None:
-        self._root, self._options = root, list(map(str, options))
+    def __init__(
+        self,
+        root: Path,
+        *options: object,
+        python: Sequence[str] = (sys.executable,),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self._root, self._environment = root, environment
+        self._line = [*python, "-m", "pipeline.cli", "serve", "--json", *map(str, options)]
         self.port = 0
         self.start()
 
     def start(self) -> None:
-        line = [sys.executable, "-m", "pipeline.cli", "serve", "--json", "--port", str(self.port), *self._options]
+        line = [*self._line, "--port", str(self.port)]
         self.process = subprocess.Popen(
-            line, cwd=self._root, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            line,
+            cwd=self._root,
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
         )
         assert self.process.stdout is not None
         self.port = json.loads(self.process.stdout.readline())["port"]

@@ -13,11 +13,13 @@ __all__ = ["KINDS", "DeviceRuntime", "computes", "create", "elsewhere", "here"]
 
 KINDS = {
     "cpu": "pipeline.executor.devices.cpu:CpuRuntime",
+    "cuda": "pipeline.executor.devices.cuda:CudaRuntime",
     "null": "pipeline.executor.devices.null:NullRuntime",
     "python": "pipeline.executor.devices.python:PythonRuntime",
     "remote": "pipeline.executor.devices.remote:RemoteRuntime",
     "rpc": "pipeline.executor.devices.remote:RemoteRuntime",
     "simulated": "pipeline.executor.devices.simulated:SimulatedRuntime",
+    "vta": "pipeline.executor.devices.vta:VtaRuntime",
 }
 """Kind of device -> ``"module:class"`` of its adapter."""
 

@@ -1,0 +1,47 @@
+"""Bundles that are built here for Arm, and run there as a user runs them: by the command, with the runtime only."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import models
+import numpy as np
+import pytest
+
+import pipeline
+from tests.arm.conftest import SLOW, ArmPython, board
+
+pytestmark = list(SLOW)
+
+
+@pytest.mark.parametrize("processor", ["cortex-a53", "cortex-a72"])
+@pytest.mark.parametrize("model", ["digits", "squeezenet"])
+def test_a_bundle_gives_the_same_there(
+    arm: ArmPython, digits_onnx: Path, tmp_path: Path, processor: str, model: str
+) -> None:
+    file = digits_onnx if model == "digits" else models.write(model, tmp_path)
+    graph = pipeline.read(file)
+    frames = np.random.default_rng(0).standard_normal((4, *graph.inputs[0].shape)).astype(np.float32)
+    np.save(tmp_path / "frames.npy", frames)
+    pipeline.build(graph, pipeline.plan(graph, board(processor), stages=2)).save(tmp_path / "arm.bundle")
+    paths = [tmp_path / name for name in ("arm.bundle", "frames.npy", "results.npz")]
+    options = (paths[0], "--input", paths[1], "--output", paths[2], "--json")
+    done = arm.run(processor, "-m", "pipeline.cli", "run", *options)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["delivered"] == len(frames)
+    with pipeline.load(pipeline.build(graph, pipeline.plan(graph, stages=1), check=False)) as running:
+        expected = np.stack(list(running.map(frames)))
+    with np.load(paths[2]) as results:
+        (found,) = results.values()
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+def test_a_bundle_for_this_machine_is_refused_there(arm: ArmPython, digits_onnx: Path, tmp_path: Path) -> None:
+    graph = pipeline.read(digits_onnx)
+    pipeline.build(graph, pipeline.plan(graph, stages=1), check=False).save(tmp_path / "own.bundle")
+    np.save(tmp_path / "frame.npy", np.zeros(graph.inputs[0].shape, np.float32))
+    options = (tmp_path / "own.bundle", "--input", tmp_path / "frame.npy")
+    done = arm.run("cortex-a53", "-m", "pipeline.cli", "run", *options)
+    assert done.returncode == 2
+    assert "but this machine is aarch64; build it with this machine's board" in done.stderr

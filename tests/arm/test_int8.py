@@ -1,0 +1,88 @@
+"""Quantised models on Arm, by each of the ways in which its processors multiply bytes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tvm.target import Target
+
+import pipeline
+from pipeline.executor import schedules
+from pipeline.executor.schedules import machine
+from tests.arm.conftest import SLOW, ArmPython, board, target
+from tests.executor.schedules.quantized import test_quantized_network as network
+from tests.executor.schedules.quantized.quantized_models import convolution, dense
+
+WAYS = {"cortex-a53": "plain", "cortex-a76": "sdot", "max": "usdot"}
+quantised = network.model
+"""A fixture: the demo's network as ONNX Runtime quantises it."""
+
+pytestmark = [*SLOW, pytest.mark.parametrize("processor", WAYS)]
+
+RUN = """
+import sys
+from pathlib import Path
+import numpy as np
+import pipeline
+for path in sorted(Path(sys.argv[1]).glob("*.bundle")):
+    with pipeline.load(path) as running:
+        results = running.map(np.load(path.with_suffix(".frames.npy")))
+        np.save(path.with_suffix(".results.npy"), np.stack(list(results)))
+"""
+"""Several bundles by one Python, which takes seconds to start where it is emulated."""
+
+
+@pytest.fixture(autouse=True)
+def able(arm: ArmPython, processor: str) -> None:
+    """Skip on a board that is real and cannot do it; an emulator's kernel may list nothing, or what is emulated."""
+    needed = {"plain": "asimd", "sdot": "asimddp", "usdot": "i8mm"}[WAYS[processor]]
+    listed = arm.run(processor, "-c", "from pipeline.executor import processor; print(*processor.flags())").stdout
+    if listed.split() and needed not in listed.split():
+        pytest.skip(f"this board's processor has no {needed}")
+
+
+def build(model: Path, folder: Path, processor: str, frames: np.ndarray) -> None:
+    """Save a bundle, cut in two where the model is long enough, and its frames."""
+    graph = pipeline.read(model)
+    plan = pipeline.plan(graph, board(processor), stages=min(2, len(graph.group_ends)))
+    pipeline.build(graph, plan, check=False).save(folder / f"{model.stem}.bundle")
+    np.save(folder / f"{model.stem}.frames.npy", frames)
+
+
+def results(arm: ArmPython, processor: str, folder: Path) -> Mapping[str, np.ndarray]:
+    done = arm.run(processor, "-c", RUN, folder)
+    assert done.returncode == 0, done.stderr
+    suffix = ".results.npy"
+    return {path.name.removesuffix(suffix): np.load(path) for path in folder.glob(f"*{suffix}")}
+
+
+def test_sums_of_bytes_are_exact(arm: ArmPython, processor: str, tmp_path: Path) -> None:
+    assert machine.of(schedules.target_for(Target(target(processor)))).dots == WAYS[processor]
+    products = {f"{make.__name__}{seed}": make(random.Random(f"arm{seed}")) for make in (convolution, dense)
+                for seed in range(6)}  # fmt: skip
+    for name, product in products.items():
+        build(product.save(tmp_path / f"{name}.onnx"), tmp_path, processor, product.frame()[np.newaxis])
+    found = results(arm, processor, tmp_path)
+    for name, product in products.items():
+        np.testing.assert_array_equal(found[name][0], product.expected(product.frame()), err_msg=name)
+
+
+def test_a_quantised_network_answers_as_here(
+    arm: ArmPython,
+    processor: str,
+    quantised: Path,
+    tmp_path: Path,
+) -> None:
+    from pipeline.demo import digits
+
+    images = digits.held_out()[0][:20]
+    build(quantised, tmp_path, processor, images)
+    found = results(arm, processor, tmp_path)["digits"]
+    graph = pipeline.read(quantised)
+    with pipeline.load(pipeline.build(graph, pipeline.plan(graph, stages=1), check=False)) as running:
+        expected = np.stack(list(running.map(images)))
+    assert np.abs(found - expected).max() <= network.STEP
