@@ -33,7 +33,7 @@ def model(made: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def faster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ProcessBench, "alone", lambda *_: Times(1.0, 0.5))
-    monkeypatch.setattr(ProcessBench, "in_stage", lambda *_: Times(1.0, 0.5))
+    monkeypatch.setattr(ProcessBench, "in_stage", lambda _, tasks, *__: [Times(1.0, 0.5)] * len(tasks))
 
 
 def test_tune_and_build(command: Any, model: Path, tmp_path: Path, faster: None) -> None:
@@ -73,7 +73,7 @@ def test_an_interruption_says_how_to_go_on(
     done = command("tune", model, "--stages", 1, "--trials", 1)
     assert done.status == 130
     assert "up.onnx.tuning.json; the same command goes on from there" in done.err
-    monkeypatch.setattr(ProcessBench, "in_stage", lambda *_: Times(1.0, 0.5))
+    monkeypatch.setattr(ProcessBench, "in_stage", lambda _, tasks, *__: [Times(1.0, 0.5)] * len(tasks))
     done = command("tune", model, "--stages", 1, "--seconds", "0.000001", "--json")
     assert {(each["trials"], each["used"]) for each in json.loads(done.out)["kernels"]} >= {(1, True)}
 

@@ -165,7 +165,7 @@ def test_another_protocol_is_named(wire: Wire[Answer]) -> None:
         ((HELLO,), HELLO, "Hello may not come now"),
         ((HELLO,), Run(0, ()), "a stage that is not open"),
         ((HELLO,), Upload("0" * 64, 5), "an upload that nobody asked for"),
-        ((HELLO,), Open("gpu", STAGE, None, ""), "there is no device 'gpu'; there are cpu, null"),
+        ((HELLO,), Open("gpu", STAGE, None, ""), "there is no device 'gpu'; there are cpu"),
         ((HELLO,), Open("python", STAGE, None, ""), "there is no device 'python'"),
         ((HELLO,), Open("remote", STAGE, None, ""), "there is no device 'remote'"),
         ((HELLO,), Open("null", StagePlan("s", "", (TensorSpec("x", (1 << 40,)),), ()), None, ""), "1000000 bytes"),
