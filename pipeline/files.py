@@ -10,6 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+CACHE_VARIABLE = "SOC_PIPELINE_CACHE"
+"""Names the folder of files that can be made again."""
+
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write `data` to a temporary name beside `path`, then rename, so that no reader sees half a file."""
@@ -61,3 +64,19 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def cache_folder() -> Path | None:
+    """Return where this user's files are kept that can be made again; None if there is no such place.
+
+    That is the folder that ``SOC_PIPELINE_CACHE`` names, or ``soc-pipeline`` in ``XDG_CACHE_HOME``, which is
+    ``~/.cache`` unless it is set to an absolute path.
+    """
+    if named := os.environ.get(CACHE_VARIABLE):
+        return Path(named)
+    if (home := Path(os.environ.get("XDG_CACHE_HOME", ""))).is_absolute():
+        return home / "soc-pipeline"
+    try:
+        return Path.home() / ".cache" / "soc-pipeline"
+    except RuntimeError:
+        return None

@@ -12,6 +12,7 @@ from pipeline.building import Options, compiled_at
 from pipeline.errors import PipelineError
 from pipeline.executor import cost_cache
 from pipeline.executor.bundle import Bundle
+from pipeline.files import cache_folder
 from pipeline.plans import Plan
 from pipeline.sizes import Build, Size
 from pipeline.split.graph import Graph
@@ -29,7 +30,7 @@ class Maker:
         What the bundle was built from.
     bundle : Bundle
     folder : Path, optional
-        Where builds are kept; by default a folder of the user's, see `pipeline.executor.cost_cache.folder`.
+        Where builds are kept; by default a folder of the user's, see `pipeline.files.cache_folder`.
 
     Raises
     ------
@@ -39,7 +40,7 @@ class Maker:
 
     def __init__(self, model: OpenModel, bundle: Bundle, folder: Path | None = None) -> None:
         self._model, self._bundle = model, bundle
-        self._folder = cost_cache.folder() if folder is None else folder
+        self._folder = cache_folder() if folder is None else folder
         model.size_of(bundle.plan)
 
     def __call__(self, size: Size) -> Build:

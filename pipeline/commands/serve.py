@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.commands import common
 from pipeline.errors import BoardError, InputError
+from pipeline.files import cache_folder
 
 if TYPE_CHECKING:
     from pipeline.remote.store import Store
@@ -80,14 +81,11 @@ def _store(options: argparse.Namespace) -> Store:
         raise InputError("--uploads needs --accept-uploads, without which nothing is uploaded")
     if not options.accept_uploads:
         return Store(options.bundles)
-    return Store(options.bundles, options.uploads or _cache() / "uploads")
-
-
-def _cache() -> Path:
-    """Return where this user's files are kept that can be made again."""
-    home = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    default = (home if home.is_absolute() else Path.home() / ".cache") / "soc-pipeline"
-    return Path(os.environ.get("SOC_PIPELINE_CACHE") or default)
+    if options.uploads:
+        return Store(options.bundles, options.uploads)
+    if (kept := cache_folder()) is None:
+        raise InputError("there is no folder of this user's to keep uploads in; name one with --uploads")
+    return Store(options.bundles, kept / "uploads")
 
 
 def _announce(options: argparse.Namespace, port: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import os
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,12 +13,11 @@ import msgspec
 
 from pipeline.board import Device
 from pipeline.executor import parameters, present, processor
-from pipeline.files import write_atomically
+from pipeline.files import CACHE_VARIABLE, cache_folder, write_atomically
 from pipeline.plans import StagePlan, TensorSpec
 from pipeline.tvm_access import tvm, tvm_ffi
 
 FORMAT = 1
-VARIABLE = "SOC_PIPELINE_CACHE"
 
 
 class Made(msgspec.Struct, frozen=True):
@@ -71,8 +69,8 @@ class CostCache:
 
     @staticmethod
     def of_user(*, fresh: bool = False) -> CostCache:
-        """Return the cache in the user's own folder; see `folder`."""
-        return CostCache(folder(), fresh=fresh)
+        """Return the cache in the user's own folder; see `pipeline.files.cache_folder`."""
+        return CostCache(cache_folder(), fresh=fresh)
 
     def get(self, key: str) -> Record | None:
         """Return what was measured for a key, if it was."""
@@ -97,29 +95,13 @@ class CostCache:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, msgspec.json.encode(record) + b"\n")
         except OSError as error:
-            _warn(f"measured times cannot be kept in {str(self._folder)!r}: {error.strerror}; set {VARIABLE}")
+            _warn(f"measured times cannot be kept in {str(self._folder)!r}: {error.strerror}; set {CACHE_VARIABLE}")
             self._folder = None
 
     def _path(self, key: str) -> Path:
         digest = hashlib.sha256(key.encode()).hexdigest()
         # Not all in one folder, which grows with every model.
         return self._folder / f"costs-{FORMAT}" / digest[:2] / f"{digest[2:34]}.json"  # type: ignore[operator]
-
-
-def folder() -> Path | None:
-    """Return where this user's measured times are kept; None if there is no such place.
-
-    That is the folder that ``SOC_PIPELINE_CACHE`` names, or ``soc-pipeline`` in ``XDG_CACHE_HOME``, which is
-    ``~/.cache`` unless it is set to an absolute path.
-    """
-    if named := os.environ.get(VARIABLE):
-        return Path(named)
-    if (home := Path(os.environ.get("XDG_CACHE_HOME", ""))).is_absolute():
-        return home / "soc-pipeline"
-    try:
-        return Path.home() / ".cache" / "soc-pipeline"
-    except RuntimeError:
-        return None
 
 
 def place(device: Device, cores: int = 1) -> dict[str, object]:

@@ -13,6 +13,7 @@ import pipeline
 from pipeline.board import Device
 from pipeline.executor import cost_cache
 from pipeline.executor.cost_cache import CostCache, Made, Record
+from pipeline.files import cache_folder
 from pipeline.plans import StagePlan
 from pipeline.split import extract
 from tests.onnx_models import node, save, weights
@@ -101,14 +102,14 @@ def test_many_writers_and_readers_never_meet_half_a_record(tmp_path: Path) -> No
 
 def test_the_folder_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOC_PIPELINE_CACHE", "/somewhere")
-    assert cost_cache.folder() == Path("/somewhere")
+    assert cache_folder() == Path("/somewhere")
     monkeypatch.setenv("SOC_PIPELINE_CACHE", "")
     monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
-    assert cost_cache.folder() == Path("/cache/soc-pipeline")
+    assert cache_folder() == Path("/cache/soc-pipeline")
     monkeypatch.setenv("HOME", "/home/somebody")
     for other in ("", "relative"):
         monkeypatch.setenv("XDG_CACHE_HOME", other)
-        assert cost_cache.folder() == Path("/home/somebody/.cache/soc-pipeline")
+        assert cache_folder() == Path("/home/somebody/.cache/soc-pipeline")
 
 
 # Keys.
