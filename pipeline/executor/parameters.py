@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import mmap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,18 +84,42 @@ def _identity(array: np.ndarray) -> tuple[str, tuple[int, ...], bytes]:
 
 
 def write(path: Path, sets: Sequence[Mapping[str, np.ndarray]]) -> list[list[Entry]]:
-    """Write sets of arrays, each array once and at a multiple of 64 bytes, and return where those of each set are."""
-    places: dict[tuple[int, str, tuple[int, ...]], int] = {}
+    """Write sets of arrays as one file, and return where those of each set are; see `laid_out`."""
+    entries, arrays = laid_out(sets)
     with path.open("wb") as stream:
-        for array in (array for each in sets for array in each.values()):
-            if _place(array) not in places:
-                stream.write(bytes(-stream.tell() % ALIGNMENT))
-                places[_place(array)] = stream.tell()
-                stream.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    return [
+        for piece in pieces(arrays):
+            stream.write(piece)
+    return entries
+
+
+def laid_out(sets: Sequence[Mapping[str, np.ndarray]]) -> tuple[list[list[Entry]], list[np.ndarray]]:
+    """Return where the arrays of each set lie in one file, and which arrays that has, in order.
+
+    They lie one behind the other, each at a multiple of 64 bytes, and once, however many entries it has.
+    """
+    places: dict[tuple[int, str, tuple[int, ...]], int] = {}
+    arrays: list[np.ndarray] = []
+    end = 0
+    for array in (array for each in sets for array in each.values()):
+        if _place(array) not in places:
+            start = end + -end % ALIGNMENT
+            places[_place(array)], end = start, start + array.nbytes
+            arrays.append(array)
+    entries = [
         [Entry(name, str(array.dtype), array.shape, places[_place(array)]) for name, array in each.items()]
         for each in sets
     ]
+    return entries, arrays
+
+
+def pieces(arrays: Iterable[np.ndarray]) -> Iterator[memoryview]:
+    """Yield what a file of these arrays consists of: their bytes, not copied where they are contiguous, and gaps."""
+    end = 0
+    for array in arrays:
+        gap = bytes(-end % ALIGNMENT)
+        yield memoryview(gap)
+        yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+        end += len(gap) + array.nbytes
 
 
 def _place(array: np.ndarray) -> tuple[int, str, tuple[int, ...]]:

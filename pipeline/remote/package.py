@@ -10,15 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from pipeline.executor import parameters
 from pipeline.executor.bundle import export, module
 from pipeline.executor.code import StageCode
-from pipeline.executor.devices.base import ALIGNMENT
 from pipeline.executor.manifest import Part, Stage
-from pipeline.executor.parameters import Entry
-from pipeline.remote import tensors
 
 
 @dataclass(frozen=True)
@@ -74,7 +69,9 @@ def unpacked(library: Path, arrays: Path, stage: Stage) -> StageCode:
 
 def _package(code: StageCode) -> Package:
     library = [memoryview(_library(code))]
-    entries, arrays = _laid_out(code.parameters)
+    # As a bundle's own file, so that it has the same checksum.
+    (entries,), distinct = parameters.laid_out(parameters.shared([code.parameters]))
+    arrays = list(parameters.pieces(distinct))
     parts = [_part("library", library), _part("parameters", arrays)]
     stage = Stage(parts[0], parts[1], tuple(entries), code.machine, code.features)
     return Package(stage, {part.sha256: pieces for part, pieces in zip(parts, (library, arrays), strict=True)})
@@ -87,19 +84,6 @@ def _library(code: StageCode) -> bytes:
         path = Path(folder) / "stage.so"
         export(code, path)
         return path.read_bytes()
-
-
-def _laid_out(parameters: Mapping[str, np.ndarray]) -> tuple[list[Entry], list[memoryview]]:
-    """Return what `executor.parameters.write` would write, so that a bundle's own file has the same checksum."""
-    entries: list[Entry] = []
-    pieces: list[memoryview] = []
-    end = 0
-    for name, array in parameters.items():
-        gap = bytes(-end % ALIGNMENT)
-        entries.append(Entry(name, str(array.dtype), array.shape, end + len(gap)))
-        pieces += [memoryview(gap), tensors.raw(tensors.contiguous(array))]
-        end += len(gap) + array.nbytes
-    return entries, pieces
 
 
 def _part(name: str, pieces: Sequence[memoryview]) -> Part:

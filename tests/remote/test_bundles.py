@@ -43,6 +43,19 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
     return pipeline.read(path)
 
 
+def test_a_package_is_the_bundles_own_files(graph: Graph, tmp_path: Path) -> None:
+    """Two parameters of one stage are equal, and lie in the bundle's file once."""
+    bundle = pipeline.build(graph, pipeline.plan(graph, stages=1), check=False)
+    (code,) = bundle.codes
+    name, array = next((name, array) for name, array in code.parameters.items() if array.size > 1)
+    twice = code.with_parameters({f"{name} again": array.copy()})
+    Bundle(bundle.plan, [twice]).save(tmp_path / "little.bundle")
+    (saved,) = manifest.read(tmp_path / "little.bundle").stages
+    assert saved is not None
+    assert package.package(twice).stage.parameters.sha256 == saved.parameters.sha256
+    assert package.package(twice).stage.entries == saved.entries
+
+
 TARGET = {"kind": "llvm", "mtriple": f"{platform.machine()}-linux-gnu"}
 """Of any processor like this one: asking the server takes seconds."""
 
