@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pipeline.board import Device
-from pipeline.executor import processor
 from pipeline.executor.code import KernelCall, StageCode
 from pipeline.executor.kernel_times import of_calls
 from pipeline.plans import StagePlan
@@ -65,11 +64,6 @@ class StageGeneral:
         return sum(shares) if len(shares) == len(self.kernels) else None
 
 
-def runs_here(code: StageCode) -> bool:
-    """Whether this machine's processor can run a stage."""
-    return not processor.misfit(code.machine, code.features)
-
-
 def of_stage(
     stage: StagePlan, code: StageCode, device: Device, made_by: Mapping[str, NamedOperator], *, measured: bool
 ) -> StageGeneral:
@@ -86,13 +80,13 @@ def of_stage(
     made_by : mapping of str to NamedOperator
         The stage's operators, by the tensors that they make.
     measured : bool
-        Whether to run the stage, if this machine can.
+        Whether to run the stage, which this machine can.
     """
     if code.calls is None:
         return StageGeneral(stage.name, (GeneralKernel(_working(made_by.values()), 1.0),))
     found = {number: _operators(call, made_by) for number, call in enumerate(code.calls) if call.rule == "general"}
     general = {number: operators for number, operators in found.items() if operators}
-    seconds = of_calls(stage, code, device) if general and measured and runs_here(code) else []
+    seconds = of_calls(stage, code, device) if general and measured else []
     total = sum(seconds)
     kernels = [GeneralKernel(each, seconds[number] / total if total else None) for number, each in general.items()]
     return StageGeneral(stage.name, tuple(sorted(kernels, key=lambda kernel: -(kernel.share or 0.0))))

@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pipeline.board import Device
-from pipeline.executor import devices
-from pipeline.executor.build import compile_stage
-from pipeline.executor.general import runs_here
+from pipeline.executor.build import compile_stage, runs_here
 from pipeline.executor.kernel_times import by_function, of_calls
 from pipeline.executor.schedules import machine as machines
 from pipeline.executor.schedules import plain
@@ -99,11 +97,11 @@ class _Seen:
 
 def of_stage(subject: Subject) -> list[Task]:
     """Return the tasks of a stage that this machine can run, the slowest first."""
-    if not devices.computes(subject.device):
+    if not runs_here(subject.device):
         return []
     seen = _Seen()
     code = compile_stage(subject.module, subject.device, subject.cores, tuning=seen)
-    if not seen.functions or code.calls is None or not runs_here(code):
+    if not seen.functions or code.calls is None:
         return []
     times = of_calls(subject.stage, code, subject.device)
     taken = by_function([(call.function, each) for call, each in zip(code.calls, times, strict=False)])
