@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import errno
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from pipeline.errors import InputError
 from pipeline.extras import require
+from pipeline.loopback import ADDRESS, LoopbackServer, listen
 
 if TYPE_CHECKING:
     from pipeline.scheduler.pipeline import Pipeline
     from pipeline.scheduler.statistics import Percentiles, Statistics
-
-ADDRESS = "127.0.0.1"
-"""Whoever is on another machine has to be let in by the user's own means, such as a tunnel."""
 
 PURPOSE = "serving metrics"
 _PREFIX = "soc_pipeline"
 _QUANTILES = {"p50": "0.5", "p95": "0.95", "p99": "0.99"}
 
 
-class MetricsServer:
+class MetricsServer(LoopbackServer):
     """Serves statistics at `url` until it is closed; reads them only when somebody asks.
 
     Parameters
@@ -46,8 +40,15 @@ class MetricsServer:
         registry = client.CollectorRegistry(auto_describe=False)
         registry.register(_Collector(statistics))
         self._server: Any = None
-        self._server, self._thread = _listen(client, registry, port)
+        self._server, self._thread = listen(
+            "metrics", port, lambda: client.start_http_server(port, addr=ADDRESS, registry=registry)
+        )
         self.port: int = self._server.server_port
+
+    @property
+    def serving(self) -> bool:
+        """Whether it has started and was not closed yet."""
+        return getattr(self, "_server", None) is not None
 
     @property
     def url(self) -> str:
@@ -62,19 +63,6 @@ class MetricsServer:
         server.shutdown()
         server.server_close()
         self._thread.join()
-
-    def __enter__(self) -> MetricsServer:  # noqa: PYI034 - Self is newer than the oldest Python
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_server", None) is not None:
-            warnings.warn(f"{self.url} was not closed; use it in a with block", ResourceWarning, stacklevel=2)
-            self.close()
 
 
 def serve(running: Pipeline, port: int = 0) -> MetricsServer:
@@ -105,18 +93,6 @@ def serve(running: Pipeline, port: int = 0) -> MetricsServer:
     ...     print(server.url)
     """
     return MetricsServer(running.statistics, port)
-
-
-def _listen(client: Any, registry: Any, port: int) -> tuple[Any, Any]:
-    if not 0 <= port <= 65535:
-        raise InputError(f"cannot serve metrics on port {port}; give one from 1 to 65535, or 0 for one that is free")
-    try:
-        return client.start_http_server(port, addr=ADDRESS, registry=registry)  # type: ignore[no-any-return]
-    except OSError as error:
-        why = "another program uses it" if error.errno == errno.EADDRINUSE else error.strerror
-        raise InputError(
-            f"cannot serve metrics on port {port}: {why}; give another, or 0 for one that is free"
-        ) from None
 
 
 class _Collector:

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import socket
 import threading
-import warnings
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from pipeline.errors import InputError
 from pipeline.extras import require
+from pipeline.loopback import ADDRESS, LoopbackServer, listen
 from pipeline.web.feed import Feed
 from pipeline.web.update import Rgb, Watched
 
 if TYPE_CHECKING:
     from pipeline.scheduler.pipeline import Pipeline
-
-ADDRESS = "127.0.0.1"
-"""Whoever is on another machine has to be let in by the user's own means, such as a tunnel."""
 
 EVENTS = 20_000
 """How many events a trace should keep for the timeline."""
@@ -27,7 +21,7 @@ EVENTS = 20_000
 PURPOSE = "the live view"
 
 
-class ViewServer:
+class ViewServer(LoopbackServer):
     """Serves the page at `url` until it is closed; asks the pipeline only while somebody looks.
 
     Parameters
@@ -46,13 +40,19 @@ class ViewServer:
         self._watched: Watched | None = None
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
-        listening = _listen(port)
+        listening = listen("the view", port, lambda: socket.create_server((ADDRESS, port)))
+        listening.setblocking(False)  # else the loop would wait for one reader, and for nothing but that
         self.port: int = listening.getsockname()[1]
         # The thread knows what it serves but not this object, so that a forgotten one can be noticed.
         self._serving = _Serving(listening)
         self._thread = threading.Thread(target=self._serving.run, name="live view", daemon=True)
         self._thread.start()
         self._serving.ready.wait()
+
+    @property
+    def serving(self) -> bool:
+        """Whether it has started and was not closed yet."""
+        return getattr(self, "_thread", None) is not None
 
     @property
     def url(self) -> str:
@@ -77,19 +77,6 @@ class ViewServer:
             thread.join()
         if watched is not None:
             watched.close()
-
-    def __enter__(self) -> ViewServer:  # noqa: PYI034 - Self is newer than the oldest Python
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_thread", None) is not None:
-            warnings.warn(f"{self.url} was not closed; use it in a with block", ResourceWarning, stacklevel=2)
-            self.close()
 
 
 def serve(running: Pipeline, port: int = 0, *, rgb: Rgb | None = None) -> ViewServer:
@@ -162,17 +149,3 @@ class _Serving:
 
     def _read(self) -> Any:
         return None if self.watched is None else self.watched.update()
-
-
-def _listen(port: int) -> socket.socket:
-    if not 0 <= port <= 65535:
-        raise InputError(f"cannot serve the view on port {port}; give one from 1 to 65535, or 0 for one that is free")
-    try:
-        made = socket.create_server((ADDRESS, port))
-    except OSError as error:
-        why = "another program uses it" if error.errno == errno.EADDRINUSE else error.strerror
-        raise InputError(
-            f"cannot serve the view on port {port}: {why}; give another, or 0 for one that is free"
-        ) from None
-    made.setblocking(False)  # else the loop would wait for one reader, and for nothing but that
-    return made

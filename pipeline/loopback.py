@@ -1,0 +1,77 @@
+"""Servers on this machine's loopback address: what those for metrics and for the live view have in common."""
+
+from __future__ import annotations
+
+import errno
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar
+
+from pipeline.errors import InputError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+ADDRESS = "127.0.0.1"
+"""Whoever is on another machine has to be let in by the user's own means, such as a tunnel."""
+
+Listening = TypeVar("Listening")
+
+
+class LoopbackServer(ABC):
+    """A context manager that stops serving, and warns if nobody does."""
+
+    @property
+    @abstractmethod
+    def url(self) -> str:
+        """Where it serves."""
+
+    @property
+    @abstractmethod
+    def serving(self) -> bool:
+        """Whether it has started and was not closed yet."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop serving; may be called again."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if self.serving:
+            warnings.warn(f"{self.url} was not closed; use it in a with block", ResourceWarning, stacklevel=2)
+            self.close()
+
+
+def listen(what: str, port: int, start: Callable[[], Listening]) -> Listening:
+    """Return what `start` returns, which takes a port of the loopback address.
+
+    Parameters
+    ----------
+    what : str
+        Is served, such as ``"metrics"``.
+    port : int
+    start : callable
+
+    Raises
+    ------
+    InputError
+        If the port is taken, not allowed, or none.
+    """
+    if not 0 <= port <= 65535:
+        raise InputError(f"cannot serve {what} on port {port}; give one from 1 to 65535, or 0 for one that is free")
+    try:
+        return start()
+    except OSError as error:
+        why = "another program uses it" if error.errno == errno.EADDRINUSE else error.strerror
+        raise InputError(
+            f"cannot serve {what} on port {port}: {why}; give another, or 0 for one that is free"
+        ) from None
