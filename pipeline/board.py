@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pipeline.board_rules import check
 from pipeline.errors import BoardError, near
@@ -180,6 +180,12 @@ class Board:
                 return device
         names = [device.name for device in self.devices]
         raise BoardError(f"board {self.name!r} has no device {name!r}; it has {', '.join(names)}{near(name, names)}")
+
+    def with_target(self, name: str, keys: Mapping[str, object]) -> Board:
+        """Return this board with some keys of a device's target set; raises as `device`."""
+        own = self.device(name)
+        changed = replace(own, target={**(own.target or {}), **keys})
+        return replace(self, devices=tuple(changed if each is own else each for each in self.devices))
 
     def link(self, one: str, other: str) -> Link | None:
         """Return the link between two memories, or None."""

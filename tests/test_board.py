@@ -72,6 +72,16 @@ def test_cores_are_those_of_the_clusters() -> None:
     assert dataclasses.replace(device, name="other").cores == device.cores
 
 
+def test_keys_of_a_target_are_changed_in_a_board_of_its_own() -> None:
+    board = Board("b", (Device("cpu"), Device("vta", "vta", target={"kind": "vta", "board": "pynq"})))
+    changed = board.with_target("vta", {"board": "ultra96"}).with_target("cpu", {"kind": "llvm"})
+    assert changed.device("vta").target == {"kind": "vta", "board": "ultra96"}
+    assert changed.device("cpu").target == {"kind": "llvm"}
+    assert board.device("vta").target == {"kind": "vta", "board": "pynq"}
+    with pytest.raises(BoardError, match="has no device 'npu'"):
+        board.with_target("npu", {})
+
+
 def test_places_of_a_device() -> None:
     assert Device("cpu", cores=(0, 1, 2)).places == 3
     assert Device("vta", "vta").places == 1

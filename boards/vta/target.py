@@ -9,13 +9,14 @@ from pathlib import Path
 from boards.vta.config import Config
 from pipeline.errors import BoardError, near
 
-KEYS = ("kind", "board", "version", "config", "bitstream")
+TEXTS = ("kind", "board", "version", "config", "bitstream")
 """Which board's clock and bus, which instruction set, a ``vta_config.json`` for other sizes, what to load."""
 
+FEWEST_CHANNELS = "fewest_channels"
+"""Of the input of a convolution that VTA runs; what has fewer goes to other devices."""
 
-def is_vta(target: Mapping[str, object] | None) -> bool:
-    """Whether a device's target is a VTA of known sizes."""
-    return target is not None and target.get("kind") == "vta"
+_USUAL_CHANNELS = 4
+"""With fewer, most of VTA's lanes multiply zeros, and the CPU is better at it."""
 
 
 def config(target: Mapping[str, object] | None) -> Config:
@@ -28,15 +29,31 @@ def config(target: Mapping[str, object] | None) -> Config:
     """
     given = dict(target or {})
     for key, value in given.items():
-        if key not in KEYS or not isinstance(value, str):
-            raise BoardError(
-                f"a VTA's target has no {key!r} = {value!r}; it has texts for {', '.join(KEYS)}{near(key, KEYS)}"
-            )
+        _check(key, value)
     found = Config.load(str(given["config"])) if "config" in given else Config()
     return replace(found, target=str(given.get("board", found.target)), hw_ver=str(given.get("version", found.hw_ver)))
+
+
+def fewest_channels(target: Mapping[str, object] | None) -> int:
+    """Return how many channels the input of a convolution must have for VTA to run it."""
+    found = (target or {}).get(FEWEST_CHANNELS, _USUAL_CHANNELS)
+    _check(FEWEST_CHANNELS, found)
+    return int(str(found))
 
 
 def bitstream(target: Mapping[str, object] | None) -> Path | None:
     """Return the bitstream to load; None if it is loaded already."""
     found = (target or {}).get("bitstream")
     return None if found is None else Path(str(found))
+
+
+def _check(key: str, value: object) -> None:
+    if key == FEWEST_CHANNELS:
+        if type(value) is not int or value < 1:
+            raise BoardError(f"a VTA's target has {key} = {value!r}; it must be a whole number of at least 1")
+    elif key not in TEXTS or not isinstance(value, str):
+        known = (*TEXTS, FEWEST_CHANNELS)
+        raise BoardError(
+            f"a VTA's target has no {key!r} = {value!r}; it has texts for {', '.join(TEXTS)}, and a number for "
+            f"{FEWEST_CHANNELS}{near(key, known)}"
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,6 +15,7 @@ from pipeline.executor import devices, parameters, present, processor, schedules
 from pipeline.executor.code import KernelCall, StageCode
 from pipeline.executor.numerics import EXACT, Numerics
 from pipeline.executor.schedules.choices import Choices
+from pipeline.memory import together
 from pipeline.plans import Plan, StagePlan, TensorSpec
 from pipeline.tvm_access import compiler_lock, quiet, tvm
 
@@ -79,10 +80,9 @@ def compile_stage(  # noqa: PLR0913 - the last three by keyword
     """
     from tvm import relax
 
-    if device.kind == "vta":
-        from pipeline.executor.devices import vta
-
-        return vta.compiled(module, device)
+    own = devices.compiler(device)
+    if own is not None:
+        return own.compiled(module, device)
     with compiler_lock, quiet():
         target = schedules.target_for(target_of(device))
         try:
@@ -100,7 +100,15 @@ def compile_stage(  # noqa: PLR0913 - the last three by keyword
         except Exception as error:
             raise BuildError(f"TVM cannot compile for {target}: {_last_line(error)}") from error
         machine, features = processor.needs(target)
-    return StageCode(lambda: executable, lifted, executable=executable, machine=machine, features=features, calls=calls)
+        del module, main, lowered  # they hold the constants
+    return StageCode(
+        lambda: executable,
+        together(lifted),
+        executable=executable,
+        machine=machine,
+        features=features,
+        calls=calls,
+    )
 
 
 def _symbolic(module: Any, target: Any, cores: int) -> Any:
@@ -119,10 +127,9 @@ def _calls(module: Any) -> list[KernelCall] | None:
 
 def runs_here(device: Device) -> bool:
     """Whether code for a device can run on this machine."""
-    if device.kind == "vta":
-        from pipeline.executor.devices import vta
-
-        return vta.is_here(device)
+    own = devices.compiler(device)
+    if own is not None:
+        return own.is_here(device)
     target_of(device)  # raises if that is none
     return devices.computes(device) and not present.why_absent(devices.here(device))
 
@@ -143,13 +150,13 @@ def _last_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[-1]
 
 
-def compile_plan(plan: Plan, modules: Sequence[Any], progress: Progress, **options: Any) -> list[StageCode | None]:
+def compile_plan(plan: Plan, modules: Iterable[Any], progress: Progress, **options: Any) -> list[StageCode | None]:
     """Compile each stage for its own device; a device that computes nothing (null, simulated) gets no code.
 
     Parameters
     ----------
     plan : Plan
-    modules : sequence of tvm.IRModule
+    modules : iterable of tvm.IRModule
         One for each stage.
     progress : callable
         Told what is being done.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import count, takewhile
-from pathlib import Path
 from typing import Any
 
 from pipeline.board import Device
@@ -93,17 +92,5 @@ def why_absent(device: Device) -> str:
             raise PipelineError(f"device {device.name!r} has a target that TVM does not take: {error}") from None
     if device.kind in ACCELERATORS and device.index not in _indices(device.kind):
         return f"TVM finds no {device.kind} device {device.index} here"
-    return "what devices of kind 'vta' take is counted in their cycles, by a model" if device.kind == "vta" else ""
-
-
-def processor_name() -> str:
-    """Return what Linux calls this machine's processor, such as ``"AMD EPYC 7763"``; empty where it does not tell."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return ""
-    facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
-    # Arm's kernels give numbers, which at least tell processors apart.
-    return facts.get("model name") or " ".join(
-        facts[key] for key in ("Hardware", "CPU implementer", "CPU part") if key in facts
-    )
+    own = devices.compiler(device)
+    return "" if own is None else f"what devices of kind {device.kind!r} take is estimated by their own compiler"

@@ -1,4 +1,4 @@
-"""Targets: whether TVM can make code for what a board says."""
+"""Targets: whether there can be code for what a board says."""
 
 from __future__ import annotations
 
@@ -7,25 +7,34 @@ from typing import Any
 
 from pipeline.board import Board, Device
 from pipeline.errors import BoardError, near
-from pipeline.executor import processor
+from pipeline.executor import devices, processor
 from pipeline.tvm_access import quiet
 
 
 def check(board: Board, origin: Path | str) -> None:
-    """Raise `BoardError` if TVM does not take a device's target, or LLVM does not know its processor.
+    """Raise `BoardError` if a device's compiler does not take its target, or LLVM does not know its processor.
 
     LLVM itself only warns of a processor that it does not know, and makes code for any.
     """
     for device in board.devices:
-        # VTA is none of TVM's.
-        if device.target is not None and device.kind != "vta":
-            _check(device, origin)
+        if device.target is not None:
+            _check(device, f"{origin}: device {device.name!r}")
 
 
-def _check(device: Device, origin: Path | str) -> None:
+def _check(device: Device, title: str) -> None:
+    own = devices.compiler(device)
+    if own is None:
+        _check_tvm(device, title)
+        return
+    try:
+        own.check(device)
+    except BoardError as error:
+        raise BoardError(f"{title}: {error}") from None
+
+
+def _check_tvm(device: Device, title: str) -> None:
     from tvm.target.codegen import llvm_is_valid_cpu
 
-    title = f"{origin}: device {device.name!r}"
     target = _made(device, title)
     if target.kind.name != "llvm":
         return

@@ -1,8 +1,8 @@
-"""Which fused groups VTA runs, for how long, and why not the others."""
+"""Which fused groups an accelerator with a compiler of its own runs, for how long, and why not the others."""
 
 from __future__ import annotations
 
-import math
+import importlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from weakref import finalize
@@ -13,18 +13,21 @@ from pipeline.board import Board, Device
 from pipeline.split.graph import Graph, Operator
 from pipeline.split.lines import operands
 
+PLANNING = {"vta": "boards.vta.planning"}
+"""Kind of device -> module whose ``verdict(inputs, bindings, outputs, target)`` returns the fields of a `Verdict`."""
+
 _MOST = 8
 """Groups that are named."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What VTA can do for a fused group.
+    """What an accelerator can do for a fused group.
 
     Attributes
     ----------
     seconds : float
-        By the estimate of cycles; infinite if it cannot run the group.
+        By its own estimate; infinite if it cannot run the group.
     reason : str
         Why it cannot; empty if it can.
     """
@@ -34,17 +37,13 @@ class Verdict:
 
 
 def applies(device: Device) -> bool:
-    """Whether a device is a VTA whose sizes the board tells."""
-    from boards.vta.target import is_vta
-
-    return device.kind == "vta" and is_vta(device.target)
+    """Whether a device is such an accelerator, and the board tells what of."""
+    return device.kind in PLANNING and (device.target or {}).get("kind") == device.kind
 
 
 def verdicts(graph: Graph, groups: Sequence[Sequence[Operator]], device: Device) -> list[Verdict]:
-    """Return what VTA can do for each of a graph's fused groups."""
-    from boards.vta import target
-
-    key = (id(graph), target.config(device.target))
+    """Return what an accelerator can do for each of a graph's fused groups."""
+    key = (id(graph), device.kind, repr(device.target))
     if key not in _known:
         _known[key] = [_verdict(graph, group, device) for group in groups]
         finalize(graph, _known.pop, key, None)
@@ -52,7 +51,7 @@ def verdicts(graph: Graph, groups: Sequence[Sequence[Operator]], device: Device)
 
 
 def notes(graph: Graph, groups: Sequence[Sequence[Operator]], board: Board) -> Iterator[str]:
-    """Yield for each VTA of a board what it cannot run, and why."""
+    """Yield for each accelerator of a board what it cannot run, and why."""
     for device in filter(applies, board.devices):
         found = [(group, each.reason) for group, each in zip(groups, verdicts(graph, groups, device), strict=True)]
         left = [f"{group[-1].name!r} ({reason})" for group, reason in found if reason]
@@ -61,26 +60,18 @@ def notes(graph: Graph, groups: Sequence[Sequence[Operator]], board: Board) -> I
             yield f"{device.name} cannot run, and leaves to other devices: {', '.join(left[:_MOST])}{more}."
 
 
-_known: dict[tuple[int, object], list[Verdict]] = {}
+_known: dict[tuple[int, str, str], list[Verdict]] = {}
 
 
 def _verdict(graph: Graph, group: Sequence[Operator], device: Device) -> Verdict:
-    from boards.vta import target, timing
-    from boards.vta.lowering.stage import lower
-    from boards.vta.lowering.values import Unsupported
-
     lines = [line for operator in group for line in operator.lines]
     made = {line.var for line in lines}
     read = [each for line in lines for each in operands(line.value) if isinstance(each, relax.Var)]
     inputs = list(dict.fromkeys(each for each in read if each not in made))
     leaving = _leaving(graph, group)
-    try:
-        bindings = [(line.var, line.value) for line in lines]
-        lowered = lower(inputs, bindings, [line.var for line in lines if line.name in leaving])
-        cycles = timing.estimate(lowered.network(target.config(device.target)).program)
-    except Unsupported as error:
-        return Verdict(math.inf, str(error))
-    return Verdict(cycles.seconds if cycles and lowered.steps else 0.0)
+    outputs = [line.var for line in lines if line.name in leaving]
+    planning = importlib.import_module(PLANNING[device.kind])
+    return Verdict(*planning.verdict(inputs, [(line.var, line.value) for line in lines], outputs, device.target))
 
 
 def _leaving(graph: Graph, group: Sequence[Operator]) -> set[str]:

@@ -7,9 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import boards
 import pipeline
 from pipeline.quantization.loss import outputs
 from pipeline.quantization.quantize import Frames
+from pipeline.split.costs import runs
 
 BOARD = "ultra96-simulated"
 DEVICES = ("cpu", "vta-simulated", "cpu")
@@ -35,6 +37,18 @@ def test_the_plan_leaves_to_the_cpu_what_vta_cannot_run(quantized: Path) -> None
     assert (first.device, last.device) == ("cpu", "cpu")
 
 
+def test_first_convolutions_run_on_vta_if_asked(quantized: Path, held_out: tuple[Frames, np.ndarray]) -> None:
+    board = boards.get(BOARD)
+    asked = board.with_target(DEVICES[1], {"fewest_channels": 1})
+    graph = pipeline.read(quantized)
+    first = next(each for each in graph.operators if each.kind == "conv2d")
+    able = [runs(graph, each.device(DEVICES[1]))[first.group] for each in (board, asked)]
+    assert able == [False, True]
+    cuts = ["image_QuantizeLinear", "block3.relu2_QuantizeLinear"]
+    plan = pipeline.plan(graph, asked, cuts=cuts, devices=DEVICES)
+    check(pipeline.build(graph, plan), quantized, held_out[0][:16])
+
+
 def test_results_are_those_of_onnx_runtime(bundle: Path, quantized: Path, held_out: tuple[Frames, np.ndarray]) -> None:
     check(bundle, quantized, held_out[0][:16])
 
@@ -49,7 +63,7 @@ def test_all_results_are_those_of_onnx_runtime(
     assert abs(right.mean() - before.mean()) <= 0.01
 
 
-def check(bundle: Path, quantized: Path, frames: Frames) -> np.ndarray:
+def check(bundle: Path | pipeline.Bundle, quantized: Path, frames: Frames) -> np.ndarray:
     """Compare all values, and return the classes."""
     expected = outputs(quantized, frames)
     with pipeline.load(bundle) as running:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from boards.vta.lowering import constants
-from boards.vta.lowering.values import Copy, Numbers, Product, Sums, Unsupported, sums
+from boards.vta.lowering.values import Numbers, Product, Sums, Unsupported, sums
 
-FEWEST_CHANNELS = 4
-"""Of an input: with fewer, most of VTA's lanes multiply zeros, and the CPU is better at it."""
+if TYPE_CHECKING:
+    from boards.vta.lowering.reader import Reader
 
 _PRODUCTS_AXES = {4: 0, 2: 1}
 """By the rank of weights: which axis has the channels of results."""
@@ -55,33 +55,26 @@ def quantized(call: Any) -> Weights:
     return Weights(values, np.resize(constants.exponents(scale), values.shape[axis]))
 
 
-def convolution(source: Sums, weights: Weights, call: Any) -> Sums:
+def conv2d(reader: Reader, call: Any) -> Sums:
     """Return the sums of a convolution."""
-    attrs, tensor = call.attrs, _tensor(source)
+    (tensor, exponent), weights, attrs = reader.scaled(call.args[0]), reader.weights(call.args[1]), call.attrs
     layouts = (str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout) or "NCHW")
     if layouts != ("NCHW", "OIHW", "NCHW") or any(int(each) != 1 for each in attrs.dilation):
         raise Unsupported("its kernel has holes, or its layout is another one")
     if int(attrs.groups) != 1:
         raise Unsupported(f"it is a convolution of {int(attrs.groups)} groups")
-    if tensor.shape[0] < FEWEST_CHANNELS:
-        raise Unsupported(f"its input has {tensor.shape[0]} channels, for which most of VTA would idle")
     down, across = (int(each) for each in attrs.strides)
     top, left, bottom, right = (int(each) for each in attrs.padding)
     product = Product(tensor, weights.values, (down, across), (top, left, bottom, right))
     extents = tuple(int(each) for each in call.ty.shape)
-    return sums(product, extents[1], extents, source.exponent[0] + weights.exponent)
+    return sums(product, extents[1], extents, exponent + weights.exponent)
 
 
-def dense(source: Sums, weights: Weights, extents: tuple[int, ...]) -> Sums:
+def matmul(reader: Reader, call: Any) -> Sums:
     """Return the sums of a dense layer: a convolution whose kernel is as large as the image that was flattened."""
-    tensor = _tensor(source)
-    if len(extents) != 2 or len(source.extents) != 2 or weights.values.ndim != 2:
+    (tensor, exponent), weights = reader.scaled(call.args[0]), reader.weights(call.args[1])
+    extents = tuple(int(each) for each in call.ty.shape)
+    if len(extents) != 2 or weights.values.ndim != 2:
         raise Unsupported("it is a product of more than one row")
     kernel = np.ascontiguousarray(weights.values.T).reshape(-1, *tensor.shape)
-    return sums(Product(tensor, kernel), extents[1], extents, source.exponent[0] + weights.exponent)
-
-
-def _tensor(source: Sums) -> Any:
-    if not isinstance(source.made, Copy):
-        raise Unsupported("what it multiplies is not quantised")
-    return source.made.source
+    return sums(Product(tensor, kernel), extents[1], extents, exponent + weights.exponent)

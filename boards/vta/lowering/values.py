@@ -14,6 +14,9 @@ Shape: TypeAlias = tuple[int, int, int]
 Numbers: TypeAlias = npt.NDArray[np.float64]
 """One number for each channel; all that occur here are exact."""
 
+HALF = 128
+"""Of the values of a byte; unsigned bytes are signed ones plus this."""
+
 
 class Unsupported(Exception):
     """Raised when VTA cannot run an operator; says why."""
@@ -95,6 +98,13 @@ class Sums:
         return len(self.exponent)
 
     @property
+    def largest(self) -> Numbers:
+        """What no number of a channel exceeds, whichever its sign."""
+        free = _largest(self.made) * np.exp2(self.exponent) + np.abs(self.offset)
+        clipped: Numbers = np.minimum(free, np.maximum(np.abs(self.low), np.abs(self.high)))
+        return clipped
+
+    @property
     def bounded(self) -> bool:
         """Whether anything is clipped."""
         return bool(np.isfinite(self.low).any() or np.isfinite(self.high).any())
@@ -136,3 +146,10 @@ def sums(
     """Return unbounded sums."""
     exponent, offset, low, high = (np.full(channels, each, np.float64) for each in (exponent, offset, -np.inf, np.inf))
     return Sums(made, exponent, offset, low, high, extents)
+
+
+def _largest(made: Product | Copy | Pair) -> Any:
+    """Return what no whole number exceeds, for all channels or each one."""
+    if isinstance(made, Product):
+        return HALF * np.abs(made.weights.astype(np.float64)).sum((1, 2, 3))
+    return HALF * (1 + 2.0 ** abs(made.exponents[0] - made.exponents[1])) if isinstance(made, Pair) else HALF

@@ -6,10 +6,10 @@ import importlib
 
 from pipeline.board import Device
 from pipeline.errors import BoardError, near
-from pipeline.executor.devices.base import DeviceRuntime
+from pipeline.executor.devices.base import DeviceRuntime, OwnCompiler
 from pipeline.remote.address import alternatives
 
-__all__ = ["KINDS", "DeviceRuntime", "computes", "create", "elsewhere", "here"]
+__all__ = ["KINDS", "DeviceRuntime", "OwnCompiler", "compiler", "computes", "create", "elsewhere", "here"]
 
 KINDS = {
     "cpu": "pipeline.executor.devices.cpu:CpuRuntime",
@@ -42,9 +42,19 @@ def create(device: Device) -> DeviceRuntime:
             f"device {device.name!r} is of kind {device.kind!r}, which nothing drives; "
             f"there are {', '.join(sorted(KINDS))}{near(device.kind, KINDS)}"
         )
-    module, _, name = KINDS[device.kind].partition(":")
-    runtime: DeviceRuntime = getattr(importlib.import_module(module), name)(device)
-    return runtime
+    return _adapter(device.kind)(device)
+
+
+def compiler(device: Device) -> type[OwnCompiler] | None:
+    """Return what compiles stages for `device`; None stands for TVM."""
+    found = _adapter(device.kind) if device.kind in KINDS else None
+    return found if found is not None and issubclass(found, OwnCompiler) else None
+
+
+def _adapter(kind: str) -> type[DeviceRuntime]:
+    module, _, name = KINDS[kind].partition(":")
+    found: type[DeviceRuntime] = getattr(importlib.import_module(module), name)
+    return found
 
 
 def computes(device: Device) -> bool:

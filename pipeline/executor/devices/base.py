@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pipeline.board import Device
 from pipeline.plans import StagePlan
 
-ALIGNMENT = 64
-"""Bytes that compiled kernels may rely on where a tensor starts; NumPy itself promises 16."""
+if TYPE_CHECKING:
+    from pipeline.executor.code import StageCode
 
 
 class DeviceRuntime(ABC):
@@ -54,6 +55,12 @@ class DeviceRuntime(ABC):
     def run(self, program: Any, inputs: Sequence[Any]) -> Sequence[Any]:
         """Run a loaded stage on tensors of this device and return its output tensors, in the plan's order."""
 
+    def timed(self, program: Any, inputs: Sequence[Any]) -> tuple[Sequence[Any], float]:
+        """Run a loaded stage, and return its output tensors and the seconds that the device took."""
+        begin = time.perf_counter()
+        made = self.run(program, inputs)
+        return made, time.perf_counter() - begin
+
     @abstractmethod
     def copy_in(self, array: np.ndarray) -> Any:
         """Return a tensor of this device with the array's contents; it may share the array's memory."""
@@ -64,3 +71,22 @@ class DeviceRuntime(ABC):
 
     def close(self) -> None:  # noqa: B027 - most devices need nothing here
         """Give the device back; called once, in the worker's thread."""
+
+
+class OwnCompiler(ABC):
+    """What the adapter of a kind of device also is, if something other than TVM compiles for it."""
+
+    @staticmethod
+    @abstractmethod
+    def check(device: Device) -> None:
+        """Raise `BoardError` if the device's target is none."""
+
+    @staticmethod
+    @abstractmethod
+    def is_here(device: Device) -> bool:
+        """Return whether stages for a device can run on this machine."""
+
+    @staticmethod
+    @abstractmethod
+    def compiled(module: Any, device: Device) -> StageCode:
+        """Compile a stage's Relax module for a device; raise `BuildError` if it cannot run one of the operators."""

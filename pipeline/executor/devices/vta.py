@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.board import Device
 from pipeline.errors import BuildError
 from pipeline.executor.code import StageCode
+from pipeline.executor.devices.base import OwnCompiler
 from pipeline.executor.devices.null import NullRuntime
 from pipeline.plans import StagePlan
 
@@ -28,12 +29,44 @@ class _Stage:
     loaded: Loaded
 
 
-class VtaRuntime(NullRuntime):
+class VtaRuntime(NullRuntime, OwnCompiler):
     """Runs each stage as one program; tensors are arrays, which are packed on their way into VTA's memory."""
 
     def __init__(self, device: Device) -> None:
         super().__init__(device)
         self._driver: Driver | None = None
+
+    @staticmethod
+    def check(device: Device) -> None:
+        """Raise `BoardError` if a device's target is no VTA."""
+        from boards.vta import target
+
+        target.config(device.target)
+
+    @staticmethod
+    def is_here(device: Device) -> bool:
+        """Return whether stages for a device can run on this machine."""
+        return SIMULATED in device.name or importlib.util.find_spec("pynq") is not None
+
+    @staticmethod
+    def compiled(module: Any, device: Device) -> StageCode:
+        """Compile one stage's Relax module for a device.
+
+        Raises
+        ------
+        BuildError
+            If VTA cannot run one of its operators.
+        """
+        from boards.vta import target
+        from boards.vta.lowering.artifact import Artifact
+        from boards.vta.lowering.stage import of_module
+        from boards.vta.lowering.values import Unsupported
+
+        try:
+            made = Artifact.of(of_module(module), target.config(device.target))
+        except Unsupported as error:
+            raise BuildError(f"VTA cannot run it: {error}") from None
+        return StageCode(lambda: made, made.arrays(), executable=made, calls=())
 
     def load(self, stage: StagePlan, code: StageCode | None) -> _Stage:
         """Put a stage's program into the board's memory."""
@@ -79,28 +112,3 @@ def _hardware(device: Device) -> Hardware:
     from boards.vta.driver.pynq import PynqBoard
 
     return PynqBoard(config, target.bitstream(device.target))
-
-
-def is_here(device: Device) -> bool:
-    """Whether stages for a device can run on this machine."""
-    return SIMULATED in device.name or importlib.util.find_spec("pynq") is not None
-
-
-def compiled(module: Any, device: Device) -> StageCode:
-    """Compile one stage's Relax module for a device.
-
-    Raises
-    ------
-    BuildError
-        If VTA cannot run one of its operators.
-    """
-    from boards.vta import target
-    from boards.vta.lowering.artifact import Artifact
-    from boards.vta.lowering.stage import of_module
-    from boards.vta.lowering.values import Unsupported
-
-    try:
-        made = Artifact.of(of_module(module), target.config(device.target))
-    except Unsupported as error:
-        raise BuildError(f"VTA cannot run it: {error}") from None
-    return StageCode(lambda: made, made.arrays(), executable=made, calls=())

@@ -56,6 +56,16 @@ def test_many_random_layers(made: Convolution, config: Config, seed: int | None)
     check(made, config=config, seed=seed)
 
 
+@pytest.mark.parametrize("config", [PYNQ, ULTRA96])
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("seed", [None, 0, 1])
+def test_first_layers_on_pictures(config: Config, channels: int, seed: int | None) -> None:
+    """Channels are filled up to a block; what stands in the others' place must not count."""
+    shift = np.resize(np.array([7, 9, 12], np.int8), 64)
+    first = layer((channels, 45, 61), 64, 7, 0, strides=(2, 2), padding=(3, 3, 3, 3), shift=shift, low=0, even=True)
+    check(first, config=config, seed=seed)
+
+
 @pytest.mark.parametrize("shift", [1, 2, 5, 15, 16])
 def test_halves_become_even(shift: int) -> None:
     """Each value times a half of a result: every second one lies halfway."""

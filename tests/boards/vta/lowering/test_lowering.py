@@ -59,6 +59,7 @@ REALISED = {
     "without rounding": (f"%y = right_shift({CONV}, 9)",),
     "a rectifier before rounding": (f"%y = right_shift(add(nn.relu({CONV}), 256), 9)",),
     "a rectifier behind": (f"%y = nn.relu(right_shift(add({CONV}, 1024), 11))",),
+    "a shift to the left": (f"%y = right_shift(left_shift({CONV}, 5), 14)",),
     "no shift": (f"%y = {CONV}",),
 }
 
@@ -95,6 +96,10 @@ REFUSED = {
     "what is not clipped": (f'cast({CONV}, dtype="int8")', "what was not clipped"),
     "a product of two tensors": ("multiply(%x, %x)", "multiplies two tensors"),
     "eight bits": ("add(%x, %x)", "computes in eight bits"),
+    "too many bits": (
+        f'cast(clip(right_shift(left_shift({CONV}, 12), 20), a_min=-128f, a_max=127f), dtype="int8")',
+        "may not fit",
+    ),
     "an operator": ("nn.avg_pool2d(%x, pool_size=[2, 2])", "VTA has no avg_pool2d"),
     "a dilated kernel": (CONV.replace("padding", "dilation=[2, 2], padding"), "has holes"),
 }
@@ -186,6 +191,25 @@ def test_a_rectifier_whose_input_others_read_has_a_layer_of_its_own() -> None:
 
     half = np.rint(IMAGE / 2)
     _check_reals(quantised((1, 16, 8, 8), build), half + np.maximum(half, 0))
+
+
+@pytest.mark.parametrize("alias", ["numbers", "shape"])
+def test_a_rectifier_whose_input_others_read_under_another_name_changes_nothing_for_them(alias: str) -> None:
+    """The bytes were read once only, as the numbers that two operators shared, and the rectifier clipped both."""
+
+    def build(builder: Any, x: Any) -> Any:
+        half = rounded(builder, reals(builder, x), 1)
+        if alias == "shape":
+            half = builder.emit(relax.op.reshape(half, (1, 1024)))
+            numbers, others = reals(builder, half), reals(builder, half)
+        else:
+            numbers = others = reals(builder, half)
+        relu = rounded(builder, builder.emit(relax.op.nn.relu(numbers)))
+        return rounded(builder, builder.emit(relax.op.add(others, reals(builder, relu))), 0)
+
+    half = np.rint(IMAGE / 2)
+    expected = half + np.maximum(half, 0)
+    _check_reals(quantised((1, 16, 8, 8), build), expected.reshape(1, -1) if alias == "shape" else expected)
 
 
 def _check_reals(module: Any, expected: np.ndarray, dtype: str = "int8") -> None:

@@ -1,0 +1,50 @@
+"""Planning: whether VTA runs a group of operators, and for how long, before a plan is made."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from boards.vta import target, timing
+from boards.vta.compiler.layers import Convolution
+from boards.vta.compiler.network import Layer
+from boards.vta.lowering.stage import Binding, lower
+from boards.vta.lowering.values import Unsupported
+
+
+def verdict(
+    inputs: Sequence[Any], bindings: Sequence[Binding], outputs: Sequence[Any], given: Mapping[str, object] | None
+) -> tuple[float, str]:
+    """Return the seconds that some operators take by the estimate of cycles, and why VTA shall not run them.
+
+    Parameters
+    ----------
+    inputs, bindings, outputs
+        As for `lower`.
+    given : mapping or None
+        The device's target.
+
+    Returns
+    -------
+    seconds : float
+        Infinite if there is a reason.
+    reason : str
+        Empty if there is none.
+    """
+    try:
+        lowered = lower(inputs, bindings, outputs)
+        for step in lowered.steps:
+            _check_channels(step.layer, target.fewest_channels(given))
+        cycles = timing.estimate(lowered.network(target.config(given)).program)
+    except Unsupported as error:
+        return math.inf, str(error)
+    return (cycles.seconds if cycles and lowered.steps else 0.0), ""
+
+
+def _check_channels(layer: Layer, fewest: int) -> None:
+    if isinstance(layer, Convolution) and layer.inputs[0] < fewest and layer.kernel != layer.inputs[1:]:
+        raise Unsupported(
+            f"its input has fewer than {fewest} channels, so that most of VTA would idle; "
+            f"'fewest_channels = {layer.inputs[0]}' in VTA's target, or --target, asks for it"
+        )
