@@ -107,10 +107,11 @@ class Driver:
             If it does not end in time; the message names the module that hangs.
         """
         loaded.memory.flush()
-        deadline = time.monotonic() + self.timeout_s
-        self._start(loaded)
-        self._wait("fetch", CONTROL, OVER, deadline, loaded)
-        self._wait("compute", DONE, 1, deadline, loaded)
+        with self.hardware.turn:
+            deadline = time.monotonic() + self.timeout_s
+            self._start(loaded)
+            self._wait("fetch", CONTROL, OVER, deadline, loaded)
+            self._wait("compute", DONE, 1, deadline, loaded)
         loaded.memory.invalidate()
 
     def _start(self, loaded: Loaded) -> None:
@@ -146,8 +147,9 @@ class Driver:
 
     def close(self) -> None:
         """Stop the modules from restarting, and give the memory and the board back."""
-        for module in MODULES[1:]:
-            self._registers[module].write(CONTROL, 0)
+        with self.hardware.turn:
+            for module in MODULES[1:]:
+                self._registers[module].write(CONTROL, 0)
         for each in self._loaded:
             each.memory.free()
             each.stream.free()

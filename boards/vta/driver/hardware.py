@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 import numpy as np
@@ -56,6 +57,10 @@ class Registers(Protocol):
 
 class Hardware(Protocol):
     """A board with the accelerator in its logic."""
+
+    @property
+    def turn(self) -> AbstractContextManager[object]:
+        """Held by whoever uses the registers: several stages may drive the one accelerator."""
 
     def registers(self, module: str) -> Registers:
         """Return the registers of one of `MODULES`."""

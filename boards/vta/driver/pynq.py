@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ FABRIC_MHZ = 100
 
 
 class PynqBoard:
-    """The accelerator of this board.
+    """The accelerator of this board; stages that share it take turns, and only the first loads the bitstream.
 
     Parameters
     ----------
@@ -35,15 +36,24 @@ class PynqBoard:
         If there is no such bitstream.
     """
 
+    turn: ClassVar[threading.Lock] = threading.Lock()
+    _users: ClassVar[int] = 0
+
     def __init__(self, config: Config, bitstream: Path | None = None) -> None:
         self._pynq: Any = require("pynq", "pynq", "driving VTA")
+        if bitstream is not None and not bitstream.is_file():
+            raise BoardError(f"no bitstream at {str(bitstream)!r}")
+        with self.turn:
+            if not PynqBoard._users:
+                self._prepare(bitstream)
+            self._windows = {module: self._pynq.MMIO(base(config, module), WINDOW) for module in MODULES}
+            PynqBoard._users += 1
+
+    def _prepare(self, bitstream: Path | None) -> None:
         if bitstream is not None:
-            if not bitstream.is_file():
-                raise BoardError(f"no bitstream at {str(bitstream)!r}")
             # Not an overlay: published bitstreams come without the description of their hardware.
             self._pynq.Bitstream(str(bitstream)).download()
         self._pynq.Clocks.fclk0_mhz = FABRIC_MHZ
-        self._windows = {module: self._pynq.MMIO(base(config, module), WINDOW) for module in MODULES}
 
     def registers(self, module: str) -> Registers:
         """Return a module's registers; pynq maps them uncached."""
@@ -60,7 +70,9 @@ class PynqBoard:
         return {name: float(sensor.value) for name, sensor in found.items() if sensor is not None}
 
     def close(self) -> None:
-        """Do nothing: the bitstream stays."""
+        """Leave the bitstream where it is."""
+        with self.turn:
+            PynqBoard._users -= 1
 
 
 class PynqBuffer:

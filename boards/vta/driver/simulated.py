@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
@@ -38,6 +39,7 @@ class SimulatedBoard:
 
     def __init__(self, config: Config, *, strict: bool = False) -> None:
         self.config, self._strict = config, strict
+        self.turn = threading.Lock()
         # The system gives pages when they are first written.
         self._memory = np.zeros(_SIZE, np.uint8)
         self._end = 0

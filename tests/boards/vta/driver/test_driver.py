@@ -81,6 +81,19 @@ def test_a_program_runs_again_and_again() -> None:
             np.testing.assert_array_equal(network.results(loaded.memory.array)[0], values)
 
 
+def test_registers_are_touched_in_turn() -> None:
+    class Careful(Recording):
+        def write(self, module: str, offset: int, value: int) -> None:
+            assert self.turn.locked()
+            super().write(module, offset, value)
+
+    board = Careful(ULTRA96)
+    with Driver(ULTRA96, board) as driver:
+        driver.run(driver.load(copying().program))
+    assert board.seen
+    assert not board.turn.locked()
+
+
 @pytest.mark.parametrize("forgotten", ["flush", "invalidate"])
 def test_without_caches_written_back_results_would_be_wrong(forgotten: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The simulated memory has two sides, as a board without coherent accesses has."""

@@ -88,6 +88,21 @@ def test_the_self_test_passes_through_pynq(logic: Logic, tmp_path: Path) -> None
             assert outcome.passed, outcome.message
 
 
+def test_stages_share_the_accelerator(logic: Logic, tmp_path: Path) -> None:
+    """A second one that loaded the bitstream again, or touched the registers meanwhile, would stop the first."""
+    bitstream = tmp_path / "vta.bit"
+    bitstream.write_bytes(b"bits")
+    first = PynqBoard(ULTRA96, bitstream)
+    logic.loaded = ""
+    second = PynqBoard(ULTRA96, bitstream)
+    assert not logic.loaded
+    assert first.turn is second.turn
+    first.close()
+    second.close()
+    PynqBoard(ULTRA96, bitstream).close()
+    assert logic.loaded == str(bitstream)
+
+
 def test_a_missing_bitstream_is_named(logic: Logic) -> None:
     with pytest.raises(BoardError, match=r"no bitstream at 'absent\.bit'"):
         PynqBoard(ULTRA96, Path("absent.bit"))
