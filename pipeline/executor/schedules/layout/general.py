@@ -20,7 +20,8 @@ _ELEMENTWISE = {
     "multiply", "negative", "nn.gelu", "nn.gelu_tanh", "nn.leakyrelu", "nn.relu", "nn.relu6", "nn.silu", "nn.softplus",
     "power", "round", "rsqrt", "sigmoid", "sign", "sin", "sqrt", "square", "subtract", "tanh",
 }  # fmt: skip
-_POOLS = {"nn.max_pool2d", "nn.avg_pool2d", "nn.adaptive_avg_pool2d"}
+_WINDOW = ("pool_size", "strides", "padding", "dilation", "ceil_mode", "count_include_pad")
+_POOLS = {"nn.max_pool2d": _WINDOW, "nn.avg_pool2d": _WINDOW, "nn.adaptive_avg_pool2d": ("output_size",)}
 _REDUCTIONS = {"mean", "sum", "max", "min"}
 
 
@@ -59,10 +60,9 @@ def _image(rewriter: Rewriter, value: Any) -> Any:
 def _pool(rewriter: Rewriter, call: Any) -> Any:
     if call.attrs.layout != "NCHW":
         return None
-    attrs = {key: getattr(call.attrs, key) for key in call.attrs.keys()}  # noqa: SIM118 - not a mapping
-    attrs |= {"layout": "NHWC", "out_layout": "NHWC"}
+    attrs = {key: getattr(call.attrs, key) for key in _POOLS[name_of(call)]}
     made = getattr(relax.op.nn, name_of(call).removeprefix("nn."))
-    return made(rewriter.last(call.args[0]), **attrs)
+    return made(rewriter.last(call.args[0]), **attrs, layout="NHWC", out_layout="NHWC")
 
 
 def _reduction(rewriter: Rewriter, call: Any) -> Any:
