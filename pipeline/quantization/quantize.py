@@ -65,12 +65,11 @@ def quantize(path: Path, frames: Frames, output: Path, *, power_of_two: bool = F
     MissingExtra
         If onnxruntime or onnx is not installed.
     InputError
-        If there are no frames.
+        If there are no frames, or one has infinite values or NaN.
     ModelError
         If the model cannot be quantised.
     """
-    if not frames:
-        raise InputError("there are no frames to calibrate with; give at least one")
+    _check(frames)
     require("onnxruntime", _EXTRA, _PURPOSE)
     model = load(path)
     if floats.is_quantized(model):
@@ -84,6 +83,15 @@ def quantize(path: Path, frames: Frames, output: Path, *, power_of_two: bool = F
         if power_of_two:
             powers.restrict(quantized, load(plain))
     write_atomically(output, quantized.SerializeToString(deterministic=True))
+
+
+def _check(frames: Frames) -> None:
+    if not frames:
+        raise InputError("there are no frames to calibrate with; give at least one")
+    for number, frame in enumerate(frames):
+        for name, array in frame.items():
+            if not np.isfinite(array).all():
+                raise InputError(f"frame {number} to calibrate with has infinite values or NaN in {name!r}")
 
 
 def _prepared(model: Any, folder: Path) -> Path:

@@ -141,6 +141,13 @@ def test_without_frames_nothing_is_calibrated(digits_onnx: Path, tmp_path: Path)
         quantize(digits_onnx, [], tmp_path / "made.onnx")
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_frames_without_finite_values_are_named(digits_onnx: Path, tmp_path: Path, value: float) -> None:
+    frames = [{"image": np.zeros((1, 1, 32, 32), np.float32)}, {"image": np.full((1, 1, 32, 32), value, np.float32)}]
+    with pytest.raises(InputError, match=r"frame 1 to calibrate with .* in 'image'"):
+        quantize(digits_onnx, frames, tmp_path / "made.onnx")
+
+
 def test_numbers_become_powers_even_and_odd() -> None:
     scales = np.array([0.3, 0.5, 0.51], np.float32)
     np.testing.assert_array_equal(rounded_up(scales), [0.5, 0.5, 1.0])
