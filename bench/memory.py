@@ -1,21 +1,25 @@
 """How much memory does a large model take, from reading it to running its bundle?
 
 A network of convolutions and dense layers with random weights is written twice, with its parameters inside of the ONNX
-file and beside it.  Each chain of steps runs in a process of its own, which reads the highest resident memory of each
-step from the system (Linux only).  `peak_ratio` is what came on top of a process that has built a small model, over
-the bytes of the parameters; `kept_ratio` is what is still there at the end of the step and is no page of a file.
+file and beside it.  Each chain of steps runs in a process of its own (Linux only).  All is what came on top of a
+process that has built a small model, over the bytes of the parameters.
+
+own_peak_ratio  highest memory of the step that is no page of a file, seen every few milliseconds
+own_ratio       what of it is still there at the end of the step
+resident_ratio  highest resident memory of the step, with pages of files, which the system takes back when it needs them
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
 import numpy as np
@@ -97,9 +101,9 @@ def run(running: pipeline.Pipeline) -> None:
             pass
 
 
-def memory(key: str) -> int:
-    """Return a figure of this process in bytes, such as ``VmHWM``."""
-    lines = Path("/proc/self/status").read_text().splitlines()
+def memory(key: str, process: int | str = "self") -> int:
+    """Return a figure of a process in bytes, such as ``VmHWM``."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{key}:")) * 1024
 
 
@@ -115,9 +119,22 @@ def child(chain: str, model: Path, folder: Path) -> None:
         Path("/proc/self/clear_refs").write_text("5")
         begin = perf_counter()
         taken[name]()
-        seconds = perf_counter() - begin
-        found.append((name, memory("VmHWM") - base, memory("RssAnon") - own, seconds))
+        found.append((name, begin, perf_counter(), memory("VmHWM") - base, memory("RssAnon"), own))
     print(json.dumps(found))
+
+
+def watched(command: Sequence[str]) -> tuple[str, list[tuple[float, int]]]:
+    """Run a command; return what it prints, and its own memory at times of the clock that all processes share."""
+    seen = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+        while running.poll() is None:
+            with contextlib.suppress(OSError, StopIteration):  # It has ended meanwhile.
+                seen.append((perf_counter(), memory("RssAnon", running.pid)))
+            sleep(0.003)
+        printed = running.stdout.read() if running.stdout else ""
+    if running.returncode:
+        raise SystemExit(running.returncode)
+    return printed, seen
 
 
 def rows(megabytes: float, folder: Path) -> Iterator[Row]:
@@ -127,16 +144,18 @@ def rows(megabytes: float, folder: Path) -> Iterator[Row]:
         size = write(model, megabytes, beside=beside)
         for chain in CHAINS:
             command = [sys.executable, __file__, "--child", ",".join(chain), str(model), str(folder)]
-            printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-            for step, peak, kept, seconds in json.loads(printed.splitlines()[-1]):
+            printed, seen = watched(command)
+            for step, begin, end, resident, kept, base in json.loads(printed.splitlines()[-1]):
+                highest = max(kept, *(each for time, each in seen if begin <= time <= end))
                 yield {
                     "parameters": form,
                     "parameters_mb": size / 1e6,
                     "step": step,
-                    "peak_mb": peak / 1e6,
-                    "peak_ratio": peak / size,
-                    "kept_ratio": kept / size,
-                    "seconds": seconds,
+                    "own_peak_mb": (highest - base) / 1e6,
+                    "own_peak_ratio": (highest - base) / size,
+                    "own_ratio": (kept - base) / size,
+                    "resident_ratio": resident / size,
+                    "seconds": end - begin,
                 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -49,7 +49,7 @@ def build(graph: Graph, plan: Plan, options: Options) -> Bundle:
     """Return the bundle for one size."""
     parts = planned.parts(graph, plan)
     expected = _expected(graph, plan, options)
-    codes = _compiled(plan, parts, options)
+    codes = _compiled(graph, plan, parts, options)
     parity = _parity(plan, codes, expected, options)
     return Bundle(plan, codes, parity, _general(plan, parts, codes, options), numerics=options.numerics)
 
@@ -94,7 +94,7 @@ def build_at(model: OpenModel, plan: Plan, size: Size, options: Options) -> Buil
 def compiled_at(graph: Graph, plan: Plan, options: Options) -> Build:
     """Return the stages of a plan that was made for `graph`, or for the same model at another size."""
     expected = _expected(graph, plan, options)
-    codes = _compiled(plan, planned.parts(graph, plan), options)
+    codes = _compiled(graph, plan, planned.parts(graph, plan), options)
     _parity(plan, codes, expected, options)
     return Build(plan, tuple(codes))
 
@@ -104,15 +104,25 @@ def _symbolic(model: OpenModel, plan: Plan, size: Size, options: Options) -> Bui
     own = at_other_size(plan, graph)
     told_so = replace(options, progress=lambda text: options.progress(f"{text} for any size"))
     expected = _expected(model.at(size), own, told_so)
-    codes = _compiled(own, planned.parts(graph, own), told_so, symbolic=True)
+    codes = _compiled(graph, own, planned.parts(graph, own), told_so, symbolic=True)
     _parity(own, codes, expected, told_so)
     return Build(own, tuple(codes), symbolic=True)
 
 
-def _compiled(plan: Plan, parts: Sequence[Part], options: Options, *, symbolic: bool = False) -> list[StageCode | None]:
-    modules = [extract.module(part) for part in parts]
+def _compiled(
+    graph: Graph, plan: Plan, parts: Sequence[Part], options: Options, *, symbolic: bool = False
+) -> list[StageCode | None]:
     tuned, numerics = options.tuned, options.numerics
+    modules = _modules(graph, parts)
     return compile_plan(plan, modules, options.progress, tuning=tuned, numerics=numerics, symbolic=symbolic)
+
+
+def _modules(graph: Graph, parts: Sequence[Part]) -> Iterator[Any]:
+    """Yield each stage's module; memory that was only needed for the one before is free by then."""
+    for part in parts:
+        graph.release()
+        yield extract.module(part)
+    graph.release()
 
 
 def _expected(graph: Graph, plan: Plan, options: Options) -> dict[str, np.ndarray] | None:

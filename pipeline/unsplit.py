@@ -18,5 +18,6 @@ def outputs(graph: Graph, plan: Plan, seed: int) -> dict[str, np.ndarray]:
     (part,) = extract.parts(graph, [])
     whole = StagePlan("unsplit", plan.stages[0].device, part.inputs, part.outputs)
     code = compile_stage(extract.module(part), plan.board.device(whole.device))
+    graph.release()
     made = through(plan.board, [(whole, code)], random_frame(graph.inputs, seed))
     return {spec.name: made[spec.name] for spec in graph.outputs}

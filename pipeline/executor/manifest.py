@@ -10,6 +10,7 @@ import msgspec
 from pipeline.errors import BundleError, PlanError
 from pipeline.executor.numerics import EXACT, Numerics
 from pipeline.executor.parameters import Entry
+from pipeline.memory import mapped
 from pipeline.plans import Plan, StagePlan
 from pipeline.sizes import OpenShapes
 
@@ -110,11 +111,12 @@ def read(folder: Path) -> Manifest:
 
 def part(path: Path) -> Part:
     """Describe a file as it is."""
-    digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        while block := stream.read(1 << 20):
-            digest.update(block)
-    return Part(path.name, path.stat().st_size, digest.hexdigest())
+    digest, nbytes = hashlib.sha256(), path.stat().st_size
+    if nbytes:
+        # Through the same pages as later on: a file of parameters is read once, and in large pages.
+        with path.open("rb") as stream, mapped(stream) as pages:
+            digest.update(pages)
+    return Part(path.name, nbytes, digest.hexdigest())
 
 
 def verify(folder: Path, expected: Part) -> None:

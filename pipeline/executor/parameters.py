@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import mmap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import msgspec
 import numpy as np
 
 from pipeline.errors import BundleError
-from pipeline.executor.devices.base import ALIGNMENT
+from pipeline.memory import LARGE_PAGE, aligned, mapped, pieces
 
 SMALL = 16
 """Constants of fewer elements stay in the code, where the compiler can use their values."""
@@ -86,9 +85,8 @@ def _identity(array: np.ndarray) -> tuple[str, tuple[int, ...], bytes]:
 def write(path: Path, sets: Sequence[Mapping[str, np.ndarray]]) -> list[list[Entry]]:
     """Write sets of arrays as one file, and return where those of each set are; see `laid_out`."""
     entries, arrays = laid_out(sets)
-    with path.open("wb") as stream:
-        for piece in pieces(arrays):
-            stream.write(piece)
+    with path.open("wb", buffering=LARGE_PAGE) as stream:
+        stream.writelines(pieces(arrays))
     return entries
 
 
@@ -102,7 +100,7 @@ def laid_out(sets: Sequence[Mapping[str, np.ndarray]]) -> tuple[list[list[Entry]
     end = 0
     for array in (array for each in sets for array in each.values()):
         if _place(array) not in places:
-            start = end + -end % ALIGNMENT
+            start = aligned(end)
             places[_place(array)], end = start, start + array.nbytes
             arrays.append(array)
     entries = [
@@ -110,16 +108,6 @@ def laid_out(sets: Sequence[Mapping[str, np.ndarray]]) -> tuple[list[list[Entry]
         for each in sets
     ]
     return entries, arrays
-
-
-def pieces(arrays: Iterable[np.ndarray]) -> Iterator[memoryview]:
-    """Yield what a file of these arrays consists of: their bytes, not copied where they are contiguous, and gaps."""
-    end = 0
-    for array in arrays:
-        gap = bytes(-end % ALIGNMENT)
-        yield memoryview(gap)
-        yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-        end += len(gap) + array.nbytes
 
 
 def _place(array: np.ndarray) -> tuple[int, str, tuple[int, ...]]:
@@ -146,8 +134,8 @@ def _mapped(path: Path, entries: Sequence[Entry]) -> dict[str, np.ndarray]:
     if not path.stat().st_size:
         return {entry.name: np.empty(entry.shape, entry.dtype) for entry in entries}
     with path.open("rb") as stream:
-        mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY)
+        pages = mapped(stream)
     return {
-        entry.name: np.ndarray(entry.shape, np.dtype(entry.dtype), buffer=mapped, offset=entry.offset)
+        entry.name: np.ndarray(entry.shape, np.dtype(entry.dtype), buffer=pages, offset=entry.offset)
         for entry in entries
     }

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.executor.devices.base import ALIGNMENT
+from pipeline.memory import empty
 from pipeline.remote.messages import Tensor
 from pipeline.remote.wire import Wire
 
@@ -29,13 +29,7 @@ def raw(array: np.ndarray) -> memoryview:
 
 def receive(wire: Wire[Any], tensors: Sequence[Tensor]) -> list[np.ndarray]:
     """Return the tensors that follow a message; whoever calls this has compared their sizes with what may come."""
-    arrays = [_empty(tensor) for tensor in tensors]
+    arrays = [empty(tensor.shape, tensor.dtype) for tensor in tensors]
     for array in arrays:
         wire.fill(raw(array))
     return arrays
-
-
-def _empty(tensor: Tensor) -> np.ndarray:
-    room = np.empty(tensor.nbytes + ALIGNMENT - 1, np.uint8)
-    start = -room.__array_interface__["data"][0] % ALIGNMENT
-    return room[start : start + tensor.nbytes].view(tensor.dtype).reshape(tensor.shape)

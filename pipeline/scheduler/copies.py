@@ -7,17 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.executor.devices.base import ALIGNMENT, DeviceRuntime
+from pipeline.executor.devices.base import DeviceRuntime
+from pipeline.memory import empty
 from pipeline.scheduler.frame import Frame
 from pipeline.scheduler.inputs import Accepted
 from pipeline.scheduler.wiring import Read, StageWiring, Wiring
 
 
 def snapshot(array: np.ndarray) -> np.ndarray:
-    """Return a contiguous copy whose address is a multiple of `ALIGNMENT`."""
-    room = np.empty(array.nbytes + ALIGNMENT - 1, np.uint8)
-    start = -room.__array_interface__["data"][0] % ALIGNMENT
-    copy = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    """Return a contiguous copy that is aligned for kernels, in memory that may have been another frame's."""
+    copy = empty(array.shape, array.dtype)
     np.copyto(copy, array)
     return copy
 

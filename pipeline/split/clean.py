@@ -12,7 +12,8 @@ from pipeline.split import quantized
 from pipeline.split.affine import fold_affine
 from pipeline.split.fold import fold
 from pipeline.split.frontends.imported import Imported
-from pipeline.split.lines import function, kernels, live, module
+from pipeline.split.kept import Kept
+from pipeline.split.lines import function, kernels, live, module, operands
 from pipeline.split.lines import replace as with_operands
 from pipeline.split.naming import binding_names, given, name_lines, with_copies
 
@@ -38,8 +39,9 @@ def clean(imported: Imported) -> Imported:
     merged |= moved
     if files := imported.parameters:
         files.release()
-        for line in lines:
-            line.value = with_operands(line.value, files.settled)
+    large = Kept(each for line in lines for each in operands(line.value))
+    for line in lines:
+        line.value = with_operands(line.value, large.instead)
     aliases = name_lines(lines, outputs, imported, {**imported.aliases, **same}, merged)
     inner = {line.name for line in lines} - given(imported)
     lines, results = with_copies(lines, outputs)
@@ -51,6 +53,7 @@ def clean(imported: Imported) -> Imported:
         aliases=aliases,
         inner=frozenset(inner),
         parameters=None,
+        kept=large,
     )
 
 

@@ -11,6 +11,7 @@ from tvm import relax
 from tvm.ir import Call
 from tvm.tirx import IntImm
 
+from pipeline.memory import LARGE
 from pipeline.split import quantized
 from pipeline.split.lines import Line, array, constant, is_aligned, module, operands, replace
 
@@ -129,8 +130,9 @@ def _compute(call: Any, kernels: Mapping[Any, Any]) -> Any:
     if rule is None:
         return _compute_by_tvm(call, kernels)
     arrays = [each if (found := array(each)) is None else found for each in call.args]
-    # What only has another shape shares the memory of what it is made of.
-    return constant(np.asarray(rule(arrays, call.attrs)), share=True)
+    made = np.asarray(rule(arrays, call.attrs))
+    # What only has another shape shares the memory of what it is made of; not for good, if that is a model's file.
+    return constant(made, share=made.nbytes >= LARGE)
 
 
 def _compute_by_tvm(call: Any, kernels: Mapping[Any, Any]) -> Any:

@@ -17,6 +17,7 @@ from pipeline.plans import TensorSpec
 from pipeline.split.flops import flops
 from pipeline.split.frontends.imported import Imported
 from pipeline.split.fusion import fuse
+from pipeline.split.kept import Kept
 from pipeline.split.lines import Line, array, kernels, kind, operands
 from pipeline.split.naming import unique
 
@@ -69,6 +70,8 @@ class Graph:
         From names of the model that were folded away to the tensor that took their place.
     kernels : mapping
         Functions that operators call, by their global variables.
+    kept : Kept, optional
+        The file in which large constants lie.
     """
 
     name: str
@@ -78,6 +81,7 @@ class Graph:
     outputs: tuple[TensorSpec, ...]
     aliases: Mapping[str, str] = field(default_factory=dict, repr=False)
     kernels: Mapping[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+    kept: Kept | None = field(default=None, repr=False, compare=False)
 
     @cached_property
     def digest(self) -> str:
@@ -100,6 +104,11 @@ class Graph:
     def parameter_bytes(self) -> int:
         """Size of all constants; one that several operators read counts for each."""
         return sum(operator.parameter_bytes for operator in self.operators)
+
+    def release(self) -> None:
+        """Free memory that was only needed to read constants."""
+        if self.kept is not None:
+            self.kept.release()
 
 
 def from_relax(imported: Imported, size: Mapping[str, int] | None = None) -> Graph:
@@ -137,6 +146,7 @@ def from_relax(imported: Imported, size: Mapping[str, int] | None = None) -> Gra
         outputs,
         imported.aliases,
         kernels(imported.module),
+        imported.kept,
     )
 
 

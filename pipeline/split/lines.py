@@ -11,10 +11,8 @@ import tvm
 from tvm import relax
 from tvm.ir import Call, GenericConst, Op
 
+from pipeline.memory import ALIGNMENT
 from pipeline.split.extents import own_extents
-
-ALIGNMENT = 64
-"""Bytes of which the places of constants are multiples."""
 
 
 @dataclass

@@ -9,8 +9,8 @@ import pytest
 from tvm import relax
 
 from pipeline.executor import parameters
-from pipeline.executor.devices.base import ALIGNMENT
 from pipeline.executor.parameters import SMALL
+from pipeline.memory import ALIGNMENT
 from pipeline.split import extract
 from tests.onnx_models import IMAGE, checked, node, save, weights
 

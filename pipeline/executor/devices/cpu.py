@@ -10,7 +10,8 @@ import numpy as np
 
 from pipeline.board import Device
 from pipeline.executor.code import StageCode
-from pipeline.executor.devices.base import ALIGNMENT, DeviceRuntime
+from pipeline.executor.devices.base import DeviceRuntime
+from pipeline.memory import ALIGNMENT
 from pipeline.plans import StagePlan
 from pipeline.tvm_access import tvm
 

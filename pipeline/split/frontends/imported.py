@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pipeline.split.frontends.mapped import Parameters
+    from pipeline.split.kept import Kept
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,9 @@ class Imported:
     inner : frozenset of str
         Variables that stand inside one of the model's operators, which was taken apart.
     parameters : Parameters, optional
-        The files in which constants of the module lie, if they do.
+        The model's files in which constants of the module lie, until the clean-up.
+    kept : Kept, optional
+        The temporary file in which large constants lie after it.
     """
 
     name: str
@@ -43,3 +46,4 @@ class Imported:
     aliases: Mapping[str, str] = field(default_factory=dict)
     inner: frozenset[str] = frozenset()
     parameters: Parameters | None = field(default=None, repr=False)
+    kept: Kept | None = field(default=None, repr=False)

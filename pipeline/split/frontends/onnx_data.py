@@ -11,8 +11,9 @@ import numpy as np
 import onnx
 
 from pipeline.errors import ModelError
+from pipeline.memory import LARGE
 from pipeline.split.frontends.mapped import Parameters
-from pipeline.split.frontends.onnx_outline import LARGE, outline
+from pipeline.split.frontends.onnx_outline import outline
 
 _PLAIN = "?bBhHiIqQefd"
 """Dtypes that NumPy has itself; others, such as bfloat16, are left to the onnx package."""
@@ -34,9 +35,8 @@ class Data(Parameters):
     def tensor(self, proto: Any) -> Any:
         """Return a tensor that lies in a file, without reading it."""
         location, offset, _ = _stored(proto)
-        # Files beside the model stay mapped; the model's own file may be written anew.
-        file = self.file(self._path.parent / location, stays=location != self._path.name)
-        return file.tensor(offset, onnx.helper.tensor_dtype_to_np_dtype(proto.data_type), proto.dims)
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(proto.data_type)
+        return self.tensor_in(self._path.parent / location, offset, dtype, proto.dims)
 
 
 def load(path: Path) -> tuple[Any, Data]:

@@ -6,6 +6,8 @@ import mmap
 from collections.abc import Iterator
 from pathlib import Path
 
+from pipeline.memory import LARGE
+
 # Numbers of fields in ONNX's protobuf.
 _GRAPH, _INITIALIZER, _RAW, _ENTRIES, _LOCATION = 7, 5, 9, 13, 14
 _EXTERNAL = b"\x70\x01"
@@ -13,9 +15,6 @@ _EXTERNAL = b"\x70\x01"
 
 _BYTES = 2
 """The wire type of messages and bytes; the others are numbers."""
-
-LARGE = 1 << 16
-"""Bytes from which on a tensor stays in the file."""
 
 
 def outline(path: Path) -> bytes:

@@ -13,7 +13,7 @@ from pipeline.executor.schedules import anchors
 from pipeline.executor.schedules.layout import images
 from pipeline.executor.schedules.layout.images import Images
 from pipeline.executor.schedules.layout.rewriter import Rewriter
-from pipeline.executor.schedules.layout.values import is_static
+from pipeline.executor.schedules.layout.values import constant, is_static
 from pipeline.executor.schedules.machine import Machine
 from pipeline.executor.schedules.tiled import packing
 from pipeline.executor.schedules.tiled.tiles import Window
@@ -33,7 +33,7 @@ def convolution(rewriter: Rewriter, call: Any, *, machine: Machine, winograd: bo
     if is_by_channel(seen, machine):
         return lie.result(by_channel(rewriter.builder, source, seen, array))
     rule, detail, packed = _chosen(seen, array, machine, winograd=winograd)
-    operands = [source, relax.const(packing.stored(packed, machine))]
+    operands = [source, constant(packing.stored(packed, machine))]
     return lie.result(anchors.stand_in(rewriter.builder, rule, detail, operands, seen.made))
 
 
@@ -72,7 +72,7 @@ def by_channel(builder: Any, source: Any, seen: Window, weights: np.ndarray) -> 
     """Return the stand-in of a convolution that sees each channel alone; several kernels see copies of it."""
     if seen.makes > 1:
         source = builder.emit(relax.op.repeat(source, seen.makes, 3))
-    packed = relax.const(np.ascontiguousarray(weights[:, 0].transpose(1, 2, 0)))
+    packed = constant(weights[:, 0].transpose(1, 2, 0))
     # A channel that sees itself only is what a window without groups has.
     alone = replace(seen, channels=seen.out_channels, groups=1)
     return anchors.stand_in(builder, "depthwise", alone, [source, packed], seen.made)

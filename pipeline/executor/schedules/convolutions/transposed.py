@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from tvm import relax
 from tvm.ir import GenericConst
 
 from pipeline.executor.schedules import anchors
@@ -18,7 +17,7 @@ from pipeline.executor.schedules.convolutions.windows import WindowKernel
 from pipeline.executor.schedules.language import tir
 from pipeline.executor.schedules.layout import images
 from pipeline.executor.schedules.layout.rewriter import Rewriter
-from pipeline.executor.schedules.layout.values import is_static
+from pipeline.executor.schedules.layout.values import constant, is_static
 from pipeline.executor.schedules.machine import Machine
 from pipeline.executor.schedules.tiled import packing
 from pipeline.executor.schedules.tiled.packing import Layout
@@ -53,7 +52,7 @@ def rule(rewriter: Rewriter, call: Any, *, machine: Machine) -> Any:
     form, packed = _packed(kernel, (first, second), (batch, channels, makes, groups), machine)
     # Depthwise weights are few.
     packed = packed if form.depthwise else packing.stored(packed, machine)
-    operands = [lie.source(rewriter, data), relax.const(packed)]
+    operands = [lie.source(rewriter, data), constant(packed)]
     return lie.result(anchors.stand_in(rewriter.builder, "transposed", form, operands, shape))
 
 

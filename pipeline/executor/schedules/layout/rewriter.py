@@ -6,12 +6,20 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any, NamedTuple
 
-import numpy as np
 from tvm import relax
 from tvm.ir import GenericConst
 
 from pipeline.executor.schedules.layout import general
-from pipeline.executor.schedules.layout.values import FIRST, TO_FIRST, TO_LAST, is_image, layout_of, name_of, rebuilt
+from pipeline.executor.schedules.layout.values import (
+    FIRST,
+    TO_FIRST,
+    TO_LAST,
+    constant,
+    is_image,
+    layout_of,
+    name_of,
+    rebuilt,
+)
 
 TURNED = "turned:"
 """Name of a tensor whose layout was changed, so that it is not taken for one of the model's."""
@@ -97,7 +105,7 @@ class Rewriter:
     def last(self, value: Any) -> Any:
         """Return a value of four axes with its channels last."""
         if isinstance(value, GenericConst):
-            return relax.const(np.ascontiguousarray(value.value.numpy().transpose(TO_LAST)))
+            return constant(value.value.numpy().transpose(TO_LAST))
         if value not in self._last:
             self._last[value] = self.builder.emit(relax.op.permute_dims(self._plain[value], TO_LAST), TURNED)
         return self._last[value]

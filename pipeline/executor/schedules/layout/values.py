@@ -5,14 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import tvm
 from tvm import relax, tirx
 from tvm.ir import Call
+
+from pipeline.memory import copied
 
 FIRST, LAST = "NCHW", "NHWC"
 TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 
 AXIS = {0: 0, 1: 3, 2: 1, 3: 2}
 """Where an axis of NCHW is in NHWC."""
+
+
+def constant(values: np.ndarray) -> Any:
+    """Return a constant whose memory goes back to the system with it, if it is large."""
+    return relax.const(tvm.runtime.from_dlpack(copied(values)))
 
 
 def name_of(value: Any) -> str:

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tvm import relax
 from tvm.ir import GenericConst
 
 from pipeline.executor.schedules import anchors
 from pipeline.executor.schedules.layout.rewriter import Plain, Rewriter
-from pipeline.executor.schedules.layout.values import TO_LAST, extents, is_static
+from pipeline.executor.schedules.layout.values import TO_LAST, constant, extents, is_static
 from pipeline.executor.schedules.machine import Machine
 from pipeline.executor.schedules.tiled import packing
 from pipeline.executor.schedules.tiled.tiles import Window
@@ -78,7 +77,7 @@ def _by_weights(rewriter: Rewriter, call: Any, machine: Machine) -> Any:
     rule, form = packing.chosen("dense", window(math.prod(outer), depth, columns), machine)
     packed = packing.pack(np.asarray(weights.value.numpy()).T.reshape(columns, depth, 1, 1), form)
     packed = packing.stored(packed, machine)
-    operands = [rewriter.plain(data), relax.const(packed)]
+    operands = [rewriter.plain(data), constant(packed)]
     return anchors.stand_in(rewriter.builder, rule, form, operands, (*outer, columns))
 
 

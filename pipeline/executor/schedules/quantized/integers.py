@@ -15,7 +15,7 @@ from pipeline.executor.schedules.convolutions import rules as convolutions
 from pipeline.executor.schedules.layout import images
 from pipeline.executor.schedules.layout.images import Images
 from pipeline.executor.schedules.layout.rewriter import Rewriter
-from pipeline.executor.schedules.layout.values import extents, is_static, name_of
+from pipeline.executor.schedules.layout.values import constant, extents, is_static, name_of
 from pipeline.executor.schedules.machine import Machine
 from pipeline.executor.schedules.products import products
 from pipeline.executor.schedules.quantized import steps
@@ -140,7 +140,7 @@ def _product(  # noqa: PLR0913, PLR0917 - what a product consists of
         builder,
         "convolution" if image else "dense",
         detail,
-        [source, relax.const(packed)],
+        [source, constant(packed)],
         window.made if image else (window.height, window.out_channels),
         "int32",
     )
