@@ -102,7 +102,8 @@ def plan(  # noqa: PLR0913 - all but the first two by keyword
     stages: int | str = "auto",
     cuts: Sequence[str | int] | None = None,
     devices: Sequence[str] | None = None,
-    queue_depth: int = 2,
+    queue_depth: int | str = "auto",
+    variance: float = 0.1,
     measure: bool = False,
     objective: str | None = None,
     fps: float | None = None,
@@ -124,8 +125,11 @@ def plan(  # noqa: PLR0913 - all but the first two by keyword
         Cuts by tensor name, operator name, or position (the number of operators in front), instead of `stages`.
     devices : sequence of str, optional
         The board's device for each stage; by default those that suit best, and for given cuts the first one.
-    queue_depth : int
-        How many frames may wait in front of each stage.
+    queue_depth : int or "auto"
+        How many frames may wait in front of each stage.  ``"auto"`` chooses for each the fewest with which its queue
+        costs at most 1.5 % of the frame rate, as stages' times vary, and as far as there is memory.
+    variance : float
+        By how much they vary: standard deviation of a stage's time, as a share of it.
     measure : bool
         Build and time each group of operators on the board's devices that are here, instead of estimating.
     objective : str, optional
@@ -147,7 +151,7 @@ def plan(  # noqa: PLR0913 - all but the first two by keyword
     """
     from pipeline.planning import planner
 
-    made = planner(graph, board, measure=measure, queue_depth=queue_depth, progress=progress)
+    made = planner(graph, board, measure=measure, queue_depth=queue_depth, variance=variance, progress=progress)
     return made.plan(stages=stages, cuts=cuts, devices=devices, objective=objective, fps=fps, replicas=replicas)
 
 

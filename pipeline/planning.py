@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pipeline.board import Board
+from pipeline.split.planning.queues import VARIANCE
 
 if TYPE_CHECKING:
     from pipeline.split.graph import Graph
@@ -18,7 +19,8 @@ def planner(  # noqa: PLR0913 - all but the first two by keyword
     *,
     measure: bool = False,
     fresh: bool = False,
-    queue_depth: int = 2,
+    queue_depth: int | str = "auto",
+    variance: float = VARIANCE,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Planner:
     """Return what plans `graph` on `board`; with `measure`, from times measured on the devices that are here.
@@ -37,8 +39,8 @@ def planner(  # noqa: PLR0913 - all but the first two by keyword
 
         board = boards.get(board)
     if not measure:
-        return Planner(graph, board, None, queue_depth)
+        return Planner(graph, board, None, queue_depth, variance)
     from pipeline.profiling import profile
 
     found = profile(graph, board, fresh=fresh, progress=progress)
-    return Planner(graph, found.board, found.measured, queue_depth)
+    return Planner(graph, found.board, found.measured, queue_depth, variance)

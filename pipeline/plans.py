@@ -67,6 +67,8 @@ class StagePlan:
         Host cores that its workers and their kernels own; replicas share them out evenly, in this order.
     seconds : float
         Predicted time of one frame in this stage, transfers included; on a simulated device, the time it takes.
+    moving : float
+        How much of it is spent on transfers; a device that overlaps computes another frame meanwhile.
     queue_depth : int
         How many frames may wait in front of it, at least 1.
     replicas : int
@@ -85,6 +87,7 @@ class StagePlan:
     queue_depth: int = 2
     replicas: int = 1
     replica_devices: tuple[str, ...] = ()
+    moving: float = 0.0
 
     @property
     def replica_names(self) -> tuple[str, ...]:
@@ -152,11 +155,15 @@ class Plan:
         """Predicted seconds between two frames: of the slowest stage, or of the core with the most work."""
         cores = {core for stage in self.stages for core in stage.cores}
         loads = [sum(stage.seconds for stage in self.stages if stage.cores == (core,)) for core in cores]
-        return max([stage.seconds / self._at_once(stage) for stage in self.stages] + loads)
+        return max([*map(self.interval, self.stages), *loads])
 
-    def _at_once(self, stage: StagePlan) -> int:
-        """On how many frames a stage computes at once."""
-        return len(set(stage.replica_names)) if self.board.device(stage.device).overlaps else stage.replicas
+    def interval(self, stage: StagePlan) -> float:
+        """Return the predicted seconds between two frames of a stage alone."""
+        all_at_once = stage.seconds / stage.replicas
+        if not self.board.device(stage.device).overlaps:
+            return all_at_once
+        # Each device computes one frame at a time, while its other replicas move theirs.
+        return max(all_at_once, (stage.seconds - stage.moving) / len(set(stage.replica_names)))
 
     @property
     def speedup(self) -> float:

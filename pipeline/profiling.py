@@ -9,6 +9,7 @@ from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 from pipeline.board import Board, Device, Link
+from pipeline.errors import BuildError, DeviceLost
 
 if TYPE_CHECKING:
     from pipeline.executor.cost_cache import CostCache
@@ -51,6 +52,8 @@ def profile(
 ) -> Profile:
     """Measure a model's fused groups on each device of a board that this machine has, and the links by copying.
 
+    Devices of other machines are measured there, by their own clock, if their servers run and take uploads.
+
     What is measured is kept in the user's cache, by operators, shapes, target and versions, so that the next call, and
     other models with the same operators, take almost no time.
 
@@ -73,7 +76,6 @@ def profile(
     BuildError
         If TVM cannot compile a group.
     """
-    from pipeline.executor import present
     from pipeline.executor.cost_cache import CostCache
     from pipeline.split.costs import estimate
 
@@ -82,16 +84,41 @@ def profile(
 
         board = boards.get(board)
     kept = cache or CostCache.of_user(fresh=fresh)
-    absent = {device.name: present.why_absent(device) for device in board.devices}
-    found = _with_rates(board, [device for device in board.devices if not absent[device.name]], kept)
+    found, absent = _looked_for(board)
+    found = _with_rates(found, [device for device in found.devices if device.name not in absent], kept)
     pairs = _groups(graph)
-    seconds = {
-        device.name: tuple(
-            estimate(graph, device) if absent[device.name] else _measured(graph, device, pairs, kept, progress)
-        )
-        for device in found.devices
-    }
-    return Profile(found, seconds, {name: reason for name, reason in absent.items() if reason})
+    seconds = {}
+    for device in found.devices:
+        if device.name not in absent:
+            try:
+                seconds[device.name] = tuple(_measured(graph, device, pairs, kept, progress))
+            except DeviceLost as error:  # while it is measured, or since it takes no uploads
+                absent[device.name] = str(error)
+        if device.name in absent:
+            seconds[device.name] = tuple(estimate(graph, device))
+    given = tuple(replace(each, target=board.device(each.name).target) for each in found.devices)
+    return Profile(replace(found, devices=given), seconds, absent)
+
+
+def _looked_for(board: Board) -> tuple[Board, dict[str, str]]:
+    """Return the board with the targets that servers tell, and the devices that cannot be measured, each with why."""
+    looked = [_looked_at(device) for device in board.devices]
+    absent = {device.name: reason for device, reason in looked if reason}
+    return replace(board, devices=tuple(device for device, _ in looked)), absent
+
+
+def _looked_at(device: Device) -> tuple[Device, str]:
+    """Return the device, with its target if a server tells it, and why it cannot be measured, if so."""
+    from pipeline.executor import devices, far, present
+
+    if not devices.elsewhere(device):
+        return device, present.why_absent(device)
+    if not devices.computes(device):
+        return device, f"{device.address} computes nothing"
+    try:
+        return far.described(device), ""
+    except (DeviceLost, BuildError) as error:
+        return device, str(error)
 
 
 def _with_rates(board: Board, present: list[Device], cache: CostCache) -> Board:
@@ -106,12 +133,24 @@ def _with_rates(board: Board, present: list[Device], cache: CostCache) -> Board:
         for each in board.devices
     )
     by_memory = {each.memory: each for each in present}
+    return replace(board, devices=devices, links=tuple(_link(each, by_memory, cache) for each in board.links))
 
-    def measured(link: Link) -> Link:
-        ends = [by_memory.get(end) for end in link.ends]
-        return copying.link(ends[0], ends[1], cache) if ends[0] and ends[1] else link
 
-    return replace(board, devices=devices, links=tuple(map(measured, board.links)))
+def _link(link: Link, present: Mapping[str, Device], cache: CostCache) -> Link:
+    """Return a link as it is measured, if both ends are present and one of them is of this machine."""
+    from pipeline.executor import copying, devices
+
+    one, other = map(present.get, link.ends)
+    if one is None or other is None:
+        return link
+    if devices.elsewhere(one):
+        one, other = other, one
+    if not devices.elsewhere(other):
+        return copying.link(one, other, cache)
+    try:
+        return link if devices.elsewhere(one) else copying.far_link(one, other)
+    except DeviceLost:
+        return link
 
 
 def _measured(

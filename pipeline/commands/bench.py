@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pipeline
-from pipeline.commands import common, live, view
+from pipeline.commands import common, live, models, view
 from pipeline.errors import PlanError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ EXAMPLE = "soc-pipeline bench model.onnx --stages 2"
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    common.model_arguments(parser)
+    models.arguments(parser)
     common.plan_arguments(parser)
     parser.add_argument("--frames", metavar="N", help="frames per side and round (default: as many as take a second)")
     parser.add_argument("--rounds", metavar="N", default="3", help="rounds in which the sides take turns (default: 3)")
@@ -72,7 +72,7 @@ def _subject(options: argparse.Namespace) -> tuple[Graph | None, Bundle]:
         return None, pipeline.Bundle.load(options.model)
     # Without measured times the prediction could not be compared with anything.
     options.measure = True
-    graph = common.read_model(options)
+    graph = models.read(options)
     plan = common.make_plan(graph, options)
     with common.progress("building") as step:
         return graph, pipeline.build(graph, plan, progress=step)

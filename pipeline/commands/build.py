@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pipeline
-from pipeline.commands import common, tune
+from pipeline.commands import common, models, tune
 from pipeline.errors import BundleError, PlanError
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ LISTED = 6
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    common.model_arguments(parser)
-    common.verify_argument(parser)
+    models.arguments(parser)
+    models.verify_argument(parser)
     parser.add_argument("--plan", metavar="FILE", help="a plan from 'soc-pipeline plan'; without it, plan now")
     common.plan_arguments(parser)
     tune.database_arguments(parser)
@@ -64,14 +64,14 @@ def run(options: argparse.Namespace) -> int:
     _check_output(Path(options.output))
     _check_plan(options)
     tuning = tune.database_for(options)
-    graph, model = common.read_open_model(options)
+    graph, model = models.read_open(options)
     plan = _plan(graph, options)
-    verification = common.verified(graph, options)
+    verification = models.verified(graph, options)
     with common.progress("building") as step:
         bundle = pipeline.build(
             model or graph,
             plan,
-            sizes=common.sizes(options),
+            sizes=models.sizes(options),
             other_sizes=options.other_sizes,
             tolerance=options.tolerance,
             seed=options.seed,
@@ -88,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
         return 0
     out = common.console()
     if verification:
-        out.print(common.verification_text(verification))
+        out.print(models.verification_text(verification))
     if bundle.parity:
         out.print(
             f"{len(plan.stages)} stages against the unsplit model: largest error {bundle.parity.largest_error:.3g}, "

@@ -15,16 +15,14 @@ from rich.console import Console
 from rich.status import Status
 from rich.table import Table
 
-import pipeline
+from pipeline.commands import targets
 from pipeline.errors import PlanError
 
 if TYPE_CHECKING:
     from pipeline.plans import Plan
     from pipeline.scheduler.trace import Trace
     from pipeline.split.graph import Graph
-    from pipeline.split.open_model import OpenModel
     from pipeline.split.planner import Planner
-    from pipeline.verification import Verification
 
 Progress = Callable[[str], None]
 
@@ -86,61 +84,6 @@ def amount(nbytes: float) -> str:
     return f"{nbytes:.1f} GB"
 
 
-def model_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the model and how to read it."""
-    parser.add_argument(
-        "model",
-        metavar="MODEL",
-        help="an ONNX file, a TFLite model, an exported PyTorch program, a Relay program, or a Relax module",
-    )
-    parser.add_argument(
-        "--shape",
-        metavar="INPUT=EXTENTS",
-        action="append",
-        default=[],
-        help="extents for an input with a symbolic shape, such as data=1,3,224,224, or with names for those that vary, "
-        "such as data=N,3,224,224; may be repeated",
-    )
-    parser.add_argument(
-        "--size",
-        metavar="NAME=EXTENT",
-        action="append",
-        default=[],
-        help="extents for the names in --shape, such as N=16 or H=224,W=224; may be repeated: the first one is planned",
-    )
-    parser.add_argument(
-        "--params",
-        metavar="FILE",
-        help="parameters of a Relay program or Relax module: of relay.save_param_dict, or a .npz file",
-    )
-
-
-def verify_argument(parser: argparse.ArgumentParser) -> None:
-    """Add the comparison with the library that the model's format belongs to."""
-    parser.add_argument(
-        "--verify",
-        action="store_true",
-        help="compare the model as it was read with ONNX Runtime, PyTorch or LiteRT, whichever its format belongs to, "
-        "on random input",
-    )
-
-
-def verified(graph: Graph, options: argparse.Namespace) -> Verification | None:
-    """Compare a graph with the model it was read from, if the options say so; one that differs is an error."""
-    if not options.verify:
-        return None
-    with progress("comparing"):
-        return pipeline.verify(graph, options.model)
-
-
-def verification_text(found: Verification) -> str:
-    """Say what a verification found."""
-    return (
-        f"against {found.reference}: largest error {found.largest_error:.3g}, {found.relative:.3g} of the largest "
-        f"value; allowed is {found.tolerance:.3g}"
-    )
-
-
 def trace_argument(parser: argparse.ArgumentParser) -> None:
     """Add where to write a trace."""
     parser.add_argument(
@@ -169,56 +112,6 @@ def tracing(path: str | None, plan: Plan) -> Iterator[Trace | None]:
             notice(f"the trace holds the newest {len(trace)} events, from frame {trace.events()[0].frame} on")
 
 
-def read_model(options: argparse.Namespace) -> Graph:
-    """Read the model that the options name, at the first size if its shapes vary."""
-    return read_open_model(options)[0]
-
-
-def read_open_model(options: argparse.Namespace) -> tuple[Graph, OpenModel | None]:
-    """Read the model that the options name: at the first size, and the model itself if its shapes vary."""
-    wanted = sizes(options)
-    from pipeline.split.graph import Graph
-
-    with progress(f"reading {options.model}"):
-        found = pipeline.read(options.model, shapes(options), options.params)
-        if isinstance(found, Graph):
-            if wanted:
-                raise PlanError("--size gives extents for names in --shape, such as --shape data=N,3,224,224")
-            return found, None
-        if not wanted:
-            names = ", ".join(f"{name}=16" for name in found.shapes.names)
-            raise PlanError(f"--shape has names for extents that vary; give at least one size, such as --size {names}")
-        return found.at(wanted[0]), found
-
-
-def sizes(options: argparse.Namespace) -> list[dict[str, int]]:
-    """Return the sizes that the options give."""
-    return [_size(text) for text in options.size]
-
-
-def _size(text: str) -> dict[str, int]:
-    parts = [part.partition("=") for part in text.split(",")]
-    if not all(name.isidentifier() and extent.isdecimal() and int(extent) for name, _, extent in parts):
-        raise PlanError(f"--size {text!r} is not NAME=EXTENT with an extent of at least 1, such as N=16 or H=224,W=224")
-    return {name: int(extent) for name, _, extent in parts}
-
-
-def shapes(options: argparse.Namespace) -> dict[str, list[int | str]]:
-    """Return the extents that the options give, by input."""
-    return dict(_shape(text) for text in options.shape)
-
-
-def _shape(text: str) -> tuple[str, list[int | str]]:
-    name, separator, extents = text.rpartition("=")
-    shape = [int(each) if each.isdecimal() else each for each in extents.split(",")]
-    if not separator or not all(each.isidentifier() if isinstance(each, str) else each > 0 for each in shape):
-        raise PlanError(
-            f"--shape {text!r} is not INPUT=EXTENTS with extents of at least 1, such as data=1,3,224,224, or names for "
-            "those that vary"
-        )
-    return name, shape
-
-
 def plan_arguments(parser: argparse.ArgumentParser) -> None:
     """Add how to cut a model and what to run it on."""
     how = parser.add_mutually_exclusive_group()
@@ -230,6 +123,7 @@ def plan_arguments(parser: argparse.ArgumentParser) -> None:
         help="cut behind this tensor, operator or position ('inspect' lists them); may be repeated",
     )
     parser.add_argument("--board", default="host", help="what to run on (default: host, this machine)")
+    targets.argument(parser)
     parser.add_argument(
         "--objective",
         choices=("throughput", "latency", "energy"),
@@ -240,7 +134,16 @@ def plan_arguments(parser: argparse.ArgumentParser) -> None:
         "--no-replicas", action="store_true", help="let each automatic stage work on one frame at a time only"
     )
     parser.add_argument(
-        "--queue-depth", metavar="N", default="2", help="frames that may wait in front of a stage (default: 2)"
+        "--queue-depth",
+        metavar="N",
+        default="auto",
+        help="frames that may wait in front of each stage, or 'auto' (default): as many as --variance asks for",
+    )
+    parser.add_argument(
+        "--variance",
+        metavar="V",
+        default="0.1",
+        help="standard deviation of a stage's time, as a share of it (default: 0.1)",
     )
     parser.add_argument(
         "--measure",
@@ -260,9 +163,15 @@ def make_planner(graph: Graph, options: argparse.Namespace, step: Progress) -> P
     """Return the planner of the board that the options name."""
     from pipeline.planning import planner
 
-    depth = whole("--queue-depth", options.queue_depth)
-    measure = options.measure or options.fresh
-    return planner(graph, options.board, measure=measure, fresh=options.fresh, queue_depth=depth, progress=step)
+    return planner(
+        graph,
+        targets.board(options),
+        measure=options.measure or options.fresh,
+        fresh=options.fresh,
+        queue_depth="auto" if options.queue_depth == "auto" else whole("--queue-depth", options.queue_depth),
+        variance=share("--variance", options.variance),
+        progress=step,
+    )
 
 
 def plan_with(planner: Planner, options: argparse.Namespace) -> Plan:
@@ -291,6 +200,17 @@ def number(option: str, text: str) -> float:
     if not 0 < value < math.inf:
         raise PlanError(f"{option} is {text!r}; it must be a number above 0")
     return value
+
+
+def share(option: str, text: str) -> float:
+    """Return the number of at least 0 that an option gives.
+
+    Raises
+    ------
+    PlanError
+        If it is none.
+    """
+    return 0.0 if text in ("0", "0.0") else number(option, text)
 
 
 def whole(option: str, text: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pipeline.commands import common
+from pipeline.commands import common, models
 
 HELP = "Read a model of any format, clean it up, and write it as a Relax module, which can be read again."
 EXAMPLE = "soc-pipeline convert model.relay --params model.params -o model.relax"
@@ -13,7 +13,7 @@ EXAMPLE = "soc-pipeline convert model.relay --params model.params -o model.relax
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    common.model_arguments(parser)
+    models.arguments(parser)
     parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the file to write, JSON of TVM")
 
 
@@ -23,7 +23,7 @@ def run(options: argparse.Namespace) -> int:
     from pipeline.split.frontends import relax
 
     with common.progress(f"reading {options.model}") as step:
-        imported = frontends.load(Path(options.model), common.shapes(options), options.params)
+        imported = frontends.load(Path(options.model), models.shapes(options), options.params)
         step(f"writing {options.output}")
         relax.save(imported, Path(options.output))
     common.console().print(f"Relax module: {options.output}", soft_wrap=True)

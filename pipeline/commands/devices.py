@@ -61,12 +61,12 @@ class Machine:
 
 def look() -> Machine:
     """Return what this machine has."""
-    from pipeline.executor import present
+    from pipeline.executor import present, processor
 
     cpu = boards.get(boards.HOST).device("cpu")
     found = present.accelerators()
     return Machine(
-        devices=(_cpu(cpu, present.processor_name()), *map(_accelerator, found)),
+        devices=(_cpu(cpu, processor.full_name()), *map(_accelerator, found)),
         absent=tuple(kind for kind in present.ACCELERATORS if kind not in {each.kind for each in found}),
         caches=topology.caches(cpu.cores),
         threads_of_one_core=topology.siblings(cpu.cores),

@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from pipeline.commands import common
+from pipeline.commands import common, models
 
 if TYPE_CHECKING:
     from pipeline.split.cuts import Cut
@@ -18,8 +18,8 @@ EXAMPLE = "soc-pipeline inspect model.onnx"
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    common.model_arguments(parser)
-    common.verify_argument(parser)
+    models.arguments(parser)
+    models.verify_argument(parser)
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
 
 
@@ -29,8 +29,8 @@ def run(options: argparse.Namespace) -> int:
     from pipeline.split.costs import estimate
     from pipeline.split.cuts import legal_cuts
 
-    graph = common.read_model(options)
-    verification = common.verified(graph, options)
+    graph = models.read(options)
+    verification = models.verified(graph, options)
     cuts = legal_cuts(graph)
     seconds = estimate(graph, boards.get("host").devices[0])
     if options.json:
@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     out.print(_operator_table(graph, seconds))
     out.print(_cut_table(cuts))
     if verification:
-        out.print(common.verification_text(verification))
+        out.print(models.verification_text(verification))
     out.print("Cut with: soc-pipeline plan MODEL --cut NAME (a tensor, an operator, or a position), or --stages N")
     return 0
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pipeline.commands import common, drawing
+from pipeline.commands import common, drawing, models
 
 if TYPE_CHECKING:
     from pipeline.plans import Plan
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 HELP = "Cut a model into stages, predict their times, and say what limits them and whether pipelining helps."
 EXAMPLE = "soc-pipeline plan model.onnx --stages 2 --measure -o plan.json"
 
-COLUMNS = ("stage", "device", "cores", "operators", ">compute ms", ">transfer ms", ">interval ms", ">memory")
+COLUMNS = ("stage", "device", "cores", "operators", ">compute ms", ">transfer ms", ">interval ms", ">queue", ">memory")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    common.model_arguments(parser)
+    models.arguments(parser)
     common.plan_arguments(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="write the plan as JSON")
     parser.add_argument(
@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
 
     if options.drawing:
         drawing.check(Path(options.drawing))
-    graph = common.read_model(options)
+    graph = models.read(options)
     with common.progress("planning") as step:
         planner = common.make_planner(graph, options, step)
         plan = common.plan_with(planner, options)
@@ -81,6 +81,8 @@ def show(plan: Plan, explanation: Explanation) -> None:
     )
     out.print(explanation.reason)
     out.print(_limits(explanation))
+    if len(explanation.stages) > 1:
+        out.print(_queues(explanation))
     for each in explanation.help:
         out.print(f"  {each}")
     others = common.table("Considered", "way", ">stages", ">replicas", ">frames/s", ">latency ms")
@@ -101,6 +103,7 @@ def rows(explanation: Explanation) -> list[tuple[str, ...]]:
             f"{stage.compute_s * 1e3:.3f}",
             f"{(stage.enter_s + stage.leave_s) * 1e3:.3f}",
             f"{stage.interval_s * 1e3:.3f}",
+            str(stage.queue_depth),
             common.amount(stage.memory_bytes) + ("" if stage.memory_share is None else f" ({stage.memory_share:.1%})"),
         )
         for stage in explanation.stages
@@ -109,6 +112,14 @@ def rows(explanation: Explanation) -> list[tuple[str, ...]]:
 
 def _energy(explanation: Explanation) -> str:
     return "" if explanation.joules is None else f"; {explanation.joules * 1e3:.3g} mJ per frame above rest"
+
+
+def _queues(explanation: Explanation) -> str:
+    worst = max(explanation.stages, key=lambda stage: stage.queue_cost)
+    return (
+        f"Queues: with stage times that vary by {explanation.variance:.0%}, the one in front of {worst.name} costs the "
+        f"most, {worst.queue_cost:.1%} of the frames per second."
+    )
 
 
 def _limits(explanation: Explanation) -> str:

@@ -1,4 +1,4 @@
-"""``soc-pipeline profile``: measure a model's operators on the devices of a board that are present here."""
+"""``soc-pipeline profile``: measure a model's operators on the devices of a board, here and on other machines."""
 
 from __future__ import annotations
 
@@ -6,22 +6,23 @@ import argparse
 import math
 from typing import TYPE_CHECKING
 
-from pipeline.commands import common
+from pipeline.commands import common, models
 
 if TYPE_CHECKING:
     from pipeline.profiling import Profile
     from pipeline.split.graph import Graph
 
 HELP = (
-    "Measure a model's operators on each device of a board that is present here, and links by copying; estimate the "
-    "others. What is measured is kept for 'plan --measure' and for other models with the same operators."
+    "Measure a model's operators on each device of a board that is present here or served elsewhere (there with "
+    "--accept-uploads), and links by copying; estimate the others. What is measured is kept for 'plan --measure' and "
+    "for other models with the same operators."
 )
 EXAMPLE = "soc-pipeline profile model.onnx --board host"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    common.model_arguments(parser)
+    models.arguments(parser)
     parser.add_argument("--board", default="host", help="a board, or a TOML file (default: host, this machine)")
     parser.add_argument("--fresh", action="store_true", help="measure again what was measured before")
     parser.add_argument("--all", action="store_true", help="list all groups of operators, not only the slowest")
@@ -36,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     """Read, measure, print."""
     from pipeline.profiling import profile
 
-    graph = common.read_model(options)
+    graph = models.read(options)
     with common.progress("measuring") as update:
         found = profile(graph, options.board, fresh=options.fresh, progress=update)
     if options.json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +23,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("plan", metavar="PLAN", help="a file from 'soc-pipeline plan -o'")
     parser.add_argument("--fps", metavar="N", help="frames per second that arrive (default: as many as are taken)")
     parser.add_argument("--frames", metavar="N", default="1000", help="how many frames (default: 1000)")
+    parser.add_argument(
+        "--admission",
+        metavar="POLICY",
+        default="block",
+        help="of a frame that finds no room: block (default), or with --fps latest, drop-oldest, or deadline",
+    )
+    parser.add_argument("--waiting", metavar="N", help="how many frames may wait, where frames are dropped")
+    parser.add_argument("--deadline", metavar="SECONDS", help="from arrival to the result, for --admission deadline")
     parser.add_argument("--seed", metavar="S", default="0", help="of the random times (default: 0)")
     parser.add_argument(
         "--variance",
@@ -50,8 +59,11 @@ def run(options: argparse.Namespace) -> int:
         plan,
         frames=common.whole("--frames", options.frames),
         fps=None if options.fps is None else common.number("--fps", options.fps),
-        variance=_share("--variance", options.variance),
+        variance=common.share("--variance", options.variance),
         seed=_seed(options.seed),
+        admission=options.admission,
+        waiting=0 if options.waiting is None else common.whole("--waiting", options.waiting),
+        deadline=math.inf if options.deadline is None else common.number("--deadline", options.deadline),
     )
     if options.drawing:
         names = [stage.name for stage in plan.stages]
@@ -82,16 +94,15 @@ def show(found: Simulation) -> None:
             f"{stage.wait_s.p99 * 1e3:.3f}",
         )
     out.print(table)
-    out.print(f"{found.frames} frames, {found.frames_per_s:.4g} frames/s; the bottleneck is {found.bottleneck}.")
+    dropped = "".join(f", {number} dropped as {reason}" for reason, number in found.dropped.items())
+    out.print(
+        f"{found.frames} frames{dropped}, {found.frames_per_s:.4g} frames/s; the bottleneck is {found.bottleneck}."
+    )
     for what, times in (("from start to result", found.latency_s), ("since arrival", found.since_arrival_s)):
         found_ms = ", ".join(f"{name} {getattr(times, name) * 1e3:.3f}" for name in ("p50", "p95", "p99"))
         out.print(f"Latency in ms, {what}: {found_ms}")
     for name, share in found.links.items():
         out.print(f"Link {name}: {share:.0%} in use")
-
-
-def _share(option: str, text: str) -> float:
-    return 0.0 if text in ("0", "0.0") else common.number(option, text)
 
 
 def _seed(text: str) -> int:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import pipeline
-from pipeline.commands import common
+from pipeline.commands import common, models
 from pipeline.errors import PlanError, TuningError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ SUFFIX = ".tuning.json"
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    common.model_arguments(parser)
+    models.arguments(parser)
     parser.add_argument("--plan", metavar="FILE", help="a plan from 'soc-pipeline plan', or a bundle; else plan now")
     common.plan_arguments(parser)
     parser.add_argument(
@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
     path = Path(options.database or f"{options.model}{SUFFIX}")
     Database.load(path, create=True)
     trials, seconds = common.whole("--trials", options.trials), _seconds(options.seconds)
-    graph = common.read_model(options)
+    graph = models.read(options)
     plan = _plan(graph, options)
     try:
         with _bar(trials) as (step, told):

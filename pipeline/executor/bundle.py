@@ -15,7 +15,7 @@ from typing import Any
 
 from pipeline.errors import BundleError, PlanError
 from pipeline.executor import devices, manifest, parameters, processor
-from pipeline.executor.code import StageCode
+from pipeline.executor.code import StageCode, Stored
 from pipeline.executor.manifest import CHECKSUM, FORMAT, MANIFEST, Manifest, OtherBuild, Stage
 from pipeline.executor.numerics import EXACT, Numerics
 from pipeline.files import replace_folder
@@ -199,12 +199,12 @@ def _codes(folder: Path, stages: Sequence[Stage | None]) -> tuple[StageCode | No
 
 
 def _code(folder: Path, files: Stage) -> StageCode:
-    library = (folder / files.library.file).resolve()
-    arrays = parameters.read((folder / files.parameters.file).resolve(), files.entries)
+    library, arrays = ((folder / part.file).resolve() for part in (files.library, files.parameters))
     return StageCode(
         lambda: module(library),
-        arrays,
+        parameters.read(arrays, files.entries),
         library=library,
+        stored=Stored(arrays, files.entries),
         machine=files.machine,
         features=files.features,
     )

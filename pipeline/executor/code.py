@@ -5,9 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from pipeline.executor.parameters import Entry
 
 
 class KernelCall(NamedTuple):
@@ -27,6 +30,19 @@ class KernelCall(NamedTuple):
     results: tuple[str, ...]
 
 
+class Stored(NamedTuple):
+    """Where a stage's parameters lie in a bundle's file, which may have those of the stage for other sizes as well.
+
+    Attributes
+    ----------
+    path : Path
+    entries : tuple of Entry
+    """
+
+    path: Path
+    entries: tuple[Entry, ...]
+
+
 class StageCode:
     """A stage's kernels and parameters, ready for a device to load.
 
@@ -42,6 +58,8 @@ class StageCode:
         What `Bundle.save` exports, of a stage that was just compiled.
     library : Path, optional
         What `Bundle.save` copies, of a stage that came from a bundle.
+    stored : Stored, optional
+        Where its parameters came from, if they came from a bundle and are as they were there.
     machine, features : str, tuple of str
         The instruction set and its extensions that the code needs.
     calls : sequence of KernelCall, optional
@@ -55,12 +73,13 @@ class StageCode:
         *,
         executable: Any = None,
         library: Path | None = None,
+        stored: Stored | None = None,
         machine: str = "",
         features: tuple[str, ...] = (),
         calls: Sequence[KernelCall] | None = None,
     ) -> None:
         self.parameters = dict(parameters)
-        self.executable, self.library = executable, library
+        self.executable, self.library, self.stored = executable, library, stored
         self.machine, self.features = machine, features
         self.calls = None if calls is None else tuple(calls)
         self._module = module

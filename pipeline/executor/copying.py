@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import numpy as np
 
 from pipeline.board import Device, Link
-from pipeline.executor import cost_cache, devices
+from pipeline.executor import cost_cache, devices, far
 from pipeline.executor.apart import apart
 from pipeline.executor.cost_cache import CostCache, Record
+from pipeline.executor.far import least
 from pipeline.executor.profile import fastest_cores
 
 SMALL, LARGE = 1 << 12, 1 << 24
 """Bytes of the tensors that are copied: the time of the small one is the latency."""
-
-ROUNDS = 7
 
 
 def memory_rate(device: Device, cache: CostCache) -> float:
@@ -29,7 +27,7 @@ def _memory_seconds(device: Device) -> float:
     runtime = devices.create(device)
     runtime.open(fastest_cores(device, 1))
     source, target = np.ones(LARGE // 8), np.zeros(LARGE // 8)
-    seconds = _least(lambda: np.copyto(target, source))
+    seconds = least(lambda: np.copyto(target, source))
     runtime.close()
     return seconds
 
@@ -57,24 +55,24 @@ def _link_seconds(source: Device, target: Device, nbytes: int, cache: CostCache)
     return _kept(key, cache, lambda: apart(lambda: _copy_seconds(source, target, nbytes), "copying"))
 
 
+def far_link(own: Device, device: Device) -> Link:
+    """Return the measured link from this machine's memory to that of a device of another one, in its slower direction.
+
+    It is measured each time: the way there is not told by what the other machine is.
+    """
+    small, large = (max(far.ways(device, nbytes)) for nbytes in (SMALL, LARGE))
+    return Link((own.memory, device.memory), (LARGE - SMALL) / max(large - small, 1e-9), small, measured=True)
+
+
 def _copy_seconds(source: Device, target: Device, nbytes: int) -> float:
     one, other = devices.create(source), devices.create(target)
     one.open(source.cores[-1:])
     other.open(target.cores[-1:] or source.cores[-1:])
     tensor = one.copy_in(np.ones(nbytes // 4, np.float32))
-    seconds = _least(lambda: other.copy_in(one.copy_out(tensor)))
+    seconds = least(lambda: other.copy_in(one.copy_out(tensor)))
     for runtime in (other, one):
         runtime.close()
     return seconds
-
-
-def _least(work: Callable[[], object]) -> float:
-    times = []
-    for _ in range(ROUNDS):
-        begin = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - begin)
-    return min(times)
 
 
 def _kept(key: str, cache: CostCache, measure: Callable[[], float]) -> float:

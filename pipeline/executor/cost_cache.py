@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from pipeline.board import Device
-from pipeline.executor import parameters, present, processor
+from pipeline.executor import devices, far, parameters, processor
 from pipeline.files import CACHE_VARIABLE, cache_folder, write_atomically
 from pipeline.plans import StagePlan, TensorSpec
 from pipeline.tvm_access import tvm, tvm_ffi
@@ -107,16 +107,22 @@ class CostCache:
 def place(device: Device, cores: int = 1) -> dict[str, object]:
     """Return what the times of a device depend on besides what runs there.
 
+    Those of a device on another machine depend on that machine, and not on the address where it is reached.
+
     Parameters
     ----------
     device : Device
+        One of another machine with its target.
     cores : int
         How many of its cores are used.
     """
+    kind, name = device.kind, processor.full_name() if device.kind == "cpu" else ""
+    if devices.elsewhere(device):
+        where = far.preferred(device)
+        kind, name = f"{where.scheme} {where.device}", far.machine(device)
     return {
-        "kind": device.kind,
-        "address": device.address,
-        "processor": present.processor_name() if device.kind == "cpu" else "",
+        "kind": kind,
+        "processor": name,
         "target": str(processor.target(device.target)),
         "cores": cores,
         "tvm": str(tvm.__version__),

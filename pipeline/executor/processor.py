@@ -42,6 +42,19 @@ def flags() -> frozenset[str]:
     return frozenset(next(listed, "").split())
 
 
+def full_name() -> str:
+    """Return what Linux calls this machine's processor, such as ``"AMD EPYC 7763"``; empty where it does not tell."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    # Arm's kernels give numbers, which at least tell processors apart.
+    return facts.get("model name") or " ".join(
+        facts[key] for key in ("Hardware", "CPU implementer", "CPU part") if key in facts
+    )
+
+
 def host_target() -> Any:
     """Return TVM's target for this processor with the extensions that it really has.
 

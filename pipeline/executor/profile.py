@@ -173,9 +173,7 @@ class _Frame:
     def _run(self, group: _Group, tensors: dict[str, Any], skipped: int) -> float:
         """Return the seconds of one group, whose outputs join `tensors`."""
         read = self._read(group, tensors, skipped)
-        begin = time.perf_counter()
-        made = self._runtime.run(group.program, read)
-        seconds = time.perf_counter() - begin
+        made, seconds = self._runtime.timed(group.program, read)
         tensors.update(zip((spec.name for spec in group.outputs), made, strict=True))
         group.made = tuple(
             Made(self._runtime.copy_out(tensor).shape, each.inner)

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -117,6 +117,13 @@ class Computing:
         return all(ended)
 
 
+class Ran(NamedTuple):
+    """A frame's results, and for how long the device ran."""
+
+    outputs: list[np.ndarray]
+    seconds: float
+
+
 class Program:
     """One stage of one session, loaded on its device.
 
@@ -139,16 +146,16 @@ class Program:
         """Make it ready."""
         return self._thread.do(self._load)
 
-    def run(self, inputs: Sequence[np.ndarray]) -> Future[list[np.ndarray]]:
+    def run(self, inputs: Sequence[np.ndarray]) -> Future[Ran]:
         """Run one frame."""
         return self._thread.do(lambda runtime: self._run(runtime, inputs))
 
     def _load(self, runtime: DeviceRuntime) -> None:
         self._loaded = runtime.load(self.stage, self._code)
 
-    def _run(self, runtime: DeviceRuntime, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        made = runtime.run(self._loaded, [runtime.copy_in(array) for array in inputs])
-        return [runtime.copy_out(tensor) for tensor in made]
+    def _run(self, runtime: DeviceRuntime, inputs: Sequence[np.ndarray]) -> Ran:
+        made, seconds = runtime.timed(self._loaded, [runtime.copy_in(array) for array in inputs])
+        return Ran([runtime.copy_out(tensor) for tensor in made], seconds)
 
 
 def beside(work: Callable[[], Result], name: str) -> Future[Result]:

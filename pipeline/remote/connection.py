@@ -84,6 +84,10 @@ class Connection:
         RemoteError
             If the stage fails on it; the connection remains of use.
         """
+        return self.timed(program, stage, arrays)[0]
+
+    def timed(self, program: int, stage: StagePlan, arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], float]:
+        """Run one frame as `run` does, and return the seconds that the server's device took as well."""
         inputs = [tensors.contiguous(array) for array in arrays]
         with self._lost():
             self._wire.send(messages.Run(program, tensors.heads(inputs)), [tensors.raw(array) for array in inputs])
@@ -96,7 +100,7 @@ class Connection:
                 raise Malformed(f"{len(answer.tensors)} results came; the stage makes {len(outputs)}")
             if not all(map(messages.Tensor.fits, answer.tensors, outputs)):
                 raise Malformed("the results are not of the kind that the stage makes")
-            return tensors.receive(self._wire, answer.tensors)
+            return tensors.receive(self._wire, answer.tensors), answer.seconds
 
     def usable(self) -> bool:
         """Whether the server has not gone since the last frame, as far as this machine knows."""

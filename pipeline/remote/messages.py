@@ -11,7 +11,7 @@ from msgspec import Meta
 from pipeline.executor.manifest import Stage
 from pipeline.plans import StagePlan, TensorSpec
 
-PROTOCOL = 1
+PROTOCOL = 2
 
 ITEM_BYTES = {
     "bool": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8, "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8,
@@ -62,6 +62,7 @@ class Welcome(msgspec.Struct, frozen=True, tag=True):
     version: Text
     tvm: Text
     machine: Text
+    processor: Text
     devices: tuple[Text, ...]
     cores: tuple[int, ...]
     memory_bytes: int
@@ -114,9 +115,10 @@ class Run(msgspec.Struct, frozen=True, tag=True):
 
 
 class Ran(msgspec.Struct, frozen=True, tag=True):
-    """The frame's results; their bytes follow."""
+    """The frame's results, whose bytes follow, and how long the device worked for them."""
 
     tensors: tuple[Tensor, ...]
+    seconds: Annotated[float, Meta(ge=0)]
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):

@@ -47,6 +47,7 @@ class Offer:
             installed("soc-pipeline"),
             installed("apache-tvm"),
             processor.machine(),
+            processor.full_name()[:4096],
             offered(),
             self.cores,
             psutil.virtual_memory().total,

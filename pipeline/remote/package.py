@@ -10,10 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipeline import memory
 from pipeline.executor import parameters
 from pipeline.executor.bundle import export, module
 from pipeline.executor.code import StageCode
 from pipeline.executor.manifest import Part, Stage
+from pipeline.executor.parameters import Entry
 
 
 @dataclass(frozen=True)
@@ -69,12 +71,20 @@ def unpacked(library: Path, arrays: Path, stage: Stage) -> StageCode:
 
 def _package(code: StageCode) -> Package:
     library = [memoryview(_library(code))]
-    # As a bundle's own file, so that it has the same checksum.
-    (entries,), distinct = parameters.laid_out(parameters.shared([code.parameters]))
-    arrays = list(parameters.pieces(distinct))
+    entries, arrays = _parameters(code)
     parts = [_part("library", library), _part("parameters", arrays)]
     stage = Stage(parts[0], parts[1], tuple(entries), code.machine, code.features)
     return Package(stage, {part.sha256: pieces for part, pieces in zip(parts, (library, arrays), strict=True)})
+
+
+def _parameters(code: StageCode) -> tuple[Sequence[Entry], list[memoryview]]:
+    """Return where the arrays lie in the file, and the file: with the checksum that it has in a bundle."""
+    if code.stored is not None:
+        with code.stored.path.open("rb") as stream:
+            empty = not code.stored.path.stat().st_size
+            return code.stored.entries, [] if empty else [memoryview(memory.mapped(stream))]
+    (entries,), distinct = parameters.laid_out(parameters.shared([code.parameters]))
+    return entries, list(memory.pieces(distinct))
 
 
 def _library(code: StageCode) -> bytes:

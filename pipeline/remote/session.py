@@ -26,8 +26,9 @@ FAREWELL_S = 1.0
 PROGRESS_S = 30.0
 """A client that has begun a message, or takes its results, and makes no progress for so long, is let go."""
 
-MOST_PROGRAMS = 64
-"""Stages that one session may have open: one for each size of frames that they are built for."""
+MOST_PROGRAMS = 1024
+"""Stages that one session may have open: one for each size of frames that they are built for; or, while a model is
+measured, one for each of its groups of operators."""
 
 
 class Session:
@@ -131,8 +132,9 @@ class Session:
         if error := ran.exception():  # the frame's own, and no reason to end the session
             self._wire.send(messages.Failed(_said(error)))
             return
-        outputs = [tensors.contiguous(array) for array in ran.result()]
-        self._wire.send(messages.Ran(tensors.heads(outputs)), [tensors.raw(array) for array in outputs])
+        made, seconds = ran.result()
+        outputs = [tensors.contiguous(array) for array in made]
+        self._wire.send(messages.Ran(tensors.heads(outputs), seconds), [tensors.raw(array) for array in outputs])
 
     def _check(self, message: messages.Run, program: Program) -> None:
         specs, nbytes = program.stage.inputs, sum(tensor.nbytes for tensor in message.tensors)

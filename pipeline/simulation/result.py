@@ -49,7 +49,11 @@ class Simulation:
     ----------
     model, board : str
     frames : int
-        All of them were delivered, in order.
+        How many came.
+    delivered : int
+        How many of them were delivered, in order.
+    dropped : mapping of str to int
+        The others, by the reason.
     seconds : float
         Simulated time until the last one.
     frames_per_s : float
@@ -68,6 +72,8 @@ class Simulation:
     model: str
     board: str
     frames: int
+    delivered: int
+    dropped: dict[str, int]
     seconds: float
     frames_per_s: float
     latency_s: Percentiles

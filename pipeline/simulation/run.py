@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -10,10 +11,14 @@ import numpy as np
 
 from pipeline.errors import PlanError
 from pipeline.plans import Plan
+from pipeline.scheduler.admission import Admission
+from pipeline.scheduler.forecast import Forecast
 from pipeline.scheduler.statistics import percentiles
 from pipeline.scheduler.trace import Trace
 from pipeline.scheduler.wiring import wire
 from pipeline.simulation.clock import Clock, Request, Tokens
+from pipeline.simulation.durations import durations
+from pipeline.simulation.entrance import Entrance
 from pipeline.simulation.moves import moves
 from pipeline.simulation.result import Simulation
 from pipeline.simulation.station import Frame, Station, Transfer, Work
@@ -34,6 +39,9 @@ def simulate(  # noqa: PLR0913 - all but the first by keyword
     samples: Mapping[str, Sequence[float]] | None = None,
     seed: int = 0,
     trace: bool = False,
+    admission: str = "block",
+    waiting: int = 0,
+    deadline: float = math.inf,
 ) -> Simulation:
     """Simulate a stream of frames through a plan, by the rules of the scheduler.
 
@@ -46,8 +54,7 @@ def simulate(  # noqa: PLR0913 - all but the first by keyword
     frames : int
         How many, at least 2.
     fps : float, optional
-        How many arrive per second, evenly; those that find no room wait.  By default each arrives as soon as it is
-        taken.
+        How many arrive per second, evenly.  By default each arrives as soon as it is taken.
     variance : float
         Standard deviation of a stage's time, as a share of it; times are distributed log-normally.
     samples : mapping of str to sequence of float, optional
@@ -56,6 +63,8 @@ def simulate(  # noqa: PLR0913 - all but the first by keyword
         Of what is drawn.
     trace : bool
         Whether to return the events.
+    admission, waiting, deadline : str, int, float
+        What happens to frames that find no room, as for `pipeline.Pipeline`; where some are dropped, they need `fps`.
 
     Returns
     -------
@@ -67,9 +76,20 @@ def simulate(  # noqa: PLR0913 - all but the first by keyword
         If a number is impossible, or the plan's times are all 0.
     """
     _check(plan, frames, fps, variance, samples or {})
-    stream = _Stream(plan, frames, fps, Trace(limit=8 * frames * len(plan.stages)) if trace else None)
-    stream.build(_times(plan, frames, variance, samples or {}, seed))
+    policy = _admission(admission, waiting, deadline, fps)
+    stream = _Stream(plan, frames, fps, policy, Trace(limit=8 * frames * len(plan.stages)) if trace else None)
+    stream.build(durations(plan, frames, variance, samples or {}, seed))
     return stream.run()
+
+
+def _admission(policy: str, waiting: int, deadline: float, fps: float | None) -> Admission:
+    try:
+        found = Admission(policy, waiting, deadline)
+    except ValueError as error:
+        raise PlanError(str(error)) from None
+    if found.drops and fps is None:
+        raise PlanError(f"admission {policy!r} drops frames that come too fast; say with fps how many come per second")
+    return found
 
 
 def _check(plan: Plan, frames: int, fps: float | None, variance: float, samples: Mapping[str, Sequence[float]]) -> None:
@@ -85,33 +105,14 @@ def _check(plan: Plan, frames: int, fps: float | None, variance: float, samples:
         raise PlanError(f"the plan of {plan.model!r} has no times to simulate; plan again, with estimates or --measure")
 
 
-def _times(
-    plan: Plan, frames: int, variance: float, samples: Mapping[str, Sequence[float]], seed: int
-) -> list[np.ndarray]:
-    """Return for each stage the seconds of each frame.
-
-    What a frame draws does not depend on the order of events, so that two plans can be compared on equal frames.
-    """
-    found = []
-    for number, stage in enumerate(plan.stages):
-        generator = np.random.default_rng([seed, number])
-        if stage.name in samples:
-            found.append(generator.choice(np.asarray(samples[stage.name], np.float64), frames))
-            continue
-        sigma = np.sqrt(np.log1p(variance**2))
-        found.append(stage.seconds * generator.lognormal(-(sigma**2) / 2, sigma, frames))
-    return found
-
-
 class _Stream:
     """The entrance, the stations, and the books."""
 
-    def __init__(self, plan: Plan, frames: int, fps: float | None, trace: Trace | None) -> None:
-        self._plan, self._frames, self._fps, self._trace = plan, frames, fps, trace
+    def __init__(self, plan: Plan, frames: int, fps: float | None, admission: Admission, trace: Trace | None) -> None:
+        self._plan, self._frames, self._fps, self._admission, self._trace = plan, frames, fps, admission, trace
         self._clock = Clock()
         self._wiring = wire(plan, [plan.board.device(stage.device).memory for stage in plan.stages])
         self._inside: deque[Frame] = deque()
-        self._next = 0
         self._ends: list[float] = []
         self._latencies: list[float] = []
         self._since_arrival: list[float] = []
@@ -120,7 +121,7 @@ class _Stream:
     def build(self, times: Sequence[np.ndarray]) -> None:
         plan, clock = self._plan, self._clock
         links: dict[tuple[str, ...], Tokens] = {link.ends: Tokens(clock, 1) for link in plan.board.links}
-        cores = self._shared_cores()
+        cores, devices = self._shared_cores(), self._devices()
         for number, stage in enumerate(plan.stages):
             before, after = (
                 [Transfer(move.seconds, links.get(move.ends), " - ".join(move.ends)) for move in each]
@@ -134,6 +135,7 @@ class _Stream:
                     before,
                     after,
                     [cores[core] for core in sorted(stage.cores_of(replica)) if core in cores],
+                    devices.get(stage.replica_names[replica]),
                 )
                 for replica in range(stage.replicas)
             ]
@@ -141,20 +143,24 @@ class _Stream:
             self._stations.append(Station(clock, stage, work, freed, self._trace))
         for number, station in enumerate(self._stations):
             station.pass_on = self._route(number)
+        self._forecast = Forecast(plan, self._wiring, [station.counters for station in self._stations])
+        self._entrance = Entrance(self._frames, self._fps, self._admission, self._forecast)
 
     def run(self) -> Simulation:
         for number in range(self._frames if self._fps else 1):
-            self._clock.after(self._arrival(number), self._settle)
+            self._clock.after(self._entrance.arrival(number), self._settle)
         self._clock.run()
-        if len(self._ends) != self._frames:
-            raise AssertionError(f"{self._frames} frames went in, {len(self._ends)} came out")
-        plan, seconds = self._plan, self._clock.now
+        plan, seconds, delivered = self._plan, self._clock.now, len(self._ends)
+        if delivered + self._entrance.dropped.total() != self._frames:
+            raise AssertionError(f"{self._frames} frames came, {delivered} went, dropped: {self._entrance.dropped}")
         return Simulation(
             model=plan.model,
             board=plan.board.name,
             frames=self._frames,
             seconds=seconds,
-            frames_per_s=(self._frames - 1) / max(self._ends[-1] - self._ends[0], 1e-12),
+            delivered=delivered,
+            dropped=dict(self._entrance.dropped),
+            frames_per_s=(delivered - 1) / max(self._ends[-1] - self._ends[0], 1e-12) if delivered > 1 else 0.0,
             latency_s=percentiles(self._latencies),
             since_arrival_s=percentiles(self._since_arrival),
             stages=tuple(station.result(seconds) for station in self._stations),
@@ -162,28 +168,21 @@ class _Stream:
             events=() if self._trace is None else self._trace.events(),
         )
 
-    def _arrival(self, number: int) -> float:
-        return number / self._fps if self._fps else 0.0
-
     def _settle(self) -> None:
-        """Start the frames that have come and find room: inside, and in front of each first stage."""
-        while (
-            self._next < self._frames
-            and self._arrival(self._next) <= self._clock.now
-            and len(self._inside) < self._plan.frames_in_flight
-            and self._reserve()
-        ):
+        """Start the frames that have come and find room."""
+        now = self._clock.now
+        for number in self._entrance.starting(now, self._reserve):
             # Without a rate, a frame comes when it is taken.
-            arrived = self._arrival(self._next) if self._fps else self._clock.now
-            frame = Frame(self._next, arrived, self._clock.now, self._joins)
-            self._next += 1
+            frame = Frame(number, self._entrance.arrival(number) if self._fps else now, now, self._joins)
             self._inside.append(frame)
-            for number in self._wiring.roots:
-                self._stations[number].put_reserved(frame)
+            self._forecast.started += 1
+            for root in self._wiring.roots:
+                self._stations[root].put_reserved(frame)
 
     def _reserve(self) -> bool:
+        """Take room inside, and in front of each first stage, if there is."""
         roots = [self._stations[number].places for number in self._wiring.roots]
-        if not all(places.free for places in roots):
+        if len(self._inside) >= self._plan.frames_in_flight or not all(places.free for places in roots):
             return False
         return all(places.try_take() for places in roots)
 
@@ -215,6 +214,11 @@ class _Stream:
             self._latencies.append(now - frame.started)
             self._since_arrival.append(now - frame.arrived)
         self._settle()
+
+    def _devices(self) -> dict[str, Tokens]:
+        """Return what computes one frame at a time, whichever stage or replica it belongs to."""
+        alone = [each for each in self._plan.board.devices if each.overlaps or (each.places > 1 and not each.cores)]
+        return {each.name: Tokens(self._clock, 1) for each in alone if each.kind not in _IDLE_KINDS}
 
     def _shared_cores(self) -> dict[int, Tokens]:
         computing = [

@@ -1,8 +1,8 @@
 """Station: a simulated stage: the queue in front of it, and its workers, by the rules of the scheduler.
 
 A worker takes a frame, which frees the frame's place in the queue at once; waits for the cores that it shares with
-other stages; brings tensors in, computes and hands tensors out; leaves the cores; and only then waits for a place in
-each next queue, holding its frame.
+other stages; brings tensors in, computes (on a device that computes one frame at a time once it is free) and hands
+tensors out; leaves the cores; and only then waits for a place in each next queue, holding its frame.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pipeline.plans import StagePlan
-from pipeline.scheduler.statistics import percentiles
+from pipeline.scheduler.statistics import StageCounters, percentiles
 from pipeline.scheduler.trace import Trace
 from pipeline.simulation.clock import Clock, Process, Request, Tokens
 from pipeline.simulation.result import SimulatedStage
@@ -75,12 +75,15 @@ class Work:
     before, after : sequence of Transfer
     cores : sequence of Tokens
         Cores that other stages compute on as well, in the order in which all take them.
+    device : Tokens or None
+        What computes one frame at a time, while tensors of others move.
     """
 
     seconds: Callable[[int], float]
     before: Sequence[Transfer] = ()
     after: Sequence[Transfer] = ()
     cores: Sequence[Tokens] = ()
+    device: Tokens | None = None
 
 
 class Station:
@@ -100,6 +103,8 @@ class Station:
     ----------
     places : Tokens
         Free places in the queue.
+    counters : list of StageCounters
+        Of each worker, as the scheduler's own count.
     pass_on : callable
         Returns the requests with which a frame goes on; set once all stations are there.
     on_link : dict of str to float
@@ -115,9 +120,10 @@ class Station:
         self.on_link: dict[str, float] = {}
         self._frames: deque[tuple[Frame, float]] = deque()
         self._ready = Tokens(clock, 0)
-        self._busy = self._blocked = 0.0
+        self._blocked = 0.0
         self._longest = 0
         self._waits: list[float] = []
+        self.counters = [StageCounters() for _ in work]
         for replica, each in enumerate(work):
             clock.start(self._serve(each, replica))
 
@@ -140,7 +146,7 @@ class Station:
             name=self.stage.name,
             device=self.stage.device,
             frames=len(self._waits),
-            busy=self._busy / whole,
+            busy=sum(each.busy_s for each in self.counters) / whole,
             blocked=self._blocked / whole,
             queue_mean=sum(self._waits) / (seconds or 1.0),
             queue_longest=self._longest,
@@ -161,10 +167,15 @@ class Station:
             taken = clock.now
             yield from self._move(work.before)
             ready = clock.now
+            if work.device is not None:
+                yield work.device.take()
+            began = clock.now
             yield clock.sleep(work.seconds(frame.number))
+            if work.device is not None:
+                work.device.give()
             ran = clock.now
             yield from self._move(work.after)
-            self._note(frame.number, replica, (queued, taken, ready, ran, clock.now))
+            self._note(frame.number, replica, (queued, taken, ready, began, ran, clock.now))
             for core in work.cores:
                 core.give()
             left = clock.now
@@ -181,8 +192,10 @@ class Station:
                 self.on_link[transfer.name] = self.on_link.get(transfer.name, 0.0) + transfer.seconds
 
     def _note(self, number: int, replica: int, times: tuple[float, ...]) -> None:
-        self._busy += times[-1] - times[1]
+        queued, taken, ready, _, ran, end = times
+        # A run begins when it is asked for: waiting for the device's turn is part of it, as the scheduler counts it.
+        self.counters[replica].ran(taken - queued, ready - taken + end - ran, ran - ready)
         if self._trace is not None:
-            for kind, start, end in zip(("queue", "copy", "run", "copy"), times, times[1:], strict=False):
-                if kind != "copy" or end > start:
-                    self._trace.add(self.stage.name, number, kind, start, end, replica)
+            for kind, start, stop in zip(("queue", "copy", "wait", "run", "copy"), times, times[1:], strict=False):
+                if kind in ("queue", "run") or (kind == "copy" and stop > start):
+                    self._trace.add(self.stage.name, number, kind, start, stop, replica)

@@ -33,7 +33,6 @@ class Division:
     board : Board
     devices : sequence of str or None
         Of each stage; the board's first one by default.
-    queue_depth : int
     seconds : callable
         Returns the seconds of each fused group on one core of a device, infinite where it cannot run.
     measured : bool
@@ -43,7 +42,6 @@ class Division:
     graph: Graph
     board: Board
     devices: Sequence[str] | None
-    queue_depth: int
     seconds: Callable[[Device], Sequence[float]]
     measured: bool = False
 
@@ -83,7 +81,7 @@ class Division:
             If a device cannot run its stage.
         """
         chosen = self.chosen(len(positions) + 1)
-        times = self._stage_seconds(positions, chosen)
+        computing, moving = zip(*self._stage_seconds(positions, chosen), strict=True)
         first = self.seconds(chosen[0])
         return Plan(
             model=self.graph.name,
@@ -91,7 +89,7 @@ class Division:
             board=self.board,
             inputs=self.graph.inputs,
             outputs=self.graph.outputs,
-            stages=self._stages(positions, chosen, times),
+            stages=self._stages(positions, chosen, computing, moving),
             unsplit_seconds=float(sum(first)) if np.isfinite(first).all() else 0.0,
             measured=self.measured,
         )
@@ -130,8 +128,9 @@ class Division:
         return f"{self.graph.name!r} cannot run on {', '.join(devices)} in this order; leave the choice to the planner"
 
     def _stages(
-        self, positions: Sequence[int], devices: Sequence[Device], seconds: Sequence[float]
+        self, positions: Sequence[int], devices: Sequence[Device], computing: Sequence[float], moving: Sequence[float]
     ) -> tuple[StagePlan, ...]:
+        seconds = [sum(both) for both in zip(computing, moving, strict=True)]
         pieces, cores = parts(self.graph, positions), _share_cores(devices, seconds)
         return tuple(
             StagePlan(
@@ -142,14 +141,14 @@ class Division:
                 operators=(piece.operators[0].name, piece.operators[-1].name),
                 cores=own_cores(devices[number], cores[number]),
                 seconds=seconds[number],
-                queue_depth=self.queue_depth,
+                moving=moving[number],
                 replicas=replicas_on(devices[number]),
             )
             for number, piece in enumerate(pieces)
         )
 
-    def _stage_seconds(self, positions: Sequence[int], devices: Sequence[Device]) -> list[float]:
-        """Compute plus transfers, as the solver counts them."""
+    def _stage_seconds(self, positions: Sequence[int], devices: Sequence[Device]) -> list[tuple[float, float]]:
+        """Return the seconds of computing, and of transfers as the solver counts them."""
         ends = list(self.graph.group_ends)
         edges = [0, *(ends.index(position) + 1 for position in positions), len(ends)]
         around = [None, *devices, None]
@@ -159,7 +158,7 @@ class Division:
             compute = float(self._compute(device, self._threads(devices, device))[start:end].sum())
             if np.isinf(compute):
                 raise PlanError(self._misplaced(device, start, end))
-            found.append(compute + self._enter(before, device, start) + self._leave(device, after, end))
+            found.append((compute, self._enter(before, device, start) + self._leave(device, after, end)))
         return found
 
     def _misplaced(self, device: Device, start: int, end: int) -> str:

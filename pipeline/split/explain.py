@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from dataclasses import replace
 
 import numpy as np
 
 from pipeline.board import Device
 from pipeline.plans import Plan, StagePlan
-from pipeline.split import accelerated
+from pipeline.split import accelerated, queues
 from pipeline.split.advice import advice, alternatives, short, verdict
 from pipeline.split.costs import groups
-from pipeline.split.cuts import crossing_bytes
 from pipeline.split.explanation import Explanation, StageForecast
 from pipeline.split.planner import Planner
-from pipeline.split.planning.problem import Problem
+from pipeline.split.planning.queues import cost
 from pipeline.split.planning.solve import Solver
-from pipeline.split.resources import threaded
+from pipeline.split.resources import Footprint, threaded
 from pipeline.transfers import enter_s, leave_s
 
 
@@ -47,23 +46,22 @@ def explain(planner: Planner, plan: Plan) -> Explanation:
             *accelerated.notes(planner.graph, groups(planner.graph), planner.board),
         ),
         measured=plan.measured,
+        variance=planner.variance,
     )
 
 
 def _forecasts(planner: Planner, plan: Plan) -> Iterator[StageForecast]:
     graph, board = planner.graph, planner.board
-    index = {operator.name: operator.group for operator in graph.operators}
-    crossing = [sum(s.nbytes for s in graph.inputs), *crossing_bytes(graph), sum(s.nbytes for s in graph.outputs)]
-    edges = [0, *(index[stage.operators[1]] + 1 for stage in plan.stages)]
+    footprint, waiting = Footprint.of(graph), queues.waiting(plan, graph)
+    crossing = footprint.crossing.astype(int).tolist()
     around: list[Device | None] = [None, *(board.device(stage.device) for stage in plan.stages), None]
-    problem = planner.problem()
-    for number, (stage, (begin, end)) in enumerate(zip(plan.stages, pairwise(edges), strict=True)):
+    for number, (stage, (begin, end)) in enumerate(queues.spans(plan, graph)):
         before, device, after = around[number], board.device(stage.device), around[number + 2]
         seconds = _group_seconds(planner, stage, device)[begin:end]
         longest = begin + int(np.argmax(seconds))
         enter, leave = enter_s(board, before, device, crossing[begin]), leave_s(board, device, after, crossing[end])
         compute = float(seconds.sum())
-        nbytes = _bytes(problem, stage, begin, end)
+        nbytes = int(footprint.kept(begin, end, stage.replicas)) + stage.queue_depth * crossing[begin]
         yield StageForecast(
             name=stage.name,
             device=stage.device,
@@ -73,11 +71,13 @@ def _forecasts(planner: Planner, plan: Plan) -> Iterator[StageForecast]:
             compute_s=compute,
             enter_s=enter,
             leave_s=leave,
-            interval_s=(compute + enter + leave) / stage.replicas,
+            interval_s=plan.interval(replace(stage, seconds=compute + enter + leave, moving=enter + leave)),
             memory_bytes=nbytes,
             memory_share=nbytes / device.memory_bytes if device.memory_bytes else None,
             slowest_operator=next(each.name for each in graph.operators if each.group == longest),
             slowest_share=float(seconds.max() / compute) if compute else 0.0,
+            queue_depth=stage.queue_depth,
+            queue_cost=cost(waiting, number, stage.queue_depth, planner.variance),
         )
 
 
@@ -86,13 +86,6 @@ def _group_seconds(planner: Planner, stage: StagePlan, device: Device) -> np.nda
     firsts = [stage.cores_of(replica)[:1] for replica in range(stage.replicas)]
     rate = sum(device.speed(own[0]) if own else 1.0 for own in firsts)
     return threaded(np.asarray(planner.seconds(device), np.float64), threads) * stage.replicas / rate
-
-
-def _bytes(problem: Problem, stage: StagePlan, begin: int, end: int) -> int:
-    if problem.parameters is None or problem.working is None or problem.waiting is None:
-        return 0
-    kept = problem.parameters[begin:end].sum() + problem.working[begin:end].max()
-    return int(stage.replicas * kept + problem.waiting[begin])
 
 
 def _turns(planner: Planner, stages: Sequence[StageForecast]) -> Iterator[float]:

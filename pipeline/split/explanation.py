@@ -28,6 +28,10 @@ class StageForecast:
         First of the fused group that takes the longest.
     slowest_share : float
         That group's share of the computing.
+    queue_depth : int
+        How many frames may wait in front of it.
+    queue_cost : float
+        Share of the frame rate that this queue is expected to cost, as stages' times vary, 0 to 1.
     """
 
     name: str
@@ -43,6 +47,8 @@ class StageForecast:
     memory_share: float | None
     slowest_operator: str
     slowest_share: float
+    queue_depth: int
+    queue_cost: float
 
     @property
     def seconds(self) -> float:
@@ -97,6 +103,8 @@ class Explanation:
         What would gain most.
     measured : bool
         Whether the times rest on measurements.
+    variance : float
+        Standard deviation of a stage's time, as a share of it, for which queues were chosen.
     """
 
     stages: tuple[StageForecast, ...]
@@ -111,6 +119,7 @@ class Explanation:
     reason: str
     help: tuple[str, ...]
     measured: bool
+    variance: float
 
     @property
     def frames_per_s(self) -> float:

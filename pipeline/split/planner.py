@@ -10,18 +10,19 @@ import numpy as np
 
 from pipeline.board import Board, Device
 from pipeline.errors import PlanError
-from pipeline.plans import Plan, StagePlan
+from pipeline.plans import Plan
+from pipeline.split import queues
 from pipeline.split.costs import estimate
 from pipeline.split.cuts import resolve
 from pipeline.split.division import Division
-from pipeline.split.extract import parts
 from pipeline.split.graph import Graph
 from pipeline.split.planning.bound import relaxed
-from pipeline.split.planning.problem import Choice, Problem
+from pipeline.split.planning.problem import Problem
+from pipeline.split.planning.queues import VARIANCE
 from pipeline.split.planning.solution import Solution
 from pipeline.split.planning.solve import WORTH_IT, Solver
 from pipeline.split.resources import places, problem
-from pipeline.transfers import own_cores, replicas_on
+from pipeline.split.solved import plan_of
 
 MOST_ITEMS = 500
 """In longer chains, cuts are looked for at so many positions; the solver's time grows with their square."""
@@ -36,7 +37,8 @@ def make_plan(  # noqa: PLR0913 - all but the first two by keyword
     stages: int | str = "auto",
     cuts: Sequence[str | int] | None = None,
     devices: Sequence[str] | None = None,
-    queue_depth: int = 2,
+    queue_depth: int | str = "auto",
+    variance: float = VARIANCE,
     seconds: Sequence[float] | Mapping[str, Sequence[float]] | None = None,
     objective: str | None = None,
     fps: float | None = None,
@@ -55,8 +57,11 @@ def make_plan(  # noqa: PLR0913 - all but the first two by keyword
         Cuts by tensor name, operator name or position instead.
     devices : sequence of str, optional
         Device of each stage, which also says how many.
-    queue_depth : int
-        How many frames may wait in front of each stage.
+    queue_depth : int or "auto"
+        How many frames may wait in front of each stage.  ``"auto"`` chooses as many as `variance` asks for, as far as
+        there is memory; cuts are chosen with room for one.
+    variance : float
+        Standard deviation of a stage's time, as a share of it.
     seconds : sequence of float, or mapping of str to that, optional
         Measured seconds of each fused group on one core of the first device, or by the device's name; estimates where
         there are none.
@@ -78,7 +83,7 @@ def make_plan(  # noqa: PLR0913 - all but the first two by keyword
         If a cut is unknown, there are fewer legal cuts than asked for, `stages`, `cuts` and `devices` disagree, or the
         board cannot run the model, or not as fast as asked for.
     """
-    return Planner(graph, board, seconds, queue_depth).plan(
+    return Planner(graph, board, seconds, queue_depth, variance).plan(
         stages=stages, cuts=cuts, devices=devices, objective=objective, fps=fps, replicas=replicas
     )
 
@@ -89,14 +94,15 @@ class Planner:
 
     Attributes
     ----------
-    graph, board, given, queue_depth
+    graph, board, given, queue_depth, variance
         As for `make_plan`; `given` are the seconds.
     """
 
     graph: Graph
     board: Board
     given: Sequence[float] | Mapping[str, Sequence[float]] | None = None
-    queue_depth: int = 2
+    queue_depth: int | str = "auto"
+    variance: float = VARIANCE
 
     def plan(  # noqa: PLR0913 - all by keyword
         self,
@@ -109,21 +115,34 @@ class Planner:
         replicas: bool = True,
     ) -> Plan:
         """Return the plan; see `make_plan`."""
+        queues.check(self.queue_depth, self.variance)
         goal = _goal(objective, fps)
-        division = Division(self.graph, self.board, devices, self.queue_depth, self.seconds, self.measured)
         if cuts is not None:
-            positions = resolve(self.graph, cuts)
-            if stages not in ("auto", len(positions) + 1):
-                raise PlanError(
-                    f"{len(positions)} cuts make {len(positions) + 1} stages, not {stages!r}; give one of the two"
-                )
-            return division.plan(positions)
-        if stages == "auto" and devices is None:
-            return self.of(self.solve(goal, fps, replicas=replicas))
-        count = self._count(len(devices or ()) if stages == "auto" else stages)
-        if devices is None and len(places(self.board)) > 1:
-            return self.of(self.solve(goal, fps, stages=count, replicas=False))
-        return division.plan(division.best_positions(count))
+            found = self._divided(self._positions(cuts, stages), devices)
+        elif stages == "auto" and devices is None:
+            found = self.of(self.solve(goal, fps, replicas=replicas))
+        else:
+            count = self._count(len(devices or ()) if stages == "auto" else stages)
+            several = devices is None and len(places(self.board)) > 1
+            found = (
+                self.of(self.solve(goal, fps, stages=count, replicas=False))
+                if several
+                else self._divided(count, devices)
+            )
+        return queues.with_queues(found, self.graph, self.queue_depth, self.variance)
+
+    def _positions(self, cuts: Sequence[str | int], stages: int | str) -> list[int]:
+        positions = resolve(self.graph, cuts)
+        if stages not in ("auto", len(positions) + 1):
+            raise PlanError(
+                f"{len(positions)} cuts make {len(positions) + 1} stages, not {stages!r}; give one of the two"
+            )
+        return positions
+
+    def _divided(self, how: int | list[int], devices: Sequence[str] | None) -> Plan:
+        """Return the plan with that number of stages, or with cuts at those positions."""
+        division = Division(self.graph, self.board, devices, self.seconds, self.measured)
+        return division.plan(division.best_positions(how) if isinstance(how, int) else how)
 
     @property
     def measured(self) -> bool:
@@ -145,7 +164,8 @@ class Planner:
 
     def problem(self, *, replicas: bool = True) -> Problem:
         """Return what the solver is given."""
-        return problem(self.graph, self.board, self.seconds, queue_depth=self.queue_depth, replicas=replicas)
+        depth = self.queue_depth if isinstance(self.queue_depth, int) else 1
+        return problem(self.graph, self.board, self.seconds, queue_depth=depth, replicas=replicas)
 
     def solve(
         self, goal: str = "throughput", fps: float | None = None, *, stages: int | None = None, replicas: bool = True
@@ -176,49 +196,7 @@ class Planner:
 
     def of(self, solution: Solution) -> Plan:
         """Return a solution as a plan."""
-        ends = self.graph.group_ends
-        pieces = parts(self.graph, [ends[stage.end - 1] for stage in solution.stages[:-1]])
-        cores = self._cores([stage.choice for stage in solution.stages])
-        groups = places(self.board)
-        devices = [groups[stage.choice.place].device for stage in solution.stages]
-        chosen = tuple(
-            StagePlan(
-                name=f"stage{number}",
-                device=devices[number].name,
-                inputs=piece.inputs,
-                outputs=piece.outputs,
-                operators=(piece.operators[0].name, piece.operators[-1].name),
-                cores=own_cores(devices[number], cores[number]),
-                seconds=stage.seconds,
-                queue_depth=self.queue_depth,
-                replicas=replicas_on(devices[number], stage.choice.replicas),
-            )
-            for number, (stage, piece) in enumerate(zip(solution.stages, pieces, strict=True))
-        )
-        return Plan(
-            model=self.graph.name,
-            digest=self.graph.digest,
-            board=self.board,
-            inputs=self.graph.inputs,
-            outputs=self.graph.outputs,
-            stages=chosen,
-            unsplit_seconds=self._unsplit(),
-            measured=self.measured,
-        )
-
-    def _unsplit(self) -> float:
-        """Return the seconds of the whole on one core of the first device that can run it; 0 if none can."""
-        whole = [float(np.sum(self.seconds(device))) for device in self.board.devices]
-        return next((seconds for seconds in whole if np.isfinite(seconds)), 0.0)
-
-    def _cores(self, choices: Sequence[Choice]) -> list[tuple[int, ...]]:
-        """Give each stage its cores, in the order of the stages, unlike ones for its replicas one after the other."""
-        left = [list(group.cores) for group in places(self.board)]
-        found = []
-        for choice in choices:
-            counts = [count if left[place] else 0 for place, count in enumerate(choice.use)]
-            found.append(tuple(left[place].pop(0) for place, count in enumerate(counts) for _ in range(count)))
-        return found
+        return plan_of(solution, self.graph, self.board, self.seconds, measured=self.measured)
 
     def _count(self, stages: int | str) -> int:
         most = len(self.graph.group_ends)

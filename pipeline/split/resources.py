@@ -27,6 +27,35 @@ MOST_COUNTS = 12
 """Numbers of cores up to which all are tried; above it, those that are powers of two."""
 
 
+@dataclass(frozen=True, eq=False)
+class Footprint:
+    """The bytes that a graph needs.
+
+    Attributes
+    ----------
+    parameters, working : array of float, shape (groups,)
+        Of each fused group: its constants, and all tensors that are alive while it runs.
+    crossing : array of float, shape (groups + 1,)
+        Of a frame at each position between groups, the ends included.
+    """
+
+    parameters: Array
+    working: Array
+    crossing: Array
+
+    @staticmethod
+    def of(graph: Graph) -> Footprint:
+        """Return what a graph needs."""
+        crossing = np.array([_bytes(graph.inputs), *crossing_bytes(graph), _bytes(graph.outputs)], np.float64)
+        made = _by_group(graph, [_made(graph, operator.outputs) for operator in graph.operators])
+        parameters = _by_group(graph, [operator.parameter_bytes for operator in graph.operators])
+        return Footprint(parameters, crossing[:-1] + made, crossing)
+
+    def kept(self, begin: int, end: int, replicas: int = 1) -> float:
+        """Return what a stage of the groups ``[begin, end)`` keeps, without the frames that wait in front of it."""
+        return float(replicas * (self.parameters[begin:end].sum() + self.working[begin:end].max()))
+
+
 @dataclass(frozen=True)
 class Group:
     """A place, as the board describes it.
@@ -73,7 +102,7 @@ def problem(
     board: Board,
     seconds: Callable[[Device], Sequence[float]],
     *,
-    queue_depth: int,
+    queue_depth: int = 1,
     replicas: bool = True,
 ) -> Problem:
     """Return the problem of dividing `graph` among the devices of `board`.
@@ -89,25 +118,32 @@ def problem(
     replicas : bool
         Whether a stage may run on several frames at once.
     """
-    groups = places(board)
-    crossing = [_bytes(graph.inputs), *crossing_bytes(graph), _bytes(graph.outputs)]
+    groups, footprint = places(board), Footprint.of(graph)
     choices = [
         choice
         for device in board.devices
         for choice in _choices(groups, device, np.asarray(seconds(device), np.float64), replicas=replicas)
     ]
-    enter, leave = _borders(board, groups, crossing)
+    enter, leave = _borders(board, groups, footprint.crossing.astype(int).tolist())
     return Problem(
         places=tuple(_place(group) for group in groups),
         choices=tuple(choices),
         enter=enter,
         leave=leave,
-        memories=_memories(groups),
-        parameters=_by_group(graph, [operator.parameter_bytes for operator in graph.operators]),
-        working=np.array(crossing[:-1])
-        + _by_group(graph, [_made(graph, operator.outputs) for operator in graph.operators]),
-        waiting=np.array(crossing, np.float64) * queue_depth,
+        memories=_memories(board, groups),
+        parameters=footprint.parameters,
+        working=footprint.working,
+        waiting=footprint.crossing * queue_depth,
     )
+
+
+def rooms(board: Board) -> dict[str, int]:
+    """Return the bytes of each memory whose size is known."""
+    sizes: dict[str, list[int]] = {}
+    for device in board.devices:
+        if device.memory_bytes:
+            sizes.setdefault(device.memory, []).append(device.memory_bytes)
+    return {name: min(given) for name, given in sizes.items()}
 
 
 def _place(group: Group) -> Place:
@@ -157,14 +193,10 @@ def _counts(most: int) -> list[int]:
     return [*round_ones, most] if most else []
 
 
-def _memories(groups: Sequence[Group]) -> tuple[Memory, ...]:
-    sizes: dict[str, list[int]] = {}
-    for group in groups:
-        if group.device.memory_bytes:
-            sizes.setdefault(group.device.memory, []).append(group.device.memory_bytes)
+def _memories(board: Board, groups: Sequence[Group]) -> tuple[Memory, ...]:
     return tuple(
-        Memory(min(given), tuple(number for number, group in enumerate(groups) if group.device.memory == name))
-        for name, given in sizes.items()
+        Memory(size, tuple(number for number, group in enumerate(groups) if group.device.memory == name))
+        for name, size in rooms(board).items()
     )
 
 

@@ -27,6 +27,7 @@ def test_plan_explains(command: Any, digits_onnx: Path) -> None:
         "No plan takes less than",
         "gap",
         "Considered",
+        "Queues: with stage times that vary by 10%",
         "replicas of the whole",
     ):
         assert expected in done.out
@@ -49,6 +50,24 @@ def test_plan_for_a_rate(command: Any, digits_onnx: Path) -> None:
     assert "frames/s on 'rk3588', not 1e+07; ask for less" in done.err
     for wrong in ("0", "-1", "many", "inf"):
         assert f"--fps is '{wrong}'" in command("plan", digits_onnx, f"--fps={wrong}").err
+
+
+def test_plan_chooses_queues_for_what_varies(command: Any, digits_onnx: Path, tmp_path: Path) -> None:
+    steady, varying, given = (tmp_path / name for name in ("steady.json", "varying.json", "given.json"))
+    command("plan", digits_onnx, "--stages", 2, "-o", steady)
+    command("plan", digits_onnx, "--stages", 2, "--variance", 0.9, "-o", varying)
+    command("plan", digits_onnx, "--stages", 2, "--queue-depth", 1, "-o", given)
+    depths = [[stage.queue_depth for stage in pipeline.Plan.load(path).stages] for path in (steady, varying, given)]
+    assert depths[0] == [2, 2]
+    assert depths[1][1] > 2
+    assert depths[2] == [1, 1]
+    for options, said in (
+        (["--queue-depth", "deep"], "--queue-depth is 'deep'"),
+        (["--variance", "2"], "variance is 2"),
+    ):
+        done = command("plan", digits_onnx, *options)
+        assert (done.status, done.err.count("\n")) == (2, 1)
+        assert said in done.err
 
 
 def test_plan_without_replicas(command: Any, digits_onnx: Path, tmp_path: Path) -> None:
@@ -78,6 +97,16 @@ def test_simulate_as_json(command: Any, plan: Path) -> None:
     assert lines[0]["stages"][0].keys() >= {"busy", "blocked", "queue_mean", "queue_longest", "wait_s"}
 
 
+def test_simulate_with_frames_that_are_dropped(command: Any, plan: Path) -> None:
+    done = command("simulate", plan, "--fps", 10_000_000, "--admission", "drop-oldest", "--waiting", 3)
+    assert (done.status, done.err) == (0, "")
+    assert "1000 frames, 9" in done.out
+    assert "dropped as full" in done.out
+    options = ("--admission", "deadline", "--deadline", 1e-9, "--fps", 100, "--json")
+    found = json.loads(command("simulate", plan, *options).out)
+    assert (found["frames"], found["delivered"], found["dropped"]) == (1000, 0, {"late": 1000})
+
+
 def test_drawings(command: Any, digits_onnx: Path, plan: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     predicted, both, trace = tmp_path / "predicted.svg", tmp_path / "both.svg", tmp_path / "trace.json"
@@ -105,6 +134,9 @@ def test_drawings(command: Any, digits_onnx: Path, plan: Path, tmp_path: Path) -
         (["--drawing", "x.gif"], "the name must end in .png or .svg"),
         (["--drawing", "nowhere/x.svg"], "there is no folder 'nowhere'"),
         (["--against", "trace.json"], "say where with --drawing"),
+        (["--admission", "latest"], "say with fps how many come per second"),
+        (["--admission", "deadline", "--fps", "9"], "needs deadline=seconds"),
+        (["--waiting", "0"], "--waiting is '0'"),
     ],
     ids=str,
 )

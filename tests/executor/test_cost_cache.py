@@ -149,7 +149,8 @@ def test_place_and_layout_count(tmp_path: Path) -> None:
     made = group(tmp_path, "one")
     arm = Device("cpu", target={"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a72"})
     keys = [key(made), key(made, device=arm), key(made, cores=2), key(made, inner=True)]
-    keys.append(key(made, device=dataclasses.replace(arm, address="remote://there:1/cpu")))
+    for address in ("rpc://there:1/cpu", "rpc://elsewhere:1/cpu"):
+        keys.append(key(made, device=dataclasses.replace(arm, kind="rpc", address=address)))
     assert len(set(keys)) == len(keys)
     assert key(made, device=Device("other name", flops=1)) == key(made)
 

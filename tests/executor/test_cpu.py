@@ -13,7 +13,7 @@ import pytest
 import pipeline
 from pipeline.board import Device
 from pipeline.executor.build import compile_stage
-from pipeline.executor.devices.base import ALIGNMENT
+from pipeline.memory import ALIGNMENT
 from pipeline.executor.devices.cpu import CpuRuntime
 from pipeline.plans import StagePlan
 from pipeline.split import extract

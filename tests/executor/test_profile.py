@@ -110,7 +110,7 @@ def test_memory_and_links_are_measured_once(tmp_path: Path, monkeypatch: pytest.
     assert link.bytes_per_s > 0
     assert link.latency_s >= 0
     Board("b", (HOST, far), (link,))
-    monkeypatch.setattr(copying, "_least", lambda _: pytest.fail("measured again"))
+    monkeypatch.setattr(copying, "least", lambda _: pytest.fail("measured again"))
     assert (copying.memory_rate(HOST, cache), copying.link(HOST, far, cache)) == (rate, link)
 
 
@@ -130,4 +130,4 @@ def test_the_host_is_here_and_other_processors_are_not() -> None:
 def test_looking_for_accelerators_never_fails() -> None:
     for found in present.accelerators():
         assert found.kind in present.ACCELERATORS
-    assert present.processor_name()
+    assert processor.full_name()

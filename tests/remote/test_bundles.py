@@ -23,6 +23,7 @@ from pipeline.remote.address import Address
 from pipeline.remote.connection import Connection, Refused
 from pipeline.remote.store import Store
 from pipeline.split.graph import Graph
+from pipeline.split.open_model import OpenModel
 from tests.executor.bundles import rewrite
 from tests.onnx_models import node, save, weights
 from tests.remote.conftest import Child
@@ -118,6 +119,32 @@ def test_a_saved_bundle_runs_on_a_server_that_has_it(
     library.write_bytes(library.read_bytes()[:-1] + b"!")
     with pytest.raises(DeviceLost, match="not in this server's folder"):
         pipeline.load(moved)
+
+
+def test_a_bundle_for_several_sizes_runs_on_a_server_that_has_it(
+    serve: Callable[..., Child], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The builds share one file, in which each has parameters that the other one does not read."""
+    monkeypatch.setenv("SOC_PIPELINE_CACHE", str(tmp_path / "cache"))
+    nodes = [node("Conv", "x w", "r", pads=[1] * 4), node("Conv", "r w", "y", pads=[1] * 4)]
+    path = save(tmp_path / "open.onnx", nodes, {"x": ["N", 4, 6, 6]}, ["y"], {"w": weights(4, 4, 3, 3)})
+    server = serve("--bundles", tmp_path)
+    model = pipeline.read(path, {"x": ["N", 4, 6, 6]})
+    assert isinstance(model, OpenModel)
+    board = Board("two machines", (Device("here"), Device("there", "remote", address=where(server), target=TARGET)))
+    plan = pipeline.plan(model.at(N=1), board, cuts=["r"], devices=["here", "there"])
+    fresh = pipeline.build(model, plan, other_sizes="symbolic", check=False)
+    fresh.save(tmp_path / "open.bundle")
+    saved = Bundle.load(tmp_path / "open.bundle")
+    kept = {package.package(build.codes[1]).stage.parameters.sha256 for build in saved.builds}
+    assert len(kept) == 1
+    assert kept != {package.package(build.codes[1]).stage.parameters.sha256 for build in fresh.builds}
+    with pipeline.load(tmp_path / "open.bundle") as running:
+        for size in (1, 3):
+            assert running.submit(np.ones((size, 4, 6, 6), np.float32)).result(LIMIT).shape == (size, 4, 6, 6)
+    code = saved.codes[1]
+    zeros = code.with_parameters({name: np.zeros_like(value) for name, value in code.parameters.items()})
+    assert package.package(zeros).stage.parameters.sha256 not in kept
 
 
 def test_set_params_sends_the_parameters_only(graph: Graph, serve: Callable[..., Child], tmp_path: Path) -> None:

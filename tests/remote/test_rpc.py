@@ -1,6 +1,7 @@
 """Stages on TVM's own RPC server: one that dies, hangs or comes back, and a tracker's pool."""
 
 import contextlib
+import dataclasses
 import platform
 import signal
 import socket
@@ -15,10 +16,13 @@ import psutil
 import pytest
 
 import pipeline
-from pipeline.board import Board, Device
+from pipeline.board import Board, Device, Link
 from pipeline.errors import DeviceLost, PipelineError, RemoteError
+from pipeline.executor import profile as bench
 from pipeline.executor.bundle import Bundle
+from pipeline.executor.cost_cache import CostCache
 from pipeline.executor.devices.rpc import RpcConnection
+from pipeline.profiling import profile
 from pipeline.remote.address import parse
 from pipeline.remote.relay import Relay
 from pipeline.scheduler import Pipeline
@@ -101,8 +105,6 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 
 def at(bundle: Bundle, address: str) -> Bundle:
     """Return the bundle for another address."""
-    import dataclasses
-
     here, there = bundle.plan.board.devices
     board = dataclasses.replace(bundle.plan.board, devices=(here, dataclasses.replace(there, address=address)))
     return Bundle(dataclasses.replace(bundle.plan, board=board), bundle.codes)
@@ -166,6 +168,23 @@ def test_a_tracker_gives_a_board_of_its_pool(bundle: Bundle, start: Callable[...
         assert ask(running, 1) is None
     with pytest.raises(PipelineError, match=r"the tracker has no free server within 0\.5 s"):
         pipeline.load(at(bundle, f"rpc://127.0.0.1:{tracker.port}/other?tracker&timeout=0.5&patience=0"))
+
+
+def test_a_model_is_measured_there_by_the_boards_own_clock(
+    bundle: Bundle, server: RpcServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "ENOUGH_S", 0.0)
+    here, there = at(bundle, f"rpc://127.0.0.1:{server.port}/cpu?timeout=60").plan.board.devices
+    far = dataclasses.replace(there, memory="there")
+    board = Board("bare", (here, far), (Link((here.memory, "there"), 1.0),))
+    nodes = [node("Softmax", "x", "a"), node("ReduceMean", "a", "y", axes=[1])]
+    graph = pipeline.read(save(tmp_path / "m.onnx", nodes, {"x": (16, 16)}, ["y"]))
+    found = profile(graph, board, cache=CostCache(tmp_path))
+    assert found.estimated == {}
+    assert all(0 < each < 0.1 for each in found.measured["there"])
+    (link,) = found.board.links
+    assert link.measured
+    assert 1e5 < link.bytes_per_s < 1e11
 
 
 def test_nobody_there(bundle: Bundle) -> None:

@@ -49,6 +49,7 @@ def test_without_variance_the_rate_is_that_of_the_slowest_stage(times: tuple[flo
     assert found.frames_per_s == pytest.approx(1 / (max(times) * MS))
     assert found.bottleneck == f"s{times.index(max(times))}"
     assert found.seconds == pytest.approx((sum(times) + 199 * max(times)) * MS)
+    assert (found.delivered, found.dropped) == (200, {})
 
 
 def test_one_frame_at_a_time_takes_the_sum() -> None:
@@ -133,6 +134,30 @@ def test_stages_share_a_link() -> None:
     assert shared.links["host - a"] <= 1
 
 
+def test_a_device_that_overlaps_computes_one_frame_at_a_time() -> None:
+    """Each frame takes 2 ms in, 6 ms of computing and 2 ms out: replicas hide the transfers, and no more."""
+    devices = (Device("host", "cpu", cores=(0,)), Device("gpu", "cuda", memory="gpu"))
+    board = Board("gpu", devices, (Link(("host", "gpu"), 4000 / (2 * MS)),))
+    (one,) = chain(10).stages
+    rates = {}
+    for replicas in (1, 2, 3):
+        stage = replace(one, device="gpu", replicas=replicas, moving=4 * MS)
+        made = replace(chain(10), board=board, stages=(stage,))
+        rates[replicas] = simulate(made, frames=300).frames_per_s
+        if replicas > 1:
+            assert rates[replicas] == pytest.approx(1 / made.slowest, rel=0.01)
+    assert rates[1] == pytest.approx(100)
+    assert rates[2] == rates[3] == pytest.approx(1 / (6 * MS), rel=0.01)
+
+
+def test_stages_on_one_accelerator_take_turns() -> None:
+    devices = (Device("cpu", cores=(0,)), Device("vta", "vta", at_once=2))
+    one = chain(3, 5)
+    stages = tuple(replace(stage, device="vta") for stage in one.stages)
+    both = replace(one, board=Board("vta", devices), stages=stages)
+    assert simulate(both, frames=200).frames_per_s == pytest.approx(1 / (8 * MS), rel=0.01)
+
+
 def test_equal_seeds_give_equal_streams_and_others_do_not() -> None:
     one, same, other = (simulate(chain(3, 9, 5), frames=100, variance=0.3, seed=seed) for seed in (1, 1, 2))
     assert one == same
@@ -149,6 +174,51 @@ def test_samples_are_used_as_they_are() -> None:
     found = simulate(chain(5, 1), samples={"s0": [2 * MS, 4 * MS]}, frames=3000)
     assert found.frames_per_s == pytest.approx(1 / (3 * MS), rel=0.05)
     assert simulate(chain(0, 0), samples={"s1": [4 * MS]}).frames_per_s == pytest.approx(250)
+
+
+FAST: dict[str, Any] = {"frames": 400, "fps": 250.0}
+"""Two and a half times as many frames as stages of 10 ms take."""
+
+
+def test_the_latest_frame_replaces_the_one_that_waited() -> None:
+    found = simulate(depth(chain(10), 1), admission="latest", **FAST)
+    assert found.dropped.keys() == {"replaced"}
+    assert found.delivered + found.dropped["replaced"] == found.frames == 400
+    assert found.delivered == pytest.approx(160, abs=3)
+    assert found.frames_per_s == pytest.approx(100)
+    # At most the stage's own, one in its queue, and one frame's time in the line.
+    assert found.since_arrival_s.p99 <= 30 * MS
+
+
+def test_a_line_drops_its_oldest_frame() -> None:
+    found = simulate(depth(chain(10), 1), admission="drop-oldest", waiting=4, **FAST)
+    assert found.dropped.keys() == {"full"}
+    assert found.delivered == pytest.approx(163, abs=3)
+    assert found.frames_per_s == pytest.approx(100)
+    assert 45 * MS < found.since_arrival_s.p99 <= 60 * MS
+
+
+@pytest.mark.parametrize("variance", [0.0, 0.1])
+def test_what_would_be_late_does_not_start(variance: float) -> None:
+    times = chain(4, 3, 10, 5)
+    found, latest = (
+        simulate(times, **FAST, variance=variance, seed=3, **options)
+        for options in ({"admission": "deadline", "deadline": 60 * MS}, {"admission": "latest"})
+    )
+    assert found.dropped.keys() <= {"late", "replaced"}
+    assert sum(found.dropped.values()) + found.delivered == 400
+    assert found.frames_per_s == pytest.approx(latest.frames_per_s, rel=0.05)
+    assert found.since_arrival_s.p99 <= (60 + 10 * bool(variance)) * MS < latest.since_arrival_s.p99
+    never = simulate(chain(10), admission="deadline", deadline=5 * MS, **FAST)
+    assert (never.delivered, never.frames_per_s, never.dropped) == (0, 0.0, {"late": 400})
+
+
+@pytest.mark.parametrize("policy", ["latest", "drop-oldest", "deadline"])
+def test_nobody_is_dropped_where_all_find_room(policy: str) -> None:
+    found = simulate(
+        chain(4, 3), frames=100, fps=100, admission=policy, deadline=1.0 if policy == "deadline" else np.inf
+    )
+    assert (found.delivered, found.dropped) == (100, {})
 
 
 @st.composite
@@ -202,6 +272,10 @@ def test_longer_queues_are_never_slower_in_a_chain_without_replicas(case: tuple[
         ({"fps": 0.0}, "fps is 0.0; it must be above 0"),
         ({"variance": -0.1}, "variance is -0.1"),
         ({"samples": {"s9": [1.0]}}, "samples of 's9', but the plan has no such stage"),
+        ({"admission": "newest", "fps": 9.0}, "admission is 'newest'; it must be one of 'block', 'latest', "),
+        ({"admission": "latest"}, "admission 'latest' drops frames that come too fast; say with fps how many"),
+        ({"admission": "deadline", "fps": 9.0}, "admission='deadline' needs deadline=seconds"),
+        ({"waiting": 2}, "waiting is 2; it counts"),
     ],
     ids=str,
 )

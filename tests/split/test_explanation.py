@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+import boards
 import pipeline
 from pipeline.board import Board, Device, Link
+from pipeline.simulation import simulate
 from pipeline.split.explain import explain
 from pipeline.split.graph import Graph
 from pipeline.split.planner import Planner
@@ -42,6 +44,29 @@ def test_the_times_are_those_of_the_plan(chain: Graph) -> None:
     assert found.stages[0].memory_share == pytest.approx(0.065536)
     assert found.joules is None
     assert found.measured
+
+
+@pytest.mark.parametrize("name", ["jetson-nano", "jetson-orin-nano"])
+def test_plan_explanation_and_simulation_of_a_gpu_agree(digits_onnx: Path, name: str) -> None:
+    made = Planner(pipeline.read(digits_onnx), boards.get(name))
+    solution, plan = made.solve(), made.plan()
+    assert "gpu" in {stage.device for stage in plan.stages}
+    assert explain(made, plan).interval_s == pytest.approx(solution.interval)
+    assert plan.slowest == pytest.approx(solution.interval)
+    assert 1 / simulate(plan, frames=2000).frames_per_s == pytest.approx(solution.interval, rel=0.01)
+
+
+def test_a_queue_that_is_too_short_says_what_it_costs(chain: Graph) -> None:
+    where, wavering = Board("b", (Device("cpu", cores=(0, 1)),)), 0.5
+    short, chosen = (Planner(chain, where, EQUAL, depth, wavering) for depth in (1, "auto"))
+    found, better = explain(short, short.plan(stages=2)), explain(chosen, chosen.plan(stages=2))
+    assert [(stage.queue_depth, stage.queue_cost) for stage in found.stages] == [
+        (1, 0.0),
+        (1, pytest.approx(0.125, rel=1e-3)),
+    ]
+    assert better.stages[1].queue_depth > 10
+    assert better.stages[1].queue_cost <= 0.015
+    assert (found.variance, better.variance) == (0.5, 0.5)
 
 
 def test_the_bound_is_proved_and_the_gap_is_to_it(chain: Graph) -> None:
@@ -104,8 +129,6 @@ def test_energy_where_the_power_is_known(chain: Graph) -> None:
 
 
 def test_a_trained_network_on_a_board_that_is_not_here(digits_onnx: Path) -> None:
-    import boards
-
     made = Planner(pipeline.read(digits_onnx), boards.get("rk3588"))
     found = explain(made, made.plan())
     assert found.joules

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pipeline
 from pipeline.board import Board, Cluster, Device, Link
 from pipeline.errors import BoardError, PlanError
 from pipeline.plans import Plan, decode, encode
+from pipeline.simulation import simulate
 from pipeline.split.costs import estimate
 from pipeline.split.cuts import crossing_bytes
 from pipeline.split.graph import Graph
@@ -322,6 +324,17 @@ def test_memory_limits_what_a_device_gets(chain: Graph) -> None:
     little, much = (make_plan(chain, where, seconds=times, queue_depth=depth).stages for depth in (1, 2))
     assert "npu" in {stage.device for stage in little}
     assert "npu" not in {stage.device for stage in much}
+    chosen = make_plan(chain, where, seconds=times)
+    assert chosen.stages == tuple(replace(stage, queue_depth=2 - (stage.device == "npu")) for stage in little)
+
+
+def test_queues_are_as_deep_as_times_vary_for_given_and_for_chosen_cuts(chain: Graph) -> None:
+    where, times = board(0, 1, 2), [1e-2] * 6
+    for options in ({"cuts": [2, 4]}, {"stages": 3}, {"stages": 3, "devices": ["cpu"] * 3}, {"replicas": False}):
+        steady, varying = (make_plan(chain, where, seconds=times, variance=each, **options) for each in (0.1, 0.3))
+        assert [stage.queue_depth for stage in steady.stages] == [2, 2, 2]
+        assert [stage.queue_depth for stage in varying.stages] == [2, 5, 5]
+    assert simulate(varying, variance=0.3).frames_per_s > 1.02 * simulate(steady, variance=0.3).frames_per_s
 
 
 @pytest.mark.parametrize(
@@ -330,6 +343,8 @@ def test_memory_limits_what_a_device_gets(chain: Graph) -> None:
         ({"objective": "speed"}, "objective is 'speed'; it must be one of throughput, latency, energy"),
         ({"fps": 0}, "fps is 0; it must be above 0"),
         ({"fps": math.inf}, "fps is inf"),
+        ({"queue_depth": "deep"}, "queue_depth is 'deep'; it must be at least 1, or 'auto'"),
+        ({"variance": -0.1}, "variance is -0.1; it must be a share of a stage's time, 0 to 1"),
     ],
     ids=str,
 )
@@ -346,4 +361,5 @@ def test_a_stage_on_another_machine_overlaps_its_transfers(chain: Graph) -> None
     plan = make_plan(chain, two, stages=2, devices=["near", "far"])
     stage = plan.stages[1]
     assert (stage.replicas, stage.cores) == (2, ())
-    assert plan.slowest == max(each.seconds for each in plan.stages)
+    assert stage.moving == pytest.approx(2 * 16384 / 1e9)
+    assert plan.slowest == max(plan.stages[0].seconds, stage.seconds - stage.moving, stage.seconds / 2)

@@ -67,6 +67,10 @@ class RemoteRuntime(NullRuntime):
         """Run one frame there."""
         return self._first(lambda place: place.run(program, inputs))
 
+    def timed(self, program: int, inputs: Sequence[np.ndarray]) -> tuple[Sequence[np.ndarray], float]:
+        """Run one frame there, and return the seconds that it took there: the way there and back is none of them."""
+        return self._first(lambda place: place.timed(program, inputs))
+
     def close(self) -> None:
         """End the sessions."""
         for place in self._places:
@@ -112,6 +116,10 @@ class Place(ABC):
         """Run one frame through a stage, or raise `DeviceLost`."""
 
     @abstractmethod
+    def timed(self, program: int, inputs: Sequence[np.ndarray]) -> tuple[Sequence[np.ndarray], float]:
+        """Run one frame, and return the seconds that the device took as well, or raise `DeviceLost`."""
+
+    @abstractmethod
     def close(self) -> None:
         """Give it back."""
 
@@ -140,6 +148,9 @@ class Session(Protocol):
     def run(self, program: int, stage: StagePlan, arrays: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
         """Run one frame through an opened stage."""
 
+    def timed(self, program: int, stage: StagePlan, arrays: Sequence[np.ndarray]) -> tuple[Sequence[np.ndarray], float]:
+        """Run one frame, and return the seconds that the board's device took as well."""
+
     def usable(self) -> bool:
         """Whether the server is still there, as far as this machine knows."""
 
@@ -162,9 +173,15 @@ class _There(Place):
         self._connected()
 
     def run(self, program: int, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        return self._with(lambda session: session.run(self._numbers[program], self._stages[program][0], inputs))
+
+    def timed(self, program: int, inputs: Sequence[np.ndarray]) -> tuple[Sequence[np.ndarray], float]:
+        return self._with(lambda session: session.timed(self._numbers[program], self._stages[program][0], inputs))
+
+    def _with(self, work: Callable[[Session], Result]) -> Result:
         connection = self._connected()
         try:
-            return connection.run(self._numbers[program], self._stages[program][0], inputs)
+            return work(connection)
         except DeviceLost:
             self._forget()
             raise
@@ -225,10 +242,13 @@ class _Here(Place):
             self._programs.append(self._runtime.load(stage, code))
 
     def run(self, program: int, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        return self.timed(program, inputs)[0]
+
+    def timed(self, program: int, inputs: Sequence[np.ndarray]) -> tuple[Sequence[np.ndarray], float]:
         self.prepare()
         runtime = self._runtime
-        made = runtime.run(self._programs[program], [runtime.copy_in(array) for array in inputs])
-        return [runtime.copy_out(tensor) for tensor in made]
+        made, seconds = runtime.timed(self._programs[program], [runtime.copy_in(array) for array in inputs])
+        return [runtime.copy_out(tensor) for tensor in made], seconds
 
     def close(self) -> None:
         with contextlib.suppress(Exception):

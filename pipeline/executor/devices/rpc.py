@@ -9,6 +9,7 @@ import contextlib
 import json
 import socket
 import struct
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -25,6 +26,9 @@ from pipeline.tvm_access import tvm
 
 SLOWEST = 5e6
 """Bytes per second that a link must reach, so that sending what is large is not taken for a server that hangs."""
+
+WAYS = 3
+"""How often copying is measured: a large tensor takes a while."""
 
 LARGEST_ANSWER = 1 << 16
 """Bytes of a tracker's answer."""
@@ -104,6 +108,24 @@ class RpcConnection:
             made = there.main(*inputs, *there.parameters)
             return [tensor.numpy() for tensor in ([made] if isinstance(made, tvm.runtime.Tensor) else made)]
 
+    def timed(self, program: int, stage: StagePlan, arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], float]:
+        """Run one frame as `run` does, and return the seconds that it takes on the board as well, by its own clock."""
+        there = self._programs[program]
+        made = self.run(program, stage, arrays)
+        with self._call(sum(array.nbytes for array in arrays)):
+            inputs = [tvm.runtime.tensor(tensors.contiguous(array), self._device) for array in arrays]
+            once = there.machine.time_evaluator("main", self._device, number=1)
+            return made, float(once(*inputs, *there.parameters).mean)
+
+    def ways(self, nbytes: int) -> tuple[float, float]:
+        """Return the measured seconds that so many bytes take to the board, and back."""
+        array = np.zeros(nbytes, np.uint8)
+        with self._call(2 * WAYS * nbytes):
+            kept = tvm.runtime.tensor(array, self._device)
+            times = [_times(kept, array) for _ in range(WAYS)]
+        there, back = zip(*times, strict=True)
+        return min(there), min(back)
+
     def usable(self) -> bool:
         """Whether the connection has not ended."""
         return not self._relay.ended
@@ -131,6 +153,14 @@ class RpcConnection:
             if self._relay.ended:
                 raise DeviceLost(f"{self.address}: the server has closed the connection: {said}") from error
             raise RemoteError(f"{self.address}: {said}") from error
+
+
+def _times(there: Any, array: np.ndarray) -> tuple[float, float]:
+    begin = time.perf_counter()
+    there.copyfrom(array)
+    middle = time.perf_counter()
+    there.numpy()
+    return middle - begin, time.perf_counter() - middle
 
 
 def _machine(module: Any, device: Any) -> Any:

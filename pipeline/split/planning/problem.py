@@ -158,10 +158,7 @@ class Problem:
         """
         compute = spans(choice.seconds)
         moved = np.add.outer(leave, enter)
-        if self.places[choice.place].overlaps:
-            whole = np.maximum(compute, np.maximum.outer(leave, enter))
-        else:
-            whole = compute + moved
+        whole = overlapped(compute, moved) if self.places[choice.place].overlaps else compute + moved
         for memory in self.memories:
             if choice.place in memory.places:
                 whole[self.bytes(choice) > memory.limit] = np.inf
@@ -183,6 +180,12 @@ class Problem:
             )
         )
         return choice.replicas * (spans(parameters) + largest(working)) + waiting[None, :]
+
+
+def overlapped(compute: Array, moved: Array) -> Array:
+    """Return the time between two frames where one is computed while the tensors of another one move."""
+    found: Array = np.maximum(compute, (compute + moved) / 2)
+    return found
 
 
 def spans(values: Array) -> Array:

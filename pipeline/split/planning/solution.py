@@ -97,7 +97,9 @@ def _stage(problem: Problem, borders: Borders, step: Step) -> Stage:
     enter = float(borders.enter[choice.place][step.enter][step.begin])
     leave = float(borders.leave[choice.place][step.leave][step.end])
     compute = float(np.sum(choice.seconds[step.begin : step.end]))
-    whole = max(compute, enter, leave) if problem.places[choice.place].overlaps else compute + enter + leave
+    whole = compute + enter + leave
+    if problem.places[choice.place].overlaps:
+        whole = max(compute, whole / 2)
     span = slice(step.begin, step.end)
     nbytes = 0.0
     if problem.parameters is not None and problem.working is not None and problem.waiting is not None:

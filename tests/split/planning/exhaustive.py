@@ -61,7 +61,8 @@ def measured(problem: Problem, stages: tuple[Part, ...]) -> Found | None:
         return None
     for choice, begin, end, compute, enter, leave in stages:
         overlaps = problem.places[choice.place].overlaps
-        interval = (max(compute, enter, leave) if overlaps else compute + enter + leave) / choice.replicas
+        whole = compute + enter + leave
+        interval = (max(compute, whole / 2) if overlaps else whole) / choice.replicas
         slowest = max(slowest, interval)
         loads[choice.place] += interval if problem.places[choice.place].shares else 0.0
         latency += compute + enter + leave

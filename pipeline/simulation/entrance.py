@@ -1,0 +1,70 @@
+"""Entrance: frames that have arrived, and which of them start, wait or are dropped, by the rules of the scheduler."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+
+from pipeline.scheduler.admission import Admission
+
+
+class Entrance:
+    """The line of frames in front of a simulated pipeline.
+
+    Parameters
+    ----------
+    frames : int
+        How many come.
+    fps : float or None
+        How many of them per second; None has all of them there from the start.
+    admission : Admission
+        What happens to a frame that finds no room.
+    forecast : callable
+        Returns how many seconds a frame that starts now will take.
+
+    Attributes
+    ----------
+    dropped : Counter of str
+        Frames that were not started, by the reason.
+    """
+
+    def __init__(self, frames: int, fps: float | None, admission: Admission, forecast: Callable[[], float]) -> None:
+        self._frames, self._fps = frames, fps
+        self._admission, self._forecast = admission, forecast
+        self._line: deque[int] = deque()
+        self._next = 0
+        self.dropped: Counter[str] = Counter()
+
+    def arrival(self, number: int) -> float:
+        """Return when a frame comes."""
+        return number / self._fps if self._fps else 0.0
+
+    def starting(self, now: float, reserve: Callable[[], bool]) -> Iterator[int]:
+        """Yield the frames that start now, each after `reserve` has found room for it; drop those that must not wait.
+
+        One frame is let in after the other, as each of them is looked at when it comes.
+        """
+        yield from self._settled(now, reserve)
+        while self._next < self._frames and self.arrival(self._next) <= now:
+            self._line.append(self._next)
+            self._next += 1
+            yield from self._settled(now, reserve)
+
+    def _settled(self, now: float, reserve: Callable[[], bool]) -> Iterator[int]:
+        while self._line:
+            if self._late(self._line[0], now):
+                self._drop("late")
+            elif reserve():
+                yield self._line.popleft()
+            else:
+                break
+        while len(self._line) > self._admission.line:
+            self._drop(self._admission.overflow)
+
+    def _late(self, number: int, now: float) -> bool:
+        limit = self._admission.deadline
+        return self._admission.policy == "deadline" and now + self._forecast() > self.arrival(number) + limit
+
+    def _drop(self, reason: str) -> None:
+        self._line.popleft()
+        self.dropped[reason] += 1
