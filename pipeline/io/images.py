@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,7 @@ def raw(message: Any) -> tuple[Pixels, np.ndarray]:
 def _rows(message: Any, pixels: Pixels) -> np.ndarray:
     data = message.data if isinstance(message.data, np.ndarray) else np.frombuffer(message.data, np.uint8)
     height = pixels.shape[0]
-    width = int(np.prod(pixels.shape[1:]))
+    width = math.prod(pixels.shape[1:])
     step = int(message.step) or width
     if step < width or not width or data.size < height * step:
         raise InputError(

@@ -25,6 +25,15 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same for pictures of 640x480."""
+    pytest.importorskip("onnx")
+    path = tmp_path_factory.mktemp("bundle") / "large.bundle"
+    onnx_bundle.save(path, 480, 640)
+    return path
+
+
 @pytest.fixture
 def domain() -> int:
     """A DDS domain that no other test uses at the same time."""

@@ -52,15 +52,6 @@ def peers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bundle for their pictures."""
-    pytest.importorskip("onnx")
-    path = tmp_path_factory.mktemp("bundle") / "large.bundle"
-    onnx_bundle.save(path, HEIGHT, WIDTH)
-    return path
-
-
 def sent(number: int) -> np.ndarray:
     """Return the picture that the publisher makes."""
     at = np.arange(HEIGHT * WIDTH * 3)

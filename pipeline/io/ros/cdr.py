@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,16 @@ ORDERS = {(0, 0): (">", 8), (0, 1): ("<", 8), (0, 6): (">", 4), (0, 7): ("<", 4)
 CODES = {name: np.dtype(dtype).char for name, dtype in DTYPES.items()}
 # NumPy's letters for 8 bytes depend on the platform's C; those of `struct` do not.
 CODES |= {"int64": "q", "uint64": "Q", "int32": "i", "uint32": "I"}
+
+
+@cache
+def _packing(order: str, kind: str) -> struct.Struct:
+    return struct.Struct(f"{order}{CODES[kind]}")
+
+
+@cache
+def _dtype(order: str, kind: str) -> np.dtype:
+    return np.dtype(f"{order}{DTYPES[kind]}")
 
 
 def encode(message: Any, name: str) -> bytes:
@@ -99,12 +110,13 @@ class _Writer:
             self.fields(value, kind)
 
     def _number(self, kind: str, value: Any) -> None:
-        packed = struct.pack(f"<{CODES[kind]}", value)
+        packed = _packing("<", kind).pack(value)
         self._align(len(packed))
         self._add(packed)
 
     def _align(self, size: int) -> None:
-        self._add(bytes(-self._size % size))
+        if missing := -self._size % size:
+            self._add(bytes(missing))
 
     def _add(self, part: Any) -> None:
         self.parts.append(part)
@@ -114,7 +126,7 @@ class _Writer:
 def _array(value: Any, kind: str) -> np.ndarray:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return np.frombuffer(value, np.uint8)
-    return np.ascontiguousarray(value, f"<{DTYPES[kind]}").reshape(-1)
+    return np.ascontiguousarray(value, _dtype("<", kind)).reshape(-1)
 
 
 class _Reader:
@@ -133,7 +145,7 @@ class _Reader:
         return self._array(field.kind, count) if field.kind in DTYPES else self._list(field.kind, count)
 
     def _array(self, kind: str, count: int) -> np.ndarray:
-        dtype = np.dtype(f"{self._order}{DTYPES[kind]}")
+        dtype = _dtype(self._order, kind)
         if not count:
             return np.empty(0, dtype)
         self._align(dtype.itemsize)
@@ -161,10 +173,10 @@ class _Reader:
         return text.removesuffix(b"\0").decode(errors="replace")
 
     def _number(self, kind: str) -> Any:
-        code = f"{self._order}{CODES[kind]}"
-        self._align(struct.calcsize(code))
-        (value,) = struct.unpack_from(code, self._data, self._position)
-        self._position += struct.calcsize(code)
+        packing = _packing(self._order, kind)
+        self._align(packing.size)
+        (value,) = packing.unpack_from(self._data, self._position)
+        self._position += packing.size
         return value
 
     def _align(self, size: int) -> None:

@@ -1,0 +1,155 @@
+"""The other programs of the bench of the node: a recorded bag is played over DDS, and answers are taken."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rosbags.highlevel import AnyReader
+from rosbags.rosbag2 import StoragePlugin, Writer
+from rosbags.typesys import Stores, get_typestore
+
+from pipeline.io.ros import cdr
+from pipeline.io.ros.configuration import Quality
+from pipeline.io.ros.messages import TYPES
+from pipeline.io.ros.over_dds import Dds
+
+HEIGHT, WIDTH, FPS = 480, 640, 30
+IMAGE = "sensor_msgs/msg/Image"
+DOMAIN = 20 + os.getpid() % 200
+"""Of this process; others are told."""
+PATIENCE_S = 60
+
+Times = list[tuple[int, float]]
+"""Stamps, and when a message with that was sent, or received."""
+
+
+@dataclass(frozen=True)
+class Play:
+    """How a bag is played, and what answers come.
+
+    Attributes
+    ----------
+    bag : Path
+    quality : Quality
+        Of images and answers.
+    answers : str
+        Their type, which has a header.
+    speed : int
+        How many times faster than recorded.
+    domain : int
+    """
+
+    bag: Path
+    quality: Quality
+    answers: str = IMAGE
+    speed: int = 1
+    domain: int = DOMAIN
+
+
+def record(path: Path, count: int) -> list[int]:
+    """Record images as a camera would have them; return their stamps."""
+    pixels = np.random.default_rng(0).integers(0, 256, (HEIGHT, WIDTH, 3), np.uint8)
+    stamps = [1_700_000_000 * 10**9 + number * 10**9 // FPS for number in range(count)]
+    with Writer(path, version=9, storage_plugin=StoragePlugin.MCAP) as bag:
+        connection = bag.add_connection("/camera", IMAGE, typestore=get_typestore(Stores.ROS2_HUMBLE))
+        for stamp in stamps:
+            bag.write(connection, stamp, cdr.encode(image(pixels, stamp), IMAGE))
+    return stamps
+
+
+def image(pixels: np.ndarray, stamp: int) -> Any:
+    """Return a picture's message."""
+    header = TYPES["std_msgs/msg/Header"](TYPES["builtin_interfaces/msg/Time"](*divmod(stamp, 10**9)), "camera")
+    return TYPES[IMAGE](header, HEIGHT, WIDTH, "rgb8", 0, 3 * WIDTH, pixels.reshape(-1))
+
+
+def exchange(play: Play) -> tuple[Times, Times]:
+    """Play the bag; return what was sent and what came back."""
+    context = multiprocessing.get_context("spawn")
+    stop, ready = context.Event(), context.Event()
+    (sent, sends), (received, receives) = context.Pipe(), context.Pipe()
+    receiver = context.Process(target=_receive, args=(play, ready, stop, receives))
+    player = context.Process(target=_play, args=(play, ready, sends))
+    receiver.start()
+    player.start()
+    out = sent.recv()
+    time.sleep(1.0)  # for the last answers
+    stop.set()
+    back = received.recv()
+    player.join()
+    receiver.join()
+    return out, back
+
+
+@contextmanager
+def echo(play: Play) -> Iterator[None]:
+    """Let a program send on what it receives, and do nothing else."""
+    context = multiprocessing.get_context("spawn")
+    ready, stop = context.Event(), context.Event()
+    program = context.Process(target=_send_on, args=(play, ready, stop))
+    program.start()
+    ready.wait(PATIENCE_S)
+    yield
+    stop.set()
+    program.join()
+
+
+def round_trips(sent: Times, answered: Times) -> list[float]:
+    """Return the seconds from sending to receiving, but for the images of the first second."""
+    when = dict(sent)
+    # The first ones find cold caches, and the pipeline not yet open.
+    steady = [moment - when[stamp] for stamp, moment in answered if stamp - sent[0][0] >= 10**9]
+    return steady or [float("nan")]
+
+
+def _play(play: Play, ready: Event, result: Connection) -> None:
+    sent: Times = []
+    with AnyReader([play.bag]) as reader, Dds(play.domain, localhost=True) as transport:
+        send = transport.publisher("/camera", IMAGE, play.quality)
+        ready.wait(PATIENCE_S)
+        time.sleep(1.0)  # until all know each other
+        begin = time.perf_counter()
+        for _, stamp, payload in reader.messages():
+            due = begin + (stamp - reader.start_time) / play.speed / 1e9
+            time.sleep(max(0.0, due - time.perf_counter()))
+            sent.append((stamp, time.perf_counter()))
+            send(payload, stamp)
+    result.send(sent)
+
+
+def _receive(play: Play, ready: Event, stop: Event, result: Connection) -> None:
+    found: list[tuple[bytes, float]] = []
+
+    def take(payload: bytes) -> None:
+        # All clocks of this kind are one on a machine.
+        found.append((payload[:12], time.perf_counter()))
+
+    with Dds(play.domain, localhost=True) as transport:
+        transport.subscribe("/answers", play.answers, play.quality, take)
+        ready.set()
+        stop.wait()
+    result.send([(_stamp(beginning), moment) for beginning, moment in found])
+
+
+def _send_on(play: Play, ready: Event, stop: Event) -> None:
+    with Dds(play.domain, localhost=True) as transport:
+        send = transport.publisher("/answers", IMAGE, play.quality)
+        transport.subscribe("/camera", IMAGE, play.quality, lambda payload: send(payload, 0))
+        ready.set()
+        stop.wait()
+
+
+def _stamp(beginning: bytes) -> int:
+    seconds, nanoseconds = struct.unpack_from("<iI", beginning, 4)
+    return int(seconds) * 10**9 + int(nanoseconds)

@@ -1,0 +1,71 @@
+"""A recorded bag through the node, at the pace of its recording and at ten times that."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.io.ros.configuration import Quality
+from tests.ros import onnx_bundle
+from tests.ros.samples import store
+from tests.ros.test_over_dds import configuration
+
+pytest.importorskip("cyclonedds")
+pytest.importorskip("rosbags")
+
+from tests.ros.playing import IMAGE, Player, record
+
+HEIGHT, WIDTH, COUNT = 480, 640, 45
+PATIENCE_S = 60
+RELIABLE, SENSOR = Quality(depth=2 * COUNT), Quality(reliable=False, depth=5)
+
+pictures = [np.random.default_rng(number).integers(0, 256, (HEIGHT, WIDTH, 3), np.uint8) for number in range(COUNT)]
+
+
+@pytest.fixture(scope="module")
+def bag(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int]]:
+    """The recording and its stamps."""
+    path = tmp_path_factory.mktemp("recording") / "bag"
+    return path, record(path, pictures)
+
+
+@pytest.mark.parametrize(("speed", "quality"), [(1, RELIABLE), (10, RELIABLE), (1, SENSOR), (10, SENSOR)])
+def test_answers_have_the_recorded_stamps_in_order_and_the_books_balance(  # noqa: PLR0917 - fixtures
+    bag: tuple[Path, list[int]], speed: int, quality: Quality, large: Path, domain: int, tmp_path: Path,
+    node: Callable[..., Any],
+) -> None:  # fmt: skip
+    path, stamps = bag
+    qos = {"reliable": quality.reliable, "depth": quality.depth}
+    subscribe = {"topic": "/camera", "qos": qos}
+    running = node("--config", configuration(tmp_path, large, domain, subscribe=subscribe), "--json")
+    player = Player(domain, quality, "inverted")
+    player.play(path, speed)
+    if quality.reliable:
+        player.wait(COUNT)
+    running.send_signal(signal.SIGTERM)
+    out, err = running.communicate(timeout=PATIENCE_S)
+    player.take()
+    assert (running.returncode, err) == (0, "")
+    answered = [checked(each, stamps) for each in player.found]
+    assert answered == sorted(set(answered))
+    counts, statistics = (json.loads(out)[name] for name in ("counts", "statistics"))
+    assert counts["received"] == counts["published"] + sum(statistics["dropped"].values())
+    assert (counts["refused"], counts["unpublished"], statistics["failed"]) == (0, 0, 0)
+    assert counts["published"] == len(answered)
+    # What was chosen: a reliable subscription loses nothing, sensor data gives way to what is newer.
+    assert answered == list(range(COUNT)) if quality.reliable else set(statistics["dropped"]) <= {"replaced"}
+
+
+def checked(payload: bytes, stamps: list[int]) -> int:
+    """Return which message an answer is to, after comparing its picture, as rosbags reads it."""
+    message = store().deserialize_cdr(payload, IMAGE)
+    number = stamps.index(message.header.stamp.sec * 10**9 + message.header.stamp.nanosec)
+    assert (message.header.frame_id, message.encoding) == ("camera", "rgb8")
+    np.testing.assert_array_equal(message.data.reshape(HEIGHT, WIDTH, 3), onnx_bundle.inverted(pictures[number]))
+    return number
