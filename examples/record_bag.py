@@ -1,0 +1,26 @@
+"""Record a source as a bag, without ROS: python examples/record_bag.py pattern:640x480@30 recording."""
+
+from __future__ import annotations
+
+import argparse
+from itertools import islice
+from pathlib import Path
+
+from pipeline.io.bag_sink import BagSink
+from pipeline.io.frame import Delivered
+from pipeline.io.sources import Options, source
+from pipeline.plans import TensorSpec
+
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("source", help="as for 'soc-pipeline run': camera:/dev/video0, drive.mp4, pattern:640x480@30, ...")
+parser.add_argument("bag", type=Path, help="the bag's folder; its topic is /image")
+parser.add_argument("--frames", type=int, default=150)
+options = parser.parse_args()
+
+with source(options.source, Options()) as frames:
+    if frames.pixels is None:
+        parser.error(f"{options.source} has no pictures that are all alike")
+    picture = TensorSpec("image", (frames.pixels.height, frames.pixels.width, 3), "uint8")
+    with BagSink(options.bag, [picture]) as bag:
+        for frame in islice(frames, options.frames):
+            bag.add(Delivered(frame, {"image": frames.pixels.rgb(frame.inputs)}))
