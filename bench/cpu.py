@@ -100,7 +100,7 @@ def row(name: str, threads: int, folder: Path, quick: bool) -> Row:
     with contextlib.ExitStack() as stack:
         if threads > 1:
             sides["pipelined"] = stream(stack.enter_context(pipelined(graph, threads)))
-        seconds = measured(sides, frame, 0.5 if quick else 3.0)
+        seconds = measured(sides, frame, 0.5 if quick else 2.0)
     if threads > 1:
         seconds["pipelined"] /= STREAM
     return {

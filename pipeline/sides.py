@@ -25,12 +25,10 @@ ROUND_S = 1.0
 """How long a side streams in one round, unless the caller says how many frames."""
 
 FEWEST = 4
-"""Frames of a side in one round, however slow it is."""
+"""Frames of a side in one round, however slow it is; of each replica."""
 
 MOST = 10_000
 """And however fast it is."""
-
-_WARM_UP = 2
 
 Frames = Sequence[Mapping[str, np.ndarray]]
 Watch = Callable[["Pipeline"], None]
@@ -100,14 +98,16 @@ class Run:
 
     def __init__(self, name: str, bundle: Bundle, watch: Watch, always: Trace | None = None) -> None:
         self.name, self._bundle, self._watch, self._always = name, bundle, watch, always
+        self._together = max(stage.replicas for stage in bundle.plan.stages)
         self._frames = 0
         self._rates: list[float] = []
         self._statistics: list[Statistics] = []
 
     def warm_up(self, inputs: Frames, frames: int | None) -> None:
         """Stream a little, uncounted, and choose the frames of a round unless they are given."""
-        rate, _ = self._stream(inputs, _WARM_UP)
-        self._frames = frames or min(MOST, max(FEWEST, math.ceil(ROUND_S * rate)))
+        fewest = FEWEST * self._together
+        rate, _ = self._stream(inputs, fewest)
+        self._frames = frames or min(MOST, max(fewest, math.ceil(ROUND_S * rate)))
 
     def stream(self, inputs: Frames) -> None:
         """Stream one round."""
@@ -133,7 +133,7 @@ class Run:
     def _stream(self, inputs: Frames, frames: int, trace: Trace | None = None) -> tuple[float, Statistics]:
         """Return the rate of a stream in frames per second, and the pipeline's statistics."""
         # The caller only waits for places: what it did beside the workers would take their cores' time.
-        ends = _Ends()
+        ends = _Ends(self._together)
         with api.load(self._bundle, trace=self._always if trace is None else trace) as running:
             self._watch(running)
             for frame in islice(cycle(inputs), frames):
@@ -161,9 +161,10 @@ def _seconds_per_frame(found: Statistics, number: int) -> float:
 
 
 class _Ends:
-    """When the frames of a stream ended."""
+    """When the frames of a stream ended, of which so many may end `together`, one on each replica."""
 
-    def __init__(self) -> None:
+    def __init__(self, together: int = 1) -> None:
+        self._together = together
         self._times: list[float] = []
         self._failures: list[BaseException] = []
 
@@ -175,7 +176,12 @@ class _Ends:
             self._failures.append(error)
 
     def rate(self) -> float:
-        """Return the frames per second between the first end and the last, or raise the first failure."""
+        """Return the frames per second between the first ends and the last, or raise the first failure.
+
+        Counted from the first end on, of frames that end in pairs a pair too many would be seen: of four, three in the
+        time of two.
+        """
         if self._failures:
             raise self._failures[0]
-        return (len(self._times) - 1) / max(self._times[-1] - self._times[0], 1e-9)
+        first = min(self._together, len(self._times) - 1)
+        return (len(self._times) - first) / max(self._times[-1] - self._times[first - 1], 1e-9)

@@ -13,8 +13,8 @@ import pytest
 import pipeline
 from pipeline.board import Device
 from pipeline.executor.build import compile_stage
-from pipeline.memory import ALIGNMENT
 from pipeline.executor.devices.cpu import CpuRuntime
+from pipeline.memory import ALIGNMENT
 from pipeline.plans import StagePlan
 from pipeline.split import extract
 from tests.onnx_models import HOST, node, save, weights
