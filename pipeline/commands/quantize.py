@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.commands import common
+import pipeline
+from pipeline.commands import common, models
 from pipeline.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,25 +21,36 @@ if TYPE_CHECKING:
     from pipeline.plans import TensorSpec
     from pipeline.quantization.loss import Loss
 
-HELP = "Quantise an ONNX model to int8, with ONNX Runtime's quantiser, and measure what that costs."
+HELP = (
+    "Quantise an ONNX model to int8, with ONNX Runtime's quantiser, or round the scales of a quantised model of any "
+    "format to powers of two, and measure what that costs."
+)
+_RANDOM_FRAMES = 8
 EXAMPLE = "soc-pipeline quantize model.onnx --calibrate images/ -o model-int8.onnx --power-of-two"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("model", metavar="MODEL", help="an ONNX model; with --power-of-two also a quantised one")
+    models.arguments(parser)
     parser.add_argument(
         "--calibrate",
         metavar="PATH",
         nargs="+",
-        required=True,
-        help="typical inputs: .npy (one frame, or frames along a new first axis), .npz, images, or folders of these",
+        help="typical inputs: .npy (one frame, or frames along a new first axis), .npz, images, or folders of these; "
+        "a quantised model of another format than ONNX is compared on random ones by default",
     )
-    parser.add_argument("-o", "--output", metavar="FILE", required=True, help="where to write the quantised model")
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        required=True,
+        help="where to write the quantised model: ONNX, or for other formats a Relax module",
+    )
     parser.add_argument(
         "--power-of-two",
         action="store_true",
-        help="round all scales up to powers of two, with zero points of 0, so that VTA can run the model",
+        help="round all scales up to powers of two, with zero points of 0, so that VTA can run the model; ONNX "
+        "models are quantised anew for that, those of other formats must be quantised already",
     )
     parser.add_argument("--frames", metavar="N", help="use at most so many inputs (default: all)")
     parser.add_argument(
@@ -49,24 +61,76 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Calibrate, quantise, and compare both models on the same frames."""
-    from pipeline.io.files import Files
+    from pipeline.split import frontends
+    from pipeline.split.frontends.formats import Format
+
+    output = Path(options.output)
+    if not output.absolute().parent.is_dir():
+        raise InputError(f"cannot write {str(output)!r}: there is no folder {str(output.parent)!r}")
+    is_onnx = frontends.kind(options.model) is Format.ONNX
+    _show(options, _quantized(options) if is_onnx else _rounded(options))
+    return 0
+
+
+def _quantized(options: argparse.Namespace) -> Loss:
+    """Let ONNX Runtime quantise."""
     from pipeline.quantization import loss
     from pipeline.quantization.quantize import inputs, quantize
 
     model, output = Path(options.model), Path(options.output)
-    if not output.absolute().parent.is_dir():
-        raise InputError(f"cannot write {str(output)!r}: there is no folder {str(output.parent)!r}")
-    most = None if options.frames is None else common.whole("--frames", options.frames)
-    specs = inputs(model)
-    source = Files([Path(each) for each in options.calibrate], specs)
-    frames = [_by_name(frame.inputs, specs) for frame in islice(source, most)]
-    labels = None if options.labels is None else _labels(Path(options.labels), len(frames))
+    if options.shape or options.size or options.params:
+        raise InputError("--shape, --size and --params are for models of other formats than ONNX")
+    if not options.calibrate:
+        raise InputError(f"{options.model!r} is an ONNX model; give typical inputs with --calibrate")
+    frames = _frames(options, inputs(model))
+    labels = _labels(options, len(frames))
     with common.progress("quantising") as step:
         quantize(model, frames, output, power_of_two=options.power_of_two)
         step("comparing")
-        measured = loss.measured(model, output, frames, labels)
-    _show(options, measured)
-    return 0
+        return loss.measured(model, output, frames, labels)
+
+
+def _rounded(options: argparse.Namespace) -> Loss:
+    """Round the scales of what is quantised already."""
+    from pipeline.quantization import rounding
+
+    if not options.power_of_two:
+        raise InputError(
+            f"{options.model!r} is no ONNX model; only these are quantised, of others --power-of-two rounds the scales"
+        )
+    if options.size or any(isinstance(each, str) for shape in models.shapes(options).values() for each in shape):
+        raise InputError("scales are rounded at one size: give numbers for all extents in --shape, and no --size")
+    before = models.read(options)
+    frames = _frames(options, before.inputs) if options.calibrate else _random(options, before.inputs)
+    labels = _labels(options, len(frames))
+    with common.progress("rounding") as step:
+        rounding.round_scales(options.model, Path(options.output), models.shapes(options), options.params)
+        step("comparing")
+        return rounding.measured(before, pipeline.read(options.output), frames, labels)
+
+
+def _most(options: argparse.Namespace) -> int | None:
+    return None if options.frames is None else common.whole("--frames", options.frames)
+
+
+def _frames(options: argparse.Namespace, specs: Sequence[TensorSpec]) -> list[Mapping[str, np.ndarray]]:
+    from pipeline.io.files import Files
+
+    source = Files([Path(each) for each in options.calibrate], specs)
+    return [_by_name(frame.inputs, specs) for frame in islice(source, _most(options))]
+
+
+def _random(options: argparse.Namespace, specs: Sequence[TensorSpec]) -> list[Mapping[str, np.ndarray]]:
+    """Return frames of normally distributed floats, or whole numbers of the whole range of bytes."""
+    generator = np.random.default_rng(0)
+    return [{spec.name: _values(generator, spec) for spec in specs} for _ in range(_most(options) or _RANDOM_FRAMES)]
+
+
+def _values(generator: np.random.Generator, spec: TensorSpec) -> npt.NDArray[Any]:
+    if spec.dtype not in ("int8", "uint8"):
+        return generator.standard_normal(spec.shape).astype(spec.dtype)
+    limits = np.iinfo(spec.dtype)
+    return generator.integers(limits.min, limits.max + 1, spec.shape).astype(spec.dtype)
 
 
 def _by_name(arrays: Any, specs: Sequence[TensorSpec]) -> Mapping[str, np.ndarray]:
@@ -79,7 +143,10 @@ def _by_name(arrays: Any, specs: Sequence[TensorSpec]) -> Mapping[str, np.ndarra
     return named
 
 
-def _labels(path: Path, count: int) -> npt.NDArray[np.int64]:
+def _labels(options: argparse.Namespace, count: int) -> npt.NDArray[np.int64] | None:
+    if options.labels is None:
+        return None
+    path = Path(options.labels)
     try:
         found = np.load(path, allow_pickle=False)
     except (OSError, ValueError) as error:
@@ -96,8 +163,9 @@ def _show(options: argparse.Namespace, loss: Loss) -> None:
         return
     scales = "scales are powers of two" if options.power_of_two else "scales are as calibrated"
     print(f"{options.output}: {scales}")
+    frames = "frames" if options.calibrate else "random frames"
     print(
-        f"On {loss.frames} frames, the largest output is the same on {loss.agreement:.2%}; outputs are "
+        f"On {loss.frames} {frames}, the largest output is the same on {loss.agreement:.2%}; outputs are "
         f"{loss.signal_to_noise_db:.1f} dB above their difference from the original's."
     )
     if loss.accuracy_before is not None and loss.accuracy_after is not None:

@@ -1,4 +1,4 @@
-"""Loss: how far a quantised model's outputs are from the original's, measured by ONNX Runtime."""
+"""Loss: how far a quantised model's outputs are from the original's."""
 
 from __future__ import annotations
 
@@ -41,22 +41,26 @@ class Loss:
 def measured(
     before: Path, after: Path, frames: Sequence[Mapping[str, np.ndarray]], labels: npt.NDArray[np.int64] | None = None
 ) -> Loss:
-    """Run both models on some frames.
+    """Run both ONNX models on some frames, by ONNX Runtime; raises as `compared`."""
+    return compared(outputs(before, frames), outputs(after, frames), labels)
+
+
+def compared(one: Outputs, other: Outputs, labels: npt.NDArray[np.int64] | None = None) -> Loss:
+    """Return the loss between the outputs of two models, for the same frames.
 
     Raises
     ------
     InputError
         If there is not one label for each frame.
     """
-    if labels is not None and len(labels) != len(frames):
-        raise InputError(f"there are {len(labels)} labels for {len(frames)} frames; give one for each")
-    one, other = outputs(before, frames), outputs(after, frames)
+    if labels is not None and len(labels) != len(one):
+        raise InputError(f"there are {len(labels)} labels for {len(one)} frames; give one for each")
     noise = float(sum(np.square(a - b).sum() for a, b in zip(one, other, strict=True)))
     signal = float(sum(np.square(each).sum() for each in one))
     chosen = [np.array([each.argmax() for each in side]) for side in (one, other)]
     accuracy = [None if labels is None else float((each == labels).mean()) for each in chosen]
     decibels = 10 * float(np.log10(signal / noise)) if noise and signal else float("inf")
-    return Loss(len(frames), decibels, float((chosen[0] == chosen[1]).mean()), *accuracy)
+    return Loss(len(one), decibels, float((chosen[0] == chosen[1]).mean()), *accuracy)
 
 
 def outputs(path: Path, frames: Sequence[Mapping[str, np.ndarray]], *, fused: bool = True) -> Outputs:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from boards.vta.lowering.values import Numbers, Unsupported
 
 _AXIS = 1
+_REMEDY = "`soc-pipeline quantize --power-of-two` changes it"
 
 
 def array(value: Any) -> npt.NDArray[Any] | None:
@@ -30,7 +31,7 @@ def exponents(scales: npt.NDArray[Any]) -> Numbers:
     fraction, exponent = np.frexp(scales.astype(np.float64))
     if (fraction != 0.5).any():
         wrong = float(scales.reshape(-1)[(fraction != 0.5).reshape(-1).argmax()])
-        raise Unsupported(f"its scale {wrong:.6g} is no power of two")
+        raise Unsupported(f"its scale {wrong:.6g} is no power of two; {_REMEDY}")
     return (exponent - 1).astype(np.float64)
 
 
@@ -49,7 +50,7 @@ def zero_point(value: Any, dtype: str) -> int:
         raise Unsupported(f"it has values of {dtype}; VTA has int8")
     if found is None or (found != wanted).any():
         given = "no constant" if found is None else int(found.reshape(-1)[0])
-        raise Unsupported(f"the zero point of {dtype} is {given}; for VTA it must be {wanted}")
+        raise Unsupported(f"the zero point of {dtype} is {given}; for VTA it must be {wanted}; {_REMEDY}")
     return wanted
 
 

@@ -22,7 +22,7 @@ from pipeline.tvm_access import compiler_lock
 Shapes = Mapping[str, Sequence[int]]
 
 
-def load(path: Path, shapes: Shapes | None = None, parameters: Params | None = None) -> Imported:
+def load(path: Path, shapes: Shapes | None = None, parameters: Params | None = None, *, real: bool = False) -> Imported:
     """Read a Relay program.
 
     Parameters
@@ -33,6 +33,9 @@ def load(path: Path, shapes: Shapes | None = None, parameters: Params | None = N
         Extents for inputs that the program leaves open.
     parameters : mapping, str, Path, optional
         Values of parameters of ``@main``, by name; what has none is an input of the model.
+    real : bool
+        Whether quantised operators compute in real numbers between bytes: not exactly what the program says, but with
+        scales that can be changed.
 
     Raises
     ------
@@ -45,10 +48,12 @@ def load(path: Path, shapes: Shapes | None = None, parameters: Params | None = N
         raise ModelError(f"cannot read {str(path)!r}: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
         raise ModelError(f"{str(path)!r} is not text: byte {error.start} is not UTF-8") from None
-    return read(text, str(path), path.stem, shapes or {}, params.load(parameters))
+    return read(text, str(path), path.stem, shapes or {}, params.load(parameters), real=real)
 
 
-def read(text: str, file: str, name: str, shapes: Shapes, constants: Mapping[str, np.ndarray]) -> Imported:
+def read(  # noqa: PLR0913 - all but the first five by keyword
+    text: str, file: str, name: str, shapes: Shapes, constants: Mapping[str, np.ndarray], *, real: bool = False
+) -> Imported:
     """Read the text or the JSON of a Relay program; as `load`.
 
     Parameters
@@ -58,6 +63,8 @@ def read(text: str, file: str, name: str, shapes: Shapes, constants: Mapping[str
         Of the file, for messages, and of the model.
     shapes : mapping of str to sequence of int
     constants : mapping of str to numpy.ndarray
+    real : bool
+        As for `load`.
     """
     parse = json_form.parse if text.lstrip().startswith("{") else parser.parse
     try:
@@ -66,7 +73,7 @@ def read(text: str, file: str, name: str, shapes: Shapes, constants: Mapping[str
         if missing := unsupported(program):
             raise ModelError(f"{file!r} uses operators that are not supported: {'; '.join(missing)}")
         with compiler_lock:
-            return convert(program, inputs, values, name)
+            return convert(program, inputs, values, name, real=real)
     except RecursionError:
         raise ModelError(f"{file!r} nests deeper than is supported") from None
 

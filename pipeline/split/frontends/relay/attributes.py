@@ -30,6 +30,12 @@ class Attributes:
         self._values = values
         self._read = set(_IDLE)
 
+    def replaced(self, **values: object) -> Attributes:
+        """Return attributes some of which say something else; who reads them reads these."""
+        made = Attributes({**self._values, **values})
+        made._read = self._read
+        return made
+
     def unread(self) -> list[str]:
         """Return the names of attributes that say something, which nobody has asked for."""
         left = {name: value for name, value in self._values.items() if name not in self._read}

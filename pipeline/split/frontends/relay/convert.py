@@ -17,6 +17,7 @@ from pipeline.split.frontends.relay import syntax
 from pipeline.split.frontends.relay.attributes import Attributes
 from pipeline.split.frontends.relay.builder import Builder, known
 from pipeline.split.frontends.relay.names import Names
+from pipeline.split.frontends.relay.operators.real import TABLE as REAL
 from pipeline.split.frontends.relay.operators.table import TABLE
 from pipeline.split.frontends.relay.syntax import Function, Program
 from pipeline.split.lines import constant
@@ -34,7 +35,14 @@ class Closure:
     name: str
 
 
-def convert(program: Program, inputs: Mapping[str, Any], constants: Mapping[str, np.ndarray], name: str) -> Imported:
+def convert(
+    program: Program,
+    inputs: Mapping[str, Any],
+    constants: Mapping[str, np.ndarray],
+    name: str,
+    *,
+    real: bool = False,
+) -> Imported:
     """Return ``@main`` as Relax, other functions inlined.
 
     Parameters
@@ -46,6 +54,8 @@ def convert(program: Program, inputs: Mapping[str, Any], constants: Mapping[str,
         The other ones.
     name : str
         Of the model.
+    real : bool
+        Whether quantised operators compute in real numbers between bytes, instead of in whole ones.
 
     Raises
     ------
@@ -53,7 +63,7 @@ def convert(program: Program, inputs: Mapping[str, Any], constants: Mapping[str,
         If the program uses what is not supported, or is not consistent.
     """
     main = program.functions["main"]
-    converter = _Converter(program, Names(inputs))
+    converter = _Converter(program, Names(inputs), {**TABLE, **REAL} if real else TABLE)
     scope = {**inputs, **{each: constant(array) for each, array in constants.items()}}
     result = converter.value(main.body, {each.name: scope[each.name] for each in main.parameters})
     outputs = converter.names.outputs(_flat(program, main, result))
@@ -81,6 +91,7 @@ def _flat(program: Program, main: Function, result: Any) -> list[Any]:
 class _Converter:
     program: Program
     names: Names
+    table: Mapping[str, Callable[..., Any]]
     builder: Builder = field(default_factory=Builder)
     depth: int = 0
 
@@ -180,8 +191,8 @@ class _Converter:
     def _operator(self, name: str, call: syntax.Call, operands: list[Any]) -> Any:
         attributes = Attributes(call.attributes)
         try:
-            inspect.signature(TABLE[name]).bind(self.builder, attributes, *operands)
-            result = TABLE[name](self.builder, attributes, *operands)
+            inspect.signature(self.table[name]).bind(self.builder, attributes, *operands)
+            result = self.table[name](self.builder, attributes, *operands)
         except ModelError as error:
             raise self.program.error(call.place, f"{name}: {error}") from None
         except RecursionError:

@@ -1,0 +1,69 @@
+"""Rounding: a quantised model of any format, with scales that are powers of two."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pipeline.quantization.loss import Loss, compared
+
+if TYPE_CHECKING:
+    from pipeline.split.graph import Graph
+
+Frames = Sequence[Mapping[str, np.ndarray]]
+
+
+def round_scales(
+    model: Any,
+    output: Path,
+    shapes: Mapping[str, Sequence[Any]] | None = None,
+    params: Mapping[str, Any] | str | Path | None = None,
+) -> None:
+    """Write a quantised model with scales that are powers of two, as a Relax module.
+
+    Weights and biases are quantised anew, so that they mean the same; zero points go to the middle of their range.
+    Bytes that enter or leave the model remain as they are.
+
+    Parameters
+    ----------
+    model : str, Path, or what else `pipeline.read` takes
+    output : Path
+        Where to write.
+    shapes, params
+        As for `pipeline.read`.
+
+    Raises
+    ------
+    ModelError
+        If the model cannot be read, or quantises nothing.
+    """
+    from pipeline.split import frontends
+    from pipeline.split.frontends import relax, relay
+    from pipeline.split.frontends.formats import Format
+    from pipeline.split.powers import restricted
+
+    if frontends.kind(model) is Format.RELAY:
+        # In whole numbers, scales are products of these, which cannot be told apart.
+        imported = relay.load(Path(model), shapes, params, real=True)
+    else:
+        imported = frontends.load(model, shapes, params)
+    relax.save(restricted(imported), output)
+
+
+def measured(before: Graph, after: Graph, frames: Frames, labels: np.ndarray | None = None) -> Loss:
+    """Run both models on some frames, on this machine's CPU; raises as `loss.compared`."""
+    return compared(_outputs(before, frames), _outputs(after, frames), labels)
+
+
+def _outputs(graph: Graph, frames: Frames) -> list[np.ndarray]:
+    """Return a graph's first output for each frame."""
+    import pipeline
+
+    first = graph.outputs[0].name
+    bundle = pipeline.build(graph, pipeline.plan(graph, stages=1), check=False)
+    with pipeline.load(bundle) as running:
+        found = [made[first] if isinstance(made, dict) else made for made in running.map(frames)]
+        return [np.asarray(each, np.float64) for each in found]
