@@ -14,6 +14,7 @@ from pipeline.comparison import compare
 from pipeline.errors import InputError, PlanError, StageError
 from pipeline.executor.bundle import Bundle
 from pipeline.plans import Plan, StagePlan, TensorSpec
+from pipeline.sides import _Ends
 
 
 def simulated(*milliseconds: float) -> Bundle:
@@ -85,3 +86,19 @@ def test_a_failing_stage_is_reported(digits_onnx: Path) -> None:
     swapped = Bundle(bundle.plan, bundle.codes[::-1])
     with pytest.raises(StageError, match="stage"):
         compare(None, swapped, frames=2, rounds=1)
+
+
+@pytest.mark.parametrize(
+    ("together", "times", "rate"),
+    [
+        (1, [1.0, 1.5, 2.0, 2.5], 2.0),
+        # As two replicas end that began together: a pair each second.
+        (2, [1.0, 1.0, 2.0, 2.0, 3.0, 3.0], 2.0),
+        (3, [1.0, 1.0], 1e9),
+    ],
+)
+def test_a_rate_is_that_of_steady_work(together: int, times: list[float], rate: float) -> None:
+    """Of pairs, one frame came for free, and a stream of two pairs was half as long as it seemed."""
+    ends = _Ends(together)
+    ends._times = times
+    assert ends.rate() == pytest.approx(rate)
