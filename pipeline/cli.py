@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import NoReturn
@@ -40,7 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status: 0, 1 (it failed), 2 (wrong use), 130 (interrupted)."""
     try:
         options = parser().parse_args(argv)
-        status: int = options.run(options)
+        with _termination_interrupts():
+            status: int = options.run(options)
         _flush()
     except PipelineError as error:
         print(f"soc-pipeline: {error}", file=sys.stderr)
@@ -56,6 +59,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"soc-pipeline: {error.filename or 'input or output'}: {error.strerror or error}", file=sys.stderr)
         return 1
     return status
+
+
+@contextlib.contextmanager
+def _termination_interrupts() -> Iterator[None]:
+    """Let SIGTERM, by which services are stopped, find the same clean end as Ctrl-C."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def parser() -> argparse.ArgumentParser:

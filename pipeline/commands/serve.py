@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -62,8 +61,6 @@ def run(options: argparse.Namespace) -> int:
     sessions = common.whole("--sessions", options.sessions)
     offer = Offer(_store(options), Computing(cores), cores, largest)
     server = Server(options.host, _port(options.port), offer, sessions=sessions)
-    # Whatever stops services shall find the same clean end.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         _announce(options, server.port)
         server.serve()

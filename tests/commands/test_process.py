@@ -52,7 +52,10 @@ def metrics(url: str) -> str:
         return str(answer.read().decode())
 
 
-def test_ctrl_c_in_a_long_stream_ends_it_at_once(process: Any, bundle: Path, endless: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_in_a_long_stream_ends_it_at_once(
+    process: Any, bundle: Path, endless: Path, tmp_path: Path, sent: signal.Signals
+) -> None:
     """The results are not half-written, the trace is there to be looked at, and no thread keeps the process."""
     pytest.importorskip("prometheus_client")
     out, trace = tmp_path / "out.npz", tmp_path / "trace.json"
@@ -62,13 +65,29 @@ def test_ctrl_c_in_a_long_stream_ends_it_at_once(process: Any, bundle: Path, end
         deadline = time.monotonic() + LIMIT
         while 'end="delivered",reason=""} 0.0' in metrics(url) and time.monotonic() < deadline:
             time.sleep(0.01)
-        child.send_signal(signal.SIGINT)
+        child.send_signal(sent)
         started = time.monotonic()
         printed, errors = child.communicate(timeout=LIMIT)
     assert time.monotonic() - started < 10, "about one second on an idle machine"
     assert (child.returncode, printed, errors) == (130, "", "soc-pipeline: interrupted\n")
     assert sorted(tmp_path.iterdir()) == [endless, trace]
     assert any(record["name"] == "run 0" for record in json.loads(trace.read_text())["traceEvents"])
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_live_source_ends_by_a_signal(process: Any, bundle: Path, tmp_path: Path, sent: signal.Signals) -> None:
+    """That is how it ends: what came out is whole, and told."""
+    pytest.importorskip("av")
+    out = tmp_path / "out.jsonl"
+    options = ["--source", "pattern:64x48@100", "--resize", "letterbox", "--sink", out, "--json"]
+    with ended(process("run", bundle, *options)) as child:
+        deadline = time.monotonic() + LIMIT
+        while not (out.exists() and out.stat().st_size) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        child.send_signal(sent)
+        printed, errors = child.communicate(timeout=LIMIT)
+    assert (child.returncode, errors) == (0, "")
+    assert json.loads(printed)["delivered"] == len([json.loads(line) for line in out.read_text().splitlines()])
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])
