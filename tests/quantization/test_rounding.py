@@ -91,7 +91,7 @@ def test_the_rounded_program_runs_on_vta_as_on_the_cpu(rounded: Path) -> None:
 def test_the_command_rounds_and_reports_the_loss(
     program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    np.savez(tmp_path / "params.npz", **PARAMS)
+    np.savez(tmp_path / "params.npz", **PARAMS)  # type: ignore[arg-type]
     np.save(tmp_path / "frames.npy", np.stack([each["x"] for each in FRAMES]))
     given = ["quantize", str(program), "--params", str(tmp_path / "params.npz"), "-o", str(tmp_path / "made.relax")]
     assert main(given) == 2
