@@ -29,6 +29,7 @@ from typing import Any, ClassVar
 import numpy as np
 import report
 
+from pipeline.memory import contents
 from pipeline.remote import messages, tensors
 from pipeline.remote.wire import Wire
 
@@ -68,7 +69,7 @@ class Tcp(Transport):
         self._wire: Wire[Any] = Wire(connected(self.family, where, listen=listen), messages.Request)
 
     def send(self, array: np.ndarray) -> None:
-        self._wire.send(messages.Run(0, tensors.heads([array])), [tensors.raw(array)])
+        self._wire.send(messages.Run(0, tensors.heads([array])), [contents(array)])
 
     def receive(self) -> int:
         return int(tensors.receive(self._wire, self._wire.receive().tensors)[0][0])
@@ -94,7 +95,7 @@ class ZeroMQ(Transport):
             self._socket.connect(address)
 
     def send(self, array: np.ndarray) -> None:
-        self._socket.send(tensors.raw(array), copy=False)
+        self._socket.send(contents(array), copy=False)
 
     def receive(self) -> int:
         return int(self._socket.recv(copy=False).buffer[0])
@@ -164,7 +165,7 @@ class Shared(Transport):
             self._listen()
         place = self._free.pop(0)
         start = (self._out + place) * self.place_bytes
-        self._memory[start : start + array.nbytes] = tensors.raw(array)
+        self._memory[start : start + array.nbytes] = contents(array)
         self._socket.sendall(bytes([place]))
 
     def receive(self) -> int:

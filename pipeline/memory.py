@@ -40,6 +40,21 @@ def empty(shape: Sequence[int], dtype: DTypeLike) -> np.ndarray:
     return found
 
 
+def is_aligned(array: np.ndarray) -> bool:
+    """Whether an array has bytes, and begins where kernels may rely on it."""
+    return bool(array.size) and array.ctypes.data % ALIGNMENT == 0
+
+
+def is_usable(array: np.ndarray) -> bool:
+    """Whether TVM can use an array in place; it takes none that are read-only."""
+    return is_aligned(array) and array.flags.c_contiguous and array.flags.writeable
+
+
+def contents(array: np.ndarray) -> memoryview:
+    """Return the bytes of an array, those that it lies in if they are contiguous."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
 def copied(array: np.ndarray) -> np.ndarray:
     """Return an aligned copy; a large one goes back to the system with the array, not to the allocator for later."""
     if array.nbytes < LARGE_PAGE:
@@ -88,7 +103,7 @@ def pieces(arrays: Iterable[np.ndarray]) -> Iterator[memoryview]:
     end = 0
     for array in arrays:
         yield memoryview(bytes(-end % ALIGNMENT))
-        content = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+        content = contents(array)
         for start in range(0, len(content), LARGE_PAGE):
             yield content[start : start + LARGE_PAGE]
         end = aligned(end) + len(content)

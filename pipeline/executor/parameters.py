@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from pipeline.errors import BundleError
-from pipeline.memory import LARGE_PAGE, aligned, mapped, pieces
+from pipeline.memory import LARGE_PAGE, aligned, contents, mapped, pieces
 
 SMALL = 16
 """Constants of fewer elements stay in the code, where the compiler can use their values."""
@@ -78,8 +78,7 @@ def shared(sets: Sequence[Mapping[str, np.ndarray]]) -> list[dict[str, np.ndarra
 
 
 def _identity(array: np.ndarray) -> tuple[str, tuple[int, ...], bytes]:
-    content = hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    return str(array.dtype), array.shape, content.digest()
+    return str(array.dtype), array.shape, hashlib.sha256(contents(array)).digest()
 
 
 def write(path: Path, sets: Sequence[Mapping[str, np.ndarray]]) -> list[list[Entry]]:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from pipeline.errors import DeviceLost, RemoteError
+from pipeline.memory import contents
 from pipeline.plans import StagePlan
 from pipeline.remote import messages, tensors
 from pipeline.remote.address import Address
@@ -90,7 +91,7 @@ class Connection:
         """Run one frame as `run` does, and return the seconds that the server's device took as well."""
         inputs = [tensors.contiguous(array) for array in arrays]
         with self._lost():
-            self._wire.send(messages.Run(program, tensors.heads(inputs)), [tensors.raw(array) for array in inputs])
+            self._wire.send(messages.Run(program, tensors.heads(inputs)), [contents(array) for array in inputs])
             message = self._message()
             if isinstance(message, messages.Failed):
                 raise RemoteError(f"{self.address}: {message.error}")

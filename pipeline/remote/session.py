@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from pipeline.errors import PipelineError
+from pipeline.memory import contents
 from pipeline.remote import messages, opening, target, tensors
 from pipeline.remote.computing import Program, beside
 from pipeline.remote.messages import Request
@@ -134,7 +135,7 @@ class Session:
             return
         made, seconds = ran.result()
         outputs = [tensors.contiguous(array) for array in made]
-        self._wire.send(messages.Ran(tensors.heads(outputs), seconds), [tensors.raw(array) for array in outputs])
+        self._wire.send(messages.Ran(tensors.heads(outputs), seconds), [contents(array) for array in outputs])
 
     def _check(self, message: messages.Run, program: Program) -> None:
         specs, nbytes = program.stage.inputs, sum(tensor.nbytes for tensor in message.tensors)

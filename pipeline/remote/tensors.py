@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.memory import empty
+from pipeline.memory import contents, empty
 from pipeline.remote.messages import Tensor
 from pipeline.remote.wire import Wire
 
@@ -22,14 +22,9 @@ def contiguous(array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(array).reshape(array.shape)
 
 
-def raw(array: np.ndarray) -> memoryview:
-    """Return the bytes of a contiguous array."""
-    return array.reshape(-1).view(np.uint8).data
-
-
 def receive(wire: Wire[Any], tensors: Sequence[Tensor]) -> list[np.ndarray]:
     """Return the tensors that follow a message; whoever calls this has compared their sizes with what may come."""
     arrays = [empty(tensor.shape, tensor.dtype) for tensor in tensors]
     for array in arrays:
-        wire.fill(raw(array))
+        wire.fill(contents(array))
     return arrays

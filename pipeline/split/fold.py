@@ -11,9 +11,9 @@ from tvm import relax
 from tvm.ir import Call
 from tvm.tirx import IntImm
 
-from pipeline.memory import LARGE
+from pipeline.memory import LARGE, is_aligned
 from pipeline.split import quantized
-from pipeline.split.lines import Line, array, constant, is_aligned, module, operands, replace
+from pipeline.split.lines import Line, array, constant, module, operands, replace
 
 _SMALL = 1 << 26
 """Bytes up to which a result may be larger than what it is made of."""

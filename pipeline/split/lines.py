@@ -11,7 +11,7 @@ import tvm
 from tvm import relax
 from tvm.ir import Call, GenericConst, Op
 
-from pipeline.memory import ALIGNMENT
+from pipeline.memory import is_usable
 from pipeline.split.extents import own_extents
 
 
@@ -111,7 +111,7 @@ def constant(values: np.ndarray, *, share: bool = False) -> Any:
     share : bool
         Whether it may lie in the array's own memory, where that is aligned and contiguous; nobody may write it later.
     """
-    if share and is_aligned(values) and values.flags.c_contiguous and values.flags.writeable:
+    if share and is_usable(values):
         return relax.const(tvm.runtime.from_dlpack(values))
     try:
         made = tvm.runtime.empty(values.shape, str(values.dtype))
@@ -120,11 +120,6 @@ def constant(values: np.ndarray, *, share: bool = False) -> Any:
     except (BufferError, RuntimeError, TypeError):  # NumPy has this dtype from another package.
         return relax.const(np.array(values, order="C"), str(values.dtype))
     return relax.const(made)
-
-
-def is_aligned(values: np.ndarray) -> bool:
-    """Whether an array begins where kernels may rely on it."""
-    return bool(values.size) and values.ctypes.data % ALIGNMENT == 0
 
 
 def live(lines: Sequence[Line], outputs: Iterable[Any]) -> list[Line]:

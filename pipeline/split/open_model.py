@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.errors import InputError, ModelError, PlanError, near
+from pipeline.memory import contents
 from pipeline.plans import Plan
 from pipeline.sizes import OpenShapes, Size, told
 from pipeline.split import extract, frontends
@@ -153,6 +154,7 @@ def content(graph: Graph) -> str:
     digest = hashlib.sha256(graph.digest.encode())
     for line in (line for operator in graph.operators for line in operator.lines):
         digest.update(str(getattr(line.value, "attrs", "")).encode())
-        for values in filter(lambda each: each is not None, map(array, operands(line.value))):
-            digest.update(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
+        for values in map(array, operands(line.value)):
+            if values is not None:
+                digest.update(contents(values))
     return digest.hexdigest()

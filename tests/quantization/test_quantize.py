@@ -24,6 +24,11 @@ def constants(path: Path) -> dict[str, np.ndarray]:
     return {each.name: onnx.numpy_helper.to_array(each) for each in load(path).graph.initializer}
 
 
+def command(model: Path, folder: Path) -> list[str]:
+    """Return the command for a model and the images in a folder."""
+    return ["quantize", str(model), "--calibrate", str(folder / "images.npy"), "-o", str(folder / "made.onnx")]
+
+
 def test_all_scales_are_powers_of_two_and_all_zero_points_0(quantized: Path) -> None:
     arrays = constants(quantized)
     scales = [arrays[name] for node in _pairs(quantized) for name in node.input[1:2]]
@@ -72,21 +77,12 @@ def test_the_command_reports_the_loss(
 ) -> None:
     np.save(tmp_path / "images.npy", np.stack([each["image"] for each in training]))
     np.save(tmp_path / "labels.npy", np.zeros(len(training), np.int64))
-    made = tmp_path / "made.onnx"
-    given = [
-        "quantize",
-        str(digits_onnx),
-        "--calibrate",
-        str(tmp_path / "images.npy"),
-        "-o",
-        str(made),
-        "--power-of-two",
-    ]
+    given = [*command(digits_onnx, tmp_path), "--power-of-two"]
     assert main([*given, "--labels", str(tmp_path / "labels.npy"), "--frames", "12", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["frames"], found["agreement"]) == (12, 1.0)
     assert found["accuracy_before"] == found["accuracy_after"]
-    assert made.exists()
+    assert (tmp_path / "made.onnx").exists()
 
 
 @pytest.mark.parametrize(
@@ -101,14 +97,7 @@ def test_wrong_use_is_told(
     changes: list[str], message: str, digits_onnx: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     np.save(tmp_path / "images.npy", np.zeros((2, 1, 1, 32, 32), np.float32))
-    given = [
-        "quantize",
-        str(digits_onnx),
-        "--calibrate",
-        str(tmp_path / "images.npy"),
-        "-o",
-        str(tmp_path / "made.onnx"),
-    ]
+    given = command(digits_onnx, tmp_path)
     assert main([*given, *changes]) == 2
     assert message in capsys.readouterr().err
 
@@ -117,14 +106,7 @@ def test_frames_of_another_shape_are_refused(
     digits_onnx: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     np.save(tmp_path / "images.npy", np.zeros((2, 1, 1, 8, 8), np.float32))
-    given = [
-        "quantize",
-        str(digits_onnx),
-        "--calibrate",
-        str(tmp_path / "images.npy"),
-        "-o",
-        str(tmp_path / "made.onnx"),
-    ]
+    given = command(digits_onnx, tmp_path)
     assert main(given) == 2
     assert "float32[1, 1, 8, 8] for image" in capsys.readouterr().err
 

@@ -11,7 +11,7 @@ import numpy as np
 from pipeline.board import Device
 from pipeline.executor.code import StageCode
 from pipeline.executor.devices.base import DeviceRuntime
-from pipeline.memory import ALIGNMENT
+from pipeline.memory import is_usable
 from pipeline.plans import StagePlan
 from pipeline.tvm_access import tvm
 
@@ -61,8 +61,7 @@ class CpuRuntime(DeviceRuntime):
     def copy_in(self, array: np.ndarray) -> Any:
         """Share the array's memory where it is aligned, contiguous and writable; copy it otherwise."""
         array = np.asarray(array, array.dtype.newbyteorder("="))
-        flags = array.flags
-        if array.ctypes.data % ALIGNMENT == 0 and flags.c_contiguous and flags.writeable and array.size:
+        if is_usable(array):
             return tvm.runtime.from_dlpack(array)
         return tvm.runtime.tensor(array, self._tvm_device)
 

@@ -173,8 +173,13 @@ def _weighted(compute: Callable[..., Any]) -> Converter:
 
 
 def _centred_weight(builder: Builder, attrs: Attributes, weight: Any, zero: Any) -> Any:
+    return centred(builder, weight, zero, made_by(attrs))
+
+
+def made_by(attrs: Attributes) -> int:
+    """Return the axis of a product's weights along which the channels of its results lie."""
     layout = attrs.get("kernel_layout")
-    return centred(builder, weight, zero, layout.index("O") if isinstance(layout, str) and "O" in layout else 0)
+    return layout.index("O") if isinstance(layout, str) and "O" in layout else 0
 
 
 def _dense(builder: Builder, attrs: Attributes, x: Any, weight: Any) -> Any:

@@ -15,6 +15,7 @@ from pipeline.split.frontends.relay.operators.common import Converter, along, ca
 from pipeline.split.frontends.relay.operators.convolution import convolve, transpose_convolve
 from pipeline.split.frontends.relay.operators.elementwise import clipped
 from pipeline.split.frontends.relay.operators.products import product, turned
+from pipeline.split.frontends.relay.operators.quantized import made_by
 from pipeline.split.lines import array, calls, replace
 
 op = relax.op
@@ -134,9 +135,7 @@ def _weighted(compute: Callable[..., Any]) -> Converter:
     ) -> Any:
         if len(scales) != 2:
             raise ModelError(f"expected 2 scales, found {len(scales)}")
-        layout = attrs.get("kernel_layout")
-        place = layout.index("O") if isinstance(layout, str) and "O" in layout else 0
-        own = real(builder, weight, scales[1], weight_zero, place)
+        own = real(builder, weight, scales[1], weight_zero, made_by(attrs))
         made = compute(builder, attrs.replaced(out_dtype="float32"), real(builder, x, scales[0], zero), own)
         unit = _float(scales[0], "a scale") * _float(scales[1], "a scale")
         layout = str(attrs.get("data_layout") or "NC")
