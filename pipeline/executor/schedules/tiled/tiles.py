@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
+from itertools import product
 
 from pipeline.executor.schedules.machine import Machine
 
@@ -14,6 +17,9 @@ FLOAT = 4
 # around one tile; bytes of weights that arrive per cycle from the second-level cache.
 _LATENCY, _AROUND, _BYTES_PER_CYCLE = 4.0, 12.0, 40.0
 _PORTS = 2
+
+# Bytes of a line of the first-level cache, and of one of its ways: addresses so far apart share a set.
+_LINE, _WAY = 64, 4096
 
 
 @dataclass(frozen=True)
@@ -153,17 +159,29 @@ def _cycles(tile: Tile, window: Window, machine: Machine, vectors: int) -> float
     bands = -(-window.out_height // tile.rows)
     widths = [(tile.columns, whole), (rest, 1 if rest else 0)]
     return sum(
-        bands * count * many * _one(tile.rows * columns, size, window, machine)
+        bands * count * many * _one(Tile(tile.rows, columns, size), window, machine)
         for columns, count in widths
         for _, many, size in blocks(vectors, tile.vectors)
     )
 
 
-def _one(pixels: int, vectors: int, window: Window, machine: Machine) -> float:
-    arithmetic = max(pixels * vectors / _PORTS, _LATENCY)
-    loads = (pixels + vectors) / _PORTS
-    weights = vectors * machine.lanes * FLOAT / _BYTES_PER_CYCLE
-    return window.terms * max(arithmetic, loads, weights) + pixels * vectors * 2 + _AROUND
+def _one(tile: Tile, window: Window, machine: Machine) -> float:
+    sums = tile.pixels * tile.vectors
+    loads = (tile.pixels + tile.vectors) / _PORTS
+    far = tile.vectors * machine.lanes * FLOAT
+    if tile.pixels and _collisions(tile, window) > machine.l1_bytes // _WAY:
+        # Each pixel's line is gone before its next channel is asked for.
+        far += tile.pixels * _LINE
+    return window.terms * max(sums / _PORTS, _LATENCY, loads, far / _BYTES_PER_CYCLE) + sums * 2 + _AROUND
+
+
+@cache
+def _collisions(tile: Tile, window: Window) -> int:
+    """Return how many of a tile's pixels lie in the same set of the first-level cache, at most."""
+    step = window.strides[1] * window.channels * FLOAT
+    line = window.strides[0] * window.width * window.channels * FLOAT
+    places = product(range(tile.rows), range(tile.columns))
+    return max(Counter((down * line + right * step) % _WAY // _LINE for down, right in places).values())
 
 
 def channel_block(window: Window, tile: Tile, machine: Machine) -> int:
