@@ -59,7 +59,7 @@ def row(name: str, folder: Path, rounds: int) -> Row:
     # The largest has half a gigabyte.
     file.unlink()
     found = profile(graph, "host", progress=show)
-    planner = Planner(graph, found.board, found.measured)
+    planner = Planner(graph, found.board, found.measured, crowded=found.crowded)
     ways = others(planner)
     ways["choice"] = planner.plan()
     rates = measured(graph, ways, rounds)

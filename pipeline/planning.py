@@ -43,4 +43,4 @@ def planner(  # noqa: PLR0913 - all but the first two by keyword
     from pipeline.profiling import profile
 
     found = profile(graph, board, fresh=fresh, progress=progress)
-    return Planner(graph, found.board, found.measured, queue_depth, variance)
+    return Planner(graph, found.board, found.measured, queue_depth, variance, found.crowded)

@@ -30,11 +30,14 @@ class Profile:
         cannot run the group.
     estimated : mapping of str to str
         The devices whose seconds are estimates, and why they were not measured.
+    crowded : mapping of str to tuple of float
+        For each device that was measured, the seconds while its other cores are busy with the same model.
     """
 
     board: Board
     seconds: Mapping[str, tuple[float, ...]]
     estimated: Mapping[str, str] = field(default_factory=dict)
+    crowded: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     @property
     def measured(self) -> dict[str, tuple[float, ...]]:
@@ -87,17 +90,17 @@ def profile(
     found, absent = _looked_for(board)
     found = _with_rates(found, [device for device in found.devices if device.name not in absent], kept)
     pairs = _groups(graph)
-    seconds = {}
+    seconds, crowded = {}, {}
     for device in found.devices:
         if device.name not in absent:
             try:
-                seconds[device.name] = tuple(_measured(graph, device, pairs, kept, progress))
+                seconds[device.name], crowded[device.name] = _measured(graph, device, pairs, kept, progress)
             except DeviceLost as error:  # while it is measured, or since it takes no uploads
                 absent[device.name] = str(error)
         if device.name in absent:
             seconds[device.name] = tuple(estimate(graph, device))
     given = tuple(replace(each, target=board.device(each.name).target) for each in found.devices)
-    return Profile(replace(found, devices=given), seconds, absent)
+    return Profile(replace(found, devices=given), seconds, absent, crowded)
 
 
 def _looked_for(board: Board) -> tuple[Board, dict[str, str]]:
@@ -159,14 +162,15 @@ def _measured(
     pairs: Sequence[tuple[StagePlan, Any]],
     cache: CostCache,
     progress: Callable[[str], None],
-) -> Iterator[float]:
-    """Yield the seconds of each group, without building those that the device cannot run."""
+) -> Iterator[tuple[float, ...]]:
+    """Yield the seconds of each group, alone and crowded, without building those that the device cannot run."""
     from pipeline.executor.profile import measure
     from pipeline.split.costs import runs
 
     able = runs(graph, device)
-    times = iter(measure(list(compress(pairs, able)), device, progress, cache=cache))
-    return (next(times) if possible else math.inf for possible in able)
+    for found in measure(list(compress(pairs, able)), device, progress, cache=cache):
+        times = iter(found)
+        yield tuple(next(times) if possible else math.inf for possible in able)
 
 
 def _groups(graph: Graph) -> list[tuple[StagePlan, Any]]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pipeline.commands import common, models
 
 if TYPE_CHECKING:
+    from pipeline.board import Device
     from pipeline.profiling import Profile
     from pipeline.split.graph import Graph
 
@@ -64,18 +65,24 @@ def _show(graph: Graph, found: Profile, most: float) -> None:
     table.add_row("", f"all {len(listed)} groups", "", *(_total(times) for times in found.seconds.values()))
     out.print(table)
     for device in found.board.devices:
-        how = f"estimated: {reason}" if (reason := found.estimated.get(device.name)) else "measured"
         copying = "measured" if "bytes_per_s" in device.measured else "estimated"
-        out.print(
-            f"{device.name}: operators {how}; {device.bytes_per_s / 1e9:.1f} GB/s of one core, {copying}",
-            soft_wrap=True,
-        )
+        rate = f"{device.bytes_per_s / 1e9:.1f} GB/s of one core, {copying}"
+        out.print(f"{device.name}: operators {_known(found, device)}; {rate}", soft_wrap=True)
     for link in found.board.links:
         how = "measured" if link.measured else "estimated"
         out.print(
             f"link {' - '.join(link.ends)}: {link.bytes_per_s / 1e9:.2f} GB/s, {link.latency_s * 1e6:.1f} us, {how}",
             soft_wrap=True,
         )
+
+
+def _known(found: Profile, device: Device) -> str:
+    """Return how the times of a device are known; of several cores, by how much they slow each other, too."""
+    if reason := found.estimated.get(device.name):
+        return f"estimated: {reason}"
+    alone, crowded = (sum(filter(math.isfinite, times[device.name])) for times in (found.seconds, found.crowded))
+    several = len(device.cores) > 1 and alone
+    return f"measured, {crowded / alone:.2f} times as long while its other cores are busy" if several else "measured"
 
 
 def _row(found: Profile, number: int) -> list[float]:
@@ -99,13 +106,15 @@ def _facts(graph: Graph, found: Profile) -> dict[str, object]:
             {
                 "operators": [operator.name for operator in group],
                 "family": family(group),
-                # What a device cannot run has no time.
-                "seconds": {
-                    name: times[number] if math.isfinite(times[number]) else None
-                    for name, times in found.seconds.items()
-                },
+                "seconds": {name: _finite(times[number]) for name, times in found.seconds.items()},
+                "crowded_seconds": {name: _finite(times[number]) for name, times in found.crowded.items()},
                 "measured": {name: name not in found.estimated for name in found.seconds},
             }
             for number, group in enumerate(groups(graph))
         ],
     }
+
+
+def _finite(seconds: float) -> float | None:
+    """Return a time; what a device cannot run has none."""
+    return seconds if math.isfinite(seconds) else None

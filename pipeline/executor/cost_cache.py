@@ -17,7 +17,7 @@ from pipeline.files import CACHE_VARIABLE, cache_folder, write_atomically
 from pipeline.plans import StagePlan, TensorSpec
 from pipeline.tvm_access import tvm, tvm_ffi
 
-FORMAT = 1
+FORMAT = 2
 
 
 class Made(msgspec.Struct, frozen=True):
@@ -44,11 +44,14 @@ class Record(msgspec.Struct, frozen=True):
     seconds : float
     made : tuple of Made
         Of a group, its outputs.
+    crowded : float, optional
+        Seconds of a group while the device's other cores work as hard, if it has any.
     """
 
     key: str
     seconds: float
     made: tuple[Made, ...] = ()
+    crowded: float | None = None
 
 
 class CostCache:

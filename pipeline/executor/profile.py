@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import statistics
+import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,18 +17,37 @@ from pipeline.board import Device
 from pipeline.executor import cost_cache, devices, parameters
 from pipeline.executor.apart import apart
 from pipeline.executor.build import Progress, compile_stage, random_frame
+from pipeline.executor.code import StageCode
 from pipeline.executor.cost_cache import CostCache, Made, Record
 from pipeline.plans import StagePlan, TensorSpec
 
 ROUNDS = 5
-"""At least so many frames go through all groups; the fastest time of each counts, since whatever else the machine does
-only adds."""
+"""At least so many frames go through all groups; the median of each group's times counts."""
 
 ENOUGH_S = 1.0
 """And at least for so long."""
 
 MOST_BYTES = 1 << 26
 """So much is read, at most, in place of groups that are not run: what they would push out of the caches."""
+
+MOST_OTHERS = 7
+"""On so many other cores, at most, the same frames are computed meanwhile: each takes as much memory."""
+
+
+class Times(NamedTuple):
+    """Seconds of one frame in each group.
+
+    Attributes
+    ----------
+    alone : list of float
+        Nothing else runs on the device.
+    crowded : list of float
+        Its other cores are busy with frames of the same model, as in a pipeline or by replicas: they share the memory,
+        and often a cache.  The same as `alone` if it has none.
+    """
+
+    alone: list[float]
+    crowded: list[float]
 
 
 def measure(
@@ -35,8 +57,8 @@ def measure(
     *,
     cores: int = 1,
     cache: CostCache | None = None,
-) -> list[float]:
-    """Return the seconds of one frame in each group, alone on `device`.
+) -> Times:
+    """Return the seconds of one frame in each group.
 
     Parameters
     ----------
@@ -51,7 +73,7 @@ def measure(
         Groups whose time it has are neither built nor run; by default everything is measured.
     """
     kept = CostCache(None) if cache is None else cache
-    return apart(lambda: _Bench(device, cores, kept).seconds(pairs, progress), "profile")
+    return _Bench(device, cores, kept).times(pairs, progress)
 
 
 def fastest_cores(device: Device, cores: int) -> tuple[int, ...]:
@@ -60,16 +82,15 @@ def fastest_cores(device: Device, cores: int) -> tuple[int, ...]:
     return tuple(core for core in device.cores if device.speed(core) == best)[-cores:]
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Group:
-    """A group, its key, and the program where its time is not known yet."""
+    """A group, its key, how its outputs lie in memory, and its code where its time is not known yet."""
 
     key: str
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
+    stage: StagePlan
     made: tuple[Made, ...]
     nbytes: int
-    program: Any = None
+    code: StageCode | None = None
 
 
 class _Bench:
@@ -77,21 +98,23 @@ class _Bench:
 
     def __init__(self, device: Device, cores: int, cache: CostCache) -> None:
         self._device, self._cores, self._cache = device, cores, cache
-        self._where = cost_cache.place(device, cores)
-        self._runtime = devices.create(device)
+        self._own = fastest_cores(device, cores)
+        fastest = () if devices.elsewhere(device) else fastest_cores(device, len(device.cores))
+        self._others = [core for core in fastest if core not in self._own][:MOST_OTHERS]
+        self._where = {**cost_cache.place(device, cores), "others": len(self._others)}
         self._known: dict[str, Record] = {}
-        self._programs: dict[str, tuple[Any, tuple[Made, ...]]] = {}
+        self._codes: dict[str, tuple[StageCode, tuple[Made, ...]]] = {}
 
-    def seconds(self, pairs: Sequence[tuple[StagePlan, Any]], progress: Progress) -> list[float]:
-        self._runtime.open(fastest_cores(self._device, self._cores))
-        try:
-            groups = list(self._groups(pairs, progress))
-            if self._programs:
-                progress("measuring")
-                self._time(groups)
-        finally:
-            self._runtime.close()
-        return [self._known[group.key].seconds for group in groups]
+    def times(self, pairs: Sequence[tuple[StagePlan, Any]], progress: Progress) -> Times:
+        groups = list(self._groups(pairs, progress))
+        if self._codes:
+            progress("measuring")
+            self._time(groups)
+        records = [self._known[group.key] for group in groups]
+        return Times(
+            [record.seconds for record in records],
+            [record.seconds if record.crowded is None else record.crowded for record in records],
+        )
 
     def _groups(self, pairs: Sequence[tuple[StagePlan, Any]], progress: Progress) -> Iterator[_Group]:
         """Yield each group, built for the layout that the ones before it make unless its time is known.
@@ -103,32 +126,66 @@ class _Bench:
             key = cost_cache.key_of_group(self._where, stage, module, [spec.name in inner for spec in stage.inputs])
             if key not in self._known and (found := self._cache.get(key)) is not None:
                 self._known[key] = found
-            if key not in self._known and key not in self._programs:
+            if key not in self._known and key not in self._codes:
                 progress(f"building group {number + 1} of {len(pairs)}")
-                self._programs[key] = self._built(stage, module, inner)
-            program, made = self._programs[key] if key in self._programs else (None, self._known[key].made)
+                self._codes[key] = self._built(stage, module, inner)
+            code, made = self._codes[key] if key in self._codes else (None, self._known[key].made)
             inner.update(spec.name for spec, each in zip(stage.outputs, made, strict=True) if each.inner)
-            yield _Group(key, stage.inputs, stage.outputs, made, _nbytes(stage, module), program)
+            yield _Group(key, stage, made, _nbytes(stage, module), code)
 
-    def _built(self, stage: StagePlan, module: Any, inner: set[str]) -> tuple[Any, tuple[Made, ...]]:
+    def _built(self, stage: StagePlan, module: Any, inner: set[str]) -> tuple[StageCode, tuple[Made, ...]]:
         names = {spec.name for spec in stage.inputs} & inner
-        program = self._runtime.load(stage, compile_stage(module, self._device, self._cores, inner=names))
-        return program, tuple(Made(spec.shape, spec.name in names) for spec in stage.outputs)
+        code = compile_stage(module, self._device, self._cores, inner=names)
+        return code, tuple(Made(spec.shape, spec.name in names) for spec in stage.outputs)
 
     def _time(self, groups: Sequence[_Group]) -> None:
-        frame = _Frame(self._runtime, groups)
-        rounds: list[dict[int, float]] = []
-        end = time.perf_counter() + ENOUGH_S
-        while len(rounds) < ROUNDS or time.perf_counter() < end:
-            rounds.append(frame.run())
-        times: dict[str, list[float]] = {}
-        for number in rounds[0]:
-            times.setdefault(groups[number].key, []).append(min(each[number] for each in rounds))
-        for group in groups:
-            if group.key in times:
-                # A group that is repeated has one time, whichever of its places a later plan asks for.
-                self._known[group.key] = Record(group.key, statistics.median(times.pop(group.key)), group.made)
-                self._cache.put(self._known[group.key])
+        alone, made = apart(lambda: self._medians(groups), "profile")
+        crowded: dict[str, float] = {}
+        if self._others:
+            with self._busy(groups):
+                crowded, _ = apart(lambda: self._medians(groups), "profile")
+        for key, seconds in alone.items():
+            self._known[key] = Record(key, seconds, made[key], crowded.get(key))
+            self._cache.put(self._known[key])
+
+    def _medians(self, groups: Sequence[_Group]) -> tuple[dict[str, float], dict[str, tuple[Made, ...]]]:
+        """Return the time of each group that was built, and what it makes, by its key."""
+        with closing(_Frame(self._device, self._own, groups)) as frame:
+            rounds: list[dict[int, float]] = []
+            end = time.perf_counter() + ENOUGH_S
+            while len(rounds) < ROUNDS or time.perf_counter() < end:
+                rounds.append(frame.run())
+            times: dict[str, list[float]] = {}
+            for number in rounds[0]:
+                times.setdefault(groups[number].key, []).append(statistics.median(each[number] for each in rounds))
+            # A group that is repeated has one time, whichever of its places a later plan asks for.
+            return {key: statistics.median(each) for key, each in times.items()}, frame.made
+
+    @contextmanager
+    def _busy(self, groups: Sequence[_Group]) -> Iterator[None]:
+        """Keep the other cores busy with frames of their own, each in a thread that belongs to its core."""
+        stop = threading.Event()
+
+        def work(frame: _Frame) -> None:
+            while not stop.is_set():
+                frame.run()
+
+        with ExitStack() as stack:
+            threads = [stack.enter_context(ThreadPoolExecutor(1, f"busy {core}")) for core in self._others]
+            opened = [
+                thread.submit(_Frame, self._device, [core], groups)
+                for thread, core in zip(threads, self._others, strict=True)
+            ]
+            frames = [each.result() for each in opened]
+            working = [thread.submit(work, frame) for thread, frame in zip(threads, frames, strict=True)]
+            try:
+                yield
+            finally:
+                stop.set()
+                for thread, frame in zip(threads, frames, strict=True):
+                    thread.submit(frame.close)
+            for each in working:
+                each.result()
 
 
 def _nbytes(stage: StagePlan, module: Any) -> int:
@@ -141,19 +198,21 @@ class _Frame:
 
     Each tensor goes with its last reader, so that its memory is used again, as a stage's plan of its memory would have
     it.  For groups whose time is known, others stand in: tensors of the right shape are written anew, and as much
-    memory is read as they would.
+    memory is read as they would.  It belongs to the thread that makes it.
     """
 
-    def __init__(self, runtime: devices.DeviceRuntime, groups: Sequence[_Group]) -> None:
-        self._runtime, self._groups = runtime, groups
-        made = {spec.name for group in groups for spec in group.outputs}
-        given = dict.fromkeys(spec for group in groups for spec in group.inputs if spec.name not in made)
-        self._given = {name: runtime.copy_in(array) for name, array in random_frame(list(given), 0).items()}
+    def __init__(self, device: Device, cores: Sequence[int], groups: Sequence[_Group]) -> None:
+        self._runtime, self._groups = devices.create(device), groups
+        self._runtime.open(cores)
+        # Equal groups share their program.
+        built = {group.key: group for group in groups if group.code is not None}
+        self._programs = {key: self._runtime.load(each.stage, each.code) for key, each in built.items()}
+        self.made: dict[str, tuple[Made, ...]] = {}
+        made = {spec.name for group in groups for spec in group.stage.outputs}
+        given = dict.fromkeys(spec for group in groups for spec in group.stage.inputs if spec.name not in made)
+        self._given = {name: self._runtime.copy_in(array) for name, array in random_frame(list(given), 0).items()}
         self._stand_ins = _stand_ins(groups)
-        last = {spec.name: number for number, group in enumerate(groups) for spec in (*group.outputs, *group.inputs)}
-        self._ending: list[list[str]] = [[] for _ in groups]
-        for name, number in last.items():
-            self._ending[number].append(name)
+        self._ending = _ending([group.stage for group in groups])
         self._scratch = np.ones(MOST_BYTES // 8)
 
     def run(self) -> dict[int, float]:
@@ -161,7 +220,7 @@ class _Frame:
         times = {}
         tensors, skipped = dict(self._given), 0
         for number, group in enumerate(self._groups):
-            if group.program is None:
+            if group.code is None:
                 skipped += group.nbytes
                 continue
             times[number] = self._run(group, tensors, skipped)
@@ -170,29 +229,42 @@ class _Frame:
                 tensors.pop(name, None)
         return times
 
+    def close(self) -> None:
+        """Give the device back."""
+        self._runtime.close()
+
     def _run(self, group: _Group, tensors: dict[str, Any], skipped: int) -> float:
         """Return the seconds of one group, whose outputs join `tensors`."""
-        read = self._read(group, tensors, skipped)
-        made, seconds = self._runtime.timed(group.program, read)
-        tensors.update(zip((spec.name for spec in group.outputs), made, strict=True))
-        group.made = tuple(
+        read = self._read(group.stage.inputs, tensors, skipped)
+        made, seconds = self._runtime.timed(self._programs[group.key], read)
+        tensors.update(zip((spec.name for spec in group.stage.outputs), made, strict=True))
+        self.made[group.key] = tuple(
             Made(self._runtime.copy_out(tensor).shape, each.inner)
             for tensor, each in zip(made, group.made, strict=True)
         )
         return seconds
 
-    def _read(self, group: _Group, tensors: dict[str, Any], skipped: int) -> list[Any]:
-        """Return the group's inputs."""
+    def _read(self, inputs: Sequence[TensorSpec], tensors: dict[str, Any], skipped: int) -> list[Any]:
+        """Return a group's inputs."""
         if skipped:
             self._scratch[: skipped // 8].sum()
-        for spec in group.inputs:
+        for spec in inputs:
             if spec.name not in tensors:
                 tensors[spec.name] = self._runtime.copy_in(self._stand_ins[spec.name].copy())
-        return [tensors[spec.name] for spec in group.inputs]
+        return [tensors[spec.name] for spec in inputs]
+
+
+def _ending(stages: Sequence[StagePlan]) -> list[list[str]]:
+    """Return for each stage the tensors that nobody reads after it."""
+    last = {spec.name: number for number, stage in enumerate(stages) for spec in (*stage.outputs, *stage.inputs)}
+    found: list[list[str]] = [[] for _ in stages]
+    for name, number in last.items():
+        found[number].append(name)
+    return found
 
 
 def _stand_ins(groups: Sequence[_Group]) -> dict[str, np.ndarray]:
     """Return what the groups that are not run would make, as it lies in memory."""
-    known = [group for group in groups if group.program is None]
-    pairs = [pair for group in known for pair in zip(group.outputs, group.made, strict=True)]
+    known = [group for group in groups if group.code is None]
+    pairs = [pair for group in known for pair in zip(group.stage.outputs, group.made, strict=True)]
     return random_frame([TensorSpec(spec.name, each.shape, spec.dtype) for spec, each in pairs], 0)

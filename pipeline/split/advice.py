@@ -22,14 +22,16 @@ NOTABLE = 1.02
 
 def alternatives(planner: Planner, problem: Problem) -> tuple[Alternative, ...]:
     """Return the model unsplit, on one core and on more, replicated, and in stages, each as good as it can be."""
-    kinds: dict[str, Callable[[Choice], bool]] = {
-        "unsplit, one core or device": lambda choice: choice.replicas == 1 and choice.threads <= 1,
-        "unsplit, several cores": lambda choice: choice.replicas == 1 and choice.threads > 1,
-        "replicas of the whole": lambda choice: choice.replicas > 1,
+    # An unsplit model leaves the other cores idle.
+    calm = replace(planner, crowded={}).problem()
+    kinds: dict[str, tuple[Problem, Callable[[Choice], bool]]] = {
+        "unsplit, one core or device": (calm, lambda choice: choice.replicas == 1 and choice.threads <= 1),
+        "unsplit, several cores": (calm, lambda choice: choice.replicas == 1 and choice.threads > 1),
+        "replicas of the whole": (problem, lambda choice: choice.replicas > 1),
     }
     found = []
-    for name, belongs in kinds.items():
-        ways = [(_whole(problem, choice), choice) for choice in problem.choices if belongs(choice)]
+    for name, (given, belongs) in kinds.items():
+        ways = [(_whole(given, choice), choice) for choice in given.choices if belongs(choice)]
         interval, choice = min(ways, key=lambda way: way[0], default=(np.inf, None))
         if choice is not None and 0 < interval < np.inf:
             found.append(Alternative(name, 1, choice.replicas, 1 / interval, interval * choice.replicas))

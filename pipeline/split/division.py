@@ -82,7 +82,6 @@ class Division:
         """
         chosen = self.chosen(len(positions) + 1)
         computing, moving = zip(*self._stage_seconds(positions, chosen), strict=True)
-        first = self.seconds(chosen[0])
         return Plan(
             model=self.graph.name,
             digest=self.graph.digest,
@@ -90,7 +89,6 @@ class Division:
             inputs=self.graph.inputs,
             outputs=self.graph.outputs,
             stages=self._stages(positions, chosen, computing, moving),
-            unsplit_seconds=float(sum(first)) if np.isfinite(first).all() else 0.0,
             measured=self.measured,
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -96,6 +96,8 @@ class Planner:
     ----------
     graph, board, given, queue_depth, variance
         As for `make_plan`; `given` are the seconds.
+    crowded : mapping of str to sequence of float
+        By the device's name, the seconds on one core while its other cores are busy; `given` where it is not in it.
     """
 
     graph: Graph
@@ -103,6 +105,7 @@ class Planner:
     given: Sequence[float] | Mapping[str, Sequence[float]] | None = None
     queue_depth: int | str = "auto"
     variance: float = VARIANCE
+    crowded: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     def plan(  # noqa: PLR0913 - all by keyword
         self,
@@ -142,7 +145,13 @@ class Planner:
     def _divided(self, how: int | list[int], devices: Sequence[str] | None) -> Plan:
         """Return the plan with that number of stages, or with cuts at those positions."""
         division = Division(self.graph, self.board, devices, self.seconds, self.measured)
-        return division.plan(division.best_positions(how) if isinstance(how, int) else how)
+        found = division.plan(division.best_positions(how) if isinstance(how, int) else how)
+        return replace(found, unsplit_seconds=self._unsplit())
+
+    def _unsplit(self) -> float:
+        """Return the seconds of the whole on one core of the first device that can run it; 0 if none can."""
+        whole = (float(np.sum(self.alone(device))) for device in self.board.devices)
+        return next((seconds for seconds in whole if np.isfinite(seconds)), 0.0)
 
     @property
     def measured(self) -> bool:
@@ -151,7 +160,11 @@ class Planner:
         return self.given is not None and all(device.name in known for device in self.board.devices)
 
     def seconds(self, device: Device) -> Sequence[float]:
-        """Return the seconds of each fused group on one core of a device; measured if they were given."""
+        """Return the seconds of each fused group on one core of a device, while its others do their part."""
+        return self.crowded.get(device.name, self.alone(device)) if len(device.cores) > 1 else self.alone(device)
+
+    def alone(self, device: Device) -> Sequence[float]:
+        """Return the seconds of each fused group on one core of a device while its others rest, if they were given."""
         if isinstance(self.given, Mapping) and device.name in self.given:
             return self.given[device.name]
         if self.given is not None and not isinstance(self.given, Mapping) and device is self.board.devices[0]:
@@ -196,7 +209,8 @@ class Planner:
 
     def of(self, solution: Solution) -> Plan:
         """Return a solution as a plan."""
-        return plan_of(solution, self.graph, self.board, self.seconds, measured=self.measured)
+        found = plan_of(solution, self.graph, self.board, measured=self.measured)
+        return replace(found, unsplit_seconds=self._unsplit())
 
     def _count(self, stages: int | str) -> int:
         most = len(self.graph.group_ends)

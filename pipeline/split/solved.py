@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
-import numpy as np
+from collections.abc import Sequence
 
 from pipeline.board import Board, Device
 from pipeline.plans import Plan, StagePlan
@@ -16,9 +14,7 @@ from pipeline.split.resources import places
 from pipeline.transfers import own_cores, replicas_on
 
 
-def plan_of(
-    solution: Solution, graph: Graph, board: Board, seconds: Callable[[Device], Sequence[float]], *, measured: bool
-) -> Plan:
+def plan_of(solution: Solution, graph: Graph, board: Board, *, measured: bool) -> Plan:
     """Return a solution of the problem of dividing `graph` among the devices of `board` as a plan."""
     ends, groups = graph.group_ends, places(board)
     pieces = parts(graph, [ends[stage.end - 1] for stage in solution.stages[:-1]])
@@ -31,7 +27,6 @@ def plan_of(
         inputs=graph.inputs,
         outputs=graph.outputs,
         stages=tuple(map(_stage, range(len(pieces)), solution.stages, pieces, devices, cores)),
-        unsplit_seconds=_unsplit([float(np.sum(seconds(device))) for device in board.devices]),
         measured=measured,
     )
 
@@ -48,11 +43,6 @@ def _stage(number: int, stage: Stage, piece: Part, device: Device, cores: tuple[
         moving=stage.enter + stage.leave,
         replicas=replicas_on(device, stage.choice.replicas),
     )
-
-
-def _unsplit(whole: Sequence[float]) -> float:
-    """Return the seconds of the whole on one core of the first device that can run it; 0 if none can."""
-    return next((seconds for seconds in whole if np.isfinite(seconds)), 0.0)
 
 
 def _cores(board: Board, choices: Sequence[Choice]) -> list[tuple[int, ...]]:

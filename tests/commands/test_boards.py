@@ -112,6 +112,9 @@ def test_a_model_is_profiled(command: Any, digits_onnx: Path) -> None:
     first = json.loads(command("profile", digits_onnx, "--json").out)
     assert first == json.loads(command("profile", digits_onnx, "--json").out)
     assert all(each["measured"]["cpu"] and each["seconds"]["cpu"] > 0 for each in first["groups"])
+    assert all(each["crowded_seconds"]["cpu"] > 0 for each in first["groups"])
+    several = len(first["board"]["devices"][0]["cores"]) > 1
+    assert ("times as long while its other cores are busy" in done.out) == several
     again = json.loads(command("profile", digits_onnx, "--json", "--fresh").out)
     assert len(again["groups"]) == len(first["groups"])
 

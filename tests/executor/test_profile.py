@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 
 import pipeline
 from pipeline.board import Board, Cluster, Device
+from pipeline.errors import BuildError
 from pipeline.executor import copying, present, processor, profile
 from pipeline.executor.build import compile_stage
 from pipeline.executor.cost_cache import CostCache
@@ -57,8 +60,8 @@ def groups(folder: Path, name: str, kinds: list[str]) -> list[tuple[StagePlan, A
 def test_a_second_measurement_builds_nothing(tmp_path: Path, built: list[str]) -> None:
     pairs, cache = groups(tmp_path, "t", ["Conv", "Softmax", "Conv"]), CostCache(tmp_path / "cache")
     first = profile.measure(pairs, HOST, lambda _: None, cache=cache)
-    assert len(first) == 3
-    assert all(seconds > 0 for seconds in first)
+    assert len(first.alone) == 3
+    assert all(seconds > 0 for seconds in first.alone)
     count = len(built)
     assert count >= 2
     assert profile.measure(pairs, HOST, lambda _: None, cache=cache) == first
@@ -69,11 +72,11 @@ def test_a_second_measurement_builds_nothing(tmp_path: Path, built: list[str]) -
 
 def test_a_second_model_builds_only_what_is_new(tmp_path: Path, built: list[str]) -> None:
     cache = CostCache(tmp_path / "cache")
-    first = profile.measure(groups(tmp_path, "t", ["Conv", "Softmax"]), HOST, lambda _: None, cache=cache)
+    first = profile.measure(groups(tmp_path, "t", ["Conv", "Softmax"]), HOST, lambda _: None, cache=cache).alone
     built.clear()
     # The known ones stand in front of the new one, which reads what they would make, in their own layout.
     pairs = groups(tmp_path, "u", ["Conv", "Softmax", "LogSoftmax"])
-    second = profile.measure(pairs, HOST, lambda _: None, cache=cache)
+    second = profile.measure(pairs, HOST, lambda _: None, cache=cache).alone
     assert built == ["u2"]
     assert second[:2] == first
     assert second[2] > 0
@@ -81,7 +84,52 @@ def test_a_second_model_builds_only_what_is_new(tmp_path: Path, built: list[str]
 
 def test_equal_groups_have_one_time(tmp_path: Path) -> None:
     pairs = groups(tmp_path, "t", ["Softmax", "Softmax", "Softmax"])
-    assert len(set(profile.measure(pairs, HOST, lambda _: None))) == 1
+    assert len(set(profile.measure(pairs, HOST, lambda _: None).alone)) == 1
+
+
+def test_a_core_alone_has_no_other_times(tmp_path: Path) -> None:
+    alone, crowded = profile.measure(groups(tmp_path, "t", ["Conv", "Softmax"]), HOST, lambda _: None)
+    assert crowded == alone
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="this machine has one core")
+def test_groups_are_measured_alone_and_while_the_other_cores_are_busy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = sorted(os.sched_getaffinity(0))[:2]
+    both, cache = Device("cpu", cores=(one, other)), CostCache(tmp_path / "cache")
+    threads: dict[str, set[int]] = {}
+
+    def noting(frame: Any) -> dict[int, float]:
+        threads.setdefault(threading.current_thread().name.split("_")[0], os.sched_getaffinity(0))
+        return run(frame)
+
+    run = profile._Frame.run
+    monkeypatch.setattr(profile._Frame, "run", noting)
+    pairs = groups(tmp_path, "t", ["Conv", "Softmax", "Conv"])
+    found = profile.measure(pairs, both, lambda _: None, cache=cache)
+    assert threads == {"profile": {other}, f"busy {one}": {one}}
+    assert len(found.crowded) == 3
+    assert all(seconds > 0 for seconds in found.crowded)
+    # Neither is measured again, and the caller's thread goes where it likes.
+    assert profile.measure(pairs, both, lambda _: None, cache=cache) == found
+    assert os.sched_getaffinity(0) >= {one, other}
+    # Threads that were started for it have ended.
+    assert not [each.name for each in threading.enumerate() if each.name.startswith(("busy", "profile"))]
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="this machine has one core")
+def test_what_goes_wrong_on_a_busy_core_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(frame: Any) -> dict[int, float]:
+        if threading.current_thread().name.startswith("busy"):
+            raise BuildError("no")
+        return run(frame)
+
+    run = profile._Frame.run
+    monkeypatch.setattr(profile._Frame, "run", failing)
+    cores = tuple(sorted(os.sched_getaffinity(0))[:2])
+    with pytest.raises(BuildError, match="no"):
+        profile.measure(groups(tmp_path, "t", ["Softmax"]), Device("cpu", cores=cores), lambda _: None)
 
 
 def test_nothing_is_kept_unless_a_cache_is_given(tmp_path: Path, built: list[str], own_cache: Path) -> None:

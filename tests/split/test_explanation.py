@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -134,3 +135,12 @@ def test_a_trained_network_on_a_board_that_is_not_here(digits_onnx: Path) -> Non
     assert found.joules
     assert found.joules > 0
     assert 0 <= found.gap < 0.03
+
+
+def test_the_unsplit_model_is_not_slowed_by_cores_that_rest(chain: Graph) -> None:
+    calm = planner(chain, 0, 1)
+    found = explain(crowded := replace(calm, crowded={"cpu": [1.3e-2] * 6}), crowded.plan())
+    rates = {each.name: each.frames_per_s for each in found.alternatives}
+    assert rates["unsplit, one core or device"] == pytest.approx(1 / 6e-2, rel=0.01)
+    assert rates["replicas of the whole"] == pytest.approx(2 / 7.8e-2, rel=0.01)
+    assert found.frames_per_s == pytest.approx(rates["replicas of the whole"], rel=0.01)

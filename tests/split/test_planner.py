@@ -19,7 +19,7 @@ from pipeline.simulation import simulate
 from pipeline.split.costs import estimate
 from pipeline.split.cuts import crossing_bytes
 from pipeline.split.graph import Graph
-from pipeline.split.planner import make_plan
+from pipeline.split.planner import Planner, make_plan
 from pipeline.split.resources import PARALLEL
 from tests.onnx_models import node, save
 
@@ -363,3 +363,34 @@ def test_a_stage_on_another_machine_overlaps_its_transfers(chain: Graph) -> None
     assert (stage.replicas, stage.cores) == (2, ())
     assert stage.moving == pytest.approx(2 * 16384 / 1e9)
     assert plan.slowest == max(plan.stages[0].seconds, stage.seconds - stage.moving, stage.seconds / 2)
+
+
+# Cores that slow each other.
+
+ALONE, CROWDED = [1e-3] * 6, {"cpu": [1.5e-3] * 6}
+
+
+def test_stages_and_replicas_take_what_groups_take_while_other_cores_are_busy(chain: Graph) -> None:
+    given = Planner(chain, board(0, 1), ALONE, crowded=CROWDED)
+    for plan in (given.plan(stages=2), given.plan(stages="auto")):
+        assert sum(stage.seconds for stage in plan.stages) == pytest.approx(9e-3, rel=0.01)
+        assert plan.unsplit_seconds == pytest.approx(6e-3)
+
+
+def test_a_device_with_one_core_is_slowed_by_nobody(chain: Graph) -> None:
+    (stage,) = Planner(chain, board(0), ALONE, crowded=CROWDED).plan(stages=1).stages
+    assert stage.seconds == pytest.approx(6e-3, rel=0.01)
+
+
+def test_the_better_way_is_chosen_by_what_cores_lose(chain: Graph) -> None:
+    far = Device("npu", memory="npu")
+    where = Board("both", (*board(0, 1).devices, far), (Link(("host", "npu"), 1e12),))
+
+    def devices(factor: float) -> set[str]:
+        given = {"cpu": [1e-2] * 6, "npu": [0.8e-2] * 6}
+        return {
+            stage.device for stage in Planner(chain, where, given, crowded={"cpu": [factor * 1e-2] * 6}).plan().stages
+        }
+
+    assert "cpu" in devices(1.1)
+    assert devices(60.0) == {"npu"}

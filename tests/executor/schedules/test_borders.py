@@ -66,6 +66,6 @@ def test_groups_are_measured_as_the_inside_of_a_stage(graph: Graph, monkeypatch:
     monkeypatch.setattr("pipeline.executor.profile.compile_stage", noting)
     parts = extract.parts(graph, graph.group_ends[:-1])
     pairs = [(StagePlan("g", "cpu", part.inputs, part.outputs), extract.module(part)) for part in parts]
-    assert all(seconds > 0 for seconds in measure(pairs, HOST, lambda _: None))
+    assert all(seconds > 0 for seconds in measure(pairs, HOST, lambda _: None).alone)
     # The first convolution changes the model's own layout, and flattening changes it back.
     assert seen == [(set(), {"a"}), ({"a"}, {"b"}), ({"b"}, {"c"}), ({"c"}, set())]
