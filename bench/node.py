@@ -12,7 +12,8 @@ sent, received, dropped, published: what became of the images; ordered: whether 
 each at most once and in order; balanced: whether the node's books are
 
 digits: images are prepared for the demo's network, and scores published; inverter: images in and images out.
-At ten times real time the quality decides: of sensor data the newest is answered, of a reliable topic every image.
+At ten times real time the quality decides: of sensor data the newest is answered, of a reliable topic every image that
+the middleware kept, which forgets the oldest where more than the topic's depth wait.
 """
 
 from __future__ import annotations

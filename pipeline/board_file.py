@@ -9,13 +9,14 @@ from typing import Any
 
 import msgspec
 
+from pipeline import board as values
 from pipeline.board import Board, Cluster, Device, Link
 from pipeline.errors import BoardError, PipelineError, near
 
 SUFFIX = ".toml"
 
-KINDS = ("cpu", "cuda", "opencl", "vulkan", "vta", "remote", "rpc", "simulated", "null")
-"""Kinds of device that a board's file may name, whether or not something drives them here."""
+KINDS = tuple(kind for kind in values.KINDS if kind != "python")
+"""Kinds of device that a board's file may name, whether or not something drives them here: functions are in no file."""
 
 _INSIDE: dict[type, dict[str, type]] = {Board: {"devices": Device, "links": Link}, Device: {"clusters": Cluster}}
 

@@ -21,10 +21,14 @@ from pipeline.executor.code import StageCode
 from pipeline.executor.cost_cache import CostCache, Made, Record
 from pipeline.plans import StagePlan, TensorSpec
 
-ROUNDS = 5
-"""At least so many frames go through all groups; the median of each group's times counts."""
+TURNS = 3
+"""So often all groups are timed, by turns alone and while the other cores are busy; of each the fastest turn counts,
+since what disturbs a machine may last for a second."""
 
-ENOUGH_S = 1.0
+ROUNDS = 4
+"""At least so many frames go through all groups in a turn; of a group's times the lower quartile counts."""
+
+ENOUGH_S = 0.5
 """And at least for so long."""
 
 MOST_BYTES = 1 << 26
@@ -104,6 +108,7 @@ class _Bench:
         self._where = {**cost_cache.place(device, cores), "others": len(self._others)}
         self._known: dict[str, Record] = {}
         self._codes: dict[str, tuple[StageCode, tuple[Made, ...]]] = {}
+        self._made: dict[str, tuple[Made, ...]] = {}
 
     def times(self, pairs: Sequence[tuple[StagePlan, Any]], progress: Progress) -> Times:
         groups = list(self._groups(pairs, progress))
@@ -139,27 +144,32 @@ class _Bench:
         return code, tuple(Made(spec.shape, spec.name in names) for spec in stage.outputs)
 
     def _time(self, groups: Sequence[_Group]) -> None:
-        alone, made = apart(lambda: self._medians(groups), "profile")
-        crowded: dict[str, float] = {}
-        if self._others:
-            with self._busy(groups):
-                crowded, _ = apart(lambda: self._medians(groups), "profile")
-        for key, seconds in alone.items():
-            self._known[key] = Record(key, seconds, made[key], crowded.get(key))
+        alone, crowded = [], []
+        for _ in range(TURNS):
+            alone.append(apart(lambda: self._turn(groups), "profile"))
+            if self._others:
+                with self._busy(groups):
+                    crowded.append(apart(lambda: self._turn(groups), "profile"))
+        for key in alone[0]:
+            least = min(turn[key] for turn in alone)
+            slowed = min((turn[key] for turn in crowded), default=None)
+            self._known[key] = Record(key, least, self._made[key], slowed)
             self._cache.put(self._known[key])
 
-    def _medians(self, groups: Sequence[_Group]) -> tuple[dict[str, float], dict[str, tuple[Made, ...]]]:
-        """Return the time of each group that was built, and what it makes, by its key."""
+    def _turn(self, groups: Sequence[_Group]) -> dict[str, float]:
+        """Return the time of each group that was built, by its key."""
         with closing(_Frame(self._device, self._own, groups)) as frame:
             rounds: list[dict[int, float]] = []
             end = time.perf_counter() + ENOUGH_S
             while len(rounds) < ROUNDS or time.perf_counter() < end:
                 rounds.append(frame.run())
-            times: dict[str, list[float]] = {}
-            for number in rounds[0]:
-                times.setdefault(groups[number].key, []).append(statistics.median(each[number] for each in rounds))
-            # A group that is repeated has one time, whichever of its places a later plan asks for.
-            return {key: statistics.median(each) for key, each in times.items()}, frame.made
+            self._made = frame.made
+        times: dict[str, list[float]] = {}
+        for number in rounds[0]:
+            quartile = float(np.quantile([each[number] for each in rounds], 0.25))
+            times.setdefault(groups[number].key, []).append(quartile)
+        # A group that is repeated has one time, whichever of its places a later plan asks for.
+        return {key: statistics.median(each) for key, each in times.items()}
 
     @contextmanager
     def _busy(self, groups: Sequence[_Group]) -> Iterator[None]:
@@ -238,10 +248,12 @@ class _Frame:
         read = self._read(group.stage.inputs, tensors, skipped)
         made, seconds = self._runtime.timed(self._programs[group.key], read)
         tensors.update(zip((spec.name for spec in group.stage.outputs), made, strict=True))
-        self.made[group.key] = tuple(
-            Made(self._runtime.copy_out(tensor).shape, each.inner)
-            for tensor, each in zip(made, group.made, strict=True)
-        )
+        # Only once: what this thread does between groups, others may have to wait for.
+        if group.key not in self.made:
+            self.made[group.key] = tuple(
+                Made(self._runtime.copy_out(tensor).shape, each.inner)
+                for tensor, each in zip(made, group.made, strict=True)
+            )
         return seconds
 
     def _read(self, inputs: Sequence[TensorSpec], tensors: dict[str, Any], skipped: int) -> list[Any]:
