@@ -22,11 +22,12 @@ from pipeline.executor.cost_cache import CostCache, Made, Record
 from pipeline.plans import StagePlan, TensorSpec
 
 TURNS = 3
-"""So often all groups are timed, by turns alone and while the other cores are busy; of each the fastest turn counts,
-since what disturbs a machine may last for a second."""
+"""So often all groups are timed, by turns alone and while the other cores are busy; the median turn counts, since what
+disturbs a machine may last for a second."""
 
 ROUNDS = 4
-"""At least so many frames go through all groups in a turn; of a group's times the lower quartile counts."""
+"""At least so many frames go through all groups in a turn.  The median of a group's times counts: the fastest ones,
+added up, are a time that no frame ever takes."""
 
 ENOUGH_S = 0.5
 """And at least for so long."""
@@ -103,8 +104,11 @@ class _Bench:
     def __init__(self, device: Device, cores: int, cache: CostCache) -> None:
         self._device, self._cores, self._cache = device, cores, cache
         self._own = fastest_cores(device, cores)
-        fastest = () if devices.elsewhere(device) else fastest_cores(device, len(device.cores))
+        far = devices.elsewhere(device)
+        fastest = () if far else fastest_cores(device, len(device.cores))
         self._others = [core for core in fastest if core not in self._own][:MOST_OTHERS]
+        # What is far would have to be sent again for each.
+        self._turns = 1 if far else TURNS
         self._where = {**cost_cache.place(device, cores), "others": len(self._others)}
         self._known: dict[str, Record] = {}
         self._codes: dict[str, tuple[StageCode, tuple[Made, ...]]] = {}
@@ -145,15 +149,15 @@ class _Bench:
 
     def _time(self, groups: Sequence[_Group]) -> None:
         alone, crowded = [], []
-        for _ in range(TURNS):
+        for _ in range(self._turns):
             alone.append(apart(lambda: self._turn(groups), "profile"))
             if self._others:
                 with self._busy(groups):
                     crowded.append(apart(lambda: self._turn(groups), "profile"))
         for key in alone[0]:
-            least = min(turn[key] for turn in alone)
-            slowed = min((turn[key] for turn in crowded), default=None)
-            self._known[key] = Record(key, least, self._made[key], slowed)
+            seconds = statistics.median(turn[key] for turn in alone)
+            slowed = statistics.median(turn[key] for turn in crowded) if crowded else None
+            self._known[key] = Record(key, seconds, self._made[key], slowed)
             self._cache.put(self._known[key])
 
     def _turn(self, groups: Sequence[_Group]) -> dict[str, float]:
@@ -166,8 +170,7 @@ class _Bench:
             self._made = frame.made
         times: dict[str, list[float]] = {}
         for number in rounds[0]:
-            quartile = float(np.quantile([each[number] for each in rounds], 0.25))
-            times.setdefault(groups[number].key, []).append(quartile)
+            times.setdefault(groups[number].key, []).append(statistics.median(each[number] for each in rounds))
         # A group that is repeated has one time, whichever of its places a later plan asks for.
         return {key: statistics.median(each) for key, each in times.items()}
 
