@@ -52,6 +52,9 @@ class Child:
 
     def send(self, what: signal.Signals) -> None:
         os.kill(self.process.pid, what)
+        if what == signal.SIGSTOP:
+            # One of its threads takes the signal, and until that one is given a core the others go on.
+            os.waitpid(self.process.pid, os.WUNTRACED)
 
     def kill(self) -> None:
         assert self.process.stdout is not None
