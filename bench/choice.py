@@ -27,8 +27,8 @@ from throughput import progress
 import pipeline
 from pipeline.board import Board
 from pipeline.executor.build import random_frame
+from pipeline.planning import planner
 from pipeline.plans import Plan
-from pipeline.profiling import profile
 from pipeline.scheduler.copies import snapshot
 from pipeline.sides import Run
 from pipeline.split.graph import Graph
@@ -58,10 +58,9 @@ def row(name: str, folder: Path, rounds: int) -> Row:
     graph = pipeline.read(file)
     # The largest has half a gigabyte.
     file.unlink()
-    found = profile(graph, "host", progress=show)
-    planner = Planner(graph, found.board, found.measured, crowded=found.crowded)
-    ways = others(planner)
-    ways["choice"] = planner.plan()
+    found = planner(graph, "host", measure=True, progress=show)
+    ways = others(found)
+    ways["choice"] = found.plan()
     rates = measured(graph, ways, rounds)
     choice, predicted = ways["choice"], 1 / ways["choice"].slowest
     return {
@@ -74,18 +73,18 @@ def row(name: str, folder: Path, rounds: int) -> Row:
     }
 
 
-def others(planner: Planner) -> dict[str, Plan]:
+def others(given: Planner) -> dict[str, Plan]:
     """Return the ways to run the model that the planner is compared with."""
-    graph, board = planner.graph, planner.board
+    graph, board = given.graph, given.board
     cores = board.devices[0].cores
     ends = graph.group_ends
     equal = [ends[len(ends) * number // len(cores) - 1] for number in range(1, len(cores))]
-    whole = planner.plan(stages=1)
+    whole = given.plan(stages=1)
     return {
-        "serial": replace(planner, board=narrowed(board)).plan(stages=1),
+        "serial": replace(given, board=narrowed(board)).plan(stages=1),
         "all_cores": whole,
-        "equal_split": planner.plan(cuts=equal),
-        "stages": planner.plan(stages=len(cores)),
+        "equal_split": given.plan(cuts=equal),
+        "stages": given.plan(stages=len(cores)),
         "replicas": replace(whole, stages=(replace(whole.stages[0], replicas=len(cores)),)),
     }
 

@@ -157,10 +157,11 @@ def candidates(window: Window, machine: Machine, vectors: int) -> Iterator[Tile]
 def _cycles(tile: Tile, window: Window, machine: Machine, vectors: int) -> float:
     whole, rest = divmod(window.out_width, tile.columns)
     bands = -(-window.out_height // tile.rows)
-    widths = [(tile.columns, whole), (rest, 1 if rest else 0)]
+    widths = [(tile.columns, whole), (rest, 1)]
     return sum(
         bands * count * many * _one(Tile(tile.rows, columns, size), window, machine)
         for columns, count in widths
+        if columns
         for _, many, size in blocks(vectors, tile.vectors)
     )
 
@@ -169,7 +170,7 @@ def _one(tile: Tile, window: Window, machine: Machine) -> float:
     sums = tile.pixels * tile.vectors
     loads = (tile.pixels + tile.vectors) / _PORTS
     far = tile.vectors * machine.lanes * FLOAT
-    if tile.pixels and _collisions(tile, window) > machine.l1_bytes // _WAY:
+    if _collisions(tile, window) > machine.l1_bytes // _WAY:
         # Each pixel's line is gone before its next channel is asked for.
         far += tile.pixels * _LINE
     return window.terms * max(sums / _PORTS, _LATENCY, loads, far / _BYTES_PER_CYCLE) + sums * 2 + _AROUND
