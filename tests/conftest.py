@@ -39,3 +39,20 @@ def digits_onnx() -> Path:
     """The demo's trained network."""
     pytest.importorskip("onnx")
     return ROOT / "pipeline" / "demo" / "digits.onnx"
+
+
+@pytest.fixture(scope="session")
+def small_onnx(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two convolutions and a dense layer, for what has to build some network: that takes a tenth as long."""
+    pytest.importorskip("onnx")
+    from tests.onnx_models import node, save, weights
+
+    nodes = [
+        node("Conv", "x a", "t1", "first", pads=[1] * 4),
+        node("Relu", "t1", "t2", "positive"),
+        node("Conv", "t2 b", "t3", "second", pads=[1] * 4),
+        node("Flatten", "t3", "t4", "flat"),
+        node("Gemm", "t4 c", "y", "dense"),
+    ]
+    constants = {"a": weights(8, 4, 3, 3) / 6, "b": weights(8, 8, 3, 3) / 8, "c": weights(8 * 64, 10) / 23}
+    return save(tmp_path_factory.mktemp("small") / "small.onnx", nodes, {"x": (1, 4, 8, 8)}, ["y"], constants)

@@ -45,8 +45,8 @@ def test_a_bundle_alone_is_measured_against_its_plan() -> None:
     assert 0.03 <= side.latency_p50_s <= side.latency_p99_s
 
 
-def test_the_unsplit_model_is_measured_on_one_core_and_on_all(digits_onnx: Path) -> None:
-    graph = pipeline.read(digits_onnx)
+def test_the_unsplit_model_is_measured_on_one_core_and_on_all(small_onnx: Path) -> None:
+    graph = pipeline.read(small_onnx)
     plan = pipeline.plan(graph, stages=2)
     told: list[str] = []
     found = compare(graph, pipeline.build(graph, plan, check=False), frames=4, rounds=2, progress=told.append)
@@ -75,13 +75,13 @@ def test_a_rate_needs_two_frames_and_a_round(wrong: dict[str, Any]) -> None:
         compare(None, simulated(1), **wrong)
 
 
-def test_a_bundle_of_another_model_is_refused(digits_onnx: Path) -> None:
+def test_a_bundle_of_another_model_is_refused(small_onnx: Path) -> None:
     with pytest.raises(PlanError, match="another model"):
-        compare(pipeline.read(digits_onnx), simulated(1))
+        compare(pipeline.read(small_onnx), simulated(1))
 
 
-def test_a_failing_stage_is_reported(digits_onnx: Path) -> None:
-    graph = pipeline.read(digits_onnx)
+def test_a_failing_stage_is_reported(small_onnx: Path) -> None:
+    graph = pipeline.read(small_onnx)
     bundle = pipeline.build(graph, pipeline.plan(graph, stages=2), check=False)
     swapped = Bundle(bundle.plan, bundle.codes[::-1])
     with pytest.raises(StageError, match="stage"):

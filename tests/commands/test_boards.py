@@ -104,18 +104,18 @@ def test_unlike_cores_and_accelerators_are_told(command: Any, monkeypatch: pytes
 # Profile.
 
 
-def test_a_model_is_profiled(command: Any, digits_onnx: Path) -> None:
-    done = command("profile", digits_onnx)
+def test_a_model_is_profiled(command: Any, small_onnx: Path) -> None:
+    done = command("profile", small_onnx)
     assert (done.status, done.err) == (0, "")
     for expected in ("cpu us", "convolution", "cpu: operators measured", "of one core, measured"):
         assert expected in done.out
-    first = json.loads(command("profile", digits_onnx, "--json").out)
-    assert first == json.loads(command("profile", digits_onnx, "--json").out)
+    first = json.loads(command("profile", small_onnx, "--json").out)
+    assert first == json.loads(command("profile", small_onnx, "--json").out)
     assert all(each["measured"]["cpu"] and each["seconds"]["cpu"] > 0 for each in first["groups"])
     assert all(each["crowded_seconds"]["cpu"] > 0 for each in first["groups"])
     several = len(first["board"]["devices"][0]["cores"]) > 1
     assert ("times as long while its other cores are busy" in done.out) == several
-    again = json.loads(command("profile", digits_onnx, "--json", "--fresh").out)
+    again = json.loads(command("profile", small_onnx, "--json", "--fresh").out)
     assert len(again["groups"]) == len(first["groups"])
 
 
@@ -135,12 +135,12 @@ def test_an_absent_board_is_estimated_and_says_so(command: Any, digits_onnx: Pat
 
 
 def test_a_damaged_cache_is_measured_again(
-    command: Any, digits_onnx: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: Any, small_onnx: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOC_PIPELINE_CACHE", str(tmp_path))
-    command("profile", digits_onnx)
+    command("profile", small_onnx)
     for path in tmp_path.rglob("*.json"):
         path.write_bytes(b"{")
     with pytest.warns(RuntimeWarning, match="it is measured again"):
-        assert command("profile", digits_onnx).status == 0
+        assert command("profile", small_onnx).status == 0
     assert all(json.loads(path.read_bytes())["seconds"] > 0 for path in tmp_path.rglob("*.json"))

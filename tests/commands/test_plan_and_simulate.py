@@ -107,14 +107,16 @@ def test_simulate_with_frames_that_are_dropped(command: Any, plan: Path) -> None
     assert (found["frames"], found["delivered"], found["dropped"]) == (1000, 0, {"late": 1000})
 
 
-def test_drawings(command: Any, digits_onnx: Path, plan: Path, tmp_path: Path) -> None:
+def test_drawings(command: Any, small_onnx: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
+    plan = tmp_path / "plan.json"
+    command("plan", small_onnx, "--stages", 2, "-o", plan)
     predicted, both, trace = tmp_path / "predicted.svg", tmp_path / "both.svg", tmp_path / "trace.json"
-    assert f"Drawing: {predicted}" in command("plan", digits_onnx, "--stages", 2, "--drawing", predicted).out
+    assert f"Drawing: {predicted}" in command("plan", small_onnx, "--stages", 2, "--drawing", predicted).out
     assert "stage1" in predicted.read_text()
-    bundle, frames = tmp_path / "digits.bundle", tmp_path / "frames.npy"
-    np.save(frames, np.zeros((40, 1, 1, 32, 32), np.float32))
-    command("build", digits_onnx, "--plan", plan, "-o", bundle)
+    bundle, frames = tmp_path / "small.bundle", tmp_path / "frames.npy"
+    np.save(frames, np.zeros((40, 1, 4, 8, 8), np.float32))
+    command("build", small_onnx, "--plan", plan, "-o", bundle)
     assert command("run", bundle, "--input", frames, "--trace", trace).status == 0
     done = command("simulate", plan, "--drawing", both, "--against", trace)
     assert (done.status, done.err) == (0, "")

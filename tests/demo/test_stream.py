@@ -1,19 +1,36 @@
 from __future__ import annotations
 
 import io
+from contextlib import redirect_stdout
 from pathlib import Path
+from typing import Any
 
 import pytest
-from rich.console import Console
 
+from pipeline import cli
 from pipeline.demo import stream
 from pipeline.errors import InputError
 
 
 @pytest.fixture(scope="module")
-def result(tmp_path_factory: pytest.TempPathFactory) -> stream.DemoResult:
-    pytest.importorskip("tvm")
-    return stream.run(tmp_path_factory.mktemp("demo") / "timeline.svg", frames=48, stages=2)
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[stream.DemoResult, str]:
+    """What the command finds, and what it prints."""
+    path, found, run = tmp_path_factory.mktemp("demo") / "timeline.svg", [], stream.run
+
+    def noting(*arguments: Any) -> stream.DemoResult:
+        found.append(run(*arguments))
+        return found[-1]
+
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as out:
+        patch.setattr(stream, "run", noting)
+        assert cli.main(["demo", "--frames", "48", "--output", str(path)]) == 0
+    assert list(path.parent.iterdir()) == [path]
+    return found[0], out.getvalue()
+
+
+@pytest.fixture
+def result(demo: tuple[stream.DemoResult, str]) -> stream.DemoResult:
+    return demo[0]
 
 
 def test_all_sides_answer_the_same(result: stream.DemoResult) -> None:
@@ -32,10 +49,8 @@ def test_the_picture_is_there(result: stream.DemoResult) -> None:
     assert "<svg" in result.picture.read_text()[:1000]
 
 
-def test_what_is_printed(result: stream.DemoResult) -> None:
-    console = Console(file=io.StringIO(), width=100)
-    stream.show(result, console)
-    text = console.file.getvalue()  # type: ignore[attr-defined]
+def test_what_is_printed(demo: tuple[stream.DemoResult, str]) -> None:
+    result, text = demo
     for expected in ("unsplit, 1 core", "pipeline of 2 stages", "times the frames", "Largest difference"):
         assert expected in text
     assert f"Timeline: {result.picture}" in text
