@@ -38,6 +38,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         default="0",
         help="standard deviation of a stage's time, as a share of it (default: 0)",
     )
+    parser.add_argument(
+        "--overhead",
+        metavar="SECONDS",
+        help="of the scheduler, for each frame in each stage (default: 50e-6; a slow processor needs more)",
+    )
     parser.add_argument("--drawing", metavar="FILE", help="draw which stage works on which frame when, .png or .svg")
     parser.add_argument(
         "--against", metavar="TRACE", help="also draw a file of 'soc-pipeline run --trace', with what was measured"
@@ -48,7 +53,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Load the plan, simulate, draw and print."""
     from pipeline.plans import Plan
-    from pipeline.simulation import simulate
+    from pipeline.simulation import OVERHEAD_S, simulate
 
     if options.against and not options.drawing:
         raise PlanError("--against draws a trace beside the simulation; say where with --drawing")
@@ -64,6 +69,7 @@ def run(options: argparse.Namespace) -> int:
         admission=options.admission,
         waiting=0 if options.waiting is None else common.whole("--waiting", options.waiting),
         deadline=math.inf if options.deadline is None else common.number("--deadline", options.deadline),
+        overhead=OVERHEAD_S if options.overhead is None else common.share("--overhead", options.overhead),
     )
     if options.drawing:
         names = [stage.name for stage in plan.stages]

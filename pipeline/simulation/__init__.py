@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from pipeline.simulation.result import SimulatedStage, Simulation
-from pipeline.simulation.run import simulate
+from pipeline.simulation.run import OVERHEAD_S, simulate
 
-__all__ = ["SimulatedStage", "Simulation", "simulate"]
+__all__ = ["OVERHEAD_S", "SimulatedStage", "Simulation", "simulate"]

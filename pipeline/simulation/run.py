@@ -23,6 +23,10 @@ from pipeline.simulation.moves import moves
 from pipeline.simulation.result import Simulation
 from pipeline.simulation.station import Frame, Station, Transfer, Work
 
+OVERHEAD_S = 50e-6
+"""What the scheduler takes for each frame in each stage, unless something else is said: measured on x86-64 cores of a
+virtual machine, where most of it is the system's, to wake threads (bench/simulation.py, bench/hop.py)."""
+
 _END = -1
 """The number under which a frame's last stages are joined."""
 
@@ -42,6 +46,7 @@ def simulate(  # noqa: PLR0913 - all but the first by keyword
     admission: str = "block",
     waiting: int = 0,
     deadline: float = math.inf,
+    overhead: float = OVERHEAD_S,
 ) -> Simulation:
     """Simulate a stream of frames through a plan, by the rules of the scheduler.
 
@@ -65,6 +70,9 @@ def simulate(  # noqa: PLR0913 - all but the first by keyword
         Whether to return the events.
     admission, waiting, deadline : str, int, float
         What happens to frames that find no room, as for `pipeline.Pipeline`; where some are dropped, they need `fps`.
+    overhead : float
+        Seconds that a worker needs, besides running, to hand a frame on and to take the next one: 50 us by default; a
+        slow processor takes more.  It counts where stages are short.
 
     Returns
     -------
@@ -75,10 +83,10 @@ def simulate(  # noqa: PLR0913 - all but the first by keyword
     PlanError
         If a number is impossible, or the plan's times are all 0.
     """
-    _check(plan, frames, fps, variance, samples or {})
+    _check(plan, frames, fps, samples or {}, variance=variance, overhead=overhead)
     policy = _admission(admission, waiting, deadline, fps)
     stream = _Stream(plan, frames, fps, policy, Trace(limit=8 * frames * len(plan.stages)) if trace else None)
-    stream.build(durations(plan, frames, variance, samples or {}, seed))
+    stream.build(durations(plan, frames, variance, samples or {}, seed), overhead)
     return stream.run()
 
 
@@ -92,13 +100,16 @@ def _admission(policy: str, waiting: int, deadline: float, fps: float | None) ->
     return found
 
 
-def _check(plan: Plan, frames: int, fps: float | None, variance: float, samples: Mapping[str, Sequence[float]]) -> None:
+def _check(
+    plan: Plan, frames: int, fps: float | None, samples: Mapping[str, Sequence[float]], **not_negative: float
+) -> None:
     if frames < 2:
         raise PlanError(f"frames is {frames}; a rate needs at least 2")
     if fps is not None and not (np.isfinite(fps) and fps > 0):
         raise PlanError(f"fps is {fps}; it must be above 0")
-    if not (np.isfinite(variance) and variance >= 0):
-        raise PlanError(f"variance is {variance}; it must be a share of a stage's time, at least 0")
+    for name, value in not_negative.items():
+        if not (np.isfinite(value) and value >= 0):
+            raise PlanError(f"{name} is {value}; it must be at least 0")
     if unknown := samples.keys() - {stage.name for stage in plan.stages}:
         raise PlanError(f"samples of {min(unknown)!r}, but the plan has no such stage")
     if not any(stage.seconds for stage in plan.stages) and not samples:
@@ -118,7 +129,7 @@ class _Stream:
         self._since_arrival: list[float] = []
         self._stations: list[Station] = []
 
-    def build(self, times: Sequence[np.ndarray]) -> None:
+    def build(self, times: Sequence[np.ndarray], overhead: float) -> None:
         plan, clock = self._plan, self._clock
         links: dict[tuple[str, ...], Tokens] = {link.ends: Tokens(clock, 1) for link in plan.board.links}
         cores, devices = self._shared_cores(), self._devices()
@@ -136,6 +147,7 @@ class _Stream:
                     after,
                     [cores[core] for core in sorted(stage.cores_of(replica)) if core in cores],
                     devices.get(stage.replica_names[replica]),
+                    overhead,
                 )
                 for replica in range(stage.replicas)
             ]

@@ -2,7 +2,8 @@
 
 A worker takes a frame, which frees the frame's place in the queue at once; waits for the cores that it shares with
 other stages; brings tensors in, computes (on a device that computes one frame at a time once it is free) and hands
-tensors out; leaves the cores; and only then waits for a place in each next queue, holding its frame.
+tensors out; leaves the cores; needs a moment to hand the frame on; and only then waits for a place in each next queue,
+holding its frame.
 """
 
 from __future__ import annotations
@@ -77,6 +78,8 @@ class Work:
         Cores that other stages compute on as well, in the order in which all take them.
     device : Tokens or None
         What computes one frame at a time, while tensors of others move.
+    overhead : float
+        Seconds that the scheduler takes to hand the frame on.
     """
 
     seconds: Callable[[int], float]
@@ -84,6 +87,7 @@ class Work:
     after: Sequence[Transfer] = ()
     cores: Sequence[Tokens] = ()
     device: Tokens | None = None
+    overhead: float = 0.0
 
 
 class Station:
@@ -178,6 +182,7 @@ class Station:
             self._note(frame.number, replica, (queued, taken, ready, began, ran, clock.now))
             for core in work.cores:
                 core.give()
+            yield clock.sleep(work.overhead)
             left = clock.now
             yield from self.pass_on(frame)
             self._blocked += clock.now - left

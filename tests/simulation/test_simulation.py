@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -11,12 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline import simulation
 from pipeline.board import Board, Device, Link
 from pipeline.errors import PlanError
 from pipeline.plans import Plan, StagePlan, TensorSpec
-from pipeline.simulation import Simulation, simulate
+from pipeline.simulation import Simulation
 
 MS = 1e-3
+
+simulate = partial(simulation.simulate, overhead=0.0)
+"""As if the scheduler took no time, so that rates are round."""
 
 
 def plan(*stages: tuple[str, str, float], outputs: str = "", board: Board | None = None, **options: Any) -> Plan:
@@ -50,6 +55,15 @@ def test_without_variance_the_rate_is_that_of_the_slowest_stage(times: tuple[flo
     assert found.bottleneck == f"s{times.index(max(times))}"
     assert found.seconds == pytest.approx((sum(times) + 199 * max(times)) * MS)
     assert (found.delivered, found.dropped) == (200, {})
+
+
+def test_the_scheduler_takes_its_time_for_each_frame_in_each_stage() -> None:
+    found = simulate(chain(1, 2, 1), frames=50, overhead=0.1 * MS)
+    assert found.frames_per_s == pytest.approx(1 / (2.1 * MS))
+    assert found.stages[1].busy == pytest.approx(50 * 2 * MS / found.seconds)
+    assert simulate(chain(1, 2, 1, in_flight=1), frames=50, overhead=0.1 * MS).latency_s.p50 == pytest.approx(4.3 * MS)
+    unsaid = simulation.simulate(chain(1), frames=50).frames_per_s
+    assert unsaid == pytest.approx(1 / (1 * MS + simulation.OVERHEAD_S))
 
 
 def test_one_frame_at_a_time_takes_the_sum() -> None:
@@ -271,6 +285,7 @@ def test_longer_queues_are_never_slower_in_a_chain_without_replicas(case: tuple[
         ({"frames": 1}, "frames is 1; a rate needs at least 2"),
         ({"fps": 0.0}, "fps is 0.0; it must be above 0"),
         ({"variance": -0.1}, "variance is -0.1"),
+        ({"overhead": -1e-6}, "overhead is -1e-06; it must be at least 0"),
         ({"samples": {"s9": [1.0]}}, "samples of 's9', but the plan has no such stage"),
         ({"admission": "newest", "fps": 9.0}, "admission is 'newest'; it must be one of 'block', 'latest', "),
         ({"admission": "latest"}, "admission 'latest' drops frames that come too fast; say with fps how many"),
