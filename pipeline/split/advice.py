@@ -22,11 +22,11 @@ NOTABLE = 1.02
 
 def alternatives(planner: Planner, problem: Problem) -> tuple[Alternative, ...]:
     """Return the model unsplit, on one core and on more, replicated, and in stages, each as good as it can be."""
-    # An unsplit model leaves the other cores idle; without times of busy ones, that is the same problem.
+    # One core alone leaves the others idle; without times of busy ones, that is the same problem.
     calm = replace(planner, crowded={}).problem() if planner.crowded else problem
     kinds: dict[str, tuple[Problem, Callable[[Choice], bool]]] = {
         "unsplit, one core or device": (calm, lambda choice: choice.replicas == 1 and choice.threads <= 1),
-        "unsplit, several cores": (calm, lambda choice: choice.replicas == 1 and choice.threads > 1),
+        "unsplit, several cores": (problem, lambda choice: choice.replicas == 1 and choice.threads > 1),
         "replicas of the whole": (problem, lambda choice: choice.replicas > 1),
     }
     found = []
