@@ -27,7 +27,8 @@ class Profile:
         With the rates that were measured in place of its own.
     seconds : mapping of str to tuple of float
         For each device, the seconds of one frame in each fused group, alone on one core; infinite where the device
-        cannot run the group.
+        cannot run the group.  Of a device that can run them all they add up to what the whole model takes there:
+        groups of some microseconds, timed one by one, would add up to more.
     estimated : mapping of str to str
         The devices whose seconds are estimates, and why they were not measured.
     crowded : mapping of str to tuple of float
@@ -57,8 +58,8 @@ def profile(
 
     Devices of other machines are measured there, by their own clock, if their servers run and take uploads.
 
-    What is measured is kept in the user's cache, by operators, shapes, target and versions, so that the next call, and
-    other models with the same operators, take almost no time.
+    What is measured is kept in the user's cache, by operators, shapes, target and versions, so that the next call takes
+    almost no time, and other models with the same operators little more than one build of the whole model.
 
     Parameters
     ----------
@@ -89,12 +90,11 @@ def profile(
     kept = cache or CostCache.of_user(fresh=fresh)
     found, absent = _looked_for(board)
     found = _with_rates(found, [device for device in found.devices if device.name not in absent], kept)
-    pairs = _groups(graph)
     seconds, crowded = {}, {}
     for device in found.devices:
         if device.name not in absent:
             try:
-                seconds[device.name], crowded[device.name] = _measured(graph, device, pairs, kept, progress)
+                seconds[device.name], crowded[device.name] = _measured(graph, device, kept, progress)
             except DeviceLost as error:  # while it is measured, or since it takes no uploads
                 absent[device.name] = str(error)
         if device.name in absent:
@@ -157,27 +157,36 @@ def _link(link: Link, present: Mapping[str, Device], cache: CostCache) -> Link:
 
 
 def _measured(
-    graph: Graph,
-    device: Device,
-    pairs: Sequence[tuple[StagePlan, Any]],
-    cache: CostCache,
-    progress: Callable[[str], None],
+    graph: Graph, device: Device, cache: CostCache, progress: Callable[[str], None]
 ) -> Iterator[tuple[float, ...]]:
     """Yield the seconds of each group, alone and crowded, without building those that the device cannot run."""
     from pipeline.executor.profile import measure
     from pipeline.split.costs import runs
 
     able = runs(graph, device)
-    for found in measure(list(compress(pairs, able)), device, progress, cache=cache):
-        times = iter(found)
+    found = measure(list(compress(_pieces(graph, graph.group_ends[:-1]), able)), device, progress, cache=cache)
+    if all(able):
+        whole = measure(_pieces(graph, ()), device, lambda _: progress("measuring the whole model"), cache=cache)
+        scaled = [_scaled(times, total) for times, (total,) in zip(found, whole, strict=True)]
+    else:
+        scaled = list(found)
+    for each in scaled:
+        times = iter(each)
         yield tuple(next(times) if possible else math.inf for possible in able)
 
 
-def _groups(graph: Graph) -> list[tuple[StagePlan, Any]]:
+def _scaled(times: Sequence[float], total: float) -> list[float]:
+    """Return the times so that they add up to `total`."""
+    factor = total / (sum(times) or 1.0)
+    return [factor * each for each in times]
+
+
+def _pieces(graph: Graph, cuts: Sequence[int]) -> list[tuple[StagePlan, Any]]:
+    """Return what lies between the cuts, each with its module."""
     from pipeline.plans import StagePlan
     from pipeline.split import extract
 
     return [
         (StagePlan(f"group{number}", "", part.inputs, part.outputs), extract.module(part))
-        for number, part in enumerate(extract.parts(graph, graph.group_ends[:-1]))
+        for number, part in enumerate(extract.parts(graph, cuts))
     ]

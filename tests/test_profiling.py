@@ -14,7 +14,9 @@ from pipeline.executor import profile as bench
 from pipeline.executor.build import compile_stage
 from pipeline.executor.cost_cache import CostCache
 from pipeline.planning import planner
+from pipeline.plans import StagePlan
 from pipeline.profiling import profile
+from pipeline.split import extract
 from pipeline.split.costs import estimate
 from pipeline.split.graph import Graph
 from tests.onnx_models import node, save
@@ -52,6 +54,23 @@ def test_what_a_device_cannot_run_is_not_built(graph: Graph, tmp_path: Path) -> 
     assert [math.isfinite(each) for each in times] == [True, False]
 
 
+def test_groups_add_up_to_what_the_whole_model_takes(graph: Graph, tmp_path: Path) -> None:
+    cache = CostCache(tmp_path)
+    found = profile(graph, BOARD, cache=cache)
+    (part,) = extract.parts(graph, ())
+    whole = StagePlan("whole", "", part.inputs, part.outputs)
+    known = bench.measure([(whole, extract.module(part))], HERE, lambda _: pytest.fail("not known"), cache=cache)
+    assert sum(found.seconds["cpu"]) == pytest.approx(known.alone[0])
+    assert sum(found.crowded["cpu"]) == pytest.approx(known.crowded[0])
+    # As they were measured one by one, so are their shares.
+    pairs = [
+        (StagePlan("group", "", each.inputs, each.outputs), extract.module(each))
+        for each in extract.parts(graph, graph.group_ends[:-1])
+    ]
+    alone = bench.measure(pairs, HERE, lambda _: pytest.fail("not known"), cache=cache).alone
+    assert found.seconds["cpu"][0] / found.seconds["cpu"][1] == pytest.approx(alone[0] / alone[1])
+
+
 def test_links_between_devices_that_are_here_are_measured(graph: Graph, tmp_path: Path) -> None:
     board = Board("two", (HERE, Device("far", memory="far", cores=(0,))), (Link(("host", "far"), 1.0),))
     (link,) = profile(graph, board, cache=CostCache(tmp_path)).board.links
@@ -82,4 +101,4 @@ def test_plans_measure_into_the_users_cache(graph: Graph, tmp_path: Path, monkey
     planner(graph, BOARD, measure=True)
     assert not built
     planner(graph, BOARD, measure=True, fresh=True)
-    assert len(built) == 2
+    assert len(built) == 3  # two groups, and the whole
