@@ -1,8 +1,8 @@
 """Is the planner's choice ever beaten on this machine, and does it run as fast as predicted?
 
 The nine light networks of the onnx package with random weights, planned from measured operators.  The planner's choice
-and what a user might try instead take turns in one run, and operators are measured again in the middle and at the end,
-since a machine's speed may change within minutes; all values are medians.
+and what a user might try instead take turns in one run; all values are medians.  As a machine's speed may change within
+seconds, the whole model is timed again, as a profile times it, beside each stream of the choice.
 
 serial          the unsplit model on one core
 all_cores       the unsplit model on all of them
@@ -10,8 +10,7 @@ equal_split     as many stages as cores, with equally many operators each
 stages          the best cuts for as many stages as cores
 replicas        the unsplit model, on each core one
 choice          what the planner chose
-predicted       what plans say that are made at the beginning, in the middle and at the end; `predicted_ratio` is
-                measured over predicted
+predicted       what its plan says, at the machine's speed of that moment; `predicted_ratio` is measured over predicted
 beaten_by       the best of the others over the choice: above 1.05 the planner chose wrongly
 """
 
@@ -21,7 +20,6 @@ import argparse
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import models
@@ -31,10 +29,13 @@ from throughput import progress
 import pipeline
 from pipeline.board import Board
 from pipeline.executor.build import random_frame
+from pipeline.executor.cost_cache import CostCache
+from pipeline.executor.profile import Bench
 from pipeline.planning import planner
-from pipeline.plans import Plan
+from pipeline.plans import Plan, StagePlan
 from pipeline.scheduler.copies import snapshot
 from pipeline.sides import Run
+from pipeline.split import extract
 from pipeline.split.graph import Graph
 from pipeline.split.planner import Planner
 
@@ -65,15 +66,15 @@ def row(name: str, folder: Path, rounds: int) -> Row:
     found = planner(graph, "host", measure=True, progress=show)
     ways = others(found)
     ways["choice"] = found.plan()
-    plans, choice = [ways["choice"]], ways["choice"]
-    again = partial(planner, graph, "host", measure=True, fresh=True, progress=show)
-    rates = measured(graph, ways, rounds, lambda: plans.append(again().plan()))
-    predicted = median([1 / plan.slowest for plan in plans])
+    choice = ways["choice"]
+    show("building the whole model")
+    rates, moments = measured(graph, ways, rounds, speed(found))
+    predicted = [speed / choice.slowest for _, speed in moments]
     return {
         "model": name,
         **{f"{way}_frames_per_s": rate for way, rate in rates.items()},
-        "predicted_frames_per_s": predicted,
-        "predicted_ratio": rates["choice"] / predicted,
+        "predicted_frames_per_s": median(predicted),
+        "predicted_ratio": median([rate / each for (rate, _), each in zip(moments, predicted, strict=True)]),
         "beaten_by": max(rate for way, rate in rates.items() if way != "choice") / rates["choice"],
         "chosen": " > ".join(f"{stage.replicas} x {len(stage.cores) // stage.replicas}" for stage in choice.stages),
     }
@@ -101,8 +102,24 @@ def narrowed(board: Board) -> Board:
     return replace(board, devices=(replace(device, cores=device.cores[-1:], clusters=()),))
 
 
-def measured(graph: Graph, ways: dict[str, Plan], rounds: int, plan_again: Callable[[], None]) -> dict[str, float]:
-    """Return the frames per second of each way; equal plans are run once."""
+def speed(given: Planner) -> Callable[[], float]:
+    """Return what says how fast the machine is, as a share of its speed when the operators were measured."""
+    (device,) = given.board.devices
+    (part,) = extract.parts(given.graph, ())
+    bench = Bench(device, 1, CostCache(None))
+    stage = StagePlan("whole", device.name, part.inputs, part.outputs)
+    whole = bench.prepare([(stage, extract.module(part))], lambda _: None)
+    before = sum(given.seconds(device))
+    return lambda: before / bench.time(whole).crowded[0]
+
+
+def measured(
+    graph: Graph, ways: dict[str, Plan], rounds: int, speed: Callable[[], float]
+) -> tuple[dict[str, float], list[tuple[float, float]]]:
+    """Return the frames per second of each way, and of each stream of the choice with the machine's speed beside it.
+
+    Equal plans are run once.
+    """
     different: dict[str, Run] = {}
     for way, plan in ways.items():
         same = next((other for other in different if runs_alike(ways[other], plan)), None)
@@ -113,13 +130,14 @@ def measured(graph: Graph, ways: dict[str, Plan], rounds: int, plan_again: Calla
     ]
     for run in runs:
         run.warm_up(frames, None)
+    moments = []
     for number in range(rounds):
         # Every other time in reverse, so that none always follows the same one.
         for run in runs[:: -1 if number % 2 else 1]:
-            run.stream(frames)
-        if number in (rounds // 2, rounds - 1):
-            plan_again()
-    return {way: run.result().frames_per_s for way, run in different.items()}
+            rate = run.stream(frames)
+            if run is different["choice"]:
+                moments.append((rate, speed()))
+    return {way: run.result().frames_per_s for way, run in different.items()}, moments
 
 
 def runs_alike(one: Plan, other: Plan) -> bool:

@@ -109,11 +109,12 @@ class Run:
         rate, _ = self._stream(inputs, fewest)
         self._frames = frames or min(MOST, max(fewest, math.ceil(ROUND_S * rate)))
 
-    def stream(self, inputs: Frames) -> None:
-        """Stream one round."""
+    def stream(self, inputs: Frames) -> float:
+        """Stream one round, and return its frames per second."""
         rate, found = self._stream(inputs, self._frames)
         self._rates.append(rate)
         self._statistics.append(found)
+        return rate
 
     def trace(self, inputs: Frames, trace: Trace) -> None:
         """Stream one round more, uncounted, and note its events."""

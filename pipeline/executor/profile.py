@@ -77,8 +77,11 @@ def measure(
     cache : CostCache, optional
         Groups whose time it has are neither built nor run; by default everything is measured.
     """
-    kept = CostCache(None) if cache is None else cache
-    return _Bench(device, cores, kept).times(pairs, progress)
+    bench = Bench(device, cores, CostCache(None) if cache is None else cache)
+    groups = bench.prepare(pairs, progress)
+    if any(group.code is not None for group in groups):
+        progress("measuring")
+    return bench.time(groups)
 
 
 def fastest_cores(device: Device, cores: int) -> tuple[int, ...]:
@@ -88,7 +91,7 @@ def fastest_cores(device: Device, cores: int) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class _Group:
+class Group:
     """A group, its key, how its outputs lie in memory, and its code where its time is not known yet."""
 
     key: str
@@ -98,8 +101,17 @@ class _Group:
     code: StageCode | None = None
 
 
-class _Bench:
-    """Knows, or builds and times, the groups of one model on one device."""
+class Bench:
+    """Knows, or builds and times, the groups of one model on one device; see `measure`.
+
+    Parameters
+    ----------
+    device : Device
+    cores : int
+        How many of its fastest cores they run on.
+    cache : CostCache
+        Where times may be known from, and where they go.
+    """
 
     def __init__(self, device: Device, cores: int, cache: CostCache) -> None:
         self._device, self._cores, self._cache = device, cores, cache
@@ -114,10 +126,13 @@ class _Bench:
         self._codes: dict[str, tuple[StageCode, tuple[Made, ...]]] = {}
         self._made: dict[str, tuple[Made, ...]] = {}
 
-    def times(self, pairs: Sequence[tuple[StagePlan, Any]], progress: Progress) -> Times:
-        groups = list(self._groups(pairs, progress))
-        if self._codes:
-            progress("measuring")
+    def prepare(self, pairs: Sequence[tuple[StagePlan, Any]], progress: Progress) -> list[Group]:
+        """Build the groups whose time is not known."""
+        return list(self._groups(pairs, progress))
+
+    def time(self, groups: Sequence[Group]) -> Times:
+        """Return the seconds of each group; those of groups that were built are measured, each time anew."""
+        if any(group.code is not None for group in groups):
             self._time(groups)
         records = [self._known[group.key] for group in groups]
         return Times(
@@ -125,7 +140,7 @@ class _Bench:
             [record.seconds if record.crowded is None else record.crowded for record in records],
         )
 
-    def _groups(self, pairs: Sequence[tuple[StagePlan, Any]], progress: Progress) -> Iterator[_Group]:
+    def _groups(self, pairs: Sequence[tuple[StagePlan, Any]], progress: Progress) -> Iterator[Group]:
         """Yield each group, built for the layout that the ones before it make unless its time is known.
 
         A layout is changed at a stage's borders only.
@@ -140,14 +155,14 @@ class _Bench:
                 self._codes[key] = self._built(stage, module, inner)
             code, made = self._codes[key] if key in self._codes else (None, self._known[key].made)
             inner.update(spec.name for spec, each in zip(stage.outputs, made, strict=True) if each.inner)
-            yield _Group(key, stage, made, _nbytes(stage, module), code)
+            yield Group(key, stage, made, _nbytes(stage, module), code)
 
     def _built(self, stage: StagePlan, module: Any, inner: set[str]) -> tuple[StageCode, tuple[Made, ...]]:
         names = {spec.name for spec in stage.inputs} & inner
         code = compile_stage(module, self._device, self._cores, inner=names)
         return code, tuple(Made(spec.shape, spec.name in names) for spec in stage.outputs)
 
-    def _time(self, groups: Sequence[_Group]) -> None:
+    def _time(self, groups: Sequence[Group]) -> None:
         alone, crowded = [], []
         for _ in range(self._turns):
             alone.append(apart(lambda: self._turn(groups), "profile"))
@@ -160,7 +175,7 @@ class _Bench:
             self._known[key] = Record(key, seconds, self._made[key], slowed)
             self._cache.put(self._known[key])
 
-    def _turn(self, groups: Sequence[_Group]) -> dict[str, float]:
+    def _turn(self, groups: Sequence[Group]) -> dict[str, float]:
         """Return the time of each group that was built, by its key."""
         with closing(_Frame(self._device, self._own, groups)) as frame:
             rounds: list[dict[int, float]] = []
@@ -175,7 +190,7 @@ class _Bench:
         return {key: statistics.median(each) for key, each in times.items()}
 
     @contextmanager
-    def _busy(self, groups: Sequence[_Group]) -> Iterator[None]:
+    def _busy(self, groups: Sequence[Group]) -> Iterator[None]:
         """Keep the other cores busy with frames of their own, each in a thread that belongs to its core."""
         stop = threading.Event()
 
@@ -214,7 +229,7 @@ class _Frame:
     memory is read as they would.  It belongs to the thread that makes it.
     """
 
-    def __init__(self, device: Device, cores: Sequence[int], groups: Sequence[_Group]) -> None:
+    def __init__(self, device: Device, cores: Sequence[int], groups: Sequence[Group]) -> None:
         self._runtime, self._groups = devices.create(device), groups
         self._runtime.open(cores)
         # Equal groups share their program.
@@ -246,7 +261,7 @@ class _Frame:
         """Give the device back."""
         self._runtime.close()
 
-    def _run(self, group: _Group, tensors: dict[str, Any], skipped: int) -> float:
+    def _run(self, group: Group, tensors: dict[str, Any], skipped: int) -> float:
         """Return the seconds of one group, whose outputs join `tensors`."""
         read = self._read(group.stage.inputs, tensors, skipped)
         made, seconds = self._runtime.timed(self._programs[group.key], read)
@@ -278,7 +293,7 @@ def _ending(stages: Sequence[StagePlan]) -> list[list[str]]:
     return found
 
 
-def _stand_ins(groups: Sequence[_Group]) -> dict[str, np.ndarray]:
+def _stand_ins(groups: Sequence[Group]) -> dict[str, np.ndarray]:
     """Return what the groups that are not run would make, as it lies in memory."""
     known = [group for group in groups if group.code is None]
     pairs = [pair for group in known for pair in zip(group.stage.outputs, group.made, strict=True)]
