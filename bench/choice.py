@@ -2,7 +2,7 @@
 
 The nine light networks of the onnx package with random weights, planned from measured operators.  The planner's choice
 and what a user might try instead take turns in one run; all values are medians.  As a machine's speed may change within
-seconds, the whole model is timed again, as a profile times it, beside each stream of the choice.
+seconds, the whole model is timed again beside each stream of the choice, and of the stages.
 
 serial          the unsplit model on one core
 all_cores       the unsplit model on all of them
@@ -10,7 +10,8 @@ equal_split     as many stages as cores, with equally many operators each
 stages          the best cuts for as many stages as cores
 replicas        the unsplit model, on each core one
 choice          what the planner chose
-predicted       what its plan says, at the machine's speed of that moment; `predicted_ratio` is measured over predicted
+predicted       what its plan says, at the machine's speed of that moment; `predicted_ratio` is measured over predicted,
+                `stages_predicted_ratio` that of the stages
 beaten_by       the best of the others over the choice: above 1.05 the planner chose wrongly
 """
 
@@ -69,12 +70,12 @@ def row(name: str, folder: Path, rounds: int) -> Row:
     choice = ways["choice"]
     show("building the whole model")
     rates, moments = measured(graph, ways, rounds, speed(found))
-    predicted = [speed / choice.slowest for _, speed in moments]
     return {
         "model": name,
         **{f"{way}_frames_per_s": rate for way, rate in rates.items()},
-        "predicted_frames_per_s": median(predicted),
-        "predicted_ratio": median([rate / each for (rate, _), each in zip(moments, predicted, strict=True)]),
+        "predicted_frames_per_s": median([speed / choice.slowest for _, speed in moments["choice"]]),
+        "predicted_ratio": median([rate / speed * choice.slowest for rate, speed in moments["choice"]]),
+        "stages_predicted_ratio": median([rate / speed * ways["stages"].slowest for rate, speed in moments["stages"]]),
         "beaten_by": max(rate for way, rate in rates.items() if way != "choice") / rates["choice"],
         "chosen": " > ".join(f"{stage.replicas} x {len(stage.cores) // stage.replicas}" for stage in choice.stages),
     }
@@ -109,14 +110,14 @@ def speed(given: Planner) -> Callable[[], float]:
     bench = Bench(device, 1, CostCache(None))
     stage = StagePlan("whole", device.name, part.inputs, part.outputs)
     whole = bench.prepare([(stage, extract.module(part))], lambda _: None)
-    before = sum(given.seconds(device))
+    before = bench.time(whole).crowded[0]
     return lambda: before / bench.time(whole).crowded[0]
 
 
 def measured(
     graph: Graph, ways: dict[str, Plan], rounds: int, speed: Callable[[], float]
-) -> tuple[dict[str, float], list[tuple[float, float]]]:
-    """Return the frames per second of each way, and of each stream of the choice with the machine's speed beside it.
+) -> tuple[dict[str, float], dict[str, list[tuple[float, float]]]]:
+    """Return the frames per second of each way, and of each stream of some with the machine's speed beside it.
 
     Equal plans are run once.
     """
@@ -130,13 +131,14 @@ def measured(
     ]
     for run in runs:
         run.warm_up(frames, None)
-    moments = []
+    moments: dict[str, list[tuple[float, float]]] = {"choice": [], "stages": []}
     for number in range(rounds):
         # Every other time in reverse, so that none always follows the same one.
         for run in runs[:: -1 if number % 2 else 1]:
             rate = run.stream(frames)
-            if run is different["choice"]:
-                moments.append((rate, speed()))
+            for way, found in moments.items():
+                if run is different[way]:
+                    found.append((rate, speed()))
     return {way: run.result().frames_per_s for way, run in different.items()}, moments
 
 

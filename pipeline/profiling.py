@@ -13,6 +13,7 @@ from pipeline.errors import BuildError, DeviceLost
 
 if TYPE_CHECKING:
     from pipeline.executor.cost_cache import CostCache
+    from pipeline.executor.profile import Times
     from pipeline.plans import StagePlan
     from pipeline.split.graph import Graph
 
@@ -27,8 +28,8 @@ class Profile:
         With the rates that were measured in place of its own.
     seconds : mapping of str to tuple of float
         For each device, the seconds of one frame in each fused group, alone on one core; infinite where the device
-        cannot run the group.  Of a device that can run them all they add up to what the whole model takes there:
-        groups of some microseconds, timed one by one, would add up to more.
+        cannot run the group.  Of a device that can run them all they add up to what the whole model takes there
+        (on cores of this machine, as it streams); groups of some microseconds, timed one by one, would not.
     estimated : mapping of str to str
         The devices whose seconds are estimates, and why they were not measured.
     crowded : mapping of str to tuple of float
@@ -160,19 +161,27 @@ def _measured(
     graph: Graph, device: Device, cache: CostCache, progress: Callable[[str], None]
 ) -> Iterator[tuple[float, ...]]:
     """Yield the seconds of each group, alone and crowded, without building those that the device cannot run."""
-    from pipeline.executor.profile import measure
+    from pipeline.executor.profile import Times, measure
     from pipeline.split.costs import runs
 
     able = runs(graph, device)
     found = measure(list(compress(_pieces(graph, graph.group_ends[:-1]), able)), device, progress, cache=cache)
     if all(able):
-        whole = measure(_pieces(graph, ()), device, lambda _: progress("measuring the whole model"), cache=cache)
-        scaled = [_scaled(times, total) for times, (total,) in zip(found, whole, strict=True)]
-    else:
-        scaled = list(found)
-    for each in scaled:
+        whole = _whole(graph, device, cache, progress)
+        found = Times(*(_scaled(times, total) for times, (total,) in zip(found, whole, strict=True)))
+    for each in found:
         times = iter(each)
         yield tuple(next(times) if possible else math.inf for possible in able)
+
+
+def _whole(graph: Graph, device: Device, cache: CostCache, progress: Callable[[str], None]) -> Times:
+    from pipeline.executor.profile import measure
+    from pipeline.whole import streamed
+
+    if device.kind == "cpu":
+        return streamed(graph, device, cache, progress)
+    # Frames that stream to other memories would be measured with their copies, which a plan adds by itself.
+    return measure(_pieces(graph, ()), device, lambda _: progress("measuring the whole model"), cache=cache)
 
 
 def _scaled(times: Sequence[float], total: float) -> list[float]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import pipeline
+from pipeline import sides, whole
 from pipeline.board import Board, Device, Link
 from pipeline.executor import profile as bench
 from pipeline.executor.build import compile_stage
@@ -16,9 +18,11 @@ from pipeline.executor.cost_cache import CostCache
 from pipeline.planning import planner
 from pipeline.plans import StagePlan
 from pipeline.profiling import profile
+from pipeline.sides import Run
 from pipeline.split import extract
 from pipeline.split.costs import estimate
 from pipeline.split.graph import Graph
+from pipeline.whole import streamed
 from tests.onnx_models import node, save
 
 HERE, AWAY = Device("cpu", cores=(0,)), Device("vta", "vta", memory="vta", families=("normalization",))
@@ -28,6 +32,7 @@ BOARD = Board("both", (HERE, AWAY), (Link(("host", "vta"), 1e9),))
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "ENOUGH_S", 0.0)
+    monkeypatch.setattr(sides, "ROUND_S", 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -57,9 +62,7 @@ def test_what_a_device_cannot_run_is_not_built(graph: Graph, tmp_path: Path) -> 
 def test_groups_add_up_to_what_the_whole_model_takes(graph: Graph, tmp_path: Path) -> None:
     cache = CostCache(tmp_path)
     found = profile(graph, BOARD, cache=cache)
-    (part,) = extract.parts(graph, ())
-    whole = StagePlan("whole", "", part.inputs, part.outputs)
-    known = bench.measure([(whole, extract.module(part))], HERE, lambda _: pytest.fail("not known"), cache=cache)
+    known = streamed(graph, HERE, cache, lambda _: pytest.fail("not known"))
     assert sum(found.seconds["cpu"]) == pytest.approx(known.alone[0])
     assert sum(found.crowded["cpu"]) == pytest.approx(known.crowded[0])
     # As they were measured one by one, so are their shares.
@@ -69,6 +72,28 @@ def test_groups_add_up_to_what_the_whole_model_takes(graph: Graph, tmp_path: Pat
     ]
     alone = bench.measure(pairs, HERE, lambda _: pytest.fail("not known"), cache=cache).alone
     assert found.seconds["cpu"][0] / found.seconds["cpu"][1] == pytest.approx(alone[0] / alone[1])
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="this machine has one core")
+def test_the_whole_streams_on_one_core_and_on_all(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    stages: list[StagePlan] = []
+
+    def noting(run: Run, frames: Any) -> float:
+        (stage,) = run._bundle.plan.stages
+        stages.append(stage)
+        return stream(run, frames)
+
+    stream = Run.stream
+    monkeypatch.setattr(Run, "stream", noting)
+    cores = tuple(sorted(os.sched_getaffinity(0))[:2])
+    alone, crowded = streamed(graph, Device("cpu", cores=cores), CostCache(None), lambda _: None)
+    assert [(stage.cores, stage.replicas) for stage in stages] == [(cores[-1:], 1), (cores, 2)] * bench.TURNS
+    assert min(*alone, *crowded) > 0
+
+
+def test_the_whole_streams_on_a_device_without_cores(graph: Graph) -> None:
+    alone, crowded = streamed(graph, Device("cpu"), CostCache(None), lambda _: None)
+    assert 0 < alone[0] == crowded[0]
 
 
 def test_links_between_devices_that_are_here_are_measured(graph: Graph, tmp_path: Path) -> None:
@@ -97,7 +122,8 @@ def test_plans_measure_into_the_users_cache(graph: Graph, tmp_path: Path, monkey
         built.append(arguments)
         return compile_stage(*arguments, **options)
 
-    monkeypatch.setattr(bench, "compile_stage", noting)
+    for module in (bench, whole):
+        monkeypatch.setattr(module, "compile_stage", noting)
     planner(graph, BOARD, measure=True)
     assert not built
     planner(graph, BOARD, measure=True, fresh=True)
