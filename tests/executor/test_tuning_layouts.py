@@ -162,7 +162,8 @@ def test_every_layout_computes_the_same(seed: int, tmp_path: Path) -> None:
 
 
 def test_a_search_goes_on_where_it_was(tasks: list[Task]) -> None:
-    task = tasks[0]
+    # The slowest is the first, which the dense layer with its two layouts may be, too.
+    task = next(task for task in tasks if "kernel[50" not in task.key.shapes)
 
     def texts(tried: int) -> list[str]:
         assert task.anchor
