@@ -29,13 +29,11 @@ from throughput import progress
 
 import pipeline
 from pipeline.board import Board
-from pipeline.executor.build import random_frame
 from pipeline.executor.cost_cache import CostCache
 from pipeline.executor.profile import Bench
 from pipeline.planning import planner
 from pipeline.plans import Plan, StagePlan
-from pipeline.scheduler.copies import snapshot
-from pipeline.sides import Run
+from pipeline.sides import Run, random_frames
 from pipeline.split import extract
 from pipeline.split.graph import Graph
 from pipeline.split.planner import Planner
@@ -66,8 +64,7 @@ def row(name: str, folder: Path, rounds: int) -> Row:
     file.unlink()
     found = planner(graph, "host", measure=True, progress=show)
     ways = others(found)
-    ways["choice"] = found.plan()
-    choice = ways["choice"]
+    choice = ways["choice"] = found.plan()
     show("building the whole model")
     rates, moments = measured(graph, ways, rounds, speed(found))
     return {
@@ -126,20 +123,18 @@ def measured(
         same = next((other for other in different if runs_alike(ways[other], plan)), None)
         different[way] = different[same] if same else Run(way, pipeline.build(graph, plan, check=False), lambda _: None)
     runs = list(dict.fromkeys(different.values()))
-    frames = [
-        {name: snapshot(array) for name, array in random_frame(graph.inputs, number).items()} for number in range(4)
-    ]
+    frames = random_frames(graph.inputs, 4)
     for run in runs:
         run.warm_up(frames, None)
-    moments: dict[str, list[tuple[float, float]]] = {"choice": [], "stages": []}
+    moments: dict[Run, list[tuple[float, float]]] = {different[way]: [] for way in ("choice", "stages")}
     for number in range(rounds):
         # Every other time in reverse, so that none always follows the same one.
         for run in runs[:: -1 if number % 2 else 1]:
             rate = run.stream(frames)
-            for way, found in moments.items():
-                if run is different[way]:
-                    found.append((rate, speed()))
-    return {way: run.result().frames_per_s for way, run in different.items()}, moments
+            if run in moments:
+                moments[run].append((rate, speed()))
+    rates = {way: run.result().frames_per_s for way, run in different.items()}
+    return rates, {way: moments[run] for way, run in different.items() if run in moments}
 
 
 def runs_alike(one: Plan, other: Plan) -> bool:

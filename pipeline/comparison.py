@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from pipeline import api
 from pipeline.errors import InputError, PlanError
-from pipeline.scheduler.copies import snapshot
-from pipeline.sides import Run, Side, Watch
+from pipeline.sides import Run, Side, Watch, random_frames
 
 if TYPE_CHECKING:
     from pipeline.board import Board, Device
@@ -103,8 +102,6 @@ def compare(  # noqa: PLR0913 - all but the first two by keyword
     StageError
         If a stage fails on a frame.
     """
-    from pipeline.executor.build import random_frame
-
     _check(graph, bundle, frames, rounds)
     sides = []
     if graph is not None:
@@ -112,11 +109,7 @@ def compare(  # noqa: PLR0913 - all but the first two by keyword
         plan = bundle.plan
         sides = unsplit(graph, plan.board, plan.board.device(plan.stages[0].device))
     runs = [Run(name, each, watch, always) for name, each in (*sides, (_pipeline_name(bundle), bundle))]
-    # Aligned, so that they pass by reference: what is compared is the model, not the copying of its input.
-    inputs = [
-        {name: snapshot(array) for name, array in random_frame(bundle.plan.inputs, number).items()}
-        for number in range(_DISTINCT)
-    ]
+    inputs = random_frames(bundle.plan.inputs, _DISTINCT)
     for run in runs:
         progress(f"warming up {run.name}")
         run.warm_up(inputs, frames)

@@ -91,11 +91,12 @@ def profile(
     kept = cache or CostCache.of_user(fresh=fresh)
     found, absent = _looked_for(board)
     found = _with_rates(found, [device for device in found.devices if device.name not in absent], kept)
+    pairs = _pieces(graph, graph.group_ends[:-1])
     seconds, crowded = {}, {}
     for device in found.devices:
         if device.name not in absent:
             try:
-                seconds[device.name], crowded[device.name] = _measured(graph, device, kept, progress)
+                seconds[device.name], crowded[device.name] = _measured(graph, device, pairs, kept, progress)
             except DeviceLost as error:  # while it is measured, or since it takes no uploads
                 absent[device.name] = str(error)
         if device.name in absent:
@@ -158,14 +159,18 @@ def _link(link: Link, present: Mapping[str, Device], cache: CostCache) -> Link:
 
 
 def _measured(
-    graph: Graph, device: Device, cache: CostCache, progress: Callable[[str], None]
+    graph: Graph,
+    device: Device,
+    pairs: Sequence[tuple[StagePlan, Any]],
+    cache: CostCache,
+    progress: Callable[[str], None],
 ) -> Iterator[tuple[float, ...]]:
     """Yield the seconds of each group, alone and crowded, without building those that the device cannot run."""
     from pipeline.executor.profile import Times, measure
     from pipeline.split.costs import runs
 
     able = runs(graph, device)
-    found = measure(list(compress(_pieces(graph, graph.group_ends[:-1]), able)), device, progress, cache=cache)
+    found = measure(list(compress(pairs, able)), device, progress, cache=cache)
     if all(able):
         whole = _whole(graph, device, cache, progress)
         found = Times(*(_scaled(times, total) for times, (total,) in zip(found, whole, strict=True)))

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline import api
+from pipeline.plans import TensorSpec
+from pipeline.scheduler.copies import snapshot
 from pipeline.scheduler.statistics import Statistics
 
 if TYPE_CHECKING:
@@ -33,6 +35,13 @@ MOST = 10_000
 Frames = Sequence[Mapping[str, np.ndarray]]
 Watch = Callable[["Pipeline"], None]
 """Is given each pipeline that begins to stream."""
+
+
+def random_frames(specs: Sequence[TensorSpec], count: int) -> Frames:
+    """Return so many random frames, aligned, so that they pass by reference: the copying of inputs is not measured."""
+    from pipeline.executor.build import random_frame
+
+    return [{name: snapshot(array) for name, array in random_frame(specs, number).items()} for number in range(count)]
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,12 @@ from typing import Any
 
 from pipeline.board import Board, Device
 from pipeline.executor import cost_cache
-from pipeline.executor.build import compile_stage, random_frame
+from pipeline.executor.build import compile_stage
 from pipeline.executor.bundle import Bundle
 from pipeline.executor.cost_cache import CostCache, Record
 from pipeline.executor.profile import MOST_OTHERS, TURNS, Times, fastest_cores
 from pipeline.plans import Plan, StagePlan
-from pipeline.scheduler.copies import snapshot
-from pipeline.sides import Run
+from pipeline.sides import Run, random_frames
 from pipeline.split import extract
 from pipeline.split.graph import Graph
 
@@ -51,7 +50,7 @@ def streamed(graph: Graph, device: Device, cache: CostCache, progress: Callable[
         seconds, *crowded = _measured(graph, device, stage, code, cores)
         record = Record(key, seconds, (), *crowded)
         cache.put(record)
-    return Times([record.seconds], [record.seconds if record.crowded is None else record.crowded])
+    return Times.of([record])
 
 
 def _measured(graph: Graph, device: Device, stage: StagePlan, code: Any, cores: tuple[int, ...]) -> list[float]:
@@ -60,9 +59,7 @@ def _measured(graph: Graph, device: Device, stage: StagePlan, code: Any, cores: 
     board = Board(device.name, (device,))
     plans = [Plan(graph.name, graph.digest, board, graph.inputs, graph.outputs, (each,)) for each in ways]
     runs = [Run(graph.name, Bundle(plan, [code]), lambda _: None) for plan in plans]
-    frames = [
-        {name: snapshot(array) for name, array in random_frame(graph.inputs, number).items()} for number in range(2)
-    ]
+    frames = random_frames(graph.inputs, 2)
     for run in runs:
         run.warm_up(frames, None)
     rounds = [[run.stream(frames) for run in runs] for _ in range(TURNS)]

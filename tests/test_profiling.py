@@ -17,9 +17,8 @@ from pipeline.executor.build import compile_stage
 from pipeline.executor.cost_cache import CostCache
 from pipeline.planning import planner
 from pipeline.plans import StagePlan
-from pipeline.profiling import profile
+from pipeline.profiling import _pieces, profile
 from pipeline.sides import Run
-from pipeline.split import extract
 from pipeline.split.costs import estimate
 from pipeline.split.graph import Graph
 from pipeline.whole import streamed
@@ -66,10 +65,7 @@ def test_groups_add_up_to_what_the_whole_model_takes(graph: Graph, tmp_path: Pat
     assert sum(found.seconds["cpu"]) == pytest.approx(known.alone[0])
     assert sum(found.crowded["cpu"]) == pytest.approx(known.crowded[0])
     # As they were measured one by one, so are their shares.
-    pairs = [
-        (StagePlan("group", "", each.inputs, each.outputs), extract.module(each))
-        for each in extract.parts(graph, graph.group_ends[:-1])
-    ]
+    pairs = _pieces(graph, graph.group_ends[:-1])
     alone = bench.measure(pairs, HERE, lambda _: pytest.fail("not known"), cache=cache).alone
     assert found.seconds["cpu"][0] / found.seconds["cpu"][1] == pytest.approx(alone[0] / alone[1])
 

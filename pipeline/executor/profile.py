@@ -54,6 +54,14 @@ class Times(NamedTuple):
     alone: list[float]
     crowded: list[float]
 
+    @staticmethod
+    def of(records: Sequence[Record]) -> Times:
+        """Return what is recorded of each group."""
+        return Times(
+            [record.seconds for record in records],
+            [record.seconds if record.crowded is None else record.crowded for record in records],
+        )
+
 
 def measure(
     pairs: Sequence[tuple[StagePlan, Any]],
@@ -78,10 +86,7 @@ def measure(
         Groups whose time it has are neither built nor run; by default everything is measured.
     """
     bench = Bench(device, cores, CostCache(None) if cache is None else cache)
-    groups = bench.prepare(pairs, progress)
-    if any(group.code is not None for group in groups):
-        progress("measuring")
-    return bench.time(groups)
+    return bench.time(bench.prepare(pairs, progress), progress)
 
 
 def fastest_cores(device: Device, cores: int) -> tuple[int, ...]:
@@ -130,15 +135,12 @@ class Bench:
         """Build the groups whose time is not known."""
         return list(self._groups(pairs, progress))
 
-    def time(self, groups: Sequence[Group]) -> Times:
+    def time(self, groups: Sequence[Group], progress: Progress = lambda _: None) -> Times:
         """Return the seconds of each group; those of groups that were built are measured, each time anew."""
         if any(group.code is not None for group in groups):
+            progress("measuring")
             self._time(groups)
-        records = [self._known[group.key] for group in groups]
-        return Times(
-            [record.seconds for record in records],
-            [record.seconds if record.crowded is None else record.crowded for record in records],
-        )
+        return Times.of([self._known[group.key] for group in groups])
 
     def _groups(self, pairs: Sequence[tuple[StagePlan, Any]], progress: Progress) -> Iterator[Group]:
         """Yield each group, built for the layout that the ones before it make unless its time is known.

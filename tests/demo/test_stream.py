@@ -15,6 +15,8 @@ from pipeline.errors import InputError
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[stream.DemoResult, str]:
     """What the command finds, and what it prints."""
+    pytest.importorskip("tvm")
+    pytest.importorskip("sklearn")
     path, found, run = tmp_path_factory.mktemp("demo") / "timeline.svg", [], stream.run
 
     def noting(*arguments: Any) -> stream.DemoResult:
