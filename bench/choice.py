@@ -1,8 +1,8 @@
 """Is the planner's choice ever beaten on this machine, and does it run as fast as predicted?
 
 The nine light networks of the onnx package with random weights, planned from measured operators.  The planner's choice
-and what a user might try instead take turns in one run; all values are medians.  As a machine's speed may change within
-seconds, the whole model is timed again beside each stream of the choice, and of the stages.
+and what a user might try instead take turns in one run; all values are medians over the rounds.  As a machine's speed
+may change within seconds, the operators are measured again in each round.
 
 serial          the unsplit model on one core
 all_cores       the unsplit model on all of them
@@ -10,8 +10,8 @@ equal_split     as many stages as cores, with equally many operators each
 stages          the best cuts for as many stages as cores
 replicas        the unsplit model, on each core one
 choice          what the planner chose
-predicted       what its plan says, at the machine's speed of that moment; `predicted_ratio` is measured over predicted,
-                `stages_predicted_ratio` that of the stages
+predicted       what its plan says from the operators' times of that round; `predicted_ratio` is measured over
+                predicted, `stages_predicted_ratio` that of the stages
 beaten_by       the best of the others over the choice: above 1.05 the planner chose wrongly
 """
 
@@ -27,16 +27,17 @@ import models
 from report import Row, median, parser, report
 from throughput import progress
 
+import boards
 import pipeline
 from pipeline.board import Board
 from pipeline.executor.cost_cache import CostCache
 from pipeline.executor.profile import Bench
-from pipeline.planning import planner
 from pipeline.plans import Plan, StagePlan
+from pipeline.profiling import pieces
 from pipeline.sides import Run, random_frames
-from pipeline.split import extract
 from pipeline.split.graph import Graph
 from pipeline.split.planner import Planner
+from pipeline.whole import Whole
 
 QUICK = ("squeezenet",)
 
@@ -45,13 +46,14 @@ def main() -> None:
     options = arguments()
     names = options.models or (QUICK if options.quick else models.NAMES)
     with tempfile.TemporaryDirectory() as folder:
-        rows = [row(name, Path(folder), rounds=2 if options.quick else 7) for name in names]
+        rows = [row(name, Path(folder), 2 if options.quick else options.rounds) for name in names]
     report("The planner's choice and others", rows, (__doc__ or "").partition("\n\n")[2], options.json)
 
 
 def arguments() -> argparse.Namespace:
     options = parser(__doc__)
     options.add_argument("--models", nargs="+", choices=models.NAMES, metavar="NAME", help=", ".join(models.NAMES))
+    options.add_argument("--rounds", type=int, default=7, help="more where others use the machine (default 7)")
     return options.parse_args()
 
 
@@ -62,21 +64,44 @@ def row(name: str, folder: Path, rounds: int) -> Row:
     graph = pipeline.read(file)
     # The largest has half a gigabyte.
     file.unlink()
-    # The machine is compared with what it was then, so nothing is taken from an earlier day.
-    found = planner(graph, "host", measure=True, fresh=True, progress=show)
-    ways = others(found)
-    choice = ways["choice"] = found.plan()
-    show("building the whole model")
-    rates, moments = measured(graph, ways, rounds, speed(found))
+    profiler = Profiler(graph, boards.get("host"), show)
+    first = profiler.planner()
+    ways = others(first)
+    choice = ways["choice"] = first.plan()
+    runs = different(graph, ways, show)
+    found = streamed(profiler, runs, rounds)
+    rates = {way: median([each[run] for _, each in found]) for way, run in runs.items()}
+    predicted = {way: [1 / slowest(ways[way], first, now) for now, _ in found] for way in ("choice", "stages")}
+    ratios = {
+        way: median([each[runs[way]] / rate for (_, each), rate in zip(found, given, strict=True)])
+        for way, given in predicted.items()
+    }
     return {
         "model": name,
         **{f"{way}_frames_per_s": rate for way, rate in rates.items()},
-        "predicted_frames_per_s": median([speed / choice.slowest for _, speed in moments["choice"]]),
-        "predicted_ratio": median([rate / speed * choice.slowest for rate, speed in moments["choice"]]),
-        "stages_predicted_ratio": median([rate / speed * ways["stages"].slowest for rate, speed in moments["stages"]]),
+        "predicted_frames_per_s": median(predicted["choice"]),
+        "predicted_ratio": ratios["choice"],
+        "stages_predicted_ratio": ratios["stages"],
         "beaten_by": max(rate for way, rate in rates.items() if way != "choice") / rates["choice"],
         "chosen": " > ".join(f"{stage.replicas} x {len(stage.cores) // stage.replicas}" for stage in choice.stages),
     }
+
+
+class Profiler:
+    """What `pipeline.profile` measures on a board of one CPU, built once and measured as often as asked."""
+
+    def __init__(self, graph: Graph, board: Board, show: Callable[[str], None]) -> None:
+        (device,) = board.devices
+        self.graph, self._board, self._device, self._show = graph, board, device, show
+        self._bench = Bench(device, 1, CostCache(None))
+        self._groups = self._bench.prepare(pieces(graph, graph.group_ends[:-1]), show)
+        self._whole = Whole(graph, device, CostCache(None), show)
+
+    def planner(self) -> Planner:
+        """Measure, and return what plans with that."""
+        times = self._bench.time(self._groups, self._show).scaled(self._whole.time())
+        alone, crowded = ({self._device.name: each} for each in times)
+        return Planner(self.graph, self._board, alone, crowded=crowded)
 
 
 def others(given: Planner) -> dict[str, Plan]:
@@ -101,41 +126,40 @@ def narrowed(board: Board) -> Board:
     return replace(board, devices=(replace(device, cores=device.cores[-1:], clusters=()),))
 
 
-def speed(given: Planner) -> Callable[[], float]:
-    """Return what says how fast the machine is, as a share of its speed when the operators were measured."""
-    (device,) = given.board.devices
-    (part,) = extract.parts(given.graph, ())
-    bench = Bench(device, 1, CostCache(None))
-    stage = StagePlan("whole", device.name, part.inputs, part.outputs)
-    whole = bench.prepare([(stage, extract.module(part))], lambda _: None)
-    before = bench.time(whole).crowded[0]
-    return lambda: before / bench.time(whole).crowded[0]
-
-
-def measured(
-    graph: Graph, ways: dict[str, Plan], rounds: int, speed: Callable[[], float]
-) -> tuple[dict[str, float], dict[str, list[tuple[float, float]]]]:
-    """Return the frames per second of each way, and of each stream of some with the machine's speed beside it.
-
-    Equal plans are run once.
-    """
-    different: dict[str, Run] = {}
+def different(graph: Graph, ways: dict[str, Plan], show: Callable[[str], None]) -> dict[str, Run]:
+    """Return what runs each way; equal plans are built and run once."""
+    runs: dict[str, Run] = {}
     for way, plan in ways.items():
-        same = next((other for other in different if runs_alike(ways[other], plan)), None)
-        different[way] = different[same] if same else Run(way, pipeline.build(graph, plan, check=False), lambda _: None)
-    runs = list(dict.fromkeys(different.values()))
-    frames = random_frames(graph.inputs, 4)
-    for run in runs:
+        show(f"building {way}")
+        same = next((other for other in runs if runs_alike(ways[other], plan)), None)
+        runs[way] = runs[same] if same else Run(way, pipeline.build(graph, plan, check=False), lambda _: None)
+    return runs
+
+
+def streamed(profiler: Profiler, runs: dict[str, Run], rounds: int) -> list[tuple[Planner, dict[Run, float]]]:
+    """Return for each round what plans with the operators' times, and the frames per second of each run."""
+    frames = random_frames(profiler.graph.inputs, 4)
+    order = list(dict.fromkeys(runs.values()))
+    for run in order:
         run.warm_up(frames, None)
-    moments: dict[Run, list[tuple[float, float]]] = {different[way]: [] for way in ("choice", "stages")}
-    for number in range(rounds):
+    found = []
+    for _ in range(rounds):
+        found.append((profiler.planner(), {run: run.stream(frames) for run in order}))
         # Every other time in reverse, so that none always follows the same one.
-        for run in runs[:: -1 if number % 2 else 1]:
-            rate = run.stream(frames)
-            if run in moments:
-                moments[run].append((rate, speed()))
-    rates = {way: run.result().frames_per_s for way, run in different.items()}
-    return rates, {way: moments[run] for way, run in different.items() if run in moments}
+        order.reverse()
+    return found
+
+
+def slowest(plan: Plan, then: Planner, now: Planner) -> float:
+    """Return the seconds between two frames of a plan, had it been made from the times that are known now."""
+    groups = {operator.name: operator.group for operator in now.graph.operators}
+
+    def again(stage: StagePlan) -> StagePlan:
+        first, last = (groups[name] for name in stage.operators)
+        old, new = (sum(each.seconds(each.board.devices[0])[first : last + 1]) for each in (then, now))
+        return replace(stage, seconds=stage.seconds * new / old)
+
+    return replace(plan, stages=tuple(map(again, plan.stages))).slowest
 
 
 def runs_alike(one: Plan, other: Plan) -> bool:

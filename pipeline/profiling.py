@@ -91,7 +91,7 @@ def profile(
     kept = cache or CostCache.of_user(fresh=fresh)
     found, absent = _looked_for(board)
     found = _with_rates(found, [device for device in found.devices if device.name not in absent], kept)
-    pairs = _pieces(graph, graph.group_ends[:-1])
+    pairs = pieces(graph, graph.group_ends[:-1])
     seconds, crowded = {}, {}
     for device in found.devices:
         if device.name not in absent:
@@ -166,14 +166,13 @@ def _measured(
     progress: Callable[[str], None],
 ) -> Iterator[tuple[float, ...]]:
     """Yield the seconds of each group, alone and crowded, without building those that the device cannot run."""
-    from pipeline.executor.profile import Times, measure
+    from pipeline.executor.profile import measure
     from pipeline.split.costs import runs
 
     able = runs(graph, device)
     found = measure(list(compress(pairs, able)), device, progress, cache=cache)
     if all(able):
-        whole = _whole(graph, device, cache, progress)
-        found = Times(*(_scaled(times, total) for times, (total,) in zip(found, whole, strict=True)))
+        found = found.scaled(_whole(graph, device, cache, progress))
     for each in found:
         times = iter(each)
         yield tuple(next(times) if possible else math.inf for possible in able)
@@ -181,21 +180,15 @@ def _measured(
 
 def _whole(graph: Graph, device: Device, cache: CostCache, progress: Callable[[str], None]) -> Times:
     from pipeline.executor.profile import measure
-    from pipeline.whole import streamed
+    from pipeline.whole import Whole
 
     if device.kind == "cpu":
-        return streamed(graph, device, cache, progress)
+        return Whole(graph, device, cache, progress).time()
     # Frames that stream to other memories would be measured with their copies, which a plan adds by itself.
-    return measure(_pieces(graph, ()), device, lambda _: progress("measuring the whole model"), cache=cache)
+    return measure(pieces(graph, ()), device, lambda _: progress("measuring the whole model"), cache=cache)
 
 
-def _scaled(times: Sequence[float], total: float) -> list[float]:
-    """Return the times so that they add up to `total`."""
-    factor = total / (sum(times) or 1.0)
-    return [factor * each for each in times]
-
-
-def _pieces(graph: Graph, cuts: Sequence[int]) -> list[tuple[StagePlan, Any]]:
+def pieces(graph: Graph, cuts: Sequence[int]) -> list[tuple[StagePlan, Any]]:
     """Return what lies between the cuts, each with its module."""
     from pipeline.plans import StagePlan
     from pipeline.split import extract

@@ -9,22 +9,22 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from pipeline.board import Board, Device
 from pipeline.executor import cost_cache
 from pipeline.executor.build import compile_stage
 from pipeline.executor.bundle import Bundle
+from pipeline.executor.code import StageCode
 from pipeline.executor.cost_cache import CostCache, Record
 from pipeline.executor.profile import MOST_OTHERS, TURNS, Times, fastest_cores
 from pipeline.plans import Plan, StagePlan
-from pipeline.sides import Run, random_frames
+from pipeline.sides import Frames, Run, random_frames
 from pipeline.split import extract
 from pipeline.split.graph import Graph
 
 
-def streamed(graph: Graph, device: Device, cache: CostCache, progress: Callable[[str], None]) -> Times:
-    """Return the seconds of one frame: alone on one core, and while all of the device's fastest cores have frames.
+class Whole:
+    """The unsplit model on one device; built at once unless its time is known.
 
     Parameters
     ----------
@@ -32,35 +32,49 @@ def streamed(graph: Graph, device: Device, cache: CostCache, progress: Callable[
     device : Device
         Cores of this machine that can run all of the model.
     cache : CostCache
-        Where it may be known from, and where it goes.
+        Where its time may be known from, and where it goes.
     progress : callable
-        Told what is being done, unless it is known.
+        Told what is being done, unless the time is known.
     """
-    (part,) = extract.parts(graph, ())
-    cores = fastest_cores(device, MOST_OTHERS + 1)
-    stage = StagePlan("whole", device.name, part.inputs, part.outputs, cores=cores[-1:])
-    module = extract.module(part)
-    where = {**cost_cache.place(device), "others": len(cores) - 1, "streams": True}
-    key = cost_cache.key_of_group(where, stage, module, [False] * len(stage.inputs))
-    record = cache.get(key)
-    if record is None:
-        progress("building the whole model")
-        code = compile_stage(module, device)
-        progress("measuring the whole model")
-        seconds, *crowded = _measured(graph, device, stage, code, cores)
-        record = Record(key, seconds, (), *crowded)
-        cache.put(record)
-    return Times.of([record])
 
+    def __init__(self, graph: Graph, device: Device, cache: CostCache, progress: Callable[[str], None]) -> None:
+        self._cache, self._progress = cache, progress
+        (part,) = extract.parts(graph, ())
+        cores = fastest_cores(device, MOST_OTHERS + 1)
+        stage = StagePlan("whole", device.name, part.inputs, part.outputs, cores=cores[-1:])
+        module = extract.module(part)
+        where = {**cost_cache.place(device), "others": len(cores) - 1, "streams": True}
+        self._key = cost_cache.key_of_group(where, stage, module, [False] * len(stage.inputs))
+        self._known = cache.get(self._key)
+        self._frames: Frames = []
+        self._runs: list[tuple[int, Run]] = []
+        if self._known is None:
+            progress("building the whole model")
+            self._frames = random_frames(graph.inputs, 2)
+            self._runs = self._warm(graph, device, stage, compile_stage(module, device), cores)
 
-def _measured(graph: Graph, device: Device, stage: StagePlan, code: Any, cores: tuple[int, ...]) -> list[float]:
-    """Return the seconds of one frame on one core, and those on several if there are."""
-    ways = [stage, replace(stage, cores=cores, replicas=len(cores))] if len(cores) > 1 else [stage]
-    board = Board(device.name, (device,))
-    plans = [Plan(graph.name, graph.digest, board, graph.inputs, graph.outputs, (each,)) for each in ways]
-    runs = [Run(graph.name, Bundle(plan, [code]), lambda _: None) for plan in plans]
-    frames = random_frames(graph.inputs, 2)
-    for run in runs:
-        run.warm_up(frames, None)
-    rounds = [[run.stream(frames) for run in runs] for _ in range(TURNS)]
-    return [way.replicas / statistics.median(rates) for way, rates in zip(ways, zip(*rounds, strict=True), strict=True)]
+    def time(self) -> Times:
+        """Return the seconds of one frame: alone on one core, and while all of the device's fastest cores have frames.
+
+        They are measured, each time anew, unless they were known.
+        """
+        if self._known is None or self._runs:
+            self._progress("measuring the whole model")
+            rounds = [[run.stream(self._frames) / replicas for replicas, run in self._runs] for _ in range(TURNS)]
+            seconds, *crowded = (1 / statistics.median(rates) for rates in zip(*rounds, strict=True))
+            self._known = Record(self._key, seconds, (), *crowded)
+            self._cache.put(self._known)
+        return Times.of([self._known])
+
+    def _warm(
+        self, graph: Graph, device: Device, stage: StagePlan, code: StageCode, cores: tuple[int, ...]
+    ) -> list[tuple[int, Run]]:
+        """Return what streams on one core, and on several if there are; each with the number of its replicas."""
+        ways = [stage, replace(stage, cores=cores, replicas=len(cores))] if len(cores) > 1 else [stage]
+        board, found = Board(device.name, (device,)), []
+        for way in ways:
+            plan = Plan(graph.name, graph.digest, board, graph.inputs, graph.outputs, (way,))
+            run = Run(graph.name, Bundle(plan, [code]), lambda _: None)
+            run.warm_up(self._frames, None)
+            found.append((way.replicas, run))
+        return found

@@ -17,11 +17,11 @@ from pipeline.executor.build import compile_stage
 from pipeline.executor.cost_cache import CostCache
 from pipeline.planning import planner
 from pipeline.plans import StagePlan
-from pipeline.profiling import _pieces, profile
+from pipeline.profiling import pieces, profile
 from pipeline.sides import Run
 from pipeline.split.costs import estimate
 from pipeline.split.graph import Graph
-from pipeline.whole import streamed
+from pipeline.whole import Whole
 from tests.onnx_models import node, save
 
 HERE, AWAY = Device("cpu", cores=(0,)), Device("vta", "vta", memory="vta", families=("normalization",))
@@ -61,11 +61,11 @@ def test_what_a_device_cannot_run_is_not_built(graph: Graph, tmp_path: Path) -> 
 def test_groups_add_up_to_what_the_whole_model_takes(graph: Graph, tmp_path: Path) -> None:
     cache = CostCache(tmp_path)
     found = profile(graph, BOARD, cache=cache)
-    known = streamed(graph, HERE, cache, lambda _: pytest.fail("not known"))
+    known = Whole(graph, HERE, cache, lambda _: pytest.fail("not known")).time()
     assert sum(found.seconds["cpu"]) == pytest.approx(known.alone[0])
     assert sum(found.crowded["cpu"]) == pytest.approx(known.crowded[0])
     # As they were measured one by one, so are their shares.
-    pairs = _pieces(graph, graph.group_ends[:-1])
+    pairs = pieces(graph, graph.group_ends[:-1])
     alone = bench.measure(pairs, HERE, lambda _: pytest.fail("not known"), cache=cache).alone
     assert found.seconds["cpu"][0] / found.seconds["cpu"][1] == pytest.approx(alone[0] / alone[1])
 
@@ -82,13 +82,18 @@ def test_the_whole_streams_on_one_core_and_on_all(graph: Graph, monkeypatch: pyt
     stream = Run.stream
     monkeypatch.setattr(Run, "stream", noting)
     cores = tuple(sorted(os.sched_getaffinity(0))[:2])
-    alone, crowded = streamed(graph, Device("cpu", cores=cores), CostCache(None), lambda _: None)
+    model = Whole(graph, Device("cpu", cores=cores), CostCache(None), lambda _: None)
+    alone, crowded = model.time()
     assert [(stage.cores, stage.replicas) for stage in stages] == [(cores[-1:], 1), (cores, 2)] * bench.TURNS
     assert min(*alone, *crowded) > 0
+    # Its cache knows nothing, so it is measured anew, but not built again.
+    monkeypatch.setattr(whole, "compile_stage", lambda *_: pytest.fail("built again"))
+    model.time()
+    assert len(stages) == 4 * bench.TURNS
 
 
 def test_the_whole_streams_on_a_device_without_cores(graph: Graph) -> None:
-    alone, crowded = streamed(graph, Device("cpu"), CostCache(None), lambda _: None)
+    alone, crowded = Whole(graph, Device("cpu"), CostCache(None), lambda _: None).time()
     assert 0 < alone[0] == crowded[0]
 
 

@@ -62,6 +62,15 @@ class Times(NamedTuple):
             [record.seconds if record.crowded is None else record.crowded for record in records],
         )
 
+    def scaled(self, whole: Times) -> Times:
+        """Return the times of groups so that they add up to those of the whole model, which is a group by itself."""
+        return Times(*(_adding_up(times, total) for times, (total,) in zip(self, whole, strict=True)))
+
+
+def _adding_up(times: Sequence[float], total: float) -> list[float]:
+    factor = total / (sum(times) or 1.0)
+    return [factor * each for each in times]
+
 
 def measure(
     pairs: Sequence[tuple[StagePlan, Any]],
