@@ -103,7 +103,7 @@ class Bag(Source):
         pixels, array = images.raw(message) if kind == IMAGE else self._decompressor.raw(message)
         if self.pixels not in (None, pixels):
             raise InputError(f"{name}: the images change from {self.pixels} to {pixels}")
-        return Frame(name, array, stamp, pixels=pixels)
+        return Frame(name, array, stamp, pixels=pixels, frame_id=message.header.frame_id)
 
     def _inputs(self, array: np.ndarray) -> np.ndarray:
         if len(self._specs) > 1:

@@ -1,4 +1,4 @@
-"""Bags of ROS 2 as sinks: each output in a topic of its own, with the frame's own time."""
+"""Bags of ROS 2 as sinks: each output in a topic of its own, with the frame's own time and coordinates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipeline.extras import require
 from pipeline.files import replace_folder
 from pipeline.io import tensors
 from pipeline.io.bag import IMAGE, typestore
-from pipeline.io.frame import SECOND, Delivered
+from pipeline.io.frame import SECOND, Delivered, Frame
 from pipeline.io.sink import Sink
 from pipeline.plans import TensorSpec
 
@@ -66,7 +66,7 @@ class BagSink(Sink):
         """Write one message for each output."""
         for name, array in delivered.outputs.items():
             connection = self._topics[name]
-            made = self._message(np.asarray(array), connection.msgtype, delivered.frame.stamp)
+            made = self._message(np.asarray(array), connection.msgtype, delivered.frame)
             data = self._store.serialize_cdr(made, connection.msgtype)
             self._in_thread(self._bag.write, connection, delivered.frame.stamp, data)
 
@@ -89,12 +89,12 @@ class BagSink(Sink):
     def _in_thread(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         return self._thread.submit(function, *arguments, **options).result()
 
-    def _message(self, array: np.ndarray, kind: str, stamp: int) -> Any:
+    def _message(self, array: np.ndarray, kind: str, frame: Frame) -> Any:
         types = self._store.types
         if kind != IMAGE:
             return tensors.message(array, types)
-        moment = types["builtin_interfaces/msg/Time"](sec=stamp // SECOND, nanosec=stamp % SECOND)
-        header = types["std_msgs/msg/Header"](stamp=moment, frame_id="")
+        seconds, rest = divmod(frame.stamp, SECOND)
+        header = types["std_msgs/msg/Header"](types["builtin_interfaces/msg/Time"](seconds, rest), frame.frame_id)
         height, width = array.shape[:2]
         return types[IMAGE](
             header, height, width, "mono8" if array.ndim == 2 else "rgb8", 0, array.nbytes // height, array.reshape(-1)

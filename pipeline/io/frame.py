@@ -34,6 +34,8 @@ class Frame:
         `timestamp`; of a recording, when it was read, or when its turn was.
     pixels : Pixels, optional
         How to read `inputs` as a picture.
+    frame_id : str
+        Which coordinates it is in, if its message of ROS 2 said so.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Frame:
     stamp: int
     ready: float = field(default_factory=time.time)
     pixels: Pixels | None = None
+    frame_id: str = ""
 
     @property
     def timestamp(self) -> float:

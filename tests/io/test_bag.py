@@ -14,7 +14,7 @@ from pipeline.errors import InputError
 from pipeline.io import images
 from pipeline.io.bag import Bag, is_bag, typestore
 from pipeline.io.bag_sink import BagSink
-from pipeline.io.frame import SECOND, Delivered
+from pipeline.io.frame import SECOND, Delivered, Frame
 from pipeline.plans import TensorSpec
 from tests.io import media
 
@@ -29,9 +29,9 @@ def write(path: Path, storage: str = "mcap") -> np.ndarray:
     pictures = media.noise(4)
     with BagSink(path, [PICTURE, SCORES], storage) as bag:
         for picture, stamp in zip(pictures, STAMPS, strict=True):
-            result = media.delivered(None, stamp=stamp)
+            frame = Frame("a", np.zeros(1), stamp, frame_id="camera")
             outputs = {"picture": picture, "soft.max": np.full((1, 10), stamp % 7, np.float32)}
-            bag.add(Delivered(result.frame, outputs))
+            bag.add(Delivered(frame, outputs))
     return pictures
 
 
@@ -50,11 +50,12 @@ def test_what_is_written_is_read_again_by_rosbags_and_by_the_source(tmp_path: Pa
     assert [stamp for stamp, _ in shown] == STAMPS
     for (stamp, message), picture in zip(shown, pictures, strict=True):
         assert message.header.stamp.sec * SECOND + message.header.stamp.nanosec == stamp
+        assert message.header.frame_id == "camera"
         assert (message.encoding, message.height, message.width, message.step) == ("rgb8", 48, 64, 192)
         np.testing.assert_array_equal(message.data.reshape(48, 64, 3), picture)
     with Bag(path, topic="/picture") as source:
         frames = list(source)
-    assert [frame.stamp for frame in frames] == STAMPS
+    assert [(frame.stamp, frame.frame_id) for frame in frames] == [(stamp, "camera") for stamp in STAMPS]
     np.testing.assert_array_equal([frame.inputs for frame in frames], pictures)
     with Bag(path, [SCORES], topic="/soft_max") as source:
         arrays = [(frame.stamp, frame.inputs) for frame in source]
@@ -179,7 +180,7 @@ def test_compressed_images_from_a_bag(tmp_path: Path, codec: str) -> None:
             writer.write(topic, 9, store.serialize_cdr(store.types[kind](header, codec, data), kind))
     with Bag(tmp_path / "bag") as source:
         frames = list(source)
-    assert [frame.stamp for frame in frames] == [5 * SECOND + 7] * 3
+    assert [(frame.stamp, frame.frame_id) for frame in frames] == [(5 * SECOND + 7, "camera")] * 3
     for frame in frames:
         assert frame.pixels is not None
         assert isinstance(frame.inputs, np.ndarray)
