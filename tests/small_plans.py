@@ -42,3 +42,11 @@ def skipping() -> Plan:
         outputs="y other",
         unsplit_seconds=4e-3,
     )
+
+
+def host(*cores: int, **options: Any) -> Board:
+    return Board("test", (Device("cpu", cores=cores, **options),))
+
+
+def last_operators(plan: Plan) -> list[str]:
+    return [stage.operators[1] for stage in plan.stages]

@@ -15,6 +15,7 @@ from pipeline.errors import BuildError
 from pipeline.executor import copying, present, processor, profile
 from pipeline.executor.build import compile_stage
 from pipeline.executor.cost_cache import CostCache
+from pipeline.executor.passage import Passage
 from pipeline.plans import StagePlan
 from pipeline.split import extract
 from tests.onnx_models import node, save, weights
@@ -104,8 +105,8 @@ def test_groups_are_measured_alone_and_while_the_other_cores_are_busy(
         threads.setdefault(threading.current_thread().name.split("_")[0], os.sched_getaffinity(0))
         return run(frame)
 
-    run = profile._Frame.run
-    monkeypatch.setattr(profile._Frame, "run", noting)
+    run = Passage.run
+    monkeypatch.setattr(Passage, "run", noting)
     pairs = groups(tmp_path, "t", ["Conv", "Softmax", "Conv"])
     found = profile.measure(pairs, both, lambda _: None, cache=cache)
     assert threads == {"profile": {other}, f"busy {one}": {one}}
@@ -125,8 +126,8 @@ def test_what_goes_wrong_on_a_busy_core_is_told(tmp_path: Path, monkeypatch: pyt
             raise BuildError("no")
         return run(frame)
 
-    run = profile._Frame.run
-    monkeypatch.setattr(profile._Frame, "run", failing)
+    run = Passage.run
+    monkeypatch.setattr(Passage, "run", failing)
     cores = tuple(sorted(os.sched_getaffinity(0))[:2])
     with pytest.raises(BuildError, match="no"):
         profile.measure(groups(tmp_path, "t", ["Softmax"]), Device("cpu", cores=cores), lambda _: None)
