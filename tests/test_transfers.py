@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.board import Board, Device, Link
 from pipeline.errors import BoardError
-from pipeline.transfers import enter_s, entering, home, leave_s, leaving, link_ends
+from pipeline.transfers import LAYOUT, enter_s, entering, home, leave_s, leaving, link_ends
 
 CPU, GPU, NPU, DSP = (
     Device("cpu", bytes_per_s=1e9),
@@ -26,9 +26,13 @@ BOARD = Board(
 )
 
 
-def test_within_a_memory_the_reader_fetches() -> None:
-    assert enter_s(BOARD, CPU, CPU, 1_000_000) == pytest.approx(1e-3)
-    assert leave_s(BOARD, CPU, CPU, 1_000_000) == 0
+def test_within_a_memory_the_reader_fetches_and_layouts_change() -> None:
+    assert enter_s(BOARD, CPU, CPU, 1_000_000) == pytest.approx(1e-3 + LAYOUT * 1e-3)
+    assert leave_s(BOARD, CPU, CPU, 1_000_000) == pytest.approx(LAYOUT * 1e-3)
+    assert enter_s(BOARD, GPU, GPU, 1_000_000) == pytest.approx(1e6 / GPU.bytes_per_s), (
+        "only CPU kernels have their own"
+    )
+    assert leave_s(BOARD, GPU, GPU, 1_000_000) == 0
     assert enter_s(BOARD, None, CPU, 1_000_000) == leave_s(BOARD, CPU, None, 1_000_000) == 0
 
 
