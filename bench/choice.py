@@ -32,11 +32,12 @@ import pipeline
 from pipeline.board import Board
 from pipeline.executor.cost_cache import CostCache
 from pipeline.executor.profile import Bench
-from pipeline.plans import Plan, StagePlan
+from pipeline.plans import Plan
 from pipeline.profiling import pieces
 from pipeline.sides import Run, random_frames
 from pipeline.split.graph import Graph
 from pipeline.split.planner import Planner
+from pipeline.split.queues import spans
 from pipeline.whole import Whole
 
 QUICK = ("squeezenet",)
@@ -152,14 +153,11 @@ def streamed(profiler: Profiler, runs: dict[str, Run], rounds: int) -> list[tupl
 
 def slowest(plan: Plan, then: Planner, now: Planner) -> float:
     """Return the seconds between two frames of a plan, had it been made from the times that are known now."""
-    groups = {operator.name: operator.group for operator in now.graph.operators}
-
-    def again(stage: StagePlan) -> StagePlan:
-        first, last = (groups[name] for name in stage.operators)
-        old, new = (sum(each.seconds(each.board.devices[0])[first : last + 1]) for each in (then, now))
-        return replace(stage, seconds=stage.seconds * new / old)
-
-    return replace(plan, stages=tuple(map(again, plan.stages))).slowest
+    stages = []
+    for stage, (begin, end) in spans(plan, now.graph):
+        old, new = (sum(each.seconds(each.board.devices[0])[begin:end]) for each in (then, now))
+        stages.append(replace(stage, seconds=stage.seconds * new / old))
+    return replace(plan, stages=tuple(stages)).slowest
 
 
 def runs_alike(one: Plan, other: Plan) -> bool:

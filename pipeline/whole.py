@@ -18,8 +18,8 @@ from pipeline.executor.code import StageCode
 from pipeline.executor.cost_cache import CostCache, Record
 from pipeline.executor.profile import MOST_OTHERS, TURNS, Times, fastest_cores
 from pipeline.plans import Plan, StagePlan
+from pipeline.profiling import pieces
 from pipeline.sides import Frames, Run, random_frames
-from pipeline.split import extract
 from pipeline.split.graph import Graph
 
 
@@ -39,10 +39,9 @@ class Whole:
 
     def __init__(self, graph: Graph, device: Device, cache: CostCache, progress: Callable[[str], None]) -> None:
         self._cache, self._progress = cache, progress
-        (part,) = extract.parts(graph, ())
         cores = fastest_cores(device, MOST_OTHERS + 1)
-        stage = StagePlan("whole", device.name, part.inputs, part.outputs, cores=cores[-1:])
-        module = extract.module(part)
+        ((group, module),) = pieces(graph, ())
+        stage = replace(group, name="whole", device=device.name, cores=cores[-1:])
         where = {**cost_cache.place(device), "others": len(cores) - 1, "streams": True}
         self._key = cost_cache.key_of_group(where, stage, module, [False] * len(stage.inputs))
         self._known = cache.get(self._key)

@@ -14,20 +14,13 @@ from pipeline.simulation import simulate
 from pipeline.split.explain import explain
 from pipeline.split.graph import Graph
 from pipeline.split.planner import Planner
-from tests.onnx_models import node, save
+from tests.small_plans import host
 
 EQUAL = [1e-2] * 6
 
 
-@pytest.fixture(scope="module")
-def chain(tmp_path_factory: pytest.TempPathFactory) -> Graph:
-    """Six operators that do not fuse, all alike."""
-    nodes = [node("Softmax", f"t{number}", f"t{number + 1}", f"n{number}") for number in range(6)]
-    return pipeline.read(save(tmp_path_factory.mktemp("chain") / "m.onnx", nodes, {"t0": (64, 64)}, ["t6"]))
-
-
 def planner(graph: Graph, *cores: int, seconds: list[float] | None = None, **options: float) -> Planner:
-    return Planner(graph, Board("b", (Device("cpu", cores=cores, **options),)), seconds or EQUAL)  # type: ignore[arg-type]
+    return Planner(graph, host(*cores, **options), seconds or EQUAL)
 
 
 def test_the_times_are_those_of_the_plan(chain: Graph) -> None:
