@@ -1,0 +1,1 @@
+"""The ground floor: values and helpers of all rooms, importing none of them."""

@@ -1,0 +1,63 @@
+"""Affinity: the cores that this process may use, and those that a thread is kept on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+Argument = TypeVar("Argument")
+
+CAN_PIN = hasattr(os, "sched_setaffinity")
+"""Whether this system keeps threads on cores."""
+
+
+class _ThreadCores(threading.local):
+    """The cores that this module has put the thread on."""
+
+    cores: frozenset[int] = frozenset()
+
+
+_thread_cores = _ThreadCores()
+
+
+def process_cores() -> tuple[int, ...]:
+    """Return the numbers of the cores that this process may use, in order; taskset and containers count.
+
+    They are those of the main thread: the calling one may be kept on fewer, by a stage that it runs for example, and
+    a thread inherits that from the one that starts it.
+    """
+    if CAN_PIN:
+        return tuple(sorted(os.sched_getaffinity(os.getpid())))  # a process is called after its main thread
+    return tuple(range(os.cpu_count() or 1))
+
+
+def pin(cores: Iterable[int]) -> None:
+    """Keep the calling thread on `cores`; where that is not possible it goes where the system likes."""
+    core_set = frozenset(cores)
+    if core_set and CAN_PIN:
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, core_set)
+            _thread_cores.cores = core_set
+
+
+def unpin() -> None:
+    """Let the calling thread use all cores of the process again, also if it has inherited fewer."""
+    if CAN_PIN:
+        os.sched_setaffinity(0, process_cores())
+        _thread_cores.cores = frozenset()
+
+
+def call_unpinned(function: Callable[[Argument], object], argument: Argument) -> None:
+    """Call somebody else's function; what it starts may use all cores of the process, wherever this thread is kept."""
+    cores = _thread_cores.cores
+    if not cores:
+        function(argument)
+        return
+    unpin()
+    try:
+        function(argument)
+    finally:
+        pin(cores)

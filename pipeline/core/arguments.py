@@ -1,0 +1,89 @@
+"""Arguments: the one place where numbers and choices that users give are checked, before anything else happens."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import operator
+import threading
+from collections.abc import Collection
+from typing import Any
+
+from pipeline.errors import ArgumentError
+
+
+def time_limit(name: str, value: Any) -> float | None:
+    """Return seconds to wait, None for as long as it takes.
+
+    Raises
+    ------
+    ArgumentError
+        If it is not a number of seconds, negative or not a number.
+    """
+    if value is None:
+        return None
+    seconds = _number(name, value, "a number of seconds, at least 0, or None to wait as long as it takes")
+    if not seconds >= 0:
+        raise ArgumentError(
+            f"{name} is {_describe_value(value)}; it must be at least 0, or None to wait as long as it takes"
+        )
+    # Beyond that, about 290 years, no lock can wait.
+    return seconds if seconds < threading.TIMEOUT_MAX else None
+
+
+def duration(name: str, value: Any) -> float:
+    """Return seconds above 0, infinity included; raise `ArgumentError` if it is something else."""
+    seconds = _number(name, value, "a time in seconds, above 0")
+    if not seconds > 0:
+        raise ArgumentError(f"{name} is {_describe_value(value)}; it must be a time in seconds, above 0")
+    return seconds if seconds < threading.TIMEOUT_MAX else math.inf
+
+
+def moment(name: str, value: Any) -> float:
+    """Return a `time.time`; raise `ArgumentError` if it is none, such as a datetime."""
+    kind = "seconds as time.time() gives them; of a datetime, its timestamp()"
+    seconds = _number(name, value, kind)
+    if not math.isfinite(seconds):
+        raise ArgumentError(f"{name} is {_describe_value(value)}; it must be {kind}")
+    return seconds
+
+
+def count(name: str, value: Any, minimum: int) -> int:
+    """Return a whole number; raise `ArgumentError` if it is none, or below `least`."""
+    message = f"{name} is {_describe_value(value)}; it must be a whole number, at least {minimum}"
+    if isinstance(value, bool):
+        raise ArgumentError(message)
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ArgumentError(message) from None
+    if number < minimum:
+        raise ArgumentError(message)
+    return number
+
+
+def choice(name: str, value: Any, choices: Collection[str]) -> str:
+    """Return one of several words; raise `ArgumentError` if it is another."""
+    if not isinstance(value, str) or value not in choices:
+        words = [repr(word) for word in choices]
+        alternatives = " or ".join(words) if len(words) == 2 else f"one of {', '.join(words)}"
+        raise ArgumentError(f"{name} is {_describe_value(value)}; it must be {alternatives}")
+    return value
+
+
+def _number(name: str, value: Any, requirement: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise ArgumentError(f"{name} is {_describe_value(value)}; it must be {requirement}")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ArgumentError(f"{name} is a number with hundreds of digits; it must be {requirement}") from None
+
+
+def _describe_value(value: Any) -> str:
+    """Return a value as text, in a line."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - of a class that is not ours, or an integer that is too long to be written
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,73 @@
+"""Board: the devices and links that a plan may use, as an immutable value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from pipeline.core.board_checks import check_devices, check_links
+from pipeline.core.device import Cluster, Device, Link
+from pipeline.errors import BoardError, near
+
+__all__ = ["Board", "Cluster", "Device", "Link"]
+
+
+@dataclass(frozen=True)
+class Board:
+    """The devices that one plan may use, and the links between their memories.
+
+    Attributes
+    ----------
+    name : str
+    devices : tuple of Device
+    links : tuple of Link
+    about : str
+        What it is, for people.
+
+    Raises
+    ------
+    BoardError
+        If there is no device, two have one name, or a number is impossible; the message names it.
+    """
+
+    name: str
+    devices: tuple[Device, ...]
+    links: tuple[Link, ...] = field(default=())
+    about: str = ""
+
+    def __post_init__(self) -> None:
+        check_devices(self.name, self.devices)
+        check_links(self.name, self.devices, self.links)
+
+    def device(self, name: str) -> Device:
+        """Return the device called `name`, or raise `BoardError` with the names that exist."""
+        for device in self.devices:
+            if device.name == name:
+                return device
+        names = [device.name for device in self.devices]
+        raise BoardError(f"board {self.name!r} has no device {name!r}; it has {', '.join(names)}{near(name, names)}")
+
+    def with_target(self, name: str, keys: Mapping[str, object]) -> Board:
+        """Return this board with some keys of a device's target set; raises as `device`."""
+        device = self.device(name)
+        target_device = replace(device, target={**(device.target or {}), **keys})
+        return replace(self, devices=tuple(target_device if each is device else each for each in self.devices))
+
+    def link(self, source: str, target: str) -> Link | None:
+        """Return the link between two memories, or None."""
+        return next((each for each in self.links if set(each.ends) == {source, target}), None)
+
+    def transfer_s(self, source: Device, target: Device, nbytes: int) -> float:
+        """Return the seconds to move `nbytes` from `source` to `target`.
+
+        Within one memory nothing is copied, but the reader's caches have to fetch the bytes once.
+        """
+        if source.memory == target.memory:
+            return nbytes / target.bytes_per_s
+        link = self.link(source.memory, target.memory)
+        if link is None:
+            raise BoardError(
+                f"board {self.name!r} has no link between {source.memory!r} (device {source.name!r}) and "
+                f"{target.memory!r} (device {target.name!r}); add one to the board"
+            )
+        return link.latency_s + nbytes / (target.bytes_per_s if link.shared else link.bytes_per_s)

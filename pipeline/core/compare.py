@@ -1,0 +1,107 @@
+"""Comparison of outputs with those of a reference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+@dataclass(frozen=True)
+class OutputDifference:
+    """Distance of one output from the reference's.
+
+    Attributes
+    ----------
+    largest_error : float
+        Largest absolute difference of the elements that are finite; infinite if there is a `mismatch`.
+    largest_value : float
+        Largest absolute value of the reference, where that is finite.
+    mismatch : str
+        Why elements cannot be compared, such as ``"is float32[2], but float32[3] by the reference"``; empty if they
+        can.
+    """
+
+    largest_error: float
+    largest_value: float
+    mismatch: str = ""
+
+    @property
+    def relative(self) -> float:
+        """The error as a share of the largest value; the error itself where all values are 0."""
+        return self.largest_error / self.largest_value if self.largest_value else self.largest_error
+
+    def within(self, tolerance: float) -> bool:
+        """Check that the error is at most this share of the largest value."""
+        return self.relative <= tolerance
+
+
+def compare_output(
+    output: ArrayLike, expected: ArrayLike, reference: str = "the reference", *, same_dtype: bool = False
+) -> OutputDifference:
+    """Compare an output with the reference's.
+
+    Parameters
+    ----------
+    output, expected : array
+        Infinities and NaN have to be the same ones at the same positions; they do not count otherwise.
+    reference : str
+        The name of what made `expected`, for messages.
+    same_dtype : bool
+        Whether the dtypes have to be the same, too; a reference is often computed in a wider one.
+    """
+    first, second = np.asarray(output), np.asarray(expected)
+    if first.shape != second.shape or (same_dtype and first.dtype != second.dtype):
+        mismatch = f"is {_describe(first)}, but {_describe(second)} by {reference}"
+        return OutputDifference(np.inf, _largest(_real(second)), mismatch)
+    # In double precision, where the difference of any two narrower numbers is exact enough.
+    first, second = _real(first), _real(second)
+    value = _largest(second)
+    if not np.array_equal(_without_finite(first), _without_finite(second), equal_nan=True):
+        return OutputDifference(np.inf, value, f"is not finite where it is by {reference}, or the reverse")
+    # Infinity less infinity would warn, and is no error here.
+    error = np.subtract(first, second, out=np.zeros_like(second), where=np.isfinite(second))
+    return OutputDifference(_largest(error), value)
+
+
+def compare_outputs(
+    outputs: Mapping[str, ArrayLike],
+    expected: Mapping[str, ArrayLike],
+    reference: str = "the reference",
+    *,
+    same_dtype: bool = False,
+) -> dict[str, OutputDifference]:
+    """Compare the outputs that are expected, by name; see `compare_output`."""
+    return {
+        name: compare_output(outputs[name], array, reference, same_dtype=same_dtype) for name, array in expected.items()
+    }
+
+
+def overall(differences: Iterable[OutputDifference]) -> OutputDifference:
+    """Return the largest error of any output beside the largest value of any: small outputs weigh little."""
+    all_differences = list(differences)
+    return OutputDifference(
+        max((difference.largest_error for difference in all_differences), default=0.0),
+        max((difference.largest_value for difference in all_differences), default=0.0),
+        next((difference.mismatch for difference in all_differences if difference.mismatch), ""),
+    )
+
+
+def _describe(array: NDArray[np.generic]) -> str:
+    return f"{array.dtype}{list(array.shape)}"
+
+
+def _real(array: NDArray[np.generic]) -> NDArray[np.float64]:
+    return np.asarray(array, np.float64)
+
+
+def _without_finite(array: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return infinities and NaN where they are, and zeros elsewhere."""
+    return np.where(np.isfinite(array), 0, array)
+
+
+def _largest(array: NDArray[np.float64]) -> float:
+    """Return the largest absolute value of the finite elements; 0 if there is none."""
+    return float(np.max(np.abs(array), initial=0.0, where=np.isfinite(array)))

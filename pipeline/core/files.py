@@ -1,0 +1,133 @@
+"""Files and folders that are either complete or not there."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from pipeline.core import leftovers
+
+CACHE_VARIABLE = "SOC_PIPELINE_CACHE"
+"""Names the folder of files that can be made again."""
+
+
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write `data` to a temporary name beside `path`, then rename, so that no reader sees half a file."""
+    with replacing(path) as stream:
+        stream.write(data)
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Open a temporary file beside `path`, that is renamed to it in the end, or removed if something goes wrong."""
+    if not path.absolute().parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "there is no such folder", str(path.parent))
+    with _rename_in_errors(path):
+        handle, temporary = leftovers.make_locked(lambda: tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}."))
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            yield stream
+        Path(temporary).chmod(0o666 & ~_umask())
+        with _rename_in_errors(path):
+            Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+@contextlib.contextmanager
+def _rename_in_errors(path: Path) -> Iterator[None]:
+    """Let errors name the file that was asked for, and not the temporary one."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
+
+
+@contextlib.contextmanager
+def scratch_folder(target: Path) -> Iterator[Path]:
+    """Make a folder beside `target`, and remove it in the end, together with those that ended processes left there."""
+
+    def make() -> tuple[int, str]:
+        name = tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.")
+        return os.open(name, os.O_RDONLY | os.O_CLOEXEC), name
+
+    handle, name = leftovers.make_locked(make)
+    try:
+        yield Path(name)
+        leftovers.remove(target)
+    finally:
+        leftovers.remove_tree(Path(name))
+        os.close(handle)
+
+
+def exchange(first: Path, second: Path) -> bool:
+    """Let two files or folders change names, so that both names always exist; return whether the system could."""
+    try:
+        rename = ctypes.CDLL(None).renameat2
+    except (AttributeError, OSError):
+        return False
+    paths = [os.fsencode(path) for path in (first, second)]
+    return bool(rename(_AT_FDCWD, paths[0], _AT_FDCWD, paths[1], _RENAME_EXCHANGE) == 0)
+
+
+def replace_folder(target: Path, source: Path, backup: Path, exchange: Callable[[Path, Path], bool] = exchange) -> None:
+    """Rename the folder `fresh` to `target`; what is there goes to `fresh` or `old`, or stays if that fails.
+
+    Where the file system cannot exchange two names, there is no `target` for a moment.
+    """
+    if not target.exists():
+        source.rename(target)
+        return
+    if exchange(source, target):
+        return
+    target.rename(backup)
+    try:
+        source.rename(target)
+    except BaseException:
+        backup.rename(target)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def check_regular(path: Path) -> None:
+    """Check that a path is no pipe and no device, which would be read for ever.
+
+    Raises
+    ------
+    OSError
+        If it is, or there is nothing.
+    """
+    if not stat.S_ISREG(path.stat().st_mode) and not path.is_dir():
+        raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", str(path))
+
+
+def cache_folder() -> Path | None:
+    """Return the folder of this user's files that can be made again; None if there is none.
+
+    That is the folder that ``SOC_PIPELINE_CACHE`` names, or ``soc-pipeline`` in ``XDG_CACHE_HOME``, which is
+    ``~/.cache`` unless it is set to an absolute path.
+    """
+    if folder := os.environ.get(CACHE_VARIABLE):
+        return Path(folder)
+    if (home := Path(os.environ.get("XDG_CACHE_HOME", ""))).is_absolute():
+        return home / "soc-pipeline"
+    try:
+        return Path.home() / ".cache" / "soc-pipeline"
+    except RuntimeError:
+        return None

@@ -1,0 +1,41 @@
+"""Forks: resources of a process that are not its child's, which has a copy of the memory but none of the threads.
+
+Locks that another thread held will never be released there, threads that were to end something are gone, and
+connections are still the parent's.  So whatever is open is told, in the child, that it is not the child's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import weakref
+from typing import Protocol
+
+
+class ForkObserver(Protocol):
+    """Resource that has to know of a fork."""
+
+    def after_fork(self) -> None:
+        """Let go of what belongs to the parent; called in the child, which has no other thread yet."""
+
+
+_observers: weakref.WeakSet[ForkObserver] = weakref.WeakSet()
+
+
+def watch(observer: ForkObserver) -> None:
+    """Tell `observer` of a fork as long as it exists."""
+    _observers.add(observer)
+
+
+def keep(resource: object) -> None:
+    """Never end `resource` in this process: its end would take locks, or use connections, that are the parent's."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(resource))
+
+
+def _after_fork() -> None:
+    for observer in list(_observers):
+        observer.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,84 @@
+"""Leftovers: temporary files and folders of processes that were killed while they wrote.
+
+Whoever writes holds a lock on what it writes to.  The system gives the lock back when the process ends, in whatever
+way: what has a temporary name and no holder is dead.  Where the file system has no locks, everything is left there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+INSIDE = {"new", "old"}
+"""What the folders have in them, so that nobody else's is taken for one."""
+
+
+def make_locked(make: Callable[[], tuple[int, str]]) -> tuple[int, str]:
+    """Make something temporary, lock it, and return its descriptor and name; closing the descriptor unlocks it.
+
+    Parameters
+    ----------
+    make : callable
+        Makes a file or folder that is not there yet, and returns an open descriptor of it, and its name.
+    """
+    while True:
+        handle, name = make()
+        # Somebody else may have found it before it was locked, and removed it.
+        if _lock(handle) is not False and _is(name, handle):
+            return handle, name
+        os.close(handle)
+
+
+def remove(target: Path) -> None:
+    """Remove the temporary folders of `target` whose processes have ended."""
+    pattern = re.compile(rf"\.{re.escape(target.name)}\.\w{{8}}")
+    for path in target.parent.iterdir():
+        if pattern.fullmatch(path.name) and not path.is_symlink() and path.is_dir():
+            with contextlib.suppress(OSError):
+                if {each.name for each in path.iterdir()} <= INSIDE:
+                    remove_dead(path)
+
+
+def remove_dead(path: Path) -> None:
+    """Remove a temporary file or folder unless a process holds its lock."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except OSError:
+        return
+    try:
+        if _lock(handle) and _is(path, handle):
+            if stat.S_ISDIR(os.fstat(handle).st_mode):
+                remove_tree(path)
+            else:
+                path.unlink(missing_ok=True)
+    finally:
+        os.close(handle)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a folder and what is in it, as far as that is possible."""
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def _lock(handle: int) -> bool | None:
+    """Lock an open file or folder; return whether that is possible now, or None if it never is."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
+def _is(path: str | Path, handle: int) -> bool:
+    try:
+        return os.path.samestat(os.lstat(path), os.fstat(handle))
+    except OSError:
+        return False

@@ -1,0 +1,98 @@
+"""Native output: text that libraries print to file descriptor 2, kept from the user without touching anybody else's.
+
+TVM and LLVM print warnings there that no logger and no filter of Python's sees.  The descriptor belongs to the process:
+whoever points it elsewhere for a moment takes the lines of all other threads, and of processes started meanwhile.  But
+on Linux a thread may have a table of descriptors of its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+
+_CLOSE_RANGE = 436
+"""The system call's number, the same on all architectures; the C library has a name for it since 2021 only."""
+
+_CLOSE_RANGE_UNSHARE = 1 << 1
+_CLONE_FILES = 0x400
+
+_thread_state = threading.local()
+
+
+def quietly(call: Callable[[], Result]) -> Result:
+    """Call a function, and drop what it prints to file descriptor 2; on an error it is printed after all.
+
+    It runs in a thread of its own, which the caller waits for, also when Ctrl-C comes meanwhile; so it must not take a
+    lock that the caller holds.  Where the system gives a thread no descriptors of its own, nothing is held back.
+    """
+    if getattr(_thread_state, "quiet", False):
+        return call()
+    outcome: Future[Result] = Future()
+    texts: list[bytes] = []
+    thread = threading.Thread(target=_run, args=(call, outcome, texts), name="quiet", daemon=True)
+    try:
+        thread.start()
+        interrupt = _wait_for_end(thread)
+    finally:  # for an interrupt that came between two steps of the waiting
+        _wait_for_end(thread)
+    if outcome.exception() is not None:
+        _print(b"".join(texts))
+    if interrupt is not None:
+        raise interrupt
+    return outcome.result()
+
+
+def _wait_for_end(thread: threading.Thread) -> BaseException | None:
+    """Wait for a thread's end, and return what interrupted the waiting."""
+    interrupt = None
+    while thread.is_alive():
+        try:
+            thread.join()
+        except BaseException as error:  # noqa: BLE001, PERF203 - Ctrl-C, or what else a signal's handler raises
+            interrupt = error
+    return interrupt
+
+
+def _run(call: Callable[[], Any], outcome: Future[Any], texts: list[bytes]) -> None:
+    _thread_state.quiet = True
+    private = _own_descriptors()
+    try:
+        with tempfile.TemporaryFile() as file:
+            if private:
+                os.dup2(file.fileno(), 2)
+            try:
+                outcome.set_result(call())
+            except BaseException as error:  # noqa: BLE001 - goes to who asked
+                file.seek(0)
+                texts.append(file.read())
+                outcome.set_exception(error)
+    except OSError as error:  # no room for a temporary file
+        if not outcome.done():
+            outcome.set_exception(error)
+
+
+def _own_descriptors() -> bool:
+    """Give the calling thread a table of file descriptors of its own; return whether the system can."""
+    if not sys.platform.startswith("linux"):
+        return False
+    library = ctypes.CDLL(None)
+    # Containers often forbid `unshare`, and older kernels have no `close_range`; of that, nothing but 2 is closed.
+    return bool(library.syscall(_CLOSE_RANGE, 2, 2, _CLOSE_RANGE_UNSHARE) == 0 or library.unshare(_CLONE_FILES) == 0)
+
+
+def _print(text: bytes) -> None:
+    if sys.stderr is None:  # it was closed, and 2 may be any other file's number
+        return
+    try:
+        while text:
+            text = text[os.write(2, text) :]
+    except OSError:  # it is closed: nobody wants to see it
+        return

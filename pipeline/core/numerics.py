@@ -1,0 +1,78 @@
+"""Numerics: liberties of a build with its arithmetic, for speed or size; by default none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pipeline.core.stage_options import StageOptions
+from pipeline.errors import BuildError
+
+TOLERANCES = {"float32": 1e-5, "float16": 5e-3, "bfloat16": 5e-2}
+"""Largest allowed error, as a share of the largest output, by how weights are stored."""
+
+ROUNDING = {"float16": 2e-2, "bfloat16": 1e-1}
+"""The same against float32 by the dtype of tensors: each operator rounds to 11 or 8 bits, and dozens follow."""
+
+
+def check_tolerance(tolerance: object) -> None:
+    """Check that results can be compared by a tolerance.
+
+    Raises
+    ------
+    BuildError
+        If it is negative, infinite, or no number.
+    """
+    if not (isinstance(tolerance, int | float) and 0 <= tolerance < math.inf):
+        raise BuildError(f"tolerance is {tolerance!r}; it must be a share of the largest output, such as 0.001")
+
+
+def rounding_of(dtypes: Iterable[str]) -> float:
+    """Largest allowed error, as a share of the largest output, of a model with tensors of these dtypes."""
+    return max((ROUNDING.get(each, 0.0) for each in dtypes), default=0.0)
+
+
+@dataclass(frozen=True)
+class Numerics:
+    """Choices that change results, within a tolerance.
+
+    Attributes
+    ----------
+    winograd : bool
+        Whether float32 3x3 convolutions may be computed by Winograd's transforms where that takes fewer cycles.
+        Rounding errors of products then weigh 1.7 or 7.5 times as much as in direct sums (tiles of 2 x 2 or 4 x 4
+        results): up to 3e-6 of a layer's largest value were measured with 512 channels, where direct sums have 2e-6.
+    weights : str
+        What weights of convolutions, also transposed ones, and of dense layers are stored as: ``"float32"``,
+        ``"float16"`` or ``"bfloat16"``; those of one kernel for each channel, which are few, stay float32.
+        Sums stay float32; half as many bytes are read.
+
+    Raises
+    ------
+    BuildError
+        If `weights` is something else.
+    """
+
+    winograd: bool = False
+    weights: str = "float32"
+
+    def __post_init__(self) -> None:
+        if self.weights not in TOLERANCES:
+            raise BuildError(f"weights is {self.weights!r}; it must be one of {', '.join(TOLERANCES)}")
+
+    @property
+    def tolerance(self) -> float:
+        """Largest allowed error against the unchanged model, as a share of the largest output."""
+        return max(TOLERANCES[self.weights], 1e-4 if self.winograd else 0.0)
+
+    def of_stage(self, options: StageOptions) -> Numerics:
+        """Return these choices with those that a stage has of its own."""
+        return Numerics(
+            self.winograd if options.winograd is None else options.winograd,
+            self.weights if options.weights is None else options.weights,
+        )
+
+
+EXACT = Numerics()
+"""Nothing is changed."""

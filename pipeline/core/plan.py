@@ -1,0 +1,221 @@
+"""Plan: the stages to be built and streamed, as an immutable value.
+
+A plan is checked when it is made, so that nothing later meets an impossible one, and its JSON form is
+exactly its fields.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pipeline.core.board import Board
+from pipeline.core.files import check_regular, write_atomically
+from pipeline.core.plan_checks import check_limits, check_quantization, check_tensors
+from pipeline.core.stage_options import StageOptions
+from pipeline.core.stage_plan import StagePlan, TensorSpec
+from pipeline.core.tensor_quantization import Quantization
+from pipeline.errors import PipelineError, PlanError, near
+
+__all__ = ["FORMAT", "Plan", "StagePlan", "TensorSpec", "decode", "encode"]
+
+FORMAT = 2
+"""Version of the JSON form; another one is refused, since its fields have other names."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An ordered set of stages on a board.
+
+    Attributes
+    ----------
+    model : str
+        Name of the model.
+    digest : str
+        SHA-256 of the graph that the operators' names belong to; empty when there is no model.
+    board : Board
+        The devices in use.
+    inputs, outputs : tuple of TensorSpec
+        Of the whole pipeline.
+    stages : tuple of StagePlan
+        In order: a stage reads model inputs and outputs of earlier stages only.
+    in_flight : int
+        How many frames may be inside at once; 0 chooses one per replica of each stage and one per place in its queue.
+    unsplit_seconds : float
+        Predicted time of one frame in the unsplit model on one core of the first stage's device.
+    measured : bool
+        Whether the predicted times rest on measurements (True) or on estimates (False).
+    unfused : tuple of str
+        Operators behind which it cuts although the compiler would fuse what follows.
+    quantization : tuple of Quantization
+        Of those outputs whose integers stand for other numbers; known once the plan is built.
+
+    Raises
+    ------
+    PlanError
+        If the stages do not form a legal pipeline; the message names the stage and the tensor.
+    """
+
+    model: str
+    digest: str
+    board: Board
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    stages: tuple[StagePlan, ...]
+    in_flight: int = 0
+    unsplit_seconds: float = 0.0
+    measured: bool = False
+    format: int = FORMAT
+    unfused: tuple[str, ...] = ()
+    quantization: tuple[Quantization, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.format != FORMAT:
+            raise PlanError(f"the plan has format {self.format}, but this version reads format {FORMAT}")
+        check_tensors(self.board, self.inputs, self.outputs, self.stages)
+        check_limits(self.in_flight, self.frames_in_flight, self.unsplit_seconds)
+        check_quantization(self.outputs, self.quantization)
+
+    @property
+    def frames_in_flight(self) -> int:
+        """The bound on frames inside, with the default filled in."""
+        return self.in_flight or sum(stage.replicas + stage.queue_depth for stage in self.stages)
+
+    @property
+    def slowest(self) -> float:
+        """Predicted seconds between two frames: of the slowest stage, or of the core with the most work."""
+        cores = {core for stage in self.stages for core in stage.cores}
+        loads = [sum(stage.seconds for stage in self.stages if stage.cores == (core,)) for core in cores]
+        return max([*map(self.interval, self.stages), *loads])
+
+    def interval(self, stage: StagePlan) -> float:
+        """Return the predicted seconds between two frames of a stage alone."""
+        all_at_once = stage.seconds / stage.replicas
+        if not self.board.device(stage.device).overlaps:
+            return all_at_once
+        # Each device computes one frame at a time, while its other replicas move theirs.
+        return max(all_at_once, (stage.seconds - stage.transfer_s) / len(set(stage.replica_names)))
+
+    @property
+    def speedup(self) -> float:
+        """Predicted frames per second over those of the unsplit model on one core; 0 if unknown."""
+        return self.unsplit_seconds / self.slowest if self.slowest else 0.0
+
+    def stage(self, name: str) -> StagePlan:
+        """Return the stage called `name`, or raise `PlanError` with the names that exist."""
+        names = [stage.name for stage in self.stages]
+        if name not in names:
+            raise PlanError(f"the plan has no stage {name!r}; it has {', '.join(names)}{near(name, names)}")
+        return self.stages[names.index(name)]
+
+    def with_options(self, stage: str, **options: Any) -> Plan:
+        """Return the plan with some build options of a stage set, such as ``with_options("stage1", winograd=True)``.
+
+        Parameters
+        ----------
+        stage : str
+        **options
+            Those of `StageOptions`: ``winograd``, ``weights``, ``tolerance`` and ``target``.
+
+        Raises
+        ------
+        PlanError
+            If there is no such stage or option, or a value cannot be.
+        """
+        old_stage = self.stage(stage)
+        names = [field.name for field in fields(StageOptions)]
+        for name in options:
+            if name not in names:
+                raise PlanError(f"stages have no option {name!r}; there are {', '.join(names)}{near(name, names)}")
+        new_stage = replace(old_stage, options=replace(old_stage.options, **options))
+        return replace(self, stages=tuple(new_stage if each is old_stage else each for each in self.stages))
+
+    def save(self, path: str | Path) -> None:
+        """Write the plan as JSON; an existing file is replaced only once the new one is complete.
+
+        Raises
+        ------
+        PlanError
+            If the file cannot be written.
+        """
+        try:
+            write_atomically(Path(path), encode(self))
+        except OSError as error:
+            raise PlanError(f"cannot write plan {str(path)!r}: {error.strerror}") from error
+
+    @staticmethod
+    def load(path: str | Path) -> Plan:
+        """Read a plan that `save` wrote.
+
+        Raises
+        ------
+        PlanError
+            If the file is missing, not a plan, of a newer format, or describes an impossible plan.
+        """
+        try:
+            check_regular(Path(path))
+            data = Path(path).read_bytes()
+        except OSError as error:
+            raise PlanError(
+                f"cannot read plan {str(path)!r}: {error.strerror}; make one with 'soc-pipeline plan'"
+            ) from None
+        return decode(data, str(path))
+
+
+def encode(plan: Plan) -> bytes:
+    """Return the plan as indented JSON."""
+    return msgspec.json.format(msgspec.json.encode(plan), indent=1) + b"\n"
+
+
+def decode(data: bytes, origin: str) -> Plan:
+    """Return the plan written in `data`; `origin` is what errors call it."""
+    try:
+        version = msgspec.json.decode(data, type=_Version).format
+        if version == 1:
+            data = _from_format_1(data)
+        elif version != FORMAT:
+            raise PlanError(
+                f"{origin}: plan format {version}, but this version reads format {FORMAT}; "
+                "use the release that wrote it, or plan again"
+            )
+        plan = msgspec.json.decode(data, type=Plan)
+        if unknown := _unknown(msgspec.json.decode(data), msgspec.to_builtins(plan)):
+            raise PlanError(f"{origin}: unknown field {unknown[0]!r}; correct or remove it")
+    except msgspec.MsgspecError as error:
+        # Errors of the plan's own checks arrive wrapped.
+        reason = error.__cause__ if isinstance(error.__cause__, PipelineError) else error
+        raise PlanError(f"{origin}: not a plan: {reason}; make one with 'soc-pipeline plan'") from None
+    except PipelineError:
+        raise
+    except (ValueError, OverflowError, RecursionError) as error:
+        # Of values that the decoder does not bound: thousands of digits, no UTF-8, nested without end.
+        raise PlanError(f"{origin}: not a plan: {error}; make one with 'soc-pipeline plan'") from None
+    return plan
+
+
+def _from_format_1(data: bytes) -> bytes:
+    """Rename the one field that was called otherwise in plans of the first format."""
+    content = msgspec.json.decode(data)
+    for stage in content["stages"] if isinstance(content.get("stages"), list) else ():
+        if isinstance(stage, dict) and "moving" in stage:
+            stage["transfer_s"] = stage.pop("moving")
+    return msgspec.json.encode({**content, "format": FORMAT})
+
+
+def _unknown(content: Any, fields: Any, prefix: str = "") -> list[str]:
+    """Return the fields that were written but not understood, such as one with a misspelt name."""
+    if isinstance(content, dict):
+        paths = [f"{prefix}{name}" for name in content if name not in fields]
+        pairs = [(f"{prefix}{name}.", name) for name in content if name in fields]
+    elif isinstance(content, list):
+        paths, pairs = [], [(f"{prefix}{number}.", number) for number in range(len(content))]
+    else:
+        return []
+    return paths + [each for path, key in pairs for each in _unknown(content[key], fields[key], path)]
+
+
+class _Version(msgspec.Struct):
+    format: int = 0

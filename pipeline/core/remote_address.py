@@ -1,0 +1,105 @@
+"""Address: machine and name of a remote device, and the time to wait for it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import SplitResult, parse_qsl, urlsplit
+
+from pipeline.errors import BoardError, near
+
+EXAMPLES = {
+    "remote": "remote://127.0.0.1:9123/cpu",
+    "rpc": "rpc://127.0.0.1:9090/cpu",
+    "local": "local:cpu",
+}
+_TIMES = ("timeout", "patience")
+_OPTIONS = {"remote": _TIMES, "rpc": (*_TIMES, "tracker", "device", "key"), "local": ()}
+
+
+@dataclass(frozen=True)
+class Address:
+    """One device on another machine, or with the scheme ``local`` the one of this machine that stands in for it.
+
+    Attributes
+    ----------
+    scheme : str
+        ``"remote"`` (a server of ``soc-pipeline serve``), ``"rpc"`` (TVM's own server) or ``"local"``.
+    host, port : str, int
+        Of the server, or of TVM's tracker.
+    device : str
+        Kind of the device there, such as ``"cpu"``.
+    timeout : float
+        Seconds without a sign of life after which the other side counts as lost; for ``rpc``, which gives none while
+        it computes, the longest that a call may take.
+    patience : float
+        Seconds that frames wait for a lost server to come back, before they fail.
+    tracker : bool
+        Whether `host` and `port` are those of a TVM tracker, which is asked for any server with `key`.
+    key : str
+        What TVM's server or tracker knows the board by.
+    """
+
+    scheme: str
+    host: str = ""
+    port: int = 0
+    device: str = "cpu"
+    timeout: float = 5.0
+    patience: float = 5.0
+    tracker: bool = False
+    key: str = ""
+
+    def __str__(self) -> str:
+        if self.scheme == "local":
+            return f"local:{self.device}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}/{self.key if self.tracker else self.device}"
+
+
+def parse(text: str) -> Address:
+    """Return the address that `text` says, such as ``remote://board:9123/cpu?timeout=2``.
+
+    Raises
+    ------
+    BoardError
+        If it is none; the message has an example.
+    """
+    try:
+        parts = urlsplit(text)
+        port = parts.port or 0
+    except ValueError as error:
+        raise BoardError(f"{text!r} is not an address: {error}; write it like {EXAMPLES['remote']}") from None
+    if parts.scheme not in EXAMPLES:
+        raise BoardError(f"{text!r} is not an address: write it like {' or '.join(EXAMPLES.values())}")
+    path = parts.path.strip("/")
+    if not path or (parts.scheme != "local" and not (parts.hostname and port)) or "/" in path:
+        raise BoardError(f"{text!r} is not a whole address; write it like {EXAMPLES[parts.scheme]}")
+    options = _options(text, parts)
+    name_on_server = {"key" if "tracker" in options else "device": path}
+    return Address(parts.scheme, parts.hostname or "", port, **{**options, **name_on_server})
+
+
+def alternatives(addresses: str) -> tuple[Address, ...]:
+    """Return the addresses in a text that separates them by spaces, the preferred one first."""
+    return tuple(parse(each) for each in addresses.split())
+
+
+def _options(text: str, parts: SplitResult) -> dict[str, Any]:
+    names, options = _OPTIONS[parts.scheme], {}
+    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+        if name not in names:
+            there_are = f"there are {', '.join(names)}" if names else "it takes none"
+            raise BoardError(f"{text!r} has the option {name!r}; {there_are}{near(name, names)}")
+        options[name] = _seconds(text, name, value) if name in _TIMES else name == "tracker" or value
+    return options
+
+
+def _seconds(text: str, name: str, value: str) -> float:
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = math.nan
+    if not (0 < seconds < math.inf or (seconds == 0 and name == "patience")):
+        raise BoardError(f"{text!r}: {name} is {value!r}; it must be seconds above 0")
+    return seconds

@@ -1,0 +1,46 @@
+"""Renaming: an argument or option that has another name now is refused with the new name."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def refuse_renamed(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorate a function whose arguments, given as ``old="new"``, have new names.
+
+    Raises
+    ------
+    TypeError
+        When the function is called with an old one.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def refuse_old_names(*args: P.args, **kwargs: P.kwargs) -> R:
+            for old in names.keys() & kwargs:
+                raise TypeError(f"{function.__name__}() has no argument {old!r}; it is called {names[old]!r}")
+            return function(*args, **kwargs)
+
+        return refuse_old_names
+
+    return decorate
+
+
+def add_renamed_option(parser: argparse.ArgumentParser, old: str, new: str) -> None:
+    """Let the parser refuse `old` and name `new`; its help shows the new one only."""
+    parser.add_argument(old, action=_RenamedOption, new=new, dest=argparse.SUPPRESS, help=argparse.SUPPRESS)
+
+
+class _RenamedOption(argparse.Action):
+    def __init__(self, *args: Any, new: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._new = new
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        parser.error(f"{self.option_strings[0]} is called {self._new}")

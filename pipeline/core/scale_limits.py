@@ -1,0 +1,71 @@
+"""ScaleLimits: demands of an integer accelerator on the scales of quantised tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Exponents = npt.NDArray[np.float64]
+"""Logarithms of scales, to the base of two; whole, or -inf where any scale would do."""
+
+_LARGEST = 128
+"""Of bytes, whichever their sign."""
+
+
+@dataclass(frozen=True)
+class ScaleLimits:
+    """Limits of an accelerator whose scales are powers of two, and whose zero points are 0; the defaults are VTA's.
+
+    Attributes
+    ----------
+    shift : int
+        Bits that the sums of a channel can be shifted right by on their way to bytes.
+    factor : int
+        Bits that a tensor can be shifted left by where it is added to another one.
+    sum_bits : int
+        Of a sum of products, sign included.
+    """
+
+    shift: int = 15
+    factor: int = 6
+    sum_bits: int = 32
+
+    def weight_exponents(
+        self, natural: Exponents, source: float, result: float | None, bias: Exponents | None, terms: int
+    ) -> Exponents:
+        """Return the exponents of weights' scales, raised where a channel's shift or sums would not fit.
+
+        That costs nothing: where a shift is too long, all sums of the channel are less than a few steps of the result,
+        as those of a dead channel are, whose weights are next to nothing.
+
+        Parameters
+        ----------
+        natural : float64[channels]
+            With which the largest weight of each channel just fits; -inf for channels without any.
+        source, result : float
+            Exponents of the input and the result; None if the result is not quantised.
+        bias : float64[channels], optional
+            In real numbers.
+        terms : int
+            Products of one sum.
+        """
+        # A half of the sums' range is for products, a quarter for the bias, the rest for what rounds.
+        half = 2.0 ** (self.sum_bits - 2)
+        overflow_bits = max(0.0, float(np.ceil(np.log2(_LARGEST * _LARGEST * max(terms, 1) / half))))
+        exponents = natural + overflow_bits
+        if result is not None:
+            exponents = np.maximum(exponents, result - source - self.shift)
+        if bias is not None:
+            with np.errstate(divide="ignore"):
+                exponents = np.maximum(exponents, np.log2(np.abs(bias) / (half / 2)) - source)
+        # What has neither weights nor bias may have the unit of the source.
+        return np.where(np.isfinite(exponents), np.ceil(exponents), 0.0)
+
+    def addend(self, *exponents: float) -> float:
+        """Return the least exponent that a tensor may have where these are those of a sum's operands and result.
+
+        A finer one would say of an addend what the other one's rounding hides.
+        """
+        return max(exponents) - self.factor

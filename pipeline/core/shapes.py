@@ -1,0 +1,164 @@
+"""OpenShapes and Build: the same stages for frames of several sizes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+from pipeline.core.plan import Plan
+from pipeline.errors import InputError, ModelError
+
+Size = Mapping[str, int]
+"""An extent for each name, such as ``{"N": 16}``."""
+
+Multiple = tuple[str, int]
+"""The name of an extent that varies, and a factor."""
+
+
+SizeRange = Mapping[str, int | range | str]
+"""Several sizes at once: a number, a range, or a text such as ``"1..32"`` for each name, in all combinations."""
+
+MOST_SIZES = 256
+"""A build for each size takes seconds; ranges of more are rather a mistake, or a case for a symbolic build."""
+
+
+@dataclass(frozen=True)
+class Build:
+    """A plan's stages, built for the shapes in the plan.
+
+    Attributes
+    ----------
+    plan : Plan
+    codes : tuple
+        What each stage's device loads, in the plan's order.
+    symbolic : bool
+        True if the code takes any extents where the model's shapes vary; the plan has those of one example.
+    """
+
+    plan: Plan
+    codes: tuple[Any, ...] = field(repr=False)
+    symbolic: bool = False
+
+    @property
+    def inputs(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of its inputs; of a symbolic build, those of the example."""
+        return {spec.name: spec.shape for spec in self.plan.inputs}
+
+
+@dataclass(frozen=True)
+class OpenShapes:
+    """Extents of a model's inputs that vary.
+
+    Attributes
+    ----------
+    inputs : mapping of str to tuple of (int or str)
+        The shape of each input; equal names are equal extents.
+    padded : mapping of str to tuple of (tuple or None)
+        If frames may be padded to a larger size: for each output and axis, the name and the factor that its extent is
+        the product of; None for an axis that does not vary.  Empty if frames must not be padded.
+    """
+
+    inputs: Mapping[str, tuple[int | str, ...]]
+    padded: Mapping[str, tuple[Multiple | None, ...]] = field(default_factory=dict)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of what varies, in order."""
+        names = (extent for shape in self.inputs.values() for extent in shape if isinstance(extent, str))
+        return tuple(dict.fromkeys(names))
+
+    def at(self, size: Size) -> dict[str, tuple[int, ...]]:
+        """Return the inputs' shapes at a size."""
+        return {
+            name: tuple(size[each] if isinstance(each, str) else each for each in shape)
+            for name, shape in self.inputs.items()
+        }
+
+    def size(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
+        """Return the size at which the inputs have these shapes.
+
+        Raises
+        ------
+        InputError
+            If they have them at no size.
+        """
+        size: dict[str, int] = {}
+        for name, pattern in self.inputs.items():
+            shape = tuple(shapes[name])
+            if len(shape) != len(pattern):
+                raise InputError(
+                    f"wrong rank for the input {name!r}: {list(shape)} given, {describe_shape(pattern)} expected"
+                )
+            for extent, extent_or_name in zip(shape, pattern, strict=True):
+                varies = isinstance(extent_or_name, str)
+                # A name stands for one extent, that of the first axis which has it.
+                if extent != (size.setdefault(str(extent_or_name), extent) if varies else extent_or_name):
+                    context = f" with {describe_size(size)}" if varies else ""
+                    raise InputError(
+                        f"wrong shape for the input {name!r}: {list(shape)} given, "
+                        f"{describe_shape(pattern)} expected{context}"
+                    )
+        return size
+
+
+def sizes_in(size_range: SizeRange) -> list[Size]:
+    """Return all sizes of a range, the first name's extents outermost.
+
+    Raises
+    ------
+    ModelError
+        If an extent is neither a number nor a range, a range is empty, or there are too many sizes.
+    """
+    ranges = {name: _extents(name, extent) for name, extent in size_range.items()}
+    count = math.prod(map(len, ranges.values()))
+    if count > MOST_SIZES:
+        raise ModelError(
+            f"{', '.join(f'{name}={extent}' for name, extent in size_range.items())} are {count} sizes; name at most "
+            f"{MOST_SIZES}, or build for any size (other_sizes='symbolic')"
+        )
+    return [dict(zip(ranges, extents, strict=True)) for extents in product(*ranges.values())]
+
+
+def _extents(name: str, extent_range: Any) -> Sequence[Any]:
+    extents: Sequence[Any] = extent_range if isinstance(extent_range, range) else [extent_range]
+    if isinstance(extent_range, str):
+        first, _, last = extent_range.partition("..")
+        if not (first.isdecimal() and last.isdecimal() and len(extent_range) < 40):
+            raise ModelError(f"the extent {name} is {extent_range!r}; it must be a number, or a range such as '1..32'")
+        extents = range(int(first), int(last) + 1)
+    if not extents:
+        raise ModelError(f"the range {name}={extent_range} is empty; give the smaller extent first")
+    return extents
+
+
+def extent_multiples(
+    shape: Sequence[int], other_shape: Sequence[int], size: Size, other_size: Size
+) -> tuple[Multiple | None, ...] | None:
+    """Return the extent that varies behind each of a tensor's, and its factor; None if the shapes do not tell them.
+
+    Parameters
+    ----------
+    shape, other_shape : sequence of int
+        Of the tensor at `size` and at `other_size`.
+    """
+    factors: list[Multiple | None] = []
+    for extent, value in zip(shape, other_shape, strict=True):
+        fitting = [(name, extent // part) for name, part in size.items() if extent * other_size[name] == value * part]
+        exact = [(name, factor) for name, factor in fitting if factor * size[name] == extent]
+        if extent != value and not exact:
+            return None
+        factors.append(None if extent == value else exact[0])
+    return tuple(factors)
+
+
+def describe_shape(pattern: Sequence[int | str]) -> str:
+    """Return a shape as text, such as ``[N, 3, 32, 32]``."""
+    return f"[{', '.join(map(str, pattern))}]"
+
+
+def describe_size(size: Size) -> str:
+    """Return a size as text, such as ``N=16, H=32``."""
+    return ", ".join(f"{name}={extent}" for name, extent in size.items())

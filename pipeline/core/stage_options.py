@@ -1,0 +1,59 @@
+"""StageOptions: differences of one stage's build from the others'."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pipeline.errors import PlanError, near
+
+WEIGHTS = ("float32", "float16", "bfloat16")
+"""What weights may be stored as."""
+
+
+@dataclass(frozen=True)
+class StageOptions:
+    """Build options of one stage; what is None follows the options of the whole build.
+
+    Attributes
+    ----------
+    winograd : bool, optional
+        Whether 3x3 convolutions may be computed by Winograd's transforms.
+    weights : str, optional
+        What weights are stored as, one of `WEIGHTS`.
+    tolerance : float, optional
+        Largest allowed error of the stage's outputs against the unsplit model, as a share of the largest value.
+    target : mapping, optional
+        Keys of its device's target that are otherwise for this stage.
+
+    Raises
+    ------
+    PlanError
+        If a value is none of these.
+    """
+
+    winograd: bool | None = None
+    weights: str | None = None
+    tolerance: float | None = None
+    target: Mapping[str, object] | None = None
+
+    def __post_init__(self) -> None:
+        if self.winograd is not None and not isinstance(self.winograd, bool):
+            raise PlanError(f"winograd is {self.winograd!r}; it must be true or false")
+        if self.weights is not None and self.weights not in WEIGHTS:
+            raise PlanError(
+                f"weights is {self.weights!r}; it must be one of {', '.join(WEIGHTS)}{near(str(self.weights), WEIGHTS)}"
+            )
+        if self.tolerance is not None and not _is_share(self.tolerance):
+            raise PlanError(f"tolerance is {self.tolerance!r}; it must be a number of at least 0")
+        if self.target is not None and not isinstance(self.target, Mapping):
+            raise PlanError(f"target is {self.target!r}; it must be keys of the device's target with their values")
+
+
+NO_OPTIONS = StageOptions()
+"""All as the whole build."""
+
+
+def _is_share(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf

@@ -1,0 +1,91 @@
+"""StagePlan and TensorSpec: one stage and the tensors that it reads and makes, as immutable values."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.core.stage_options import NO_OPTIONS, StageOptions
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """Name, shape and dtype of a tensor.
+
+    Attributes
+    ----------
+    name : str
+        The model's own name for it.
+    shape : tuple of int
+        Extent of each dimension.
+    dtype : str
+        NumPy's name, such as ``"float32"``.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}{list(self.shape)}"
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """One stage: which operators, on which device and cores, reading and writing which tensors.
+
+    Attributes
+    ----------
+    name : str
+        Unique within the plan.
+    device : str
+        Name of a device of the plan's board.
+    inputs, outputs : tuple of TensorSpec
+        What it reads (model inputs, or outputs of earlier stages) and what later stages or the caller read.
+    operators : tuple of str
+        Names of the first and the last operator; empty when the stage is not part of a model.
+    cores : tuple of int
+        Host cores that its workers and their kernels own; replicas share them out evenly, in this order.
+    seconds : float
+        Predicted time of one frame in this stage, transfers included; on a simulated device, the time it takes.
+    transfer_s : float
+        How much of it is spent on transfers; a device that overlaps computes another frame meanwhile.
+    queue_depth : int
+        How many frames may wait in front of it, at least 1.
+    replicas : int
+        How many workers run it, each on another frame, at least 1.
+    replica_devices : tuple of str
+        A device for each replica, all of the kind of `device`; empty if all of them use `device`.
+    options : StageOptions
+        How it is built, where that differs from the other stages.
+    """
+
+    name: str
+    device: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    operators: tuple[str, ...] = ()
+    cores: tuple[int, ...] = ()
+    seconds: float = 0.0
+    queue_depth: int = 2
+    replicas: int = 1
+    replica_devices: tuple[str, ...] = ()
+    transfer_s: float = 0.0
+    options: StageOptions = NO_OPTIONS
+
+    @property
+    def replica_names(self) -> tuple[str, ...]:
+        """The device of each replica."""
+        return self.replica_devices or (self.device,) * self.replicas
+
+    def cores_of(self, replica: int) -> tuple[int, ...]:
+        """Return the host cores of one replica, counted from 0."""
+        share = len(self.cores) // self.replicas
+        return self.cores[replica * share : (replica + 1) * share]

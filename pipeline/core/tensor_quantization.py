@@ -1,0 +1,68 @@
+"""Quantization: the numbers that the integers of a tensor stand for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pipeline.errors import PlanError
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """The numbers that a tensor's integers stand for: ``(integer - zero_point) * scale``.
+
+    Attributes
+    ----------
+    tensor : str
+    scale : tuple of float
+        One for all, or one for each position along `axis`.
+    zero_point : tuple of int
+        As many.
+    axis : int
+
+    Raises
+    ------
+    PlanError
+        If a scale is not above 0, or there is not a zero point for each scale.
+    """
+
+    tensor: str
+    scale: tuple[float, ...]
+    zero_point: tuple[int, ...]
+    axis: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.scale or not all(0 < scale < math.inf for scale in self.scale):
+            raise PlanError(f"the scales of tensor {self.tensor!r} are {list(self.scale)}; they must be above 0")
+        if len(self.zero_point) != len(self.scale):
+            raise PlanError(
+                f"tensor {self.tensor!r} has {len(self.scale)} scales and {len(self.zero_point)} zero points; "
+                "give as many of both"
+            )
+        if self.axis < 0:
+            raise PlanError(f"the scales of tensor {self.tensor!r} lie along axis {self.axis}; count from 0")
+
+    def numbers(self, integers: Any) -> np.ndarray:
+        """Return the numbers that `integers` stand for, float32 of the same shape."""
+        values = np.asarray(integers)
+        scale, zero = np.array(self.scale, np.float32), np.array(self.zero_point, np.float32)
+        if len(scale) > 1:
+            shape = [1] * values.ndim
+            shape[self.axis] = -1
+            scale, zero = scale.reshape(shape), zero.reshape(shape)
+        # In float32 these are exact up to 24 bits, which is more than any quantised tensor has.
+        numbers: np.ndarray = (values.astype(np.float32) - zero) * scale
+        return numbers
+
+
+def numbers(outputs: Mapping[str, Any], quantizations: Iterable[Quantization]) -> Mapping[str, Any]:
+    """Return outputs by name, the quantised ones as the numbers that they stand for."""
+    by_tensor = {each.tensor: each for each in quantizations}
+    if not by_tensor:
+        return outputs
+    return {name: by_tensor[name].numbers(array) if name in by_tensor else array for name, array in outputs.items()}

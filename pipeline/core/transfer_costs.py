@@ -1,0 +1,108 @@
+"""Transfer costs: time that each worker spends on moving tensors, as the scheduler moves them.
+
+Tensors travel between memories as arrays of the caller's memory: a stage elsewhere brings in what it reads from there,
+and hands out what others read.  A stage in the caller's memory uses them where they are; what it spends is changing
+their layout.
+"""
+
+from __future__ import annotations
+
+from pipeline.core.board import Board, Device
+
+LAYOUT = 3.0
+"""What a CPU stage spends on the layout of what crosses a cut, in times of fetching it from memory: a cut is in the
+model's layout, kernels have one of their own.  Cuts in the middle of three networks took 0.5 to 5 on each side, by the
+time of the stages one after the other over that of the whole model."""
+
+Route = tuple[Device, Device]
+"""From where to where one worker moves a tensor."""
+
+
+def home(board: Board) -> Device | None:
+    """Return a device of the caller's memory, None if the board has none there: then nothing is said of the caller."""
+    local = [device for device in board.devices if not device.address]
+    host_devices = [device for device in local if device.memory == "host"]
+    return next(iter((*host_devices, *(device for device in local if device.capabilities.is_processor))), None)
+
+
+def entering(board: Board, source: Device | None, target: Device) -> Route | None:
+    """Return the route of a tensor of `source` that a worker on `target` brings in; None if it uses it in place.
+
+    `source` is None for what the caller gives.
+    """
+    at_home = home(board)
+    origin = source or at_home
+    if origin is None or at_home is None or target.memory in (origin.memory, at_home.memory):
+        return None
+    return (at_home, target) if _by_home(board, origin, target) else (origin, target)
+
+
+def leaving(board: Board, source: Device, target: Device | None) -> Route | None:
+    """Return the route of a tensor for `target` that a worker on `source` hands out; None if it leaves it in place.
+
+    `target` is None for what the caller gets.
+    """
+    at_home = home(board)
+    reader = target or at_home
+    if at_home is None or reader is None or source.memory in (reader.memory, at_home.memory):
+        return None
+    return (source, at_home) if _by_home(board, source, reader) else None
+
+
+def enter_s(board: Board, source: Device | None, target: Device, nbytes: int) -> float:
+    """Return the seconds that a worker on `target` spends on bringing in bytes that `source` made; None is the caller.
+
+    Raises
+    ------
+    BoardError
+        If there is no link.
+    """
+    if source is not None and source.memory == target.memory:
+        # The reader's caches have to fetch them once; what the caller gives is read in any case.
+        return board.transfer_s(source, target, nbytes) + _layout_s(target, nbytes)
+    return _seconds(board, entering(board, source, target), nbytes)
+
+
+def leave_s(board: Board, source: Device, target: Device | None, nbytes: int) -> float:
+    """Return the seconds that a worker on `source` spends on handing out bytes for `target`; None is the caller.
+
+    Raises
+    ------
+    BoardError
+        If there is no link.
+    """
+    if target is not None and source.memory == target.memory:
+        return _layout_s(source, nbytes)
+    return _seconds(board, leaving(board, source, target), nbytes)
+
+
+def link_ends(board: Board, route: Route | None) -> tuple[str, str] | None:
+    """Return the ends of the link that a way occupies, None if it occupies none."""
+    link = None if route is None else board.link(route[0].memory, route[1].memory)
+    return None if link is None or link.shared else link.ends
+
+
+def _seconds(board: Board, route: Route | None, nbytes: int) -> float:
+    return board.transfer_s(*route, nbytes) if route is not None and nbytes else 0.0
+
+
+def _layout_s(device: Device, nbytes: int) -> float:
+    return LAYOUT * nbytes / device.bytes_per_s if device.capabilities.is_processor else 0.0
+
+
+def _by_home(board: Board, source: Device, target: Device) -> bool:
+    """Check that bytes between two memories go through the caller's; otherwise the reader takes their own link."""
+    at_home = home(board)
+    if at_home is None or at_home.memory in (source.memory, target.memory):
+        return True
+    return all(board.link(each.memory, at_home.memory) is not None for each in (source, target))
+
+
+def replicas_on(device: Device, replicas: int = 1) -> int:
+    """Return the number of a stage's replicas: at least two where one frame can travel while another computes."""
+    return max(2, replicas) if device.overlaps else replicas
+
+
+def own_cores(device: Device, cores: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the cores that the plan gives to a stage: a server shares out those of its machine itself."""
+    return cores if device.capabilities.assigns_cores else ()

@@ -1,0 +1,84 @@
+"""Arrays where kernels can use them, on pages that cost little to find."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.core import memory
+from pipeline.core.memory import ALIGNMENT, LARGE_PAGE
+
+
+def arrays() -> dict[str, np.ndarray]:
+    generator = np.random.default_rng(0)
+    return {
+        "large": generator.standard_normal((600, 1000)).astype(np.float32),
+        "odd": np.arange(7, dtype=np.int8),
+        "none": np.zeros((0, 4), np.float32),
+        "turned": generator.standard_normal((40, 50)).T,
+        "flags": np.array([[True, False]]),
+    }
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (5, 7, 11)])
+@pytest.mark.parametrize("dtype", ["float32", "bool", "int64"])
+def test_empty_arrays_are_aligned(shape: tuple[int, ...], dtype: str) -> None:
+    found = memory.empty(shape, dtype)
+    assert (found.shape, str(found.dtype)) == (shape, dtype)
+    assert found.flags.c_contiguous
+    assert found.flags.writeable
+    assert found.ctypes.data % ALIGNMENT == 0 or not found.size
+
+
+def test_arrays_that_are_moved_together_are_the_same() -> None:
+    given = arrays()
+    found = memory.move_together(given)
+    assert not given
+    for (name, array), (expected_name, expected) in zip(found.items(), arrays().items(), strict=True):
+        assert (name, array.dtype) == (expected_name, expected.dtype)
+        np.testing.assert_array_equal(array, expected)
+        assert array.flags.c_contiguous
+        assert array.flags.writeable
+
+
+def test_arrays_that_are_moved_together_lie_one_behind_the_other_from_a_large_page_on() -> None:
+    places = [(each.ctypes.data, each.nbytes) for each in memory.move_together(arrays()).values() if each.size]
+    assert places[0][0] % LARGE_PAGE == 0
+    for (start, nbytes), (following, _) in itertools.pairwise(places):
+        assert following == memory.align_up(start + nbytes)
+
+
+def test_few_bytes_are_not_worth_a_large_page() -> None:
+    small = np.arange(5)
+    assert memory.move_together({"small": small})["small"] is small
+
+
+def test_pieces_are_what_is_mapped(tmp_path: Path) -> None:
+    given = list(arrays().values())
+    path = tmp_path / "arrays"
+    with path.open("wb") as stream:
+        for piece in memory.pieces(given):
+            assert len(piece) <= LARGE_PAGE
+            stream.write(piece)
+    with path.open("rb") as stream:
+        pages = memory.map_file(stream)
+    start = 0
+    for array in given:
+        start = memory.align_up(start)
+        found = np.ndarray(array.shape, array.dtype, buffer=pages, offset=start)
+        np.testing.assert_array_equal(found, array)
+        start += array.nbytes
+    assert start == len(pages)
+
+
+def test_pages_that_were_released_are_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"soc" * 5000)
+    with path.open("rb") as stream:
+        pages = memory.map_file(stream)
+    assert pages[:3] == b"soc"
+    memory.release(pages)
+    assert bytes(pages) == path.read_bytes()

@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.core.optional import require
+from pipeline.errors import MissingExtra
+
+
+def test_an_installed_module_is_returned() -> None:
+    assert require("json.decoder", "demo", "a test").__name__ == "json.decoder"
+
+
+def test_a_missing_package_names_the_purpose_and_the_command() -> None:
+    with pytest.raises(MissingExtra) as caught:
+        require("surely_not_installed.part", "demo", "the demo's images")
+    message = "the demo's images: needs surely_not_installed; pip install 'soc-pipeline[demo]'"
+    assert (str(caught.value), caught.value.exit_status) == (message, 2)
+
+
+def test_a_package_that_is_broken_says_so_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "broken_extra.py").write_text("import something_it_needs_itself\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ModuleNotFoundError, match="something_it_needs_itself") as caught:
+        require("broken_extra", "demo", "a test")
+    assert not isinstance(caught.value, MissingExtra)
+    assert "broken_extra" not in sys.modules

@@ -1,0 +1,149 @@
+"""A plan's JSON file is exactly its fields; what is no plan is refused, saying why."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.core.plan import Plan, StagePlan, decode, encode
+from pipeline.errors import PlanError
+from tests.support.small_plans import skipping
+
+
+def test_the_file_gives_back_the_plan(tmp_path: Path) -> None:
+    """Fault 14: the device of each stage, with its index, is the same after loading."""
+    found = skipping()
+    found.save(tmp_path / "plan.json")
+    loaded = Plan.load(tmp_path / "plan.json")
+    assert loaded == found
+    assert [loaded.board.device(each.device).index for each in loaded.stages] == [0, 3, 0]
+    assert encode(loaded) == encode(found)
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
+
+
+def test_the_file_is_exactly_the_fields(tmp_path: Path) -> None:
+    content = json.loads(encode(skipping()))
+    assert set(content) == {field.name for field in dataclasses.fields(Plan)}
+    assert set(content["stages"][0]) == {field.name for field in dataclasses.fields(StagePlan)}
+    assert content["format"] == 2
+
+
+def test_fields_that_are_missing_have_their_defaults() -> None:
+    content = json.loads(encode(skipping()))
+    del content["stages"][0]["queue_depth"], content["in_flight"], content["board"]["devices"][0]["flops"]
+    assert decode(json.dumps(content).encode(), "here") == skipping()
+
+
+def refused(data: bytes, message: str) -> None:
+    with pytest.raises(PlanError, match=message) as caught:
+        decode(data, "plan.json")
+    assert str(caught.value).startswith("plan.json: ")
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"hello", b"[]", b"3", b'{"format": "1"}', b"\xff\xfe", b"null", b'{"format": 2}']
+)
+def test_what_is_no_plan_is_refused(data: bytes) -> None:
+    refused(
+        data, "not a plan: .*; make one with 'soc-pipeline plan'" if data != b'{"format": 2}' else "not a plan: .*model"
+    )
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.99])
+def test_a_truncated_file_is_refused(share: float) -> None:
+    data = encode(skipping())
+    refused(data[: int(len(data) * share)], "not a plan")
+
+
+def test_a_newer_format_is_refused_before_all_else() -> None:
+    refused(b'{"format": 7, "stages": "of another kind"}', "plan format 7, but this version reads format 2")
+
+
+def test_a_plan_of_the_first_format_is_read() -> None:
+    plan = skipping()
+    content = json.loads(encode(plan))
+    content["format"] = 1
+    for stage in content["stages"]:
+        stage["moving"] = stage.pop("transfer_s")
+    assert decode(json.dumps(content).encode(), "plan.json") == plan
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "shown"),
+    [
+        (lambda content: content, "in_fligth", "in_fligth"),
+        (lambda content: content["stages"][1], "queue_dept", r"stages\.1\.queue_dept"),
+        (lambda content: content["board"]["devices"][0], "core", r"board\.devices\.0\.core"),
+        (lambda content: content["inputs"][0], "type", r"inputs\.0\.type"),
+    ],
+)
+def test_a_misspelt_field_is_refused(where: Callable[[Any], Any], name: str, shown: str) -> None:
+    """Else a plan written by hand would silently not do what it says."""
+    content = json.loads(encode(skipping()))
+    where(content)[name] = 3
+    refused(json.dumps(content).encode(), f"unknown field '{shown}'; correct or remove it")
+
+
+def test_targets_may_have_any_fields() -> None:
+    content = json.loads(encode(skipping()))
+    content["board"]["devices"][1]["target"]["anything"] = {"at": ["all"]}
+    assert decode(json.dumps(content).encode(), "here").board.devices[1].target is not None
+
+
+def quantized(**wrong: Any) -> Callable[[Any], None]:
+    """Return what adds a quantisation of the output to a file, wrong in some field."""
+    fields = {"tensor": "y", "scale": [0.5], "zero_point": [0], "axis": 0, **wrong}
+    return lambda content: content.update(quantization=[fields])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda content: content["stages"].reverse(), "not a plan: stage 'third' reads 'c', which the later stage"),
+        (lambda content: content["stages"][0].update(device="gpu"), "not a plan: board 'test' has no device 'gpu'"),
+        (lambda content: content["stages"][0].update(queue_depth="two"), "not a plan: Expected `int`, got `str`"),
+        (lambda content: content["stages"][0].update(queue_depth=0), "not a plan: stage 'first': queue_depth is 0"),
+        (lambda content: content["inputs"][0].update(shape=[1.5]), "not a plan: Expected `int`"),
+        (lambda content: content["board"].update(devices=[]), "not a plan: board 'test' has no devices"),
+        (quantized(scale=[0.0]), r"not a plan: the scales of tensor 'y' are \[0\.0\]; they must be above 0"),
+        (quantized(zero_point=[]), "not a plan: tensor 'y' has 1 scales and 0 zero points"),
+        (quantized(scale=[1.0] * 3, zero_point=[0] * 3), "not a plan: tensor 'y' has 3 scales along axis 0 of"),
+        (quantized(scale=[1.0] * 3, zero_point=[0] * 3, axis=7), "not a plan: tensor 'y' has 3 scales along axis 7 of"),
+    ],
+)
+def test_an_impossible_file_says_why(change: Callable[[Any], None], message: str) -> None:
+    content = json.loads(encode(skipping()))
+    change(content)
+    refused(json.dumps(content).encode(), message)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match=r"cannot read plan '.*gone.json': No such file or directory; make one with"):
+        Plan.load(tmp_path / "gone.json")
+    with pytest.raises(PlanError, match=r"cannot read plan .*: Is a directory"):
+        Plan.load(tmp_path)
+
+
+def test_a_file_is_replaced_only_once_the_new_one_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    skipping().save(tmp_path / "plan.json")
+    before = (tmp_path / "plan.json").read_bytes()
+
+    def fail(*_: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(PlanError, match=r"cannot write plan '.*plan.json': No space left on device"):
+        dataclasses.replace(skipping(), in_flight=5).save(tmp_path / "plan.json")
+    assert (tmp_path / "plan.json").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match=r"cannot write plan .*gone"):
+        skipping().save(tmp_path / "gone" / "plan.json")
