@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from pipeline.core.plan import TensorSpec
 from pipeline.errors import PlanError, near
-from pipeline.plans import TensorSpec
 from pipeline.split.graph import Graph
 
 
@@ -84,9 +84,23 @@ def resolve(graph: Graph, cuts: Iterable[str | int]) -> list[int]:
     PlanError
         If a name is unknown, a position is not a legal cut, or two cuts are the same.
     """
+    return _different((_position(graph, cut), cut) for cut in cuts)
+
+
+def positions_anywhere(graph: Graph, cuts: Iterable[str | int]) -> list[int]:
+    """Return the positions of cuts as `resolve` does, but anywhere: a name stands for just behind its operator.
+
+    Raises
+    ------
+    PlanError
+        If a name is unknown, a stage would be empty, or two cuts are the same.
+    """
+    return _different((_anywhere(graph, cut), cut) for cut in cuts)
+
+
+def _different(cuts: Iterable[tuple[int, str | int]]) -> list[int]:
     positions: dict[int, str | int] = {}
-    for cut in cuts:
-        position = _position(graph, cut)
+    for position, cut in cuts:
         if position in positions:
             raise PlanError(
                 f"cuts {positions[position]!r} and {cut!r} are at the same place ({position}); give one of them"
@@ -96,28 +110,54 @@ def resolve(graph: Graph, cuts: Iterable[str | int]) -> list[int]:
 
 
 def _position(graph: Graph, cut: str | int) -> int:
+    operators = operators_by_name(graph)
+    if isinstance(cut, str) and cut in operators:
+        return _end(graph, cut, graph.operators[operators[cut]].group)
+    return _legal(graph, _number(graph, cut, operators))
+
+
+def _anywhere(graph: Graph, cut: str | int) -> int:
+    operators = operators_by_name(graph)
+    position = operators[cut] + 1 if isinstance(cut, str) and cut in operators else _number(graph, cut, operators)
+    if not 0 < position < len(graph.operators):
+        raise PlanError(f"a cut at {cut!r} would leave a stage empty; there are {len(graph.operators)} operators")
+    return position
+
+
+def _number(graph: Graph, cut: str | int, names: Iterable[str]) -> int:
+    """Return the position that a cut is given as, if it is no name; raise `PlanError` if it is none either."""
     if not isinstance(cut, str):
-        return _legal(graph, _whole(cut))
-    groups = _groups_by_name(graph)
-    if cut in groups:
-        return _end(graph, cut, groups[cut])
-    if cut.isdecimal():
-        return _legal(graph, int(cut))
+        return _whole(cut)
+    # What has more digits is no position, and Python refuses to read it.
+    if cut.isdecimal() and len(cut) < 10:
+        return int(cut)
     if graph.aliases.get(cut, cut) in {spec.name for spec in graph.inputs}:
         raise PlanError(f"{cut!r} is a model input; a cut there would leave the first stage empty")
-    raise PlanError(f"unknown cut {cut!r}{near(cut, groups) or '; list the cuts with soc-pipeline inspect'}")
+    raise PlanError(f"unknown cut {cut!r}{near(cut, names) or '; list the cuts with soc-pipeline inspect'}")
 
 
-def _groups_by_name(graph: Graph) -> dict[str, int]:
-    names = {each.name: each.group for each in graph.operators}
-    names.update({name: each.group for each in graph.operators for name in each.outputs})
+def operators_by_name(graph: Graph) -> dict[str, int]:
+    """Return the index of each operator by its name, by those of its tensors, and by those folded into them."""
+    names = {each.name: index for index, each in enumerate(graph.operators)}
+    names.update({name: index for index, each in enumerate(graph.operators) for name in each.outputs})
     return {alias: names[target] for alias, target in graph.aliases.items() if target in names} | names
 
 
 def _end(graph: Graph, name: str, group: int) -> int:
     if group == len(graph.group_ends) - 1:
-        raise PlanError(f"a cut at {name!r} would leave the last stage empty; choose one further in front")
+        raise PlanError(
+            f"a cut at {name!r} would leave the last stage empty{_fuse_hint(graph, name)}; choose one further in front"
+        )
     return graph.group_ends[group]
+
+
+def _fuse_hint(graph: Graph, name: str) -> str:
+    if operators_by_name(graph)[name] == len(graph.operators) - 1:
+        return ""
+    return (
+        ", since it is fused with all that follows it; allow cuts inside of fused groups (allow_unfused=True, "
+        "--allow-unfused)"
+    )
 
 
 def _whole(cut: object) -> int:
@@ -129,9 +169,11 @@ def _whole(cut: object) -> int:
 def _legal(graph: Graph, position: int) -> int:
     legal = graph.group_ends[:-1]
     if position not in legal:
-        nearest = sorted(legal, key=lambda each: abs(each - position))[:2]
+        nearest = sorted(legal, key=lambda candidate: abs(candidate - position))[:2]
         hint = f"the nearest are {' and '.join(map(str, sorted(nearest)))}" if nearest else "this graph has none"
-        raise PlanError(f"position {position} is not a legal cut; {hint}")
+        inside = 0 < position < len(graph.operators)
+        allow = "; allow_unfused=True or --allow-unfused allows cuts inside of fused groups" if inside else ""
+        raise PlanError(f"position {position} is not a legal cut; {hint}{allow}")
     return position
 
 

@@ -14,15 +14,15 @@ def own_extents(types: Sequence[Any]) -> list[Any]:
 
     A part in the middle of a model may read a tensor of ``(H - 1) // 2`` rows, and no other one that tells H.
     """
-    known = {extent for ty in types for extent in _extents(ty) if isinstance(extent, tirx.Var)}
-    fresh: dict[str, Any] = {}
+    symbols = {extent for ty in types for extent in _extents(ty) if isinstance(extent, tirx.Var)}
+    variables: dict[str, Any] = {}
 
     def own(extent: Any) -> Any:
-        if all(each in known for each in undefined_vars(extent)):
+        if all(each in symbols for each in undefined_vars(extent)):
             return extent
-        return fresh.setdefault(str(extent), tirx.Var(f"extent{len(fresh)}", "int64"))
+        return variables.setdefault(str(extent), tirx.Var(f"extent{len(variables)}", "int64"))
 
-    return [_changed(ty, [own(extent) for extent in _extents(ty)]) for ty in types]
+    return [_with_extents(ty, [own(extent) for extent in _extents(ty)]) for ty in types]
 
 
 def _extents(ty: Any) -> Iterable[Any]:
@@ -30,6 +30,6 @@ def _extents(ty: Any) -> Iterable[Any]:
     return shape if isinstance(shape, relax.ShapeExpr) else ()
 
 
-def _changed(ty: Any, extents: Sequence[Any]) -> Any:
+def _with_extents(ty: Any, extents: Sequence[Any]) -> Any:
     symbolic = any(not isinstance(extent, tirx.IntImm) for extent in extents)
     return relax.TensorType(relax.ShapeExpr(extents), str(ty.dtype)) if symbolic else ty

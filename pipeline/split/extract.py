@@ -8,16 +8,16 @@ from typing import Any
 
 from tvm import relax
 
-from pipeline.plans import TensorSpec
+from pipeline.core.plan import TensorSpec
+from pipeline.core.tvm_access import compiler_lock
 from pipeline.split.cuts import bounds
 from pipeline.split.graph import Graph, Operator
-from pipeline.split.lines import Line, function, operands
-from pipeline.split.lines import module as joined
-from pipeline.tvm_access import compiler_lock
+from pipeline.split.passes.bindings import Binding, function, operands
+from pipeline.split.passes.bindings import module as joined
 
 
 @dataclass(frozen=True)
-class Part:
+class GraphPart:
     """The operators of one stage and what goes in and out.
 
     Attributes
@@ -34,7 +34,7 @@ class Part:
     kernels: Mapping[Any, Any] = field(repr=False)
 
 
-def parts(graph: Graph, positions: Sequence[int]) -> list[Part]:
+def parts(graph: Graph, positions: Sequence[int]) -> list[GraphPart]:
     """Return the parts between consecutive cuts at `positions`."""
     ranges = bounds(graph, positions)
     last_reader = {name: index for index, operator in enumerate(graph.operators) for name in operator.inputs}
@@ -42,22 +42,22 @@ def parts(graph: Graph, positions: Sequence[int]) -> list[Part]:
     return [_part(graph, graph.operators[start:end], end, last_reader) for start, end in ranges]
 
 
-def _part(graph: Graph, operators: tuple[Operator, ...], end: int, last_reader: dict[str, int]) -> Part:
-    made = {name for operator in operators for name in operator.outputs}
-    read = dict.fromkeys(name for operator in operators for name in operator.inputs if name not in made)
+def _part(graph: Graph, operators: tuple[Operator, ...], end: int, last_reader: dict[str, int]) -> GraphPart:
+    results = {name for operator in operators for name in operator.outputs}
+    read = dict.fromkeys(name for operator in operators for name in operator.inputs if name not in results)
     leaving = [name for operator in operators for name in operator.outputs if last_reader.get(name, -1) >= end]
     inputs, outputs = (tuple(graph.tensors[name] for name in names) for names in (read, leaving))
-    return Part(operators, inputs, outputs, graph.kernels)
+    return GraphPart(operators, inputs, outputs, graph.kernels)
 
 
-def module(part: Part) -> Any:
+def module(part: GraphPart) -> Any:
     """Return the Relax module of a part: ``main`` takes its inputs and returns its outputs, in order."""
     lines = [line for operator in part.operators for line in operator.lines]
     variables = {str(each.name): each for line in lines for each in operands(line.value) if isinstance(each, relax.Var)}
     variables.update({line.name: line.var for line in lines})
     with compiler_lock:
         # TVM's passes would rename the function if a variable had its name.
-        spelt = [Line(line.var, "main:" if line.name == "main" else line.name, line.value) for line in lines]
+        spelt = [Binding(line.var, "main:" if line.name == "main" else line.name, line.value) for line in lines]
         main = function(
             [variables[spec.name] for spec in part.inputs], spelt, [variables[spec.name] for spec in part.outputs]
         )

@@ -1,57 +1,30 @@
-"""Which operators the compiler fuses into one kernel; a cut never separates them.
+"""Fusion: the operators that the compiler fuses into one kernel, which no cut separates.
 
 The rules follow the post-dominator scheme of TVM's FuseOps: an operator joins the operator through which
 all its results pass, if everything on the way is computed element by element.  They merge at least what
 TVM merges, so a group may be larger than a kernel, but never smaller.  What one operator of the model was
 taken apart into stays together as well: users know it as one, and a kernel may be written for all of it.
+
+A group ends where sums become bytes that are then computed with as real numbers, although TVM may go on: bytes are the
+cheapest to send, and an accelerator that has no sigmoid takes the convolution in front of one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from pipeline.split.operators import operator_kind
+
 # TVM does not fuse more operators than this into one function.
 LARGEST_GROUP = 256
 
-_ELEMENTWISE = {
-    "abs", "acos", "acosh", "add", "asin", "asinh", "astype", "atan", "atanh", "bitwise_and", "bitwise_not",
-    "bitwise_or", "bitwise_xor", "ceil", "clip", "cos", "cosh", "divide", "equal", "erf", "exp",
-    "floor", "floor_divide", "floor_mod", "greater", "greater_equal", "isfinite", "isinf", "isnan", "left_shift",
-    "less", "less_equal", "log", "logical_and", "logical_not", "logical_or", "logical_xor", "maximum", "minimum", "mod",
-    "multiply", "negative", "not_equal", "power", "prelu", "right_shift", "round", "rsqrt", "sigmoid", "sign", "sin",
-    "sinh", "sqrt", "square", "subtract", "tan", "tanh", "trunc", "where", "relu", "relu6", "leakyrelu", "gelu",
-    "gelu_tanh", "silu", "softplus", "selu", "quantize", "dequantize",
-}  # fmt: skip
-_BROADCAST = {"broadcast_to", "expand_dims", "meshgrid", "one_hot", "squeeze", "stack"}
-_INJECTIVE = {
-    "concat", "flatten", "flip", "full", "full_like", "gather_elements", "layout_transform", "mirror_pad", "ones",
-    "ones_like", "pad", "permute_dims", "repeat", "replicate_pad", "reshape", "resize1d", "resize2d", "resize3d",
-    "scatter_elements", "split", "strided_slice", "take", "tile", "tril", "triu", "zeros", "zeros_like",
-}  # fmt: skip
-_REDUCTIONS = {"sum", "max", "min", "prod"}
-_ANCHORS = {
-    "conv1d", "conv2d", "conv3d", "conv1d_transpose", "conv2d_transpose", "conv3d_transpose", "matmul", "einsum",
-    "avg_pool1d", "avg_pool2d", "avg_pool3d", "max_pool1d", "max_pool2d", "max_pool3d", "adaptive_avg_pool1d",
-    "adaptive_avg_pool2d", "adaptive_avg_pool3d", "softmax", "log_softmax", "layer_norm", "group_norm", "instance_norm",
-    "rms_norm", "batch_norm", "attention", "mean", "std", "variance", "argmax", "argmin",
-}  # fmt: skip
+_WITH_BYTES = {"add", "clip", "maximum", "minimum", "quantize", "relu", "relu6", "subtract"}
+"""What such an accelerator computes together with the sums that follow or precede."""
 
+_SUMMING = _WITH_BYTES | {"conv2d", "matmul"}
 
-_FAMILIES = {
-    "elementwise": _ELEMENTWISE,
-    "broadcast": _BROADCAST,
-    "injective": _INJECTIVE,
-    "reduction": _REDUCTIONS,
-    "anchor": _ANCHORS,
-}
-
-
-def family(kind: str) -> str:
-    """Return how an operator of this kind takes part in fusion: ``"elementwise"``, ``"broadcast"``, ..., ``"opaque"``.
-
-    An anchor computes each of its results from many values; what follows it element by element joins it.
-    """
-    return next((name for name, kinds in _FAMILIES.items() if kind in kinds), "opaque")
+_LAST = "last"
+"""Of what joins as if it were elementwise, and is joined by nothing behind it."""
 
 
 def fuse(
@@ -79,26 +52,41 @@ def fuse(
         For each operator the index of its group's last operator.  Groups are convex, and ordering them by
         that index is a topological order.
     """
-    families = [family(kind) for kind in kinds]
     dominators = post_dominators(consumers, escapes)
     inside = parts or [False] * len(kinds)
-    for operator, kind in enumerate(kinds):
-        # A reader's own one; what is quantised in front of it is to travel as bytes.
-        if kind == "dequantize" and inside[operator] and families[consumers[operator][0]] != "elementwise":
-            families[operator] = "opaque"
-    groups = _Groups(families)
+    patterns = _patterns(kinds, consumers, inside)
+    groups = _FusionGroups(patterns)
     for operator, dominator in enumerate(dominators):
         if dominator is None:
             continue
         if inside[operator]:
-            between = _between(operator, dominator, consumers, inside.__getitem__)
+            path = _operators_between(operator, dominator, consumers, inside.__getitem__)
         elif groups.may_join(operator, dominator):
-            between = _between(operator, dominator, consumers, groups.passes(operator))
+            path = _operators_between(operator, dominator, consumers, groups.passes(operator))
         else:
             continue
-        if between is not None:
-            groups.join([operator, *between, dominator])
+        if path is not None:
+            groups.join([operator, *path, dominator])
     return [groups.last(operator) for operator in range(len(kinds))]
+
+
+def _patterns(kinds: Sequence[str], consumers: Sequence[Sequence[int]], inside: Sequence[bool]) -> list[str]:
+    """Return the pattern of each operator, by its neighbours as well."""
+    patterns = [operator_kind(kind).pattern for kind in kinds]
+    summing = {reader for kind, readers in zip(kinds, consumers, strict=True) if kind in _SUMMING for reader in readers}
+    for operator, kind in enumerate(kinds):
+        # A reader's own one; what is quantised in front of it is to travel as bytes.
+        if kind == "dequantize" and inside[operator] and patterns[consumers[operator][0]] != "elementwise":
+            patterns[operator] = "opaque"
+        elif kind == "quantize" and not inside[operator] and operator in summing:
+            patterns[operator] = _LAST if _leaves_bytes(operator, kinds, consumers) else patterns[operator]
+    return patterns
+
+
+def _leaves_bytes(operator: int, kinds: Sequence[str], consumers: Sequence[Sequence[int]]) -> bool:
+    """Return True if anything that an accelerator for bytes may not have computes with what is quantised."""
+    readers = [consumers[each] for each in consumers[operator] if kinds[each] == "dequantize"]
+    return any(not behind or not _WITH_BYTES.issuperset(kinds[each] for each in behind) for behind in readers)
 
 
 def post_dominators(consumers: Sequence[Sequence[int]], escapes: Sequence[bool]) -> list[int | None]:
@@ -109,8 +97,8 @@ def post_dominators(consumers: Sequence[Sequence[int]], escapes: Sequence[bool])
         if escapes[operator] or not consumers[operator]:
             continue
         common: int | None = consumers[operator][0]
-        for other in consumers[operator][1:]:
-            common = _meet(common, other, result, depth)
+        for reader in consumers[operator][1:]:
+            common = _meet(common, reader, result, depth)
         result[operator] = common
         depth[operator] = 0 if common is None else depth[common] + 1
     return result
@@ -127,33 +115,33 @@ def _meet(first: int | None, second: int | None, parents: Sequence[int | None], 
     return first
 
 
-def _between(
-    start: int, end: int, consumers: Sequence[Sequence[int]], allowed: Callable[[int], bool]
+def _operators_between(
+    start: int, end: int, consumers: Sequence[Sequence[int]], may_lie: Callable[[int], bool]
 ) -> list[int] | None:
-    """Return the operators on all ways from `start` to `end`, or None if one of them is not allowed there."""
-    found: list[int] = []
-    seen, waiting = {end}, [start]
+    """Return the operators on all ways from `start` to `end`, or None if one of them may not lie there."""
+    path: list[int] = []
+    reached_operators, waiting = {end}, [start]
     while waiting:
         for operator in consumers[waiting.pop()]:
-            if operator in seen:
+            if operator in reached_operators:
                 continue
-            if not allowed(operator) or len(seen) > LARGEST_GROUP:
+            if not may_lie(operator) or len(reached_operators) > LARGEST_GROUP:
                 return None
-            seen.add(operator)
-            found.append(operator)
+            reached_operators.add(operator)
+            path.append(operator)
             waiting.append(operator)
-    return found
+    return path
 
 
-class _Groups:
+class _FusionGroups:
     """Sets of operators that merge; each knows its size, its last operator, and whether it has an anchor."""
 
-    def __init__(self, families: Sequence[str]) -> None:
-        self._families = families
-        self._parents = list(range(len(families)))
-        self._sizes = [1] * len(families)
-        self._last = list(range(len(families)))
-        self._anchored = [each == "anchor" for each in families]
+    def __init__(self, patterns: Sequence[str]) -> None:
+        self._patterns = patterns
+        self._parents = list(range(len(patterns)))
+        self._sizes = [1] * len(patterns)
+        self._last = list(range(len(patterns)))
+        self._has_anchor = [each == "anchor" for each in patterns]
 
     def _root(self, operator: int) -> int:
         while self._parents[operator] != operator:
@@ -164,30 +152,33 @@ class _Groups:
     def last(self, operator: int) -> int:
         return self._last[self._root(operator)]
 
-    def allowed_between(self, operator: int) -> frozenset[str]:
-        plain = not self._anchored[self._root(operator)]
-        return frozenset({"elementwise", "broadcast", "injective"} if plain else {"elementwise"})
+    def patterns_between(self, operator: int) -> frozenset[str]:
+        if self._has_anchor[self._root(operator)]:
+            return frozenset({"elementwise"})
+        return frozenset({"elementwise", "broadcast", "injective"})
 
     def passes(self, operator: int) -> Callable[[int], bool]:
-        """Return what tells whether another operator may lie between this one and the one it joins."""
-        allowed = self.allowed_between(operator)
-        return lambda each: self._families[each] in allowed
+        """Return a test whether another operator may lie between this one and the one it joins."""
+        patterns = self.patterns_between(operator)
+        return lambda operator: self._patterns[operator] in patterns
 
     def may_join(self, operator: int, dominator: int) -> bool:
-        own, target = self._families[operator], self._families[dominator]
-        if own in ("opaque", "reduction"):
+        source, target = self._patterns[operator], self._patterns[dominator]
+        if source in ("opaque", "reduction", _LAST):
             return False
+        if target == _LAST:
+            return True
         if target == "reduction":
-            return own in ("elementwise", "broadcast") and not self._anchored[self._root(operator)]
-        return target in self.allowed_between(operator)
+            return source in ("elementwise", "broadcast") and not self._has_anchor[self._root(operator)]
+        return target in self.patterns_between(operator)
 
     def join(self, operators: Sequence[int]) -> None:
         roots = {self._root(operator) for operator in operators}
         if sum(self._sizes[root] for root in roots) > LARGEST_GROUP:
             return
-        first, *others = roots
-        for other in others:
-            self._parents[other] = first
-            self._sizes[first] += self._sizes[other]
-            self._last[first] = max(self._last[first], self._last[other])
-            self._anchored[first] |= self._anchored[other]
+        first, *rest = roots
+        for root in rest:
+            self._parents[root] = first
+            self._sizes[first] += self._sizes[root]
+            self._last[first] = max(self._last[first], self._last[root])
+            self._has_anchor[first] |= self._has_anchor[root]

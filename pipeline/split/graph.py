@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -12,14 +12,14 @@ from typing import Any
 from tvm import relax, tirx
 from tvm.sym import Analyzer
 
+from pipeline.core.plan import TensorSpec
 from pipeline.errors import ModelError
-from pipeline.plans import TensorSpec
-from pipeline.split.flops import flops
-from pipeline.split.frontends.imported import Imported
 from pipeline.split.fusion import fuse
-from pipeline.split.kept import Kept
-from pipeline.split.lines import Line, array, kernels, kind, operands
-from pipeline.split.naming import unique
+from pipeline.split.model import Annotation, ImportedModel
+from pipeline.split.operators import operations
+from pipeline.split.passes.bindings import Binding, array, kernels, kind, operands
+from pipeline.split.passes.constant_file import ConstantFile
+from pipeline.split.passes.naming import unique
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,11 @@ class Operator:
     flops: int
     parameter_bytes: int
     group: int = 0
-    lines: tuple[Line, ...] = field(default=(), repr=False, compare=False)
+    lines: tuple[Binding, ...] = field(default=(), repr=False, compare=False)
 
 
-@dataclass(frozen=True)
+# A graph is compared by its digest; without `eq`, it may be the key of a cache.
+@dataclass(frozen=True, eq=False)
 class Graph:
     """A model that is ready to be cut.
 
@@ -70,8 +71,14 @@ class Graph:
         From names of the model that were folded away to the tensor that took their place.
     kernels : mapping
         Functions that operators call, by their global variables.
-    kept : Kept, optional
-        The file in which large constants lie.
+    constant_files : tuple of ConstantFile
+        The files in which large constants lie.
+    model_ends : tuple of int
+        Of several models that were joined, the number of operators up to the end of each.
+    annotations : tuple of Annotation
+        Where the model says that tensors are computed.
+    unfused : tuple of int
+        Positions inside of what the compiler would fuse at which groups end nevertheless, as a user asked for.
     """
 
     name: str
@@ -81,7 +88,10 @@ class Graph:
     outputs: tuple[TensorSpec, ...]
     aliases: Mapping[str, str] = field(default_factory=dict, repr=False)
     kernels: Mapping[Any, Any] = field(default_factory=dict, repr=False, compare=False)
-    kept: Kept | None = field(default=None, repr=False, compare=False)
+    constant_files: tuple[ConstantFile, ...] = field(default=(), repr=False, compare=False)
+    model_ends: tuple[int, ...] = ()
+    annotations: tuple[Annotation, ...] = ()
+    unfused: tuple[int, ...] = ()
 
     @cached_property
     def digest(self) -> str:
@@ -107,16 +117,16 @@ class Graph:
 
     def release(self) -> None:
         """Free memory that was only needed to read constants."""
-        if self.kept is not None:
-            self.kept.release()
+        for file in self.constant_files:
+            file.release()
 
 
-def from_relax(imported: Imported, size: Mapping[str, int] | None = None) -> Graph:
+def from_relax(source: ImportedModel, size: Mapping[str, int] | None = None) -> Graph:
     """Return the graph of a cleaned module whose variables carry the tensors' names.
 
     Parameters
     ----------
-    imported : Imported
+    source : ImportedModel
     size : mapping of str to int, optional
         Values for the symbolic extents of the module, by name: the graph's tensors have them, its operators remain
         open.  Operations are not counted then.
@@ -126,27 +136,31 @@ def from_relax(imported: Imported, size: Mapping[str, int] | None = None) -> Gra
     ModelError
         If an extent is not a number, or an output does not depend on any input.
     """
-    main = imported.module["main"]
+    main = source.module["main"]
     extents = Extents(main, size)
-    inputs = tuple(_spec(str(param.name), param.ty, imported.name, extents) for param in main.params)
-    operators = _operators(imported, [binding for block in main.body.blocks for binding in block.bindings], extents)
+    inputs = tuple(_spec(str(param.name), param.ty, source.name, extents) for param in main.params)
+    operators = _operators(source, [binding for block in main.body.blocks for binding in block.bindings], extents)
     tensors = {spec.name: spec for spec in inputs}
     for operator in operators:
         for line in operator.lines:
             if line.name in operator.outputs:
-                tensors[line.name] = _spec(line.name, line.var.ty, imported.name, extents)
-    outputs = tuple(tensors[name] for name in _output_names(imported, main))
+                tensors[line.name] = _spec(line.name, line.var.ty, source.name, extents)
+    names = _output_names(source, main)
+    if missing := [name for name in names if name not in tensors]:
+        raise ModelError(f"model {source.name!r} returns {missing[0]!r}, which no operator makes; it is damaged")
+    outputs = tuple(tensors[name] for name in names)
     if not operators:
-        raise ModelError(f"model {imported.name!r} has no operator that an output depends on; there is nothing to run")
+        raise ModelError(f"model {source.name!r} has no operator that an output depends on; there is nothing to run")
     return Graph(
-        imported.name,
-        _grouped(operators, outputs, imported.inner),
+        source.name,
+        _group_operators(operators, outputs, source.inner),
         tensors,
         inputs,
         outputs,
-        imported.aliases,
-        kernels(imported.module),
-        imported.kept,
+        source.aliases,
+        kernels(source.module),
+        () if source.constant_file is None else (source.constant_file,),
+        annotations=source.annotations,
     )
 
 
@@ -168,15 +182,15 @@ class Extents:
 
     def __init__(self, main: Any, size: Mapping[str, int] | None) -> None:
         self.open = size is not None
-        self._known = Analyzer()
+        self._analyzer = Analyzer()
         symbols = {each for param in main.params for each in param.ty.shape or () if isinstance(each, tirx.Var)}
         for symbol in symbols:
             if symbol.name in (size or {}):
-                self._known.bind(symbol, tirx.IntImm("int64", (size or {})[symbol.name]))
+                self._analyzer.bind(symbol, tirx.IntImm("int64", (size or {})[symbol.name]))
 
     def __call__(self, extent: Any) -> int:
         """Return the number; raise `TypeError` if there is none."""
-        return int(self._known.simplify(extent) if self.open else extent)
+        return int(self._analyzer.simplify(extent) if self.open else extent)
 
 
 def _spec(name: str, ty: Any, model: str, extents: Callable[[Any], int]) -> TensorSpec:
@@ -188,63 +202,68 @@ def _spec(name: str, ty: Any, model: str, extents: Callable[[Any], int]) -> Tens
         ) from None
 
 
-def _output_names(imported: Imported, main: Any) -> list[str]:
+def _output_names(source: ImportedModel, main: Any) -> list[str]:
     body = main.body.body
     fields = list(body.fields) if isinstance(body, relax.Tuple) else [body]
-    for name, output in zip(imported.outputs, fields, strict=True):
+    for name, output in zip(source.outputs, fields, strict=True):
         if not isinstance(output, relax.Var):
-            raise ModelError(f"model {imported.name!r}: output {name!r} does not depend on an input; remove it")
+            raise ModelError(f"model {source.name!r}: output {name!r} does not depend on an input; remove it")
     return [str(output.name) for output in fields]
 
 
-def _operators(imported: Imported, bindings: Iterable[Any], extents: Extents) -> list[Operator]:
+def _operators(source: ImportedModel, bindings: Iterable[Any], extents: Extents) -> list[Operator]:
     """One operator per call; taking a tuple's fields apart belongs to the call that makes the tuple."""
     calls: dict[Any, list[Any]] = {}
     owner: dict[Any, Any] = {}
     for binding in bindings:
-        source = binding.value.tuple_value if isinstance(binding.value, relax.TupleGetItem) else binding.var
-        owner[binding.var] = owner.get(source, binding.var)
+        owner_var = binding.value.tuple_value if isinstance(binding.value, relax.TupleGetItem) else binding.var
+        owner[binding.var] = owner.get(owner_var, binding.var)
         calls.setdefault(owner[binding.var], []).append(binding)
-    taken: set[str] = set()
-    return [_operator(imported, group, taken, extents) for group in calls.values()]
+    names_in_use: set[str] = set()
+    return [_operator(source, group, names_in_use, extents) for group in calls.values()]
 
 
-def _operator(imported: Imported, bindings: Sequence[Any], taken: set[str], extents: Extents) -> Operator:
+def _operator(source: ImportedModel, bindings: Sequence[Any], names_in_use: set[str], extents: Extents) -> Operator:
     call, results = bindings[0].value, [each.var for each in bindings if not hasattr(each.var.ty, "fields")]
     read = list(operands(call))
+    elements = 0 if extents.open else sum(_elements(var, source, extents) for var in results)
     outputs = tuple(str(var.name) for var in results)
-    name = imported.operators.get(outputs[0], outputs[0])
+    name = source.operators.get(outputs[0], outputs[0])
     return Operator(
-        name=unique(outputs[0] if name in taken else name, taken),
+        name=unique(outputs[0] if name in names_in_use else name, names_in_use),
         kind=kind(call),
         inputs=tuple(dict.fromkeys(str(each.name) for each in read if isinstance(each, relax.Var))),
         outputs=outputs,
-        flops=0 if extents.open else flops(call, kind(call), sum(_elements(var, imported, extents) for var in results)),
-        parameter_bytes=sum(found.nbytes for each in read if (found := array(each)) is not None),
-        lines=tuple(Line(each.var, str(each.var.name), each.value) for each in bindings),
+        flops=0 if extents.open else operations(call, kind(call), elements),
+        parameter_bytes=sum(value.nbytes for each in read if (value := array(each)) is not None),
+        lines=tuple(Binding(each.var, str(each.var.name), each.value) for each in bindings),
     )
 
 
-def _elements(var: Any, imported: Imported, extents: Extents) -> int:
-    return math.prod(_spec(var.name, var.ty, imported.name, extents).shape)
+def _elements(var: Any, source: ImportedModel, extents: Extents) -> int:
+    return math.prod(_spec(var.name, var.ty, source.name, extents).shape)
 
 
-def _grouped(
+def _group_operators(
     operators: Sequence[Operator], outputs: Iterable[TensorSpec], inner: frozenset[str]
 ) -> tuple[Operator, ...]:
     """Return the operators with those that fuse side by side."""
+    last = fused_with(operators, {spec.name for spec in outputs}, inner)
+    order = sorted(range(len(operators)), key=lambda index: (last[index], index))
+    numbers = {end: number for number, end in enumerate(sorted(set(last)))}
+    return tuple(_in_group(operators[index], numbers[last[index]]) for index in order)
+
+
+def fused_with(operators: Sequence[Operator], leaving: Collection[str], inner: frozenset[str]) -> list[int]:
+    """Return for each operator the index of the last one that it fuses with; see `pipeline.split.fusion.fuse`."""
     maker = {name: index for index, operator in enumerate(operators) for name in operator.outputs}
     consumers: list[list[int]] = [[] for _ in operators]
     for index, operator in enumerate(operators):
         for source in {maker[name] for name in operator.inputs if name in maker}:
             consumers[source].append(index)
-    leaving = {spec.name for spec in outputs}
-    escapes = [not leaving.isdisjoint(operator.outputs) for operator in operators]
+    escapes = [any(name in leaving for name in operator.outputs) for operator in operators]
     parts = [inner.issuperset(operator.outputs) for operator in operators]
-    last = fuse([operator.kind for operator in operators], consumers, escapes, parts)
-    order = sorted(range(len(operators)), key=lambda index: (last[index], index))
-    numbers = {end: number for number, end in enumerate(sorted(set(last)))}
-    return tuple(_in_group(operators[index], numbers[last[index]]) for index in order)
+    return fuse([operator.kind for operator in operators], consumers, escapes, parts)
 
 
 def _in_group(operator: Operator, group: int) -> Operator:

@@ -6,7 +6,7 @@ import pytest
 
 import pipeline
 from pipeline.split.graph import Graph
-from tests.onnx_models import node, save
+from tests.support.onnx_models import node, save
 
 
 @pytest.fixture(scope="module")

@@ -19,8 +19,8 @@ import pipeline
 from pipeline.errors import PlanError
 from pipeline.split.cuts import Cut, bounds, crossing_bytes, legal_cuts, resolve
 from pipeline.split.graph import Graph
-from tests.onnx_models import LIGHT, node, save, weights
-from tests.random_models import random_model
+from tests.support.onnx_models import LIGHT, node, save, weights
+from tests.support.random_models import random_model
 
 
 @pytest.fixture

@@ -9,17 +9,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 
-from tests.onnx_models import (
-    IMAGE,
-    assert_close,
-    checked,
-    frame,
-    in_stages,
-    kinds,
-    node,
-    save,
-    weights,
-)
+from tests.support.onnx_models import IMAGE, assert_close, check_outputs, frame, in_stages, kinds, node, save, weights
 
 
 def test_shape_arithmetic_of_flatten(tmp_path: Path) -> None:
@@ -34,7 +24,7 @@ def test_shape_arithmetic_of_flatten(tmp_path: Path) -> None:
         node("MatMul", "flat w", "y"),
     ]
     constants = {"zero": np.array(0), "axes": np.array([0]), "rest": np.array([-1]), "w": weights(144, 5)}
-    graph = checked(save(tmp_path / "m.onnx", nodes, {"x": (2, 4, 6, 6)}, ["y"], constants))
+    graph = check_outputs(save(tmp_path / "m.onnx", nodes, {"x": (2, 4, 6, 6)}, ["y"], constants))
     assert kinds(graph) == ["relu", "reshape", "matmul"]
 
 
@@ -52,7 +42,7 @@ def test_shape_arithmetic_of_channel_shuffle(tmp_path: Path) -> None:
         node("Reshape", "b four", "y"),
     ]
     constants = {f"i{axis}": np.array(axis) for axis in range(4)} | {"axes": np.array([0])}
-    graph = checked(save(tmp_path / "m.onnx", nodes, IMAGE, ["y"], constants))
+    graph = check_outputs(save(tmp_path / "m.onnx", nodes, IMAGE, ["y"], constants))
     assert kinds(graph) == ["reshape", "permute_dims", "reshape"]
 
 
@@ -70,7 +60,7 @@ def test_shape_arithmetic_of_interpolate(tmp_path: Path) -> None:
         node("Add", "large x", "y"),
     ]  # fmt: skip
     constants = {"begin": np.array([0]), "middle": np.array([2]), "end": np.array([4]), "axes": np.array([0])}
-    graph = checked(save(tmp_path / "m.onnx", nodes, IMAGE, ["y"], constants))
+    graph = check_outputs(save(tmp_path / "m.onnx", nodes, IMAGE, ["y"], constants))
     assert kinds(graph) == ["max_pool2d", "resize2d", "add"]
 
 
@@ -83,7 +73,7 @@ def test_constant_of_shape_is_folded(tmp_path: Path) -> None:
         node("ConstantOfShape", "shape", "twos", value=value),
         node("Mul", "x twos", "y"),
     ]
-    graph = checked(save(tmp_path / "m.onnx", nodes, {"x": (2, 3)}, ["y"]))
+    graph = check_outputs(save(tmp_path / "m.onnx", nodes, {"x": (2, 3)}, ["y"]))
     assert kinds(graph) == ["multiply"]
 
 
@@ -116,7 +106,7 @@ def test_operators_that_tvm_imports_as_kernels(
         node("Tanh", "k", "y"),
     ]
     arrays = {name: np.asarray(value) for name, value in constants.items()}
-    graph = checked(save(tmp_path / "m.onnx", nodes, IMAGE, ["y"], arrays))
+    graph = check_outputs(save(tmp_path / "m.onnx", nodes, IMAGE, ["y"], arrays))
     assert [each for each in kinds(graph) if each not in ("relu", "tanh")] == expected
     assert graph.kernels == {}
 
@@ -126,7 +116,7 @@ def test_indices_are_normalized_when_the_model_is_read(tmp_path: Path, kind: str
     """TVM asks for the shape, and counts negative indices from the end, each time the model runs."""
     indices = np.array([[[[0, -1, 2, -6]]]]) if kind == "GatherElements" else np.array([0, -1, 2, -6])
     nodes = [node("Relu", "x", "r"), node(kind, "r i", "y", axis=3)]
-    graph = checked(save(tmp_path / "m.onnx", nodes, IMAGE, ["y"], {"i": indices}))
+    graph = check_outputs(save(tmp_path / "m.onnx", nodes, IMAGE, ["y"], {"i": indices}))
     assert len(graph.operators) == 2
 
 
@@ -136,7 +126,7 @@ def test_indices_that_the_caller_gives(tmp_path: Path) -> None:
         tmp_path / "m.onnx", [node("Gather", "table words", "y")], {"words": (2, 3)}, ["y"], {"table": weights(9, 4)},
         dtypes={"words": TensorProto.INT64},
     )  # fmt: skip
-    graph = checked(path)
+    graph = check_outputs(path)
     assert graph.inputs[0].dtype == "int64"
 
 
@@ -151,7 +141,7 @@ def test_kernels_go_with_the_stages_that_call_them(tmp_path: Path) -> None:
         node("Softmax", "d", "y"),
     ]
     constants = {"first": np.array([1, 4, 12]), "second": np.array([1, 4, 3])}
-    graph = checked(save(tmp_path / "m.onnx", nodes, {"x": (1, 4, 6)}, ["y"], constants))
+    graph = check_outputs(save(tmp_path / "m.onnx", nodes, {"x": (1, 4, 6)}, ["y"], constants))
     assert kinds(graph) == ["softmax", "resize1d", "softmax", "resize1d", "softmax"]
     assert len(graph.kernels) == 2
     values = frame(graph)
@@ -160,5 +150,5 @@ def test_kernels_go_with_the_stages_that_call_them(tmp_path: Path) -> None:
 
 def test_constants_are_folded_through_what_would_be_kernels(tmp_path: Path) -> None:
     nodes = [node("Tile", "k p", "t"), node("Mul", "x t", "y")]
-    graph = checked(save(tmp_path / "m.onnx", nodes, {"x": (4,)}, ["y"], {"k": weights(2), "p": np.array([2])}))
+    graph = check_outputs(save(tmp_path / "m.onnx", nodes, {"x": (4,)}, ["y"], {"k": weights(2), "p": np.array([2])}))
     assert kinds(graph) == ["multiply"]

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 import pipeline
-from pipeline.plans import TensorSpec
+from pipeline.core.plan import TensorSpec
 from pipeline.split.cuts import legal_cuts
 from pipeline.split.extract import parts
 from pipeline.split.graph import Graph
-from tests.onnx_models import assert_close, by_onnxruntime, frame, in_stages, node, save, weights
-from tests.random_models import random_model
+from tests.support.onnx_models import assert_close, by_onnxruntime, frame, in_stages, node, save, weights
+from tests.support.random_models import random_model
 
 
 def check_everywhere(path: Path, seed: int) -> None:

@@ -11,9 +11,9 @@ import pipeline
 from pipeline.split.cuts import legal_cuts
 from pipeline.split.fusion import LARGEST_GROUP, fuse, post_dominators
 from pipeline.split.graph import Graph
-from tests.onnx_models import LIGHT, node, save, weights
-from tests.random_models import random_model
-from tests.split.kernels import by_tvm
+from tests.support.kernels import by_tvm
+from tests.support.onnx_models import LIGHT, node, save, weights
+from tests.support.random_models import random_model
 
 KINDS = ("conv2d", "relu", "add", "multiply", "concat", "reshape", "sum", "softmax", "squeeze", "topk")
 

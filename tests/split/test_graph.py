@@ -10,11 +10,11 @@ import pytest
 from onnx import TensorProto
 
 import pipeline
+from pipeline.core.plan import TensorSpec
 from pipeline.errors import ModelError
-from pipeline.plans import TensorSpec
 from pipeline.split.graph import Graph
-from tests.onnx_models import IMAGE, checked, node, save, weights
-from tests.random_models import random_model
+from tests.support.onnx_models import IMAGE, check_outputs, node, save, weights
+from tests.support.random_models import random_model
 
 
 def operation(path: Path, kind: str, **attributes: Any) -> int:
@@ -79,7 +79,7 @@ def test_operations_by_hand(
 def test_names_shapes_and_bytes(tmp_path: Path) -> None:
     nodes = [node("Conv", "x w b", "features", "first", strides=[2, 2]), node("Flatten", "features", "y", "second")]
     constants = {"w": weights(8, 4, 2, 2), "b": weights(8)}
-    graph = checked(save(tmp_path / "little.onnx", nodes, IMAGE, ["y"], constants))
+    graph = check_outputs(save(tmp_path / "little.onnx", nodes, IMAGE, ["y"], constants))
     assert graph.name == "little"
     assert graph.inputs == (TensorSpec("x", (1, 4, 6, 6)),)
     assert graph.outputs == (TensorSpec("y", (1, 72)),)
@@ -117,20 +117,20 @@ def test_names_of_any_kind(tmp_path: Path, name: str) -> None:
         helper.make_node("Relu", [f"{name}in"], [name], name=f"{name}op"),
         helper.make_node("Sigmoid", [name], [f"{name}out"]),
     ]
-    graph = checked(save(tmp_path / "m.onnx", nodes, {f"{name}in": (2, 3)}, [f"{name}out"]))
+    graph = check_outputs(save(tmp_path / "m.onnx", nodes, {f"{name}in": (2, 3)}, [f"{name}out"]))
     assert list(graph.tensors) == [f"{name}in", name, f"{name}out"]
     assert [operator.name for operator in graph.operators] == [f"{name}op", f"{name}out"]
 
 
 def test_operators_of_one_name_stay_apart(tmp_path: Path) -> None:
     nodes = [node("Relu", "x", "a", "b"), node("Sigmoid", "a", "b"), node("Tanh", "b", "y", "b2")]
-    graph = checked(save(tmp_path / "m.onnx", nodes, {"x": (2,)}, ["y"]))
+    graph = check_outputs(save(tmp_path / "m.onnx", nodes, {"x": (2,)}, ["y"]))
     assert [operator.name for operator in graph.operators] == ["b", "b2", "y"]
 
 
 def test_several_inputs_and_outputs_keep_their_order(tmp_path: Path) -> None:
     nodes = [node("Add", "b a", "s"), node("Neg", "c", "n"), node("Mul", "s n", "p")]
-    graph = checked(save(tmp_path / "m.onnx", nodes, {"c": (3,), "a": (3,), "b": (3,)}, ["p", "n", "s"]))
+    graph = check_outputs(save(tmp_path / "m.onnx", nodes, {"c": (3,), "a": (3,), "b": (3,)}, ["p", "n", "s"]))
     assert [spec.name for spec in graph.inputs] == ["c", "a", "b"]
     assert [spec.name for spec in graph.outputs] == ["p", "n", "s"]
 
@@ -144,7 +144,7 @@ def test_operators_with_several_results(tmp_path: Path) -> None:
     ]
     constants = {"sizes": np.array([2, 2, 2]), "k": np.array([2])}
     dtypes = {"indices": TensorProto.INT64}
-    graph = checked(save(tmp_path / "m.onnx", nodes, {"x": (3, 6)}, ["y", "indices"], constants, dtypes=dtypes))
+    graph = check_outputs(save(tmp_path / "m.onnx", nodes, {"x": (3, 6)}, ["y", "indices"], constants, dtypes=dtypes))
     assert [(each.name, each.kind, each.outputs) for each in graph.operators if len(each.outputs) > 1] == [
         ("split", "split", ("left", "middle", "right")),
         ("best", "topk", ("values", "indices")),
@@ -155,7 +155,7 @@ def test_operators_with_several_results(tmp_path: Path) -> None:
 def test_a_result_that_nothing_reads_is_left_out(tmp_path: Path) -> None:
     nodes = [node("TopK", "x k", "values unread", "best"), node("Split", "values sizes", "unread2 y", axis=0)]
     constants = {"k": np.array([2]), "sizes": np.array([1, 2])}
-    graph = checked(save(tmp_path / "m.onnx", nodes, {"x": (3, 6)}, ["y"], constants))
+    graph = check_outputs(save(tmp_path / "m.onnx", nodes, {"x": (3, 6)}, ["y"], constants))
     assert list(graph.tensors) == ["x", "values", "y"]
 
 

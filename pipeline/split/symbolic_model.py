@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import zip_longest
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from pipeline.core.memory import contents
+from pipeline.core.plan import Plan
+from pipeline.core.shapes import OpenShapes, Size, describe_size
 from pipeline.errors import InputError, ModelError, PlanError, near
-from pipeline.memory import contents
-from pipeline.plans import Plan
-from pipeline.sizes import OpenShapes, Size, told
-from pipeline.split import extract, frontends
-from pipeline.split.clean import clean
-from pipeline.split.frontends.formats import Format
+from pipeline.split import frontends
 from pipeline.split.graph import Graph, from_relax
-from pipeline.split.lines import array, operands
-
-_SYMBOLIC = (Format.ONNX, Format.RELAX)
+from pipeline.split.passes.bindings import array, operands
+from pipeline.split.passes.normalise import clean
 
 
 @dataclass(frozen=True)
@@ -55,7 +51,7 @@ class OpenModel:
         ModelError
             If an extent is missing, unknown or no whole number above 0, or the model cannot be read so.
         """
-        shapes = self.shapes.at(self.checked({**(size or {}), **extents}))
+        shapes = self.shapes.at(self.check_size({**(size or {}), **extents}))
         return from_relax(clean(frontends.load(self.model, shapes, self.params)))
 
     def symbolic(self, size: Size) -> Graph:
@@ -66,15 +62,15 @@ class OpenModel:
         ModelError
             If the model cannot be read so.
         """
-        if (found := frontends.kind(self.model)) not in _SYMBOLIC:
+        if not (frontend := frontends.kind(self.model).value).symbolic:
             raise ModelError(
-                f"{self.name!r} is {found.value}, which cannot be built for any size at once; name the sizes that it "
-                "shall be built for"
+                f"{self.name!r} is {frontend.title}, which cannot be built for any size at once; name the sizes "
+                "that it shall be built for"
             )
-        loaded = frontends.load(self.model, self.shapes.inputs, self.params)
-        return from_relax(clean(loaded), size)
+        model = frontends.load(self.model, self.shapes.inputs, self.params)
+        return from_relax(clean(model), size)
 
-    def checked(self, size: Mapping[str, Any]) -> dict[str, int]:
+    def check_size(self, size: Mapping[str, Any]) -> dict[str, int]:
         """Return the size, in the order of the names, or raise `ModelError` if it is none of this model."""
         names = self.shapes.names
         for name, extent in size.items():
@@ -83,8 +79,8 @@ class OpenModel:
             if isinstance(extent, bool) or not isinstance(extent, int | np.integer) or extent < 1:
                 raise ModelError(f"the extent {name} is {extent!r}; it must be a whole number of at least 1")
         if missing := [name for name in names if name not in size]:
-            given = f"{told(size)} says" if size else "the size does"
-            raise ModelError(f"{given} not what {missing[0]} is; give all of {', '.join(names)}")
+            subject = f"{describe_size(size)} says" if size else "the size does"
+            raise ModelError(f"{subject} not what {missing[0]} is; give all of {', '.join(names)}")
         return {name: int(size[name]) for name in names}
 
     def size_of(self, plan: Plan) -> dict[str, int]:
@@ -97,8 +93,8 @@ class OpenModel:
 
     def complete(self, graph: Graph) -> OpenShapes:
         """Return the shapes of all inputs of the model, which is `graph` at some size."""
-        given = self.shapes.inputs
-        return OpenShapes({spec.name: given.get(spec.name, spec.shape) for spec in graph.inputs})
+        open_shapes = self.shapes.inputs
+        return OpenShapes({spec.name: open_shapes.get(spec.name, spec.shape) for spec in graph.inputs})
 
 
 def open_model(model: Any, shapes: Mapping[str, Sequence[int | str]], params: Any = None) -> OpenModel:
@@ -122,31 +118,8 @@ def open_model(model: Any, shapes: Mapping[str, Sequence[int | str]], params: An
 
 
 def is_open(shapes: Mapping[str, Sequence[int | str]] | None) -> bool:
-    """Whether some extent has a name instead of a number."""
+    """Look for an extent that has a name instead of a number."""
     return any(isinstance(extent, str) for shape in (shapes or {}).values() for extent in shape)
-
-
-def at_other_size(plan: Plan, graph: Graph) -> Plan:
-    """Return a plan made for the same model at another size with the tensors, and so the digest, of `graph`.
-
-    Raises
-    ------
-    PlanError
-        If the model has not the same operators at both sizes.
-    """
-    index = {operator.name: number for number, operator in enumerate(graph.operators)}
-    lost = [name for stage in plan.stages for name in stage.operators if name not in index]
-    parts = [] if lost else extract.parts(graph, [index[each.operators[-1]] + 1 for each in plan.stages[:-1]])
-    for stage, part in zip_longest(plan.stages, parts):
-        if not part or (part.operators[0].name, part.operators[-1].name) != stage.operators:
-            raise PlanError(
-                f"{graph.name!r} has not the same operators at each size: stage {stage.name!r} cannot be cut out; "
-                "build a bundle of its own for each size"
-            )
-    stages = [
-        replace(stage, inputs=part.inputs, outputs=part.outputs) for stage, part in zip(plan.stages, parts, strict=True)
-    ]
-    return replace(plan, digest=graph.digest, inputs=graph.inputs, outputs=graph.outputs, stages=tuple(stages))
 
 
 def content(graph: Graph) -> str:

@@ -1,4 +1,4 @@
-"""Imported: what every frontend hands over."""
+"""ImportedModel: a Relax module with the model's names, as every frontend hands it over."""
 
 from __future__ import annotations
 
@@ -7,12 +7,27 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pipeline.split.frontends.mapped import Parameters
-    from pipeline.split.kept import Kept
+    from pipeline.split.frontends.onnx.mapped import Parameters
+    from pipeline.split.passes.constant_file import ConstantFile
 
 
 @dataclass(frozen=True)
-class Imported:
+class Annotation:
+    """Device that a model names for a tensor.
+
+    Attributes
+    ----------
+    tensor : str
+    device : str
+        A kind of device, such as ``"cuda"``, or one of several of that kind, such as ``"cuda:0"``.
+    """
+
+    tensor: str
+    device: str
+
+
+@dataclass(frozen=True)
+class ImportedModel:
     """A model as a Relax module, and what its parts are called in the model.
 
     Attributes
@@ -32,9 +47,11 @@ class Imported:
         From a tensor of the model that has no variable of its own to the one that holds its value.
     inner : frozenset of str
         Variables that stand inside one of the model's operators, which was taken apart.
+    annotations : tuple of Annotation
+        Where the model says that tensors are computed.
     parameters : Parameters, optional
         The model's files in which constants of the module lie, until the clean-up.
-    kept : Kept, optional
+    constant_file : ConstantFile, optional
         The temporary file in which large constants lie after it.
     """
 
@@ -45,5 +62,10 @@ class Imported:
     operators: Mapping[str, str] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
     inner: frozenset[str] = frozenset()
+    annotations: tuple[Annotation, ...] = ()
     parameters: Parameters | None = field(default=None, repr=False)
-    kept: Kept | None = field(default=None, repr=False)
+    constant_file: ConstantFile | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        # Often a file's name, which need not be UTF-8, as plans and bundles are.
+        object.__setattr__(self, "name", self.name.encode("utf-8", "backslashreplace").decode())

@@ -1,0 +1,146 @@
+"""Chain: several models, connected by name or by a mapping, as one graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate
+from typing import Any
+
+from tvm import relax
+from tvm.ir import GlobalVar
+
+from pipeline.core.plan import TensorSpec
+from pipeline.errors import ModelError
+from pipeline.split.chain_wiring import ChainWiring
+from pipeline.split.graph import Graph, Operator
+from pipeline.split.model import Annotation
+from pipeline.split.passes.bindings import Binding
+from pipeline.split.passes.bindings import replace as substitute
+
+
+def join(
+    models: Mapping[str, Graph], connect: Mapping[str, str] | None = None, outputs: Sequence[str] | None = None
+) -> Graph:
+    """Join models to one graph, in which no fused group reaches from one into the next.
+
+    Parameters
+    ----------
+    models : mapping of str to Graph
+        By the name of each, in order: a model reads outputs of earlier ones only.
+    connect : mapping of str to str, optional
+        From inputs to outputs that they read, both as ``"model.tensor"``.  Inputs that are not in it read an earlier
+        model's output of the same name, the latest one; those without one are inputs of the chain.
+    outputs : sequence of str, optional
+        Tensors that the caller gets, as ``"model.tensor"``; by default all outputs that no model reads.
+
+    Raises
+    ------
+    ModelError
+        If there is no model, a name is unknown, two connected tensors differ in shape or dtype, or a model reads
+        nothing of those before it.
+    """
+    if not models:
+        raise ModelError("a chain needs at least one model")
+    wiring = ChainWiring(models, connect or {})
+    variables: dict[str, Any] = {}
+    parts = [
+        _RenamedModel(model, wiring.tensors[name], wiring.operators[name], wiring.kernels[name], variables)
+        for name, model in models.items()
+    ]
+    operators = tuple(_with_own_groups(parts))
+    return Graph(
+        name="+".join(models),
+        operators=operators,
+        tensors={spec.name: spec for part in parts for spec in part.tensors},
+        inputs=tuple({spec.name: spec for spec in wiring.chain_inputs}.values()),
+        outputs=tuple(wiring.chain_outputs(outputs)),
+        aliases={alias: tensor for part in parts for alias, tensor in part.aliases.items()} | wiring.full_names(),
+        kernels={variable: function for part in parts for variable, function in part.kernels.items()},
+        constant_files=tuple(file for model in models.values() for file in model.constant_files),
+        model_ends=tuple(accumulate(len(model.operators) for model in models.values())),
+        annotations=tuple(note for part in parts for note in part.annotations),
+    )
+
+
+class _RenamedModel:
+    """A model under the chain's names.
+
+    Parameters
+    ----------
+    model : Graph
+    names, operators : mapping of str to str
+        From its tensors' and its operators' names to those in the chain.
+    kernels : mapping
+        From its kernels' global variables to those in the chain.
+    variables : dict
+        Those of the chain by their names, to which the model's are added.
+    """
+
+    def __init__(
+        self,
+        model: Graph,
+        names: Mapping[str, str],
+        operators: Mapping[str, str],
+        kernels: Mapping[Any, Any],
+        variables: dict[str, Any],
+    ) -> None:
+        self._model, self._names, self._operators = model, names, operators
+        self._kernels, self._variables = kernels, variables
+
+    @property
+    def tensors(self) -> Iterable[TensorSpec]:
+        """All tensors."""
+        return [replace(spec, name=self._names[name]) for name, spec in self._model.tensors.items()]
+
+    @property
+    def aliases(self) -> dict[str, str]:
+        """Names that were folded away, and the tensors that took their place."""
+        return {self._names[alias]: self._names[tensor] for alias, tensor in self._model.aliases.items()}
+
+    @property
+    def annotations(self) -> list[Annotation]:
+        """Devices that the model names for tensors; not of those that were folded away without a trace."""
+        notes = self._model.annotations
+        return [replace(note, tensor=self._names[note.tensor]) for note in notes if note.tensor in self._names]
+
+    @property
+    def kernels(self) -> dict[Any, Any]:
+        """Functions by their global variables."""
+        functions = self._model.kernels
+        return {
+            target: functions[variable].with_attr("global_symbol", target.name_hint)
+            for variable, target in self._kernels.items()
+        }
+
+    def operators(self) -> Iterable[Operator]:
+        """Yield the operators, in order."""
+        for operator in self._model.operators:
+            yield replace(
+                operator,
+                name=self._operators[operator.name],
+                inputs=tuple(self._names[name] for name in operator.inputs),
+                outputs=tuple(self._names[name] for name in operator.outputs),
+                lines=tuple(self._line(line) for line in operator.lines),
+            )
+
+    def _line(self, line: Binding) -> Binding:
+        value = substitute(line.value, self._substitute)
+        var = self._substitute(line.var)
+        return Binding(var, str(var.name), value)
+
+    def _substitute(self, expression: Any) -> Any:
+        if isinstance(expression, GlobalVar):
+            return self._kernels.get(expression, expression)
+        if not isinstance(expression, relax.Var):
+            return expression
+        name = self._names[str(expression.name)]
+        return self._variables.setdefault(name, relax.Var(name, expression.ty))
+
+
+def _with_own_groups(parts: Iterable[_RenamedModel]) -> Iterable[Operator]:
+    groups = 0
+    for part in parts:
+        operators = list(part.operators())
+        yield from (replace(operator, group=groups + operator.group) for operator in operators)
+        groups += operators[-1].group + 1

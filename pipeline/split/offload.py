@@ -1,0 +1,79 @@
+"""Offload: fused groups that an accelerator with a compiler of its own runs, for how long, and why not the others."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+from tvm import relax
+
+from pipeline.core.board import Board, Device
+from pipeline.split.graph import Graph, Operator
+from pipeline.split.passes.bindings import operands
+
+_MOST = 8
+"""Groups that are named."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Result of an accelerator's check of a fused group.
+
+    Attributes
+    ----------
+    seconds : float
+        By its own estimate; infinite if it cannot run the group.
+    reason : str
+        Why it cannot; empty if it can.
+    """
+
+    seconds: float
+    reason: str = ""
+
+
+def applies(device: Device) -> bool:
+    """Return True if a device is such an accelerator, and the board tells what of."""
+    return bool(device.capabilities.planning) and (device.target or {}).get("kind") == device.capabilities.target
+
+
+def verdicts(graph: Graph, groups: Sequence[Sequence[Operator]], device: Device) -> list[Verdict]:
+    """Return an accelerator's verdict on each of a graph's fused groups."""
+    by_device = _verdicts.setdefault(graph, {})
+    key = device.kind, repr(device.target)
+    if key not in by_device:
+        by_device[key] = [_verdict(graph, group, device) for group in groups]
+    return by_device[key]
+
+
+def notes(graph: Graph, groups: Sequence[Sequence[Operator]], board: Board) -> Iterator[str]:
+    """Yield for each accelerator of a board what it cannot run, and why."""
+    for device in filter(applies, board.devices):
+        pairs = zip(groups, verdicts(graph, groups, device), strict=True)
+        reasons = [f"{group[-1].name!r} ({verdict.reason})" for group, verdict in pairs if verdict.reason]
+        if reasons:
+            rest = f" and {len(reasons) - _MOST} more" if len(reasons) > _MOST else ""
+            yield f"{device.name} cannot run, and leaves to other devices: {', '.join(reasons[:_MOST])}{rest}."
+
+
+_verdicts: WeakKeyDictionary[Graph, dict[tuple[str, str], list[Verdict]]] = WeakKeyDictionary()
+"""By graph, then by the device's kind and target: a plan asks several times, and each time compiles for seconds."""
+
+
+def _verdict(graph: Graph, group: Sequence[Operator], device: Device) -> Verdict:
+    lines = [line for operator in group for line in operator.lines]
+    results = {line.var for line in lines}
+    read = [each for line in lines for each in operands(line.value) if isinstance(each, relax.Var)]
+    inputs = list(dict.fromkeys(each for each in read if each not in results))
+    leaving = _leaving(graph, group)
+    outputs = [line.var for line in lines if line.name in leaving]
+    planning = importlib.import_module(device.capabilities.planning)
+    return Verdict(*planning.verdict(inputs, [(line.var, line.value) for line in lines], outputs, device.target))
+
+
+def _leaving(graph: Graph, group: Sequence[Operator]) -> set[str]:
+    """Return the tensors of a group that others read."""
+    index = group[0].group
+    read = {name for each in graph.operators if each.group != index for name in each.inputs}
+    return read | {spec.name for spec in graph.outputs}

@@ -1,0 +1,50 @@
+"""Quantisation of a model's outputs, read off the operators that make them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tvm import relax
+
+from pipeline.core.tensor_quantization import Quantization
+from pipeline.split.passes.bindings import array, calls, operands
+
+if TYPE_CHECKING:
+    from pipeline.split.graph import Graph
+
+# Integers behind these stand for numbers by the scale of those in front; the former leave each one in its place.
+_IN_PLACE = ("clip", "nn.max_pool2d", "nn.relu")
+_MOVERS = ("concat", "expand_dims", "permute_dims", "reshape", "squeeze", "strided_slice")
+
+
+def output_quantization(graph: Graph) -> tuple[Quantization, ...]:
+    """Return the quantisation of those outputs whose integers stand for other numbers."""
+    values = {line.name: line.value for operator in graph.operators for line in operator.lines}
+    integers = [spec.name for spec in graph.outputs if spec.dtype.startswith(("int", "uint"))]
+    quantizations = [(name, _quantization(name, values)) for name in integers]
+    return tuple(replace(each, tensor=name) for name, each in quantizations if each is not None)
+
+
+def _quantization(name: str, values: Mapping[str, Any]) -> Quantization | None:
+    value = values.get(name)
+    if calls(value, "quantize"):
+        return _of_quantize(value)
+    if not calls(value, *_IN_PLACE, *_MOVERS):
+        return None
+    sources = [str(each.name) for each in operands(value) if isinstance(each, relax.Var)]
+    quantizations = {_quantization(source, values) for source in sources}
+    first = quantizations.pop() if len(quantizations) == 1 else None
+    # By position along an axis, scales would have to follow what moves.
+    return None if first is not None and len(first.scale) > 1 and calls(value, *_MOVERS) else first
+
+
+def _of_quantize(value: Any) -> Quantization | None:
+    scale, zero = (array(argument) for argument in value.args[1:])
+    if scale is None or zero is None:
+        return None
+    zeros = np.broadcast_to(zero.reshape(-1), scale.size)
+    axis = int(value.attrs.axis) % len(value.args[0].ty.shape) if scale.size > 1 else 0
+    return Quantization("", tuple(scale.reshape(-1).tolist()), tuple(map(int, zeros)), axis)

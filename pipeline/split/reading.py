@@ -1,0 +1,23 @@
+"""Model -> graph: read by its format's frontend, cleaned, and taken apart into operators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline.split import frontends
+from pipeline.split.graph import Graph, from_relax
+from pipeline.split.passes.normalise import clean
+from pipeline.split.symbolic_model import OpenModel, is_open, open_model
+
+
+def read_model(
+    model: Any,
+    shapes: Mapping[str, Sequence[int | str]] | None = None,
+    params: Mapping[str, Any] | str | Path | None = None,
+) -> Graph | OpenModel:
+    """Read a model of any format; see `pipeline.read`."""
+    if shapes and is_open(shapes):
+        return open_model(model, shapes, params)
+    return from_relax(clean(frontends.load(model, shapes, params)))

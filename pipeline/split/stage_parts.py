@@ -1,0 +1,78 @@
+"""Graph + plan -> the parts that the plan's stages are, where the two are held against each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise, zip_longest
+
+from pipeline.core.plan import Plan, StagePlan
+from pipeline.errors import PlanError
+from pipeline.split import extract
+from pipeline.split.cuts import resolve
+from pipeline.split.extract import GraphPart
+from pipeline.split.graph import Graph
+from pipeline.split.unfused import as_planned
+
+
+def parts(graph: Graph, plan: Plan) -> list[GraphPart]:
+    """Divide the graph as the plan says, after checking that it is the plan's own.
+
+    Raises
+    ------
+    PlanError
+        If the plan belongs to another graph, or its stages do not.
+    """
+    positions = _positions(graph, plan.stages)
+    if plan.digest != graph.digest or positions is None:
+        raise PlanError(
+            f"the plan is for another model ({plan.model!r}) than {graph.name!r}, or for another version of it; "
+            "plan again"
+        )
+    # A plan's file may have been changed by hand.
+    resolve(as_planned(graph, plan), positions)
+    result = []
+    for stage, part in _match(graph, plan.stages):
+        if part is None or (stage.inputs, stage.outputs) != (part.inputs, part.outputs):
+            raise PlanError(f"stage {stage.name!r} is not what its operators make of {graph.name!r}; plan again")
+        result.append(part)
+    return result
+
+
+def at_other_size(plan: Plan, graph: Graph) -> Plan:
+    """Return a plan made for the same model at another size with the tensors, and so the digest, of `graph`.
+
+    Raises
+    ------
+    PlanError
+        If the model has not the same operators at both sizes.
+    """
+    stages = []
+    for stage, part in _match(graph, plan.stages):
+        if part is None:
+            raise PlanError(
+                f"{graph.name!r} has not the same operators at each size: stage {stage.name!r} cannot be cut out; "
+                "build a bundle of its own for each size"
+            )
+        stages.append(replace(stage, inputs=part.inputs, outputs=part.outputs))
+    return replace(plan, digest=graph.digest, inputs=graph.inputs, outputs=graph.outputs, stages=tuple(stages))
+
+
+def _match(graph: Graph, stages: Sequence[StagePlan]) -> Iterator[tuple[StagePlan, GraphPart | None]]:
+    """Yield each stage with the part that has its operators, None if there is no such part."""
+    positions = _positions(graph, stages)
+    edges = [0, *(positions or ()), len(graph.operators)]
+    divisible = positions is not None and all(begin < end for begin, end in pairwise(edges))
+    graph_parts = extract.parts(graph, edges[1:-1]) if divisible else []
+    # There are fewer parts than stages where one has no operators.
+    for stage, part in zip_longest(stages, graph_parts):
+        ends = () if part is None else (part.operators[0].name, part.operators[-1].name)
+        yield stage, part if stage.operators == ends else None
+
+
+def _positions(graph: Graph, stages: Sequence[StagePlan]) -> list[int] | None:
+    """Return the cuts between stages, None if the graph lacks one of their operators."""
+    ends: Mapping[str, int] = {operator.name: index + 1 for index, operator in enumerate(graph.operators)}
+    if any(name not in ends for stage in stages for name in stage.operators):
+        return None
+    return [ends[stage.operators[-1]] for stage in stages[:-1] if stage.operators]

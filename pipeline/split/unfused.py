@@ -1,0 +1,127 @@
+"""Cuts inside of fused groups, on request: the graph with groups divided there, and what that costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from pipeline.core.plan import Plan
+from pipeline.errors import PlanError
+from pipeline.split.cuts import positions_anywhere
+from pipeline.split.graph import Graph, Operator, fused_with
+from pipeline.split.planning.costs import groups, traffic
+
+
+@dataclass(frozen=True)
+class DividedGroup:
+    """A fused group that cuts divide, and what it would not cost undivided.
+
+    Attributes
+    ----------
+    cuts : tuple of str
+        Operators behind which it is cut.
+    operators : int
+        How many it has.
+    kernels : int
+        How many more kernels run for each frame.
+    nbytes : int
+        How many more bytes per frame the kernels write to memory and read again.
+    """
+
+    cuts: tuple[str, ...]
+    operators: int
+    kernels: int
+    nbytes: int
+
+    def __str__(self) -> str:
+        """Return the cost as a sentence."""
+        kernels = f"{self.kernels} kernel{'s' if self.kernels != 1 else ''} more per frame"
+        names = ", ".join(map(repr, self.cuts))
+        return (
+            f"The cut{'s' if len(self.cuts) > 1 else ''} behind {names} divide{'' if len(self.cuts) > 1 else 's'} a "
+            f"fused group of {self.operators} operators: {kernels}, and {self.nbytes} bytes more written to memory and "
+            "read again."
+        )
+
+
+def unfuse(graph: Graph, cuts: Sequence[str | int]) -> Graph:
+    """Return the graph whose fused groups end at each of the cuts as well.
+
+    Parameters
+    ----------
+    graph : Graph
+    cuts : sequence of str or int
+        Names of tensors or operators, each of which stands for the position behind exactly this one, or positions.
+
+    Raises
+    ------
+    PlanError
+        If a name is unknown, a stage would be empty, or two cuts are the same.
+    """
+    return _divide_groups(graph, [each for each in positions_anywhere(graph, cuts) if each not in graph.group_ends])
+
+
+def as_planned(graph: Graph, plan: Plan) -> Graph:
+    """Return the graph with its groups divided where the plan's are.
+
+    Raises
+    ------
+    PlanError
+        If the graph has no such operators.
+    """
+    index = {operator.name: number for number, operator in enumerate(graph.operators)}
+    if unknown := [name for name in plan.unfused if name not in index]:
+        raise PlanError(f"the plan cuts behind {unknown[0]!r}, which {graph.name!r} does not have; plan again")
+    return _divide_groups(graph, [index[name] + 1 for name in plan.unfused])
+
+
+def _divide_groups(graph: Graph, positions: Sequence[int]) -> Graph:
+    inside = sorted({*positions, *graph.unfused})
+    if tuple(inside) == graph.unfused:
+        return graph
+    ends = {*graph.group_ends, *inside}
+    operators: list[Operator] = []
+    number = 0
+    for position, operator in enumerate(graph.operators, start=1):
+        operators.append(replace(operator, group=number))
+        number += position in ends
+    return replace(graph, operators=tuple(operators), unfused=tuple(inside))
+
+
+def divided_groups(graph: Graph) -> Iterator[DividedGroup]:
+    """Yield each fused group that was divided, in order."""
+    run: list[list[Operator]] = []
+    for end, group in zip(graph.group_ends, groups(graph), strict=True):
+        run.append(group)
+        if end not in graph.unfused:
+            if len(run) > 1:
+                yield _cost(graph, run)
+            run = []
+
+
+def _cost(graph: Graph, pieces: Sequence[Sequence[Operator]]) -> DividedGroup:
+    together = [operator for piece in pieces for operator in piece]
+    return DividedGroup(
+        cuts=tuple(piece[-1].name for piece in pieces[:-1]),
+        operators=len(together),
+        kernels=sum(_kernels(graph, piece) for piece in pieces) - _kernels(graph, together),
+        nbytes=sum(_traffic(graph, piece) for piece in pieces) - _traffic(graph, together),
+    )
+
+
+def _kernels(graph: Graph, operators: Sequence[Operator]) -> int:
+    return len(set(fused_with(operators, _read_outside(graph, operators), frozenset())))
+
+
+def _traffic(graph: Graph, operators: Sequence[Operator]) -> int:
+    """Return the bytes that a group reads and writes, counting what leaves it besides being read inside."""
+    inside = {name for operator in operators for name in operator.inputs}
+    inner_results = inside & {name for operator in operators for name in operator.outputs}
+    crossing = inner_results & _read_outside(graph, operators)
+    return traffic(graph, operators) + sum(graph.tensors[name].nbytes for name in crossing)
+
+
+def _read_outside(graph: Graph, operators: Sequence[Operator]) -> set[str]:
+    names = {operator.name for operator in operators}
+    read = {name for operator in graph.operators if operator.name not in names for name in operator.inputs}
+    return read | {spec.name for spec in graph.outputs}
