@@ -10,14 +10,14 @@ from onnx import TensorProto
 
 import pipeline
 from pipeline.errors import ModelError
-from tests.onnx_models import (
+from tests.support.onnx_models import (
     IMAGE,
     KERNEL,
     NORM,
     assert_close,
     batch_norm,
     by_onnxruntime,
-    checked,
+    check_outputs,
     frame,
     in_stages,
     kinds,
@@ -29,14 +29,14 @@ from tests.onnx_models import (
 
 def test_an_identity_as_output_has_the_output_s_name(tmp_path: Path) -> None:
     nodes = [node("Relu", "x", "r"), node("Identity", "r", "y", "copy")]
-    graph = checked(save(tmp_path / "m.onnx", nodes, IMAGE, ["y"]))
+    graph = check_outputs(save(tmp_path / "m.onnx", nodes, IMAGE, ["y"]))
     assert [(each.kind, each.outputs) for each in graph.operators] == [("relu", ("y",))]
     assert graph.aliases == {"r": "y"}
 
 
 def test_two_names_for_one_tensor_are_two_outputs(tmp_path: Path) -> None:
     nodes = [node("Relu", "x", "r"), node("Identity", "r", "a"), node("Identity", "r", "b"), node("Dropout", "r", "d")]
-    graph = checked(save(tmp_path / "m.onnx", nodes, IMAGE, ["b", "r", "a", "d"]))
+    graph = check_outputs(save(tmp_path / "m.onnx", nodes, IMAGE, ["b", "r", "a", "d"]))
     assert [spec.name for spec in graph.outputs] == ["b", "r", "a", "d"]
     assert kinds(graph) == ["relu", "astype", "astype", "astype"]
     assert graph.operators[0].outputs == ("r",), "what has its name already keeps it"
@@ -47,7 +47,7 @@ def test_an_output_that_is_an_input_is_a_copy_of_it(tmp_path: Path, dtype: int) 
     nodes = [node("Identity", "x", "y"), node("Relu", "z", "r")]
     kinds = {"x": dtype, "y": dtype}
     path = save(tmp_path / "m.onnx", nodes, {"x": (2, 3), "z": (2,)}, ["y", "r"], dtypes=kinds)
-    graph = checked(path)
+    graph = check_outputs(path)
     assert [spec.name for spec in graph.outputs] == ["y", "r"]
     bundle = pipeline.build(graph, pipeline.plan(graph, stages=2))
     assert bundle.parity.largest_error == 0
@@ -63,7 +63,7 @@ def test_an_input_named_as_output_passes_through(tmp_path: Path) -> None:
 
 def test_a_reshape_to_the_same_shape_is_an_alias(tmp_path: Path) -> None:
     nodes = [node("Relu", "x", "r"), node("Reshape", "r shape", "s"), node("Sigmoid", "s", "y")]
-    graph = checked(save(tmp_path / "m.onnx", nodes, {"x": (2, 3)}, ["y"], {"shape": np.array([-1, 3])}))
+    graph = check_outputs(save(tmp_path / "m.onnx", nodes, {"x": (2, 3)}, ["y"], {"shape": np.array([-1, 3])}))
     assert kinds(graph) == ["relu", "sigmoid"]
     assert graph.aliases == {"s": "r"}
 
@@ -71,7 +71,7 @@ def test_a_reshape_to_the_same_shape_is_an_alias(tmp_path: Path) -> None:
 def test_made_up_names_give_way_to_the_model_s(tmp_path: Path) -> None:
     """An old Softmax becomes reshape, softmax, reshape; on two dimensions only the middle one is left."""
     nodes = [node("Relu", "x", "r"), node("Softmax", "r", "soft", "classes"), node("Neg", "soft", "y")]
-    graph = checked(save(tmp_path / "m.onnx", nodes, {"x": (2, 3)}, ["y"], opset=11))
+    graph = check_outputs(save(tmp_path / "m.onnx", nodes, {"x": (2, 3)}, ["y"], opset=11))
     assert [each.outputs for each in graph.operators] == [("r",), ("soft",), ("y",)]
     assert [each.name for each in graph.operators][1] == "classes"
 
@@ -84,13 +84,13 @@ def test_made_up_names_never_meet_the_model_s(tmp_path: Path) -> None:
         node("Conv", "y:conv2d2 w b", "y", pads=[1, 1, 1, 1]),
     ]
     constants = KERNEL | {"b": weights(4)}
-    graph = checked(save(tmp_path / "m.onnx", nodes, IMAGE, ["y"], constants))
+    graph = check_outputs(save(tmp_path / "m.onnx", nodes, IMAGE, ["y"], constants))
     assert [each.outputs[0] for each in graph.operators] == ["y:conv2d", "y:conv2d3", "y"]
 
 
 def test_lowered_norms_never_take_a_name_of_the_model(tmp_path: Path) -> None:
     nodes = [node("Relu", "x", "n:multiply"), batch_norm(1, "n:multiply", "n"), node("Relu", "n", "y")]
-    graph = checked(save(tmp_path / "m.onnx", nodes, IMAGE, ["y"], NORM))
+    graph = check_outputs(save(tmp_path / "m.onnx", nodes, IMAGE, ["y"], NORM))
     assert [each.outputs[0] for each in graph.operators] == ["n:multiply", "n:multiply2", "n", "y"]
 
 
@@ -102,7 +102,7 @@ def test_an_input_may_be_called_like_tvm_s_own_variables(tmp_path: Path, name: s
         node("Add", f"s {name}", "y"),
     ]
     constants = KERNEL | {"b": weights(4)}
-    graph = checked(save(tmp_path / "m.onnx", nodes, {name: (1, 4, 6, 6)}, ["y"], constants, opset=11))
+    graph = check_outputs(save(tmp_path / "m.onnx", nodes, {name: (1, 4, 6, 6)}, ["y"], constants, opset=11))
     assert [spec.name for spec in graph.inputs] == [name]
     assert len(graph.tensors) == len(graph.operators) + 1
 

@@ -9,14 +9,14 @@ import pytest
 from onnx import TensorProto, helper
 
 import pipeline
-from tests.onnx_models import (
+from tests.support.onnx_models import (
     CONV,
     IMAGE,
     KERNEL,
     NORM,
     batch_norm,
     by_onnxruntime,
-    checked,
+    check_outputs,
     frame,
     in_stages,
     kinds,
@@ -36,7 +36,7 @@ def test_constants_are_folded(tmp_path: Path) -> None:
         node("Add", "x k5", "y"),
     ]
     constants = {"k": weights(5, 3), "axes": np.array([0]), "shape": np.array([2, 3, 5])}
-    graph = checked(save(tmp_path / "m.onnx", nodes, {"x": (2, 3, 5)}, ["y"], constants))
+    graph = check_outputs(save(tmp_path / "m.onnx", nodes, {"x": (2, 3, 5)}, ["y"], constants))
     assert kinds(graph) == ["add"]
 
 
@@ -47,7 +47,7 @@ def test_folded_constants_keep_their_dtype(tmp_path: Path, dtype: str) -> None:
     values = np.array([[1, 2, 3]], helper.tensor_dtype_to_np_dtype(number))
     nodes = [node("Mul", "k k", "k2"), node("Transpose", "k2", "k3"), node("Add", "x k3", "y")]
     dtypes = {"x": number, "y": number}
-    graph = checked(save(tmp_path / "m.onnx", nodes, {"x": (3, 1)}, ["y"], {"k": values}, dtypes=dtypes))
+    graph = check_outputs(save(tmp_path / "m.onnx", nodes, {"x": (3, 1)}, ["y"], {"k": values}, dtypes=dtypes))
     assert kinds(graph) == ["add"]
     assert graph.operators[0].parameter_bytes == values.nbytes
 
@@ -58,24 +58,24 @@ def test_a_batch_norm_of_doubles(tmp_path: Path) -> None:
     dtypes = {"x": TensorProto.DOUBLE, "y": TensorProto.DOUBLE}
     graph = pipeline.read(save(tmp_path / "double.onnx", nodes, IMAGE, ["y"], constants, dtypes=dtypes))
     values = frame(graph)
-    found = in_stages(graph, [], values)["y"]
-    assert found.dtype == np.float64
+    output = in_stages(graph, [], values)["y"]
+    assert output.dtype == np.float64
     # ONNX Runtime has no convolution of doubles.
     path = save(tmp_path / "single.onnx", nodes, IMAGE, ["y"], NORM | KERNEL)
-    expected = by_onnxruntime(path, {"x": values["x"].astype(np.float32)})["y"]
-    np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
+    reference = by_onnxruntime(path, {"x": values["x"].astype(np.float32)})["y"]
+    np.testing.assert_allclose(output, reference, atol=1e-5 * np.abs(reference).max())
 
 
 def test_operators_without_a_numpy_rule_are_folded_too(tmp_path: Path) -> None:
     nodes = [node("Softmax", "k", "k1"), node("Erf", "k1", "k2"), node("Mul", "x k2", "y")]
-    graph = checked(save(tmp_path / "m.onnx", nodes, {"x": (3, 5)}, ["y"], {"k": weights(3, 5)}))
+    graph = check_outputs(save(tmp_path / "m.onnx", nodes, {"x": (3, 5)}, ["y"], {"k": weights(3, 5)}))
     assert kinds(graph) == ["multiply"]
 
 
 @pytest.mark.parametrize("attributes", [{}, {"epsilon": 0.1}, {"momentum": 0.5}], ids=["plain", "epsilon", "momentum"])
 def test_a_batch_norm_vanishes_in_the_convolution_before(tmp_path: Path, attributes: dict[str, float]) -> None:
     nodes = [CONV, batch_norm(1, "c", "n", **attributes), node("Relu", "n", "y")]
-    graph = checked(save(tmp_path / "m.onnx", nodes, IMAGE, ["y"], NORM | KERNEL))
+    graph = check_outputs(save(tmp_path / "m.onnx", nodes, IMAGE, ["y"], NORM | KERNEL))
     assert kinds(graph) == ["conv2d", "add", "relu"]
     assert graph.aliases["c"] == "n"
 
@@ -83,7 +83,7 @@ def test_a_batch_norm_vanishes_in_the_convolution_before(tmp_path: Path, attribu
 def test_a_batch_norm_vanishes_in_a_grouped_convolution_with_bias(tmp_path: Path) -> None:
     nodes = [node("Conv", "x w b", "c", group=2, pads=[1, 1, 1, 1]), batch_norm(1, "c", "y")]
     constants = NORM | {"w": weights(4, 2, 3, 3), "b": weights(4, seed=9)}
-    graph = checked(save(tmp_path / "m.onnx", nodes, IMAGE, ["y"], constants))
+    graph = check_outputs(save(tmp_path / "m.onnx", nodes, IMAGE, ["y"], constants))
     assert kinds(graph) == ["conv2d", "add"]
 
 
@@ -99,60 +99,60 @@ def test_chains_of_norms_scales_and_shifts_merge(tmp_path: Path) -> None:
         batch_norm(2, "v", "y"),
     ]
     constants = NORM | KERNEL | {"scale": weights(4, 1, 1, positive=True), "shift": weights(1, 4, 1, 1, seed=3)}
-    graph = checked(save(tmp_path / "m.onnx", nodes, IMAGE, ["y"], constants))
+    graph = check_outputs(save(tmp_path / "m.onnx", nodes, IMAGE, ["y"], constants))
     assert kinds(graph) == ["conv2d", "add"]
     assert {graph.aliases[name] for name in "cnstuv"} == {"y"}
 
 
 def test_a_batch_norm_before_a_convolution_is_one_scale_and_one_shift(tmp_path: Path) -> None:
     nodes = [batch_norm(1, "x", "n"), node("Relu", "n", "r"), node("Conv", "r w", "y", pads=[1, 1, 1, 1])]
-    graph = checked(save(tmp_path / "m.onnx", nodes, IMAGE, ["y"], NORM | KERNEL))
+    graph = check_outputs(save(tmp_path / "m.onnx", nodes, IMAGE, ["y"], NORM | KERNEL))
     assert kinds(graph) == ["multiply", "add", "relu", "conv2d"]
 
 
 def test_a_convolution_with_two_readers_keeps_its_weights(tmp_path: Path) -> None:
     nodes = [CONV, batch_norm(1, "c", "n"), node("Add", "n c", "y")]
-    graph = checked(save(tmp_path / "m.onnx", nodes, IMAGE, ["y"], NORM | KERNEL))
+    graph = check_outputs(save(tmp_path / "m.onnx", nodes, IMAGE, ["y"], NORM | KERNEL))
     assert kinds(graph) == ["conv2d", "multiply", "add", "add"]
     assert "c" in graph.tensors
 
 
 def test_a_convolution_that_is_an_output_keeps_its_weights(tmp_path: Path) -> None:
     nodes = [CONV, batch_norm(1, "c", "y")]
-    graph = checked(save(tmp_path / "m.onnx", nodes, IMAGE, ["c", "y"], NORM | KERNEL))
+    graph = check_outputs(save(tmp_path / "m.onnx", nodes, IMAGE, ["c", "y"], NORM | KERNEL))
     assert kinds(graph) == ["conv2d", "multiply", "add"]
 
 
 def test_a_batch_norm_of_two_readers_of_one_input_folds_into_each_convolution(tmp_path: Path) -> None:
     nodes = [CONV, node("Conv", "x w", "d", pads=[1, 1, 1, 1]), batch_norm(1, "c", "n"), batch_norm(2, "d", "o"),
              node("Add", "n o", "y")]  # fmt: skip
-    graph = checked(save(tmp_path / "m.onnx", nodes, IMAGE, ["y"], NORM | KERNEL))
+    graph = check_outputs(save(tmp_path / "m.onnx", nodes, IMAGE, ["y"], NORM | KERNEL))
     assert sorted(kinds(graph)) == ["add", "add", "add", "conv2d", "conv2d"]
 
 
 @pytest.mark.parametrize("constant", [weights(6, 1), weights(1, 4, 6, 6), weights(2, 1, 1, 1)], ids=str)
 def test_what_is_not_one_value_per_channel_does_not_fold(tmp_path: Path, constant: np.ndarray) -> None:
     nodes = [CONV, node("Mul", "c k", "y")]
-    graph = checked(save(tmp_path / "m.onnx", nodes, IMAGE, ["y"], KERNEL | {"k": constant}))
+    graph = check_outputs(save(tmp_path / "m.onnx", nodes, IMAGE, ["y"], KERNEL | {"k": constant}))
     assert kinds(graph) == ["conv2d", "multiply"]
 
 
 def test_a_division_of_a_constant_by_a_tensor_does_not_fold(tmp_path: Path) -> None:
     nodes = [CONV, node("Exp", "c", "e"), node("Div", "k e", "f"), node("Sub", "k f", "y")]
-    graph = checked(save(tmp_path / "m.onnx", nodes, IMAGE, ["y"], KERNEL | {"k": weights(1, 4, 1, 1)}))
+    graph = check_outputs(save(tmp_path / "m.onnx", nodes, IMAGE, ["y"], KERNEL | {"k": weights(1, 4, 1, 1)}))
     assert kinds(graph) == ["conv2d", "exp", "divide", "subtract"]
 
 
 def test_dropout_is_left_out(tmp_path: Path) -> None:
     nodes = [node("Relu", "x", "r"), node("Dropout", "r", "d mask"), node("Sigmoid", "d", "y")]
-    graph = checked(save(tmp_path / "m.onnx", nodes, IMAGE, ["y"]))
+    graph = check_outputs(save(tmp_path / "m.onnx", nodes, IMAGE, ["y"]))
     assert kinds(graph) == ["relu", "sigmoid"]
     assert graph.aliases["d"] == "r"
 
 
 def test_dead_operators_and_constants_are_left_out(tmp_path: Path) -> None:
     nodes = [node("Relu", "x", "y"), node("Conv", "x w", "unused"), node("Sigmoid", "unused", "also")]
-    graph = checked(save(tmp_path / "m.onnx", nodes, IMAGE, ["y"], KERNEL))
+    graph = check_outputs(save(tmp_path / "m.onnx", nodes, IMAGE, ["y"], KERNEL))
     assert kinds(graph) == ["relu"]
     assert graph.parameter_bytes == 0
 
@@ -160,7 +160,7 @@ def test_dead_operators_and_constants_are_left_out(tmp_path: Path) -> None:
 def test_an_input_that_nothing_reads_stays_an_input(tmp_path: Path) -> None:
     """The caller has it and passes it; that no stage asks for it is nobody's error."""
     path = save(tmp_path / "m.onnx", [node("Relu", "x", "y")], {"unread": (3,), "x": (2, 2)}, ["y"])
-    graph = checked(path)
+    graph = check_outputs(path)
     assert [spec.name for spec in graph.inputs] == ["unread", "x"]
     bundle = pipeline.build(graph, pipeline.plan(graph, stages=1))
     assert [spec.name for spec in bundle.plan.stages[0].inputs] == ["x"]

@@ -11,8 +11,8 @@ import numpy as np
 from tvm import relax
 from tvm.ir import Call
 
-from pipeline.split.lines import Line, array, calls, constant, operands, replace
-from pipeline.split.naming import unique
+from pipeline.split.passes.bindings import Binding, array, calls, constant, operands, replace
+from pipeline.split.passes.naming import unique
 
 
 @dataclass
@@ -29,43 +29,43 @@ class Affine:
 
 
 def fold_affine(
-    lines: Sequence[Line], outputs: Sequence[Any], reserved: Iterable[str]
-) -> tuple[list[Line], dict[str, str]]:
-    """Merge each chain of per-channel affine lines into its last one, and into the convolution before it.
+    bindings: Sequence[Binding], outputs: Sequence[Any], reserved_names: Iterable[str]
+) -> tuple[list[Binding], dict[str, str]]:
+    """Merge each chain of per-channel affine bindings into its last one, and into the convolution before it.
 
     Parameters
     ----------
-    lines : sequence of Line
+    bindings : sequence of Binding
     outputs : sequence of relax.Expr
         What leaves the function.
     reserved : iterable of str
-        Names that no new line may have.
+        Names that no new binding may have.
 
     Returns
     -------
-    lines : list of Line
+    bindings : list of Binding
     merged : dict of str to str
-        From the name of each line that has gone to the name of its successor, which may have gone too.
+        From the name of each binding that has gone to the name of its successor, which may have gone too.
     """
-    uses = Counter(each for line in lines for each in operands(line.value) if isinstance(each, relax.Var))
+    uses = Counter(each for binding in bindings for each in operands(binding.value) if isinstance(each, relax.Var))
     uses.update(output for output in outputs if isinstance(output, relax.Var))
-    made = {line.var: line for line in lines}
-    merged: dict[str, str] = {}
-    for line in lines:
-        line.value = _as_affine(line.value, made) or line.value
-        while isinstance(line.value, Affine) and (before := _absorbable(line.value.base, made, uses)):
-            line.value = _compose(before, line.value)
-            merged[before.name] = line.name
-            del made[before.var]
-    left = [line for line in lines if line.var in made]
-    taken = {*reserved, *(line.name for line in left)}
-    return [new for line in left for new in _lowered(line, taken)], merged
+    producers = {binding.var: binding for binding in bindings}
+    successors: dict[str, str] = {}
+    for binding in bindings:
+        binding.value = _as_affine(binding.value, producers) or binding.value
+        while isinstance(binding.value, Affine) and (before := _absorbable(binding.value.base, producers, uses)):
+            binding.value = _compose(before, binding.value)
+            successors[before.name] = binding.name
+            del producers[before.var]
+    remaining = [binding for binding in bindings if binding.var in producers]
+    used_names = {*reserved_names, *(binding.name for binding in remaining)}
+    return [lowered for binding in remaining for lowered in _lower(binding, used_names)], successors
 
 
-def _as_affine(value: Any, made: Mapping[Any, Line]) -> Affine | None:
+def _as_affine(value: Any, producers: Mapping[Any, Binding]) -> Affine | None:
     if isinstance(value, relax.TupleGetItem) and value.index == 0:
-        line = made.get(value.tuple_value)
-        return _batch_norm(line.value) if line and calls(line.value, "nn.batch_norm") else None
+        binding = producers.get(value.tuple_value)
+        return _batch_norm(binding.value) if binding and calls(binding.value, "nn.batch_norm") else None
     if calls(value, "multiply", "add", "subtract", "divide"):
         return _with_constant(value)
     return None
@@ -93,9 +93,9 @@ def _with_constant(call: Any) -> Affine | None:
     channels = _per_channel(constant, base.ty)
     if channels is None:
         return None
-    one, zero = np.ones_like(channels), np.zeros_like(channels)
-    scale = {"multiply": channels, "divide": 1 / channels if channels.all() else None}.get(kind, one)
-    shift = {"add": channels, "subtract": -channels}.get(kind, zero)
+    neutral, zeros = np.ones_like(channels), np.zeros_like(channels)
+    scale = {"multiply": channels, "divide": 1 / channels if channels.all() else None}.get(kind, neutral)
+    shift = {"add": channels, "subtract": -channels}.get(kind, zeros)
     return None if scale is None else Affine(base, scale, shift, base.ty)
 
 
@@ -111,10 +111,10 @@ def _per_channel(constant: Any, ty: Any) -> np.ndarray | None:
     return np.broadcast_to(values.reshape(-1).astype(np.float64), (channels,))
 
 
-def _absorbable(base: Any, made: Mapping[Any, Line], uses: Mapping[Any, int]) -> Line | None:
-    """Return the line that makes `base`, if nobody else reads it and it can take a scale and a shift."""
-    line = made.get(base) if isinstance(base, relax.Var) and uses[base] == 1 else None
-    return line if line and (isinstance(line.value, Affine) or _is_convolution(line.value)) else None
+def _absorbable(base: Any, producers: Mapping[Any, Binding], uses: Mapping[Any, int]) -> Binding | None:
+    """Return the binding that makes `base`, if nobody else reads it and it can take a scale and a shift."""
+    binding = producers.get(base) if isinstance(base, relax.Var) and uses[base] == 1 else None
+    return binding if binding and (isinstance(binding.value, Affine) or _is_convolution(binding.value)) else None
 
 
 def _is_convolution(value: Any) -> bool:
@@ -126,40 +126,43 @@ def _is_convolution(value: Any) -> bool:
     )
 
 
-def _compose(before: Line, after: Affine) -> Affine:
+def _compose(before: Binding, after: Affine) -> Affine:
     first = before.value
     if isinstance(first, Affine):
         return Affine(first.base, first.scale * after.scale, first.shift * after.scale + after.shift, after.type)
     return Affine(first, after.scale, after.shift, after.type)
 
 
-def _lowered(line: Line, taken: set[str]) -> list[Line]:
-    """Return a line as plain Relax; the last one of the result makes the line's variable."""
-    affine = line.value
+def _lower(binding: Binding, used_names: set[str]) -> list[Binding]:
+    """Return a binding as plain Relax; the last one of the result makes the binding's variable."""
+    affine = binding.value
     if not isinstance(affine, Affine):
-        return [line]
-    steps = [("conv2d", _scaled(affine))] if isinstance(affine.base, Call) else []
+        return [binding]
+    steps = [("conv2d", _scale_weights(affine))] if isinstance(affine.base, Call) else []
     if not isinstance(affine.base, Call) and not np.all(affine.scale == 1):
         steps.append(("multiply", lambda base: relax.op.multiply(base, _constant(affine.scale, affine.type))))
     if np.any(affine.shift) or not steps:
         steps.append(("add", lambda base: relax.op.add(base, _constant(affine.shift, affine.type))))
-    lines: list[Line] = []
+    bindings: list[Binding] = []
     base = affine.base
     for kind, step in steps:
-        last = len(lines) == len(steps) - 1
-        name = line.name if last else unique(f"{line.name}:{kind}", taken)
-        var = line.var if last else relax.Var(name, affine.type)
-        lines.append(Line(var, name, step(base)))
+        last = len(bindings) == len(steps) - 1
+        name = binding.name if last else unique(f"{binding.name}:{kind}", used_names)
+        var = binding.var if last else relax.Var(name, affine.type)
+        bindings.append(Binding(var, name, step(base)))
         base = var
-    return lines
+    return bindings
 
 
-def _scaled(affine: Affine) -> Any:
+def _scale_weights(affine: Affine) -> Any:
     def step(call: Any) -> Any:
         weights = np.asarray(array(call.args[1]))
         scale = affine.scale.reshape((-1,) + (1,) * (weights.ndim - 1))
-        changed = weights if np.all(scale == 1) else (weights * scale).astype(weights.dtype)
-        return replace(call, lambda each: constant(changed) if each is call.args[1] or each == call.args[1] else each)
+        scaled_weights = weights if np.all(scale == 1) else (weights * scale).astype(weights.dtype)
+        return replace(
+            call,
+            lambda operand: constant(scaled_weights) if operand is call.args[1] or operand == call.args[1] else operand,
+        )
 
     return step
 

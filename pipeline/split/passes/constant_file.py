@@ -1,4 +1,4 @@
-"""Kept: large constants of a cleaned model lie in a file, so that they take no memory until they are read.
+"""ConstantFile: large constants of a cleaned model lie in a file, so that they take no memory until they are read.
 
 The file is temporary and has no name, unlike the model's own files, which may be written anew while the graph is used.
 """
@@ -14,13 +14,13 @@ from typing import IO, Any
 import numpy as np
 from tvm.ir import GenericConst
 
-from pipeline.memory import LARGE, LARGE_PAGE, aligned, mapped, pieces, release
-from pipeline.split.lines import constant
+from pipeline.core.memory import LARGE, LARGE_PAGE, align_up, map_file, pieces, release
+from pipeline.split.passes.bindings import constant
 
 _Key = tuple[int, str, tuple[int, ...]]
 
 
-class Kept:
+class ConstantFile:
     """The large constants of a model, moved to a temporary file; to memory if there is no room for it.
 
     Parameters
@@ -31,29 +31,29 @@ class Kept:
 
     def __init__(self, expressions: Iterable[Any]) -> None:
         self._pages: mmap.mmap | None = None
-        self._instead: dict[_Key, Any] = {}
-        found = {_key(each): each for each in map(_large, expressions) if each is not None}
-        if found:
+        self._replacements: dict[_Key, Any] = {}
+        arrays = {_key(each): each for each in map(_large, expressions) if each is not None}
+        if arrays:
             with tempfile.TemporaryFile(buffering=LARGE_PAGE) as stream:
-                self._move(stream, found)
+                self._move(stream, arrays)
 
-    def _move(self, stream: IO[bytes], found: dict[_Key, np.ndarray]) -> None:
+    def _move(self, stream: IO[bytes], arrays: dict[_Key, np.ndarray]) -> None:
         try:
-            stream.writelines(pieces(found.values()))
+            stream.writelines(pieces(arrays.values()))
             stream.flush()
         except OSError:  # Then in memory, and in any case not in the model's own files.
-            self._instead = {key: constant(each) for key, each in found.items()}
+            self._replacements = {key: constant(values) for key, values in arrays.items()}
             return
-        self._pages, start = mapped(stream), 0
-        for key, each in found.items():
-            there = np.ndarray(each.shape, each.dtype, buffer=self._pages, offset=start)
-            self._instead[key] = constant(there, share=True)
-            start = aligned(start + each.nbytes)
+        self._pages, start = map_file(stream), 0
+        for key, values in arrays.items():
+            mapped_values = np.ndarray(values.shape, values.dtype, buffer=self._pages, offset=start)
+            self._replacements[key] = constant(mapped_values, share=True)
+            start = align_up(start + values.nbytes)
 
-    def instead(self, expression: Any) -> Any:
+    def replacement(self, expression: Any) -> Any:
         """Return a constant that has been moved where it is now, and any other expression as it is."""
         values = _large(expression)
-        return expression if values is None else self._instead.get(_key(values), expression)
+        return expression if values is None else self._replacements.get(_key(values), expression)
 
     def release(self) -> None:
         """Free what reading and building have left: pages of the file that were read, and what is held by cycles."""

@@ -1,4 +1,4 @@
-"""Constant folding: lines that read constants only are computed once, by NumPy where it can."""
+"""Constant folding: bindings that read constants only are computed once, by NumPy where it can."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tvm import relax
 from tvm.ir import Call
 from tvm.tirx import IntImm
 
-from pipeline.memory import LARGE, is_aligned
-from pipeline.split import quantized
-from pipeline.split.lines import Line, array, constant, module, operands, replace
+from pipeline.core.memory import LARGE, is_aligned
+from pipeline.split.passes import quantized
+from pipeline.split.passes.bindings import Binding, array, constant, module, operands, replace
 
 _SMALL = 1 << 26
 """Bytes up to which a result may be larger than what it is made of."""
@@ -46,47 +46,49 @@ _RULES: dict[str, Callable[[list[Any], Any], np.ndarray]] = {
     "relax.less": lambda a, _: a[0] < a[1],
     "relax.where": lambda a, _: np.where(a[0], a[1], a[2]),
     "relax.permute_dims": lambda a, attrs: np.transpose(a[0], _axes(attrs.axes)),
-    "relax.dequantize": lambda a, attrs: quantized.dequantized(a[0], a[1], a[2], attrs.axis).astype(attrs.out_dtype),
+    "relax.dequantize": lambda a, attrs: quantized.dequantize_values(a[0], a[1], a[2], attrs.axis).astype(
+        attrs.out_dtype
+    ),
 }
 
 
 def fold(
-    bindings: Iterable[Any], names: Mapping[Any, str], kernels: Mapping[Any, Any], keep: Collection[Any] = ()
-) -> tuple[list[Line], Callable[[Any], Any]]:
+    relax_bindings: Iterable[Any], names: Mapping[Any, str], kernels: Mapping[Any, Any], keep: Collection[Any] = ()
+) -> tuple[list[Binding], Callable[[Any], Any]]:
     """Fold a function's bindings.
 
     Parameters
     ----------
-    bindings : iterable of relax.VarBinding
+    relax_bindings : iterable of relax.VarBinding
     names : mapping
-        From each binding's variable to its line's name.
+        From each binding's variable to its binding's name.
     kernels : mapping
         The module's functions beside the one that is folded, by their global variables.
     keep : collection of relax.Var
-        What stays a line of its own though it is constant.
+        What stays a binding of its own though it is constant.
 
     Returns
     -------
-    lines : list of Line
-        What remains; no line holds a bare variable, a constant, or a part of a known tuple.
-    known : callable
+    bindings : list of Binding
+        What remains; no binding holds a bare variable, a constant, or a part of a known tuple.
+    replacement : callable
         From a variable of the function to the expression that now stands for it.
     """
-    stands: dict[Any, Any] = {}
-    lines = []
+    replacements: dict[Any, Any] = {}
+    bindings = []
 
-    def known(expression: Any) -> Any:
-        return stands.get(expression, expression) if isinstance(expression, relax.Var) else expression
+    def replacement(expression: Any) -> Any:
+        return replacements.get(expression, expression) if isinstance(expression, relax.Var) else expression
 
-    for binding in bindings:
-        value = replace(binding.value, known)
-        if binding.var not in keep:
-            value = _simplify(value, binding.var.ty, kernels)
+    for relax_binding in relax_bindings:
+        value = replace(relax_binding.value, replacement)
+        if relax_binding.var not in keep:
+            value = _simplify(value, relax_binding.var.ty, kernels)
         if isinstance(value, Call | relax.TupleGetItem):
-            lines.append(Line(binding.var, names[binding.var], value))
+            bindings.append(Binding(relax_binding.var, names[relax_binding.var], value))
         else:
-            stands[binding.var] = value
-    return lines, known
+            replacements[relax_binding.var] = value
+    return bindings, replacement
 
 
 def _simplify(value: Any, ty: Any, kernels: Mapping[Any, Any]) -> Any:
@@ -102,7 +104,7 @@ def _simplify(value: Any, ty: Any, kernels: Mapping[Any, Any]) -> Any:
 
 
 def _known_shape(call: Any) -> Any:
-    """Return what a call that turns tensors into shapes, or shapes into tensors, gives where all extents are known."""
+    """Fold a call that turns tensors into shapes, or shapes into tensors, where all extents are known."""
     operator, argument = call.op.name, call.args[0]
     shape = getattr(argument.ty, "shape", None) if operator == "relax.shape_of" else argument
     if operator == "relax.tensor_to_shape" and (extents := array(argument)) is not None:
@@ -120,46 +122,46 @@ def _same_extents(reshape: Any) -> bool:
 
 
 def _is_constant(call: Any) -> bool:
-    """Whether all tensors that `call` reads are constants, and there is one."""
-    found = list(operands(call))
-    return not any(isinstance(each, relax.Var) for each in found) and any(array(each) is not None for each in found)
+    """Check whether all tensors that `call` reads are constants, and there is one."""
+    tensors = list(operands(call))
+    return not any(isinstance(each, relax.Var) for each in tensors) and any(array(each) is not None for each in tensors)
 
 
 def _compute(call: Any, kernels: Mapping[Any, Any]) -> Any:
     rule = _RULES.get(call.op.name)
     if rule is None:
         return _compute_by_tvm(call, kernels)
-    arrays = [each if (found := array(each)) is None else found for each in call.args]
-    made = np.asarray(rule(arrays, call.attrs))
+    arrays = [argument if (values := array(argument)) is None else values for argument in call.args]
+    result = np.asarray(rule(arrays, call.attrs))
     # What only has another shape shares the memory of what it is made of; not for good, if that is a model's file.
-    return constant(made, share=made.nbytes >= LARGE)
+    return constant(result, share=result.nbytes >= LARGE)
 
 
 def _compute_by_tvm(call: Any, kernels: Mapping[Any, Any]) -> Any:
     """Return the folded constant, or the call itself where TVM leaves it."""
-    call = replace(call, _aligned)
+    call = replace(call, _align)
     builder = relax.BlockBuilder()
     with builder.function("main", []):
         with builder.dataflow():
             result = builder.emit_output(call)
         builder.emit_func_output(result)
-    folded = relax.transform.FoldConstant()(module(builder.get()["main"], kernels))["main"]
-    values = [binding.value for block in folded.body.blocks for binding in block.bindings]
-    constants = [value for value in [*values, folded.body.body] if array(value) is not None]
+    function = relax.transform.FoldConstant()(module(builder.get()["main"], kernels))["main"]
+    values = [binding.value for block in function.body.blocks for binding in block.bindings]
+    constants = [value for value in [*values, function.body.body] if array(value) is not None]
     return constants[-1] if constants else call
 
 
-def _aligned(operand: Any) -> Any:
+def _align(operand: Any) -> Any:
     """Return a constant where kernels may read it."""
     values = array(operand)
     return operand if values is None or not values.size or is_aligned(values) else constant(values)
 
 
 def _is_small(call: Any, ty: Any) -> bool:
-    """Whether a result of the type `ty` needs little memory, or not much more than what it is made of."""
+    """Check whether a result of the type `ty` needs little memory, or not much more than what it is made of."""
     results = ty.fields if hasattr(ty, "fields") else [ty]
-    read = sum(0 if (found := array(each)) is None else found.nbytes for each in operands(call))
-    return sum(_bytes(each) for each in results) <= max(_SMALL, 4 * read)
+    operand_bytes = sum(0 if (values := array(each)) is None else values.nbytes for each in operands(call))
+    return sum(_bytes(each) for each in results) <= max(_SMALL, 4 * operand_bytes)
 
 
 def _bytes(ty: Any) -> float:

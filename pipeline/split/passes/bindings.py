@@ -1,4 +1,4 @@
-"""Line: one operator of a model on its way through the clean-up, and the function written anew from lines."""
+"""Bindings of a model on their way through the clean-up, and the function written of them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import tvm
 from tvm import relax
 from tvm.ir import Call, GenericConst, Op
 
-from pipeline.memory import is_usable
+from pipeline.core.memory import is_usable
 from pipeline.split.extents import own_extents
 
 
 @dataclass
-class Line:
+class Binding:
     """The variable `var`, to be called `name`, holds `value`.
 
     `value` is a Relax expression, or what a clean-up pass keeps in its place until it is lowered.
@@ -63,20 +63,20 @@ def array(value: Any) -> np.ndarray | None:
 
 
 def calls(value: Any, *names: str) -> bool:
-    """Return whether `value` calls one of these operators of Relax, such as ``"nn.conv2d"``."""
+    """Check whether `value` calls one of these operators of Relax, such as ``"nn.conv2d"``."""
     return isinstance(value, Call) and getattr(value.op, "name", "") in {f"relax.{name}" for name in names}
 
 
 def kernel(value: Any) -> Any:
     """Return the global variable of the kernel that `value` calls; None if it calls an operator of Relax."""
-    called = isinstance(value, Call) and value.op == Op.get("relax.call_tir")
-    return value.args[0] if called else None
+    is_kernel_call = isinstance(value, Call) and value.op == Op.get("relax.call_tir")
+    return value.args[0] if is_kernel_call else None
 
 
 def kind(value: Any) -> str:
-    """Return what `value` computes: the operator without its namespace, or the kernel without its number."""
-    if (called := kernel(value)) is not None:
-        return str(called.name_hint).rstrip("0123456789")
+    """Name the kind of `value`: the operator without its namespace, or the kernel without its number."""
+    if (kernel_variable := kernel(value)) is not None:
+        return str(kernel_variable.name_hint).rstrip("0123456789")
     return str(value.op.name).split(".")[-1] if isinstance(value, Call) else "item"
 
 
@@ -89,17 +89,21 @@ def module(main: Any, kernels: Mapping[Any, Any]) -> Any:
     kernels : mapping
         From the global variables of kernels, these and maybe others, to their functions.
     """
-    made = tvm.IRModule({"main": main})
+    result = tvm.IRModule({"main": main})
     for block in main.body.blocks:
         for binding in block.bindings:
-            if (called := kernel(binding.value)) is not None:
-                made[called] = kernels[called]
-    return relax.transform.Normalize()(made)
+            if (variable := kernel(binding.value)) is not None:
+                result[variable] = kernels[variable]
+    return relax.transform.Normalize()(result)
 
 
-def kernels(whole: Any) -> dict[Any, Any]:
+def kernels(relax_module: Any) -> dict[Any, Any]:
     """Return the functions of a module beside ``main``, by their global variables."""
-    return {variable: made for variable, made in whole.functions.items() if variable.name_hint != "main"}
+    return {
+        variable: kernel_function
+        for variable, kernel_function in relax_module.functions.items()
+        if variable.name_hint != "main"
+    }
 
 
 def constant(values: np.ndarray, *, share: bool = False) -> Any:
@@ -114,43 +118,43 @@ def constant(values: np.ndarray, *, share: bool = False) -> Any:
     if share and is_usable(values):
         return relax.const(tvm.runtime.from_dlpack(values))
     try:
-        made = tvm.runtime.empty(values.shape, str(values.dtype))
+        tensor = tvm.runtime.empty(values.shape, str(values.dtype))
         # Not by way of a contiguous array, which would be one more copy.
-        np.from_dlpack(made)[...] = values
+        np.from_dlpack(tensor)[...] = values
     except (BufferError, RuntimeError, TypeError):  # NumPy has this dtype from another package.
         return relax.const(np.array(values, order="C"), str(values.dtype))
-    return relax.const(made)
+    return relax.const(tensor)
 
 
-def live(lines: Sequence[Line], outputs: Iterable[Any]) -> list[Line]:
-    """Return the lines that an output depends on, in order."""
-    needed = {each for output in outputs for each in operands(output) if isinstance(each, relax.Var)}
-    kept = []
-    for line in reversed(lines):
-        if line.var in needed:
-            needed.update(each for each in operands(line.value) if isinstance(each, relax.Var))
-            kept.append(line)
-    return kept[::-1]
+def live(bindings: Sequence[Binding], outputs: Iterable[Any]) -> list[Binding]:
+    """Return the bindings that an output depends on, in order."""
+    variables = {each for output in outputs for each in operands(output) if isinstance(each, relax.Var)}
+    live_bindings = []
+    for binding in reversed(bindings):
+        if binding.var in variables:
+            variables.update(each for each in operands(binding.value) if isinstance(each, relax.Var))
+            live_bindings.append(binding)
+    return live_bindings[::-1]
 
 
-def function(params: Sequence[Any], lines: Sequence[Line], outputs: Sequence[Any]) -> Any:
-    """Return a Relax function ``main`` in which each line's variable is new and has the line's name.
+def function(params: Sequence[Any], bindings: Sequence[Binding], outputs: Sequence[Any]) -> Any:
+    """Return a Relax function ``main`` in which each binding's variable is new and has the binding's name.
 
     A variable that leaves the function is an output of its single dataflow block.
     """
     builder = relax.BlockBuilder()
-    leaving = {each for output in outputs for each in operands(output) if isinstance(each, relax.Var)}
+    leaving = {operand for output in outputs for operand in operands(output) if isinstance(operand, relax.Var)}
     types = own_extents([param.ty for param in params])
-    renewed = {param: relax.Var(param.name, ty) for param, ty in zip(params, types, strict=True)}
-    bindings = []
-    for line in lines:
-        value = builder.normalize(replace(line.value, lambda each: renewed.get(each, each)))
-        made = (relax.Var if line.var in leaving else relax.DataflowVar)(line.name, value.ty)
-        renewed[line.var] = made
-        bindings.append(relax.VarBinding(made, value))
-    results = [renewed.get(output, output) for output in outputs]
+    new_variables = {param: relax.Var(param.name, ty) for param, ty in zip(params, types, strict=True)}
+    relax_bindings = []
+    for binding in bindings:
+        value = builder.normalize(replace(binding.value, lambda operand: new_variables.get(operand, operand)))
+        variable = (relax.Var if binding.var in leaving else relax.DataflowVar)(binding.name, value.ty)
+        new_variables[binding.var] = variable
+        relax_bindings.append(relax.VarBinding(variable, value))
+    results = [new_variables.get(output, output) for output in outputs]
     body = results[0] if len(results) == 1 else builder.normalize(relax.Tuple(results))
-    blocks = [relax.DataflowBlock(bindings)] if bindings else []
-    return relax.Function([renewed[param] for param in params], relax.SeqExpr(blocks, body), body.ty).with_attr(
+    blocks = [relax.DataflowBlock(relax_bindings)] if relax_bindings else []
+    return relax.Function([new_variables[param] for param in params], relax.SeqExpr(blocks, body), body.ty).with_attr(
         "global_symbol", "main"
     )

@@ -1,0 +1,1 @@
+"""Clean-up of a whole graph before it is cut."""

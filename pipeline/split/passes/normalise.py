@@ -1,0 +1,80 @@
+"""The clean-up of a whole model, once, before it is cut."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tvm import relax
+
+from pipeline.errors import ModelError
+from pipeline.split.model import ImportedModel
+from pipeline.split.passes import quantized
+from pipeline.split.passes.bindings import function, kernels, live, module, operands
+from pipeline.split.passes.bindings import replace as with_operands
+from pipeline.split.passes.constant_file import ConstantFile
+from pipeline.split.passes.fold_batch_norm import fold_affine
+from pipeline.split.passes.fold_constants import fold
+from pipeline.split.passes.naming import binding_names, name_bindings, tensor_names, with_copies
+
+
+def clean(model: ImportedModel) -> ImportedModel:
+    """Fold constants and batch norms, drop what no output needs, and give each variable its tensor's name.
+
+    Raises
+    ------
+    ModelError
+        If the model has control flow, which cannot be cut into stages.
+    """
+    main = model.module["main"]
+    relax_bindings = _bindings(model, main)
+    names = binding_names(model, relax_bindings)
+    bindings, replacement = fold(
+        relax_bindings, names, kernels(model.module), quantized.integer_weights(relax_bindings)
+    )
+    values = {relax_binding.var: replacement(relax_binding.var) for relax_binding in relax_bindings}
+    names |= {param: str(param.name) for param in main.params}
+    equal_names = {names[var]: names[other] for var, other in values.items() if other != var and other in names}
+    outputs = dict(zip(model.outputs, _results(main, replacement), strict=True))
+    bindings, successors = fold_affine(live(bindings, outputs.values()), list(outputs.values()), tensor_names(model))
+    bindings, moved_names = quantized.arrange(
+        live(bindings, outputs.values()), list(outputs.values()), tensor_names(model)
+    )
+    successors |= moved_names
+    if files := model.parameters:
+        files.release()
+    constant_file = ConstantFile(each for binding in bindings for each in operands(binding.value))
+    for binding in bindings:
+        binding.value = with_operands(binding.value, constant_file.replacement)
+    aliases = name_bindings(bindings, outputs, model, {**model.aliases, **equal_names}, successors)
+    inner = {binding.name for binding in bindings} - tensor_names(model)
+    bindings, results = with_copies(bindings, outputs)
+    return replace(
+        model,
+        module=module(function(list(main.params), bindings, results), kernels(model.module)),
+        outputs=tuple(outputs),
+        names={},
+        aliases=aliases,
+        inner=frozenset(inner),
+        parameters=None,
+        constant_file=constant_file,
+    )
+
+
+def _bindings(model: ImportedModel, main: Any) -> list[Any]:
+    bindings = [binding for block in main.body.blocks for binding in block.bindings]
+    for binding in bindings:
+        if isinstance(binding, relax.MatchCast):
+            tensor = model.names.get(binding.var, str(binding.var.name))
+            raise ModelError(
+                f"model {model.name!r}: the shape of {tensor!r} depends on the values of other tensors, "
+                "which is not supported"
+            )
+        if isinstance(binding.value, relax.If):
+            raise ModelError(f"model {model.name!r} has control flow, which is not supported; export it without")
+    return bindings
+
+
+def _results(main: Any, replacement: Any) -> list[Any]:
+    body = replacement(main.body.body)
+    return [replacement(field) for field in body.fields] if isinstance(body, relax.Tuple) else [body]
