@@ -1,20 +1,23 @@
-"""Frontends: one file or folder per model format, each ends in a Relax module."""
+"""Frontends: one folder per model format, each ends in a Relax module."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pipeline.errors import ModelError
-from pipeline.split.frontends.formats import Format, recognise, supported
-from pipeline.split.frontends.imported import Imported
+from pipeline.split.frontends.formats import Format, recognise, supported_formats
+from pipeline.split.model import ImportedModel
 
 Shapes = Mapping[str, Sequence[Any]]
 """Extents of inputs, or names for them where a reader takes such."""
 
 
-def load(model: Any, shapes: Shapes | None = None, params: Mapping[str, Any] | str | Path | None = None) -> Imported:
+def load(
+    model: Any, shapes: Shapes | None = None, params: Mapping[str, Any] | str | Path | None = None
+) -> ImportedModel:
     """Read a model; its content says what format it is of.
 
     Parameters
@@ -30,44 +33,19 @@ def load(model: Any, shapes: Shapes | None = None, params: Mapping[str, Any] | s
     ModelError
         If there is no such file, its format is unknown, or it uses what is not supported.
     """
-    found = kind(model)
-    if found is Format.RELAX:
-        return _relax(model, shapes or {}, params)
-    if params is not None and found is not Format.RELAY:
-        name = repr(str(model)) if isinstance(model, str | Path) else "the model"
-        raise ModelError(f"{name} is {found.value} and holds its parameters itself; leave out the other ones")
-    if not isinstance(model, str | Path):
-        from pipeline.split.frontends import torch
-
-        return torch.from_program(model, shapes or {})
-    path = Path(model)
-    if found is Format.RELAY:
-        from pipeline.split.frontends import relay
-
-        return relay.load(path, shapes, params)
-    return _holding_parameters(path, found, shapes or {})
-
-
-def _relax(model: Any, shapes: Shapes, params: Mapping[str, Any] | str | Path | None) -> Imported:
-    from pipeline.split.frontends import relax
-
-    if isinstance(model, str | Path):
-        return relax.load(Path(model), shapes, params)
-    return relax.from_module(model, shapes, params)
-
-
-def _holding_parameters(path: Path, found: Format, shapes: Shapes) -> Imported:
-    if found is Format.TORCH:
-        from pipeline.split.frontends.torch import load as load_exported
-
-        return load_exported(path, shapes)
-    if found is Format.TFLITE:
-        from pipeline.split.frontends import tflite
-
-        return tflite.load(path, shapes)
-    from pipeline.split.frontends import onnx
-
-    return onnx.load(path, shapes)
+    frontend = kind(model).value
+    is_file = isinstance(model, str | Path)
+    if params is not None and not frontend.external_parameters:
+        name = repr(str(model)) if is_file else "the model"
+        raise ModelError(f"{name} is {frontend.title} and holds its parameters itself; leave out the other ones")
+    package = importlib.import_module(frontend.package)
+    options = {"params": params} if frontend.external_parameters else {}
+    imported_model: ImportedModel = (
+        package.load(Path(model), shapes or {}, **options)
+        if is_file
+        else package.from_object(model, shapes or {}, **options)
+    )
+    return imported_model
 
 
 def kind(model: Any) -> Format:
@@ -82,9 +60,9 @@ def kind(model: Any) -> Format:
         return _of_object(model)
     path = Path(model)
     if not path.exists():
-        raise ModelError(f"no model at {str(path)!r}; give the path of {supported()}")
+        raise ModelError(f"no model at {str(path)!r}; give the path of {supported_formats()}")
     if path.is_dir():
-        raise ModelError(f"{str(path)!r} is {_folder(path)}; give the path of {supported()}")
+        raise ModelError(f"{str(path)!r} is {_folder(path)}; give the path of {supported_formats()}")
     return recognise(path)
 
 
@@ -97,11 +75,11 @@ def _folder(path: Path) -> str:
 
 
 def _of_object(model: Any) -> Format:
-    names = {f"{each.__module__}.{each.__qualname__}" for each in type(model).__mro__}
-    if "torch.export.exported_program.ExportedProgram" in names:
-        return Format.TORCH
-    if "tvm.ir.module.IRModule" in names or "tvm.relax.expr.Function" in names:
-        return Format.RELAX
+    # By name, so that no library is imported for a model of another.
+    names = {f"{base.__module__}.{base.__qualname__}" for base in type(model).__mro__}
+    for entry in Format:
+        if names.intersection(entry.value.types):
+            return entry
     if any(name in names for name in ("torch.nn.modules.module.Module", "torch.jit._script.ScriptModule")):
         raise ModelError(
             f"{type(model).__name__} is a PyTorch module; export it first: "

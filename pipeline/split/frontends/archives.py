@@ -1,4 +1,4 @@
-"""Archives: what kind of model a ZIP file holds, by the names of its entries."""
+"""Archives: the kind of model in a ZIP file, by the names of its entries."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CHECKPOINT = f"is an old checkpoint of torch.save, without a program; {_EXPORT}"
 
 
 def is_exported_program(path: Path) -> bool:
-    """Whether the archive at `path` was written by ``torch.export.save``."""
+    """Check whether ``torch.export.save`` wrote the archive at `path`."""
     names = _names(path)
     # Up to PyTorch 2.7 all lay in the top folder.
     return any(name.endswith(("/models/model.json", "serialized_exported_program.json")) for name in names) or (
@@ -39,8 +39,8 @@ def is_exported_program(path: Path) -> bool:
     )
 
 
-def reason(path: Path) -> str:
-    """Return what to say of an archive that cannot be read."""
+def describe_refusal(path: Path) -> str:
+    """Describe an archive that cannot be read."""
     names = _names(path)
     if not names:
         return "is a damaged ZIP archive"
@@ -51,5 +51,5 @@ def _names(path: Path) -> _Names:
     try:
         with zipfile.ZipFile(path) as archive:
             return archive.namelist()
-    except (OSError, zipfile.BadZipFile):
+    except Exception:  # noqa: BLE001 - a damaged directory also raises struct's, Unicode's and other errors
         return []

@@ -1,25 +1,22 @@
-"""Formats: what kind of model a file holds, by its first bytes."""
+"""Formats of models: the registry of those that can be read, and the words for some that cannot.
+
+A new format is a folder beside this file, and one entry in `Format`.  The folder's package has ``load(path, shapes)``,
+and ``from_object(model, shapes)`` if there are such models in memory; both also take ``params`` where a format has its
+parameters elsewhere.  Its module ``reference`` has ``LIBRARY`` and ``evaluate(model, frame)``, if there is a library
+that runs such models itself.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from pipeline.core.files import check_regular
 from pipeline.errors import ModelError
 from pipeline.split.frontends import archives
-
-
-class Format(Enum):
-    """A format that can be read; the value is its name with an article."""
-
-    ONNX = "an ONNX file"
-    RELAY = "a Relay program"
-    RELAX = "a Relax module"
-    TORCH = "an exported PyTorch program"
-    TFLITE = "a TFLite model"
-
 
 _HEAD = 1 << 16
 """Bytes that are looked at; comments may stand in front of a program."""
@@ -38,15 +35,88 @@ def _holds(*words: bytes) -> Callable[[bytes], bool]:
     return lambda head: _JSON.match(head) is not None and all(word in head for word in words)
 
 
-_RECOGNISED: tuple[tuple[Callable[[bytes], bool], Format], ...] = (
-    (lambda head: _RELAY_TEXT.match(head) is not None, Format.RELAY),
-    (_holds(b'"root_index"', b'"nodes"'), Format.RELAX),
-    (_holds(b'"nodes"', b'"type_key"'), Format.RELAY),
-    (lambda head: _SCRIPT.search(head) is not None and _LETTERS.match(head) is not None, Format.RELAX),
-    (lambda head: head[4:8] == b"TFL3", Format.TFLITE),
+def _is_relay(head: bytes) -> bool:
+    # A Relax module in JSON has types of nodes as well; its root tells the two apart.
+    is_json = _holds(b'"nodes"', b'"type_key"')(head) and not _holds(b'"root_index"', b'"nodes"')(head)
+    return _RELAY_TEXT.match(head) is not None or is_json
+
+
+def _is_relax(head: bytes) -> bool:
+    if _RELAY_TEXT.match(head):
+        return False
+    is_script = _SCRIPT.search(head) is not None and _LETTERS.match(head) is not None
+    return is_script or _holds(b'"root_index"', b'"nodes"')(head)
+
+
+def _is_tflite(head: bytes) -> bool:
+    return head[4:8] == b"TFL3"
+
+
+def _is_onnx(head: bytes) -> bool:
     # A protobuf has no mark of its own; all exporters write the version of the format first.
-    (lambda head: head[:1] == b"\x08" and len(head) > 2, Format.ONNX),
-)
+    return head[:1] == b"\x08" and len(head) > 2 and not _is_tflite(head)
+
+
+@dataclass(frozen=True)
+class Frontend:
+    """Entry of a format in the registry.
+
+    Attributes
+    ----------
+    title : str
+        The format's name with an article.
+    package : str
+        The frontend, imported when it is needed, as each needs libraries of its own.
+    matches : callable
+        Whether a file that begins with these bytes is of the format; at most one format says so.
+    holds_archive : callable, optional
+        Whether the ZIP file at a path is of the format.
+    types : tuple of str
+        Classes of models in memory.
+    suffix : str
+        What a file is called that is taken for this format in doubt.
+    external_parameters : bool
+        Whether parameters may come from elsewhere.
+    symbolic : bool
+        Whether extents may stay open in the imported module.
+    verifiable : bool
+        Whether another library runs such models.
+    """
+
+    title: str
+    package: str
+    matches: Callable[[bytes], bool] = lambda _: False
+    holds_archive: Callable[[Path], bool] = lambda _: False
+    types: tuple[str, ...] = ()
+    suffix: str = ""
+    external_parameters: bool = False
+    symbolic: bool = False
+    verifiable: bool = False
+
+
+_FOLDER = "pipeline.split.frontends"
+
+
+class Format(Enum):
+    """A format that can be read; the value is its frontend."""
+
+    ONNX = Frontend("an ONNX file", f"{_FOLDER}.onnx", _is_onnx, suffix=".onnx", symbolic=True, verifiable=True)
+    RELAY = Frontend("a Relay program", f"{_FOLDER}.relay", _is_relay, external_parameters=True, symbolic=True)
+    RELAX = Frontend(
+        "a Relax module", f"{_FOLDER}.relax", _is_relax, types=("tvm.ir.module.IRModule", "tvm.relax.expr.Function"),
+        external_parameters=True, symbolic=True,
+    )  # fmt: skip
+    TORCH = Frontend(
+        "an exported PyTorch program", f"{_FOLDER}.torch", holds_archive=archives.is_exported_program,
+        types=("torch.export.exported_program.ExportedProgram",), verifiable=True,
+    )  # fmt: skip
+    TFLITE = Frontend("a TFLite model", f"{_FOLDER}.tflite", _is_tflite, verifiable=True)
+
+    def __str__(self) -> str:
+        """Return the format's name with an article."""
+        return self.value.title
+
+
 _REFUSED: tuple[tuple[Callable[[bytes], bool], str], ...] = (
     (lambda head: not head, "is empty"),
     (lambda head: head.startswith(b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19"), archives.CHECKPOINT),
@@ -78,9 +148,9 @@ _REFUSED: tuple[tuple[Callable[[bytes], bool], str], ...] = (
 )
 
 
-def supported() -> str:
+def supported_formats() -> str:
     """Return all formats, as a phrase."""
-    names = [each.value for each in Format]
+    names = [str(entry) for entry in Format]
     return f"{', '.join(names[:-1])}, or {names[-1]}"
 
 
@@ -93,20 +163,20 @@ def recognise(path: Path) -> Format:
         If it is none of those that can be read; the message says what it is, where that is known.
     """
     try:
+        check_regular(path)
         with path.open("rb") as stream:
             head = stream.read(_HEAD)
     except OSError as error:
         raise ModelError(f"cannot read {str(path)!r}: {error.strerror or error}") from None
-    archive = head.startswith(b"PK")
-    if archive and archives.is_exported_program(path):
-        return Format.TORCH
-    for fits, found in _RECOGNISED:
-        if fits(head):
-            return found
-    if path.suffix == ".onnx":
-        return Format.ONNX
-    if archive:
-        reason = archives.reason(path)
+    is_archive = head.startswith(b"PK")
+    for entry in Format:
+        if entry.value.matches(head) or (is_archive and entry.value.holds_archive(path)):
+            return entry
+    for entry in Format:
+        if path.suffix and path.suffix == entry.value.suffix:
+            return entry
+    if is_archive:
+        refusal = archives.describe_refusal(path)
     else:
-        reason = next((text for fits, text in _REFUSED if fits(head)), "is of an unknown format")
-    raise ModelError(f"{str(path)!r} {reason}; supported is {supported()}")
+        refusal = next((text for fits, text in _REFUSED if fits(head)), "is of an unknown format")
+    raise ModelError(f"{str(path)!r} {refusal}; supported is {supported_formats()}")

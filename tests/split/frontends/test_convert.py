@@ -37,10 +37,10 @@ def program(tmp_path: Path) -> Path:
 
 def test_the_graph_is_the_same(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = program.parent
-    kept = folder / "kept.relax"
-    assert cli.main(["convert", str(program), "--params", str(folder / "m.npz"), "-o", str(kept)]) == 0
-    assert capsys.readouterr().out.strip() == f"Relax module: {kept}"
-    before, after = pipeline.read(program, params=folder / "m.npz"), pipeline.read(kept)
+    mask = folder / "kept.relax"
+    assert cli.main(["convert", str(program), "--params", str(folder / "m.npz"), "-o", str(mask)]) == 0
+    assert capsys.readouterr().out.strip() == f"Relax module: {mask}"
+    before, after = pipeline.read(program, params=folder / "m.npz"), pipeline.read(mask)
     assert after.digest == before.digest
     assert after.name == before.name
     assert after.outputs == before.outputs
@@ -53,14 +53,14 @@ def test_the_graph_is_the_same(program: Path, capsys: pytest.CaptureFixture[str]
 def outputs(graph: pipeline.Graph) -> list[np.ndarray]:
     frame = {"x": np.random.default_rng(1).standard_normal((1, 4, 8, 8)).astype(np.float32)}
     with pipeline.load(pipeline.build(graph, pipeline.plan(graph, stages=1))) as running:
-        found = running.submit(frame).result()
-    return list(found.values())
+        output = running.submit(frame).result()
+    return list(output.values())
 
 
 def test_tvm_reads_what_is_written(program: Path, tmp_path: Path) -> None:
-    kept = tmp_path / "kept"
-    assert cli.main(["convert", str(program), "-o", str(kept)]) == 0
-    module = tvm.ir.load_json(kept.read_text())
+    mask = tmp_path / "kept"
+    assert cli.main(["convert", str(program), "-o", str(mask)]) == 0
+    module = tvm.ir.load_json(mask.read_text())
     assert [param.name for param in module["main"].params] == ["x", "w", "b"]
     tvm.relax.analysis.well_formed(module)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib
 import json
 import pickle
 import zipfile
@@ -12,14 +13,14 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.errors import ModelError
+from pipeline.errors import MissingExtra, ModelError
 from pipeline.split.frontends.formats import Format, recognise
 
 PROGRAM = '#[version = "0.0.5"]\ndef @main(%x: Tensor[(2, 3), float32]) { negative(%x) }'
 
 
 @pytest.mark.parametrize(
-    ("content", "expected"),
+    ("content", "reference"),
     [
         (PROGRAM, Format.RELAY),
         (f"// printed today\n/* by\n me */ {PROGRAM}", Format.RELAY),
@@ -34,10 +35,10 @@ PROGRAM = '#[version = "0.0.5"]\ndef @main(%x: Tensor[(2, 3), float32]) { negati
         ('metadata = tvm.ir.load_json("""{', Format.RELAX),
     ],
 )
-def test_what_is_recognised(tmp_path: Path, content: str | bytes, expected: Format) -> None:
+def test_what_is_recognised(tmp_path: Path, content: str | bytes, reference: Format) -> None:
     path = tmp_path / "model.bin"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    assert recognise(path) is expected
+    assert recognise(path) is reference
 
 
 @pytest.mark.parametrize(
@@ -64,12 +65,27 @@ def test_what_is_recognised(tmp_path: Path, content: str | bytes, expected: Form
 def test_what_is_refused(tmp_path: Path, content: bytes, reason: str) -> None:
     path = tmp_path / "model"
     path.write_bytes(content)
-    with pytest.raises(ModelError) as caught:
+    with pytest.raises(ModelError) as failure:
         pipeline.read(path)
-    assert f"{str(path)!r} {reason}" in str(caught.value)
-    assert str(caught.value).endswith(
+    assert f"{str(path)!r} {reason}" in str(failure.value)
+    assert str(failure.value).endswith(
         "supported is an ONNX file, a Relay program, a Relax module, an exported PyTorch program, or a TFLite model"
     )
+
+
+@pytest.mark.parametrize("entry", Format)
+def test_an_entry_leads_to_its_frontend(entry: Format) -> None:
+    frontend = entry.value
+    try:
+        package = importlib.import_module(frontend.package)
+    except MissingExtra as error:
+        pytest.skip(str(error))
+    assert callable(package.load)
+    assert not frontend.types or callable(package.from_object)
+    if frontend.verifiable:
+        reference = importlib.import_module(f"{frontend.package}.reference")
+        assert reference.LIBRARY
+        assert callable(reference.evaluate)
 
 
 def test_archives_and_arrays(tmp_path: Path) -> None:

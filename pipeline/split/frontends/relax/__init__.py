@@ -11,16 +11,16 @@ import msgspec
 import tvm
 from tvm import relax
 
-from pipeline.errors import ModelError
-from pipeline.files import write_atomically
-from pipeline.split import lines
-from pipeline.split.clean import clean
-from pipeline.split.frontends.imported import Imported
+from pipeline.core.files import write_atomically
+from pipeline.core.native_output import quietly
+from pipeline.core.tvm_access import compiler_lock
+from pipeline.errors import ModelError, reason
 from pipeline.split.frontends.relax import entry, json_form, script
-from pipeline.split.frontends.relay import params as parameter_files
-from pipeline.split.frontends.relay.params import Params
-from pipeline.split.naming import given, unique
-from pipeline.tvm_access import compiler_lock, quiet
+from pipeline.split.frontends.relay.params import Params, load_parameters
+from pipeline.split.model import ImportedModel
+from pipeline.split.passes import bindings
+from pipeline.split.passes.naming import tensor_names, unique
+from pipeline.split.passes.normalise import clean
 
 Shapes = Mapping[str, Sequence[int]]
 
@@ -30,8 +30,8 @@ _ATTRIBUTE = "soc_pipeline"
 """The attribute of a module that holds the names which its variables cannot tell."""
 
 
-class _Names(msgspec.Struct, forbid_unknown_fields=True):
-    """As in `Imported`; `tensors` are those variables that are called after a tensor of the model."""
+class _StoredNames(msgspec.Struct, forbid_unknown_fields=True):
+    """As in `ImportedModel`; `tensors` are those variables that are called after a tensor of the model."""
 
     model: str
     tensors: list[str]
@@ -40,18 +40,18 @@ class _Names(msgspec.Struct, forbid_unknown_fields=True):
     aliases: dict[str, str]
 
 
-def save(imported: Imported, path: Path) -> None:
+def save(model: ImportedModel, path: Path) -> None:
     """Clean up a model and write it, so that `load` finds all names again."""
     with compiler_lock:
-        tensors = sorted(given(imported))
-        imported = clean(imported)
-        names = _Names(imported.name, tensors, list(imported.outputs), dict(imported.operators), dict(imported.aliases))
-        module = imported.module.with_attr(_ATTRIBUTE, msgspec.json.encode(names).decode())
+        tensors = sorted(tensor_names(model))
+        model = clean(model)
+        names = _StoredNames(model.name, tensors, list(model.outputs), dict(model.operators), dict(model.aliases))
+        module = model.module.with_attr(_ATTRIBUTE, msgspec.json.encode(names).decode())
         text = tvm.ir.save_json(module)
     write_atomically(path, str(text).encode())
 
 
-def load(path: Path, shapes: Shapes, params: Params | None = None) -> Imported:
+def load(path: Path, shapes: Shapes, params: Params | None = None) -> ImportedModel:
     """Read a Relax module from TVMScript, or from the JSON of ``tvm.ir.save_json``.
 
     Raises
@@ -61,8 +61,8 @@ def load(path: Path, shapes: Shapes, params: Params | None = None) -> Imported:
     """
     try:
         text = path.read_text(encoding="utf-8")
-        with compiler_lock, quiet():
-            module = (json_form if text.lstrip().startswith("{") else script).parse(text)
+        with compiler_lock:
+            module = quietly(lambda: (json_form if text.lstrip().startswith("{") else script).parse(text))
     except OSError as error:
         raise ModelError(f"cannot read {str(path)!r}: {error.strerror or error}") from None
     except UnicodeDecodeError:
@@ -71,12 +71,12 @@ def load(path: Path, shapes: Shapes, params: Params | None = None) -> Imported:
         raise ModelError(f"{str(path)!r} cannot be read: {error}") from None
     if not isinstance(module, tvm.IRModule):
         raise ModelError(f"{str(path)!r} holds no module, but a {type(module).__name__}")
-    return from_module(module, shapes, params, path.stem, repr(str(path)))
+    return from_object(module, shapes, params, path.stem, repr(str(path)))
 
 
-def from_module(
+def from_object(
     module: Any, shapes: Shapes, params: Params | None = None, name: str = "model", file: str = "the module"
-) -> Imported:
+) -> ImportedModel:
     """Return a Relax module as it goes through the splitter.
 
     Parameters
@@ -94,63 +94,68 @@ def from_module(
     ModelError
         If no function is the model, or it uses what is not supported.
     """
-    parameters = parameter_files.load(params)
+    parameters = load_parameters(params)
     if isinstance(module, relax.Function):
         module = tvm.IRModule({"main": module})
-    with compiler_lock, quiet():
-        try:
-            main = entry.find(module, file)
-            main, values = entry.bind(main, shapes, parameters, file)
-            return _renewed(module, main, values, name, file)
-        except ModelError:
-            raise
-        except RecursionError:
-            raise ModelError(f"{file} nests deeper than is supported") from None
-        except Exception as error:  # TVM raises what its operators' checks meet
-            reason = str(error).strip().splitlines()
-            raise ModelError(f"{file} is not consistent: {reason[-1] if reason else type(error).__name__}") from error
+    with compiler_lock:
+        return quietly(lambda: _bind(module, shapes, parameters, name, file))
 
 
-def _renewed(module: Any, main: Any, values: Mapping[Any, Any], name: str, file: str) -> Imported:
+def _bind(module: Any, shapes: Shapes, parameters: Mapping[str, Any], name: str, file: str) -> ImportedModel:
+    try:
+        main = entry.find(module, file)
+        main, values = entry.bind(main, shapes, parameters, file)
+        return _rewrite(module, main, values, name, file)
+    except ModelError:
+        raise
+    except RecursionError:
+        raise ModelError(f"{file} nests deeper than is supported") from None
+    except Exception as error:  # TVM raises what its operators' checks meet
+        raise ModelError(f"{file} is not consistent: {reason(error)}") from error
+
+
+def _rewrite(module: Any, main: Any, values: Mapping[Any, Any], name: str, file: str) -> ImportedModel:
     """Write the function anew, so that all its types are what TVM infers, and no two variables have one name."""
-    bindings = [binding for block in main.body.blocks for binding in block.bindings]
-    entry.check_calls(file, bindings)
-    for each in bindings:
-        if not isinstance(each, relax.VarBinding) or isinstance(each.value, relax.If):
+    relax_bindings = [relax_binding for block in main.body.blocks for relax_binding in block.bindings]
+    entry.check_calls(file, relax_bindings)
+    for binding in relax_bindings:
+        if not isinstance(binding, relax.VarBinding) or isinstance(binding.value, relax.If):
             raise ModelError(
-                f"{file}: {str(each.var.name)!r} depends on the values of other tensors, which is not supported"
+                f"{file}: {str(binding.var.name)!r} depends on the values of other tensors, which is not supported"
             )
-    stored = _stored(module, file)
-    taken = {str(param.name) for param in main.params}
-    if len(taken) < len(main.params):
+    original = _read_stored_names(module, file)
+    used_names = {str(param.name) for param in main.params}
+    if len(used_names) < len(main.params):
         raise ModelError(f"{file}: two parameters have the same name")
-    made = [
-        lines.Line(
-            each.var, unique(str(each.var.name), taken), lines.replace(each.value, lambda one: values.get(one, one))
+    new_bindings = [
+        bindings.Binding(
+            binding.var,
+            unique(str(binding.var.name), used_names),
+            bindings.replace(binding.value, lambda operand: values.get(operand, operand)),
         )
-        for each in bindings
+        for binding in relax_bindings
     ]
     inputs = [param for param in main.params if param not in values]
-    results = _results(main, made, taken, file)
-    function = lines.function(inputs, made, [values.get(each, each) for each in results])
-    outputs = _outputs(stored, function, file)
-    variables = [*function.params, *(each.var for block in function.body.blocks for each in block.bindings)]
+    results = _results(main, new_bindings, used_names, file)
+    function = bindings.function(inputs, new_bindings, [values.get(binding, binding) for binding in results])
+    outputs = _outputs(original, function, file)
+    variables = [*function.params, *(binding.var for block in function.body.blocks for binding in block.bindings)]
     _check_sizes(variables, file)
-    names = {var: str(var.name) for var in variables if stored is None or str(var.name) in stored.tensors}
-    joined = lines.module(function, lines.kernels(module))
-    if stored is None:
-        return Imported(name, joined, tuple(outputs), names)
-    return Imported(stored.model, joined, tuple(outputs), names, stored.operators, stored.aliases)
+    names = {var: str(var.name) for var in variables if original is None or str(var.name) in original.tensors}
+    new_module = bindings.module(function, bindings.kernels(module))
+    if original is None:
+        return ImportedModel(name, new_module, tuple(outputs), names)
+    return ImportedModel(original.model, new_module, tuple(outputs), names, original.operators, original.aliases)
 
 
-def _results(main: Any, made: list[lines.Line], taken: set[str], file: str) -> list[Any]:
-    """Return the tensors that leave the function; a tuple that an operator makes is taken apart by lines of its own."""
+def _results(main: Any, new_bindings: list[bindings.Binding], used_names: set[str], file: str) -> list[Any]:
+    """Return the tensors that leave the function; an operator's tuple is taken apart by bindings of its own."""
     body = main.body.body
     results = list(body.fields) if isinstance(body, relax.Tuple) else [body]
     if len(results) == 1 and isinstance(body.ty, tvm.ir.TupleType) and isinstance(body, relax.Var):
         parts = [relax.TupleGetItem(body, number) for number in range(len(body.ty.fields))]
-        results = [relax.Var(unique(str(body.name), taken), ty) for ty in body.ty.fields]
-        made += [lines.Line(var, str(var.name), part) for var, part in zip(results, parts, strict=True)]
+        results = [relax.Var(unique(str(body.name), used_names), ty) for ty in body.ty.fields]
+        new_bindings += [bindings.Binding(var, str(var.name), part) for var, part in zip(results, parts, strict=True)]
     if not all(isinstance(each.ty, relax.TensorType) for each in results):
         raise ModelError(f"{file} returns something else than a tensor, or one tuple of tensors")
     return results
@@ -160,29 +165,32 @@ def _check_sizes(variables: Sequence[Any], file: str) -> None:
     """Refuse tensors that no machine holds, before anything is made of their size."""
     for var in variables:
         shape = getattr(var.ty, "shape", None)
-        extents = [int(each) for each in shape if isinstance(each, tvm.tirx.IntImm)] if shape is not None else []
+        extents = [int(extent) for extent in shape if isinstance(extent, tvm.tirx.IntImm)] if shape is not None else []
         if min(extents, default=0) < 0 or math.prod(extents) > _MOST_ELEMENTS:
             raise ModelError(f"{file}: {str(var.name)!r} has the shape {extents}, which is not supported")
 
 
-def _outputs(stored: _Names | None, function: Any, file: str) -> list[str]:
+def _outputs(original: _StoredNames | None, function: Any, file: str) -> list[str]:
     """Return the stored names of the outputs, or those of their variables."""
     body = function.body.body
     results = list(body.fields) if isinstance(body, relax.Tuple) else [body]
-    if stored is None:
-        found = [str(each.name) if isinstance(each, relax.Var) else "" for each in results]
-        return [name if name and name not in found[:number] else f"output{number}" for number, name in enumerate(found)]
-    if len(stored.outputs) != len(results):
-        raise ModelError(f"{file} is damaged: {len(results)} results, but {len(stored.outputs)} names of them")
-    return stored.outputs
+    if original is None:
+        variable_names = [str(each.name) if isinstance(each, relax.Var) else "" for each in results]
+        return [
+            name if name and name not in variable_names[:number] else f"output{number}"
+            for number, name in enumerate(variable_names)
+        ]
+    if len(original.outputs) != len(results):
+        raise ModelError(f"{file} is damaged: {len(results)} results, but {len(original.outputs)} names of them")
+    return original.outputs
 
 
-def _stored(module: Any, file: str) -> _Names | None:
+def _read_stored_names(module: Any, file: str) -> _StoredNames | None:
     """Return the names in the module, if `save` wrote it."""
     text = (module.attrs or {}).get(_ATTRIBUTE)
     if text is None:
         return None
     try:
-        return msgspec.json.decode(str(text), type=_Names)
+        return msgspec.json.decode(str(text), type=_StoredNames)
     except msgspec.DecodeError as error:
         raise ModelError(f"{file} is damaged: {error}") from None

@@ -13,7 +13,7 @@ from tvm.ir import Call, GenericConst, GlobalVar, Op
 
 from pipeline.errors import ModelError, near
 from pipeline.split.frontends.relax.vocabulary import FOREIGN, MATHEMATICS
-from pipeline.split.lines import constant
+from pipeline.split.passes.bindings import constant
 
 _MOST_PARTS = 1 << 12
 _BRINGS_CODE = {"tirx.AttrStmt", "ir.GlobalVar", "relax.expr.ExternFunc"}
@@ -36,45 +36,45 @@ def find(module: Any, file: str) -> Any:
         raise ModelError(f"{file} has functions of another kind: {', '.join(str(each.name_hint) for each in foreign)}")
     for variable, kernel in kernels.items():
         _check_kernel(file, str(variable.name_hint), kernel)
-    found = _entry(functions, file)
-    others = {each: value for each, value in functions.items() if each != found}
-    if not _called(functions[found]) & functions.keys():
-        return functions[found]
-    inlined = functions[found].inline_functions(others)
-    return relax.transform.Normalize()(tvm.IRModule({**kernels, found: inlined}))[found]
+    entry_variable = _entry(functions, file)
+    other_functions = {each: value for each, value in functions.items() if each != entry_variable}
+    if not _called_functions(functions[entry_variable]) & functions.keys():
+        return functions[entry_variable]
+    inlined_function = functions[entry_variable].inline_functions(other_functions)
+    return relax.transform.Normalize()(tvm.IRModule({**kernels, entry_variable: inlined_function}))[entry_variable]
 
 
 def _entry(functions: Mapping[Any, Any], file: str) -> Any:
-    names = {str(each.name_hint): each for each in functions}
+    names = {str(variable.name_hint): variable for variable in functions}
     if "main" in names:
         return names["main"]
-    called = {each for value in functions.values() for each in _called(value)}
-    left = [each for each in functions if each not in called]
-    if len(left) != 1:
+    callees = {variable for value in functions.values() for variable in _called_functions(value)}
+    candidates = [variable for variable in functions if variable not in callees]
+    if len(candidates) != 1:
         raise ModelError(f"{file} has no function 'main'; it has {', '.join(sorted(names)) or 'none'}")
-    return left[0]
+    return candidates[0]
 
 
-def _called(function: Any) -> set[Any]:
-    found = set()
+def _called_functions(function: Any) -> set[Any]:
+    callees = set()
 
     def visit(expression: Any) -> None:
         if isinstance(expression, Call) and isinstance(expression.op, GlobalVar):
-            found.add(expression.op)
+            callees.add(expression.op)
 
     relax.analysis.post_order_visit(function, visit)
-    return found
+    return callees
 
 
 def _check_kernel(file: str, name: str, kernel: Any) -> None:
     """Refuse what a kernel would call outside of itself, which a bundle could not take along."""
     # There is no visitor of kernels in Python; their JSON has all nodes in a row.
     nodes = json.loads(tvm.ir.save_json(kernel))["nodes"]
-    called = {str(each["data"]).removeprefix("tirx.") for each in nodes if each["type"] == "ir.Op"}
-    if outside := sorted(called - MATHEMATICS - {"ret"}):
+    operators = {str(node["data"]).removeprefix("tirx.") for node in nodes if node["type"] == "ir.Op"}
+    if outside := sorted(operators - MATHEMATICS - {"ret"}):
         raise ModelError(f"{file}: the kernel {name!r} calls {', '.join(outside)}, which is not supported")
-    if found := sorted({each["type"] for each in nodes} & _BRINGS_CODE):
-        raise ModelError(f"{file}: the kernel {name!r} holds {', '.join(found)}, which is not supported")
+    if foreign_nodes := sorted({node["type"] for node in nodes} & _BRINGS_CODE):
+        raise ModelError(f"{file}: the kernel {name!r} holds {', '.join(foreign_nodes)}, which is not supported")
 
 
 def check_calls(file: str, bindings: Sequence[Any]) -> None:
@@ -85,7 +85,7 @@ def check_calls(file: str, bindings: Sequence[Any]) -> None:
     ModelError
         If there are any.
     """
-    found: dict[str, str] = {}
+    complaints: dict[str, str] = {}
     for binding in bindings:
         value = binding.value
         if isinstance(value, relax.Function):
@@ -94,11 +94,11 @@ def check_calls(file: str, bindings: Sequence[Any]) -> None:
             continue
         kind = str(value.op.name).removeprefix("relax.") if isinstance(value.op, Op) else str(value.op)
         if kind != "call_tir" and (not isinstance(value.op, Op) or kind.startswith(FOREIGN)):
-            found.setdefault(kind, f"{kind} (that makes {str(binding.var.name)!r})")
+            complaints.setdefault(kind, f"{kind} (that makes {str(binding.var.name)!r})")
         if kind == "split" and getattr(value.attrs.indices_or_sections, "value", 0) > _MOST_PARTS:
             raise ModelError(f"{file}: {str(binding.var.name)!r} splits a tensor into more than {_MOST_PARTS} parts")
-    if found:
-        raise ModelError(f"{file} uses operators that are not supported: {'; '.join(found.values())}")
+    if complaints:
+        raise ModelError(f"{file} uses operators that are not supported: {'; '.join(complaints.values())}")
 
 
 def bind(
@@ -118,20 +118,20 @@ def bind(
     ModelError
         If a name is unknown, or a shape or value does not fit.
     """
-    declared = {str(each.name): each for each in function.params}
+    parameters_by_name = {str(each.name): each for each in function.params}
     for name in shapes:
-        if name not in declared or name in parameters:
-            left = [each for each in declared if each not in parameters]
-            raise ModelError(f"{file} has no input {name!r}; it has {', '.join(left)}{near(name, left)}")
-    if parameters and not parameters.keys() & declared.keys():
+        if name not in parameters_by_name or name in parameters:
+            candidates = [each for each in parameters_by_name if each not in parameters]
+            raise ModelError(f"{file} has no input {name!r}; it has {', '.join(candidates)}{near(name, candidates)}")
+    if parameters and not parameters.keys() & parameters_by_name.keys():
         raise ModelError(
             f"none of the parameters given ({', '.join(list(parameters)[:5])}) is one of {file}, "
-            f"which has {', '.join(list(declared)[:5])}"
+            f"which has {', '.join(list(parameters_by_name)[:5])}"
         )
     extents: dict[Any, int] = {}
-    for name, param in declared.items():
-        given = parameters[name].shape if name in parameters else shapes.get(name)
-        extents |= _extents(file, name, param, given, extents)
+    for name, param in parameters_by_name.items():
+        shape = parameters[name].shape if name in parameters else shapes.get(name)
+        extents |= _extents(file, name, param, shape, extents)
     for variable, extent in extents.items():
         function = function.bind_symbolic_vars({variable: extent})
     values = {}
@@ -141,30 +141,34 @@ def bind(
     return function, values
 
 
-def _extents(file: str, name: str, param: Any, given: Sequence[int] | None, known: Mapping[Any, int]) -> dict[Any, int]:
+def _extents(
+    file: str, name: str, param: Any, user_shape: Sequence[int] | None, known_extents: Mapping[Any, int]
+) -> dict[Any, int]:
     """Return the numbers that a shape gives to a parameter's open extents."""
-    declared = getattr(param.ty, "shape", None)
-    if not isinstance(param.ty, relax.TensorType) or not isinstance(declared, relax.ShapeExpr):
+    declared_shape = getattr(param.ty, "shape", None)
+    if not isinstance(param.ty, relax.TensorType) or not isinstance(declared_shape, relax.ShapeExpr):
         raise ModelError(f"{file}: {name!r} is no tensor with a known number of dimensions, but {param.ty}")
-    shown = [int(each) if isinstance(each, tvm.tirx.IntImm) else str(each) for each in declared]
-    if given is None:
-        if any(isinstance(each, str) and declared[place] not in known for place, each in enumerate(shown)):
-            example = ",".join("1" if isinstance(each, str) else str(each) for each in shown)
+    printable = [int(text) if isinstance(text, tvm.tirx.IntImm) else str(text) for text in declared_shape]
+    if user_shape is None:
+        if any(
+            isinstance(text, str) and declared_shape[axis] not in known_extents for axis, text in enumerate(printable)
+        ):
+            example = ",".join("1" if isinstance(text, str) else str(text) for text in printable)
             raise ModelError(
-                f"input {name!r} has the shape {shown}; give it fixed extents, such as --shape {name}={example}"
+                f"input {name!r} has the shape {printable}; give it fixed extents, such as --shape {name}={example}"
             )
         return {}
-    found: dict[Any, int] = {}
-    fits = len(given) == len(shown)
-    for extent, wanted in zip(given, declared, strict=False):
-        if isinstance(wanted, tvm.tirx.Var):
-            fits = fits and {**known, **found}.get(wanted, extent) == extent
-            found[wanted] = extent
+    new_extents: dict[Any, int] = {}
+    fits = len(user_shape) == len(printable)
+    for extent, declared_extent in zip(user_shape, declared_shape, strict=False):
+        if isinstance(declared_extent, tvm.tirx.Var):
+            fits = fits and {**known_extents, **new_extents}.get(declared_extent, extent) == extent
+            new_extents[declared_extent] = extent
         else:
-            fits = fits and isinstance(wanted, tvm.tirx.IntImm) and int(wanted) == extent
+            fits = fits and isinstance(declared_extent, tvm.tirx.IntImm) and int(declared_extent) == extent
     if not fits:
-        raise ModelError(f"{file}: {name!r} has the shape {shown}, which {list(given)} does not fit")
-    return found
+        raise ModelError(f"{file}: {name!r} has the shape {printable}, which {list(user_shape)} does not fit")
+    return new_extents
 
 
 def _constant(file: str, param: Any, array: np.ndarray) -> GenericConst:

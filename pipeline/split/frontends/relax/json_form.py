@@ -7,7 +7,8 @@ from typing import Any
 
 import tvm
 
-from pipeline.split.frontends.relax import reflected
+from pipeline.errors import reason
+from pipeline.split.frontends.relax import schema
 
 
 def parse(text: str) -> Any:
@@ -20,10 +21,9 @@ def parse(text: str) -> Any:
     """
     try:
         # TVM ends the process on some texts that are no JSON.
-        reflected.check(json.loads(text))
+        schema.check(json.loads(text))
         return tvm.ir.load_json(text)
     except RecursionError:
         raise ValueError("it nests deeper than is supported") from None
     except Exception as error:  # TVM raises what its classes' checks meet
-        reason = str(error).strip().splitlines()
-        raise ValueError(reason[-1] if reason else type(error).__name__) from error
+        raise ValueError(reason(error)) from error

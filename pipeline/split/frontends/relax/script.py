@@ -10,7 +10,7 @@ import tvm
 from tvm.script.parser import ir, relax, tirx
 
 from pipeline.split.frontends.relax import json_form
-from pipeline.split.frontends.relax.allowed import NotAllowed, chain, check
+from pipeline.split.frontends.relax.allowlist import NotAllowed, chain, check
 
 _IMPORTED = ("tvm", "tvm.script", "tvm.tirx.layout", "typing")
 _WITHOUT_CONSTANTS = (
@@ -39,14 +39,14 @@ def parse(text: str) -> Any:
     check(module, tvm.ir.Op.list_op_names(), values)
     # Without what stands before the class, but in the lines where it was.
     first = min(module.lineno, module.decorator_list[0].lineno) - 1
-    own = "\n" * first + "\n".join(text.splitlines()[first : module.end_lineno])
-    return _evaluated(own, values)
+    class_text = "\n" * first + "\n".join(text.splitlines()[first : module.end_lineno])
+    return _evaluate(class_text, values)
 
 
-def _parts(whole: ast.Module) -> tuple[ast.ClassDef, dict[str, Any]]:
+def _parts(tree: ast.Module) -> tuple[ast.ClassDef, dict[str, Any]]:
     """Return the class, and the values that are defined before it."""
     classes, values = [], dict[str, Any]()
-    for statement in whole.body:
+    for statement in tree.body:
         if isinstance(statement, ast.ClassDef):
             classes.append(statement)
         elif isinstance(statement, ast.Assign):
@@ -64,7 +64,7 @@ def _parts(whole: ast.Module) -> tuple[ast.ClassDef, dict[str, Any]]:
 
 
 def _is_harmless(statement: ast.stmt) -> bool:
-    """Whether a statement is a docstring, or imports what this reader itself provides; it is left out."""
+    """Check whether a statement is a docstring, or imports what this reader itself provides; it is left out."""
     if isinstance(statement, ast.Expr):
         return isinstance(statement.value, ast.Constant)
     names = [each.name for each in statement.names] if isinstance(statement, ast.Import) else []
@@ -74,7 +74,7 @@ def _is_harmless(statement: ast.stmt) -> bool:
 
 
 def _value(statement: ast.Assign) -> Mapping[str, Any]:
-    """Return what ``n = TypeVar("n")`` or ``metadata = tvm.ir.load_json(...)`` defines, without evaluating it."""
+    """Define ``n = TypeVar("n")`` or ``metadata = tvm.ir.load_json(...)`` without evaluating it."""
     name, call = chain(statement.targets[0]), statement.value
     function = chain(call.func) if isinstance(call, ast.Call) else ""
     texts = [each.value if isinstance(each, ast.Constant) else None for each in getattr(call, "args", ())]
@@ -86,7 +86,7 @@ def _value(statement: ast.Assign) -> Mapping[str, Any]:
     raise NotAllowed(statement, f"{ast.unparse(statement)[:60]!r} is not allowed in TVMScript that is read from a file")
 
 
-def _evaluated(text: str, values: Mapping[str, Any]) -> Any:
+def _evaluate(text: str, values: Mapping[str, Any]) -> Any:
     names = {"I": ir, "R": relax, "T": tirx, **values, "__builtins__": {}}
     try:
         return tvm.script.parser.parse(text, extra_vars=names)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import functools
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pipeline.core.native_output import quietly
+from pipeline.core.tvm_access import compiler_lock
 from pipeline.errors import MissingExtra, ModelError, near
-from pipeline.split.frontends.imported import Imported
-from pipeline.tvm_access import compiler_lock, quiet
+from pipeline.split.model import ImportedModel
 
 try:
     import tflite
@@ -22,36 +24,38 @@ except ImportError as error:
 from tvm import relax
 from tvm.relax.frontend.tflite.tflite_frontend import OperatorConverter, from_tflite
 
-from pipeline.split.frontends.tflite_mended import MENDED
+from pipeline.split.frontends.tflite.corrections import CORRECTIONS
 
 
-class Importer(OperatorConverter):  # type: ignore[misc]
+class TfliteImporter(OperatorConverter):  # type: ignore[misc]
     """Imports a graph and remembers which variable holds which tensor.
 
     Attributes
     ----------
     names : dict
-        As in `Imported`.
+        As in `ImportedModel`.
     where : str
         The operator being imported, for error messages.
     """
 
-    def __init__(self, model: Any, subgraph: Any, *rest: Any) -> None:
-        super().__init__(model, subgraph, *rest)
+    def __init__(self, model: Any, subgraph: Any, *options: Any) -> None:
+        super().__init__(model, subgraph, *options)
         self.names: dict[Any, str] = {}
-        self.where = "the graph"
-        self.convert_map.update({kind: functools.partial(_mend, self, made) for kind, made in MENDED.items()})
+        self.current_operator = "the graph"
+        self.convert_map.update(
+            {kind: functools.partial(_correct, self, correction) for kind, correction in CORRECTIONS.items()}
+        )
 
     def check_unsupported_ops(self) -> None:
         """Name all kinds of operators that cannot be imported, each with a tensor that it makes."""
-        found: dict[str, str] = {}
+        complaints: dict[str, str] = {}
         for number in range(self.subgraph.OperatorsLength()):
             operator = self.subgraph.Operators(number)
             kind = self.get_op_code_str(operator)
             if kind not in self.convert_map:
-                found.setdefault(kind, f"{kind} (that makes {_name(self.subgraph, operator.Outputs(0))!r})")
-        if found:
-            raise ModelError(f"uses operators that are not supported: {'; '.join(found.values())}")
+                complaints.setdefault(kind, f"{kind} (that makes {_name(self.subgraph, operator.Outputs(0))!r})")
+        if complaints:
+            raise ModelError(f"uses operators that are not supported: {'; '.join(complaints.values())}")
         super().check_unsupported_ops()
 
     def convert_op_to_relax(self) -> None:
@@ -59,24 +63,24 @@ class Importer(OperatorConverter):  # type: ignore[misc]
         for number in range(self.subgraph.OperatorsLength()):
             operator = self.subgraph.Operators(number)
             kind = self.get_op_code_str(operator)
-            made = [_name(self.subgraph, tensor.tensor_idx) for tensor in self.get_output_tensors(operator)]
-            self.where = f"{kind} that makes {made[0]!r}"
+            outputs = [_name(self.subgraph, tensor.tensor_idx) for tensor in self.get_output_tensors(operator)]
+            self.current_operator = f"{kind} that makes {outputs[0]!r}"
             value = self.convert_map[kind](op=operator)
             if value is not None:
-                self._keep(made, self.bb.emit(self.bb.normalize(value)))
+                self._keep(outputs, self.bb.emit(self.bb.normalize(value)))
 
-    def _keep(self, made: Sequence[str], value: Any) -> None:
-        parts = [value] if len(made) == 1 else [self.bb.emit(value[number]) for number in range(len(made))]
-        for name, part in zip(made, parts, strict=True):
+    def _keep(self, outputs: Sequence[str], value: Any) -> None:
+        parts = [value] if len(outputs) == 1 else [self.bb.emit(value[number]) for number in range(len(outputs))]
+        for name, part in zip(outputs, parts, strict=True):
             self.names.setdefault(part, name)
             self.exp_tab.set_expr(name, part)
 
 
-def _mend(importer: Importer, made: Callable[[Any, Any], Any], op: Any) -> Any:
-    return made(importer, op)
+def _correct(importer: TfliteImporter, correction: Callable[[Any, Any], Any], op: Any) -> Any:
+    return correction(importer, op)
 
 
-def load(path: Path, shapes: Mapping[str, Sequence[int]]) -> Imported:
+def load(path: Path, shapes: Mapping[str, Sequence[int]]) -> ImportedModel:
     """Read a TFLite file; `shapes` may state the extents of inputs.
 
     Raises
@@ -84,29 +88,37 @@ def load(path: Path, shapes: Mapping[str, Sequence[int]]) -> Imported:
     ModelError
         If the file is damaged, or uses what is not supported; all such operators are named.
     """
-    model = _parse(path)
-    graph = model.Subgraphs(0)
-    _check(path, graph, shapes)
-    with compiler_lock, quiet(), warnings.catch_warnings():
+    with _reading(path):
+        model = _parse(path)
+        graph = model.Subgraphs(0)
+        _check(path, graph, shapes)
+        outputs = [_name(graph, int(number)) for number in graph.OutputsAsNumpy()]
+    with compiler_lock, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        module, importer = _import(path, model)
-    outputs = [_name(graph, int(number)) for number in graph.OutputsAsNumpy()]
-    return Imported(name=path.stem, module=module, outputs=tuple(outputs), names=importer.names)
+        module, importer = quietly(lambda: _import(path, model))
+    return ImportedModel(name=path.stem, module=module, outputs=tuple(outputs), names=importer.names)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Turn what reading a damaged file raises into a `ModelError`: each field may point beside the buffer."""
+    try:
+        yield
+    except ModelError:
+        raise
+    except OSError as error:
+        raise ModelError(f"cannot read {str(path)!r}: {error.strerror or error}") from None
+    except Exception as error:  # noqa: BLE001 - of struct, NumPy, flatbuffers, and whatever follows a wrong number
+        raise ModelError(f"{str(path)!r} is not a valid TFLite model: {error}; convert it again") from None
 
 
 def _parse(path: Path) -> Any:
-    try:
-        model = tflite.Model.GetRootAsModel(path.read_bytes(), 0)
-        graph = model.Subgraphs(0)
-        operators = graph.OperatorsLength()
-        for number in range(graph.TensorsLength()):
-            model.Buffers(graph.Tensors(number).Buffer()).DataAsNumpy()
-    except OSError as error:
-        raise ModelError(f"cannot read {str(path)!r}: {error.strerror or error}") from None
-    except Exception as error:  # noqa: BLE001 - reading beside the buffer raises struct's and flatbuffers' errors
-        raise ModelError(f"{str(path)!r} is not a valid TFLite model: {error}; convert it again") from None
-    if not operators:
+    model = tflite.Model.GetRootAsModel(path.read_bytes(), 0)
+    graph = model.Subgraphs(0)
+    if not graph.OperatorsLength():
         raise ModelError(f"{str(path)!r} is not a valid TFLite model: it has no operators")
+    for number in range(graph.TensorsLength()):
+        model.Buffers(graph.Tensors(number).Buffer()).DataAsNumpy()
     return model
 
 
@@ -122,8 +134,8 @@ def _check(path: Path, graph: Any, shapes: Mapping[str, Sequence[int]]) -> None:
         if name not in inputs:
             raise ModelError(f"{str(path)!r} has no input {name!r}; it has {', '.join(inputs)}{near(name, inputs)}")
         if list(shape) != inputs[name].ShapeAsNumpy().tolist():
-            fixed = inputs[name].ShapeAsNumpy().tolist()
-            raise ModelError(f"input {name!r} has the fixed shape {fixed}, not {list(shape)}")
+            declared_shape = inputs[name].ShapeAsNumpy().tolist()
+            raise ModelError(f"input {name!r} has the fixed shape {declared_shape}, not {list(shape)}")
 
 
 def _name(graph: Any, number: int) -> str:
@@ -131,12 +143,12 @@ def _name(graph: Any, number: int) -> str:
     return name.decode(errors="replace")
 
 
-def _import(path: Path, model: Any) -> tuple[Any, Importer]:
-    made: list[Importer] = []
+def _import(path: Path, model: Any) -> tuple[Any, TfliteImporter]:
+    importers: list[TfliteImporter] = []
 
-    def importer(*given: Any) -> Importer:
-        made.append(Importer(*given))
-        return made[0]
+    def importer(*arguments: Any) -> TfliteImporter:
+        importers.append(TfliteImporter(*arguments))
+        return importers[0]
 
     try:
         module = from_tflite(model, op_converter=importer)
@@ -144,6 +156,6 @@ def _import(path: Path, model: Any) -> tuple[Any, Importer]:
         raise ModelError(f"{str(path)!r} {error}") from None
     except Exception as error:  # TVM raises whatever its converters meet
         reason = re.sub(r"\s+", " ", str(error).strip()) or type(error).__name__
-        where = made[0].where if made else "the inputs"
-        raise ModelError(f"{str(path)!r}: TVM cannot import {where}: {reason}") from error
-    return relax.transform.Normalize()(module), made[0]
+        current_operator = importers[0].current_operator if importers else "the inputs"
+        raise ModelError(f"{str(path)!r}: TVM cannot import {current_operator}: {reason}") from error
+    return relax.transform.Normalize()(module), importers[0]

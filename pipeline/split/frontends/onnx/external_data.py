@@ -1,4 +1,4 @@
-"""Where an ONNX model keeps its parameters, its own file or others beside it; checked before they are used."""
+"""Parameters of an ONNX model, in its own file or in others beside it, checked before they are used."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import onnx
 
+from pipeline.core.memory import LARGE
 from pipeline.errors import ModelError
-from pipeline.memory import LARGE
-from pipeline.split.frontends.mapped import Parameters
-from pipeline.split.frontends.onnx_outline import outline
+from pipeline.split.frontends.onnx.mapped import Parameters
+from pipeline.split.frontends.onnx.outline import outline
 
 _PLAIN = "?bBhHiIqQefd"
 """Dtypes that NumPy has itself; others, such as bfloat16, are left to the onnx package."""
 
 
-class Data(Parameters):
+class ExternalData(Parameters):
     """The tensors of a model that its protobuf does not hold.
 
     Parameters
@@ -34,12 +34,12 @@ class Data(Parameters):
 
     def tensor(self, proto: Any) -> Any:
         """Return a tensor that lies in a file, without reading it."""
-        location, offset, _ = _stored(proto)
+        location, offset, _ = _file_location(proto)
         dtype = onnx.helper.tensor_dtype_to_np_dtype(proto.data_type)
         return self.tensor_in(self._path.parent / location, offset, dtype, proto.dims)
 
 
-def load(path: Path) -> tuple[Any, Data]:
+def load(path: Path) -> tuple[Any, ExternalData]:
     """Return a model whose large tensors stay where they are, and these.
 
     Raises
@@ -68,17 +68,17 @@ def load(path: Path) -> tuple[Any, Data]:
             onnx.external_data_helper.load_external_data_for_tensor(tensor, str(path.parent))
             tensor.data_location = tensor.DEFAULT
             del tensor.external_data[:]
-    return model, Data(path)
+    return model, ExternalData(path)
 
 
 def is_external(tensor: Any) -> bool:
-    """Whether a tensor's data lie outside of its protobuf."""
+    """Check whether a tensor's data lie outside of its protobuf."""
     return bool(tensor.HasField("data_location") and tensor.data_location == tensor.EXTERNAL)
 
 
 def _stays(tensor: Any) -> bool:
     dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
-    return _stored(tensor)[2] >= LARGE and np.dtype(dtype).char in _PLAIN
+    return _file_location(tensor)[2] >= LARGE and np.dtype(dtype).char in _PLAIN
 
 
 def _constants(graph: Any) -> Iterator[Any]:
@@ -91,20 +91,24 @@ def _external(model: Any) -> Iterator[Any]:
 
 def _without_data(model: Any) -> Any:
     """Return a copy for the checker, in which tensors that are elsewhere are inputs."""
-    checked = onnx.ModelProto()
-    checked.CopyFrom(model)
-    graph = checked.graph
-    declared = {each.name for each in graph.input}
-    left = [each for each in model.graph.initializer if not is_external(each)]
-    outside = [each for each in model.graph.initializer if is_external(each) and each.name not in declared]
-    graph.input.extend(onnx.helper.make_tensor_value_info(each.name, each.data_type, each.dims) for each in outside)
+    outline_model = onnx.ModelProto()
+    outline_model.CopyFrom(model)
+    graph = outline_model.graph
+    input_names = {tensor.name for tensor in graph.input}
+    inner_tensors = [tensor for tensor in model.graph.initializer if not is_external(tensor)]
+    outer_tensors = [
+        tensor for tensor in model.graph.initializer if is_external(tensor) and tensor.name not in input_names
+    ]
+    graph.input.extend(
+        onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims) for tensor in outer_tensors
+    )
     del graph.initializer[:]
-    graph.initializer.extend(left)
-    return checked
+    graph.initializer.extend(inner_tensors)
+    return outline_model
 
 
 def _check(path: Path, tensor: Any) -> None:
-    location, offset, length = _stored(tensor)
+    location, offset, length = _file_location(tensor)
     relative = Path(location)
     if relative.is_absolute() or ".." in relative.parts:
         raise ModelError(
@@ -123,24 +127,24 @@ def _check(path: Path, tensor: Any) -> None:
             f"at least {offset + length} are needed; copy it again"
         )
     dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type))
-    needed = math.prod(tensor.dims) * dtype.itemsize
-    if min(tensor.dims, default=0) < 0 or (dtype.char in _PLAIN and length != needed):
+    expected_length = math.prod(tensor.dims) * dtype.itemsize
+    if min(tensor.dims, default=0) < 0 or (dtype.char in _PLAIN and length != expected_length):
         raise ModelError(
             f"{str(path)!r} keeps {length} bytes for tensor {tensor.name!r}, whose shape {list(tensor.dims)} and dtype "
-            f"{dtype} need {needed}; export it again"
+            f"{dtype} need {expected_length}; export it again"
         )
 
 
-def _stored(tensor: Any) -> tuple[str, int, int]:
+def _file_location(tensor: Any) -> tuple[str, int, int]:
     """Return file, offset and length; a length that is not given is what the shape needs."""
-    stored = {entry.key: entry.value for entry in tensor.external_data}
-    length = _number(stored, "length")
-    if "length" not in stored:
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    length = _number(entries, "length")
+    if "length" not in entries:
         itemsize = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)).itemsize
         length = math.prod(tensor.dims) * itemsize
-    return stored.get("location", ""), _number(stored, "offset"), length
+    return entries.get("location", ""), _number(entries, "offset"), length
 
 
-def _number(stored: dict[str, str], key: str) -> int:
-    text = stored.get(key, "0")
+def _number(entries: dict[str, str], key: str) -> int:
+    text = entries.get(key, "0")
     return int(text) if text.isdecimal() else 0

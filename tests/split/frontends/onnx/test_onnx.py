@@ -1,4 +1,4 @@
-"""Reading ONNX files: what a user may give that is none, or none that works, gets one clear message."""
+"""Files that are no ONNX models, or none that works: each gets one clear message."""
 
 from __future__ import annotations
 
@@ -14,49 +14,49 @@ from onnx import TensorProto, helper
 
 import pipeline
 from pipeline.errors import MissingExtra, ModelError
-from tests.onnx_models import IMAGE, LIGHT, checked, node, save, weights
+from tests.support.onnx_models import IMAGE, LIGHT, check_outputs, node, save, weights
 
 
-def refused(path: Path | str, message: str, **options: Any) -> str:
-    with pytest.raises(ModelError, match=message) as caught:
+def read_refusal(path: Path | str, message: str, **options: Any) -> str:
+    with pytest.raises(ModelError, match=message) as failure:
         pipeline.read(path, **options)
-    text = str(caught.value)
+    text = str(failure.value)
     assert len(text.splitlines()) == 1, text
-    assert caught.value.exit_status == 2
+    assert failure.value.exit_status == 2
     return text
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
-    assert "nowhere.onnx" in refused(tmp_path / "nowhere.onnx", "no model at .*; give the path of an ONNX file")
+    assert "nowhere.onnx" in read_refusal(tmp_path / "nowhere.onnx", "no model at .*; give the path of an ONNX file")
 
 
 def test_a_folder(tmp_path: Path) -> None:
-    refused(tmp_path, "is a folder")
+    read_refusal(tmp_path, "is a folder")
 
 
 def test_an_empty_file(tmp_path: Path) -> None:
     (tmp_path / "empty.onnx").touch()
-    refused(tmp_path / "empty.onnx", "is not a valid ONNX model")
+    read_refusal(tmp_path / "empty.onnx", "is not a valid ONNX model")
 
 
 @pytest.mark.parametrize("text", ["hello\n", "# a readme\n" * 100, "{}", "\x08\x01"])
 def test_a_text_file(tmp_path: Path, text: str) -> None:
     (tmp_path / "text.onnx").write_text(text)
-    refused(tmp_path / "text.onnx", "is not a valid ONNX model")
+    read_refusal(tmp_path / "text.onnx", "is not a valid ONNX model")
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.999])
 def test_a_truncated_file(tmp_path: Path, digits_onnx: Path, share: float) -> None:
     data = digits_onnx.read_bytes()
     (tmp_path / "half.onnx").write_bytes(data[: int(len(data) * share)])
-    refused(tmp_path / "half.onnx", "is not a valid ONNX model")
+    read_refusal(tmp_path / "half.onnx", "is not a valid ONNX model")
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root reads everything")
 def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
     path = save(tmp_path / "m.onnx", [node("Relu", "x", "y")], {"x": (2,)}, ["y"])
     path.chmod(0)
-    refused(path, "cannot read .*: Permission denied")
+    read_refusal(path, "cannot read .*: Permission denied")
 
 
 def test_all_unsupported_operators_are_named_at_once(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_all_unsupported_operators_are_named_at_once(tmp_path: Path) -> None:
     )
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.example", 1)]
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "m.onnx")
-    message = refused(tmp_path / "m.onnx", "uses operators that are not supported")
+    message = read_refusal(tmp_path / "m.onnx", "uses operators that are not supported")
     assert "Det (node 'determinant')" in message
     assert "com.example.FusedThing (node 'y')" in message
     assert message.count("Det") == 1
@@ -87,11 +87,11 @@ def test_what_tvm_cannot_import_names_the_node(tmp_path: Path) -> None:
         tmp_path / "m.onnx", nodes, {"x": (2,), "i": (2,), "depth": (1,)}, ["y"], {"values": weights(2)},
         dtypes={"i": TensorProto.INT64, "depth": TensorProto.INT64},
     )  # fmt: skip
-    refused(path, r"TVM cannot import node 'coder' \(OneHot\)")
+    read_refusal(path, r"TVM cannot import node 'coder' \(OneHot\)")
 
 
 def test_an_old_opset(tmp_path: Path) -> None:
-    refused(
+    read_refusal(
         save(tmp_path / "m.onnx", [node("Relu", "x", "y")], {"x": (2,)}, ["y"], opset=6), "opset 6; supported are 7"
     )
 
@@ -108,7 +108,7 @@ def test_control_flow(tmp_path: Path) -> None:
     ]
     nodes = [helper.make_node("If", ["c"], ["y"], name="choice", then_branch=branches[0], else_branch=branches[1])]
     path = save(tmp_path / "m.onnx", nodes, {"x": (2,), "c": ()}, ["y"], dtypes={"c": TensorProto.BOOL})
-    refused(path, r"If \(node 'choice'\)")
+    read_refusal(path, r"If \(node 'choice'\)")
 
 
 def symbolic(path: Path) -> Path:
@@ -117,7 +117,7 @@ def symbolic(path: Path) -> Path:
 
 
 def test_a_symbolic_shape_needs_extents(tmp_path: Path) -> None:
-    message = refused(symbolic(tmp_path / "m.onnx"), "input 'x' has the shape")
+    message = read_refusal(symbolic(tmp_path / "m.onnx"), "input 'x' has the shape")
     assert "['batch', 4, 'height', 6]" in message
     assert "--shape x=1,4,1,6" in message
 
@@ -140,7 +140,7 @@ def test_a_symbolic_shape_with_extents(tmp_path: Path) -> None:
     ids=str,
 )
 def test_wrong_extents(tmp_path: Path, shapes: dict[str, tuple[int, ...]], message: str) -> None:
-    refused(symbolic(tmp_path / "m.onnx"), message, shapes=shapes)
+    read_refusal(symbolic(tmp_path / "m.onnx"), message, shapes=shapes)
 
 
 def test_an_input_of_unknown_rank(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_an_input_of_unknown_rank(tmp_path: Path) -> None:
     model.graph.input[0].type.tensor_type.ClearField("shape")
     model.graph.output[0].type.tensor_type.shape.Clear()
     onnx.save(model, path)
-    refused(path, "x|shape")
+    read_refusal(path, "x|shape")
 
 
 def test_an_input_that_is_a_sequence(tmp_path: Path) -> None:
@@ -163,13 +163,13 @@ def test_an_input_that_is_a_sequence(tmp_path: Path) -> None:
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])],
     )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
-    refused(tmp_path / "m.onnx", "input 's' is no tensor")
+    read_refusal(tmp_path / "m.onnx", "input 's' is no tensor")
 
 
 def test_parameters_that_are_listed_as_inputs_are_parameters(tmp_path: Path) -> None:
     """As ONNX files had to before IR version 4."""
     path = save(tmp_path / "m.onnx", [node("Add", "x k", "y")], {"x": (2,), "k": (2,)}, ["y"], {"k": weights(2)})
-    graph = checked(path)
+    graph = check_outputs(path)
     assert [spec.name for spec in graph.inputs] == ["x"]
 
 
@@ -186,8 +186,8 @@ def test_real_models_keep_names(name: str) -> None:
     inputs = [each.name for each in model.graph.input if each.name not in parameters]
     assert [spec.name for spec in graph.inputs] == inputs
     assert [spec.name for spec in graph.outputs] == [each.name for each in model.graph.output]
-    made = {name for each in model.graph.node for name in each.output}
-    assert {name for name in graph.tensors if ":" not in name} <= made | set(inputs)
+    node_outputs = {name for each in model.graph.node for name in each.output}
+    assert {name for name in graph.tensors if ":" not in name} <= node_outputs | set(inputs)
     assert {each.output[0] for each in model.graph.node if each.op_type in ("Relu", "Concat")} <= set(graph.tensors)
 
 
@@ -207,9 +207,9 @@ try:
 except pipeline.errors.MissingExtra as error:
     print(error, error.exit_status)
 """
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False, timeout=100
     )
-    expected = "reading ONNX models needs the 'onnx' extra; run: pip install 'soc-pipeline[onnx]' 2\n"
-    assert (done.returncode, done.stdout, done.stderr) == (0, expected, "")
+    reference = "reading ONNX models needs the 'onnx' extra; run: pip install 'soc-pipeline[onnx]' 2\n"
+    assert (process.returncode, process.stdout, process.stderr) == (0, reference, "")
     assert issubclass(MissingExtra, ImportError)

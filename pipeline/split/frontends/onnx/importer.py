@@ -11,43 +11,47 @@ from tvm import relax
 from tvm.ir import Call
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from pipeline.split.frontends.onnx_data import Data, is_external
-from pipeline.split.frontends.onnx_kernels import as_operator
-from pipeline.split.frontends.onnx_mended import mended
+from pipeline.split.frontends.onnx.corrections import correct
+from pipeline.split.frontends.onnx.external_data import ExternalData, is_external
+from pipeline.split.frontends.onnx.kernels import as_operator
 
 # TVM would stack all operands and reduce; a chain of two at a time fuses and needs no memory.
 _CHAINS = {"Sum": relax.op.add, "Max": relax.op.maximum, "Min": relax.op.minimum}
 
+# Sequences are tuples of tensors while a model is imported; nothing of them is left in its graph.
+_MAKING_SEQUENCES = {"SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SplitToSequence"}
+_TAKING_SEQUENCES = {"ConcatFromSequence", "SequenceAt", "SequenceErase", "SequenceInsert", "SequenceLength"}
 
-def unsupported(graph: Any) -> list[str]:
+
+def find_unsupported(graph: Any) -> list[str]:
     """Return one text per kind of operator that cannot be imported, naming the first node of that kind."""
-    known = {*onnx_frontend._get_convert_map(), "Constant"}  # noqa: SLF001 - there is no public list
-    found: dict[str, str] = {}
+    supported_kinds = {*onnx_frontend._get_convert_map(), "Constant"}  # noqa: SLF001 - there is no public list
+    complaints: dict[str, str] = {}
     for node in graph.node:
-        if node.op_type not in known or node.domain not in ("", "ai.onnx"):
+        if node.op_type not in supported_kinds or node.domain not in ("", "ai.onnx"):
             kind = f"{node.domain}.{node.op_type}" if node.domain else str(node.op_type)
-            found.setdefault(kind, f"{kind} (node {node.name or node.output[0]!r})")
-    return list(found.values())
+            complaints.setdefault(kind, f"{kind} (node {node.name or node.output[0]!r})")
+    return list(complaints.values())
 
 
-class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
+class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     """Imports a graph and remembers which variable holds which ONNX tensor.
 
     Attributes
     ----------
     names, operators, aliases : dict
-        As in `Imported`.
+        As in `ImportedModel`.
     where : str
         The node being imported, for error messages.
     """
 
-    def __init__(self, graph: Any, data: Data) -> None:
+    def __init__(self, graph: Any, data: ExternalData) -> None:
         super().__init__(None, "float32", sanitize=False)
         self._data = data
         self.names: dict[Any, str] = {}
         self.operators: dict[str, str] = {}
         self.aliases: dict[str, str] = {}
-        self.where = "the graph"
+        self.current_node = "the graph"
         self._pending = iter(graph.node)
         self._emit_te = self.bb.emit_te
         self.bb.emit_te = self._emit_operator
@@ -64,9 +68,9 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     def _parse_array(self, tensor_proto: Any) -> Any:
         return self._data.tensor(tensor_proto) if is_external(tensor_proto) else super()._parse_array(tensor_proto)
 
-    def _emit_operator(self, kernel: Any, *given: Any, **named: Any) -> Any:
-        operator = as_operator(kernel, *given, **named)
-        return self._emit_te(kernel, *given, **named) if operator is None else self.bb.emit(operator)
+    def _emit_operator(self, kernel: Any, *operands: Any, **options: Any) -> Any:
+        operator = as_operator(kernel, *operands, **options)
+        return self._emit_te(kernel, *operands, **options) if operator is None else self.bb.emit(operator)
 
     def _new_var(self, var_name: str, shape: Any, dtype: str = "float32") -> Any:
         """Make the variable of a model input."""
@@ -76,43 +80,58 @@ class Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
 
     def _convert_operator(self, op_name: str, inputs: Any, attrs: Any, opset: int) -> Any:
         node = next(self._pending)
-        self.where = f"node {node.name or node.output[0]!r} ({op_name})"
+        self.current_node = f"node {node.name or node.output[0]!r} ({op_name})"
+        # TVM iterates over whatever stands for a sequence, and over a tensor for ever.
+        if any(isinstance(each, relax.Tuple) is not (op_name in _TAKING_SEQUENCES) for each in inputs[:1]):
+            raise ValueError(
+                "it takes a sequence that depends on values"
+                if op_name in _TAKING_SEQUENCES
+                else "it takes a sequence, which only operators for sequences can"
+            )
         result = self._convert(op_name, inputs, attrs, opset)
+        if op_name in _MAKING_SEQUENCES:
+            return self._sequence(result)
         if op_name == "Dropout" and len(node.output) == 2:
             # The mask of an inference is all ones.
             result = relax.Tuple([result, self.bb.normalize(relax.op.ones(result.ty.shape, "bool"))])
         if node.name:
             self.operators.update(dict.fromkeys(node.output, node.name))
-        return self._named(result, list(node.output))
+        return self._bind_outputs(result, list(node.output))
 
     def _convert(self, op_name: str, inputs: Any, attrs: Any, opset: int) -> Any:
         if op_name == "Dropout":
             return inputs[0]
         if op_name in _CHAINS:
             return functools.reduce(lambda *pair: self.bb.normalize(_CHAINS[op_name](*pair)), inputs)
-        if (value := mended(op_name, self.bb, inputs, attrs)) is not None:
+        if (value := correct(op_name, self.bb, inputs, attrs)) is not None:
             return value
         return super()._convert_operator(op_name, inputs, attrs, opset)
 
-    def _named(self, value: Any, names: list[str]) -> Any:
+    def _sequence(self, value: Any) -> Any:
+        if not isinstance(value, relax.Tuple):
+            value = self.bb.emit(value)
+            value = [relax.TupleGetItem(value, number) for number in range(len(value.ty.fields))]
+        return relax.Tuple([self._bind(item, "") for item in value])
+
+    def _bind_outputs(self, value: Any, names: list[str]) -> Any:
         """Bind `value` to variables with the tensors' names, now, so that names follow the nodes."""
         if isinstance(value, relax.Tuple):
-            return self._together([self._bound(each, name) for each, name in zip(value, names, strict=False)])
+            return self._join([self._bind(part, name) for part, name in zip(value, names, strict=False)])
         if hasattr(value, "ty") and hasattr(value.ty, "fields"):
-            whole = self.bb.emit(value)
-            return self._together([self._bound(relax.TupleGetItem(whole, i), name) for i, name in enumerate(names)])
-        return self._bound(value, names[0])
+            result = self.bb.emit(value)
+            return self._join([self._bind(relax.TupleGetItem(result, i), name) for i, name in enumerate(names)])
+        return self._bind(value, names[0])
 
-    def _bound(self, value: Any, name: str) -> Any:
+    def _bind(self, value: Any, name: str) -> Any:
         if isinstance(value, Call | relax.TupleGetItem):
             # Without its name: TVM would change one that it uses itself, such as that of a function.
             value = self.bb.emit(value)
         if isinstance(value, relax.Var) and name:
-            known = self.names.setdefault(value, name)
-            if known != name:
-                self.aliases[name] = known
+            variable_name = self.names.setdefault(value, name)
+            if variable_name != name:
+                self.aliases[name] = variable_name
         return value
 
     @staticmethod
-    def _together(values: list[Any]) -> Any:
+    def _join(values: list[Any]) -> Any:
         return values[0] if len(values) == 1 else relax.Tuple(values)

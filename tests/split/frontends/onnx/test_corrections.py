@@ -14,7 +14,7 @@ import pipeline
 from pipeline import cli
 from pipeline.errors import BuildError, ModelError
 from pipeline.split import frontends
-from tests.onnx_models import (
+from tests.support.onnx_models import (
     KERNEL,
     NORM,
     assert_close,
@@ -28,7 +28,7 @@ from tests.onnx_models import (
 )
 
 
-def checked(path: Path, values: Any = None) -> None:
+def check_outputs(path: Path, values: Any = None) -> None:
     graph = pipeline.read(path)
     values = values or frame(graph)
     assert_close(in_stages(graph, [], values), by_onnxruntime(path, values))
@@ -38,7 +38,7 @@ def checked(path: Path, values: Any = None) -> None:
 def test_expand_to_a_smaller_extent(tmp_path: Path, target: list[int]) -> None:
     nodes = [node("Expand", "x s", "e"), node("Neg", "e", "y")]
     shape = (1, 3, 6) if target[0] == 2 else (2, 3, 6)
-    checked(save(tmp_path / "m.onnx", nodes, {"x": shape}, ["y"], {"s": np.array(target)}))
+    check_outputs(save(tmp_path / "m.onnx", nodes, {"x": shape}, ["y"], {"s": np.array(target)}))
 
 
 @pytest.mark.parametrize("signs", [{"detect_negative": 0}, {"detect_positive": 0}, {}], ids=str)
@@ -46,7 +46,7 @@ def test_infinities_of_one_sign(tmp_path: Path, signs: dict[str, Any]) -> None:
     path = save(
         tmp_path / "m.onnx", [node("IsInf", "x", "y", **signs)], {"x": (5,)}, ["y"], dtypes={"y": TensorProto.BOOL}
     )
-    checked(path, {"x": np.array([np.inf, -np.inf, np.nan, 0, 1], np.float32)})
+    check_outputs(path, {"x": np.array([np.inf, -np.inf, np.nan, 0, 1], np.float32)})
 
 
 @pytest.mark.parametrize("direction", ["LEFT", "RIGHT"])
@@ -56,8 +56,8 @@ def test_shifts_by_all_bits(tmp_path: Path, direction: str) -> None:
     path = save(tmp_path / "m.onnx", nodes, {"x": (5,), "n": (5,)}, ["y"], dtypes=kinds)
     graph = pipeline.read(path)
     values = {"x": np.full(5, 255, np.uint8), "n": np.array([0, 3, 7, 8, 200], np.uint8)}
-    found = in_stages(graph, [], values)["y"]
-    assert found.tolist() == ([255, 248, 128, 0, 0] if direction == "LEFT" else [255, 31, 1, 0, 0])
+    output = in_stages(graph, [], values)["y"]
+    assert output.tolist() == ([255, 248, 128, 0, 0] if direction == "LEFT" else [255, 31, 1, 0, 0])
 
 
 @pytest.mark.parametrize(
@@ -131,15 +131,15 @@ def test_verification_finds_what_is_wrong(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = save(tmp_path / "m.onnx", [node("Elu", "x", "y", alpha=0.5)], {"x": (4, 4)}, ["y"])
-    other = save(tmp_path / "other.onnx", [node("Elu", "x", "y", alpha=0.6)], {"x": (4, 4)}, ["y"])
+    second = save(tmp_path / "other.onnx", [node("Elu", "x", "y", alpha=0.6)], {"x": (4, 4)}, ["y"])
     graph = pipeline.read(path, verify=True)
     with pytest.raises(BuildError, match=r"model 'm' differs from ONNX Runtime: output 'y' by 0.* allowed is 0.0001"):
-        pipeline.verify(graph, other)
-    assert pipeline.verify(graph, other, tolerance=0.9).relative > 0.01
+        pipeline.verify(graph, second)
+    assert pipeline.verify(graph, second, tolerance=0.9).relative > 0.01
     assert cli.main(["inspect", str(path), "--verify"]) == 0
     assert "against ONNX Runtime: largest error" in capsys.readouterr().out
     load = frontends.load
-    monkeypatch.setattr(frontends, "load", lambda _, shapes, params: load(other, shapes, params))
+    monkeypatch.setattr(frontends, "load", lambda _, shapes, params: load(second, shapes, params))
     assert cli.main(["inspect", str(path), "--verify"]) == 1
     assert "differs from ONNX Runtime" in capsys.readouterr().err
 

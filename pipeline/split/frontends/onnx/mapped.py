@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.memory import mapped, release
-from pipeline.tvm_access import tvm_ffi
+from pipeline.core.memory import map_file, release
+from pipeline.core.tvm_access import tvm_ffi
 
 
 class Parameters:
@@ -23,11 +23,11 @@ class Parameters:
         """Return the array at an offset of a file as TVM's tensor, without reading it; it need not be aligned."""
         if path not in self._files:
             with path.open("rb") as stream:
-                self._files[path] = mapped(stream)
-        found = np.ndarray(tuple(shape), dtype, buffer=self._files[path], offset=offset)
-        return tvm_ffi.from_dlpack(found, require_alignment=0)
+                self._files[path] = map_file(stream)
+        values = np.ndarray(tuple(shape), dtype, buffer=self._files[path], offset=offset)
+        return tvm_ffi.from_dlpack(values, require_alignment=0)
 
     def release(self) -> None:
         """Let the system take back the pages that were read; they are read again if they are needed."""
-        for each in self._files.values():
-            release(each)
+        for pages in self._files.values():
+            release(pages)

@@ -1,4 +1,4 @@
-"""What TVMScript may be made of: its text is Python, which TVM evaluates, so that nothing else may get there."""
+"""Parts that TVMScript may be made of: TVM evaluates it as Python, so that nothing else may get there."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _DEEPEST = 100
 class NotAllowed(ValueError):
     """Raised when a text holds something that is not allowed; it says what, and in which line."""
 
-    def __init__(self, node: ast.AST, what: str) -> None:
-        super().__init__(f"line {getattr(node, 'lineno', 1)}: {what}")
+    def __init__(self, node: ast.AST, complaint: str) -> None:
+        super().__init__(f"line {getattr(node, 'lineno', 1)}: {complaint}")
 
 
 def chain(node: ast.AST) -> str:
@@ -50,10 +50,10 @@ def check(module: ast.ClassDef, operators: Iterable[str], outside: Iterable[str]
         raise NotAllowed(module, f"the class {module.name!r} is decorated by something else than @I.ir_module alone")
     functions = [each.name for each in module.body if isinstance(each, ast.FunctionDef)]
     names = (each.removeprefix("relax.") for each in operators if each.startswith("relax."))
-    known = {each for each in names if not each.startswith(FOREIGN)}
+    operator_names = {each for each in names if not each.startswith(FOREIGN)}
     for number, statement in enumerate(module.body):
         if isinstance(statement, ast.FunctionDef):
-            _Function(module.name, functions, known, outside).check(statement)
+            _FunctionChecker(module.name, functions, operator_names, outside).check(statement)
         elif not (_is_text(statement) and number == 0) and not _is_attributes(statement):
             raise NotAllowed(statement, "a module holds functions only")
 
@@ -72,7 +72,7 @@ def _is_attributes(statement: ast.stmt) -> bool:
 
 
 def _is_plain(call: ast.Call) -> bool:
-    """Whether the only argument is a dictionary of constants, which TVM does not evaluate."""
+    """Check whether the only argument is a dictionary of constants, which TVM does not evaluate."""
     return (
         len(call.args) == 1
         and not call.keywords
@@ -81,44 +81,44 @@ def _is_plain(call: ast.Call) -> bool:
     )
 
 
-class _Function:
+class _FunctionChecker:
     """Walks through one function in the order in which TVM evaluates it, and remembers which names have a value."""
 
     def __init__(self, module: str, functions: Iterable[str], operators: set[str], outside: Iterable[str]) -> None:
         self._module, self._functions, self._operators = module, set(functions), operators
-        self._bound = set(outside)
+        self._names_with_value = set(outside)
         self._depth = 0
 
     def check(self, function: ast.FunctionDef) -> None:
         decorator = function.decorator_list[0] if len(function.decorator_list) == 1 else function
-        called = decorator.func if isinstance(decorator, ast.Call) else decorator
-        if chain(called) not in ("R.function", "T.prim_func") or getattr(function, "type_params", []):
+        function_of_decorator = decorator.func if isinstance(decorator, ast.Call) else decorator
+        if chain(function_of_decorator) not in ("R.function", "T.prim_func") or getattr(function, "type_params", []):
             raise NotAllowed(function, f"{function.name!r} is decorated by neither @R.function nor @T.prim_func alone")
         if isinstance(decorator, ast.Call):
             self._expression(decorator)
-        given = function.args
-        if given.defaults or given.kwonlyargs or given.posonlyargs or given.vararg or given.kwarg:
+        signature = function.args
+        if signature.defaults or signature.kwonlyargs or signature.posonlyargs or signature.vararg or signature.kwarg:
             raise NotAllowed(function, f"{function.name!r} has others than plain parameters")
-        for parameter in given.args:
+        for parameter in signature.args:
             self._optional(parameter.annotation)
             self._bind(parameter, parameter.arg)
         self._optional(function.returns)
         self._statements(function.body)
 
     def _statements(self, statements: list[ast.stmt]) -> None:
-        for number, each in enumerate(statements):
-            if not (number == 0 and _is_text(each)):
-                self._statement(each)
+        for number, statement in enumerate(statements):
+            if not (number == 0 and _is_text(statement)):
+                self._statement(statement)
 
     def _statement(self, node: ast.stmt) -> None:
         kinds = {
             ast.Assign: self._assign,
-            ast.AnnAssign: self._annotated,
+            ast.AnnAssign: self._annotated_assignment,
             ast.With: self._with,
             ast.For: self._for,
             ast.If: self._if,
             ast.Return: self._return,
-            ast.Expr: self._called,
+            ast.Expr: self._call_statement,
         }
         if type(node) not in kinds:
             raise NotAllowed(node, f"a statement of the kind {type(node).__name__} is not allowed")
@@ -133,7 +133,7 @@ class _Function:
         for target in node.targets:
             self._target(target)
 
-    def _annotated(self, node: ast.AnnAssign) -> None:
+    def _annotated_assignment(self, node: ast.AnnAssign) -> None:
         self._expression(node.annotation)
         if node.value is not None:
             self._assign(ast.Assign([node.target], node.value, lineno=node.lineno))
@@ -160,15 +160,15 @@ class _Function:
     def _return(self, node: ast.Return) -> None:
         self._optional(node.value)
 
-    def _called(self, node: ast.Expr) -> None:
+    def _call_statement(self, node: ast.Expr) -> None:
         if not isinstance(node.value, ast.Call):
             raise NotAllowed(node, "an expression whose value nobody uses is not allowed")
         self._expression(node.value)
 
     def _target(self, node: ast.expr) -> None:
         if isinstance(node, ast.Tuple):
-            for each in node.elts:
-                self._target(each)
+            for element in node.elts:
+                self._target(element)
         elif isinstance(node, ast.Subscript):
             self._expression(node)
         elif isinstance(node, ast.Name):
@@ -179,7 +179,7 @@ class _Function:
     def _bind(self, node: ast.AST, name: str) -> None:
         if name in (*_ROOTS, "cls", "metadata", self._module) or name.startswith("__"):
             raise NotAllowed(node, f"no variable may be called {name!r}")
-        self._bound.add(name)
+        self._names_with_value.add(name)
 
     def _optional(self, node: ast.expr | None) -> None:
         if node is not None:
@@ -224,20 +224,20 @@ class _Function:
             raise NotAllowed(node, "a number does not fit into 64 bits")
 
     def _name(self, node: ast.Name) -> None:
-        if node.id not in self._bound:
+        if node.id not in self._names_with_value:
             raise NotAllowed(node, f"{node.id!r} has no value here")
 
     def _attribute(self, node: ast.Attribute) -> None:
         name = chain(node)
-        root, _, rest = name.partition(".")
-        allowed = {
-            "I": rest in MODULES,
-            "R": rest in RELAX or rest in self._operators,
-            "T": rest in KERNELS or DTYPE.fullmatch(rest) is not None,
-            "cls": rest in self._functions,
-            self._module: rest in self._functions,
+        root, _, member = name.partition(".")
+        is_allowed = {
+            "I": member in MODULES,
+            "R": member in RELAX or member in self._operators,
+            "T": member in KERNELS or DTYPE.fullmatch(member) is not None,
+            "cls": member in self._functions,
+            self._module: member in self._functions,
         }
-        if not allowed.get(root, False):
+        if not is_allowed.get(root, False):
             raise NotAllowed(node, f"{name or ast.unparse(node)[:60]!r} is not allowed")
 
     def _call(self, node: ast.Call) -> None:
@@ -247,20 +247,20 @@ class _Function:
         self._attribute(node.func)
         if name in ("R.func_attr", "T.func_attr") and _is_plain(node):
             return
-        for each in (*node.args, *(keyword.value for keyword in node.keywords)):
-            self._expression(each)
-            if name == "R.split" and isinstance(each, ast.Constant) and _is_many(each.value):
-                raise NotAllowed(node, f"a tensor cannot be split into {each.value!r} parts")
+        for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
+            self._expression(argument)
+            if name == "R.split" and isinstance(argument, ast.Constant) and _is_many(argument.value):
+                raise NotAllowed(node, f"a tensor cannot be split into {argument.value!r} parts")
         if any(keyword.arg is None for keyword in node.keywords):
             raise NotAllowed(node, "'**' is not allowed")
 
     def _binary(self, node: ast.BinOp) -> None:
         if not isinstance(node.op, _BINARY):
             raise NotAllowed(node, f"{ast.unparse(node)[:60]!r} is not allowed ({type(node.op).__name__})")
-        for each in (node.left, node.right):
-            if isinstance(each, ast.Tuple | ast.List | ast.Dict) or isinstance(getattr(each, "value", None), str):
+        for operand in (node.left, node.right):
+            if isinstance(operand, ast.Tuple | ast.List | ast.Dict) or isinstance(getattr(operand, "value", None), str):
                 raise NotAllowed(node, f"{ast.unparse(node)[:60]!r} is not allowed: it is no sum of numbers")
-            self._expression(each)
+            self._expression(operand)
 
 
 def _is_many(value: object) -> bool:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from pipeline.split.lines import constant
+from pipeline.split.passes.bindings import constant
 
 
-def transposed_convolution(importer: Any, operator: Any) -> Any:
+def transpose_convolution(importer: Any, operator: Any) -> Any:
     """Return ``TRANSPOSE_CONV`` with channels first, the only layout for which TVM has one.
 
     The output's extents are stated: what the convolution makes beyond them is cut off on both sides, and what it lacks
@@ -25,41 +25,43 @@ def transposed_convolution(importer: Any, operator: Any) -> Any:
     shape, weights, data, *bias = importer.get_input_tensors(operator)
     (result,) = importer.get_output_tensors(operator)
     strides = (options.StrideH(), options.StrideW())
-    wanted = [int(each) for each in importer.get_tensor_value(shape)][1:3]
-    before, after, added = zip(
+    output_extents = [int(sizes) for sizes in importer.get_tensor_value(shape)][1:3]
+    before, after, output_padding = zip(
         *(
-            _padding(*each)
-            for each in zip(_extents(importer, data), _extents(importer, weights), wanted, strides, strict=True)
+            _padding(*sizes)
+            for sizes in zip(
+                _extents(importer, data), _extents(importer, weights), output_extents, strides, strict=True
+            )
         ),
         strict=True,
     )
-    made = relax.op.nn.conv2d_transpose(
+    convolution = relax.op.nn.conv2d_transpose(
         relax.op.permute_dims(_floats(importer, data), (0, 3, 1, 2)),
         relax.op.permute_dims(_floats(importer, weights), (3, 0, 1, 2)),
         strides=strides,
         padding=(*before, *after),
-        output_padding=added,
+        output_padding=output_padding,
     )
-    found = relax.op.permute_dims(made, (0, 2, 3, 1))
+    value = relax.op.permute_dims(convolution, (0, 2, 3, 1))
     if bias:
-        found = relax.op.add(found, _floats(importer, bias[0]))
-    found = importer.convert_fused_activation_function(found, options.FusedActivationFunction())
-    return importer.quantize(found, result) if result.qnn_params else found
+        value = relax.op.add(value, _floats(importer, bias[0]))
+    value = importer.convert_fused_activation_function(value, options.FusedActivationFunction())
+    return importer.quantize(value, result) if result.qnn_params else value
 
 
 def _extents(importer: Any, tensor: Any) -> list[int]:
     return [int(each) for each in importer.get_tensor_shape(tensor)][1:3]
 
 
-def _padding(extent: int, window: int, wanted: int, stride: int) -> tuple[int, int, int]:
-    """Return how much is cut off before and behind, and added behind, along one axis."""
-    beyond = (extent - 1) * stride + window - wanted
+def _padding(extent: int, window: int, output_extent: int, stride: int) -> tuple[int, int, int]:
+    """Return the widths to cut off before and behind, and to add behind, along one axis."""
+    beyond = (extent - 1) * stride + window - output_extent
     return max(beyond, 0) // 2, (max(beyond, 0) + 1) // 2, max(-beyond, 0)
 
 
 def _floats(importer: Any, tensor: Any) -> Any:
-    found = importer.get_tensor_expr(tensor)
-    return importer.dequantize(found, tensor) if tensor.qnn_params else found
+    value = importer.get_tensor_expr(tensor)
+    return importer.dequantize(value, tensor) if tensor.qnn_params else value
 
 
 def _tensors(importer: Any, operator: Any) -> tuple[list[Any], Any]:
@@ -74,8 +76,8 @@ def _numbers(importer: Any, tensor: Any) -> np.ndarray:
 def extreme_place(importer: Any, operator: Any, function: Any) -> Any:
     """Return ``ARG_MAX`` or ``ARG_MIN`` in the dtype that the model states."""
     (data, axis), result = _tensors(importer, operator)
-    found = function(importer.get_tensor_expr(data), int(_numbers(importer, axis)))
-    return relax.op.astype(found, importer.get_tensor_type_str(result.tensor.Type()))
+    positions = function(importer.get_tensor_expr(data), int(_numbers(importer, axis)))
+    return relax.op.astype(positions, importer.get_tensor_type_str(result.tensor.Type()))
 
 
 def matrix_product(importer: Any, operator: Any) -> Any:
@@ -86,16 +88,18 @@ def matrix_product(importer: Any, operator: Any) -> Any:
     options.Init(operator.BuiltinOptions().Bytes, operator.BuiltinOptions().Pos)
     inputs, result = _tensors(importer, operator)
     operands = []
-    for tensor, turned in zip(inputs, (options.AdjX(), options.AdjY()), strict=True):
+    for tensor, is_transposed in zip(inputs, (options.AdjX(), options.AdjY()), strict=True):
         order = list(range(len(importer.get_tensor_shape(tensor))))
-        found = _floats(importer, tensor)
-        operands.append(relax.op.permute_dims(found, [*order[:-2], order[-1], order[-2]]) if turned else found)
-    made = relax.op.matmul(*operands)
-    return importer.quantize(made, result) if result.qnn_params else made
+        operand = _floats(importer, tensor)
+        operands.append(
+            relax.op.permute_dims(operand, [*order[:-2], order[-1], order[-2]]) if is_transposed else operand
+        )
+    product = relax.op.matmul(*operands)
+    return importer.quantize(product, result) if result.qnn_params else product
 
 
-def reshaped(importer: Any, operator: Any) -> Any:
-    """Return what only has another shape, ``EXPAND_DIMS``."""
+def expand_dims(importer: Any, operator: Any) -> Any:
+    """Return ``EXPAND_DIMS`` as a reshape."""
     (data, *_), result = _tensors(importer, operator)
     return relax.op.reshape(importer.get_tensor_expr(data), _shape(importer, result))
 
@@ -110,7 +114,7 @@ def _shape(importer: Any, tensor: Any) -> list[int]:
     return [int(each) for each in importer.get_tensor_shape(tensor)]
 
 
-def mirrored(importer: Any, operator: Any) -> Any:
+def mirror_pad(importer: Any, operator: Any) -> Any:
     """Return ``MIRROR_PAD``; what is added are places of the input."""
     from tflite.MirrorPadOptions import MirrorPadOptions
 
@@ -118,10 +122,10 @@ def mirrored(importer: Any, operator: Any) -> Any:
     options.Init(operator.BuiltinOptions().Bytes, operator.BuiltinOptions().Pos)
     (data, widths), _ = _tensors(importer, operator)
     mode: Any = ("reflect", "symmetric")[options.Mode()]
-    added = [[int(each) for each in pair] for pair in _numbers(importer, widths)]
+    margins = [[int(width) for width in pair] for pair in _numbers(importer, widths)]
     extents = _shape(importer, data)
-    places = {axis: np.pad(np.arange(extents[axis]), pair, mode=mode) for axis, pair in enumerate(added) if any(pair)}
-    return _taken(importer.get_tensor_expr(data), places)
+    places = {axis: np.pad(np.arange(extents[axis]), pair, mode=mode) for axis, pair in enumerate(margins) if any(pair)}
+    return _take_positions(importer.get_tensor_expr(data), places)
 
 
 def nearest(importer: Any, operator: Any) -> Any:
@@ -134,16 +138,16 @@ def nearest(importer: Any, operator: Any) -> Any:
         return importer.convert_resize_nearest_neighbor(operator)
     (data, size), _ = _tensors(importer, operator)
     places = {}
-    for axis, wanted in enumerate(_numbers(importer, size).tolist(), 1):
+    for axis, new_extent in enumerate(_numbers(importer, size).tolist(), 1):
         extent = _shape(importer, data)[axis]
-        steps = np.arange(wanted) * np.float32((extent - 1) / (wanted - 1) if wanted > 1 else 0)
+        steps = np.arange(new_extent) * np.float32((extent - 1) / (new_extent - 1) if new_extent > 1 else 0)
         places[axis] = np.minimum(np.floor(steps + 0.5).astype(np.int64), extent - 1)
-    return _taken(importer.get_tensor_expr(data), places)
+    return _take_positions(importer.get_tensor_expr(data), places)
 
 
-def _taken(data: Any, places: Mapping[int, np.ndarray]) -> Any:
-    for axis, found in places.items():
-        data = relax.op.take(data, constant(found.astype(np.int64)), axis)
+def _take_positions(data: Any, places: Mapping[int, np.ndarray]) -> Any:
+    for axis, indices in places.items():
+        data = relax.op.take(data, constant(indices.astype(np.int64)), axis)
     return data
 
 
@@ -152,13 +156,13 @@ def space_to_batch(importer: Any, operator: Any) -> Any:
     (data, blocks, padding), result = _tensors(importer, operator)
     shape, size = _shape(importer, data), _numbers(importer, blocks).tolist()
     pads = [[0, 0], *_numbers(importer, padding).tolist(), *([[0, 0]] * (len(shape) - 1 - len(size)))]
-    wide = [extent + sum(pair) for extent, pair in zip(shape, pads, strict=True)]
-    padded = relax.op.nn.pad(importer.get_tensor_expr(data), [width for pair in pads for width in pair])
-    inner = [each for extent, block in zip(wide[1:], size, strict=False) for each in (extent // block, block)]
-    count, rest = len(size), wide[1 + len(size) :]
+    padded_extents = [extent + sum(pair) for extent, pair in zip(shape, pads, strict=True)]
+    padded_image = relax.op.nn.pad(importer.get_tensor_expr(data), [width for pair in pads for width in pair])
+    inner = [each for extent, block in zip(padded_extents[1:], size, strict=False) for each in (extent // block, block)]
+    count, rest = len(size), padded_extents[1 + len(size) :]
     order = [*range(2, 2 * count + 1, 2), 0, *range(1, 2 * count, 2), *range(2 * count + 1, 2 * count + 1 + len(rest))]
-    apart = relax.op.reshape(padded, [shape[0], *inner, *rest])
-    return relax.op.reshape(relax.op.permute_dims(apart, order), _shape(importer, result))
+    blocked_image = relax.op.reshape(padded_image, [shape[0], *inner, *rest])
+    return relax.op.reshape(relax.op.permute_dims(blocked_image, order), _shape(importer, result))
 
 
 def batch_to_space(importer: Any, operator: Any) -> Any:
@@ -168,24 +172,28 @@ def batch_to_space(importer: Any, operator: Any) -> Any:
     count, batch = len(size), shape[0] // int(np.prod(size))
     rest = range(2 * count + 1, count + len(shape))
     order = [count, *(each for axis in range(count) for each in (count + 1 + axis, axis)), *rest]
-    apart = relax.op.permute_dims(relax.op.reshape(importer.get_tensor_expr(data), [*size, batch, *shape[1:]]), order)
-    wide = [extent * block for extent, block in zip(shape[1:], size, strict=False)]
-    joined = relax.op.reshape(apart, [batch, *wide, *shape[1 + count :]])
+    blocked_image = relax.op.permute_dims(
+        relax.op.reshape(importer.get_tensor_expr(data), [*size, batch, *shape[1:]]), order
+    )
+    merged_extents = [extent * block for extent, block in zip(shape[1:], size, strict=False)]
+    merged_image = relax.op.reshape(blocked_image, [batch, *merged_extents, *shape[1 + count :]])
     first, last = zip(*_numbers(importer, crops).tolist(), strict=True)
     axes = list(range(1, count + 1))
-    return relax.op.strided_slice(joined, axes, first, [extent - end for extent, end in zip(wide, last, strict=True)])
+    return relax.op.strided_slice(
+        merged_image, axes, first, [extent - end for extent, end in zip(merged_extents, last, strict=True)]
+    )
 
 
-MENDED: dict[str, Callable[[Any, Any], Any]] = {
+CORRECTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "ARG_MAX": functools.partial(extreme_place, function=relax.op.argmax),
     "ARG_MIN": functools.partial(extreme_place, function=relax.op.argmin),
     "BATCH_MATMUL": matrix_product,
     "BATCH_TO_SPACE_ND": batch_to_space,
-    "EXPAND_DIMS": reshaped,
+    "EXPAND_DIMS": expand_dims,
     "FULLY_CONNECTED": dense,
-    "MIRROR_PAD": mirrored,
+    "MIRROR_PAD": mirror_pad,
     "RESIZE_NEAREST_NEIGHBOR": nearest,
     "SPACE_TO_BATCH_ND": space_to_batch,
-    "TRANSPOSE_CONV": transposed_convolution,
+    "TRANSPOSE_CONV": transpose_convolution,
 }
 """What to call with the importer and the operator, by its kind."""

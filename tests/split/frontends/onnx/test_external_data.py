@@ -12,15 +12,15 @@ from onnx import TensorProto, helper, numpy_helper
 
 import pipeline
 from pipeline.errors import ModelError
-from pipeline.split.frontends import onnx_data
-from pipeline.split.frontends.onnx_outline import outline
-from pipeline.split.lines import array, operands
+from pipeline.split.frontends.onnx import external_data
+from pipeline.split.frontends.onnx.outline import outline
+from pipeline.split.passes.bindings import array, operands
 
 WEIGHTS = np.random.default_rng(0).standard_normal((256, 128)).astype(np.float32)
 SMALL = np.arange(256, dtype=np.float32)
 
 
-def write(path: Path, *, beside: bool, weights: Any = WEIGHTS) -> Path:
+def write(path: Path, *, external: bool, weights: Any = WEIGHTS) -> Path:
     """Write ``relu(x) @ weights.T + small``, whose weights are turned while reading, and then ``* weights[0]``."""
     nodes = [
         helper.make_node("Relu", ["x"], ["relu"]),
@@ -35,18 +35,18 @@ def write(path: Path, *, beside: bool, weights: Any = WEIGHTS) -> Path:
     model = helper.make_model(
         helper.make_graph(nodes, "m", *ends, values), opset_imports=[helper.make_opsetid("", 17)], ir_version=8
     )
-    onnx.save(model, path, save_as_external_data=beside, location=f"{path.name}.data", size_threshold=0)
+    onnx.save(model, path, save_as_external_data=external, location=f"{path.name}.data", size_threshold=0)
     return path
 
 
 def constants(graph: pipeline.Graph) -> list[np.ndarray]:
-    found = [array(each) for operator in graph.operators for line in operator.lines for each in operands(line.value)]
-    return [each for each in found if each is not None]
+    output = [array(each) for operator in graph.operators for line in operator.lines for each in operands(line.value)]
+    return [each for each in output if each is not None]
 
 
-@pytest.mark.parametrize("beside", [False, True])
-def test_the_values_are_those_of_the_file(tmp_path: Path, beside: bool) -> None:
-    path = write(tmp_path / "m.onnx", beside=beside)
+@pytest.mark.parametrize("data_file", [False, True])
+def test_the_values_are_those_of_the_file(tmp_path: Path, data_file: bool) -> None:
+    path = write(tmp_path / "m.onnx", external=data_file)
     graph = pipeline.read(path)
     large = [each for each in constants(graph) if each.size == WEIGHTS.size]
     assert any(np.array_equal(each, WEIGHTS) for each in large)
@@ -55,21 +55,21 @@ def test_the_values_are_those_of_the_file(tmp_path: Path, beside: bool) -> None:
 
 
 def test_the_outline_is_small_and_names_the_place(tmp_path: Path) -> None:
-    path = write(tmp_path / "m.onnx", beside=False)
+    path = write(tmp_path / "m.onnx", external=False)
     text = outline(path)
     assert len(text) < 2_000 < WEIGHTS.nbytes < path.stat().st_size
     weights, small = onnx.ModelProto.FromString(text).graph.initializer
-    assert onnx_data.is_external(weights)
-    assert not onnx_data.is_external(small)
-    stored = {each.key: each.value for each in weights.external_data}
-    start = int(stored["offset"])
-    assert path.read_bytes()[start : start + int(stored["length"])] == WEIGHTS.tobytes()
+    assert external_data.is_external(weights)
+    assert not external_data.is_external(small)
+    stored_data = {each.key: each.value for each in weights.external_data}
+    start = int(stored_data["offset"])
+    assert path.read_bytes()[start : start + int(stored_data["length"])] == WEIGHTS.tobytes()
 
 
-@pytest.mark.parametrize("beside", [False, True])
-def test_a_model_that_is_written_anew_does_not_change_what_was_read(tmp_path: Path, beside: bool) -> None:
+@pytest.mark.parametrize("data_file", [False, True])
+def test_a_model_that_is_written_anew_does_not_change_what_was_read(tmp_path: Path, data_file: bool) -> None:
     """Its parameters were once used from its own file; a shorter one would have ended the process."""
-    path = write(tmp_path / "m.onnx", beside=beside)
+    path = write(tmp_path / "m.onnx", external=data_file)
     graph = pipeline.read(path)
     before = [each.copy() for each in constants(graph)]
     for file in tmp_path.iterdir():
@@ -78,20 +78,20 @@ def test_a_model_that_is_written_anew_does_not_change_what_was_read(tmp_path: Pa
     assert all(map(np.array_equal, constants(graph), before))
 
 
-@pytest.mark.parametrize("place", ["../m.onnx.data", "/etc/passwd", "a/../../m.onnx.data"])
-def test_data_outside_of_the_folder(tmp_path: Path, place: str) -> None:
-    path = write(tmp_path / "m.onnx", beside=True)
+@pytest.mark.parametrize("position", ["../m.onnx.data", "/etc/passwd", "a/../../m.onnx.data"])
+def test_data_outside_of_the_folder(tmp_path: Path, position: str) -> None:
+    path = write(tmp_path / "m.onnx", external=True)
     model = onnx.load(path, load_external_data=False)
     for tensor in model.graph.initializer:
-        tensor.external_data[0].value = place
+        tensor.external_data[0].value = position
     path.write_bytes(model.SerializeToString())
     with pytest.raises(ModelError, match="which is outside of the model's folder"):
         pipeline.read(path)
 
 
-@pytest.mark.parametrize("beside", [False, True])
-def test_bytes_that_do_not_make_the_shape(tmp_path: Path, beside: bool) -> None:
-    path = write(tmp_path / "m.onnx", beside=beside)
+@pytest.mark.parametrize("data_file", [False, True])
+def test_bytes_that_do_not_make_the_shape(tmp_path: Path, data_file: bool) -> None:
+    path = write(tmp_path / "m.onnx", external=data_file)
     model = onnx.load(path, load_external_data=False)
     model.graph.initializer[0].dims[0] = 255
     path.write_bytes(model.SerializeToString())
@@ -101,20 +101,20 @@ def test_bytes_that_do_not_make_the_shape(tmp_path: Path, beside: bool) -> None:
 
 def test_damaged_files(tmp_path: Path) -> None:
     """Each ends in an error of ours, or is still a model."""
-    whole = write(tmp_path / "m.onnx", beside=False).read_bytes()
-    large = whole.index(WEIGHTS.tobytes())
+    text = write(tmp_path / "m.onnx", external=False).read_bytes()
+    large = text.index(WEIGHTS.tobytes())
     generator = np.random.default_rng(0)
-    places = [*range(40), *range(large - 40, large), *range(large + WEIGHTS.nbytes, len(whole))][::5]
-    refused = 0
-    for place in places:
-        damaged = bytearray(whole)
-        damaged[place] = generator.integers(256)
-        (tmp_path / "d.onnx").write_bytes(damaged if place % 2 else damaged[: place + 1])
+    places = [*range(40), *range(large - 40, large), *range(large + WEIGHTS.nbytes, len(text))][::5]
+    refusals = 0
+    for position in places:
+        damaged_copy = bytearray(text)
+        damaged_copy[position] = generator.integers(256)
+        (tmp_path / "d.onnx").write_bytes(damaged_copy if position % 2 else damaged_copy[: position + 1])
         try:
             pipeline.read(tmp_path / "d.onnx")
         except ModelError:
-            refused += 1
-    assert len(places) // 2 < refused
+            refusals += 1
+    assert len(places) // 2 < refusals
 
 
 def test_large_results_are_not_folded(tmp_path: Path) -> None:
@@ -125,9 +125,9 @@ def test_large_results_are_not_folded(tmp_path: Path) -> None:
         helper.make_node("ReduceMax", ["wide"], ["largest"], keepdims=0),
         helper.make_node("Add", ["x", "largest"], ["y"]),
     ]
-    one = numpy_helper.from_array(np.ones((1, 1), np.float32), "one")
+    first = numpy_helper.from_array(np.ones((1, 1), np.float32), "one")
     ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [2])] for name in ("x", "y")]
-    graph = helper.make_graph(nodes, "m", *ends, [shape, one])
+    graph = helper.make_graph(nodes, "m", *ends, [shape, first])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]), tmp_path / "m.onnx")
     kinds = [operator.kind for operator in pipeline.read(tmp_path / "m.onnx").operators]
     assert "broadcast_to" in kinds

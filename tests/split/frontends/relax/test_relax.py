@@ -13,7 +13,7 @@ from tvm import relax
 import pipeline
 from pipeline import cli
 from pipeline.errors import ModelError
-from tests.split.frontends.relax_modules import NESTED, network, open_network
+from tests.support.relax_modules import NESTED, network, open_network
 
 PLAIN = """
 @I.ir_module
@@ -33,8 +33,8 @@ def write(folder: Path, text: str) -> Path:
 
 def first_result(graph: pipeline.Graph, **frame: np.ndarray) -> np.ndarray:
     with pipeline.load(pipeline.build(graph, pipeline.plan(graph, stages=1))) as running:
-        found = running.submit(frame).result()
-    return np.asarray(next(iter(found.values())) if isinstance(found, dict) else found)
+        output = running.submit(frame).result()
+    return np.asarray(next(iter(output.values())) if isinstance(output, dict) else output)
 
 
 def run_by_tvm(module: Any, *frame: np.ndarray) -> np.ndarray:
@@ -57,13 +57,13 @@ def test_the_text_computes_what_tvm_does(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     x, w = (generator.standard_normal(shape).astype(np.float32) / 4 for shape in ((1, 4, 8, 8), (6, 4, 3, 3)))
     graph = pipeline.read(write(tmp_path, network().script(show_meta=True)))
-    expected = run_by_tvm(network(), x, w)
-    np.testing.assert_allclose(first_result(graph, x=x, w=w), expected, rtol=1e-5, atol=1e-5)
+    reference = run_by_tvm(network(), x, w)
+    np.testing.assert_allclose(first_result(graph, x=x, w=w), reference, rtol=1e-5, atol=1e-5)
     np.savez(tmp_path / "w.npz", w=w)
     for params in ({"w": w}, tmp_path / "w.npz"):
-        given = pipeline.read(network(), params=params)
-        assert [spec.name for spec in given.inputs] == ["x"]
-        np.testing.assert_allclose(first_result(given, x=x), expected, rtol=1e-5, atol=1e-5)
+        operands = pipeline.read(network(), params=params)
+        assert [spec.name for spec in operands.inputs] == ["x"]
+        np.testing.assert_allclose(first_result(operands, x=x), reference, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -95,8 +95,8 @@ def test_functions_are_inlined_and_the_entry_is_found(tmp_path: Path) -> None:
     graph = pipeline.read(write(tmp_path, NESTED))
     assert [operator.kind for operator in graph.operators] == ["exp", "add", "add"]
     assert [spec.name for spec in graph.inputs] == ["input", "w"]
-    ones = np.ones((2, 3), np.float32)
-    np.testing.assert_allclose(first_result(graph, input=ones, w=ones), np.full((2, 3), np.e + 2), rtol=1e-6)
+    unit = np.ones((2, 3), np.float32)
+    np.testing.assert_allclose(first_result(graph, input=unit, w=unit), np.full((2, 3), np.e + 2), rtol=1e-6)
 
 
 def test_functions_that_call_each_other_without_end(tmp_path: Path) -> None:
@@ -189,10 +189,10 @@ HEADS = [
 
 def attacks() -> list[str]:
     """Return texts in which ``{call}`` stands for code, and ``{quoted}`` for its text."""
-    found = [f"{before}\n{PLAIN}" for before, _ in ATTACKS]
-    found += [PLAIN.replace("R.exp(x)", each) for each in EXPRESSIONS]
-    found += [PLAIN.replace("y = R.exp(x)", f"{each}\n        y = R.exp(x)") for each in STATEMENTS]
-    return found + [PLAIN.replace(*each, 1) for each in HEADS]
+    output = [f"{before}\n{PLAIN}" for before, _ in ATTACKS]
+    output += [PLAIN.replace("R.exp(x)", each) for each in EXPRESSIONS]
+    output += [PLAIN.replace("y = R.exp(x)", f"{each}\n        y = R.exp(x)") for each in STATEMENTS]
+    return output + [PLAIN.replace(*each, 1) for each in HEADS]
 
 
 @pytest.mark.parametrize("attack", attacks())
@@ -225,8 +225,8 @@ def test_a_kernel_calls_nothing_outside(tmp_path: Path, call: str) -> None:
 
 def test_a_kernel_in_memory_calls_nothing_outside() -> None:
     def outside(tensor: Any) -> Any:
-        called = tvm.tirx.call_pure_extern("float32", "system", 0)
-        return tvm.te.compute(tensor.shape, lambda *place: tensor(*place) + called, "outside")
+        kernel_call = tvm.tirx.call_pure_extern("float32", "system", 0)
+        return tvm.te.compute(tensor.shape, lambda *position: tensor(*position) + kernel_call, "outside")
 
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType((2, 3), "float32"))

@@ -13,8 +13,8 @@ pytest.importorskip("tflite", reason="the reader of TFLite files is not installe
 schema = pytest.importorskip("ai_edge_litert.schema_py_generated", reason="LiteRT is not installed")
 
 import pipeline  # noqa: E402
-from tests.onnx_models import weights  # noqa: E402
-from tests.split.frontends.test_tflite import RELU, SAME, VALID, Writer  # noqa: E402
+from tests.split.frontends.tflite.test_tflite import RELU, SAME, VALID, Writer  # noqa: E402
+from tests.support.onnx_models import weights  # noqa: E402
 
 INT32 = schema.TensorType.INT32
 WIDE = np.array([[0, 0], [1, 1], [2, 1], [0, 0]], np.int32)
@@ -131,10 +131,10 @@ def test_operators(tmp_path: Path, kind: str, after: Any, extra: list[Any], opti
 def test_there_and_back_with_what_is_cut_off(tmp_path: Path) -> None:
     def build(writer: Writer) -> int:
         blocks, widths = writer.constant("blocks", i32(2, 2)), np.array([[1, 1], [0, 0]], np.int32)
-        apart = writer.add(
+        block_image = writer.add(
             "SPACE_TO_BATCH_ND", [0, blocks, writer.constant("widths", widths)], writer.tensor("apart", (4, 4, 3, 8))
         )
         crops = writer.constant("crops", np.array([[1, 0], [0, 1]], np.int32))
-        return writer.add("BATCH_TO_SPACE_ND", [apart, blocks, crops], writer.tensor("y", (1, 7, 5, 8)))
+        return writer.add("BATCH_TO_SPACE_ND", [block_image, blocks, crops], writer.tensor("y", (1, 7, 5, 8)))
 
     assert largest_share(tmp_path, build) < 1e-5

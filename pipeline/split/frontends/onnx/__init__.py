@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import MissingExtra, ModelError, near
-from pipeline.split.frontends.imported import Imported
-from pipeline.tvm_access import compiler_lock, quiet
+from pipeline.core.native_output import quietly
+from pipeline.core.tvm_access import compiler_lock
+from pipeline.errors import MissingExtra, ModelError, near, reason
+from pipeline.split.model import ImportedModel
 
 try:
     import onnx  # noqa: F401 - the modules below need it
 except ImportError as error:
     raise MissingExtra("reading ONNX models needs the 'onnx' extra; run: pip install 'soc-pipeline[onnx]'") from error
 
-from pipeline.split.frontends import onnx_data
-from pipeline.split.frontends.onnx_importer import Importer, unsupported
-from pipeline.split.frontends.onnx_mended import refused
+from pipeline.split.frontends.onnx import external_data
+from pipeline.split.frontends.onnx.corrections import find_wrong_conversions
+from pipeline.split.frontends.onnx.importer import OnnxImporter, find_unsupported
 
 OLDEST_OPSET = 7
 
 
-def load(path: Path, shapes: Mapping[str, Sequence[int | str]]) -> Imported:
+def load(path: Path, shapes: Mapping[str, Sequence[int | str]]) -> ImportedModel:
     """Read an ONNX file; `shapes` gives extents, or names for them, to inputs that have symbolic ones.
 
     Raises
@@ -34,31 +35,41 @@ def load(path: Path, shapes: Mapping[str, Sequence[int | str]]) -> Imported:
     model, data = _parse(path)
     _check_operators(path, model)
     _fix_shapes(path, model, shapes)
-    with compiler_lock, quiet(), warnings.catch_warnings():
+    with compiler_lock, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return _import(path, model, data)
+        return quietly(lambda: _import(path, model, data))
 
 
-def _parse(path: Path) -> tuple[Any, onnx_data.Data]:
+def _parse(path: Path) -> tuple[Any, external_data.ExternalData]:
     try:
-        model, data = onnx_data.load(path)
+        model, data = external_data.load(path)
     except ModelError:
         raise
     except OSError as error:
         raise ModelError(f"cannot read {str(path)!r}: {error.strerror or error}") from None
     except Exception as error:  # noqa: BLE001 - protobuf and the checker raise several unrelated types
-        reason = str(error).strip().splitlines()
         raise ModelError(
-            f"{str(path)!r} is not a valid ONNX model: {reason[0] if reason else type(error).__name__}; "
-            "export it again, or check the path"
+            f"{str(path)!r} is not a valid ONNX model: {reason(error, line=0)}; export it again, or check the path"
         ) from None
+    if damaged_name := next((name for name in _names(model.graph) if not isinstance(name, str)), None):
+        raise ModelError(
+            f"{str(path)!r} is not a valid ONNX model: the name {damaged_name!r} is no UTF-8; export it again"
+        )
     if not model.graph.node:
         raise ModelError(f"{str(path)!r} is not a valid ONNX model: it has no operators; check the path")
     return model, data
 
 
+def _names(graph: Any) -> Iterator[Any]:
+    """Yield the names in a graph; those that are no UTF-8 are bytes."""
+    for value in (*graph.input, *graph.output, *graph.initializer):
+        yield value.name
+    for node in graph.node:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+
+
 def _opset(model: Any) -> int:
-    return max((int(each.version) for each in model.opset_import if each.domain in ("", "ai.onnx")), default=0)
+    return max((int(entry.version) for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
 
 
 def _check_operators(path: Path, model: Any) -> None:
@@ -66,8 +77,11 @@ def _check_operators(path: Path, model: Any) -> None:
         raise ModelError(
             f"{str(path)!r} uses ONNX opset {opset}; supported are {OLDEST_OPSET} and newer, so convert it first"
         )
-    if missing := [*unsupported(model.graph), *refused(model.graph)]:
+    if missing := [*find_unsupported(model.graph), *find_wrong_conversions(model.graph)]:
         raise ModelError(f"{str(path)!r} uses operators that are not supported: {'; '.join(missing)}")
+    for value in model.graph.output:
+        if value.type.WhichOneof("value") not in (None, "tensor_type"):
+            raise ModelError(f"{str(path)!r}: output {value.name!r} is no tensor, but a sequence or a map")
 
 
 def _inputs(model: Any) -> list[Any]:
@@ -104,23 +118,20 @@ def _check_fixed(inputs: Mapping[str, Any], names: Collection[str]) -> None:
     """Raise `ModelError` for extents that are neither numbers nor have one of `names`."""
     for name, dimensions in inputs.items():
         if not all(dimension.dim_value > 0 or dimension.dim_param in names for dimension in dimensions):
-            shown = [dimension.dim_value or dimension.dim_param or "?" for dimension in dimensions]
+            extents = [dimension.dim_value or dimension.dim_param or "?" for dimension in dimensions]
             example = ",".join(str(dimension.dim_value or 1) for dimension in dimensions)
             raise ModelError(
-                f"input {name!r} has the shape {shown}; give it fixed extents, such as --shape {name}={example}"
+                f"input {name!r} has the shape {extents}; give it fixed extents, such as --shape {name}={example}"
             )
 
 
-def _import(path: Path, model: Any, data: onnx_data.Data) -> Imported:
-    importer = Importer(model.graph, data)
+def _import(path: Path, model: Any, data: external_data.ExternalData) -> ImportedModel:
+    importer = OnnxImporter(model.graph, data)
     try:
         module = importer.from_onnx(model.graph, _opset(model))
     except Exception as error:  # TVM raises whatever its converters meet
-        reason = str(error).strip().splitlines()
-        raise ModelError(
-            f"{str(path)!r}: TVM cannot import {importer.where}: {reason[-1] if reason else type(error).__name__}"
-        ) from error
-    return Imported(
+        raise ModelError(f"{str(path)!r}: TVM cannot import {importer.current_node}: {reason(error)}") from error
+    return ImportedModel(
         name=path.stem,
         module=module,
         outputs=tuple(value.name for value in model.graph.output),

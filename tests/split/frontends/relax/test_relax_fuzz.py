@@ -15,9 +15,9 @@ import tvm
 
 import pipeline
 from pipeline.errors import ModelError
-from tests.split.frontends.relax_modules import NESTED, network, open_network
-from tests.split.frontends.relay.test_fuzz import mutated as mutated_text
+from tests.split.frontends.relay.test_fuzz import mutate_text as mutated_text
 from tests.split.frontends.relay.test_fuzz import with_another
+from tests.support.relax_modules import NESTED, network, open_network
 
 VALUES: tuple[Any, ...] = (
     0,
@@ -64,28 +64,28 @@ def mutated_json(seed: int, text: str) -> str:
     nodes = document["nodes"]
     for _ in range(generator.choice((1, 1, 1, 2, 3))):
         node = generator.choice(nodes)
-        choose: Callable[[Any, list[Any]], None] = generator.choice((changed_data, changed_data, changed_type, dropped))
+        choose: Callable[[Any, list[Any]], None] = generator.choice((change_data, change_data, change_type, drop_entry))
         choose(generator, [node, nodes])
     return json.dumps(document)
 
 
-def changed_data(generator: Any, place: list[Any]) -> None:
-    node, nodes = place
-    other = generator.choice((*VALUES, *(generator.randrange(len(nodes)) for _ in range(20))))
+def change_data(generator: Any, position: list[Any]) -> None:
+    node, nodes = position
+    second = generator.choice((*VALUES, *(generator.randrange(len(nodes)) for _ in range(20))))
     data = node.get("data")
     if isinstance(data, dict | list) and data:
-        data[generator.choice(list(data) if isinstance(data, dict) else range(len(data)))] = other
+        data[generator.choice(list(data) if isinstance(data, dict) else range(len(data)))] = second
     else:
-        node["data"] = other
+        node["data"] = second
 
 
-def changed_type(generator: Any, place: list[Any]) -> None:
-    node, nodes = place
+def change_type(generator: Any, position: list[Any]) -> None:
+    node, nodes = position
     node["type"] = generator.choice(nodes)["type"]
 
 
-def dropped(generator: Any, place: list[Any]) -> None:
-    node, _ = place
+def drop_entry(generator: Any, position: list[Any]) -> None:
+    node, _ = position
     data = node.get("data")
     if isinstance(data, dict) and data:
         del data[generator.choice(list(data))]
@@ -114,7 +114,7 @@ def texts(form: str) -> list[str]:
 MUTATIONS = {"json": mutated_json, "script": mutated_script}
 
 
-def refused(folder: Path, form: str, seeds: range) -> int:
+def is_refused(folder: Path, form: str, seeds: range) -> int:
     """Read damaged modules and return how many were refused."""
     path, originals, count = folder / "m", texts(form), 0
     for seed in seeds:
@@ -131,14 +131,14 @@ def refused(folder: Path, form: str, seeds: range) -> int:
 
 @pytest.mark.parametrize("form", MUTATIONS)
 def test_damaged_modules(tmp_path: Path, form: str) -> None:
-    assert 50 < refused(tmp_path, form, range(200)) < 200
+    assert 50 < is_refused(tmp_path, form, range(200)) < 200
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("start", range(0, 6_000, 1_000))
 @pytest.mark.parametrize("form", MUTATIONS)
 def test_many_damaged_modules(tmp_path: Path, form: str, start: int) -> None:
-    assert 100 < refused(tmp_path, form, range(1_000 + start, 2_000 + start)) < 1_000
+    assert 100 < is_refused(tmp_path, form, range(1_000 + start, 2_000 + start)) < 1_000
 
 
 def test_the_originals_are_whole(tmp_path: Path) -> None:

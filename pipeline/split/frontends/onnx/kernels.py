@@ -11,19 +11,19 @@ from typing import Any
 
 from tvm import relax, topi
 
-from pipeline.split.lines import array
+from pipeline.split.passes.bindings import array
 
 
 def _pad(mode: str, data: Any, before: Sequence[int], after: Sequence[int], value: Any = 0.0) -> Any:
-    if (known := array(value)) is not None:
-        value = known.item()
+    if (fill := array(value)) is not None:
+        value = fill.item()
     if not isinstance(value, int | float):
         return None
     return relax.op.nn.pad(data, list(chain.from_iterable(zip(before, after, strict=True))), mode, float(value))
 
 
-def _of_two(operator: Callable[[Any, Any], Any], data: Any, other: Any) -> Any:
-    return operator(data, relax.const(other, data.ty.dtype) if isinstance(other, int | float) else other)
+def _of_two(relax_operator: Callable[[Any, Any], Any], data: Any, operand: Any) -> Any:
+    return relax_operator(data, relax.const(operand, data.ty.dtype) if isinstance(operand, int | float) else operand)
 
 
 _OPERATORS: dict[Any, Callable[..., Any]] = {
@@ -38,6 +38,6 @@ _OPERATORS: dict[Any, Callable[..., Any]] = {
 }
 
 
-def as_operator(kernel: Any, *given: Any, **named: Any) -> Any:
+def as_operator(kernel: Any, *operands: Any, **options: Any) -> Any:
     """Return the call of an operator that computes what the TE function `kernel` would, or None if there is none."""
-    return _OPERATORS[kernel](*given, **named) if kernel in _OPERATORS else None
+    return _OPERATORS[kernel](*operands, **options) if kernel in _OPERATORS else None

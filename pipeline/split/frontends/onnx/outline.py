@@ -6,7 +6,7 @@ import mmap
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipeline.memory import LARGE
+from pipeline.core.memory import LARGE
 
 # Numbers of fields in ONNX's protobuf.
 _GRAPH, _INITIALIZER, _RAW, _ENTRIES, _LOCATION = 7, 5, 9, 13, 14
@@ -69,9 +69,9 @@ def _message(number: int, content: bytes) -> Iterator[bytes]:
 
 def _fields(data: mmap.mmap, start: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
     """Yield number, wire type, and where the field, its value, and what comes behind it begin."""
-    place = start
-    while place < end:
-        tag, value = _number(data, place, end)
+    offset = start
+    while offset < end:
+        tag, value = _number(data, offset, end)
         kind = tag & 7
         if kind == _BYTES:
             length, value = _number(data, value, end)
@@ -82,28 +82,28 @@ def _fields(data: mmap.mmap, start: int, end: int) -> Iterator[tuple[int, int, i
             )()
         if last > end:
             raise ValueError("it ends in the middle of a field")
-        yield tag >> 3, kind, place, value, last
-        place = last
+        yield tag >> 3, kind, offset, value, last
+        offset = last
 
 
-def _number(data: mmap.mmap, place: int, end: int) -> tuple[int, int]:
+def _number(data: mmap.mmap, offset: int, end: int) -> tuple[int, int]:
     """Return a number of variable length and where it ends."""
     value = 0
     for shift in range(0, 70, 7):
-        if place >= end:
+        if offset >= end:
             break
-        byte = data[place]
-        place += 1
+        byte = data[offset]
+        offset += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value, place
+            return value, offset
     raise ValueError("it ends in the middle of a number")
 
 
 def _varint(value: int) -> bytes:
-    found = bytearray()
+    encoded_bytes = bytearray()
     while value >= 0x80:
-        found.append(value & 0x7F | 0x80)
+        encoded_bytes.append(value & 0x7F | 0x80)
         value >>= 7
-    found.append(value)
-    return bytes(found)
+    encoded_bytes.append(value)
+    return bytes(encoded_bytes)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from pipeline.tvm_access import tvm_ffi
+from pipeline.core.tvm_access import tvm_ffi
 
 _DEEPEST = 400
 """Nodes inside of nodes; TVM follows them by recursion.  Each operator of a sum over all operators is one."""
@@ -53,22 +53,22 @@ _FOREIGN = {"ir.EnvFunc", "relax.expr.ExternFunc", "ffi.Module", "ffi.Function",
 
 
 @dataclass(frozen=True)
-class _Field:
+class _SchemaField:
     name: str
     inline: int
     schema: Mapping[str, Any]
-    required: bool
+    is_required: bool
 
 
 @dataclass(frozen=True)
-class _Class:
+class _SchemaClass:
     ancestors: frozenset[str]
-    fields: Mapping[str, _Field]
+    fields: Mapping[str, _SchemaField]
 
 
 @cache
-def _class(key: str) -> _Class | None:
-    """Return what TVM says of one of its classes; None if there is none of that name."""
+def _class(key: str) -> _SchemaClass | None:
+    """Look up one of TVM's classes; None if there is none of that name."""
     try:
         info = tvm_ffi.core._lookup_or_register_type_info_from_type_key(key)  # noqa: SLF001 - there is no public way
     except Exception:  # noqa: BLE001 - whatever it raises, TVM has no such class
@@ -76,12 +76,14 @@ def _class(key: str) -> _Class | None:
     ancestors, fields = [], {}
     while info is not None:
         ancestors.append(info.type_key)
-        for each in info.fields:
-            schema = json.loads((each.metadata or {}).get("type_schema", '{"type": "Any"}'))
-            schema = _KNOWN_BETTER.get((key, each.name), schema)
-            fields[each.name] = _Field(each.name, each.field_static_type_index, schema, not each.c_has_default)
+        for entry in info.fields:
+            schema = json.loads((entry.metadata or {}).get("type_schema", '{"type": "Any"}'))
+            schema = _KNOWN_BETTER.get((key, entry.name), schema)
+            fields[entry.name] = _SchemaField(
+                entry.name, entry.field_static_type_index, schema, not entry.c_has_default
+            )
         info = info.parent_type_info
-    return _Class(frozenset(ancestors), fields)
+    return _SchemaClass(frozenset(ancestors), fields)
 
 
 def check(document: Any) -> None:
@@ -97,14 +99,14 @@ def check(document: Any) -> None:
     nodes, root = document["nodes"], document.get("root_index")
     if not _is_index(root, len(nodes)):
         raise ValueError(f"its root is node {root!r}, but it has {len(nodes)} nodes")
-    _Checker(nodes).check()
+    _SchemaChecker(nodes).check()
 
 
 def _is_index(value: Any, end: int) -> bool:
     return type(value) is int and 0 <= value < end
 
 
-class _Checker:
+class _SchemaChecker:
     def __init__(self, nodes: Sequence[Any]) -> None:
         self._nodes = nodes
         self._kinds: list[str] = []
@@ -137,12 +139,12 @@ class _Checker:
             return []
         if kind in _CONTAINERS:
             return self._container(number, kind, data)
-        found = _class(kind)
-        if found is None or "ffi.Object" not in found.ancestors:
+        schema_class = _class(kind)
+        if schema_class is None or "ffi.Object" not in schema_class.ancestors:
             raise ValueError("TVM has no such class")
         if not isinstance(data, dict):
             raise ValueError("its fields are missing")  # noqa: TRY004 - the caller expects one type
-        return self._fields(number, found, data)
+        return self._fields(number, schema_class, data)
 
     def _container(self, number: int, kind: str, data: Any) -> list[int]:
         _plain(data, (list,))
@@ -150,17 +152,17 @@ class _Checker:
             raise ValueError("it holds what is no earlier node")
         return list(data)
 
-    def _fields(self, number: int, found: _Class, data: Mapping[str, Any]) -> list[int]:
+    def _fields(self, number: int, schema_class: _SchemaClass, data: Mapping[str, Any]) -> list[int]:
         # Dictionaries of attributes state their one field by another way.
-        if "ir.DictAttrs" in found.ancestors:
+        if "ir.DictAttrs" in schema_class.ancestors:
             return self._read(number, "__dict__", {"type": "ffi.Map"}, data.get("__dict__"))
-        if unknown := data.keys() - found.fields.keys():
+        if unknown := data.keys() - schema_class.fields.keys():
             raise ValueError(f"it has no field {min(unknown)!r}")
-        if missing := {each.name for each in found.fields.values() if each.required} - data.keys():
+        if missing := {entry.name for entry in schema_class.fields.values() if entry.is_required} - data.keys():
             raise ValueError(f"its field {min(missing)!r} is missing")
         read = []
         for name, value in data.items():
-            field = found.fields[name]
+            field = schema_class.fields[name]
             if field.inline in _INLINE:
                 _plain(value, _INLINE[field.inline])
             else:
@@ -175,20 +177,20 @@ class _Checker:
         return [value]
 
     def _fits(self, number: int, schema: Mapping[str, Any]) -> bool:
-        kind, wanted = self._kinds[number], schema["type"]
-        if wanted == "Any" or (wanted == "ffi.BigInt" and kind == "int"):
+        kind, expected_kind = self._kinds[number], schema["type"]
+        if expected_kind == "Any" or (expected_kind == "ffi.BigInt" and kind == "int"):
             return True
-        if wanted in ("Optional", "Union"):
-            empty = wanted == "Optional" and kind == "None"
-            return empty or any(self._fits(number, each) for each in schema.get("args", ()))
-        if wanted in ("ffi.Array", "ffi.Map"):
-            return kind == wanted and self._holds(number, schema.get("args", ()))
-        found = _class(kind)
-        return kind == wanted or (found is not None and wanted in found.ancestors)
+        if expected_kind in ("Optional", "Union"):
+            empty = expected_kind == "Optional" and kind == "None"
+            return empty or any(self._fits(number, variant) for variant in schema.get("args", ()))
+        if expected_kind in ("ffi.Array", "ffi.Map"):
+            return kind == expected_kind and self._holds(number, schema.get("args", ()))
+        schema_class = _class(kind)
+        return kind == expected_kind or (schema_class is not None and expected_kind in schema_class.ancestors)
 
     def _holds(self, number: int, elements: Sequence[Mapping[str, Any]]) -> bool:
         data = self._nodes[number]["data"]
-        return not elements or all(self._fits(each, elements[place % len(elements)]) for place, each in enumerate(data))
+        return not elements or all(self._fits(node, elements[index % len(elements)]) for index, node in enumerate(data))
 
 
 def _plain(value: Any, types: tuple[type, ...]) -> list[int]:
@@ -202,7 +204,7 @@ def _check_tensor(text: str) -> None:
     if len(text) % 4 or not _BASE64.fullmatch(text):
         raise ValueError("it is not in base64")
     head = base64.b64decode(text[:_HEAD])
-    left = len(text) // 4 * 3 - text[-2:].count("=")
+    length = len(text) // 4 * 3 - text[-2:].count("=")
     try:
         *_, rank, _, bits, lanes = struct.unpack_from("<QQiiiBBH", head)
         extents = struct.unpack_from(f"<{rank}q", head, 32) if 0 <= rank <= _MOST_AXES else ()
@@ -210,5 +212,5 @@ def _check_tensor(text: str) -> None:
     except struct.error:
         raise ValueError("it is too short for a tensor") from None
     elements = math.prod(extents) if min(extents, default=0) >= 0 else -1
-    if not 0 <= rank <= _MOST_AXES or left != 40 + 8 * rank + size or size != elements * ((bits * lanes + 7) // 8):
-        raise ValueError(f"{left} bytes are no tensor of the shape {extents}")
+    if not 0 <= rank <= _MOST_AXES or length != 40 + 8 * rank + size or size != elements * ((bits * lanes + 7) // 8):
+        raise ValueError(f"{length} bytes are no tensor of the shape {extents}")

@@ -13,8 +13,10 @@ schema = pytest.importorskip("ai_edge_litert.schema_py_generated", reason="LiteR
 import flatbuffers  # noqa: E402
 
 import pipeline  # noqa: E402
+from pipeline.core.tensor_quantization import Quantization  # noqa: E402
 from pipeline.errors import ModelError  # noqa: E402
-from tests.onnx_models import kinds, weights  # noqa: E402
+from pipeline.split.output_quantization import output_quantization  # noqa: E402
+from tests.support.onnx_models import kinds, weights  # noqa: E402
 
 Kind = schema.BuiltinOperator
 SAME, VALID = schema.Padding.SAME, schema.Padding.VALID
@@ -38,12 +40,12 @@ class Writer:
         self.graph.inputs = [self.tensor("x", shape)]
 
     def tensor(self, name: str, shape: Any, dtype: str = "float32", scale: float = 0, zero: int = 0) -> int:
-        made = schema.TensorT()
-        made.name, made.shape, made.type, made.buffer = name, list(shape), DTYPES[dtype], 0
+        tensor = schema.TensorT()
+        tensor.name, tensor.shape, tensor.type, tensor.buffer = name, list(shape), DTYPES[dtype], 0
         if scale:
-            made.quantization = schema.QuantizationParametersT()
-            made.quantization.scale, made.quantization.zeroPoint = [scale], [zero]
-        self.graph.tensors.append(made)
+            tensor.quantization = schema.QuantizationParametersT()
+            tensor.quantization.scale, tensor.quantization.zeroPoint = [scale], [zero]
+        self.graph.tensors.append(tensor)
         return len(self.graph.tensors) - 1
 
     def constant(self, name: str, values: Any, scale: float = 0) -> int:
@@ -100,8 +102,8 @@ def classifier(path: Path) -> Path:
         dilationHFactor=1, fusedActivationFunction=RELU6,
     )  # fmt: skip
     second = conv(writer, deep, "pw", (1, 8, 8, 8), (8, 8))
-    added = writer.add("ADD", [first, second], writer.tensor("skip", (1, 8, 8, 8)), options="AddOptions")
-    swish = writer.add("HARD_SWISH", [added], writer.tensor("swish", (1, 8, 8, 8)))
+    extra_rows = writer.add("ADD", [first, second], writer.tensor("skip", (1, 8, 8, 8)), options="AddOptions")
+    swish = writer.add("HARD_SWISH", [extra_rows], writer.tensor("swish", (1, 8, 8, 8)))
     pool = writer.add(
         "MAX_POOL_2D", [swish], writer.tensor("pool", (1, 4, 4, 8)), options="Pool2DOptions", padding=VALID,
         strideW=2, strideH=2, filterWidth=2, filterHeight=2,
@@ -183,17 +185,27 @@ def test_whole_numbers(tmp_path: Path) -> None:
     result = writer.add("DEQUANTIZE", [inner], writer.tensor("y", (1, 6, 6, 4)))
     path = writer.save(tmp_path / "m.tflite", result)
     # Both round, and not at the same place: one step of 0.05.
-    found = pipeline.verify(pipeline.read(path), path, tolerance=0.05)
-    assert found.largest_error <= 0.051
+    output = pipeline.verify(pipeline.read(path), path, tolerance=0.05)
+    assert output.largest_error <= 0.051
+
+
+def test_the_scale_of_scores_in_whole_numbers_is_known(tmp_path: Path) -> None:
+    writer = Writer(1, 4)
+    numbers = writer.add("QUANTIZE", [0], writer.tensor("q", (1, 4), "int8", 0.5, 3))
+    result = writer.add(
+        "SOFTMAX", [numbers], writer.tensor("y", (1, 4), "int8", 1 / 256, -128), options="SoftmaxOptions", beta=1.0
+    )
+    graph = pipeline.read(writer.save(tmp_path / "m.tflite", result))
+    assert output_quantization(graph) == (Quantization("y", (1 / 256,), (-128,)),)
 
 
 def test_unsupported_operators_are_named_at_once(tmp_path: Path) -> None:
     writer = Writer(1, 4)
-    one = writer.add("SKIP_GRAM", [0], writer.tensor("a", (1, 4)))
-    two = writer.add("LSH_PROJECTION", [one], writer.tensor("y", (1, 4)))
-    with pytest.raises(ModelError, match="uses operators that are not supported") as caught:
+    first = writer.add("SKIP_GRAM", [0], writer.tensor("a", (1, 4)))
+    two = writer.add("LSH_PROJECTION", [first], writer.tensor("y", (1, 4)))
+    with pytest.raises(ModelError, match="uses operators that are not supported") as failure:
         pipeline.read(writer.save(tmp_path / "m.tflite", two))
-    assert str(caught.value).endswith(": SKIP_GRAM (that makes 'a'); LSH_PROJECTION (that makes 'y')")
+    assert str(failure.value).endswith(": SKIP_GRAM (that makes 'a'); LSH_PROJECTION (that makes 'y')")
 
 
 def test_a_damaged_file(tmp_path: Path) -> None:
@@ -206,8 +218,8 @@ def test_a_damaged_file(tmp_path: Path) -> None:
 
 def test_names_that_are_not_unique(tmp_path: Path) -> None:
     writer = Writer(1, 4)
-    one = writer.add("RELU", [0], writer.tensor("a", (1, 4)))
-    two = writer.add("TANH", [one], writer.tensor("a", (1, 4)))
+    first = writer.add("RELU", [0], writer.tensor("a", (1, 4)))
+    two = writer.add("TANH", [first], writer.tensor("a", (1, 4)))
     with pytest.raises(ModelError, match="two tensors with the name 'a'"):
         pipeline.read(writer.save(tmp_path / "m.tflite", two))
 

@@ -8,20 +8,20 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from pipeline.split.lines import array
+from pipeline.split.passes.bindings import array
 
 _DTYPE_BITS = {"uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64}
 
 
-def refused(graph: Any) -> list[str]:
+def find_wrong_conversions(graph: Any) -> list[str]:
     """Return one text per node that would compute something else than ONNX says."""
     read = {name for node in graph.node for name in node.input} | {each.name for each in graph.output}
-    found = []
+    complaints = []
     for node in graph.node:
         attributes = {each.name: each for each in node.attribute}
-        if reason := _reason(node, attributes, read):
-            found.append(f"{node.op_type} {reason} (node {node.name or node.output[0]!r})")
-    return found
+        if complaint := _reason(node, attributes, read):
+            complaints.append(f"{node.op_type} {complaint} (node {node.name or node.output[0]!r})")
+    return complaints
 
 
 def _reason(node: Any, attributes: Mapping[str, Any], read: set[str]) -> str:
@@ -34,9 +34,9 @@ def _reason(node: Any, attributes: Mapping[str, Any], read: set[str]) -> str:
     return ""
 
 
-def mended(kind: str, builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
-    """Return what an operator computes, or None where TVM is right."""
-    convert = _MENDED.get(kind)
+def correct(kind: str, builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+    """Convert an operator as ONNX defines it; None where TVM is right."""
+    convert = _CORRECTIONS.get(kind)
     return None if convert is None else convert(builder.normalize, inputs, attributes)
 
 
@@ -55,31 +55,33 @@ def _expand(_: Callable[[Any], Any], inputs: Sequence[Any], __: Mapping[str, Any
     target = array(inputs[1])
     if target is None:
         return None
-    own = [int(extent) for extent in inputs[0].ty.shape]
-    shape = np.broadcast_shapes(own, tuple(target.tolist()))
-    return inputs[0] if list(shape) == own else relax.op.broadcast_to(inputs[0], shape)
+    extents = [int(extent) for extent in inputs[0].ty.shape]
+    shape = np.broadcast_shapes(extents, tuple(target.tolist()))
+    return inputs[0] if list(shape) == extents else relax.op.broadcast_to(inputs[0], shape)
 
 
 def _is_infinite(normal: Callable[[Any], Any], inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
     kinds = int(attributes.get("detect_negative", 1)), int(attributes.get("detect_positive", 1))
     signs = {(1, 0): (relax.op.less,), (0, 1): (relax.op.greater,), (0, 0): (relax.op.less, relax.op.greater)}
-    found = normal(relax.op.isinf(inputs[0]))
+    is_infinite = normal(relax.op.isinf(inputs[0]))
     for sign in signs.get(kinds, ()):
-        found = normal(relax.op.logical_and(found, normal(sign(inputs[0], relax.const(0, inputs[0].ty.dtype)))))
-    return found
+        is_infinite = normal(
+            relax.op.logical_and(is_infinite, normal(sign(inputs[0], relax.const(0, inputs[0].ty.dtype))))
+        )
+    return is_infinite
 
 
-def _shifted(normal: Callable[[Any], Any], inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+def _shift_bits(normal: Callable[[Any], Any], inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
     """Return ``BitShift``; what is shifted by all bits or more is 0, where processors count modulo."""
     dtype = str(inputs[0].ty.dtype)
     last = relax.const(_DTYPE_BITS[dtype] - 1, dtype)
     shift = relax.op.left_shift if attributes.get("direction") == b"LEFT" else relax.op.right_shift
-    bounded = normal(shift(inputs[0], normal(relax.op.minimum(inputs[1], last))))
-    return relax.op.where(normal(relax.op.greater(inputs[1], last)), relax.const(0, dtype), bounded)
+    shifted_bits = normal(shift(inputs[0], normal(relax.op.minimum(inputs[1], last))))
+    return relax.op.where(normal(relax.op.greater(inputs[1], last)), relax.const(0, dtype), shifted_bits)
 
 
-_MENDED: dict[str, Callable[[Callable[[Any], Any], Sequence[Any], Mapping[str, Any]], Any]] = {
-    "BitShift": _shifted,
+_CORRECTIONS: dict[str, Callable[[Callable[[Any], Any], Sequence[Any], Mapping[str, Any]], Any]] = {
+    "BitShift": _shift_bits,
     "Expand": _expand,
     "IsInf": _is_infinite,
     "SpaceToDepth": _space_to_depth,

@@ -1,0 +1,24 @@
+"""ONNX files run by ONNX Runtime."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.core.optional import require
+
+LIBRARY = "ONNX Runtime"
+
+
+def evaluate(model: str | Path, frame: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    """Return the outputs that ONNX Runtime computes of a frame."""
+    runtime = require("onnxruntime", "verify", "verifying ONNX models")
+    options = runtime.SessionOptions()
+    options.log_severity_level = 4
+    # A library that optimises may round otherwise, or even be wrong: compare with what the file says.
+    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = runtime.InferenceSession(os.fspath(model), options, providers=["CPUExecutionProvider"])
+    return [np.asarray(output) for output in session.run(None, dict(frame))]
