@@ -7,22 +7,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tvm import relax
+from tvm import relax, tirx
 
+from pipeline.core.tvm_access import compiler_lock
 from pipeline.errors import ModelError, near
-from pipeline.split.frontends.imported import Imported
-from pipeline.split.frontends.relay import json_form, params, parser
+from pipeline.split.frontends.relay import json_form, parser
 from pipeline.split.frontends.relay.convert import convert
-from pipeline.split.frontends.relay.params import Params
+from pipeline.split.frontends.relay.params import Params, load_parameters
 from pipeline.split.frontends.relay.scalars import DTYPES
-from pipeline.split.frontends.relay.support import unsupported
-from pipeline.split.frontends.relay.syntax import Parameter, Program, TensorType
-from pipeline.tvm_access import compiler_lock
+from pipeline.split.frontends.relay.support import find_unsupported
+from pipeline.split.frontends.relay.syntax import Parameter, RelayProgram, TensorType
+from pipeline.split.model import ImportedModel
 
-Shapes = Mapping[str, Sequence[int]]
+Shapes = Mapping[str, Sequence[int | str]]
+"""Extents of inputs; names for those that are to stay open, equal names for equal ones."""
 
 
-def load(path: Path, shapes: Shapes | None = None, parameters: Params | None = None, *, real: bool = False) -> Imported:
+def load(
+    path: Path, shapes: Shapes | None = None, params: Params | None = None, *, real_arithmetic: bool = False
+) -> ImportedModel:
     """Read a Relay program.
 
     Parameters
@@ -30,8 +33,8 @@ def load(path: Path, shapes: Shapes | None = None, parameters: Params | None = N
     path : Path
         What ``mod.astext(show_meta_data=True)`` or ``tvm.ir.save_json(mod)`` has written.
     shapes : mapping of str to sequence of int, optional
-        Extents for inputs that the program leaves open.
-    parameters : mapping, str, Path, optional
+        Extents for inputs that the program leaves open, or names with which they stay open.
+    params : mapping, str, Path, optional
         Values of parameters of ``@main``, by name; what has none is an input of the model.
     real : bool
         Whether quantised operators compute in real numbers between bytes: not exactly what the program says, but with
@@ -48,12 +51,18 @@ def load(path: Path, shapes: Shapes | None = None, parameters: Params | None = N
         raise ModelError(f"cannot read {str(path)!r}: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
         raise ModelError(f"{str(path)!r} is not text: byte {error.start} is not UTF-8") from None
-    return read(text, str(path), path.stem, shapes or {}, params.load(parameters), real=real)
+    return read(text, str(path), path.stem, shapes or {}, load_parameters(params), real_arithmetic=real_arithmetic)
 
 
 def read(  # noqa: PLR0913 - all but the first five by keyword
-    text: str, file: str, name: str, shapes: Shapes, constants: Mapping[str, np.ndarray], *, real: bool = False
-) -> Imported:
+    text: str,
+    file: str,
+    name: str,
+    shapes: Shapes,
+    constants: Mapping[str, np.ndarray],
+    *,
+    real_arithmetic: bool = False,
+) -> ImportedModel:
     """Read the text or the JSON of a Relay program; as `load`.
 
     Parameters
@@ -70,72 +79,85 @@ def read(  # noqa: PLR0913 - all but the first five by keyword
     try:
         program = parse(text, file)
         inputs, values = _arguments(program, shapes, constants)
-        if missing := unsupported(program):
+        if missing := find_unsupported(program):
             raise ModelError(f"{file!r} uses operators that are not supported: {'; '.join(missing)}")
         with compiler_lock:
-            return convert(program, inputs, values, name, real=real)
+            return convert(program, inputs, values, name, real_arithmetic=real_arithmetic)
     except RecursionError:
         raise ModelError(f"{file!r} nests deeper than is supported") from None
 
 
 def _arguments(
-    program: Program, shapes: Shapes, constants: Mapping[str, np.ndarray]
+    program: RelayProgram, shapes: Shapes, constants: Mapping[str, np.ndarray]
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Divide the parameters of ``@main`` into inputs of the model and constants."""
     if "main" not in program.functions:
         raise ModelError(f"{program.file!r} has no function '@main'; it has {', '.join(program.functions) or 'none'}")
-    declared = {each.name: each for each in program.functions["main"].parameters}
-    if len(declared) < len(program.functions["main"].parameters):
-        raise program.error(program.functions["main"].place, "two parameters of '@main' have the same name")
+    parameters = {parameter.name: parameter for parameter in program.functions["main"].parameters}
+    if len(parameters) < len(program.functions["main"].parameters):
+        raise program.error(program.functions["main"].position, "two parameters of '@main' have the same name")
     for name in shapes:
-        if name not in declared or name in constants:
-            left = [each for each in declared if each not in constants]
-            raise ModelError(f"{program.file!r} has no input {name!r}; it has {', '.join(left)}{near(name, left)}")
-    if constants and not constants.keys() & declared.keys():
+        if name not in parameters or name in constants:
+            candidates = [parameter for parameter in parameters if parameter not in constants]
+            raise ModelError(
+                f"{program.file!r} has no input {name!r}; it has {', '.join(candidates)}{near(name, candidates)}"
+            )
+    if constants and not constants.keys() & parameters.keys():
         raise ModelError(
             f"none of the parameters given ({', '.join(list(constants)[:5])}) is one of {program.file!r}, "
-            f"which has {', '.join(list(declared)[:5])}"
+            f"which has {', '.join(list(parameters)[:5])}"
         )
-    values = {name: _value(program, each, constants[name]) for name, each in declared.items() if name in constants}
-    inputs = {name: _input(program, each, shapes.get(name)) for name, each in declared.items() if name not in values}
+    values = {
+        name: _value(program, parameter, constants[name]) for name, parameter in parameters.items() if name in constants
+    }
+    symbols: dict[str, Any] = {}
+    inputs = {
+        name: _input(program, parameter, shapes.get(name), symbols)
+        for name, parameter in parameters.items()
+        if name not in values
+    }
     return inputs, values
 
 
-def _tensor_type(program: Program, parameter: Parameter) -> TensorType:
-    found = parameter.type
-    if not isinstance(found, TensorType):
-        raise program.error(parameter.place, f"{parameter.name!r} has {found.text}; expected a tensor")
-    if found.dtype not in DTYPES:
+def _tensor_type(program: RelayProgram, parameter: Parameter) -> TensorType:
+    tensor_type = parameter.type
+    if not isinstance(tensor_type, TensorType):
+        raise program.error(parameter.position, f"{parameter.name!r} has {tensor_type.text}; expected a tensor")
+    if tensor_type.dtype not in DTYPES:
         raise program.error(
-            parameter.place, f"{parameter.name!r} has the dtype {found.dtype!r}, which is not supported"
+            parameter.position, f"{parameter.name!r} has the dtype {tensor_type.dtype!r}, which is not supported"
         )
-    return found
+    return tensor_type
 
 
-def _value(program: Program, parameter: Parameter, array: np.ndarray) -> np.ndarray:
-    declared = _tensor_type(program, parameter)
-    fits = len(array.shape) == len(declared.shape) and all(
-        wanted in (None, extent) for extent, wanted in zip(array.shape, declared.shape, strict=True)
+def _value(program: RelayProgram, parameter: Parameter, array: np.ndarray) -> np.ndarray:
+    tensor_type = _tensor_type(program, parameter)
+    fits = len(array.shape) == len(tensor_type.shape) and all(
+        expected_extent in (None, extent)
+        for extent, expected_extent in zip(array.shape, tensor_type.shape, strict=True)
     )
-    if not fits or str(array.dtype) != declared.dtype:
+    if not fits or str(array.dtype) != tensor_type.dtype:
         raise ModelError(
             f"parameter {parameter.name!r} is {array.dtype}{list(array.shape)}, but {program.file!r} has "
-            f"{declared.dtype}{['?' if extent is None else extent for extent in declared.shape]}"
+            f"{tensor_type.dtype}{['?' if extent is None else extent for extent in tensor_type.shape]}"
         )
     return array
 
 
-def _input(program: Program, parameter: Parameter, given: Sequence[int] | None) -> Any:
-    declared = _tensor_type(program, parameter)
-    name, shape = parameter.name, list(declared.shape if given is None else given)
-    open_ = ["?" if extent is None else extent for extent in declared.shape]
-    if len(shape) != len(declared.shape) or any(
-        wanted not in (None, extent) for extent, wanted in zip(shape, declared.shape, strict=True)
+def _input(
+    program: RelayProgram, parameter: Parameter, user_shape: Sequence[int | str] | None, symbols: dict[str, Any]
+) -> Any:
+    tensor_type = _tensor_type(program, parameter)
+    name, shape = parameter.name, list(tensor_type.shape if user_shape is None else user_shape)
+    declared_shape = ["?" if extent is None else extent for extent in tensor_type.shape]
+    if len(shape) != len(tensor_type.shape) or any(
+        expected_extent not in (None, extent) for extent, expected_extent in zip(shape, tensor_type.shape, strict=True)
     ):
-        raise ModelError(f"input {name!r} has the shape {open_}, which the given shape {shape} does not fit")
-    if not all(isinstance(extent, int) and 0 < extent < 2**31 for extent in shape):
-        example = ",".join(str(extent or 1) for extent in declared.shape)
+        raise ModelError(f"input {name!r} has the shape {declared_shape}, which the given shape {shape} does not fit")
+    if not all(isinstance(extent, str) or (isinstance(extent, int) and 0 < extent < 2**31) for extent in shape):
+        example = ",".join(str(extent or 1) for extent in tensor_type.shape)
         raise ModelError(
-            f"input {name!r} has the shape {open_}; give it fixed extents, such as --shape {name}={example}"
+            f"input {name!r} has the shape {declared_shape}; give it fixed extents, such as --shape {name}={example}"
         )
-    return relax.Var(name, relax.TensorType(shape, declared.dtype))
+    extents = [symbols.setdefault(each, tirx.Var(each, "int64")) if isinstance(each, str) else each for each in shape]
+    return relax.Var(name, relax.TensorType(extents, tensor_type.dtype))

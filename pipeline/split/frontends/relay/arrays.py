@@ -13,7 +13,7 @@ _KINDS = {0: "int", 1: "uint", 2: "float"}
 _MOST_AXES = 32
 
 
-class Reader:
+class ArrayReader:
     """Reads a buffer piece by piece; each piece must be there.
 
     Parameters
@@ -33,9 +33,9 @@ class Reader:
         ValueError
             If there are fewer.
         """
-        left = len(self._data) - self._offset
-        if not 0 <= count <= left:
-            raise ValueError(f"{count} bytes should follow, but there are {left}")
+        remainder = len(self._data) - self._offset
+        if not 0 <= count <= remainder:
+            raise ValueError(f"{count} bytes should follow, but there are {remainder}")
         self._offset += count
         return self._data[self._offset - count : self._offset]
 
@@ -80,4 +80,4 @@ def decode(data: bytes) -> np.ndarray:
     ValueError
         If it is damaged.
     """
-    return Reader(data).array()
+    return ArrayReader(data).array()

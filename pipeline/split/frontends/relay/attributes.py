@@ -18,7 +18,7 @@ _LARGEST = 2**62
 
 
 class Attributes:
-    """What a call says about its operator.
+    """Attributes of a call, which remember which of them were read.
 
     Parameters
     ----------
@@ -30,16 +30,16 @@ class Attributes:
         self._values = values
         self._read = set(_IDLE)
 
-    def replaced(self, **values: object) -> Attributes:
+    def replace_values(self, **values: object) -> Attributes:
         """Return attributes some of which say something else; who reads them reads these."""
-        made = Attributes({**self._values, **values})
-        made._read = self._read
-        return made
+        attributes = Attributes({**self._values, **values})
+        attributes._read = self._read
+        return attributes
 
     def unread(self) -> list[str]:
         """Return the names of attributes that say something, which nobody has asked for."""
-        left = {name: value for name, value in self._values.items() if name not in self._read}
-        return [name for name, value in left.items() if isinstance(value, np.ndarray) or value not in _NOTHING]
+        unread_values = {name: value for name, value in self._values.items() if name not in self._read}
+        return [name for name, value in unread_values.items() if isinstance(value, np.ndarray) or value not in _NOTHING]
 
     def get(self, name: str) -> object:
         """Return an attribute as it is, None where there is none."""
@@ -47,7 +47,7 @@ class Attributes:
         return self._values.get(name)
 
     def has(self, name: str) -> bool:
-        """Whether an attribute is there and not None."""
+        """Check whether an attribute is there and not None."""
         return self.get(name) is not None
 
     def integer(self, name: str, default: int | None = None) -> int:
@@ -58,28 +58,28 @@ class Attributes:
         ModelError
             If it is something else, or missing without a default; so do the other methods.
         """
-        return _integer(name, self._given(name, default))
+        return _integer(name, self._value_or_default(name, default))
 
     def number(self, name: str, default: float | None = None) -> float:
         """Return a number."""
-        value = self._given(name, default)
+        value = self._value_or_default(name, default)
         if isinstance(value, int | float):
             return float(value)
-        raise ModelError(f"expected a number in {name!r}, found {_shown(value)}")
+        raise ModelError(f"expected a number in {name!r}, found {_describe(value)}")
 
     def flag(self, name: str, default: bool = False) -> bool:
         """Return True or False."""
-        value = self._given(name, default)
+        value = self._value_or_default(name, default)
         if value in (0, 1):
             return bool(value)
-        raise ModelError(f"expected True or False in {name!r}, found {_shown(value)}")
+        raise ModelError(f"expected True or False in {name!r}, found {_describe(value)}")
 
     def text(self, name: str, default: str | None = None) -> str:
         """Return a text."""
-        value = self._given(name, default)
+        value = self._value_or_default(name, default)
         if isinstance(value, str):
             return value or default or ""
-        raise ModelError(f"expected a text in {name!r}, found {_shown(value)}")
+        raise ModelError(f"expected a text in {name!r}, found {_describe(value)}")
 
     def choice(self, name: str, *choices: str) -> str:
         """Return one of `choices`, the first one where none is given."""
@@ -97,29 +97,29 @@ class Attributes:
 
     def integers(self, name: str, default: Sequence[int] | None = None) -> list[int]:
         """Return a list of whole numbers; a single number is a list of one."""
-        value = self._given(name, default)
+        value = self._value_or_default(name, default)
         items = value if isinstance(value, list | tuple) else [value]
-        return [_integer(name, each) for each in items]
+        return [_integer(name, item) for item in items]
 
     def positive(self, name: str, count: int, default: int = 1) -> list[int]:
         """Return `count` numbers of at least 1; one for all may stand for them."""
-        found = self.integers(name, [default])
-        found = found * count if len(found) == 1 else found
-        if len(found) != count or min(found) < 1:
-            raise ModelError(f"expected {count} numbers of at least 1 in {name!r}, found {_shown(found)}")
-        return found
+        numbers = self.integers(name, [default])
+        numbers = numbers * count if len(numbers) == 1 else numbers
+        if len(numbers) != count or min(numbers) < 1:
+            raise ModelError(f"expected {count} numbers of at least 1 in {name!r}, found {_describe(numbers)}")
+        return numbers
 
     def padding(self, axes: int, name: str = "padding") -> list[int]:
         """Return the padding before each axis, then behind each, from 1, `axes` or twice as many numbers."""
-        found = self.integers(name, [0])
-        full = {1: found * 2 * axes, axes: found * 2, 2 * axes: found}.get(len(found))
-        if full is None or min(full) < 0:
+        numbers = self.integers(name, [0])
+        widths = {1: numbers * 2 * axes, axes: numbers * 2, 2 * axes: numbers}.get(len(numbers))
+        if widths is None or min(widths) < 0:
             raise ModelError(
-                f"expected 1, {axes} or {2 * axes} numbers of at least 0 in {name!r}, found {_shown(found)}"
+                f"expected 1, {axes} or {2 * axes} numbers of at least 0 in {name!r}, found {_describe(numbers)}"
             )
-        return full
+        return widths
 
-    def _given(self, name: str, default: object) -> object:
+    def _value_or_default(self, name: str, default: object) -> object:
         value = self.get(name)
         if value is None and default is None:
             raise ModelError(f"the attribute {name!r} is missing")
@@ -130,12 +130,12 @@ _NOTHING: tuple[object, ...] = (None, "", 0, False, [], {})
 
 
 def _integer(name: str, value: object) -> int:
-    whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-    if whole and abs(value) < _LARGEST:  # type: ignore[arg-type]
+    is_integer = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    if is_integer and abs(value) < _LARGEST:  # type: ignore[arg-type]
         return int(value)  # type: ignore[call-overload, no-any-return]
-    raise ModelError(f"expected whole numbers in {name!r}, found {_shown(value)}")
+    raise ModelError(f"expected whole numbers in {name!r}, found {_describe(value)}")
 
 
-def _shown(value: object) -> str:
+def _describe(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,17 +1,19 @@
-"""Builder: collects the Relax bindings that operators are converted to; what is constant is computed at once."""
+"""BindingBuilder: collects the Relax bindings that operators are converted to; what is constant is computed at once."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 from tvm import relax
 
 from pipeline.errors import ModelError
-from pipeline.split.fold import fold
+from pipeline.split.frontends.relay.extents import numbers, plain
 from pipeline.split.frontends.relay.scalars import DTYPES
-from pipeline.split.lines import array, constant, operands
+from pipeline.split.passes.bindings import array, constant, kernels, operands
+from pipeline.split.passes.fold_constants import fold
 
 LARGEST_TENSOR = 2**33
 """Bytes; a larger one is taken for a mistake in the program."""
@@ -23,17 +25,30 @@ _MOST_BINDINGS = 50_000
 """Inlined functions may call each other twice each, and so grow without bound."""
 
 
-class Builder:
+class BindingBuilder:
     """Makes variables and constants.
 
     Attributes
     ----------
     bindings : list of relax.VarBinding
+    kernels : dict
+        Functions that bindings call, by their global variables.
+    placements : list of (relax.Var, str)
+        What the program wants to be computed on which device.
     """
 
     def __init__(self) -> None:
         self.bindings: list[Any] = []
+        self.placements: list[tuple[Any, str]] = []
+        self._read_on: dict[Any, str] = {}
+        self.kernels: dict[Any, Any] = {}
         self._relax = relax.BlockBuilder()
+
+    def kernel(self, function: Callable[..., Any], *operands: Any, **options: Any) -> Any:
+        """Bind a call of a kernel that Relax has no operator for, written by one of TVM's functions; as `emit`."""
+        call = self._relax.call_te(function, *operands, primfunc_name_hint=function.__name__, **options)
+        self.kernels.update(kernels(self._relax.get()))
+        return self.emit(call)
 
     def emit(self, call: Any) -> Any:
         """Bind a call of operands that are variables or constants, and return what stands for its result.
@@ -50,14 +65,14 @@ class Builder:
         """
         value = self._relax.normalize(call)
         fields = getattr(value.ty, "fields", [value.ty])
-        total = sum(_bytes(each) for each in fields)
-        read = list(operands(value))
-        if not any(isinstance(each, relax.Var) for each in read):
-            _check_computed(total, sum(map(nbytes, read)))
+        total = sum(_bytes(field) for field in fields)
+        inputs = list(operands(value))
+        if not any(isinstance(field, relax.Var) for field in inputs):
+            _check_computed(total, sum(map(nbytes, inputs)))
         result = self._bound(value)
-        return result if len(fields) == 1 and not hasattr(value.ty, "fields") else self._apart(result, len(fields))
+        return result if len(fields) == 1 and not hasattr(value.ty, "fields") else self._take_apart(result, len(fields))
 
-    def _apart(self, result: Any, count: int) -> tuple[Any, ...]:
+    def _take_apart(self, result: Any, count: int) -> tuple[Any, ...]:
         return tuple(self._bound(self._relax.normalize(relax.TupleGetItem(result, index))) for index in range(count))
 
     def _bound(self, value: Any) -> Any:
@@ -65,17 +80,38 @@ class Builder:
             raise ModelError(f"the program unfolds to more than {_MOST_BINDINGS} operators, which is not supported")
         var = relax.Var(f"v{len(self.bindings)}", value.ty)
         binding = relax.VarBinding(var, value)
-        lines, known = fold([binding], {var: ""}, {})
-        if not lines:
-            return known(var)
+        remaining, replacement = fold([binding], {var: ""}, self.kernels)
+        if not remaining:
+            return replacement(var)
         self.bindings.append(binding)
         return var
+
+    def place(self, value: Any, device: str) -> None:
+        """Want a tensor, or each of a tuple, to be computed on a device."""
+        self.placements += [(tensor, device) for tensor in _variables(value)]
+
+    def read_on(self, value: Any, device: str) -> Any:
+        """Return a tensor, or a tuple of these, such that what reads it is wanted on a device."""
+        if isinstance(value, tuple):
+            return tuple(self.read_on(tensor, device) for tensor in value)
+        if not isinstance(value, relax.Var):
+            return value
+        var = relax.Var(f"v{len(self.bindings)}", value.ty)
+        self.bindings.append(relax.VarBinding(var, value))
+        self._read_on[var] = device
+        return var
+
+    def place_by_operands(self, result: Any, operands: Any) -> None:
+        """Want a result where its operands are wanted to be read."""
+        for operand in _variables(operands):
+            if operand in self._read_on:
+                self.place(result, self._read_on[operand])
 
     def constant(self, values: Any, dtype: str | None = None) -> Any:
         """Return a constant."""
         return constant(np.array(values, dtype))
 
-    def filled(self, value: Any, shape: tuple[int, ...], dtype: str) -> Any:
+    def fill(self, value: Any, shape: tuple[int, ...], dtype: str) -> Any:
         """Return a constant of one value.
 
         Raises
@@ -88,30 +124,40 @@ class Builder:
         return self.constant(np.full(shape, value), dtype)
 
 
-def _check_computed(made: int, read: int) -> None:
-    if made > max(_LARGEST_COMPUTED, 8 * read):
-        raise ModelError(f"a constant of {made} bytes would be computed, which is not supported")
+def _variables(value: Any) -> Iterator[Any]:
+    """Yield the variables in what an expression stands for."""
+    if isinstance(value, tuple | list):
+        for item in value:
+            yield from _variables(item)
+    elif isinstance(value, relax.Var):
+        yield value
+
+
+def _check_computed(result_bytes: int, operand_bytes: int) -> None:
+    if result_bytes > max(_LARGEST_COMPUTED, 8 * operand_bytes):
+        raise ModelError(f"a constant of {result_bytes} bytes would be computed, which is not supported")
 
 
 def _bytes(ty: Any) -> int:
     """Return the bytes of a tensor, after checking that its shape is reasonable."""
     if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
         raise ModelError(f"its result has no fixed shape ({ty}), which is not supported")
-    extents = tuple(int(extent) for extent in ty.shape)
-    total = math.prod(extents) * np.dtype(str(ty.dtype)).itemsize
-    if min(extents, default=1) < 1 or total > LARGEST_TENSOR:
+    extents = tuple(map(plain, ty.shape))
+    # What is symbolic counts as 1.
+    total = math.prod(numbers(extents)) * np.dtype(str(ty.dtype)).itemsize
+    if min(numbers(extents), default=1) < 1 or total > LARGEST_TENSOR:
         raise ModelError(f"its result would have the shape {extents}, which is not supported")
     return total
 
 
 def nbytes(constant: Any) -> int:
     """Return the bytes of a constant."""
-    found = array(constant)
-    return 0 if found is None else found.nbytes
+    values = array(constant)
+    return 0 if values is None else values.nbytes
 
 
-def shape(tensor: Any) -> tuple[int, ...]:
-    """Return a tensor's extents.
+def shape(tensor: Any) -> tuple[Any, ...]:
+    """Return a tensor's extents; one that is symbolic as an expression of TVM.
 
     Raises
     ------
@@ -120,7 +166,7 @@ def shape(tensor: Any) -> tuple[int, ...]:
     """
     if isinstance(tensor, tuple):
         raise ModelError("a tensor is expected, but this is a tuple")
-    return tuple(int(extent) for extent in tensor.ty.shape)
+    return tuple(map(plain, tensor.ty.shape))
 
 
 def dtype(tensor: Any) -> str:
@@ -135,7 +181,7 @@ def dtype(tensor: Any) -> str:
     return str(tensor.ty.dtype)
 
 
-def known(tensor: Any, what: str) -> np.ndarray:
+def constant_values(tensor: Any, description: str) -> np.ndarray:
     """Return the values of a constant.
 
     Raises
@@ -144,10 +190,10 @@ def known(tensor: Any, what: str) -> np.ndarray:
         If `tensor`, described by `what`, depends on an input.
     """
     shape(tensor)
-    found = array(tensor)
-    if found is None:
-        raise ModelError(f"{what} depends on an input, which is not supported; it must be a constant")
-    return found
+    values = array(tensor)
+    if values is None:
+        raise ModelError(f"{description} depends on an input, which is not supported; it must be a constant")
+    return values
 
 
 def axis(tensor: Any, number: int) -> int:
@@ -174,8 +220,8 @@ def fields(value: Any) -> tuple[Any, ...]:
     """
     if not isinstance(value, tuple) or not value:
         raise ModelError("a tuple of tensors is expected")
-    for each in value:
-        shape(each)
+    for tensor in value:
+        shape(tensor)
     return value
 
 

@@ -11,16 +11,17 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from pipeline.errors import ModelError, near
-from pipeline.split.frontends.imported import Imported
+from pipeline.errors import ModelError, near, reason
 from pipeline.split.frontends.relay import syntax
 from pipeline.split.frontends.relay.attributes import Attributes
-from pipeline.split.frontends.relay.builder import Builder, known
-from pipeline.split.frontends.relay.names import Names
-from pipeline.split.frontends.relay.operators.real import TABLE as REAL
+from pipeline.split.frontends.relay.builder import BindingBuilder, constant_values
+from pipeline.split.frontends.relay.names import ProgramNames
+from pipeline.split.frontends.relay.operators.placement import TABLE as PLACEMENTS
+from pipeline.split.frontends.relay.operators.real_numbers import TABLE as REAL
 from pipeline.split.frontends.relay.operators.table import TABLE
-from pipeline.split.frontends.relay.syntax import Function, Program
-from pipeline.split.lines import constant
+from pipeline.split.frontends.relay.syntax import RelayFunction, RelayProgram
+from pipeline.split.model import Annotation, ImportedModel
+from pipeline.split.passes.bindings import constant
 
 _DEEPEST = 32
 """How far calls of functions may nest."""
@@ -30,24 +31,24 @@ _DEEPEST = 32
 class Closure:
     """A function, and what its body sees of the place where it stands."""
 
-    function: Function
+    function: RelayFunction
     scope: Mapping[str, Any]
     name: str
 
 
 def convert(
-    program: Program,
+    program: RelayProgram,
     inputs: Mapping[str, Any],
     constants: Mapping[str, np.ndarray],
     name: str,
     *,
-    real: bool = False,
-) -> Imported:
+    real_arithmetic: bool = False,
+) -> ImportedModel:
     """Return ``@main`` as Relax, other functions inlined.
 
     Parameters
     ----------
-    program : Program
+    program : RelayProgram
     inputs : mapping of str to relax.Var
         The parameters of ``@main`` that are inputs of the model.
     constants : mapping of str to numpy.ndarray
@@ -63,40 +64,54 @@ def convert(
         If the program uses what is not supported, or is not consistent.
     """
     main = program.functions["main"]
-    converter = _Converter(program, Names(inputs), {**TABLE, **REAL} if real else TABLE)
-    scope = {**inputs, **{each: constant(array) for each, array in constants.items()}}
-    result = converter.value(main.body, {each.name: scope[each.name] for each in main.parameters})
+    converter = _ProgramConverter(program, ProgramNames(inputs), {**TABLE, **REAL} if real_arithmetic else TABLE)
+    scope = {**inputs, **{parameter: constant(array) for parameter, array in constants.items()}}
+    result = converter.value(main.body, {parameter.name: scope[parameter.name] for parameter in main.parameters})
     outputs = converter.names.outputs(_flat(program, main, result))
+    if not outputs:
+        raise program.error(main.position, "'@main' returns an empty tuple, so that there is nothing to compute")
+    for var, _ in converter.builder.placements:
+        if var not in converter.names.tensors:
+            # It needs a name of its own, as what has none becomes a part of what it leads to.
+            converter.names.bind("on_device", var)
     body = list(outputs.values())
-    whole = body[0] if len(body) == 1 else relax.Tuple(body)
+    result_value = body[0] if len(body) == 1 else relax.Tuple(body)
     builder = relax.BlockBuilder()
     block = [relax.DataflowBlock(converter.builder.bindings)] if converter.builder.bindings else []
-    whole = builder.normalize(whole)
-    function = relax.Function(list(inputs.values()), relax.SeqExpr(block, whole), whole.ty)
-    module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
-    found = converter.names
-    return Imported(name, module, tuple(outputs), found.tensors, found.operators, found.aliases)
+    result_value = builder.normalize(result_value)
+    function = relax.Function(list(inputs.values()), relax.SeqExpr(block, result_value), result_value.ty)
+    module = tvm.IRModule({"main": function.with_attr("global_symbol", "main"), **converter.builder.kernels})
+    names = converter.names
+    return ImportedModel(
+        name,
+        module,
+        tuple(outputs),
+        names.tensors,
+        names.operators,
+        names.aliases,
+        annotations=tuple(Annotation(names.tensors[var], device) for var, device in converter.builder.placements),
+    )
 
 
-def _flat(program: Program, main: Function, result: Any) -> list[Any]:
+def _flat(program: RelayProgram, main: RelayFunction, result: Any) -> list[Any]:
     """Return the tensors of a result, tuples taken apart."""
     if isinstance(result, tuple):
-        return [each for part in result for each in _flat(program, main, part)]
+        return [tensor for part in result for tensor in _flat(program, main, part)]
     if isinstance(result, Closure):
-        raise program.error(main.place, "'@main' returns a function, which is not supported")
+        raise program.error(main.position, "'@main' returns a function, which is not supported")
     return [result]
 
 
 @dataclass
-class _Converter:
-    program: Program
-    names: Names
+class _ProgramConverter:
+    program: RelayProgram
+    names: ProgramNames
     table: Mapping[str, Callable[..., Any]]
-    builder: Builder = field(default_factory=Builder)
+    builder: BindingBuilder = field(default_factory=BindingBuilder)
     depth: int = 0
 
     def value(self, expression: syntax.Expression, scope: Mapping[str, Any], prefix: str = "") -> Any:
-        """Return what an expression stands for: a Relax expression, a tuple of these, or a closure."""
+        """Convert an expression to a Relax expression, a tuple of these, or a closure."""
         kinds: dict[type, Callable[..., Any]] = {
             syntax.Reference: self._reference,
             syntax.GlobalReference: self._global,
@@ -106,8 +121,8 @@ class _Converter:
             syntax.TupleOf: self._tuple,
             syntax.Projection: self._projection,
             syntax.If: self._branch,
-            syntax.Block: self._block,
-            Function: self._function,
+            syntax.LetBlock: self._block,
+            RelayFunction: self._function,
         }
         return kinds[type(expression)](expression, scope, prefix)
 
@@ -120,11 +135,11 @@ class _Converter:
     def _reference(self, expression: syntax.Reference, scope: Mapping[str, Any], _: str) -> Any:
         if expression.name not in scope:
             raise self.program.error(
-                expression.place, f"{expression.name!r} is not defined here{near(expression.name, scope)}"
+                expression.position, f"{expression.name!r} is not defined here{near(expression.name, scope)}"
             )
         return scope[expression.name]
 
-    def _block(self, block: syntax.Block, outer: Mapping[str, Any], prefix: str) -> Any:
+    def _block(self, block: syntax.LetBlock, outer: Mapping[str, Any], prefix: str) -> Any:
         scope = dict(outer)
         for binding in block.bindings:
             value = self.value(binding.value, scope, prefix)
@@ -133,36 +148,36 @@ class _Converter:
         return self.value(block.result, scope, prefix)
 
     def _projection(self, expression: syntax.Projection, scope: Mapping[str, Any], prefix: str) -> Any:
-        whole = self.value(expression.tuple, scope, prefix)
-        if not isinstance(whole, tuple):
-            raise self.program.error(expression.place, f"field {expression.index} is taken of what is no tuple")
-        if expression.index >= len(whole):
+        fields = self.value(expression.tuple, scope, prefix)
+        if not isinstance(fields, tuple):
+            raise self.program.error(expression.position, f"field {expression.index} is taken of what is no tuple")
+        if expression.index >= len(fields):
             raise self.program.error(
-                expression.place, f"field {expression.index} is taken of a tuple of {len(whole)} fields"
+                expression.position, f"field {expression.index} is taken of a tuple of {len(fields)} fields"
             )
-        return whole[expression.index]
+        return fields[expression.index]
 
     def _branch(self, expression: syntax.If, scope: Mapping[str, Any], prefix: str) -> Any:
         """Return the branch that a constant chooses."""
         condition = self.value(expression.condition, scope, prefix)
         try:
-            chosen = bool(known(condition, "the condition of this 'if'").reshape(-1).all())
+            is_true = bool(constant_values(condition, "the condition of this 'if'").reshape(-1).all())
         except ModelError as error:
-            raise self.program.error(expression.place, str(error)) from None
-        return self.value(expression.then if chosen else expression.otherwise, scope, prefix)
+            raise self.program.error(expression.position, str(error)) from None
+        return self.value(expression.consequence if is_true else expression.alternative, scope, prefix)
 
-    def _function(self, expression: Function, scope: Mapping[str, Any], _: str) -> Closure:
+    def _function(self, expression: RelayFunction, scope: Mapping[str, Any], _: str) -> Closure:
         return Closure(expression, scope, "fn")
 
     def _global(self, expression: syntax.GlobalReference, _: Mapping[str, Any], __: str) -> Closure:
         functions = self.program.functions
         if expression.name not in functions:
             hint = near(expression.name, functions)
-            raise self.program.error(expression.place, f"there is no function '@{expression.name}'{hint}")
+            raise self.program.error(expression.position, f"there is no function '@{expression.name}'{hint}")
         return Closure(functions[expression.name], {}, expression.name)
 
     def _bare_operator(self, expression: syntax.OperatorReference, _: Mapping[str, Any], __: str) -> Any:
-        raise self.program.error(expression.place, f"the operator {expression.name} stands without operands")
+        raise self.program.error(expression.position, f"the operator {expression.name} stands without operands")
 
     def _call(self, call: syntax.Call, scope: Mapping[str, Any], prefix: str) -> Any:
         operands = [self.value(each, scope, prefix) for each in call.arguments]
@@ -170,19 +185,19 @@ class _Converter:
             return self._operator(call.function.name, call, operands)
         closure = self.value(call.function, scope, prefix)
         if not isinstance(closure, Closure):
-            raise self.program.error(call.place, "what is called here is no function")
-        return self._inlined(closure, operands, call.place)
+            raise self.program.error(call.position, "what is called here is no function")
+        return self._inline(closure, operands, call.position)
 
-    def _inlined(self, closure: Closure, operands: Iterable[Any], place: int) -> Any:
-        parameters = [each.name for each in closure.function.parameters]
+    def _inline(self, closure: Closure, operands: Iterable[Any], position: int) -> Any:
+        parameters = [parameter.name for parameter in closure.function.parameters]
         values = list(operands)
         if len(values) != len(parameters):
             raise self.program.error(
-                place, f"the function takes {len(parameters)} arguments, but {len(values)} are given"
+                position, f"the function takes {len(parameters)} arguments, but {len(values)} are given"
             )
         self.depth += 1
         if self.depth > _DEEPEST:
-            raise self.program.error(place, f"functions call each other more than {_DEEPEST} deep, or without end")
+            raise self.program.error(position, f"functions call each other more than {_DEEPEST} deep, or without end")
         scope = {**closure.scope, **dict(zip(parameters, values, strict=True))}
         result = self.value(closure.function.body, scope, self.names.prefix(closure.name))
         self.depth -= 1
@@ -194,12 +209,13 @@ class _Converter:
             inspect.signature(self.table[name]).bind(self.builder, attributes, *operands)
             result = self.table[name](self.builder, attributes, *operands)
         except ModelError as error:
-            raise self.program.error(call.place, f"{name}: {error}") from None
+            raise self.program.error(call.position, f"{name}: {error}") from None
         except RecursionError:
             raise
         except Exception as error:  # TVM raises whatever its checks meet
-            reason = str(error).strip().splitlines()
-            raise self.program.error(call.place, f"{name}: {reason[-1] if reason else type(error).__name__}") from error
+            raise self.program.error(call.position, f"{name}: {reason(error)}") from error
+        if name not in PLACEMENTS:
+            self.builder.place_by_operands(result, operands)
         if unread := attributes.unread():
-            raise self.program.error(call.place, f"{name}: the attribute {unread[0]!r} is not supported")
+            raise self.program.error(call.position, f"{name}: the attribute {unread[0]!r} is not supported")
         return result

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from pipeline.errors import ModelError
-from pipeline.split.frontends.relay.lexer import Token, tokens
-from pipeline.split.frontends.relay.syntax import line_finder
+from pipeline.split.frontends.relay.lexer import Lexeme, tokens
+from pipeline.split.frontends.relay.syntax import make_line_finder
 
 DEEPEST = 48
 """How far brackets may nest; Relay prints one level, since each intermediate has a line of its own."""
@@ -33,70 +33,70 @@ class Cursor:
 
     def __init__(self, text: str, file: str) -> None:
         self.file = file
-        self.locate = line_finder(text)
+        self.locate = make_line_finder(text)
         self._tokens = list(tokens(text, self.error))
         self._position = 0
         self._depth = 0
 
     @property
     def end(self) -> int:
-        """Where the metadata begins, or the text ends."""
+        """Offset of the metadata, or of the end of the text."""
         return self._tokens[-1].offset
 
     def error(self, offset: int, message: str) -> ModelError:
         """Return an error that begins with the file, the line and the column."""
         return ModelError(f"{self.file!r}, {self.locate(offset)}: {message}")
 
-    def unexpected(self, expected: str) -> ModelError:
+    def expectation_error(self, expectation: str) -> ModelError:
         """Return an error that says what should be here."""
         token = self.peek()
-        return self.error(token.offset, f"expected {expected}, found {token}")
+        return self.error(token.offset, f"expected {expectation}, found {token}")
 
-    def peek(self, ahead: int = 0) -> Token:
+    def peek(self, ahead: int = 0) -> Lexeme:
         """Return the next token, or one behind it, without taking it."""
         return self._tokens[min(self._position + ahead, len(self._tokens) - 1)]
 
-    def next(self) -> Token:
+    def next(self) -> Lexeme:
         """Take the next token."""
         token = self.peek()
         self._position += 1
         return token
 
     def at(self, *texts: str) -> bool:
-        """Whether the next token is one of these."""
+        """Check whether the next token is one of these."""
         token = self.peek()
         return token.text in texts and token.kind != "string"
 
     def accept(self, *texts: str) -> bool:
         """Take the next token if it is one of these."""
-        found = self.at(*texts)
-        self._position += found
-        return found
+        is_next = self.at(*texts)
+        self._position += is_next
+        return is_next
 
-    def expect(self, text: str, instead: str = "") -> Token:
+    def expect(self, text: str, instead: str = "") -> Lexeme:
         """Take the next token, which must be `text`; `instead` names all that may stand here."""
         if not self.at(text):
-            raise self.unexpected(instead or repr(text))
+            raise self.expectation_error(instead or repr(text))
         return self.next()
 
-    def take(self, kind: str, expected: str) -> Token:
+    def take(self, kind: str, expectation: str) -> Lexeme:
         """Take the next token, which must be of this kind."""
         if self.peek().kind != kind:
-            raise self.unexpected(expected)
+            raise self.expectation_error(expectation)
         return self.next()
 
-    def listed(self, close: str, item: Callable[[], Item]) -> Sequence[Item]:
+    def read_list(self, close: str, item: Callable[[], Item]) -> Sequence[Item]:
         """Read items with commas between them up to `close`, and take that too."""
-        found: list[Item] = []
+        items: list[Item] = []
         while not self.at(close):
-            found.append(item())
+            items.append(item())
             if not self.accept(","):
                 break
         self.expect(close, f"',' or {close!r}")
-        return found
+        return items
 
     @contextlib.contextmanager
-    def nested(self) -> Iterator[None]:
+    def nesting(self) -> Iterator[None]:
         """Count the depth of what is read inside, and refuse what is too deep."""
         self._depth += 1
         if self._depth > DEEPEST:

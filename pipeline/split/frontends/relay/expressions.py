@@ -10,10 +10,10 @@ import numpy as np
 from pipeline.errors import ModelError, near
 from pipeline.split.frontends.relay import syntax
 from pipeline.split.frontends.relay.cursor import Cursor
-from pipeline.split.frontends.relay.lexer import Token
+from pipeline.split.frontends.relay.lexer import Lexeme
 from pipeline.split.frontends.relay.metadata import Metadata
 from pipeline.split.frontends.relay.scalars import WORDS, scalar, word
-from pipeline.split.frontends.relay.syntax import Expression, Function
+from pipeline.split.frontends.relay.syntax import Expression, RelayFunction
 from pipeline.split.frontends.relay.values import read_attribute, read_meta, read_number, read_type
 
 # From the loosest to the tightest; people write these, TVM prints calls.
@@ -40,18 +40,18 @@ class Expressions:
     def __init__(self, cursor: Cursor, metadata: Metadata) -> None:
         self._cursor = cursor
         self._meta = partial(read_meta, cursor, metadata)
-        self._declared: set[str] = set()
+        self._variable_names: set[str] = set()
 
-    def function(self, place: int) -> Function:
+    def function(self, position: int) -> RelayFunction:
         """Read a function behind its name."""
         cursor = self._cursor
         if cursor.accept("["):
-            cursor.listed("]", cursor.next)
+            cursor.read_list("]", cursor.next)
         cursor.expect("(")
-        parameters = cursor.listed(")", self._parameter)
+        parameters = cursor.read_list(")", self._parameter)
         if cursor.accept("->"):
             read_type(cursor, self._meta)
-        return Function(tuple(each for each in parameters if each), self._braces(), place)
+        return RelayFunction(tuple(parameter for parameter in parameters if parameter), self._braces(), position)
 
     def _parameter(self) -> syntax.Parameter | None:
         """Read a parameter; a function's attribute, which stands in the same list, is skipped."""
@@ -68,9 +68,9 @@ class Expressions:
         type_ = read_type(cursor, self._meta) if cursor.accept(":") else syntax.OtherType("no type")
         return syntax.Parameter(name, type_, token.offset)
 
-    def _declare(self, token: Token) -> str:
+    def _declare(self, token: Lexeme) -> str:
         name = token.text if token.text[1:].isdecimal() else token.text[1:]
-        self._declared.add(name)
+        self._variable_names.add(name)
         return name
 
     def _braces(self) -> Expression:
@@ -81,15 +81,15 @@ class Expressions:
 
     def _sequence(self) -> Expression:
         """Read bindings and the expression behind them."""
-        with self._cursor.nested():
+        with self._cursor.nesting():
             start = self._cursor.peek().offset
             bindings = []
             while binding := self._binding():
                 bindings.append(binding)
             result = self._expression()
-        return syntax.Block(tuple(bindings), result, start) if bindings else result
+        return syntax.LetBlock(tuple(bindings), result, start) if bindings else result
 
-    def _binding(self) -> syntax.Binding | None:
+    def _binding(self) -> syntax.LetBinding | None:
         cursor = self._cursor
         token = cursor.peek()
         if not cursor.accept("let") and not (token.kind == "variable" and cursor.peek(1).text == "="):
@@ -100,24 +100,24 @@ class Expressions:
         cursor.expect("=", "'=' or ':'")
         value = self._expression()
         cursor.expect(";")
-        return syntax.Binding(self._declare(variable), value, token.offset)
+        return syntax.LetBinding(self._declare(variable), value, token.offset)
 
     def _expression(self, level: int = 0) -> Expression:
         if level == len(_BINARY):
             return self._postfix()
-        left = self._expression(level + 1)
+        operand = self._expression(level + 1)
         for _ in range(_LONGEST_CHAIN):
             token = self._cursor.peek()
             if token.kind != "symbol" or token.text not in _BINARY[level]:
-                return left
+                return operand
             operator = syntax.OperatorReference(_BINARY[level][self._cursor.next().text], token.offset)
-            left = syntax.Call(operator, (left, self._expression(level + 1)), {}, token.offset)
+            operand = syntax.Call(operator, (operand, self._expression(level + 1)), {}, token.offset)
         raise self._too_long()
 
     def _postfix(self) -> Expression:
         cursor = self._cursor
         start = cursor.peek().offset
-        with cursor.nested():
+        with cursor.nesting():
             value = self._atom()
         for _ in range(_LONGEST_CHAIN):
             if cursor.peek().kind == "projection":
@@ -145,13 +145,13 @@ class Expressions:
             attributes[name] = read_attribute(cursor, self._meta)
             return None
 
-        with cursor.nested():
-            arguments = cursor.listed(")", argument)
+        with cursor.nesting():
+            arguments = cursor.read_list(")", argument)
         return syntax.Call(function, tuple(each for each in arguments if each is not None), attributes, start)
 
     def _atom(self) -> Expression:
         token = self._cursor.peek()
-        by_text: dict[str, Callable[[Token], Expression]] = {
+        by_text: dict[str, Callable[[Lexeme], Expression]] = {
             "(": self._parenthesis,
             "{": lambda _: self._braces(),
             "if": self._condition,
@@ -160,19 +160,19 @@ class Expressions:
             "fn": lambda _: self.function(self._cursor.next().offset),
             "let": lambda _: self._sequence(),
         }
-        by_kind: dict[str, Callable[[Token], Expression]] = {
+        by_kind: dict[str, Callable[[Lexeme], Expression]] = {
             "variable": self._variable,
             "global": self._global,
             "number": self._number,
             "name": self._name,
         }
-        read = by_text.get(token.text) if token.kind != "string" else None
-        read = read or by_kind.get(token.kind)
-        if read is None:
-            raise self._cursor.unexpected("an expression, such as a variable, a call, a constant, or '('")
-        return read(token)
+        reader = by_text.get(token.text) if token.kind != "string" else None
+        reader = reader or by_kind.get(token.kind)
+        if reader is None:
+            raise self._cursor.expectation_error("an expression, such as a variable, a call, a constant, or '('")
+        return reader(token)
 
-    def _parenthesis(self, token: Token) -> Expression:
+    def _parenthesis(self, token: Lexeme) -> Expression:
         cursor = self._cursor
         cursor.next()
         if cursor.accept(")"):
@@ -181,57 +181,57 @@ class Expressions:
         if cursor.accept(")"):
             return first
         cursor.expect(",", "',' or ')'")
-        return syntax.TupleOf((first, *cursor.listed(")", self._expression)), token.offset)
+        return syntax.TupleOf((first, *cursor.read_list(")", self._expression)), token.offset)
 
-    def _condition(self, token: Token) -> Expression:
+    def _condition(self, token: Lexeme) -> Expression:
         cursor = self._cursor
         cursor.next()
         cursor.expect("(")
         condition = self._sequence()
         cursor.expect(")")
-        then = self._braces()
+        consequence = self._braces()
         cursor.expect("else")
-        with cursor.nested():
-            otherwise = self._condition(cursor.peek()) if cursor.at("if") else self._braces()
-        return syntax.If(condition, then, otherwise, token.offset)
+        with cursor.nesting():
+            alternative = self._condition(cursor.peek()) if cursor.at("if") else self._braces()
+        return syntax.If(condition, consequence, alternative, token.offset)
 
-    def _variable(self, token: Token) -> Expression:
+    def _variable(self, token: Lexeme) -> Expression:
         """Read a variable; a name with dots may also be a variable and projections."""
         self._cursor.next()
         name, indices = token.text if token.text[1:].isdecimal() else token.text[1:], []
-        while name not in self._declared and name.rpartition(".")[2].isdecimal():
+        while name not in self._variable_names and name.rpartition(".")[2].isdecimal():
             name, _, index = name.rpartition(".")
             indices.append(int(index[:9]))
-        if name not in self._declared:
+        if name not in self._variable_names:
             raise self._cursor.error(
-                token.offset, f"{token} is used, but not defined before{near(token.text, self._declared)}"
+                token.offset, f"{token} is used, but not defined before{near(token.text, self._variable_names)}"
             )
         value: Expression = syntax.Reference(name, token.offset)
-        for each in reversed(indices):
-            value = syntax.Projection(value, each, token.offset)
+        for field_index in reversed(indices):
+            value = syntax.Projection(value, field_index, token.offset)
         return value
 
-    def _global(self, token: Token) -> Expression:
+    def _global(self, token: Lexeme) -> Expression:
         return syntax.GlobalReference(self._cursor.next().text[1:], token.offset)
 
-    def _number(self, token: Token) -> Expression:
+    def _number(self, token: Lexeme) -> Expression:
         return self._literal(token, *read_number(self._cursor))
 
-    def _negative(self, token: Token) -> Expression:
+    def _negative(self, token: Lexeme) -> Expression:
         self._cursor.next()
         if self._cursor.peek().kind == "number":
             value, dtype = read_number(self._cursor)
             return self._literal(token, -value, dtype)
-        with self._cursor.nested():
+        with self._cursor.nesting():
             return syntax.Call(syntax.OperatorReference("negative", token.offset), (self._postfix(),), {}, token.offset)
 
-    def _literal(self, token: Token, value: float, dtype: str) -> syntax.Literal:
+    def _literal(self, token: Lexeme, value: float, dtype: str) -> syntax.Literal:
         try:
             return syntax.Literal(scalar(value, dtype), token.offset)
         except ValueError as error:
             raise self._cursor.error(token.offset, str(error)) from None
 
-    def _name(self, token: Token) -> Expression:
+    def _name(self, token: Lexeme) -> Expression:
         if token.text in _UNSUPPORTED:
             raise self._cursor.error(token.offset, f"{token} is not supported; only dataflow is")
         self._cursor.next()
@@ -239,7 +239,7 @@ class Expressions:
             return self._literal(token, value, "bool" if isinstance(value, bool) else "float32")
         return syntax.OperatorReference(token.text, token.offset)
 
-    def _constant(self, token: Token) -> Expression:
+    def _constant(self, token: Lexeme) -> Expression:
         value = self._meta()
         if not isinstance(value, np.ndarray):
             raise self._cursor.error(token.offset, "this refers to metadata that is no constant")

@@ -6,22 +6,22 @@ from collections import ChainMap, Counter
 from collections.abc import Iterable
 
 from pipeline.errors import ModelError
-from pipeline.split.frontends.relay.metadata import Node, Objects
+from pipeline.split.frontends.relay.metadata import JsonNode, JsonObjects
 from pipeline.split.frontends.relay.syntax import (
-    Binding,
-    Block,
     Call,
     Expression,
-    Function,
     GlobalReference,
     If,
+    LetBinding,
+    LetBlock,
     Literal,
     OperatorReference,
     OtherType,
     Parameter,
-    Program,
     Projection,
     Reference,
+    RelayFunction,
+    RelayProgram,
     TensorType,
     TupleOf,
     Type,
@@ -34,7 +34,7 @@ _ATOMS = ("relay.Var", "relay.Constant", "relay.GlobalVar", "GlobalVar", "Op")
 _COMPUTED = ("relay.Call", "relay.Tuple", "relay.TupleGetItem", "relay.If", "relay.Let", "relay.Function")
 
 
-def parse(text: str, file: str) -> Program:
+def parse(text: str, file: str) -> RelayProgram:
     """Read the JSON of a Relay module, or of a single function, which is then called ``main``.
 
     Raises
@@ -42,21 +42,21 @@ def parse(text: str, file: str) -> Program:
     ModelError
         If it is damaged, or holds something else.
     """
-    objects = Objects(text, repr(file))
+    objects = JsonObjects(text, repr(file))
     root = objects.node(objects.root)
     if root.kind not in ("IRModule", "relay.Function"):
         raise ModelError(f"{file!r} holds {root.kind or 'nothing'}, not a Relay module or function")
-    found = [("main", objects.root)]
+    functions_by_name = [("main", objects.root)]
     if root.kind == "IRModule":
-        found = objects.entries(objects.follow(objects.root, "functions"))
-    functions = {name: _Reader(objects).function(number, None) for name, number in found}
-    return Program(file, functions, lambda number: f"node {number}")
+        functions_by_name = objects.entries(objects.follow(objects.root, "functions"))
+    functions = {name: _FunctionReader(objects).function(number, None) for name, number in functions_by_name}
+    return RelayProgram(file, functions, lambda number: f"node {number}")
 
 
-class _Scope:
-    """What has a name here: the variables and intermediates of a block and of those around it."""
+class _NodeScope:
+    """Names of the variables and intermediates of a block and of those around it."""
 
-    def __init__(self, outer: _Scope | None) -> None:
+    def __init__(self, outer: _NodeScope | None) -> None:
         self.depth: int = outer.depth + 1 if outer else 0
         self._names: ChainMap[int, str] = outer.inner() if outer else ChainMap()
 
@@ -70,26 +70,26 @@ class _Scope:
         self._names[number] = name
 
 
-class _Reader:
+class _FunctionReader:
     """Reads one function."""
 
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: JsonObjects) -> None:
         self._objects = objects
-        self._taken: set[str] = set()
+        self._names: set[str] = set()
         self._copies: Counter[str] = Counter()
-        self._numbered = 0
+        self._unnamed_count = 0
 
-    def function(self, number: int, outer: _Scope | None) -> Function:
+    def function(self, number: int, outer: _NodeScope | None) -> RelayFunction:
         objects = self._objects
         objects.node(number, "relay.Function")
-        scope = _Scope(outer)
+        scope = _NodeScope(outer)
         parameters = tuple(
-            Parameter(self._variable(each, scope), self._type(each), each)
-            for each in objects.items(objects.follow(number, "params"))
+            Parameter(self._variable(parameter, scope), self._type(parameter), parameter)
+            for parameter in objects.items(objects.follow(number, "params"))
         )
-        return Function(parameters, self._block(objects.follow(number, "body"), scope), number)
+        return RelayFunction(parameters, self._block(objects.follow(number, "body"), scope), number)
 
-    def _variable(self, number: int, scope: _Scope) -> str:
+    def _variable(self, number: int, scope: _NodeScope) -> str:
         """Give a variable a name that no other one has, as TVM's printer does."""
         objects = self._objects
         objects.node(number, "relay.Var")
@@ -97,10 +97,10 @@ class _Reader:
         hint = objects.node(objects.follow(identity, "name_hint")).text or "x"
         hint = f"v{hint}" if hint[0].isdecimal() else hint
         name = hint
-        while name in self._taken:
+        while name in self._names:
             self._copies[hint] += 1
             name = f"{hint}_{self._copies[hint]}"
-        self._taken.add(name)
+        self._names.add(name)
         scope.set(identity, name)
         return name
 
@@ -114,49 +114,49 @@ class _Reader:
         extents = tuple(each if isinstance(each, int) else None for each in shape)
         return TensorType(extents, node.attributes.get("dtype", ""))
 
-    def _block(self, number: int, outer: _Scope) -> Expression:
+    def _block(self, number: int, outer: _NodeScope) -> Expression:
         """Read a chain of `let` and what follows it."""
-        objects, scope, start = self._objects, _Scope(outer), number
+        objects, scope, start = self._objects, _NodeScope(outer), number
         if scope.depth > _DEEPEST:
             raise objects.error(
                 number, f"functions and branches nest more than {_DEEPEST} deep, which is not supported"
             )
-        bindings: list[Binding] = []
+        bindings: list[LetBinding] = []
         chain = set()
         while objects.node(number).kind == "relay.Let":
             if number in chain:
                 raise objects.error(number, "this is part of itself")
             chain.add(number)
             value = self._value(objects.follow(number, "value"), scope, bindings)
-            bindings.append(Binding(self._variable(objects.follow(number, "var"), scope), value, number))
+            bindings.append(LetBinding(self._variable(objects.follow(number, "var"), scope), value, number))
             number = objects.follow(number, "body")
         result = self._value(number, scope, bindings)
-        return Block(tuple(bindings), result, start) if bindings else result
+        return LetBlock(tuple(bindings), result, start) if bindings else result
 
-    def _value(self, number: int, scope: _Scope, bindings: list[Binding]) -> Expression:
+    def _value(self, number: int, scope: _NodeScope, bindings: list[LetBinding]) -> Expression:
         """Bind all that `number` is computed from, and return it.
 
         TVM's printer gives a number to an operand when all operands beside it have been visited.
         """
-        visited: set[int] = set()
+        expanded_nodes: set[int] = set()
         waiting = [(number, False)]
         while waiting:
-            current, binds = waiting.pop()
-            if self._known(current, scope):
+            current, is_ready = waiting.pop()
+            if self._has_name(current, scope):
                 continue
-            if binds:
+            if is_ready:
                 value = self._expression(current, scope)
-                name = f"%{self._numbered}"
-                self._numbered += 1
+                name = f"%{self._unnamed_count}"
+                self._unnamed_count += 1
                 scope.set(current, name)
-                bindings.append(Binding(name, value, current))
-            elif current not in visited:
-                visited.add(current)
+                bindings.append(LetBinding(name, value, current))
+            elif current not in expanded_nodes:
+                expanded_nodes.add(current)
                 operands = self._operands(current)
-                waiting += [(each, binds) for binds in (True, False) for each in reversed(operands)]
-        return self._operand(number, scope) if self._known(number, scope) else self._expression(number, scope)
+                waiting += [(each, is_ready) for is_ready in (True, False) for each in reversed(operands)]
+        return self._operand(number, scope) if self._has_name(number, scope) else self._expression(number, scope)
 
-    def _known(self, number: int, scope: _Scope) -> bool:
+    def _has_name(self, number: int, scope: _NodeScope) -> bool:
         return self._objects.node(number).kind in _ATOMS or scope.name(number) is not None
 
     def _operands(self, number: int) -> list[int]:
@@ -170,7 +170,7 @@ class _Reader:
         single = {"relay.TupleGetItem": "tuple_value", "relay.If": "cond"}.get(node.kind)
         return [follow(number, single)] if single else []
 
-    def _operand(self, number: int, scope: _Scope) -> Expression:
+    def _operand(self, number: int, scope: _NodeScope) -> Expression:
         """Return an atom, or a reference to what has a name."""
         objects = self._objects
         node = objects.node(number)
@@ -185,7 +185,7 @@ class _Reader:
             raise objects.error(number, "this is used where it is not defined, or is part of itself")
         return Reference(name, number)
 
-    def _expression(self, number: int, scope: _Scope) -> Expression:
+    def _expression(self, number: int, scope: _NodeScope) -> Expression:
         objects = self._objects
         node = objects.node(number, *_COMPUTED)
         if node.kind == "relay.Function":
@@ -203,10 +203,10 @@ class _Reader:
             return If(operands[0], branches[0], branches[1], number)
         return Projection(operands[0], self._index(number, node), number)
 
-    def _all(self, numbers: Iterable[int], scope: _Scope) -> tuple[Expression, ...]:
+    def _all(self, numbers: Iterable[int], scope: _NodeScope) -> tuple[Expression, ...]:
         return tuple(self._operand(each, scope) for each in numbers)
 
-    def _index(self, number: int, node: Node) -> int:
+    def _index(self, number: int, node: JsonNode) -> int:
         text = node.attributes.get("index", "")
         if not text.isdecimal() or len(text) > 9:
             raise self._objects.error(number, f"expected the number of a field in 'index', found {text!r}")

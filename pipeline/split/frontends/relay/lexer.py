@@ -13,7 +13,8 @@ METADATA = "#[metadata]"
 # A scalar of old versions has its type in the comment behind it; elsewhere comments mean nothing.
 _TOKENS = re.compile(
     r"""
-      (?P<space>      \s+ | //[^\n]* | /\*.*?\*/ )
+      (?P<space>      \s+ | //[^\n]* )
+    | (?P<comment>    /\* )
     | (?P<metadata>   \#\[metadata\] )
     | (?P<variable>   %(?: \d+ | [A-Za-z_](?: [\w/$] | :: | \.\w )* ) )
     | (?P<global>     @[A-Za-z_][\w.]* )
@@ -28,7 +29,10 @@ _TOKENS = re.compile(
 )
 
 
-class Token(NamedTuple):
+_COMMENT_EDGES = re.compile(r"/\*|\*/")
+
+
+class Lexeme(NamedTuple):
     """A word of the text.
 
     Attributes
@@ -52,7 +56,7 @@ class Token(NamedTuple):
         return "the end" if self.kind == "end" else repr(self.text[:40])
 
 
-def tokens(text: str, error: Callable[[int, str], ModelError]) -> Iterator[Token]:
+def tokens(text: str, error: Callable[[int, str], ModelError]) -> Iterator[Lexeme]:
     """Yield the tokens of `text` up to its metadata or its end, then one of kind ``"end"``.
 
     Parameters
@@ -62,25 +66,38 @@ def tokens(text: str, error: Callable[[int, str], ModelError]) -> Iterator[Token
         Makes an error from an offset and a message.
     """
     offset = 0
-    while offset < len(text) and (found := _TOKENS.match(text, offset)):
-        kind = str(found.lastgroup if found.lastgroup != "type" else "number")
+    while offset < len(text) and (match := _TOKENS.match(text, offset)):
+        kind = str(match.lastgroup if match.lastgroup != "type" else "number")
         if kind == "metadata":
             break
+        if kind == "comment":
+            if (end := _comment_end(text, offset)) < 0:
+                raise error(offset, "this comment has no end; expected '*/'")
+            offset = end
+            continue
         if kind != "space":
-            yield Token(kind, _word(kind, found), offset, found.group("type") or "")
-        offset = found.end()
+            yield Lexeme(kind, _word(kind, match), offset, match.group("type") or "")
+        offset = match.end()
     if offset < len(text) and not text.startswith(METADATA, offset):
         raise error(offset, _complaint(text, offset))
-    yield Token("end", "", offset)
+    yield Lexeme("end", "", offset)
 
 
-def _word(kind: str, found: re.Match[str]) -> str:
-    return found.group(kind).partition("/*")[0].rstrip() if kind == "number" else found.group(kind)
+def _word(kind: str, match: re.Match[str]) -> str:
+    return match.group(kind).partition("/*")[0].rstrip() if kind == "number" else match.group(kind)
+
+
+def _comment_end(text: str, offset: int) -> int:
+    """Find the end of a comment, in which others may stand; -1 if there is none."""
+    depth = 0
+    for edge in _COMMENT_EDGES.finditer(text, offset):
+        depth += 1 if edge[0] == "/*" else -1
+        if depth == 0:
+            return edge.end()
+    return -1
 
 
 def _complaint(text: str, offset: int) -> str:
-    if text.startswith("/*", offset):
-        return "this comment has no end; expected '*/'"
     if text[offset] == '"':
         return "this string has no end; expected '\"' on the same line"
     return f"{text[offset]!r} begins nothing that Relay text has"

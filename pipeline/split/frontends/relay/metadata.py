@@ -24,7 +24,10 @@ _DEEPEST = 16
 _NUMBERS = {
     "a_max", "a_min", "align_corners", "aligned", "allowzero", "alpha", "axis", "batch_axis", "batch_dim",
     "beta", "bias", "block_size", "ceil_mode", "center", "clip", "constrain_body", "constrain_result",
-    "coord_start", "count_include_pad",
+    "coord_start", "count_include_pad", "deformable_groups",
+    "device_type", "dst_dev_type", "is_fixed", "k1", "k2", "mask_value",
+    "pad_value",
+    "src_dev_type", "sub_diag_right_align", "super_diag_right_align",
     "cubic_alpha", "cubic_exclude", "depth", "dilation_value", "eps", "epsilon", "exclude",
     "extrapolation_value", "force_suppress", "groups", "id_index", "index", "invalid_to_bottom",
     "iou_threshold", "is_ascend", "keep_background", "keepdims", "lhs_axis", "lhs_begin", "momentum",
@@ -44,7 +47,7 @@ _OBJECTS = {
 
 
 @dataclass(frozen=True)
-class Node:
+class JsonNode:
     """One object.
 
     Attributes
@@ -67,13 +70,13 @@ class Node:
     data: tuple[int, ...] = ()
 
 
-class Objects:
+class JsonObjects:
     """The objects in one JSON text.
 
     Parameters
     ----------
     text : str
-    where : str
+    source : str
         What the text is, for messages.
 
     Raises
@@ -82,12 +85,12 @@ class Objects:
         If it is not such JSON.
     """
 
-    def __init__(self, text: str, where: str) -> None:
-        self.where = where
+    def __init__(self, text: str, source: str) -> None:
+        self.source = source
         content = self._content(text)
         self.nodes = [self._node(number, each) for number, each in enumerate(content["nodes"])]
-        self.root = self._checked(content.get("root"), "'root'")
-        self._encoded = content.get("b64ndarrays", [])
+        self.root = self._check_index(content.get("root"), "'root'")
+        self._encoded_arrays = content.get("b64ndarrays", [])
         # What several nodes refer to is read once, so that no file grows in memory beyond its own size.
         self._arrays: dict[int, np.ndarray] = {}
         self._values: dict[int, object] = {}
@@ -96,18 +99,18 @@ class Objects:
         try:
             content = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise ModelError(f"{self.where} is not valid JSON: {error}") from None
+            raise ModelError(f"{self.source} is not valid JSON: {error}") from None
         if not isinstance(content, dict) or not isinstance(content.get("nodes"), list):
-            raise ModelError(f"{self.where} is not JSON of TVM; expected an object with 'root' and 'nodes'")
+            raise ModelError(f"{self.source} is not JSON of TVM; expected an object with 'root' and 'nodes'")
         if not isinstance(content.get("b64ndarrays", []), list):
-            raise ModelError(f"{self.where}: expected a list in 'b64ndarrays'")
+            raise ModelError(f"{self.source}: expected a list in 'b64ndarrays'")
         return content
 
     def error(self, number: int, message: str) -> ModelError:
         """Return an error about one node."""
-        return ModelError(f"{self.where}, node {number}: {message}")
+        return ModelError(f"{self.source}, node {number}: {message}")
 
-    def _node(self, number: int, raw: object) -> Node:
+    def _node(self, number: int, raw: object) -> JsonNode:
         if not isinstance(raw, dict) or not isinstance(raw.get("type_key"), str):
             raise self.error(number, "expected an object with a 'type_key'")
         attributes, keys, data = raw.get("attrs", {}), raw.get("keys", []), raw.get("data", [])
@@ -117,7 +120,7 @@ class Objects:
             raise self.error(number, "expected a list of strings in 'keys'")
         if not isinstance(data, list) or not all(type(each) is int for each in data):
             raise self.error(number, "expected a list of numbers in 'data'")
-        return Node(raw["type_key"], attributes, self._text(number, raw), tuple(keys), tuple(data))
+        return JsonNode(raw["type_key"], attributes, self._text(number, raw), tuple(keys), tuple(data))
 
     def _text(self, number: int, raw: Mapping[str, object]) -> str:
         text = raw.get("repr_str", raw.get("global_key", ""))
@@ -126,14 +129,16 @@ class Objects:
         except ValueError:
             raise self.error(number, "'repr_b64' is not valid base64") from None
 
-    def _checked(self, number: object, where: str) -> int:
+    def _check_index(self, number: object, source: str) -> int:
         if type(number) is not int or not 0 <= number < len(self.nodes):
-            raise ModelError(f"{self.where}: {where} refers to node {number!r}, but there are {len(self.nodes)} nodes")
+            raise ModelError(
+                f"{self.source}: {source} refers to node {number!r}, but there are {len(self.nodes)} nodes"
+            )
         return number
 
-    def node(self, number: int, *kinds: str) -> Node:
+    def node(self, number: int, *kinds: str) -> JsonNode:
         """Return a node, which must be of one of these kinds if any are given."""
-        node = self.nodes[self._checked(number, "something")]
+        node = self.nodes[self._check_index(number, "something")]
         if kinds and node.kind not in kinds:
             raise self.error(number, f"expected {' or '.join(kinds)}, found {node.kind or 'nothing'}")
         return node
@@ -143,7 +148,7 @@ class Objects:
         text = self.node(number).attributes.get(attribute, "")
         if not re.fullmatch(r"\d{1,9}", text, re.ASCII):
             raise self.error(number, f"expected the number of a node in {attribute!r}, found {text!r}")
-        return self._checked(int(text), f"{attribute!r} of node {number}")
+        return self._check_index(int(text), f"{attribute!r} of node {number}")
 
     def items(self, number: int) -> tuple[int, ...]:
         """Return the nodes in a list; nothing for an absent one."""
@@ -154,22 +159,22 @@ class Objects:
         node = self.node(number, "Map", "")
         if node.keys or not node.data:
             return list(zip(node.keys, node.data, strict=False))
-        keys = [self.node(each) for each in node.data[::2]]
+        keys = [self.node(index) for index in node.data[::2]]
         names = [
-            key.text or self.node(self.follow(each, "name_hint")).text
-            for key, each in zip(keys, node.data[::2], strict=True)
+            key.text or self.node(self.follow(index, "name_hint")).text
+            for key, index in zip(keys, node.data[::2], strict=True)
         ]
         return list(zip(names, node.data[1::2], strict=False))
 
     def constant(self, number: int) -> np.ndarray:
         """Return the array of a ``relay.Constant``."""
         text = self.node(number, "relay.Constant").attributes.get("data", "")
-        if not re.fullmatch(r"\d{1,9}", text, re.ASCII) or int(text) >= len(self._encoded):
-            raise self.error(number, f"refers to array {text!r}, but there are {len(self._encoded)}")
+        if not re.fullmatch(r"\d{1,9}", text, re.ASCII) or int(text) >= len(self._encoded_arrays):
+            raise self.error(number, f"refers to array {text!r}, but there are {len(self._encoded_arrays)}")
         index = int(text)
         try:
             if index not in self._arrays:
-                self._arrays[index] = decode(binascii.a2b_base64(self._encoded[index]))
+                self._arrays[index] = decode(binascii.a2b_base64(self._encoded_arrays[index]))
         except (TypeError, ValueError) as error:
             raise self.error(number, f"its array is damaged: {error}") from None
         return self._arrays[index]
@@ -192,9 +197,9 @@ class Objects:
             return [self.plain(each, depth + 1) for each in node.data]
         if node.kind == "Map":
             return {key: self.plain(each, depth + 1) for key, each in self.entries(number)}
-        if node.kind == "relay.Constant":
-            return self.constant(number)
-        return node.kind or None
+        if node.kind == "VirtualDevice":
+            return {name: _number(node.attributes.get(name, "-1")) for name in ("device_type_int", "virtual_device_id")}
+        return self.constant(number) if node.kind == "relay.Constant" else node.kind or None
 
     def attributes(self, number: int) -> dict[str, object]:
         """Return the attributes of an operator, each as `plain` has it."""
@@ -216,7 +221,7 @@ def _number(text: str) -> object:
         return text
 
 
-def read_metadata(text: str, where: str) -> Metadata:
+def read_metadata(text: str, source: str) -> Metadata:
     """Read the section that follows ``#[metadata]`` in a Relay text.
 
     Raises
@@ -224,7 +229,7 @@ def read_metadata(text: str, where: str) -> Metadata:
     ModelError
         If it is damaged.
     """
-    objects = Objects(text, where)
+    objects = JsonObjects(text, source)
     return {
         key: [objects.plain(each) for each in objects.items(number)] for key, number in objects.entries(objects.root)
     }

@@ -1,4 +1,4 @@
-"""Names: what the variables of a Relay program are called in the graph."""
+"""Names of a Relay program's variables in the graph."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from tvm import relax
 
 
-class Names:
+class ProgramNames:
     """Remembers which variable holds which tensor of the program.
 
     Parameters
@@ -21,14 +21,14 @@ class Names:
     ----------
     tensors : dict of relax.Var to str
     operators, aliases : dict of str to str
-        As in `Imported`.
+        As in `ImportedModel`.
     """
 
     def __init__(self, inputs: Mapping[str, Any]) -> None:
         self.tensors: dict[Any, str] = {var: name for name, var in inputs.items()}
         self.operators: dict[str, str] = {}
         self.aliases: dict[str, str] = {}
-        self._taken = set(inputs)
+        self._used_names = set(inputs)
         self._inputs = set(inputs)
         self._calls: Counter[str] = Counter()
         self._copies: Counter[str] = Counter()
@@ -36,7 +36,7 @@ class Names:
         self._tuples: dict[Any, str] = {}
 
     def prefix(self, function: str) -> str:
-        """Return what stands in front of the names of one call of a function."""
+        """Return the prefix of the names of one call of a function."""
         self._calls[function] += 1
         count = self._calls[function]
         return f"{function}." if count == 1 else f"{function}{count}."
@@ -54,25 +54,25 @@ class Names:
             self.aliases[name] = self.tensors[value]
 
     def _is_new(self, value: Any) -> bool:
-        """Whether a value is a variable of no name yet."""
+        """Check whether a value is a variable of no name yet."""
         return isinstance(value, relax.Var) and value not in self.tensors
 
     def outputs(self, results: Sequence[Any]) -> dict[str, Any]:
         """Return the results of the program by name; those that have none yet get one."""
-        named: dict[str, Any] = {}
+        outputs_by_name: dict[str, Any] = {}
         for number, value in enumerate(results):
             default = "output" if len(results) == 1 else f"output{number}"
             if self._is_new(value):
                 self.tensors[value] = self._unique(default)
             name = self.tensors.get(value, default) if isinstance(value, relax.Var) else default
             # A tensor that leaves twice, and an input that leaves, need a second name.
-            named[self._unique(default) if name in named or name in self._inputs else name] = value
-        return named
+            outputs_by_name[self._unique(default) if name in outputs_by_name or name in self._inputs else name] = value
+        return outputs_by_name
 
     def _unique(self, name: str) -> str:
-        fresh = name
-        while fresh in self._taken:
+        candidate = name
+        while candidate in self._used_names:
             self._copies[name] += 1
-            fresh = f"{name}.{self._copies[name] + 1}"
-        self._taken.add(fresh)
-        return fresh
+            candidate = f"{name}.{self._copies[name] + 1}"
+        self._used_names.add(candidate)
+        return candidate

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import mmap
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 
+from pipeline.core.files import check_regular
 from pipeline.errors import ModelError
-from pipeline.split.frontends.relay.arrays import Reader
+from pipeline.split.frontends.relay.arrays import ArrayReader
 from pipeline.split.frontends.relay.scalars import DTYPES
 
 Params: TypeAlias = Mapping[str, object] | str | Path
@@ -19,7 +19,7 @@ Params: TypeAlias = Mapping[str, object] | str | Path
 _MAGIC = 0xF7E58D4F05049CB7
 
 
-def load(params: Params | None) -> dict[str, np.ndarray]:
+def load_parameters(params: Params | None) -> dict[str, np.ndarray]:
     """Return the parameters by name.
 
     Parameters
@@ -38,13 +38,16 @@ def load(params: Params | None) -> dict[str, np.ndarray]:
         return {str(name): _array(str(name), value) for name, value in params.items()}
     path = Path(params)
     try:
+        check_regular(path)
         with path.open("rb") as stream:
             # Mapped, so that the parameters are in memory once, as the constants that they become.
             data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-        return _archive(path) if data[:2] == b"PK" else _saved(data)
+        return _archive(path) if data[:2] == b"PK" else _read_saved(data)
     except OSError as error:
         raise ModelError(f"cannot read the parameters {str(path)!r}: {error.strerror or error}") from None
-    except (ValueError, zipfile.BadZipFile) as error:
+    except ModelError:
+        raise
+    except Exception as error:  # noqa: BLE001 - damaged headers of NumPy raise what Python's parser meets in them
         raise ModelError(
             f"{str(path)!r} holds no parameters: {error}; give a file of relay.save_param_dict, or a .npz file"
         ) from None
@@ -62,19 +65,19 @@ def _archive(path: Path) -> dict[str, np.ndarray]:
         return {name: _array(name, archive[name]) for name in archive.files}
 
 
-def _saved(data: mmap.mmap) -> dict[str, np.ndarray]:
-    reader = Reader(data)
+def _read_saved(data: mmap.mmap) -> dict[str, np.ndarray]:
+    reader = ArrayReader(data)
     magic, _, count = reader.unpack("<QQQ")
     if magic != _MAGIC:
         raise ValueError("it does not begin like them")
-    names = [bytes(reader.take(reader.unpack("<Q")[0])).decode() for _ in range(_possible(count, data))]
+    names = [bytes(reader.take(reader.unpack("<Q")[0])).decode() for _ in range(_check_count(count, data))]
     (arrays,) = reader.unpack("<Q")
     if arrays != len(names):
         raise ValueError(f"{len(names)} names, but {arrays} arrays")
     return {name: reader.array() for name in names}
 
 
-def _possible(count: int, data: mmap.mmap) -> int:
+def _check_count(count: int, data: mmap.mmap) -> int:
     """Return a number of things that the file says it holds, if there is room for so many."""
     if count > len(data) // 8:
         raise ValueError(f"{count} parameters do not fit into {len(data)} bytes")

@@ -8,13 +8,13 @@ from pipeline.split.frontends.relay.cursor import Cursor
 from pipeline.split.frontends.relay.expressions import Expressions
 from pipeline.split.frontends.relay.lexer import METADATA
 from pipeline.split.frontends.relay.metadata import read_metadata
-from pipeline.split.frontends.relay.syntax import Function, Program
+from pipeline.split.frontends.relay.syntax import RelayFunction, RelayProgram
 
 VERSION = "0.0.5"
 """The version of Relay's text that TVM 0.7 to 0.17 write."""
 
 
-def parse(text: str, file: str) -> Program:
+def parse(text: str, file: str) -> RelayProgram:
     """Read the text of a Relay module, or of a single function, which is then called ``main``.
 
     Raises
@@ -27,14 +27,14 @@ def parse(text: str, file: str) -> Program:
     metadata = read_metadata(payload, f"the metadata of {file!r}") if payload.strip() else {}
     _check_version(cursor)
     expressions = Expressions(cursor, metadata)
-    functions: dict[str, Function] = {}
+    functions: dict[str, RelayFunction] = {}
     while cursor.peek().kind != "end" or not functions:
-        place = cursor.peek().offset
+        position = cursor.peek().offset
         name, function = _definition(cursor, expressions)
         if name in functions:
-            raise cursor.error(place, f"there are two functions '@{name}'")
+            raise cursor.error(position, f"there are two functions '@{name}'")
         functions[name] = function
-    return Program(file, functions, cursor.locate)
+    return RelayProgram(file, functions, cursor.locate)
 
 
 def _check_version(cursor: Cursor) -> None:
@@ -53,7 +53,7 @@ def _check_version(cursor: Cursor) -> None:
         )
 
 
-def _definition(cursor: Cursor, expressions: Expressions) -> tuple[str, Function]:
+def _definition(cursor: Cursor, expressions: Expressions) -> tuple[str, RelayFunction]:
     token = cursor.peek()
     if cursor.accept("fn"):
         return "main", expressions.function(token.offset)

@@ -28,18 +28,18 @@ def number(text: str) -> tuple[int | float, str]:
         If it does not fit.
     """
     digits, kind, bits = _parts(text)
-    whole = digits.isdecimal() and kind in ("", "i", "u")
-    dtype = f"{_KINDS[kind or ('i' if whole else 'f')]}{bits or 32}"
+    is_integer = digits.isdecimal() and kind in ("", "i", "u")
+    dtype = f"{_KINDS[kind or ('i' if is_integer else 'f')]}{bits or 32}"
     if dtype not in DTYPES:
         raise ValueError(f"no dtype {dtype!r}")
-    return (int(digits) if whole else float(digits)), dtype
+    return (int(digits) if is_integer else float(digits)), dtype
 
 
 def _parts(text: str) -> tuple[str, str, str]:
     if text.endswith("h"):
         return text[:-1], "f", "16"
-    found = re.fullmatch(r"([^fiu]*)([fiu]?)(\d*)", text)
-    digits, kind, bits = found.groups() if found else (text, "", "")
+    match = re.fullmatch(r"([^fiu]*)([fiu]?)(\d*)", text)
+    digits, kind, bits = match.groups() if match else (text, "", "")
     if len(digits) > 400:
         # Python refuses to convert longer ones, and no dtype has room for them.
         raise ValueError("too many digits")
@@ -70,4 +70,4 @@ def word(name: str) -> bool | float | None:
 
 def string(text: str) -> str:
     """Return the content of a quoted string."""
-    return re.sub(r"\\(.)", lambda found: _ESCAPES.get(found[1], found[1]), text[1:-1])
+    return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[1]), text[1:-1])

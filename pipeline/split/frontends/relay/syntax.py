@@ -1,6 +1,6 @@
 """The tree of a Relay program, as plain values; what the text and the JSON form have in common.
 
-A place is a number that `Program.locate` turns into words: an offset into the text, or a node of the JSON.
+A position is a number that `Program.locate` turns into words: an offset into the text, or a node of the JSON.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Reference:
     """A local variable: ``%conv1`` is called ``conv1``, the numbered ``%12`` keeps its sign."""
 
     name: str
-    place: int
+    position: int
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class GlobalReference:
     """A function of the module: ``@main`` is called ``main``."""
 
     name: str
-    place: int
+    position: int
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class OperatorReference:
     """An operator, such as ``nn.conv2d``."""
 
     name: str
-    place: int
+    position: int
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Literal:
     """A constant."""
 
     value: np.ndarray
-    place: int
+    position: int
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Call:
     function: Expression
     arguments: tuple[Expression, ...]
     attributes: Mapping[str, object]
-    place: int
+    position: int
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class TupleOf:
     """``(a, b)``."""
 
     fields: tuple[Expression, ...]
-    place: int
+    position: int
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Projection:
 
     tuple: Expression
     index: int
-    place: int
+    position: int
 
 
 @dataclass(frozen=True)
@@ -97,27 +97,27 @@ class If:
     """``if (a) { b } else { c }``."""
 
     condition: Expression
-    then: Expression
-    otherwise: Expression
-    place: int
+    consequence: Expression
+    alternative: Expression
+    position: int
 
 
 @dataclass(frozen=True)
-class Binding:
+class LetBinding:
     """``let %x = a;`` or ``%3 = a;``."""
 
     name: str
     value: Expression
-    place: int
+    position: int
 
 
 @dataclass(frozen=True)
-class Block:
+class LetBlock:
     """Bindings, then the expression that the block stands for."""
 
-    bindings: tuple[Binding, ...]
+    bindings: tuple[LetBinding, ...]
     result: Expression
-    place: int
+    position: int
 
 
 @dataclass(frozen=True)
@@ -126,43 +126,52 @@ class Parameter:
 
     name: str
     type: Type
-    place: int
+    position: int
 
 
 @dataclass(frozen=True)
-class Function:
+class RelayFunction:
     """``fn (%x: Tensor[(1), float32]) { ... }``."""
 
     parameters: tuple[Parameter, ...]
     body: Expression
-    place: int
+    position: int
 
 
 Expression: TypeAlias = (
-    Reference | GlobalReference | OperatorReference | Literal | Call | TupleOf | Projection | If | Block | Function
+    Reference
+    | GlobalReference
+    | OperatorReference
+    | Literal
+    | Call
+    | TupleOf
+    | Projection
+    | If
+    | LetBlock
+    | RelayFunction
 )
 
 
 @dataclass(frozen=True)
-class Program:
+class RelayProgram:
     """A module.
 
     Attributes
     ----------
     file : str
         Where it comes from, for messages.
-    functions : mapping of str to Function
+    functions : mapping of str to RelayFunction
     locate : callable
-        From a place to words such as ``"line 3, column 7"``.
+        From a position to words such as ``"line 3, column 7"``.
     """
 
     file: str
-    functions: Mapping[str, Function]
+    functions: Mapping[str, RelayFunction]
     locate: Callable[[int], str] = field(repr=False, compare=False)
 
-    def error(self, place: int, message: str) -> ModelError:
-        """Return an error that begins with the file and the place."""
-        return ModelError(f"{self.file!r}, {self.locate(place)}: {message}")
+    def error(self, position: int, message: str) -> ModelError:
+        """Return an error that begins with the file and the position."""
+        return ModelError(f"{self.file!r}, {self.locate(position)}: {message}")
 
 
 def children(expression: Expression) -> Sequence[Expression]:
@@ -174,14 +183,14 @@ def children(expression: Expression) -> Sequence[Expression]:
     if isinstance(expression, Projection):
         return (expression.tuple,)
     if isinstance(expression, If):
-        return (expression.condition, expression.then, expression.otherwise)
-    if isinstance(expression, Block):
+        return (expression.condition, expression.consequence, expression.alternative)
+    if isinstance(expression, LetBlock):
         return (*(binding.value for binding in expression.bindings), expression.result)
-    return (expression.body,) if isinstance(expression, Function) else ()
+    return (expression.body,) if isinstance(expression, RelayFunction) else ()
 
 
-def line_finder(text: str) -> Callable[[int], str]:
-    """Return what turns an offset into `text` into its line and column, both counted from 1."""
+def make_line_finder(text: str) -> Callable[[int], str]:
+    """Make a function that turns an offset into `text` into its line and column, both counted from 1."""
     starts = [0]
     while (end := text.find("\n", starts[-1])) >= 0:
         starts.append(end + 1)

@@ -15,31 +15,31 @@ Meta = Callable[[], object]
 
 def read_type(cursor: Cursor, meta: Meta) -> Type:
     """Read a type."""
-    with cursor.nested():
+    with cursor.nesting():
         token = cursor.peek()
         if cursor.accept("("):
-            cursor.listed(")", lambda: read_type(cursor, meta))
+            cursor.read_list(")", lambda: read_type(cursor, meta))
             return OtherType("a tuple")
         if token.text == "meta":
             meta()
             return OtherType("a type that is left open")
         if cursor.accept("?", "_"):
             return OtherType("a type that is left open")
-        return _named_type(cursor, meta)
+        return _read_type_name(cursor, meta)
 
 
-def _named_type(cursor: Cursor, meta: Meta) -> Type:
+def _read_type_name(cursor: Cursor, meta: Meta) -> Type:
     name = cursor.take("name", "a type, such as Tensor[(1, 3), float32]").text
     if name == "fn":
         cursor.expect("(")
-        cursor.listed(")", lambda: read_type(cursor, meta))
+        cursor.read_list(")", lambda: read_type(cursor, meta))
         cursor.expect("->")
         read_type(cursor, meta)
         return OtherType("a function")
     if name == "Tensor":
         return _tensor_type(cursor, meta)
     if cursor.accept("["):
-        cursor.listed("]", lambda: read_type(cursor, meta))
+        cursor.read_list("]", lambda: read_type(cursor, meta))
         return OtherType(f"a {name}")
     return TensorType((), name)
 
@@ -47,7 +47,7 @@ def _named_type(cursor: Cursor, meta: Meta) -> Type:
 def _tensor_type(cursor: Cursor, meta: Meta) -> TensorType:
     cursor.expect("[")
     cursor.expect("(")
-    shape = cursor.listed(")", lambda: _extent(cursor, meta))
+    shape = cursor.read_list(")", lambda: _extent(cursor, meta))
     cursor.expect(",")
     dtype = cursor.take("name", "a dtype, such as float32").text
     cursor.expect("]")
@@ -62,20 +62,24 @@ def _extent(cursor: Cursor, meta: Meta) -> int | None:
     if cursor.accept("?"):
         return None
     if token.kind != "number" or not token.text.isdecimal() or len(token.text) > 18:
-        raise cursor.unexpected("an extent, such as 224, or '?'")
+        raise cursor.expectation_error("an extent, such as 224, or '?'")
     return int(cursor.next().text)
 
 
 def read_attribute(cursor: Cursor, meta: Meta) -> object:
     """Read the value of an attribute: numbers, strings, None, and lists of these."""
-    with cursor.nested():
+    with cursor.nesting():
         for opening, close in (("[", "]"), ("(", ")")):
             if cursor.accept(opening):
-                return list(cursor.listed(close, lambda: read_attribute(cursor, meta)))
+                return list(cursor.read_list(close, lambda: read_attribute(cursor, meta)))
         if cursor.accept("{"):
-            return dict(cursor.listed("}", lambda: _entry(cursor, meta)))
+            return dict(cursor.read_list("}", lambda: _entry(cursor, meta)))
         if cursor.at("meta"):
             return meta()
+        if cursor.peek().kind == "name" and cursor.peek(1).text == "(":  # An object, such as VirtualDevice(...).
+            cursor.next()
+            cursor.expect("(")
+            return dict(cursor.read_list(")", lambda: _entry(cursor, meta)))
         return _single(cursor)
 
 
@@ -83,7 +87,7 @@ def _entry(cursor: Cursor, meta: Meta) -> tuple[str, object]:
     token = cursor.next()
     key = string(token.text) if token.kind == "string" else token.text
     if not cursor.accept(":", "="):
-        raise cursor.unexpected("':' or '='")
+        raise cursor.expectation_error("':' or '='")
     return key, read_attribute(cursor, meta)
 
 
@@ -95,7 +99,7 @@ def _single(cursor: Cursor) -> object:
     if token.kind == "string" and not negative:
         return string(cursor.next().text)
     if token.kind != "name":
-        raise cursor.unexpected("a number, a string, None, True, False, or a list in '[' ']'")
+        raise cursor.expectation_error("a number, a string, None, True, False, or a list in '[' ']'")
     value = word(token.text) if token.text in WORDS else token.text
     cursor.next()
     return -value if negative and isinstance(value, float) else value
@@ -113,16 +117,16 @@ def read_number(cursor: Cursor) -> tuple[int | float, str]:
 
 def read_meta(cursor: Cursor, metadata: Metadata) -> object:
     """Read ``meta[key][index]`` and return what the metadata has there."""
-    place = cursor.expect("meta").offset
+    offset = cursor.expect("meta").offset
     cursor.expect("[")
     key = cursor.take("name", "a name, such as relay.Constant").text
     cursor.expect("]")
     cursor.expect("[")
     index = read_number(cursor)[0]
     cursor.expect("]")
-    found = metadata.get(key, ())
-    if not isinstance(index, int) or index >= len(found):
+    entries = metadata.get(key, ())
+    if not isinstance(index, int) or index >= len(entries):
         raise cursor.error(
-            place, f"the metadata has no {key} number {index}; print the program with astext(show_meta_data=True)"
+            offset, f"the metadata has no {key} number {index}; print the program with astext(show_meta_data=True)"
         )
-    return found[index]
+    return entries[index]

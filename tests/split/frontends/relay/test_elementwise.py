@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from tests.split.frontends.relay.programs import apply, random, results, signature
+from tests.support.relay_programs import apply, random, results, signature
 
 X, Y = random(2, 3, 4), random(2, 3, 4, seed=1)
 HALVES = np.array([-2.5, -1.5, -0.5, -0.49999997, 0.49999997, 0.5, 1.5, 2.5], np.float32)
@@ -42,7 +42,7 @@ def test_unary(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "expected"),
+    ("call", "reference"),
     [
         ("log(%a)", np.log),
         ("log2(%a)", np.log2),
@@ -62,9 +62,9 @@ def test_unary(name: str) -> None:
         ("nn.dropout(%a).1", np.ones_like),
     ],
 )
-def test_functions_of_positive_numbers(call: str, expected: object) -> None:
+def test_functions_of_positive_numbers(call: str, reference: object) -> None:
     positive = np.abs(X) + 0.1
-    np.testing.assert_allclose(apply(call, positive), expected(positive), rtol=1e-5, atol=1e-6)  # type: ignore[operator]
+    np.testing.assert_allclose(apply(call, positive), reference(positive), rtol=1e-5, atol=1e-6)  # type: ignore[operator]
 
 
 def test_halves_are_rounded_away_from_zero() -> None:
@@ -104,7 +104,7 @@ def test_powers_and_remainders() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"),
+    ("name", "reference"),
     [
         ("divide", [-3, -3, -2, 2]),
         ("trunc_divide", [-3, -3, -2, 2]),
@@ -114,9 +114,9 @@ def test_powers_and_remainders() -> None:
         ("floor_mod", [1, -1, 1, 1]),
     ],
 )
-def test_division_of_whole_numbers(name: str, expected: list[int]) -> None:
+def test_division_of_whole_numbers(name: str, reference: list[int]) -> None:
     first, second = np.array([-7, 7, -8, 9], np.int32), np.array([2, -2, 3, 4], np.int32)
-    np.testing.assert_array_equal(apply(f"{name}(%a, %b)", first, second), expected)
+    np.testing.assert_array_equal(apply(f"{name}(%a, %b)", first, second), reference)
 
 
 def test_bits() -> None:
@@ -167,21 +167,21 @@ def test_slopes_and_biases_run_along_an_axis() -> None:
     ],
 )
 def test_reductions(name: str, attributes: str, options: dict[str, object]) -> None:
-    expected = getattr(np, name)(X, **options)
-    np.testing.assert_allclose(apply(f"{name}(%a{attributes})", X), expected, rtol=1e-4, atol=1e-6)
+    reference = getattr(np, name)(X, **options)
+    np.testing.assert_allclose(apply(f"{name}(%a{attributes})", X), reference, rtol=1e-4, atol=1e-6)
 
 
 def test_variance_about_a_given_mean() -> None:
     mean = X.mean(axis=(1, 2), keepdims=True)
     np.testing.assert_allclose(apply("variance(%a, %b, axis=[1, 2])", X, mean), X.var(axis=(1, 2)), rtol=1e-5)
-    found = apply("variance(%a, %b, axis=[1, 2], unbiased=True)", X, mean)
-    np.testing.assert_allclose(found, X.var(axis=(1, 2), ddof=1), rtol=1e-5)
+    output = apply("variance(%a, %b, axis=[1, 2], unbiased=True)", X, mean)
+    np.testing.assert_allclose(output, X.var(axis=(1, 2), ddof=1), rtol=1e-5)
 
 
 def test_searches_give_int32() -> None:
-    found = apply("argmax(%a, axis=[1])", X)
-    assert found.dtype == np.int32
-    np.testing.assert_array_equal(found, X.argmax(1))
+    output = apply("argmax(%a, axis=[1])", X)
+    assert output.dtype == np.int32
+    np.testing.assert_array_equal(output, X.argmax(1))
     np.testing.assert_array_equal(apply("argmin(%a, axis=-1, keepdims=True)", X), X.argmin(-1, keepdims=True))
     np.testing.assert_array_equal(apply("argmax(%a)", X), X.argmax())
 
@@ -198,8 +198,8 @@ def test_the_largest_few() -> None:
     np.testing.assert_array_equal(values, -np.sort(-X)[..., :2])
     np.testing.assert_array_equal(places, (-X).argsort()[..., :2])
     assert places.dtype == np.int32
-    found = apply('topk(%a, k=1, axis=0, ret_type="values", is_ascend=True)', X)
-    np.testing.assert_array_equal(found, X.min(0, keepdims=True))
+    output = apply('topk(%a, k=1, axis=0, ret_type="values", is_ascend=True)', X)
+    np.testing.assert_array_equal(output, X.min(0, keepdims=True))
 
 
 def test_running_totals() -> None:

@@ -1,4 +1,4 @@
-"""What is wrong with a program is said with its file, line and column, and with what was expected there."""
+"""Errors of a program name its file, line and column, and the expectation there."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import pytest
 
 import pipeline
 from pipeline.errors import ModelError
-from tests.split.frontends.relay.programs import HEADER, imported
+from tests.support.relay_programs import HEADER, import_program
 
 ARGUMENT = "%x: Tensor[(2, 3), float32]"
 
 
-def refused(text: str, **constants: np.ndarray) -> str:
-    with pytest.raises(ModelError) as caught:
-        imported(text, constants)
-    assert caught.value.exit_status == 2
-    assert len(str(caught.value).splitlines()) == 1
-    return str(caught.value)
+def read_refusal(text: str, **constants: np.ndarray) -> str:
+    with pytest.raises(ModelError) as failure:
+        import_program(text, constants)
+    assert failure.value.exit_status == 2
+    assert len(str(failure.value).splitlines()) == 1
+    return str(failure.value)
 
 
 @pytest.mark.parametrize(
@@ -47,12 +47,12 @@ def refused(text: str, **constants: np.ndarray) -> str:
     ],
 )
 def test_text_that_is_no_program(text: str, line: int, column: int, message: str) -> None:
-    assert refused(HEADER + text).startswith(f"'test.relay', line {line}, column {column}: ")
-    assert message in refused(HEADER + text)
+    assert read_refusal(HEADER + text).startswith(f"'test.relay', line {line}, column {column}: ")
+    assert message in read_refusal(HEADER + text)
 
 
 @pytest.mark.parametrize(
-    ("text", "place", "message"),
+    ("text", "position", "message"),
     [
         ("%0 = negative(%x);\n  nn.dense(%0)", "line 3, column 3", "nn.dense: missing a required argument: 'weight'"),
         ("add(%x, 1)", "line 2, column 42", "add: Binary operators must have the same datatype"),
@@ -71,6 +71,7 @@ def test_text_that_is_no_program(text: str, line: int, column: int, message: str
         ("@main(%x)", "line 2, column 42", "functions call each other more than"),
         ("@main()", "line 2, column 42", "the function takes 1 arguments, but 0 are given"),
         ("fn (%y) { %y }", "line 2, column 1", "'@main' returns a function"),
+        ("()", "line 2, column 1", "'@main' returns an empty tuple, so that there is nothing to compute"),
         ("nn.relu", "line 2, column 42", "the operator nn.relu stands without operands"),
         ("%x(%x)", "line 2, column 42", "what is called here is no function"),
         ("strided_slice(%x, begin=[5], end=[6])", "line 2, column 42", "which is not supported"),
@@ -85,10 +86,10 @@ def test_text_that_is_no_program(text: str, line: int, column: int, message: str
         ("nn.conv2d(%x, %x)", "line 2, column 42", "expected 4 axes, found the shape (2, 3)"),
     ],
 )  # fmt: skip
-def test_programs_that_are_not_consistent(text: str, place: str, message: str) -> None:
-    said = refused(f"({ARGUMENT}) {{ {text} }}")
-    assert said.startswith(f"'test.relay', {place}: ")
-    assert message in said
+def test_programs_that_are_not_consistent(text: str, position: str, message: str) -> None:
+    message_text = read_refusal(f"({ARGUMENT}) {{ {text} }}")
+    assert message_text.startswith(f"'test.relay', {position}: ")
+    assert message in message_text
 
 
 def test_all_unsupported_operators_are_named() -> None:
@@ -99,7 +100,7 @@ def test_all_unsupported_operators_are_named() -> None:
 }}
 def @helper(%x) {{ other(%x) }}
 def @unused(%x) {{ never(%x) }}"""
-    assert refused(text) == (
+    assert read_refusal(text) == (
         "'test.relay' uses operators that are not supported: nn.strange (line 3, column 8, and 1 more); "
         "image.odd (line 4, column 8); other (line 7, column 19)"
     )
@@ -123,11 +124,11 @@ def test_another_version(tmp_path: Path, header: str) -> None:
     ],
 )
 def test_inputs_that_are_no_tensors(text: str, message: str) -> None:
-    assert message in refused(text)
+    assert message in read_refusal(text)
 
 
 def test_no_main() -> None:
-    assert refused(f"{HEADER}def @f({ARGUMENT}) {{ %x }}") == "'test.relay' has no function '@main'; it has f"
+    assert read_refusal(f"{HEADER}def @f({ARGUMENT}) {{ %x }}") == "'test.relay' has no function '@main'; it has f"
 
 
 def test_open_extents_are_given(tmp_path: Path) -> None:
@@ -160,12 +161,12 @@ def test_open_extents_are_given(tmp_path: Path) -> None:
 )
 def test_deep_nests_are_refused(nest: object) -> None:
     for depth in (60, 5_000):
-        said = refused(f"({ARGUMENT}) {{ {nest(depth)} }}")  # type: ignore[operator]
-        assert "deep" in said or "in a row" in said or "no tuple" in said or "is no function" in said
+        message = read_refusal(f"({ARGUMENT}) {{ {nest(depth)} }}")  # type: ignore[operator]
+        assert "deep" in message or "in a row" in message or "no tuple" in message or "is no function" in message
 
 
 def test_functions_that_unfold_without_bound_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipeline.split.frontends.relay.builder._MOST_BINDINGS", 500)
     chain = "\n".join(f"def @f{number}(%x) {{ @f{number + 1}(@f{number + 1}(%x)) }}" for number in range(25))
     text = f"{HEADER}{chain}\ndef @f25(%x) {{ negative(%x) }}\ndef @main({ARGUMENT}) {{ @f0(%x) }}"
-    assert "unfolds to more than 500 operators" in refused(text)
+    assert "unfolds to more than 500 operators" in read_refusal(text)

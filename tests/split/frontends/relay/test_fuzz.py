@@ -16,7 +16,7 @@ from hypothesis import strategies
 from pipeline.errors import ModelError
 from pipeline.split.frontends import relay
 from pipeline.split.frontends.relay import json_form, parser
-from tests.split.frontends.relay.programs import HEADER, WITH_JSON
+from tests.support.relay_programs import HEADER, WITH_JSON
 
 OWN = f"""{HEADER}
 def @f(%x: Tensor[(1, 8), float32], Inline=1) -> Tensor[(1, 8), float32] {{ %0 = add(%x, 1f); nn.relu(%0) }}
@@ -66,17 +66,17 @@ def place(generator: random.Random, text: str) -> tuple[int, int]:
     return start, min(len(text), start + generator.choice((1, 1, 2, 5, 20, 200)))
 
 
-def deleted(generator: random.Random, text: str) -> str:
+def delete_part(generator: random.Random, text: str) -> str:
     start, end = place(generator, text)
     return text[:start] + text[end:]
 
 
-def repeated(generator: random.Random, text: str) -> str:
+def repeat_part(generator: random.Random, text: str) -> str:
     start, end = place(generator, text)
     return text[:end] + text[start:end] * generator.choice((1, 2, 50)) + text[end:]
 
 
-def moved(generator: random.Random, text: str) -> str:
+def move_part(generator: random.Random, text: str) -> str:
     start, end = place(generator, text)
     rest, target = text[:start] + text[end:], generator.randrange(len(text) - (end - start) + 1)
     return rest[:target] + text[start:end] + rest[target:]
@@ -96,11 +96,11 @@ def with_another(pattern: str, choices: tuple[str, ...] | list[str]) -> Mutate:
     """Replace one of the places where `pattern` fits."""
 
     def mutate(generator: random.Random, text: str) -> str:
-        found = list(re.finditer(pattern, text))
-        if not found:
+        output = list(re.finditer(pattern, text))
+        if not output:
             return text
-        chosen = generator.choice(found)
-        return text[: chosen.start()] + generator.choice(choices) + text[chosen.end() :]
+        choice = generator.choice(output)
+        return text[: choice.start()] + generator.choice(choices) + text[choice.end() :]
 
     return mutate
 
@@ -110,9 +110,9 @@ def cut(generator: random.Random, text: str) -> str:
 
 
 MUTATIONS: tuple[Mutate, ...] = (
-    deleted,
-    repeated,
-    moved,
+    delete_part,
+    repeat_part,
+    move_part,
     overwritten,
     with_a_word,
     with_another(r"-?\d+", NUMBERS),
@@ -129,7 +129,7 @@ MUTATIONS: tuple[Mutate, ...] = (
 )
 
 
-def mutated(seed: int, text: str) -> str:
+def mutate_text(seed: int, text: str) -> str:
     generator = random.Random(seed)
     for _ in range(generator.choice((1, 1, 2, 3, 8))):
         text = generator.choice(MUTATIONS)(generator, text)
@@ -175,7 +175,7 @@ def originals(folder: Path) -> dict[str, str]:
 
 def runs(originals: dict[str, str], count: int) -> Iterator[str]:
     texts = list(originals.values())
-    return (mutated(seed, texts[seed % len(texts)]) for seed in range(count))
+    return (mutate_text(seed, texts[seed % len(texts)]) for seed in range(count))
 
 
 def test_own_program_is_whole() -> None:
@@ -186,31 +186,31 @@ def test_own_program_is_whole() -> None:
 
 
 def test_mutations_of_an_own_program() -> None:
-    whole = OWN.replace("(?, 3)", "(2, 3)")
-    refused = sum(assert_survives(convert, mutated(seed, whole)) for seed in range(300))
-    assert 100 < refused < 300
+    text = OWN.replace("(?, 3)", "(2, 3)")
+    refusals = sum(assert_survives(convert, mutate_text(seed, text)) for seed in range(300))
+    assert 100 < refusals < 300
 
 
 def test_mutations_of_real_programs(relay_folder: Path) -> None:
-    refused = sum(assert_survives(parse_text, text) for text in runs(originals(relay_folder), 400))
-    assert 100 < refused < 400
+    refusals = sum(assert_survives(parse_text, text) for text in runs(originals(relay_folder), 400))
+    assert 100 < refusals < 400
 
 
 @pytest.mark.slow
 def test_many_mutations_of_real_programs(relay_folder: Path) -> None:
-    refused = sum(assert_survives(parse_text, text) for text in runs(originals(relay_folder), 6_000))
-    assert 1_000 < refused < 6_000
+    refusals = sum(assert_survives(parse_text, text) for text in runs(originals(relay_folder), 6_000))
+    assert 1_000 < refusals < 6_000
 
 
 @pytest.mark.slow
 def test_many_mutations_are_converted(relay_folder: Path) -> None:
     texts = originals(relay_folder)
-    chosen = {
+    choice = {
         name: texts[name] for name in ("multi.relay", "quantized_conv.relay", "multi.json", "quantized_conv.json")
     }
-    chosen["own"] = OWN.replace("(?, 3)", "(2, 3)")
-    refused = sum(assert_survives(convert, text) for text in runs(chosen, 3_000))
-    assert 500 < refused < 3_000
+    choice["own"] = OWN.replace("(?, 3)", "(2, 3)")
+    refusals = sum(assert_survives(convert, text) for text in runs(choice, 3_000))
+    assert 500 < refusals < 3_000
 
 
 @hypothesis.settings(max_examples=300, deadline=None)

@@ -10,11 +10,11 @@ import pytest
 
 from pipeline.errors import ModelError
 from pipeline.split.frontends.relay import json_form
-from pipeline.split.frontends.relay.syntax import Block, Call, If, Program
-from tests.split.frontends.relay.programs import results
+from pipeline.split.frontends.relay.syntax import Call, If, LetBlock, RelayProgram
+from tests.support.relay_programs import results
 
 
-class Objects:
+class JsonObjects:
     """Builds the JSON of TVM's objects, node by node."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Objects:
         return self.dump(self.add("relay.Function", params=self.array(*parameters), body=body, attrs=0))
 
 
-def parse(text: str) -> Program:
+def parse(text: str) -> RelayProgram:
     return json_form.parse(text, "test.json")
 
 
@@ -58,41 +58,41 @@ X = np.random.default_rng(0).standard_normal((2, 3)).astype(np.float32)
 
 
 def test_a_function_that_shares_its_parts() -> None:
-    objects = Objects()
+    objects = JsonObjects()
     x = objects.variable("x", 2, 3)
-    once = objects.call("negative", x)
-    twice = objects.call("add", once, once)
-    (found,) = results(objects.function(objects.call("multiply", twice, once), x), {"x": X})
-    np.testing.assert_allclose(found, 2 * X * X, rtol=1e-6)
+    first_text = objects.call("negative", x)
+    twice = objects.call("add", first_text, first_text)
+    (output,) = results(objects.function(objects.call("multiply", twice, first_text), x), {"x": X})
+    np.testing.assert_allclose(output, 2 * X * X, rtol=1e-6)
 
 
 def test_names_are_unique_as_the_printer_makes_them() -> None:
-    objects = Objects()
+    objects = JsonObjects()
     first, second, third = objects.variable("x", 2), objects.variable("x", 2), objects.variable("0y", 2)
     body = objects.call("add", objects.call("add", first, second), third)
     main = parse(objects.function(body, first, second, third)).functions["main"]
     assert [each.name for each in main.parameters] == ["x", "x_1", "v0y"]
-    assert isinstance(main.body, Block)
+    assert isinstance(main.body, LetBlock)
     assert [each.name for each in main.body.bindings] == ["%0"]
 
 
 def test_branches_and_bindings() -> None:
-    objects = Objects()
+    objects = JsonObjects()
     x, flag, y = objects.variable("x", 2, 3), objects.variable("flag", 1), objects.variable("y", 2, 3)
     value = objects.call("negative", x)
     let = objects.add("relay.Let", var=y, value=value, body=objects.call("add", y, y))
-    other = objects.call("exp", objects.call("abs", x))
-    branch = objects.add("relay.If", cond=flag, true_branch=let, false_branch=other)
+    second = objects.call("exp", objects.call("abs", x))
+    branch = objects.add("relay.If", cond=flag, true_branch=let, false_branch=second)
     text = objects.function(objects.call("tanh", branch), x, flag)
     main = parse(text).functions["main"]
-    assert isinstance(main.body, Block)
+    assert isinstance(main.body, LetBlock)
     assert isinstance(main.body.bindings[0].value, If)
-    (found,) = results(text, {"x": X}, {"flag": np.ones(1, np.float32)})
-    np.testing.assert_allclose(found, np.tanh(-2 * X), rtol=1e-5)
+    (output,) = results(text, {"x": X}, {"flag": np.ones(1, np.float32)})
+    np.testing.assert_allclose(output, np.tanh(-2 * X), rtol=1e-5)
 
 
 def test_attributes() -> None:
-    objects = Objects()
+    objects = JsonObjects()
     x = objects.variable("x", 2, 3)
     numbers = objects.array(objects.whole(1), objects.whole(-1))
     attributes = objects.add(
@@ -108,44 +108,44 @@ def test_attributes() -> None:
 
 
 def test_a_long_chain_is_read_without_deep_recursion() -> None:
-    objects = Objects()
+    objects = JsonObjects()
     x = objects.variable("x", 2)
     body = x
     for _ in range(5_000):
         body = objects.call("negative", body)
     main = parse(objects.function(body, x)).functions["main"]
-    assert isinstance(main.body, Block)
+    assert isinstance(main.body, LetBlock)
     assert len(main.body.bindings) == 4_999
 
 
 def test_a_long_chain_of_let() -> None:
-    objects = Objects()
+    objects = JsonObjects()
     x = objects.variable("x", 2)
     variables = [objects.variable("y", 2) for _ in range(3_000)]
     body = variables[-1]
     for before, variable in reversed(list(zip([x, *variables], variables, strict=False))):
         body = objects.add("relay.Let", var=variable, value=objects.call("negative", before), body=body)
     main = parse(objects.function(body, x)).functions["main"]
-    assert isinstance(main.body, Block)
+    assert isinstance(main.body, LetBlock)
     assert main.body.bindings[-1].name == "y_2999"
 
 
 @pytest.mark.parametrize("kind", ["call", "let", "branch", "list", "function"])
 def test_what_is_part_of_itself_is_refused(kind: str) -> None:
-    objects = Objects()
+    objects = JsonObjects()
     x = objects.variable("x", 2)
-    here = len(objects.nodes)
+    position = len(objects.nodes)
     objects.nodes.append({})
     node = {
-        "call": lambda: objects.call("add", x, here),
-        "let": lambda: objects.add("relay.Let", var=objects.variable("y"), value=x, body=here),
-        "branch": lambda: objects.add("relay.If", cond=x, true_branch=here, false_branch=x),
-        "list": lambda: objects.call("sum", x, attributes=objects.add("relay.attrs.ReduceAttrs", axis=here)),
-        "function": lambda: objects.add("relay.Function", params=objects.array(), body=here),
+        "call": lambda: objects.call("add", x, position),
+        "let": lambda: objects.add("relay.Let", var=objects.variable("y"), value=x, body=position),
+        "branch": lambda: objects.add("relay.If", cond=x, true_branch=position, false_branch=x),
+        "list": lambda: objects.call("sum", x, attributes=objects.add("relay.attrs.ReduceAttrs", axis=position)),
+        "function": lambda: objects.add("relay.Function", params=objects.array(), body=position),
     }[kind]()
-    objects.nodes[here] = {"type_key": "Array", "data": [here]} if kind == "list" else objects.nodes[node]
+    objects.nodes[position] = {"type_key": "Array", "data": [position]} if kind == "list" else objects.nodes[node]
     with pytest.raises(ModelError, match=r"part of itself|deep"):
-        parse(objects.function(node if kind == "list" else here, x))
+        parse(objects.function(node if kind == "list" else position, x))
 
 
 @pytest.mark.parametrize(
@@ -170,9 +170,9 @@ def test_what_is_part_of_itself_is_refused(kind: str) -> None:
     ],
 )
 def test_damaged_json(text: str, message: str) -> None:
-    with pytest.raises(ModelError) as caught:
+    with pytest.raises(ModelError) as failure:
         parse(text)
-    assert message in str(caught.value)
+    assert message in str(failure.value)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_damaged_json(text: str, message: str) -> None:
     ],
 )
 def test_damaged_arrays(data: object, message: str) -> None:
-    objects = Objects()
+    objects = JsonObjects()
     text = json.loads(objects.function(objects.add("relay.Constant", data=0)))
     text["b64ndarrays"] = [data]
     with pytest.raises(ModelError, match=message):

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.split.frontends.relay.programs import apply, random
+from tests.support.relay_programs import apply, random
 
 IMAGE = random(2, 4, 7, 6)
 REDUCE: dict[str, Callable[..., Any]] = {"max": np.max, "avg": np.mean}
 
 
-def pooled(
+def pool(
     x: np.ndarray, reduce: Callable[..., Any], out: Sequence[int], *, size: int, stride: int, pad: int
 ) -> np.ndarray:
     """Pool over windows of which the part outside of the image is left out."""
@@ -40,43 +40,45 @@ def test_pooling(axes: int, kind: str) -> None:
         for name, value in (("pool_size", 3), ("strides", 2), ("padding", 1))
     )
     out = [(extent + 2 - 3) // 2 + 1 for extent in x.shape[2:]]
-    expected = pooled(x, REDUCE[kind], out, size=3, stride=2, pad=1)
-    np.testing.assert_allclose(apply(f"nn.{kind}_pool{axes}d(%a, {attributes})", x), expected, rtol=1e-5, atol=1e-6)
+    reference = pool(x, REDUCE[kind], out, size=3, stride=2, pad=1)
+    np.testing.assert_allclose(apply(f"nn.{kind}_pool{axes}d(%a, {attributes})", x), reference, rtol=1e-5, atol=1e-6)
 
 
 def test_pooling_with_the_rim_and_beyond_the_end() -> None:
-    found = apply("nn.avg_pool2d(%a, pool_size=[3, 3], strides=[2, 2], padding=[1, 1], count_include_pad=True)", IMAGE)
-    padded = np.pad(IMAGE, [(0, 0), (0, 0), (1, 1), (1, 1)])
-    np.testing.assert_allclose(found, pooled(padded, np.mean, [4, 3], size=3, stride=2, pad=0), rtol=1e-4, atol=1e-6)
-    found = apply("nn.max_pool2d(%a, pool_size=[3, 3], strides=[2, 2], ceil_mode=True)", IMAGE)
-    np.testing.assert_array_equal(found, pooled(IMAGE, np.max, [3, 3], size=3, stride=2, pad=0).astype(np.float32))
+    output = apply("nn.avg_pool2d(%a, pool_size=[3, 3], strides=[2, 2], padding=[1, 1], count_include_pad=True)", IMAGE)
+    padded_data = np.pad(IMAGE, [(0, 0), (0, 0), (1, 1), (1, 1)])
+    np.testing.assert_allclose(
+        output, pool(padded_data, np.mean, [4, 3], size=3, stride=2, pad=0), rtol=1e-4, atol=1e-6
+    )
+    output = apply("nn.max_pool2d(%a, pool_size=[3, 3], strides=[2, 2], ceil_mode=True)", IMAGE)
+    np.testing.assert_array_equal(output, pool(IMAGE, np.max, [3, 3], size=3, stride=2, pad=0).astype(np.float32))
 
 
 def test_pooling_with_the_channels_last() -> None:
-    found = apply('nn.max_pool2d(%a, pool_size=[2, 2], layout="NHWC")', IMAGE.transpose(0, 2, 3, 1))
-    expected = pooled(IMAGE, np.max, [6, 5], size=2, stride=1, pad=0).transpose(0, 2, 3, 1)
-    np.testing.assert_array_equal(found, expected.astype(np.float32))
+    output = apply('nn.max_pool2d(%a, pool_size=[2, 2], layout="NHWC")', IMAGE.transpose(0, 2, 3, 1))
+    reference = pool(IMAGE, np.max, [6, 5], size=2, stride=1, pad=0).transpose(0, 2, 3, 1)
+    np.testing.assert_array_equal(output, reference.astype(np.float32))
 
 
 def test_pooling_over_everything() -> None:
     np.testing.assert_allclose(apply("nn.global_avg_pool2d(%a)", IMAGE), IMAGE.mean((2, 3), keepdims=True), rtol=1e-4)
-    found = apply('nn.global_max_pool2d(%a, layout="NHWC")', IMAGE.transpose(0, 2, 3, 1))
-    np.testing.assert_array_equal(found, IMAGE.max((2, 3)).reshape(2, 1, 1, 4))
+    output = apply('nn.global_max_pool2d(%a, layout="NHWC")', IMAGE.transpose(0, 2, 3, 1))
+    np.testing.assert_array_equal(output, IMAGE.max((2, 3)).reshape(2, 1, 1, 4))
 
 
 @pytest.mark.parametrize("kind", ["max", "avg"])
 @pytest.mark.parametrize("size", [(1, 1), (7, 3), (3, 4)])
 def test_pooling_to_a_size(kind: str, size: tuple[int, int]) -> None:
-    expected = np.zeros((2, 4, *size))
+    reference = np.zeros((2, 4, *size))
     for row, column in itertools.product(*map(range, size)):
         rows = slice(row * 7 // size[0], -(-(row + 1) * 7 // size[0]))
         columns = slice(column * 6 // size[1], -(-(column + 1) * 6 // size[1]))
-        expected[:, :, row, column] = REDUCE[kind](IMAGE[:, :, rows, columns], axis=(2, 3))
-    found = apply(f"nn.adaptive_{kind}_pool2d(%a, output_size=[{size[0]}, {size[1]}])", IMAGE)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+        reference[:, :, row, column] = REDUCE[kind](IMAGE[:, :, rows, columns], axis=(2, 3))
+    output = apply(f"nn.adaptive_{kind}_pool2d(%a, output_size=[{size[0]}, {size[1]}])", IMAGE)
+    np.testing.assert_allclose(output, reference, rtol=1e-4, atol=1e-6)
 
 
-def normalized(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+def normalize(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
     return np.asarray((x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + 1e-5))
 
 
@@ -89,34 +91,34 @@ TALL = (slice(None), None, None)
 )
 def test_batch_norm(attributes: str, scale: int, shift: int) -> None:
     mean, variance = random(4, seed=4), np.abs(random(4, seed=5))
-    found = apply(
+    output = apply(
         f"nn.batch_norm(%a, %g, %s, %m, %v, epsilon=0.001f{attributes}).0", IMAGE, g=GAMMA, s=BETA, m=mean, v=variance
     )
-    expected = (IMAGE - mean[TALL]) / np.sqrt(variance[TALL] + 0.001)
-    expected = expected * (GAMMA[TALL] if scale else 1) + (BETA[TALL] if shift else 0)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    reference = (IMAGE - mean[TALL]) / np.sqrt(variance[TALL] + 0.001)
+    reference = reference * (GAMMA[TALL] if scale else 1) + (BETA[TALL] if shift else 0)
+    np.testing.assert_allclose(output, reference, rtol=1e-4, atol=1e-5)
 
 
 def test_other_norms() -> None:
     last = IMAGE.transpose(0, 2, 3, 1).copy()
-    found = apply("nn.layer_norm(%a, %g, %s)", last, g=GAMMA, s=BETA)
-    np.testing.assert_allclose(found, normalized(last, (3,)) * GAMMA + BETA, rtol=1e-4, atol=1e-5)
-    found = apply("nn.layer_norm(%a, %g, %s, scale=False, center=False)", last, g=GAMMA, s=BETA)
-    np.testing.assert_allclose(found, normalized(last, (3,)), rtol=1e-4, atol=1e-5)
-    found = apply("nn.instance_norm(%a, %g, %s)", IMAGE, g=GAMMA, s=BETA)
-    np.testing.assert_allclose(found, normalized(IMAGE, (2, 3)) * GAMMA[TALL] + BETA[TALL], rtol=1e-4, atol=1e-4)
-    found = apply("nn.group_norm(%a, %g, %s, num_groups=2)", IMAGE, g=GAMMA, s=BETA)
-    grouped = normalized(IMAGE.reshape(2, 2, 2, 7, 6), (2, 3, 4)).reshape(IMAGE.shape)
-    np.testing.assert_allclose(found, grouped * GAMMA[TALL] + BETA[TALL], rtol=1e-4, atol=1e-4)
+    output = apply("nn.layer_norm(%a, %g, %s)", last, g=GAMMA, s=BETA)
+    np.testing.assert_allclose(output, normalize(last, (3,)) * GAMMA + BETA, rtol=1e-4, atol=1e-5)
+    output = apply("nn.layer_norm(%a, %g, %s, scale=False, center=False)", last, g=GAMMA, s=BETA)
+    np.testing.assert_allclose(output, normalize(last, (3,)), rtol=1e-4, atol=1e-5)
+    output = apply("nn.instance_norm(%a, %g, %s)", IMAGE, g=GAMMA, s=BETA)
+    np.testing.assert_allclose(output, normalize(IMAGE, (2, 3)) * GAMMA[TALL] + BETA[TALL], rtol=1e-4, atol=1e-4)
+    output = apply("nn.group_norm(%a, %g, %s, num_groups=2)", IMAGE, g=GAMMA, s=BETA)
+    groups_of_rows = normalize(IMAGE.reshape(2, 2, 2, 7, 6), (2, 3, 4)).reshape(IMAGE.shape)
+    np.testing.assert_allclose(output, groups_of_rows * GAMMA[TALL] + BETA[TALL], rtol=1e-4, atol=1e-4)
 
 
 def test_length_and_neighbours() -> None:
-    found = apply("nn.l2_normalize(%a, eps=1e-10f, axis=[1])", IMAGE)
-    np.testing.assert_allclose(found, IMAGE / np.sqrt((IMAGE**2).sum(1, keepdims=True)), rtol=1e-4)
+    output = apply("nn.l2_normalize(%a, eps=1e-10f, axis=[1])", IMAGE)
+    np.testing.assert_allclose(output, IMAGE / np.sqrt((IMAGE**2).sum(1, keepdims=True)), rtol=1e-4)
     squares = np.pad(IMAGE**2, [(0, 0), (1, 1), (0, 0), (0, 0)])
     total = sum(squares[:, start : start + 4] for start in range(3))
-    found = apply("nn.lrn(%a, size=3, alpha=0.1f, beta=0.75f, bias=2f)", IMAGE)
-    np.testing.assert_allclose(found, IMAGE / (2 + 0.1 * total / 3) ** 0.75, rtol=1e-4)
+    output = apply("nn.lrn(%a, size=3, alpha=0.1f, beta=0.75f, bias=2f)", IMAGE)
+    np.testing.assert_allclose(output, IMAGE / (2 + 0.1 * total / 3) ** 0.75, rtol=1e-4)
 
 
 @pytest.mark.parametrize("axis", [-1, 1])

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from pipeline.errors import ModelError
-from pipeline.split.frontends.relay.operators.shapes import decoded
-from tests.split.frontends.relay.programs import apply, random, results, signature
+from pipeline.split.frontends.relay.operators.shapes import decode_shape
+from tests.support.relay_programs import apply, random, results, signature
 
 X = random(2, 3, 4)
 
 
 @pytest.mark.parametrize(
-    ("extents", "codes", "expected"),
+    ("extents", "codes", "reference"),
     [
         ((2, 3, 4), (4, 0, 2), (4, 3, 2)),
         ((2, 3, 4), (2, 0, 0), (2, 3, 4)),
@@ -32,8 +32,8 @@ X = random(2, 3, 4)
         ((1,), (), ()),
     ],
 )
-def test_codes_of_a_shape(extents: tuple[int, ...], codes: tuple[int, ...], expected: tuple[int, ...]) -> None:
-    assert decoded(extents, codes) == expected
+def test_codes_of_a_shape(extents: tuple[int, ...], codes: tuple[int, ...], reference: tuple[int, ...]) -> None:
+    assert decode_shape(extents, codes) == reference
 
 
 @pytest.mark.parametrize(
@@ -41,16 +41,16 @@ def test_codes_of_a_shape(extents: tuple[int, ...], codes: tuple[int, ...], expe
 )
 def test_codes_that_do_not_fit(codes: tuple[int, ...]) -> None:
     with pytest.raises(ModelError, match="does not become"):
-        decoded((2, 3, 4), codes)
+        decode_shape((2, 3, 4), codes)
 
 
 def test_zero_may_be_an_extent() -> None:
     with pytest.raises(ModelError):
-        decoded((2, 3), (0, 3), zero_is_zero=True)
+        decode_shape((2, 3), (0, 3), zero_is_zero=True)
 
 
 @pytest.mark.parametrize(
-    ("call", "expected"),
+    ("call", "reference"),
     [
         ("reshape(%a, newshape=[0, -1])", X.reshape(2, 12)),
         ("reshape_like(%a, %a, lhs_begin=1, rhs_begin=1)", X),
@@ -110,27 +110,29 @@ def test_zero_may_be_an_extent() -> None:
         ("reshape(%a, shape_of(sum(%a, axis=[], exclude=False, keepdims=True)))", None),
     ],
 )
-def test_against_numpy(call: str, expected: np.ndarray | None) -> None:
-    if expected is None:
+def test_against_numpy(call: str, reference: np.ndarray | None) -> None:
+    if reference is None:
         with pytest.raises(ModelError, match="does not become"):
             apply(call, X)
         return
-    np.testing.assert_allclose(apply(call, X), expected, rtol=1e-6)
+    np.testing.assert_allclose(apply(call, X), reference, rtol=1e-6)
 
 
 def test_all_parts_of_a_split() -> None:
-    found = results(f"({signature({'a': X})}) {{ split(%a, indices_or_sections=3, axis=1) }}", {"a": X})
-    for each, expected in zip(found, np.split(X, 3, 1), strict=True):
-        np.testing.assert_array_equal(each, expected)
+    output = results(f"({signature({'a': X})}) {{ split(%a, indices_or_sections=3, axis=1) }}", {"a": X})
+    for item, reference in zip(output, np.split(X, 3, 1), strict=True):
+        np.testing.assert_array_equal(item, reference)
 
 
 def test_picking_elements() -> None:
     places = np.array([[0, 2], [3, 1]], np.int32)
     np.testing.assert_array_equal(apply("take(%a, %b, axis=2)", X, places), X.take(places, 2))
     np.testing.assert_array_equal(apply("take(%a, %b)", X, places), X.take(places))
-    far = np.array([-5, 9], np.int64)
-    np.testing.assert_array_equal(apply("take(%a, %b, axis=0)", X, far), X.take(far, 0, mode="clip"))
-    np.testing.assert_array_equal(apply('take(%a, %b, axis=1, mode="wrap")', X, far), X.take(far, 1, mode="wrap"))
+    outside = np.array([-5, 9], np.int64)
+    np.testing.assert_array_equal(apply("take(%a, %b, axis=0)", X, outside), X.take(outside, 0, mode="clip"))
+    np.testing.assert_array_equal(
+        apply('take(%a, %b, axis=1, mode="wrap")', X, outside), X.take(outside, 1, mode="wrap")
+    )
     along = np.array([[[0, 3]] * 3] * 2, np.int64)
     np.testing.assert_array_equal(apply("gather(%a, %b, axis=2)", X, along), np.take_along_axis(X, along, 2))
 
@@ -138,39 +140,71 @@ def test_picking_elements() -> None:
 def test_picking_by_tuples_of_indices() -> None:
     places = np.array([[0, 1, 1], [2, 0, 1]], np.int64)
     np.testing.assert_array_equal(apply("gather_nd(%a, %b)", X, places), X[places[0], places[1]])
-    batched = np.array([[2, 0]], np.int64)
-    np.testing.assert_array_equal(apply("gather_nd(%a, %b, batch_dims=1)", X, batched), X[[0, 1], batched[0]])
+    batch_rows = np.array([[2, 0]], np.int64)
+    np.testing.assert_array_equal(apply("gather_nd(%a, %b, batch_dims=1)", X, batch_rows), X[[0, 1], batch_rows[0]])
 
 
 def test_placing_elements() -> None:
     places, values = np.array([[[1, 0, 3]] * 3] * 2, np.int64), random(2, 3, 3, seed=1)
-    expected = X.copy()
-    np.put_along_axis(expected, places, values, 2)
-    np.testing.assert_array_equal(apply("scatter_elements(%a, %b, %c, axis=2)", X, places, values), expected)
+    reference = X.copy()
+    np.put_along_axis(reference, places, values, 2)
+    np.testing.assert_array_equal(apply("scatter_elements(%a, %b, %c, axis=2)", X, places, values), reference)
     rows = np.array([[1, 0], [2, 1]], np.int64)
-    expected = X.copy()
-    expected[rows[0], rows[1]] += values[0, :2, :1]
+    reference = X.copy()
+    reference[rows[0], rows[1]] += values[0, :2, :1]
     updates = np.broadcast_to(values[0, :2, :1], (2, 4)).copy()
-    np.testing.assert_allclose(apply('scatter_nd(%a, %b, %c, mode="add")', X, rows, updates), expected, rtol=1e-6)
+    np.testing.assert_allclose(apply('scatter_nd(%a, %b, %c, mode="add")', X, rows, updates), reference, rtol=1e-6)
 
 
 @pytest.mark.parametrize("axis", [-1, 0, 1])
 def test_one_hot(axis: int) -> None:
     labels = np.array([[0, 2], [5, 1]], np.int32)
-    found = apply(f'one_hot(%a, 2f, -1f, depth=3, axis={axis}, dtype="float32")', labels)
-    expected = np.where(labels[..., None] == np.arange(3), 2, -1)
-    np.testing.assert_array_equal(found, np.moveaxis(expected, -1, axis))
+    output = apply(f'one_hot(%a, 2f, -1f, depth=3, axis={axis}, dtype="float32")', labels)
+    reference = np.where(labels[..., None] == np.arange(3), 2, -1)
+    np.testing.assert_array_equal(output, np.moveaxis(reference, -1, axis))
 
 
 @pytest.mark.parametrize("mode", ["DCR", "CDR"])
 def test_blocks_of_pixels(mode: str) -> None:
     image = random(1, 8, 2, 3)
     if mode == "DCR":
-        expected = image.reshape(1, 2, 2, 2, 2, 3).transpose(0, 3, 4, 1, 5, 2).reshape(1, 2, 4, 6)
+        reference = image.reshape(1, 2, 2, 2, 2, 3).transpose(0, 3, 4, 1, 5, 2).reshape(1, 2, 4, 6)
     else:
-        expected = image.reshape(1, 2, 2, 2, 2, 3).transpose(0, 1, 4, 2, 5, 3).reshape(1, 2, 4, 6)
-    np.testing.assert_array_equal(apply(f'nn.depth_to_space(%a, block_size=2, mode="{mode}")', image), expected)
+        reference = image.reshape(1, 2, 2, 2, 2, 3).transpose(0, 1, 4, 2, 5, 3).reshape(1, 2, 4, 6)
+    np.testing.assert_array_equal(apply(f'nn.depth_to_space(%a, block_size=2, mode="{mode}")', image), reference)
     if mode == "DCR":
-        np.testing.assert_array_equal(apply("nn.space_to_depth(%a, block_size=2)", expected), image)
+        np.testing.assert_array_equal(apply("nn.space_to_depth(%a, block_size=2)", reference), image)
         last = apply('nn.depth_to_space(%a, block_size=2, layout="NHWC")', image.transpose(0, 2, 3, 1))
-        np.testing.assert_array_equal(last.transpose(0, 3, 1, 2), expected)
+        np.testing.assert_array_equal(last.transpose(0, 3, 1, 2), reference)
+
+
+@pytest.mark.parametrize(
+    ("dynamic", "static"),
+    [
+        ("dyn.tile(%a, %s)", "tile(%a, reps=[1, 2, 1])"),
+        ("dyn.squeeze(%a, %s)", "squeeze(%a, axis=[1, 2, 1])"),
+        ("dyn.strided_slice(%a, %z, %s, %o)", "strided_slice(%a, begin=[0, 0, 0], end=[1, 2, 1], strides=[1, 1, 1])"),
+        ("dyn.expand_dims(%a, 1)", "expand_dims(%a, axis=1)"),
+        ("dyn.topk(%a, 2, axis=1, ret_type=\"values\")", "topk(%a, k=2, axis=1, ret_type=\"values\")"),
+        ("dyn.nn.pad(%a, %p, 7f)", "nn.pad(%a, 7f, pad_width=[[1, 0], [0, 2], [0, 0]])"),
+        ("dyn.one_hot(cast(%a, dtype=\"int32\"), 2f, 1f, 3, axis=0, dtype=\"float32\")",
+         "one_hot(cast(%a, dtype=\"int32\"), 2f, 1f, depth=3, axis=0, dtype=\"float32\")"),
+    ],
+    ids=lambda text: text.partition("(")[0],
+)  # fmt: skip
+def test_operands_that_are_constants_are_attributes(dynamic: str, static: str) -> None:
+    x = random(2, 1, 1) if "squeeze" in dynamic else random(2, 3, 4)
+    constants = {
+        "s": np.array([1, 2, 1], np.int64), "z": np.array([0, 0, 0], np.int64), "o": np.array([1, 1, 1], np.int64),
+        "p": np.array([[1, 0], [0, 2], [0, 0]], np.int64),
+    }  # fmt: skip
+    np.testing.assert_array_equal(apply(dynamic, x, **constants), apply(static, x))
+
+
+def test_images_resized_by_operands_are_those_resized_by_attributes() -> None:
+    x = random(1, 2, 4, 4)
+    output = apply("dyn.image.resize2d(%a, %s, %r)", x, s=np.array([6, 8], np.int64), r=np.zeros(4, np.float32))
+    np.testing.assert_array_equal(output, apply("image.resize2d(%a, size=[6, 8])", x))
+    call = 'method="nearest_neighbor"'
+    output = apply(f"dyn.nn.upsampling(%a, 2f, 3f, {call})", x)
+    np.testing.assert_array_equal(output, apply(f"nn.upsampling(%a, scale_h=2f, scale_w=3f, {call})", x))

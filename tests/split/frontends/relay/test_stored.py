@@ -11,57 +11,57 @@ import pipeline
 from pipeline.errors import ModelError
 from pipeline.split.cuts import legal_cuts
 from pipeline.split.frontends.relay import json_form, parser, syntax
-from tests.split.frontends.relay.programs import SMALL, STORED, WITH_JSON, stored_parameters
+from tests.support.relay_programs import SMALL, STORED, WITH_JSON, stored_parameters
 
 FILES = [(name, f"{name}.relay") for name in STORED] + [(name, f"{name}.json") for name in WITH_JSON]
 
 
-def marked(name: str, file: str) -> object:
+def mark_slow(name: str, file: str) -> object:
     return pytest.param(name, file, id=file, marks=() if name in SMALL else pytest.mark.slow)
 
 
-@pytest.mark.parametrize(("name", "file"), [marked(name, file) for name, file in FILES])
+@pytest.mark.parametrize(("name", "file"), [mark_slow(name, file) for name, file in FILES])
 @pytest.mark.parametrize("stages", [1, 3])
 def test_results(relay_folder: Path, name: str, file: str, stages: int) -> None:
     params = relay_folder / "mlp.params" if name == "mlp" else stored_parameters(relay_folder, name)
     graph = pipeline.read(relay_folder / file, params=params)
     # One kernel cannot be cut: the whole quantized convolution is one.
-    possible = min(stages, len(legal_cuts(graph)) + 1)
-    assert possible == stages or name == "quantized_conv"
-    bundle = pipeline.build(graph, pipeline.plan(graph, stages=possible))
-    with np.load(relay_folder / f"{name}.npz") as stored, pipeline.load(bundle) as running:
-        inputs = {key.removeprefix("in:"): stored[key] for key in stored.files if key.startswith("in:")}
-        found = running.submit(inputs).result()
+    candidates = min(stages, len(legal_cuts(graph)) + 1)
+    assert candidates == stages or name == "quantized_conv"
+    bundle = pipeline.build(graph, pipeline.plan(graph, stages=candidates))
+    with np.load(relay_folder / f"{name}.npz") as stored_data, pipeline.load(bundle) as running:
+        inputs = {key.removeprefix("in:"): stored_data[key] for key in stored_data.files if key.startswith("in:")}
+        output = running.submit(inputs).result()
         for number, spec in enumerate(graph.outputs):
-            assert_agree(found[spec.name] if isinstance(found, dict) else found, stored[f"out:{number}"])
+            assert_agree(output[spec.name] if isinstance(output, dict) else output, stored_data[f"out:{number}"])
 
 
-def assert_agree(found: np.ndarray, expected: np.ndarray) -> None:
+def assert_agree(output: np.ndarray, reference: np.ndarray) -> None:
     """Check what the programs' README promises."""
-    assert found.dtype == expected.dtype
-    assert found.shape == expected.shape
-    if expected.dtype.kind == "f":
-        assert np.abs(found - expected).max() <= 1e-4 * np.abs(expected).max()
+    assert output.dtype == reference.dtype
+    assert output.shape == reference.shape
+    if reference.dtype.kind == "f":
+        assert np.abs(output - reference).max() <= 1e-4 * np.abs(reference).max()
     else:
-        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(output, reference)
 
 
 @pytest.mark.parametrize("name", WITH_JSON)
 def test_text_and_json_are_the_same_program_with_the_same_names(relay_folder: Path, name: str) -> None:
     text = parser.parse((relay_folder / f"{name}.relay").read_text(), name)
     json = json_form.parse((relay_folder / f"{name}.json").read_text(), name)
-    assert drawn(text.functions["main"]) == drawn(json.functions["main"])
+    assert draw_inputs(text.functions["main"]) == draw_inputs(json.functions["main"])
     assert text.functions["main"].parameters[0].type == json.functions["main"].parameters[0].type
 
 
-def drawn(expression: syntax.Expression) -> object:
+def draw_inputs(expression: syntax.Expression) -> object:
     """Return an expression without its places and attributes, which the JSON has all and the text few of."""
     if isinstance(expression, syntax.Reference | syntax.OperatorReference | syntax.GlobalReference):
         return expression.name
     if isinstance(expression, syntax.Literal):
         return expression.value.tolist()
-    names = [binding.name for binding in expression.bindings] if isinstance(expression, syntax.Block) else []
-    return (type(expression).__name__, names, [drawn(each) for each in syntax.children(expression)])
+    names = [binding.name for binding in expression.bindings] if isinstance(expression, syntax.LetBlock) else []
+    return (type(expression).__name__, names, [draw_inputs(each) for each in syntax.children(expression)])
 
 
 def test_attributes_of_the_text_are_those_of_the_json(relay_folder: Path) -> None:
@@ -70,13 +70,13 @@ def test_attributes_of_the_text_are_those_of_the_json(relay_folder: Path) -> Non
         json = json_form.parse((relay_folder / f"{name}.json").read_text(), name)
         pairs = list(zip(calls(text.functions["main"]), calls(json.functions["main"]), strict=True))
         assert pairs
-        for few, many in pairs:
-            assert few.attributes.items() <= many.attributes.items()
+        for short_list, long_list in pairs:
+            assert short_list.attributes.items() <= long_list.attributes.items()
 
 
 def calls(expression: syntax.Expression) -> list[syntax.Call]:
-    own = [expression] if isinstance(expression, syntax.Call) else []
-    return own + [call for each in syntax.children(expression) for call in calls(each)]
+    own_result = [expression] if isinstance(expression, syntax.Call) else []
+    return own_result + [call for each in syntax.children(expression) for call in calls(each)]
 
 
 def test_cuts_are_named_as_the_text_shows_them(relay_folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Relay text: what the grammar has becomes the right tree, or the right result."""
+"""Relay text: the parts of the grammar become the right tree, or the right result."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 
 from pipeline.split.frontends.relay import parser
 from pipeline.split.frontends.relay.scalars import number, scalar, string
-from pipeline.split.frontends.relay.syntax import Block, Call, Literal, OtherType, TensorType
-from tests.split.frontends.relay.programs import HEADER, imported, random, result, results
+from pipeline.split.frontends.relay.syntax import Call, LetBlock, Literal, OtherType, TensorType
+from tests.support.relay_programs import HEADER, import_program, random, result, results
 
 X = random(2, 3)
 
@@ -77,7 +77,7 @@ def test_attributes_of_all_kinds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("text", "reference"),
     [
         ("Tensor[(1, 3), float32]", TensorType((1, 3), "float32")),
         ("Tensor[(), int64]", TensorType((), "int64")),
@@ -91,9 +91,9 @@ def test_attributes_of_all_kinds() -> None:
         ("?", OtherType("a type that is left open")),
     ],
 )
-def test_types(text: str, expected: object) -> None:
+def test_types(text: str, reference: object) -> None:
     program = parser.parse(f"{HEADER}def @main(%x: {text}) {{ %x }}", "t")
-    assert program.functions["main"].parameters[0].type == expected
+    assert program.functions["main"].parameters[0].type == reference
 
 
 def test_comments_stand_anywhere() -> None:
@@ -112,9 +112,9 @@ def test_let_tuples_and_projections() -> None:
       %1 = add(%0.0, %pair.1.1);
       (%1, (%pair.0, add(%pair.1.0, %x)), (%a,).0)
     }"""
-    found = results(text, {"x": X})
-    for each, expected in zip(found, [0 * X, -X, 2 * X, -X], strict=True):
-        np.testing.assert_array_equal(each, expected)
+    output = results(text, {"x": X})
+    for item, reference in zip(output, [0 * X, -X, 2 * X, -X], strict=True):
+        np.testing.assert_array_equal(item, reference)
 
 
 def test_a_block_in_braces_or_parentheses_is_a_value() -> None:
@@ -127,8 +127,8 @@ def test_a_block_in_braces_or_parentheses_is_a_value() -> None:
 
 def test_operators_that_people_write() -> None:
     text = "(%x: Tensor[(2, 3), float32]) { let %y = %x * 2f + -%x / 4f - 1f; where(%y >= %x == True, %y, %x) }"
-    expected = X * 2 - X / 4 - 1
-    np.testing.assert_allclose(result(text, {"x": X}), np.where(expected >= X, expected, X), rtol=1e-6)
+    reference = X * 2 - X / 4 - 1
+    np.testing.assert_allclose(result(text, {"x": X}), np.where(reference >= X, reference, X), rtol=1e-6)
 
 
 def test_functions_are_inlined() -> None:
@@ -161,7 +161,7 @@ def test_else_if() -> None:
     np.testing.assert_array_equal(result(text, {"x": X}), -X)
 
 
-def encoded(array: np.ndarray) -> str:
+def encode(array: np.ndarray) -> str:
     """Return an array as TVM writes it."""
     code = {"i": 0, "u": 1, "f": 2}[array.dtype.kind]
     head = struct.pack("<QQiiiBBH", 0xDD5E40F096B4A13F, 0, 1, 0, array.ndim, code, array.dtype.itemsize * 8, 1)
@@ -177,7 +177,7 @@ def test_constants_in_the_metadata() -> None:
         {"type_key": "Array", "data": [3, 4]},
         *({"type_key": "relay.Constant", "attrs": {"data": str(number)}} for number in range(2)),
     ]
-    metadata = json.dumps({"root": 1, "nodes": nodes, "b64ndarrays": [encoded(each) for each in arrays]})
+    metadata = json.dumps({"root": 1, "nodes": nodes, "b64ndarrays": [encode(each) for each in arrays]})
     text = f"""(%x: Tensor[(2, 3), float32]) {{
       %0 = add(%x, meta[relay.Constant][0] /* ty=Tensor[(2, 3), float32] */);
       multiply(%0, meta[relay.Constant][1])
@@ -204,24 +204,24 @@ def test_names_become_those_of_the_graph() -> None:
       let %same = %2;
       (%2, multiply(%1.1, %same), %x, %2)
     }"""
-    found = imported(text)
-    assert set(found.names.values()) == {"x", "first", "%0", "%2", "output1"}
-    assert found.operators == {"%2": "%1"}
-    assert found.aliases == {"same": "%2"}
-    assert found.outputs == ("%2", "output1", "output2", "output3")
+    output = import_program(text)
+    assert set(output.names.values()) == {"x", "first", "%0", "%2", "output1"}
+    assert output.operators == {"%2": "%1"}
+    assert output.aliases == {"same": "%2"}
+    assert output.outputs == ("%2", "output1", "output2", "output3")
 
 
 def test_names_inside_functions_tell_the_call() -> None:
     text = f"""{HEADER}
     def @f(%x: Tensor[(2, 3), float32]) {{ let %a = negative(%x); %0 = add(%a, %x); exp(%0) }}
     def @main(%x: Tensor[(2, 3), float32]) {{ %0 = @f(%x); let %y = @f(%0); tanh(%y) }}"""
-    assert set(imported(text).names.values()) == {"x", "f.a", "f.%0", "%0", "f2.a", "f2.%0", "y", "output"}
+    assert set(import_program(text).names.values()) == {"x", "f.a", "f.%0", "%0", "f2.a", "f2.%0", "y", "output"}
 
 
 def test_a_long_program_is_read_without_deep_recursion() -> None:
     lines = ["%0 = negative(%x);", *(f"%{number} = add(%{number - 1}, %x);" for number in range(1, 20_000))]
     block = body("\n".join([*lines, "%19999"]))
-    assert isinstance(block, Block)
+    assert isinstance(block, LetBlock)
     assert len(block.bindings) == 20_000
 
 
@@ -229,4 +229,9 @@ def test_a_long_program_is_read_without_deep_recursion() -> None:
 def test_a_long_program_is_converted() -> None:
     lines = [f"let %v{number} = add(%v{number - 1}, %x);" for number in range(1, 10_000)]
     text = "(%x: Tensor[(2, 3), float32]) { let %v0 = negative(%x);" + "\n".join([*lines, "%v9999 }"])
-    assert len(imported(text).module["main"].body.blocks[0].bindings) == 10_000
+    assert len(import_program(text).module["main"].body.blocks[0].bindings) == 10_000
+
+
+def test_comments_stand_in_comments() -> None:
+    text = "(%x: Tensor[(2,), float32]) { /* a /* b */ c /**/ */ negative(%x /* ty=Tensor[(2,), float32] /* n */ */) }"
+    np.testing.assert_array_equal(result(text, {"x": np.array([1, -2], np.float32)}), [-1, 2])

@@ -9,8 +9,8 @@ from tvm import relax
 
 from pipeline.errors import ModelError
 from pipeline.split.frontends.relay.attributes import Attributes
-from pipeline.split.frontends.relay.builder import Builder, dtype, shape
-from pipeline.split.frontends.relay.operators.common import Converter, rearranged, reshaped
+from pipeline.split.frontends.relay.builder import BindingBuilder, dtype, shape
+from pipeline.split.frontends.relay.operators.common import Converter, change_layout, reshape
 
 op = relax.op
 
@@ -25,7 +25,7 @@ def check_layout(name: str, layout: str, letters: str) -> str:
 
 
 def convolve(  # noqa: PLR0913, PLR0917 - all of a convolution
-    builder: Builder, attrs: Attributes, x: Any, weight: Any, axes: int, default: str = ""
+    builder: BindingBuilder, attrs: Attributes, x: Any, weight: Any, axes: int, default: str = ""
 ) -> Any:
     """Convert a convolution over `axes` axes; the result is of the dtype `default` where no other one is given."""
     space = _SPACE[axes]
@@ -38,7 +38,7 @@ def convolve(  # noqa: PLR0913, PLR0917 - all of a convolution
     weight = _depthwise(builder, weight, kernel_layout, shape(x)[layout.index("C")], groups)
     if layout == f"NC{space}":
         # The usual order lets a batch norm behind it vanish in the weights.
-        weight, kernel_layout = rearranged(builder, weight, kernel_layout, f"OI{space}"), f"OI{space}"
+        weight, kernel_layout = change_layout(builder, weight, kernel_layout, f"OI{space}"), f"OI{space}"
     out_dtype = attrs.dtype("out_dtype", default or dtype(x))
     operator = {1: op.nn.conv1d, 2: op.nn.conv2d, 3: op.nn.conv3d}[axes]
     call = operator(
@@ -55,16 +55,22 @@ def convolve(  # noqa: PLR0913, PLR0917 - all of a convolution
     return builder.emit(call)
 
 
-def _depthwise(builder: Builder, weight: Any, layout: str, channels: int, groups: int) -> Any:
-    """Return the weight as Relax has it; ``HWOI`` of a depthwise convolution holds (channels, multiplier)."""
-    height, width, outer, inner = shape(weight) if layout == "HWOI" else (0, 0, 0, 0)
-    if groups == channels == outer and inner > 1:
-        return reshaped(builder, weight, (height, width, outer * inner, 1))
-    return weight
+def _depthwise(builder: BindingBuilder, weight: Any, layout: str, channels: int, groups: int) -> Any:
+    """Return the weight as Relax has it: of a depthwise convolution it may hold (channels, multiplier) instead."""
+    extents = shape(weight)
+    outer, inner = (extents[layout.index(letter)] for letter in "OI")
+    if not groups == channels == outer or inner == 1:
+        return weight
+    space_letters = [letter for letter in layout if letter not in "OI"]
+    last = change_layout(builder, weight, layout, "".join([*space_letters, "O", "I"]))
+    reshaped_weight = reshape(
+        builder, last, (*(extents[layout.index(letter)] for letter in space_letters), outer * inner, 1)
+    )
+    return change_layout(builder, reshaped_weight, "".join([*space_letters, "O", "I"]), layout)
 
 
 def transpose_convolve(  # noqa: PLR0913, PLR0917 - all of a convolution
-    builder: Builder, attrs: Attributes, x: Any, weight: Any, axes: int, default: str = ""
+    builder: BindingBuilder, attrs: Attributes, x: Any, weight: Any, axes: int, default: str = ""
 ) -> Any:
     """Convert a transposed convolution over `axes` axes; Relax has kernels for one order of the axes only."""
     space = _SPACE[axes]
@@ -72,8 +78,8 @@ def transpose_convolve(  # noqa: PLR0913, PLR0917 - all of a convolution
     if len(shape(x)) != axes + 2 or len(shape(weight)) != axes + 2:
         raise ModelError(f"expected {axes + 2} axes, found the shapes {shape(x)} and {shape(weight)}")
     channels = shape(x)[layout.index("C")]
-    x = rearranged(builder, x, layout, f"NC{space}")
-    weight = rearranged(builder, weight, _kernel_layout(attrs, axes, channels, shape(weight)), f"IO{space}")
+    x = change_layout(builder, x, layout, f"NC{space}")
+    weight = change_layout(builder, weight, _kernel_layout(attrs, axes, channels, shape(weight)), f"IO{space}")
     out_dtype = attrs.dtype("out_dtype", default or dtype(x))
     operator = {1: op.nn.conv1d_transpose, 2: op.nn.conv2d_transpose, 3: op.nn.conv3d_transpose}[axes]
     call = operator(
@@ -86,7 +92,7 @@ def transpose_convolve(  # noqa: PLR0913, PLR0917 - all of a convolution
         groups=attrs.integer("groups", 1),
         out_dtype=None if out_dtype == dtype(x) else out_dtype,
     )
-    return rearranged(builder, builder.emit(call), f"NC{space}", layout)
+    return change_layout(builder, builder.emit(call), f"NC{space}", layout)
 
 
 def _kernel_layout(attrs: Attributes, axes: int, channels: int, extents: tuple[int, ...]) -> str:
@@ -97,12 +103,12 @@ def _kernel_layout(attrs: Attributes, axes: int, channels: int, extents: tuple[i
     """
     space = _SPACE[axes]
     layout = check_layout("kernel layout", attrs.text("kernel_layout", f"IO{space}"), f"IO{space}")
-    misnamed = layout == f"OI{space}" and (axes != 2 or (extents[0] == channels != extents[1]))
-    return f"IO{space}" if misnamed else layout
+    is_misnamed = layout == f"OI{space}" and (axes != 2 or (extents[0] == channels != extents[1]))
+    return f"IO{space}" if is_misnamed else layout
 
 
 def _over(axes: int, convert: Callable[..., Any]) -> Converter:
-    def converter(builder: Builder, attrs: Attributes, x: Any, weight: Any) -> Any:
+    def converter(builder: BindingBuilder, attrs: Attributes, x: Any, weight: Any) -> Any:
         return convert(builder, attrs, x, weight, axes)
 
     return converter

@@ -10,7 +10,7 @@ from tvm import relax
 
 from pipeline.errors import ModelError
 from pipeline.split.frontends.relay.attributes import Attributes
-from pipeline.split.frontends.relay.builder import Builder, dtype, known, shape
+from pipeline.split.frontends.relay.builder import BindingBuilder, constant_values, dtype, shape
 from pipeline.split.frontends.relay.operators.common import Converter
 
 op = relax.op
@@ -20,40 +20,40 @@ _LONGEST_RANGE = 2**22
 
 def _extents(attrs: Attributes, target: Any) -> tuple[int, ...]:
     if target is not None:
-        return tuple(int(each) for each in known(target, "the shape").reshape(-1))
+        return tuple(int(each) for each in constant_values(target, "the shape").reshape(-1))
     return tuple(attrs.integers("shape", []))
 
 
-def _filled(value: int) -> Converter:
-    def convert(builder: Builder, attrs: Attributes, target: Any = None) -> Any:
-        return builder.filled(value, _extents(attrs, target), attrs.dtype(default="float32"))
+def _make_fill(value: int) -> Converter:
+    def convert(builder: BindingBuilder, attrs: Attributes, target: Any = None) -> Any:
+        return builder.fill(value, _extents(attrs, target), attrs.dtype(default="float32"))
 
     return convert
 
 
-def _full(builder: Builder, attrs: Attributes, value: Any, target: Any = None) -> Any:
-    return builder.filled(_single(value), _extents(attrs, target), attrs.dtype(default=dtype(value)))
+def _full(builder: BindingBuilder, attrs: Attributes, value: Any, target: Any = None) -> Any:
+    return builder.fill(_single(value), _extents(attrs, target), attrs.dtype(default=dtype(value)))
 
 
 def _single(value: Any) -> Any:
-    values = known(value, "the value").reshape(-1)
+    values = constant_values(value, "the value").reshape(-1)
     if len(values) != 1:
         raise ModelError(f"expected one value, found the shape {shape(value)}")
     return values[0]
 
 
-def _filled_like(value: int) -> Converter:
-    def convert(builder: Builder, _: Attributes, like: Any) -> Any:
-        return builder.filled(value, shape(like), dtype(like))
+def _make_fill_like(value: int) -> Converter:
+    def convert(builder: BindingBuilder, _: Attributes, like: Any) -> Any:
+        return builder.fill(value, shape(like), dtype(like))
 
     return convert
 
 
-def _full_like(builder: Builder, _: Attributes, like: Any, value: Any) -> Any:
-    return builder.filled(_single(value), shape(like), dtype(like))
+def _full_like(builder: BindingBuilder, _: Attributes, like: Any, value: Any) -> Any:
+    return builder.fill(_single(value), shape(like), dtype(like))
 
 
-def _arange(builder: Builder, attrs: Attributes, start: Any, stop: Any, step: Any) -> Any:
+def _arange(builder: BindingBuilder, attrs: Attributes, start: Any, stop: Any, step: Any) -> Any:
     # TVM repeats the operands as attributes.
     attrs.get("start"), attrs.get("stop"), attrs.get("step")
     first, last, by = (float(_single(each)) for each in (start, stop, step))
@@ -63,23 +63,23 @@ def _arange(builder: Builder, attrs: Attributes, start: Any, stop: Any, step: An
     return builder.constant(first + by * np.arange(count), attrs.dtype(default="float32"))
 
 
-def _shape_of(builder: Builder, attrs: Attributes, x: Any) -> Any:
+def _shape_of(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
     return builder.constant(shape(x), attrs.dtype(default="int32"))
 
 
-def _size_of(builder: Builder, attrs: Attributes, x: Any) -> Any:
+def _size_of(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
     return builder.constant(math.prod(shape(x)), attrs.dtype(default="int32"))
 
 
 TABLE: dict[str, Converter] = {
-    "zeros": _filled(0),
-    "ones": _filled(1),
+    "zeros": _make_fill(0),
+    "ones": _make_fill(1),
     "full": _full,
-    "dyn.zeros": _filled(0),
-    "dyn.ones": _filled(1),
+    "dyn.zeros": _make_fill(0),
+    "dyn.ones": _make_fill(1),
     "dyn.full": _full,
-    "zeros_like": _filled_like(0),
-    "ones_like": _filled_like(1),
+    "zeros_like": _make_fill_like(0),
+    "ones_like": _make_fill_like(1),
     "full_like": _full_like,
     "arange": _arange,
     "shape_of": _shape_of,

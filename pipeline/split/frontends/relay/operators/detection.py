@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from tvm import relax
+from tvm import relax, topi
 
 from pipeline.errors import ModelError
 from pipeline.split.frontends.relay.attributes import Attributes
-from pipeline.split.frontends.relay.builder import Builder, dtype, known, shape
+from pipeline.split.frontends.relay.builder import BindingBuilder, constant_values, dtype, shape
 from pipeline.split.frontends.relay.operators.common import Converter
+from pipeline.split.frontends.relay.operators.elementwise import clip
 
 op = relax.op
 
@@ -19,10 +20,10 @@ def _scalar(attrs: Attributes, name: str, operand: Any, default: float) -> float
     """Return a number that old versions have as an attribute and new ones as an operand."""
     if operand is None:
         return attrs.number(name, default)
-    return float(known(operand, name).reshape(-1)[0])
+    return float(constant_values(operand, name).reshape(-1)[0])
 
 
-def _get_valid_counts(builder: Builder, attrs: Attributes, data: Any, threshold: Any = None) -> Any:
+def _get_valid_counts(builder: BindingBuilder, attrs: Attributes, data: Any, threshold: Any = None) -> Any:
     call = op.vision.get_valid_counts(
         data,
         score_threshold=_scalar(attrs, "score_threshold", threshold, 0),
@@ -30,6 +31,19 @@ def _get_valid_counts(builder: Builder, attrs: Attributes, data: Any, threshold:
         score_index=_column(attrs, data, "score_index", 1),
     )
     return builder.emit(call)
+
+
+def _all_class_nms(  # noqa: PLR0913, PLR0917 - Relay's operands
+    builder: BindingBuilder, attrs: Attributes, boxes: Any, scores: Any, limit: Any, overlap: Any, threshold: Any
+) -> Any:
+    """Return rows of image, class and box, as ONNX has them, and how many of them count."""
+    attrs.choice("output_format", "onnx")
+    if len(shape(boxes)) != 3 or shape(boxes)[2] != 4 or shape(scores)[::2] != shape(boxes)[:2]:
+        raise ModelError(f"boxes of the shape {shape(boxes)} do not fit scores of the shape {shape(scores)}")
+    limits = [constant_values(each, "a limit").reshape(-1)[0] for each in (limit, overlap, threshold)]
+    kinds = ("int64", "float32", "float32")
+    constants = [builder.constant(each, kind) for each, kind in zip(limits, kinds, strict=True)]
+    return builder.emit(op.vision.all_class_non_max_suppression(boxes, scores, *constants))
 
 
 def _column(attrs: Attributes, data: Any, name: str, default: int) -> int:
@@ -41,7 +55,7 @@ def _column(attrs: Attributes, data: Any, name: str, default: int) -> int:
 
 
 def _non_max_suppression(  # noqa: PLR0913, PLR0917 - Relay's operands
-    builder: Builder,
+    builder: BindingBuilder,
     attrs: Attributes,
     data: Any,
     valid_count: Any,
@@ -69,24 +83,33 @@ def _non_max_suppression(  # noqa: PLR0913, PLR0917 - Relay's operands
     return builder.emit(call)
 
 
-def _roi(builder: Builder, attrs: Attributes, data: Any, rois: Any, align: bool) -> Any:
+def _roi(builder: BindingBuilder, attrs: Attributes, data: Any, rois: Any, align: bool) -> Any:
     attrs.choice("layout", "NCHW")
     size, scale = tuple(attrs.positive("pooled_size", 2)), attrs.number("spatial_scale")
+    rois = _of_images(builder, data, rois)
     if not align:
-        return builder.emit(op.vision.roi_pool(data, rois, size, scale))
+        return builder.kernel(topi.vision.roi_pool_nchw, data, rois, pooled_size=size, spatial_scale=scale)
     ratio, mode = attrs.integer("sample_ratio", -1), attrs.choice("mode", "avg", "max")
     return builder.emit(op.vision.roi_align(data, rois, size, scale, sample_ratio=ratio, mode=mode))
 
 
-def _roi_align(builder: Builder, attrs: Attributes, data: Any, rois: Any) -> Any:
+def _of_images(builder: BindingBuilder, data: Any, rois: Any) -> Any:
+    """Return regions each of which is in an image that there is; kernels would read foreign memory."""
+    if len(shape(data)) != 4 or len(shape(rois)) != 2 or shape(rois)[1] != 5:
+        raise ModelError(f"regions of the shape {shape(rois)} do not fit the shape {shape(data)}")
+    owners, corners = (builder.emit(op.strided_slice(rois, [1], [first], [end])) for first, end in ((0, 1), (1, 5)))
+    return builder.emit(op.concat([clip(builder, owners, 0.0, shape(data)[0] - 1.0), corners], axis=1))
+
+
+def _roi_align(builder: BindingBuilder, attrs: Attributes, data: Any, rois: Any) -> Any:
     return _roi(builder, attrs, data, rois, align=True)
 
 
-def _roi_pool(builder: Builder, attrs: Attributes, data: Any, rois: Any) -> Any:
+def _roi_pool(builder: BindingBuilder, attrs: Attributes, data: Any, rois: Any) -> Any:
     return _roi(builder, attrs, data, rois, align=False)
 
 
-def _multibox_prior(builder: Builder, attrs: Attributes, data: Any) -> Any:
+def _multibox_prior(builder: BindingBuilder, attrs: Attributes, data: Any) -> Any:
     """Return the anchor boxes, which only depend on shapes: one per size, and one per ratio behind the first."""
     height, width = shape(data)[-2:] if len(shape(data)) == 4 else (0, 0)
     sizes, ratios = _numbers(attrs, "sizes", [1.0]), _numbers(attrs, "ratios", [1.0])
@@ -110,14 +133,15 @@ def _multibox_prior(builder: Builder, attrs: Attributes, data: Any) -> Any:
 
 
 def _numbers(attrs: Attributes, name: str, default: list[float]) -> np.ndarray:
-    given = attrs.get(name)
-    values = default if given is None else given if isinstance(given, list) else [given]
+    attribute = attrs.get(name)
+    values = default if attribute is None else attribute if isinstance(attribute, list) else [attribute]
     if not all(isinstance(each, int | float) for each in values) or len(values) > 1000:
         raise ModelError(f"expected a list of numbers in {name!r}")
     return np.array(values, np.float64)
 
 
 TABLE: dict[str, Converter] = {
+    "vision.all_class_non_max_suppression": _all_class_nms,
     "vision.get_valid_counts": _get_valid_counts,
     "vision.non_max_suppression": _non_max_suppression,
     "vision.roi_align": _roi_align,

@@ -9,9 +9,10 @@ from tvm import relax
 
 from pipeline.errors import ModelError
 from pipeline.split.frontends.relay.attributes import Attributes
-from pipeline.split.frontends.relay.builder import Builder, dtype, shape
-from pipeline.split.frontends.relay.operators.common import Converter, rearranged, reshaped
+from pipeline.split.frontends.relay.builder import BindingBuilder, dtype, shape
+from pipeline.split.frontends.relay.operators.common import Converter, change_layout, reshape
 from pipeline.split.frontends.relay.operators.convolution import check_layout
+from pipeline.split.frontends.relay.operators.indexing import slice_axis
 
 op = relax.op
 
@@ -26,20 +27,23 @@ def _layout(attrs: Attributes, x: Any, axes: int) -> str:
     return check_layout("layout", attrs.text("layout", f"NC{_SPACE[axes]}"), f"NC{_SPACE[axes]}")
 
 
-def resized(builder: Builder, x: Any, layout: str, size: list[int], **how: Any) -> Any:
+def resize(builder: BindingBuilder, x: Any, layout: str, size: list[int], **options: Any) -> Any:
     """Return `x` with another size; how is as for Relax."""
     axes = len(size)
-    usual = f"NC{_SPACE[axes]}"
+    channels_first = f"NC{_SPACE[axes]}"
     operator = {2: op.image.resize2d, 3: op.image.resize3d}[axes]
-    call = operator(rearranged(builder, x, layout, usual), tuple(size), layout=usual, **how)
-    return rearranged(builder, builder.emit(call), usual, layout)
+    call = operator(change_layout(builder, x, layout, channels_first), tuple(size), layout=channels_first, **options)
+    return change_layout(builder, builder.emit(call), channels_first, layout)
 
 
 def _rounding(method: str, coordinates: str, rounding: str) -> str:
-    """Return how the nearest neighbour is found; Relay's default depends on the coordinates."""
+    """Return the rounding to the nearest neighbour; Relay's default depends on the coordinates.
+
+    Relay rounds exact halves up, where Relax rounds them to the even neighbour.
+    """
     if method == "nearest_neighbor" and not rounding:
-        return "round" if coordinates == "align_corners" else "floor"
-    return rounding
+        rounding = "round" if coordinates == "align_corners" else "floor"
+    return "round_prefer_ceil" if rounding == "round" else rounding
 
 
 def _options(attrs: Attributes, x: Any) -> dict[str, Any]:
@@ -62,29 +66,30 @@ def _options(attrs: Attributes, x: Any) -> dict[str, Any]:
 
 
 def _resize(axes: int) -> Converter:
-    def convert(builder: Builder, attrs: Attributes, x: Any) -> Any:
-        return resized(builder, x, _layout(attrs, x, axes), attrs.positive("size", axes), **_options(attrs, x))
+    def convert(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
+        return resize(builder, x, _layout(attrs, x, axes), attrs.positive("size", axes), **_options(attrs, x))
 
     return convert
 
 
-def _resize1d(builder: Builder, attrs: Attributes, x: Any) -> Any:
-    """Resize a row as an image of one line."""
+def _resize1d(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
+    """Resize a row as an image of two equal lines."""
     layout = check_layout("layout", attrs.text("layout", "NCW"), "NCW")
     if len(shape(x)) != 3:
         raise ModelError(f"expected 3 axes, found the shape {shape(x)}")
-    x = rearranged(builder, x, layout, "NCW")
+    x = change_layout(builder, x, layout, "NCW")
     batch, channels, width = shape(x)
-    x = reshaped(builder, x, (batch, channels, 1, width))
     (size,) = attrs.positive("size", 1)
-    x = resized(builder, x, "NCHW", [1, size], **_options(attrs, x))
-    return rearranged(builder, reshaped(builder, x, (batch, channels, size)), "NCW", layout)
+    # Two equal lines, between which any way finds the same: aligned corners of a single one divide by zero.
+    x = builder.emit(op.broadcast_to(reshape(builder, x, (batch, channels, 1, width)), (batch, channels, 2, width)))
+    x = slice_axis(builder, resize(builder, x, "NCHW", [2, size], **_options(attrs, x)), 2, 0, 1)
+    return change_layout(builder, reshape(builder, x, (batch, channels, size)), "NCW", layout)
 
 
 def _upsampling(axes: int) -> Converter:
-    def convert(builder: Builder, attrs: Attributes, x: Any) -> Any:
+    def convert(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
         layout = _layout(attrs, x, axes)
-        size = [_scaled(attrs, letter, shape(x)[layout.index(letter)]) for letter in _SPACE[axes]]
+        size = [_scale_extent(attrs, letter, shape(x)[layout.index(letter)]) for letter in _SPACE[axes]]
         methods = {
             "nearest_neighbor": "nearest_neighbor",
             "bilinear": "linear",
@@ -96,20 +101,20 @@ def _upsampling(axes: int) -> Converter:
             coordinates = "align_corners" if attrs.flag("align_corners") else "asymmetric"
         else:
             coordinates = attrs.choice("coordinate_transformation_mode", *_COORDINATES)
-        how = {"method": method, "coordinate_transformation_mode": coordinates, "cubic_alpha": -0.5}
-        return resized(builder, x, layout, size, rounding_method=_rounding(method, coordinates, ""), **how)
+        options = {"method": method, "coordinate_transformation_mode": coordinates, "cubic_alpha": -0.5}
+        return resize(builder, x, layout, size, rounding_method=_rounding(method, coordinates, ""), **options)
 
     return convert
 
 
-def _scaled(attrs: Attributes, letter: str, extent: int) -> int:
+def _scale_extent(attrs: Attributes, letter: str, extent: int) -> int:
     size = extent * attrs.number(f"scale_{letter.lower()}", 1)
     if not math.isfinite(size) or not 1 <= round(size) < 2**31:
         raise ModelError(f"an extent of {size} is not supported")
     return round(size)
 
 
-def _grid_sample(builder: Builder, attrs: Attributes, x: Any, grid: Any) -> Any:
+def _grid_sample(builder: BindingBuilder, attrs: Attributes, x: Any, grid: Any) -> Any:
     """Sample at given points; the pair of coordinates is Relay's second axis."""
     method = attrs.choice("method", "bilinear", "nearest", "bicubic")
     _layout(attrs, x, 2)

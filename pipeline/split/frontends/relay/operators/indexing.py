@@ -9,21 +9,21 @@ from tvm import relax
 
 from pipeline.errors import ModelError
 from pipeline.split.frontends.relay.attributes import Attributes
-from pipeline.split.frontends.relay.builder import Builder, axis, dtype, known, shape
-from pipeline.split.frontends.relay.operators.common import Converter, cast, transposed
-from pipeline.split.lines import array
+from pipeline.split.frontends.relay.builder import BindingBuilder, axis, constant_values, dtype, shape
+from pipeline.split.frontends.relay.operators.common import Converter, cast, transpose
+from pipeline.split.passes.bindings import array
 
 op = relax.op
 
 
-def sliced(builder: Builder, x: Any, number: int, start: int, end: int) -> Any:
+def slice_axis(builder: BindingBuilder, x: Any, number: int, start: int, end: int) -> Any:
     """Return a slice along one axis, whose bounds lie inside."""
     if (start, end) == (0, shape(x)[number]):
         return x
     return builder.emit(op.strided_slice(x, [number], [start], [end]))
 
 
-def _strided_slice(builder: Builder, attrs: Attributes, x: Any) -> Any:
+def _strided_slice(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
     """Slice axis by axis, all in one operator; backward ones turn their axis first."""
     begin, end = attrs.integers("begin"), attrs.integers("end")
     axes = [axis(x, each) for each in attrs.integers("axes")] if attrs.has("axes") else list(range(len(begin)))
@@ -47,17 +47,17 @@ def _strided_slice(builder: Builder, attrs: Attributes, x: Any) -> Any:
     return builder.emit(op.strided_slice(x, axes, starts, ends, steps)) if bounds else x
 
 
-def _slice_like(builder: Builder, attrs: Attributes, x: Any, like: Any) -> Any:
-    given = attrs.integers("axes", []) if attrs.has("axes") else []
-    axes = [axis(x, each) for each in given] or list(range(len(shape(x))))
+def _slice_like(builder: BindingBuilder, attrs: Attributes, x: Any, like: Any) -> Any:
+    axes_attribute = attrs.integers("axes", []) if attrs.has("axes") else []
+    axes = [axis(x, each) for each in axes_attribute] or list(range(len(shape(x))))
     if any(number >= len(shape(like)) or shape(like)[number] > shape(x)[number] for number in axes):
         raise ModelError(f"the shape {shape(x)} cannot be cut to {shape(like)} at the axes {axes}")
     for number in axes:
-        x = sliced(builder, x, number, 0, shape(like)[number])
+        x = slice_axis(builder, x, number, 0, shape(like)[number])
     return x
 
 
-def _take(builder: Builder, attrs: Attributes, x: Any, indices: Any) -> Any:
+def _take(builder: BindingBuilder, attrs: Attributes, x: Any, indices: Any) -> Any:
     number = axis(x, attrs.integer("axis")) if attrs.has("axis") else None
     mode = attrs.choice("mode", "clip", "wrap", "fast")
     if attrs.integer("batch_dims", 0):
@@ -82,7 +82,7 @@ def _inside(indices: Any, extents: tuple[int, ...]) -> None:
             raise ModelError(f"an index is outside of the extent {extent}")
 
 
-def _gather(builder: Builder, attrs: Attributes, x: Any, indices: Any) -> Any:
+def _gather(builder: BindingBuilder, attrs: Attributes, x: Any, indices: Any) -> Any:
     number = axis(x, attrs.integer("axis"))
     _check_elementwise(x, indices, number)
     return builder.emit(op.gather_elements(x, cast(builder, indices, "int64"), number))
@@ -97,25 +97,25 @@ def _check_elementwise(x: Any, indices: Any, number: int) -> None:
     _inside(indices, (shape(x)[number],))
 
 
-def _by_rows(builder: Builder, x: Any, indices: Any, skipped: int = 0) -> Any:
+def _by_rows(builder: BindingBuilder, x: Any, indices: Any, batch_rank: int = 0) -> Any:
     """Return the indices with their first axis, which Relay puts in front, at the end, where Relax has it."""
     count = shape(indices)[0] if shape(indices) else 0
-    if not 1 <= count <= len(shape(x)) - skipped:
+    if not 1 <= count <= len(shape(x)) - batch_rank:
         raise ModelError(f"indices of the shape {shape(indices)} do not fit the shape {shape(x)}")
-    _inside(indices, shape(x)[skipped : skipped + count])
+    _inside(indices, shape(x)[batch_rank : batch_rank + count])
     order = [*range(1, len(shape(indices))), 0]
-    return transposed(builder, cast(builder, indices, "int64"), order)
+    return transpose(builder, cast(builder, indices, "int64"), order)
 
 
-def _gather_nd(builder: Builder, attrs: Attributes, x: Any, indices: Any) -> Any:
+def _gather_nd(builder: BindingBuilder, attrs: Attributes, x: Any, indices: Any) -> Any:
     attrs.get("index_rank")
-    skipped = attrs.integer("batch_dims", 0)
-    if not 0 <= skipped < len(shape(x)):
-        raise ModelError(f"batch_dims={skipped} does not fit the shape {shape(x)}")
-    return builder.emit(op.gather_nd(x, _by_rows(builder, x, indices, skipped), skipped))
+    batch_rank = attrs.integer("batch_dims", 0)
+    if not 0 <= batch_rank < len(shape(x)):
+        raise ModelError(f"batch_dims={batch_rank} does not fit the shape {shape(x)}")
+    return builder.emit(op.gather_nd(x, _by_rows(builder, x, indices, batch_rank), batch_rank))
 
 
-def _scatter_elements(builder: Builder, attrs: Attributes, x: Any, indices: Any, updates: Any) -> Any:
+def _scatter_elements(builder: BindingBuilder, attrs: Attributes, x: Any, indices: Any, updates: Any) -> Any:
     number = axis(x, attrs.integer("axis", 0))
     _check_elementwise(x, indices, number)
     if shape(updates) != shape(indices):
@@ -124,12 +124,12 @@ def _scatter_elements(builder: Builder, attrs: Attributes, x: Any, indices: Any,
     return builder.emit(op.scatter_elements(x, cast(builder, indices, "int64"), updates, number, kind))
 
 
-def _scatter_nd(builder: Builder, attrs: Attributes, x: Any, indices: Any, updates: Any) -> Any:
+def _scatter_nd(builder: BindingBuilder, attrs: Attributes, x: Any, indices: Any, updates: Any) -> Any:
     kind = attrs.choice("mode", "update", "add", "mul", "min", "max")
     return builder.emit(op.scatter_nd(x, _by_rows(builder, x, indices), updates, kind))
 
 
-def _one_hot(builder: Builder, attrs: Attributes, indices: Any, on: Any, off: Any) -> Any:
+def _one_hot(builder: BindingBuilder, attrs: Attributes, indices: Any, on: Any, off: Any) -> Any:
     """Compare with 0, 1, 2, ...; indices outside give the off value everywhere."""
     depth, rank = attrs.integer("depth"), len(shape(indices))
     number, target = attrs.integer("axis", -1), attrs.dtype(default="float32")
@@ -138,9 +138,9 @@ def _one_hot(builder: Builder, attrs: Attributes, indices: Any, on: Any, off: An
     number %= rank + 1
     wide = builder.emit(op.expand_dims(indices, number))
     classes = np.arange(depth).reshape(-1, *[1] * (rank - number))
-    same = builder.emit(op.equal(wide, builder.constant(classes, dtype(indices))))
-    values = [builder.constant(known(each, "the value"), target) for each in (on, off)]
-    return builder.emit(op.where(same, *values))
+    matches = builder.emit(op.equal(wide, builder.constant(classes, dtype(indices))))
+    values = [builder.constant(constant_values(each, "the value"), target) for each in (on, off)]
+    return builder.emit(op.where(matches, *values))
 
 
 TABLE: dict[str, Converter] = {

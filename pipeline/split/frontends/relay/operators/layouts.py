@@ -7,90 +7,90 @@ from typing import Any
 
 from pipeline.errors import ModelError
 from pipeline.split.frontends.relay.attributes import Attributes
-from pipeline.split.frontends.relay.builder import Builder, shape
-from pipeline.split.frontends.relay.operators.common import Converter, rearranged, reshaped, transposed
+from pipeline.split.frontends.relay.builder import BindingBuilder, shape
+from pipeline.split.frontends.relay.operators.common import Converter, change_layout, reshape, transpose
 from pipeline.split.frontends.relay.operators.convolution import check_layout
 
 
-def _parsed(layout: str) -> dict[str, int]:
+def _parse_layout(layout: str) -> dict[str, int]:
     """Return the axes of a layout in order, with the size of each block: ``NCHW16c`` has c: 16."""
-    found = re.findall(r"(\d*)([A-Za-z])", layout)
-    axes = {letter: int(size[:9]) if size else 0 for size, letter in found}
+    parts = re.findall(r"(\d*)([A-Za-z])", layout)
+    axes = {letter: int(size[:9]) if size else 0 for size, letter in parts}
     blocks_fit = all((size > 0) == letter.islower() and letter.upper() in axes for letter, size in axes.items())
     if (
         not axes
-        or "".join(size + letter for size, letter in found) != layout
-        or len(axes) < len(found)
+        or "".join(size + letter for size, letter in parts) != layout
+        or len(axes) < len(parts)
         or not blocks_fit
     ):
         raise ModelError(f"{layout!r} is no layout")
     return axes
 
 
-def _layout_transform(builder: Builder, attrs: Attributes, x: Any) -> Any:
+def _layout_transform(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
     """Merge the blocks of the source, change the order of its axes, and split those of the destination."""
-    have, want = _parsed(attrs.text("src_layout")), _parsed(attrs.text("dst_layout"))
-    order, target = _whole(have), _whole(want)
+    have, want = _parse_layout(attrs.text("src_layout")), _parse_layout(attrs.text("dst_layout"))
+    order, target = _axis_letters(have), _axis_letters(want)
     if sorted(order) != sorted(target) or len(have) != len(shape(x)):
         raise ModelError(f"a tensor of the shape {shape(x)} does not go from {''.join(have)} to {''.join(want)}")
     if list(have) == list(want) and have == want:
         return x
-    x = rearranged(builder, _merged(builder, x, have), order, target)
-    return _blocked(builder, x, want)
+    x = change_layout(builder, _merge_blocks(builder, x, have), order, target)
+    return _split_blocks(builder, x, want)
 
 
-def _whole(axes: dict[str, int]) -> str:
+def _axis_letters(axes: dict[str, int]) -> str:
     return "".join(letter for letter in axes if letter.isupper())
 
 
-def _merged(builder: Builder, x: Any, axes: dict[str, int]) -> Any:
+def _merge_blocks(builder: BindingBuilder, x: Any, axes: dict[str, int]) -> Any:
     letters = list(axes)
     if any(size and shape(x)[letters.index(letter)] != size for letter, size in axes.items()):
         raise ModelError(f"the shape {shape(x)} does not have the blocks of {axes}")
-    grouped = [each for letter in _whole(axes) for each in (letter, letter.lower()) if each in axes]
+    letter_order = [part for letter in _axis_letters(axes) for part in (letter, letter.lower()) if part in axes]
     extents = dict(zip(letters, shape(x), strict=True))
-    x = transposed(builder, x, [letters.index(letter) for letter in grouped])
-    return reshaped(builder, x, [extents[letter] * extents.get(letter.lower(), 1) for letter in _whole(axes)])
+    x = transpose(builder, x, [letters.index(letter) for letter in letter_order])
+    return reshape(builder, x, [extents[letter] * extents.get(letter.lower(), 1) for letter in _axis_letters(axes)])
 
 
-def _blocked(builder: Builder, x: Any, axes: dict[str, int]) -> Any:
+def _split_blocks(builder: BindingBuilder, x: Any, axes: dict[str, int]) -> Any:
     extents: list[int] = []
     letters: list[str] = []
-    for letter, extent in zip(_whole(axes), shape(x), strict=True):
+    for letter, extent in zip(_axis_letters(axes), shape(x), strict=True):
         size = axes.get(letter.lower(), 0)
         if size and extent % size:
             raise ModelError(f"the extent {extent} of {letter} does not divide into blocks of {size}")
         letters += [letter, letter.lower()] if size else [letter]
         extents += [extent // size, size] if size else [extent]
-    return transposed(builder, reshaped(builder, x, extents), [letters.index(letter) for letter in axes])
+    return transpose(builder, reshape(builder, x, extents), [letters.index(letter) for letter in axes])
 
 
-def _depth_to_space(builder: Builder, attrs: Attributes, x: Any) -> Any:
+def _depth_to_space(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
     layout, size = _image(attrs, x)
-    x = rearranged(builder, x, layout, "NCHW")
+    x = change_layout(builder, x, layout, "NCHW")
     batch, channels, height, width = shape(x)
     if channels % (size * size):
         raise ModelError(f"{channels} channels do not divide into blocks of {size} by {size}")
     rest = channels // (size * size)
     if attrs.choice("mode", "DCR", "CDR") == "DCR":
-        x = transposed(builder, reshaped(builder, x, (batch, size, size, rest, height, width)), [0, 3, 4, 1, 5, 2])
+        x = transpose(builder, reshape(builder, x, (batch, size, size, rest, height, width)), [0, 3, 4, 1, 5, 2])
     else:
-        x = transposed(builder, reshaped(builder, x, (batch, rest, size, size, height, width)), [0, 1, 4, 2, 5, 3])
-    x = reshaped(builder, x, (batch, rest, height * size, width * size))
-    return rearranged(builder, x, "NCHW", layout)
+        x = transpose(builder, reshape(builder, x, (batch, rest, size, size, height, width)), [0, 1, 4, 2, 5, 3])
+    x = reshape(builder, x, (batch, rest, height * size, width * size))
+    return change_layout(builder, x, "NCHW", layout)
 
 
-def _space_to_depth(builder: Builder, attrs: Attributes, x: Any) -> Any:
+def _space_to_depth(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
     layout, size = _image(attrs, x)
     attrs.choice("mode", "DCR")
-    x = rearranged(builder, x, layout, "NCHW")
+    x = change_layout(builder, x, layout, "NCHW")
     batch, channels, height, width = shape(x)
     if height % size or width % size:
         raise ModelError(f"{height} by {width} pixels do not divide into blocks of {size} by {size}")
-    x = reshaped(builder, x, (batch, channels, height // size, size, width // size, size))
-    x = transposed(builder, x, [0, 3, 5, 1, 2, 4])
-    x = reshaped(builder, x, (batch, channels * size * size, height // size, width // size))
-    return rearranged(builder, x, "NCHW", layout)
+    x = reshape(builder, x, (batch, channels, height // size, size, width // size, size))
+    x = transpose(builder, x, [0, 3, 5, 1, 2, 4])
+    x = reshape(builder, x, (batch, channels * size * size, height // size, width // size))
+    return change_layout(builder, x, "NCHW", layout)
 
 
 def _image(attrs: Attributes, x: Any) -> tuple[str, int]:

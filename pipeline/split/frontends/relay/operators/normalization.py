@@ -8,16 +8,16 @@ from tvm import relax
 
 from pipeline.errors import ModelError
 from pipeline.split.frontends.relay.attributes import Attributes
-from pipeline.split.frontends.relay.builder import Builder, axis, dtype, shape
+from pipeline.split.frontends.relay.builder import BindingBuilder, axis, dtype, shape
 from pipeline.split.frontends.relay.operators.common import Converter
-from pipeline.split.frontends.relay.operators.indexing import sliced
+from pipeline.split.frontends.relay.operators.indexing import slice_axis
 
 op = relax.op
 
 _LARGEST_WINDOW = 255
 
 
-def _batch_norm(builder: Builder, attrs: Attributes, x: Any, *parameters: Any) -> Any:
+def _batch_norm(builder: BindingBuilder, attrs: Attributes, x: Any, *parameters: Any) -> Any:
     """Return the normalized tensor; an inference leaves the mean and the variance as they are."""
     if len(parameters) != 4:
         raise ModelError(f"expected gamma, beta, mean and variance, found {len(parameters)} parameters")
@@ -33,29 +33,29 @@ def _batch_norm(builder: Builder, attrs: Attributes, x: Any, *parameters: Any) -
     return builder.emit(call)[0], parameters[2], parameters[3]
 
 
-def _affine(builder: Builder, attrs: Attributes, gamma: Any, beta: Any) -> tuple[Any, Any]:
+def _affine(builder: BindingBuilder, attrs: Attributes, gamma: Any, beta: Any) -> tuple[Any, Any]:
     """Return the scale and the shift, neutral where the attributes switch one off; Relax's kernels use them always."""
     if not attrs.flag("scale", True):
-        gamma = builder.filled(1, shape(gamma), dtype(gamma))
+        gamma = builder.fill(1, shape(gamma), dtype(gamma))
     if not attrs.flag("center", True):
-        beta = builder.filled(0, shape(beta), dtype(beta))
+        beta = builder.fill(0, shape(beta), dtype(beta))
     return gamma, beta
 
 
-def _layer_norm(builder: Builder, attrs: Attributes, x: Any, gamma: Any, beta: Any) -> Any:
+def _layer_norm(builder: BindingBuilder, attrs: Attributes, x: Any, gamma: Any, beta: Any) -> Any:
     scale, shift = _affine(builder, attrs, gamma, beta)
     number, epsilon = axis(x, attrs.integer("axis", -1)), attrs.number("epsilon", 1e-5)
     return builder.emit(op.nn.layer_norm(x, scale, shift, axes=[number], epsilon=epsilon))
 
 
-def _instance_norm(builder: Builder, attrs: Attributes, x: Any, gamma: Any, beta: Any) -> Any:
+def _instance_norm(builder: BindingBuilder, attrs: Attributes, x: Any, gamma: Any, beta: Any) -> Any:
     scale, shift = _affine(builder, attrs, gamma, beta)
     channel, epsilon = axis(x, attrs.integer("axis", 1)), attrs.number("epsilon", 1e-5)
     rest = [number for number in range(1, len(shape(x))) if number != channel]
     return builder.emit(op.nn.instance_norm(x, scale, shift, channel_axis=channel, axes=rest, epsilon=epsilon))
 
 
-def _group_norm(builder: Builder, attrs: Attributes, x: Any, gamma: Any, beta: Any) -> Any:
+def _group_norm(builder: BindingBuilder, attrs: Attributes, x: Any, gamma: Any, beta: Any) -> Any:
     scale, shift = _affine(builder, attrs, gamma, beta)
     channel, epsilon = axis(x, attrs.integer("axis", 1)), attrs.number("epsilon", 1e-5)
     rest = [number for number in range(1, len(shape(x))) if number != channel]
@@ -66,14 +66,14 @@ def _group_norm(builder: Builder, attrs: Attributes, x: Any, gamma: Any, beta: A
     return builder.emit(call)
 
 
-def _l2_normalize(builder: Builder, attrs: Attributes, x: Any) -> Any:
+def _l2_normalize(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
     axes = [axis(x, number) for number in attrs.integers("axis", [])] or list(range(len(shape(x))))
     squares = builder.emit(op.sum(builder.emit(op.multiply(x, x)), axis=axes, keepdims=True))
-    bounded = builder.emit(op.maximum(squares, builder.constant(attrs.number("eps"), dtype(x))))
-    return builder.emit(op.divide(x, builder.emit(op.sqrt(bounded))))
+    divisor = builder.emit(op.maximum(squares, builder.constant(attrs.number("eps"), dtype(x))))
+    return builder.emit(op.divide(x, builder.emit(op.sqrt(divisor))))
 
 
-def _lrn(builder: Builder, attrs: Attributes, x: Any) -> Any:
+def _lrn(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
     """Divide by a power of the squares summed over neighbouring channels."""
     number, size = axis(x, attrs.integer("axis", 1)), attrs.integer("size", 5)
     if not 1 <= size <= _LARGEST_WINDOW or size % 2 == 0:
@@ -82,20 +82,20 @@ def _lrn(builder: Builder, attrs: Attributes, x: Any) -> Any:
     widths[2 * number : 2 * number + 2] = [size // 2] * 2
     squares = builder.emit(op.nn.pad(builder.emit(op.multiply(x, x)), widths))
     extent = shape(x)[number]
-    total = sliced(builder, squares, number, 0, extent)
+    total = slice_axis(builder, squares, number, 0, extent)
     for start in range(1, size):
-        total = builder.emit(op.add(total, sliced(builder, squares, number, start, start + extent)))
+        total = builder.emit(op.add(total, slice_axis(builder, squares, number, start, start + extent)))
     alpha, beta, bias = attrs.number("alpha", 1e-4), attrs.number("beta", 0.75), attrs.number("bias", 2)
-    scaled = builder.emit(op.multiply(total, builder.constant(alpha / size, dtype(x))))
-    base = builder.emit(op.add(scaled, builder.constant(bias, dtype(x))))
+    weighted_sum = builder.emit(op.multiply(total, builder.constant(alpha / size, dtype(x))))
+    base = builder.emit(op.add(weighted_sum, builder.constant(bias, dtype(x))))
     return builder.emit(op.divide(x, builder.emit(op.power(base, builder.constant(beta, dtype(x))))))
 
 
-def _softmax(builder: Builder, attrs: Attributes, x: Any) -> Any:
+def _softmax(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
     return builder.emit(op.nn.softmax(x, axis=axis(x, attrs.integer("axis", -1))))
 
 
-def _log_softmax(builder: Builder, attrs: Attributes, x: Any) -> Any:
+def _log_softmax(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
     return builder.emit(op.nn.log_softmax(x, axis=axis(x, attrs.integer("axis", -1))))
 
 

@@ -9,10 +9,10 @@ from tvm import relax
 
 from pipeline.errors import ModelError
 from pipeline.split.frontends.relay.attributes import Attributes
-from pipeline.split.frontends.relay.builder import Builder, shape
-from pipeline.split.frontends.relay.operators.common import Converter, rearranged
+from pipeline.split.frontends.relay.builder import BindingBuilder, shape
+from pipeline.split.frontends.relay.operators.common import Converter, change_layout
 from pipeline.split.frontends.relay.operators.convolution import check_layout
-from pipeline.split.frontends.relay.operators.indexing import sliced
+from pipeline.split.frontends.relay.operators.indexing import slice_axis
 
 op = relax.op
 
@@ -31,11 +31,11 @@ def _windows(kind: str, axes: int) -> Converter:
     """Convert pooling with windows; it takes place in the usual order of the axes."""
     operator = getattr(op.nn, f"{kind}_pool{axes}d")
 
-    def convert(builder: Builder, attrs: Attributes, x: Any) -> Any:
-        layout, usual = _layout(attrs, x, axes), f"NC{_SPACE[axes]}"
+    def convert(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
+        layout, channels_first = _layout(attrs, x, axes), f"NC{_SPACE[axes]}"
         options = {"count_include_pad": attrs.flag("count_include_pad")} if kind == "avg" else {}
         call = operator(
-            rearranged(builder, x, layout, usual),
+            change_layout(builder, x, layout, channels_first),
             pool_size=attrs.positive("pool_size", axes),
             strides=attrs.positive("strides", axes),
             padding=attrs.padding(axes),
@@ -43,13 +43,13 @@ def _windows(kind: str, axes: int) -> Converter:
             ceil_mode=attrs.flag("ceil_mode"),
             **options,
         )
-        return rearranged(builder, builder.emit(call), usual, layout)
+        return change_layout(builder, builder.emit(call), channels_first, layout)
 
     return convert
 
 
 def _everything(operator: Callable[..., Any], axes: int) -> Converter:
-    def convert(builder: Builder, attrs: Attributes, x: Any) -> Any:
+    def convert(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
         layout = _layout(attrs, x, axes)
         space = [layout.index(letter) for letter in _SPACE[axes]]
         return builder.emit(operator(x, axis=space, keepdims=True))
@@ -60,19 +60,19 @@ def _everything(operator: Callable[..., Any], axes: int) -> Converter:
 def _adaptive(kind: str, axes: int) -> Converter:
     """Convert pooling to a given size: windows of equal size where they fit, else one by one."""
 
-    def convert(builder: Builder, attrs: Attributes, x: Any) -> Any:
-        layout, usual = _layout(attrs, x, axes), f"NC{_SPACE[axes]}"
-        x = rearranged(builder, x, layout, usual)
+    def convert(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
+        layout, channels_first = _layout(attrs, x, axes), f"NC{_SPACE[axes]}"
+        x = change_layout(builder, x, layout, channels_first)
         have = shape(x)[2:]
         want = tuple(attrs.positive("output_size", axes)) if attrs.get("output_size") else have
         fits = all(before % after == 0 for before, after in zip(have, want, strict=True))
         pool = _equal_windows if fits else _unequal_windows
-        return rearranged(builder, pool(builder, x, want, kind), usual, layout)
+        return change_layout(builder, pool(builder, x, want, kind), channels_first, layout)
 
     return convert
 
 
-def _equal_windows(builder: Builder, x: Any, want: tuple[int, ...], kind: str) -> Any:
+def _equal_windows(builder: BindingBuilder, x: Any, want: tuple[int, ...], kind: str) -> Any:
     if set(want) == {1}:
         reduce = {"avg": op.mean, "max": op.max}[kind]
         return builder.emit(reduce(x, axis=list(range(2, len(shape(x)))), keepdims=True))
@@ -81,15 +81,15 @@ def _equal_windows(builder: Builder, x: Any, want: tuple[int, ...], kind: str) -
     return builder.emit(operator(x, pool_size=windows, strides=windows))
 
 
-def _unequal_windows(builder: Builder, x: Any, want: tuple[int, ...], kind: str) -> Any:
+def _unequal_windows(builder: BindingBuilder, x: Any, want: tuple[int, ...], kind: str) -> Any:
     if kind == "avg":
         return builder.emit(getattr(op.nn, f"adaptive_avg_pool{len(want)}d")(x, list(want)))
     if max(want) > _MOST_WINDOWS:
         raise ModelError(f"pooling to the size {want} is not supported; {_MOST_WINDOWS} per axis are")
     for axis, count in enumerate(want, start=2):
         extent = shape(x)[axis]
-        ranges = [(extent * each // count, -(-extent * (each + 1) // count)) for each in range(count)]
-        parts = [sliced(builder, x, axis, start, end) for start, end in ranges]
+        ranges = [(extent * window // count, -(-extent * (window + 1) // count)) for window in range(count)]
+        parts = [slice_axis(builder, x, axis, start, end) for start, end in ranges]
         x = builder.emit(op.concat([builder.emit(op.max(part, axis=axis, keepdims=True)) for part in parts], axis=axis))
     return x
 

@@ -8,45 +8,45 @@ from tvm import relax
 
 from pipeline.errors import ModelError
 from pipeline.split.frontends.relay.attributes import Attributes
-from pipeline.split.frontends.relay.builder import Builder, dtype, fields, shape
-from pipeline.split.frontends.relay.operators.common import Converter, transposed
+from pipeline.split.frontends.relay.builder import BindingBuilder, dtype, fields, shape
+from pipeline.split.frontends.relay.operators.common import Converter, transpose
 
 op = relax.op
 
 
-def product(builder: Builder, attrs: Attributes, x: Any, y: Any, default: str = "") -> Any:
+def product(builder: BindingBuilder, attrs: Attributes, x: Any, y: Any, default: str = "") -> Any:
     """Return the matrix product of `x` and `y` in the dtype that the attributes ask for."""
     out_dtype = attrs.dtype("out_dtype", default or dtype(x))
     return builder.emit(op.matmul(x, y, out_dtype=None if out_dtype == dtype(x) else out_dtype))
 
 
-def turned(builder: Builder, x: Any) -> Any:
+def transpose_matrix(builder: BindingBuilder, x: Any) -> Any:
     """Return `x` with its last two axes exchanged."""
     rank = len(shape(x))
     if rank < 2:
         raise ModelError(f"a matrix is expected, found the shape {shape(x)}")
-    return transposed(builder, x, [*range(rank - 2), rank - 1, rank - 2])
+    return transpose(builder, x, [*range(rank - 2), rank - 1, rank - 2])
 
 
-def _dense(builder: Builder, attrs: Attributes, x: Any, weight: Any) -> Any:
-    return product(builder, attrs, x, turned(builder, weight))
+def _dense(builder: BindingBuilder, attrs: Attributes, x: Any, weight: Any) -> Any:
+    return product(builder, attrs, x, transpose_matrix(builder, weight))
 
 
-def _matmul(builder: Builder, attrs: Attributes, x: Any, y: Any) -> Any:
-    x = turned(builder, x) if attrs.flag("transpose_a") else x
-    y = turned(builder, y) if attrs.flag("transpose_b") else y
+def _matmul(builder: BindingBuilder, attrs: Attributes, x: Any, y: Any) -> Any:
+    x = transpose_matrix(builder, x) if attrs.flag("transpose_a") else x
+    y = transpose_matrix(builder, y) if attrs.flag("transpose_b") else y
     return product(builder, attrs, x, y)
 
 
-def _batch_matmul(builder: Builder, attrs: Attributes, x: Any, y: Any) -> Any:
+def _batch_matmul(builder: BindingBuilder, attrs: Attributes, x: Any, y: Any) -> Any:
     """Convert a product; up to TVM 0.7 the second operand was turned, and there was no attribute that says so."""
     if not attrs.has("transpose_b") and len(shape(x)) == len(shape(y)) == 3:
         inner = shape(x)[1 if attrs.flag("transpose_a") else 2]
-        y = turned(builder, y) if shape(y)[1] != inner == shape(y)[2] else y
+        y = transpose_matrix(builder, y) if shape(y)[1] != inner == shape(y)[2] else y
     return _matmul(builder, attrs, x, y)
 
 
-def _einsum(builder: Builder, attrs: Attributes, operands: Any) -> Any:
+def _einsum(builder: BindingBuilder, attrs: Attributes, operands: Any) -> Any:
     return builder.emit(op.einsum(list(fields(operands)), attrs.text("equation")))
 
 

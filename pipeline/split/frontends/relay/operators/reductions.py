@@ -9,24 +9,24 @@ from tvm import relax
 
 from pipeline.errors import ModelError
 from pipeline.split.frontends.relay.attributes import Attributes
-from pipeline.split.frontends.relay.builder import Builder, axis, dtype, known, shape
+from pipeline.split.frontends.relay.builder import BindingBuilder, axis, constant_values, dtype, shape
 from pipeline.split.frontends.relay.operators.common import Converter, cast
 
 op = relax.op
 
 
-def reduced_axes(attrs: Attributes, x: Any) -> list[int]:
+def axes_to_reduce(attrs: Attributes, x: Any) -> list[int]:
     """Return the axes that a reduction removes."""
     rank = len(shape(x))
-    given = {axis(x, number) for number in attrs.integers("axis", [])} or set(range(rank))
+    axes = {axis(x, number) for number in attrs.integers("axis", [])} or set(range(rank))
     if attrs.flag("exclude"):
-        given = set(range(rank)) - given
-    return sorted(given)
+        axes = set(range(rank)) - axes
+    return sorted(axes)
 
 
 def _reduce(operator: Callable[..., Any]) -> Converter:
-    def convert(builder: Builder, attrs: Attributes, x: Any) -> Any:
-        axes, keepdims = reduced_axes(attrs, x), attrs.flag("keepdims")
+    def convert(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
+        axes, keepdims = axes_to_reduce(attrs, x), attrs.flag("keepdims")
         return builder.emit(operator(x, axis=axes, keepdims=keepdims)) if axes else x
 
     return convert
@@ -36,25 +36,25 @@ def _logical(operator: Callable[..., Any]) -> Converter:
     """Convert by way of small numbers: Relax does not reduce truth values."""
     reduce = _reduce(operator)
 
-    def convert(builder: Builder, attrs: Attributes, x: Any) -> Any:
+    def convert(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
         return cast(builder, reduce(builder, attrs, cast(builder, x, "int8")), "bool")
 
     return convert
 
 
 def _search(operator: Callable[..., Any]) -> Converter:
-    def convert(builder: Builder, attrs: Attributes, x: Any) -> Any:
-        axes, keepdims = reduced_axes(attrs, x), attrs.flag("keepdims")
+    def convert(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
+        axes, keepdims = axes_to_reduce(attrs, x), attrs.flag("keepdims")
         if len(axes) not in (1, len(shape(x))):
             raise ModelError(f"a search over the axes {axes} is not supported; one axis or all are")
-        found = operator(x, axis=axes[0] if len(axes) == 1 else None, keepdims=keepdims)
-        return cast(builder, builder.emit(found), "int32")
+        positions = operator(x, axis=axes[0] if len(axes) == 1 else None, keepdims=keepdims)
+        return cast(builder, builder.emit(positions), "int32")
 
     return convert
 
 
-def _variance(builder: Builder, attrs: Attributes, x: Any, mean: Any) -> Any:
-    axes, keepdims = reduced_axes(attrs, x), attrs.flag("keepdims")
+def _variance(builder: BindingBuilder, attrs: Attributes, x: Any, mean: Any) -> Any:
+    axes, keepdims = axes_to_reduce(attrs, x), attrs.flag("keepdims")
     difference = builder.emit(op.subtract(x, mean))
     square = builder.emit(op.multiply(difference, difference))
     result = builder.emit(op.mean(square, axis=axes, keepdims=keepdims))
@@ -66,28 +66,30 @@ def _variance(builder: Builder, attrs: Attributes, x: Any, mean: Any) -> Any:
     return builder.emit(op.multiply(result, builder.constant(count / max(count - 1, 1), dtype(x))))
 
 
-def _sort(builder: Builder, attrs: Attributes, x: Any) -> Any:
+def _sort(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
     number = axis(x, attrs.integer("axis", -1))
     return builder.emit(op.sort(x, axis=number, descending=not attrs.flag("is_ascend", True)))
 
 
-def _argsort(builder: Builder, attrs: Attributes, x: Any) -> Any:
+def _argsort(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
     number = axis(x, attrs.integer("axis", -1))
     descending = not attrs.flag("is_ascend", True)
     return builder.emit(op.argsort(x, axis=number, descending=descending, dtype=attrs.dtype(default="int32")))
 
 
-def _topk(builder: Builder, attrs: Attributes, x: Any, count: Any = None) -> Any:
+def _topk(builder: BindingBuilder, attrs: Attributes, x: Any, count: Any = None) -> Any:
     number = axis(x, attrs.integer("axis", -1))
-    taken = attrs.integer("k", 1) if count is None else int(known(count, "the number of elements").reshape(-1)[0])
+    limit = (
+        attrs.integer("k", 1) if count is None else int(constant_values(count, "the number of elements").reshape(-1)[0])
+    )
     kind = attrs.choice("ret_type", "both", "values", "indices")
-    taken = shape(x)[number] if taken < 1 else min(taken, shape(x)[number])
+    limit = shape(x)[number] if limit < 1 else min(limit, shape(x)[number])
     largest, index_type = not attrs.flag("is_ascend"), attrs.dtype(default="int32")
-    return builder.emit(op.topk(x, k=taken, axis=number, ret_type=kind, largest=largest, dtype=index_type))
+    return builder.emit(op.topk(x, k=limit, axis=number, ret_type=kind, largest=largest, dtype=index_type))
 
 
-def _running(operator: Callable[..., Any]) -> Converter:
-    def convert(builder: Builder, attrs: Attributes, x: Any) -> Any:
+def _convert_scan(operator: Callable[..., Any]) -> Converter:
+    def convert(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
         number = axis(x, attrs.integer("axis")) if attrs.has("axis") else None
         return builder.emit(
             operator(x, axis=number, dtype=attrs.dtype(default=dtype(x)), exclusive=attrs.flag("exclusive"))
@@ -110,6 +112,6 @@ TABLE: dict[str, Converter] = {
     "sort": _sort,
     "argsort": _argsort,
     "topk": _topk,
-    "cumsum": _running(op.cumsum),
-    "cumprod": _running(op.cumprod),
+    "cumsum": _convert_scan(op.cumsum),
+    "cumprod": _convert_scan(op.cumprod),
 }

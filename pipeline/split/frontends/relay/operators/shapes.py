@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,22 +10,23 @@ from tvm import relax
 
 from pipeline.errors import ModelError
 from pipeline.split.frontends.relay.attributes import Attributes
-from pipeline.split.frontends.relay.builder import Builder, axis, fields, known, shape
-from pipeline.split.frontends.relay.operators.common import Converter, reshaped, transposed
-from pipeline.split.frontends.relay.operators.indexing import sliced
+from pipeline.split.frontends.relay.builder import BindingBuilder, axis, constant_values, fields, shape
+from pipeline.split.frontends.relay.extents import are_equal_shapes, numbers, product, quotient
+from pipeline.split.frontends.relay.operators.common import Converter, reshape, transpose
+from pipeline.split.frontends.relay.operators.indexing import slice_axis
 
 op = relax.op
 
 _MOST_PARTS = 2**14
 
 
-def decoded(extents: Sequence[int], codes: Sequence[int], zero_is_zero: bool = False) -> tuple[int, ...]:
+def decode_shape(extents: Sequence[Any], codes: Sequence[int], zero_is_zero: bool = False) -> tuple[Any, ...]:
     """Return the shape that Relay's codes stand for.
 
     Parameters
     ----------
-    extents : sequence of int
-        The shape of the operand.
+    extents : sequence
+        The shape of the operand, in which extents may be symbolic.
     codes : sequence of int
         An extent; 0 keeps one, -1 takes what is left over, -2 keeps all that follow, -3 merges two, and -4 splits
         one into the two that follow, of which one may be -1.
@@ -39,56 +39,59 @@ def decoded(extents: Sequence[int], codes: Sequence[int], zero_is_zero: bool = F
         If they do not fit.
     """
     complaint = ModelError(f"the shape {tuple(extents)} does not become {list(codes)}")
-    left, waiting = list(extents), list(codes)
-    result: list[int] = []
+    remaining_extents, remaining_codes = list(extents), list(codes)
+    result: list[Any] = []
     try:
-        while waiting:
-            code = waiting.pop(0)
+        while remaining_codes:
+            code = remaining_codes.pop(0)
             if code > 0 or code == -1 or (code == 0 and zero_is_zero):
                 result.append(code)
-                left[:1] = []
+                remaining_extents[:1] = []
             elif code == 0:
-                result.append(left.pop(0))
+                result.append(remaining_extents.pop(0))
             elif code == -2:
-                result += left
-                left = []
+                result += remaining_extents
+                remaining_extents = []
             elif code == -3:
-                result.append(left.pop(0) * left.pop(0))
+                result.append(remaining_extents.pop(0) * remaining_extents.pop(0))
             elif code == -4:
-                result += _split(left.pop(0), waiting.pop(0), waiting.pop(0))
+                result += _split(remaining_extents.pop(0), remaining_codes.pop(0), remaining_codes.pop(0))
             else:
                 raise complaint
     except (IndexError, ZeroDivisionError):
         raise complaint from None
-    return _filled(result, math.prod(extents), complaint)
+    return _fill_gap(result, product(extents), complaint)
 
 
-def _split(whole: int, first: int, second: int) -> list[int]:
-    first = whole // second if first == -1 else first
-    return [first, whole // first if second == -1 else second]
+def _split(extent: Any, first: int, second: int) -> list[Any]:
+    first = extent // second if first == -1 else first
+    return [first, extent // first if second == -1 else second]
 
 
-def _filled(result: list[int], total: int, complaint: ModelError) -> tuple[int, ...]:
+def _fill_gap(result: list[Any], total: Any, complaint: ModelError) -> tuple[Any, ...]:
     """Put what is left over in place of -1."""
-    if result.count(-1) == 1:
-        rest = -math.prod(result)
-        if rest <= 0 or total % rest:
+    # Only numbers are looked for, since a comparison with what is symbolic is no truth value.
+    gaps = [at for at, extent in enumerate(result) if isinstance(extent, int) and extent == -1]
+    if len(gaps) == 1:
+        (gap,) = gaps
+        rest = quotient(total, product(result[:gap] + result[gap + 1 :]))
+        if rest is None:
             raise complaint
-        result[result.index(-1)] = total // rest
-    if math.prod(result) != total or min(result, default=1) < 1:
+        result[gap] = rest
+    if not are_equal_shapes([product(result)], [total]) or min(numbers(result), default=1) < 1:
         raise complaint
     return tuple(result)
 
 
-def _reshape(builder: Builder, attrs: Attributes, x: Any, target: Any = None) -> Any:
+def _reshape(builder: BindingBuilder, attrs: Attributes, x: Any, target: Any = None) -> Any:
     if target is None:
         codes = attrs.integers("newshape", []) if attrs.get("newshape") is not None else attrs.integers("shape", [])
     else:
-        codes = [int(each) for each in known(target, "the new shape").reshape(-1)]
-    return reshaped(builder, x, decoded(shape(x), codes, attrs.flag("allowzero")))
+        codes = [int(each) for each in constant_values(target, "the new shape").reshape(-1)]
+    return reshape(builder, x, decode_shape(shape(x), codes, attrs.flag("allowzero")))
 
 
-def _reshape_like(builder: Builder, attrs: Attributes, x: Any, like: Any) -> Any:
+def _reshape_like(builder: BindingBuilder, attrs: Attributes, x: Any, like: Any) -> Any:
     ranges = []
     for side, tensor in (("lhs", x), ("rhs", like)):
         rank = len(shape(tensor))
@@ -97,54 +100,56 @@ def _reshape_like(builder: Builder, attrs: Attributes, x: Any, like: Any) -> Any
         ranges.append(slice(start, end).indices(rank)[:2])
     (start, end), (first, last) = ranges
     target = (*shape(x)[:start], *shape(like)[first:last], *shape(x)[end:])
-    return reshaped(builder, x, decoded(shape(x), target))
+    return reshape(builder, x, decode_shape(shape(x), target))
 
 
-def _flatten(builder: Builder, _: Attributes, x: Any) -> Any:
-    return reshaped(builder, x, (shape(x)[0], math.prod(shape(x)[1:])) if shape(x) else (1, 1))
+def _flatten(builder: BindingBuilder, _: Attributes, x: Any) -> Any:
+    return reshape(builder, x, (shape(x)[0], product(shape(x)[1:])) if shape(x) else (1, 1))
 
 
-def _squeeze(builder: Builder, attrs: Attributes, x: Any) -> Any:
-    given = {axis(x, number) for number in attrs.integers("axis", [])}
-    if any(shape(x)[number] != 1 for number in given):
-        raise ModelError(f"the shape {shape(x)} cannot lose the axes {sorted(given)}")
-    gone = given if attrs.has("axis") else {number for number, extent in enumerate(shape(x)) if extent == 1}
-    return reshaped(builder, x, [extent for number, extent in enumerate(shape(x)) if number not in gone])
+def _squeeze(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
+    named_axes = {axis(x, number) for number in attrs.integers("axis", [])}
+    if any(shape(x)[number] != 1 for number in named_axes):
+        raise ModelError(f"the shape {shape(x)} cannot lose the axes {sorted(named_axes)}")
+    removed_axes = (
+        named_axes if attrs.has("axis") else {number for number, extent in enumerate(shape(x)) if extent == 1}
+    )
+    return reshape(builder, x, [extent for number, extent in enumerate(shape(x)) if number not in removed_axes])
 
 
-def _expand_dims(builder: Builder, attrs: Attributes, x: Any) -> Any:
+def _expand_dims(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
     number, count = attrs.integer("axis"), attrs.integer("num_newaxis", 1)
     rank = len(shape(x))
     if not -rank - 1 <= number <= rank or not 0 <= count <= 16:
         raise ModelError(f"{count} axes cannot be put at {number} of the shape {shape(x)}")
     number %= rank + 1
-    return reshaped(builder, x, (*shape(x)[:number], *[1] * count, *shape(x)[number:]))
+    return reshape(builder, x, (*shape(x)[:number], *[1] * count, *shape(x)[number:]))
 
 
-def _transpose(builder: Builder, attrs: Attributes, x: Any) -> Any:
+def _transpose(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
     axes = attrs.integers("axes", []) if attrs.has("axes") else []
     order = [axis(x, number) for number in axes] or list(range(len(shape(x))))[::-1]
     if sorted(order) != list(range(len(shape(x)))):
         raise ModelError(f"axes={axes} is no order of the axes of the shape {shape(x)}")
-    return transposed(builder, x, order)
+    return transpose(builder, x, order)
 
 
-def _broadcast_to(builder: Builder, attrs: Attributes, x: Any, target: Any = None) -> Any:
+def _broadcast_to(builder: BindingBuilder, attrs: Attributes, x: Any, target: Any = None) -> Any:
     attrs.get("dtype")
-    extents = attrs.integers("shape") if target is None else known(target, "the shape").reshape(-1).tolist()
+    extents = attrs.integers("shape") if target is None else constant_values(target, "the shape").reshape(-1).tolist()
     return builder.emit(op.broadcast_to(x, tuple(extents)))
 
 
-def _broadcast_to_like(builder: Builder, _: Attributes, x: Any, like: Any) -> Any:
+def _broadcast_to_like(builder: BindingBuilder, _: Attributes, x: Any, like: Any) -> Any:
     return builder.emit(op.broadcast_to(x, shape(like)))
 
 
-def _concatenate(builder: Builder, attrs: Attributes, tensors: Any) -> Any:
+def _concatenate(builder: BindingBuilder, attrs: Attributes, tensors: Any) -> Any:
     parts = fields(tensors)
     return builder.emit(op.concat(list(parts), axis=axis(parts[0], attrs.integer("axis", 0))))
 
 
-def _stack(builder: Builder, attrs: Attributes, tensors: Any) -> Any:
+def _stack(builder: BindingBuilder, attrs: Attributes, tensors: Any) -> Any:
     """Stack as a concatenation, which the compiler can fuse."""
     parts, number = fields(tensors), attrs.integer("axis", 0)
     rank = len(shape(parts[0]))
@@ -152,10 +157,10 @@ def _stack(builder: Builder, attrs: Attributes, tensors: Any) -> Any:
         raise ModelError(f"tensors of the shapes {[shape(part) for part in parts]} do not stack at axis {number}")
     number %= rank + 1
     extents = (*shape(parts[0])[:number], 1, *shape(parts[0])[number:])
-    return builder.emit(op.concat([reshaped(builder, part, extents) for part in parts], axis=number))
+    return builder.emit(op.concat([reshape(builder, part, extents) for part in parts], axis=number))
 
 
-def _divided(builder: Builder, attrs: Attributes, x: Any) -> Any:
+def _split_parts(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
     number = axis(x, attrs.integer("axis", 0))
     extent = shape(x)[number]
     sections = attrs.get("indices_or_sections")
@@ -172,37 +177,39 @@ def _divided(builder: Builder, attrs: Attributes, x: Any) -> Any:
     return builder.emit(op.split(x, edges[1:-1], axis=number))
 
 
-def _tile(builder: Builder, attrs: Attributes, x: Any) -> Any:
+def _tile(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
     return builder.emit(op.tile(x, attrs.integers("reps")))
 
 
-def _repeat(builder: Builder, attrs: Attributes, x: Any) -> Any:
+def _repeat(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
     number = axis(x, attrs.integer("axis")) if attrs.has("axis") else None
     return builder.emit(op.repeat(x, attrs.positive("repeats", 1)[0], number))
 
 
-def _reverse(builder: Builder, attrs: Attributes, x: Any) -> Any:
+def _reverse(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
     return builder.emit(op.flip(x, axis(x, attrs.integer("axis"))))
 
 
 def _widths(attrs: Attributes, x: Any) -> list[tuple[int, int]]:
-    given = attrs.get("pad_width")
-    widths = np.array(given if isinstance(given, list) else [], dtype=object).reshape(-1).tolist()
-    if len(widths) != 2 * len(shape(x)) or not all(isinstance(each, int) and each >= 0 for each in widths):
-        raise ModelError(f"pad_width={given!r} does not fit the shape {shape(x)}; expected two numbers per axis")
+    attribute = attrs.get("pad_width")
+    widths = np.array(attribute if isinstance(attribute, list) else [], dtype=object).reshape(-1).tolist()
+    if len(widths) != 2 * len(shape(x)) or not all(isinstance(width, int) and width >= 0 for width in widths):
+        raise ModelError(f"pad_width={attribute!r} does not fit the shape {shape(x)}; expected two numbers per axis")
     return list(zip(widths[::2], widths[1::2], strict=True))
 
 
-def _pad(builder: Builder, attrs: Attributes, x: Any, value: Any = None) -> Any:
+def _pad(builder: BindingBuilder, attrs: Attributes, x: Any, value: Any = None) -> Any:
     mode = {"constant": "constant", "edge": "replicate", "reflect": "reflect"}[
         attrs.choice("pad_mode", "constant", "edge", "reflect")
     ]
-    fill = attrs.number("pad_value", 0.0) if value is None else float(known(value, "the padding").reshape(-1)[0])
+    fill = (
+        attrs.number("pad_value", 0.0) if value is None else float(constant_values(value, "the padding").reshape(-1)[0])
+    )
     widths = [width for pair in _widths(attrs, x) for width in pair]
     return builder.emit(op.nn.pad(x, widths, pad_mode=mode, pad_value=fill))
 
 
-def _mirror_pad(builder: Builder, attrs: Attributes, x: Any) -> Any:
+def _mirror_pad(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
     """Pad with what lies at the other side of the border; ``SYMMETRIC`` repeats the border itself."""
     gap = {"SYMMETRIC": 0, "REFLECT": 1}[attrs.choice("mode", "SYMMETRIC", "REFLECT")]
     for number, (before, behind) in enumerate(_widths(attrs, x)):
@@ -210,12 +217,12 @@ def _mirror_pad(builder: Builder, attrs: Attributes, x: Any) -> Any:
         if max(before, behind) > extent - gap:
             raise ModelError(f"the padding {(before, behind)} is wider than the extent {extent}")
         ranges = [(gap, gap + before), (0, extent), (extent - gap - behind, extent - gap)]
-        parts = [sliced(builder, x, number, start, end) for start, end in ranges if end > start]
-        x = _mirrored(builder, parts, number, bool(before), bool(behind))
+        parts = [slice_axis(builder, x, number, start, end) for start, end in ranges if end > start]
+        x = _flip_ends(builder, parts, number, bool(before), bool(behind))
     return x
 
 
-def _mirrored(builder: Builder, parts: list[Any], number: int, before: bool, behind: bool) -> Any:
+def _flip_ends(builder: BindingBuilder, parts: list[Any], number: int, before: bool, behind: bool) -> Any:
     if before:
         parts[0] = builder.emit(op.flip(parts[0], number))
     if behind:
@@ -236,7 +243,7 @@ TABLE: dict[str, Converter] = {
     "broadcast_to_like": _broadcast_to_like,
     "concatenate": _concatenate,
     "stack": _stack,
-    "split": _divided,
+    "split": _split_parts,
     "tile": _tile,
     "repeat": _repeat,
     "reverse": _reverse,

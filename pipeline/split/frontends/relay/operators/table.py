@@ -6,22 +6,27 @@ from pipeline.split.frontends.relay.operators import (
     convolution,
     creation,
     detection,
+    dynamic,
     elementwise,
     images,
     indexing,
     layouts,
+    lookup,
     normalization,
+    placement,
     pooling,
     products,
     quantized,
+    rearranging,
     reductions,
+    sampling,
     shapes,
 )
 from pipeline.split.frontends.relay.operators.common import Converter
 
 _FAMILIES = (
-    convolution, creation, detection, elementwise, images, indexing, layouts, normalization,
-    pooling, products, quantized, reductions, shapes,
+    convolution, creation, detection, dynamic, elementwise, images, indexing, layouts, lookup, normalization,
+    placement, pooling, products, quantized, rearranging, reductions, sampling, shapes,
 )  # fmt: skip
 
 TABLE: dict[str, Converter] = {name: convert for family in _FAMILIES for name, convert in family.TABLE.items()}

@@ -1,0 +1,45 @@
+"""Extents that are numbers or symbolic: compared, multiplied and divided as far as can be proved."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tvm import tirx
+from tvm.sym import Analyzer
+
+
+def plain(extent: Any) -> Any:
+    """Return an extent as a number if it is one."""
+    return int(extent) if isinstance(extent, int | tirx.IntImm) else extent
+
+
+def numbers(extents: Iterable[Any]) -> list[int]:
+    """Return those extents that are numbers."""
+    return [extent for extent in extents if isinstance(extent, int)]
+
+
+def are_equal_shapes(first: Sequence[Any], second: Sequence[Any]) -> bool:
+    """Check whether two shapes are equal whatever is symbolic in them."""
+    return len(first) == len(second) and all(map(_equal, first, second))
+
+
+def _equal(first: Any, second: Any) -> bool:
+    if isinstance(first, int) and isinstance(second, int):
+        return first == second
+    return bool(Analyzer().can_prove_equal(first, second))
+
+
+def product(extents: Iterable[Any]) -> Any:
+    """Return the number of elements of a shape."""
+    count = math.prod(extents)
+    return count if isinstance(count, int) else plain(Analyzer().simplify(count))
+
+
+def quotient(total: Any, part: Any) -> Any:
+    """Divide `total` by `part`; None where that leaves a rest, or cannot be proved."""
+    if isinstance(total, int) and isinstance(part, int):
+        return total // part if part > 0 and total % part == 0 else None
+    factor = plain(Analyzer().simplify(tirx.floordiv(total, part)))
+    return factor if _equal(product([factor, part]), total) else None

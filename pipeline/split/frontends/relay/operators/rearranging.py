@@ -1,0 +1,233 @@
+"""Operators that move elements about: blocks, sequences, triangles, grids, masks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tvm import relax, topi
+
+from pipeline.errors import ModelError
+from pipeline.split.frontends.relay.attributes import Attributes
+from pipeline.split.frontends.relay.builder import BindingBuilder, axis, constant_values, dtype, fields, shape
+from pipeline.split.frontends.relay.operators.common import Converter, cast, reshape, transpose
+from pipeline.split.frontends.relay.operators.indexing import slice_axis
+
+op = relax.op
+
+
+def _pairs(attrs: Attributes, name: str, count: int) -> list[tuple[int, int]]:
+    attribute = attrs.get(name)
+    widths = np.array(attribute if isinstance(attribute, list) else [], dtype=object).reshape(-1).tolist()
+    if len(widths) != 2 * count or not all(isinstance(width, int) and width >= 0 for width in widths):
+        raise ModelError(f"{name}={attribute!r} is not supported; expected two numbers for each of {count} axes")
+    return list(zip(widths[::2], widths[1::2], strict=True))
+
+
+def _blocks(attrs: Attributes, x: Any) -> list[int]:
+    blocks = attrs.integers("block_shape", [1, 1])
+    if not 1 <= len(blocks) < len(shape(x)) or min(blocks) < 1:
+        raise ModelError(f"block_shape={blocks} does not fit the shape {shape(x)}")
+    return blocks
+
+
+def _space_to_batch_nd(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
+    """Move each place inside of a block to the batch: reshape, bring the places in front, reshape."""
+    blocks = _blocks(attrs, x)
+    count = len(blocks)
+    widths = [(0, 0), *_pairs(attrs, "paddings", count), *[(0, 0)] * (len(shape(x)) - count - 1)]
+    fill = attrs.number("pad_value", 0.0)
+    if any(map(any, widths)):
+        x = builder.emit(op.nn.pad(x, [width for pair in widths for width in pair], pad_value=fill))
+    batch, *space = shape(x)
+    if any(extent % block for extent, block in zip(space, blocks, strict=False)):
+        raise ModelError(f"the padded shape {shape(x)} does not divide into blocks of {blocks}")
+    inner = [part for extent, block in zip(space, blocks, strict=False) for part in (extent // block, block)]
+    x = reshape(builder, x, (batch, *inner, *space[count:]))
+    ahead = [2 + 2 * each for each in range(count)]
+    behind = [0, *(1 + 2 * each for each in range(count)), *range(1 + 2 * count, len(shape(x)))]
+    x = transpose(builder, x, [*ahead, *behind])
+    outer = [extent // block for extent, block in zip(space, blocks, strict=False)]
+    return reshape(builder, x, (batch * int(np.prod(blocks)), *outer, *space[count:]))
+
+
+def _batch_to_space_nd(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
+    """Undo the former, and crop."""
+    blocks = _blocks(attrs, x)
+    count, total = len(blocks), int(np.prod(blocks))
+    crops = _pairs(attrs, "crops", count)
+    batch, *space = shape(x)
+    if batch % total:
+        raise ModelError(f"a batch of {batch} does not divide into blocks of {blocks}")
+    x = reshape(builder, x, (*blocks, batch // total, *space))
+    order = [count, *(axis for each in range(count) for axis in (count + 1 + each, each))]
+    x = transpose(builder, x, [*order, *range(2 * count + 1, len(shape(x)))])
+    wide = [extent * block for extent, block in zip(space, blocks, strict=False)]
+    x = reshape(builder, x, (batch // total, *wide, *space[count:]))
+    if not any(map(any, crops)):
+        return x
+    if any(before + behind >= extent for (before, behind), extent in zip(crops, wide, strict=True)):
+        raise ModelError(f"crops={crops} leave nothing of {wide}")
+    ends = [extent - behind for (_, behind), extent in zip(crops, wide, strict=True)]
+    return builder.emit(op.strided_slice(x, list(range(1, count + 1)), [each[0] for each in crops], ends))
+
+
+def _reverse_sequence(builder: BindingBuilder, attrs: Attributes, x: Any, lengths: Any) -> Any:
+    """Pick the elements by their places, which are counted from the sequence's end up to there."""
+    along, batch = axis(x, attrs.integer("seq_axis", 1)), axis(x, attrs.integer("batch_axis", 0))
+    if along == batch or shape(lengths) != (shape(x)[batch],):
+        raise ModelError(f"lengths of the shape {shape(lengths)} do not fit the axes {along} and {batch}")
+    rank = len(shape(x))
+    places = np.arange(shape(x)[along]).reshape([-1 if number == along else 1 for number in range(rank)])
+    at = builder.constant(places, "int64")
+    extents = [shape(x)[batch] if number == batch else 1 for number in range(rank)]
+    ends = reshape(builder, cast(builder, lengths, "int64"), extents)
+    # A longer sequence than there is would read foreign memory.
+    ends = builder.emit(op.minimum(ends, builder.constant(shape(x)[along], "int64")))
+    reversed_positions = builder.emit(op.subtract(builder.emit(op.subtract(ends, at)), builder.constant(1, "int64")))
+    index = builder.emit(op.where(builder.emit(op.less(at, ends)), reversed_positions, at))
+    return builder.emit(op.gather_elements(x, builder.emit(op.broadcast_to(index, shape(x))), along))
+
+
+def _trilu(builder: BindingBuilder, attrs: Attributes, x: Any, k: Any) -> Any:
+    offset = int(constant_values(k, "the diagonal").reshape(-1)[0])
+    return builder.emit((op.triu if attrs.flag("upper", True) else op.tril)(x, offset))
+
+
+def _meshgrid(builder: BindingBuilder, attrs: Attributes, tensors: Any) -> Any:
+    """Repeat each vector along the axes of the others."""
+    parts = [reshape(builder, part, (1,)) if not shape(part) else part for part in fields(tensors)]
+    if any(len(shape(part)) != 1 for part in parts):
+        raise ModelError("expected vectors")
+    order = list(range(len(parts)))
+    if attrs.choice("indexing", "ij", "xy") == "xy" and len(parts) > 1:
+        order[:2] = [1, 0]
+    extents = [shape(parts[number])[0] for number in order]
+    grids = []
+    for number, part in enumerate(parts):
+        single = [shape(part)[0] if position == number else 1 for position in order]
+        grids.append(builder.emit(op.broadcast_to(reshape(builder, part, single), tuple(extents))))
+    return tuple(grids)
+
+
+def _adv_index(builder: BindingBuilder, _: Attributes, tensors: Any) -> Any:
+    """Pick elements by one tensor of indices for each of the first axes, which broadcast, as NumPy does."""
+    data, *indices = fields(tensors)
+    if not 1 <= len(indices) <= len(shape(data)):
+        raise ModelError(f"{len(indices)} tensors of indices do not fit the shape {shape(data)}")
+    extents = np.broadcast_shapes(*map(shape, indices))
+    rows = []
+    for extent, index in zip(shape(data), indices, strict=False):
+        wide = cast(builder, index, "int64")
+        negative = builder.emit(op.less(wide, builder.constant(0, "int64")))
+        wide = builder.emit(op.where(negative, builder.emit(op.add(wide, builder.constant(extent, "int64"))), wide))
+        # What lies outside would read foreign memory.
+        wide = builder.emit(op.clip(wide, relax.prim_value(0), relax.prim_value(extent - 1)))
+        rows.append(reshape(builder, builder.emit(op.broadcast_to(wide, extents)), (*extents, 1)))
+    index_rows = builder.emit(op.concat(rows, axis=len(extents))) if len(rows) > 1 else rows[0]
+    return builder.emit(op.gather_nd(data, index_rows))
+
+
+def _sequence_mask(builder: BindingBuilder, attrs: Attributes, x: Any, lengths: Any) -> Any:
+    """Fill what lies behind a sequence's end; the sequences lie along axis 0 or 1, the batch along the other."""
+    along = axis(x, attrs.integer("axis", 0))
+    rank = len(shape(x))
+    if along > 1 or rank < 2 or shape(lengths) != (shape(x)[1 - along],):
+        raise ModelError(f"lengths of the shape {shape(lengths)} do not fit the shape {shape(x)} along axis {along}")
+    places = np.arange(shape(x)[along]).reshape([-1 if number == along else 1 for number in range(rank)])
+    ends = reshape(
+        builder, cast(builder, lengths, "int64"), [shape(x)[1 - along] if n == 1 - along else 1 for n in range(rank)]
+    )
+    inside = builder.emit(op.less(builder.constant(places, "int64"), ends))
+    return builder.emit(op.where(inside, x, builder.constant(attrs.number("mask_value", 0.0), dtype(x))))
+
+
+def _dilate(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
+    """Put equal values between neighbours: a padded axis beside each, without the last ones."""
+    fill = attrs.number("dilation_value", 0.0)
+    for number, stride in enumerate(attrs.positive("strides", len(shape(x)))):
+        if stride > 1:
+            extents = shape(x)
+            x = reshape(builder, x, (*extents[: number + 1], 1, *extents[number + 1 :]))
+            widths = [0] * (2 * len(shape(x)))
+            widths[2 * number + 3] = stride - 1
+            x = builder.emit(op.nn.pad(x, widths, pad_value=fill))
+            wide = (*extents[:number], extents[number] * stride, *extents[number + 1 :])
+            last = (extents[number] - 1) * stride + 1
+            x = builder.emit(op.strided_slice(reshape(builder, x, wide), [number], [0], [last]))
+    return x
+
+
+def _matrix_set_diag(builder: BindingBuilder, attrs: Attributes, x: Any, diagonal: Any) -> Any:
+    first, last = attrs.integer("k1", 0), attrs.integer("k2", 0)
+    right_above, right_below = attrs.flag("super_diag_right_align", True), attrs.flag("sub_diag_right_align")
+    align = "_".join("RIGHT" if right else "LEFT" for right in (right_above, right_below))
+    rows, columns = shape(x)[-2:] if len(shape(x)) > 1 else (0, 0)
+    single = first == last
+    longest = min(rows + min(last, 0), columns - max(first, 0))
+    expected_shape = (*shape(x)[:-2], *(() if single else (last - first + 1,)), longest)
+    if not -rows < first <= last < columns or shape(diagonal) != expected_shape:
+        raise ModelError(f"diagonals {first} to {last} of the shape {shape(diagonal)} do not fit {shape(x)}")
+    return builder.kernel(topi.matrix_set_diag, x, diagonal, k=(first, last), align=align)
+
+
+def _unravel_index(builder: BindingBuilder, _: Attributes, indices: Any, extents: Any) -> Any:
+    """Return each index as one per axis, in a new first axis."""
+    target_shape = constant_values(extents, "the shape").reshape(-1).astype(np.int64)
+    steps = np.concatenate([np.cumprod(target_shape[::-1])[::-1][1:], [1]])
+    rows = []
+    for extent, step in zip(target_shape, steps, strict=True):
+        row = builder.emit(op.floor_divide(indices, builder.constant(max(1, step), dtype(indices))))
+        row = builder.emit(op.floor_mod(row, builder.constant(max(1, extent), dtype(indices))))
+        rows.append(reshape(builder, row, (1, *shape(indices))))
+    return builder.emit(op.concat(rows, axis=0)) if len(rows) > 1 else rows[0]
+
+
+def _sliding_window(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
+    number, window = axis(x, attrs.integer("axis")), attrs.integers("window_shape")
+    strides, extents = attrs.integers("strides"), shape(x)[number:]
+    fits = len(window) == len(strides) == len(extents) and min(*window, *strides) > 0
+    if not fits or any(size > extent for size, extent in zip(window, extents, strict=True)):
+        raise ModelError(f"windows of {window} by {strides} do not fit the shape {shape(x)} from axis {number} on")
+    return builder.kernel(topi.sliding_window, x, axis=number, window_shape=window, strides=strides)
+
+
+def _invert_permutation(builder: BindingBuilder, _: Attributes, order: Any) -> Any:
+    if len(shape(order)) != 1:
+        raise ModelError(f"expected a vector, found the shape {shape(order)}")
+    return builder.emit(op.argsort(order, axis=0, dtype=dtype(order)))
+
+
+def _search_sorted(builder: BindingBuilder, attrs: Attributes, sequence: Any, values: Any) -> Any:
+    """Find the positions at which values belong in rows in ascending order."""
+    if len(shape(sequence)) != 1 and shape(sequence)[:-1] != shape(values)[:-1]:
+        raise ModelError(f"values of the shape {shape(values)} do not fit rows of the shape {shape(sequence)}")
+    side, kind = attrs.flag("right"), attrs.dtype(default="int32")
+    return builder.kernel(topi.searchsorted, sequence, values, right=side, out_dtype=kind)
+
+
+def _fifo_buffer(builder: BindingBuilder, attrs: Attributes, x: Any, buffer: Any) -> Any:
+    """Append to a buffer, whose oldest elements go."""
+    number = axis(buffer, attrs.integer("axis"))
+    extent, new = shape(buffer)[number], shape(x)[number]
+    if new >= extent:
+        return slice_axis(builder, x, number, new - extent, new)
+    return builder.emit(op.concat([slice_axis(builder, buffer, number, new, extent), x], axis=number))
+
+
+TABLE: dict[str, Converter] = {
+    "invert_permutation": _invert_permutation,
+    "nn.fifo_buffer": _fifo_buffer,
+    "searchsorted": _search_sorted,
+    "nn.space_to_batch_nd": _space_to_batch_nd,
+    "nn.batch_to_space_nd": _batch_to_space_nd,
+    "nn.dilate": _dilate,
+    "adv_index": _adv_index,
+    "matrix_set_diag": _matrix_set_diag,
+    "meshgrid": _meshgrid,
+    "reverse_sequence": _reverse_sequence,
+    "sequence_mask": _sequence_mask,
+    "sliding_window": _sliding_window,
+    "trilu": _trilu,
+    "unravel_index": _unravel_index,
+}
