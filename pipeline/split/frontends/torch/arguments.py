@@ -7,12 +7,12 @@ from typing import Any
 
 def arguments(importer: Any, node: Any) -> dict[str, Any]:
     """Return all arguments, defaults included; nodes are replaced by what they were imported as."""
-    found = {
-        each.name: each.default_value if each.has_default_value() else None
-        for each in node.target._schema.arguments  # noqa: SLF001 - there is no public one
+    defaults = {
+        argument.name: argument.default_value if argument.has_default_value() else None
+        for argument in node.target._schema.arguments  # noqa: SLF001 - there is no public one
     }
-    given = dict(zip(found, importer.retrieve_args(node), strict=False))
-    return found | given | dict(zip(node.kwargs, importer.values(list(node.kwargs.values())), strict=True))
+    positional = dict(zip(defaults, importer.retrieve_args(node), strict=False))
+    return defaults | positional | dict(zip(node.kwargs, importer.values(list(node.kwargs.values())), strict=True))
 
 
 def extents(value: Any) -> list[int]:

@@ -14,7 +14,7 @@ from pipeline.split.frontends.torch.arguments import arguments
 Binary = Callable[[Any, Any], Any]
 
 
-def promoted(importer: Any, node: Any, *values: Any) -> list[Any]:
+def promote(importer: Any, node: Any, *values: Any) -> list[Any]:
     """Return the operands as tensors of the dtype of the result."""
     dtype = _name(node.meta["val"].dtype)
     return [_as(importer, each, dtype) for each in values]
@@ -31,34 +31,34 @@ def _as(importer: Any, value: Any, dtype: str) -> Any:
 
 
 def _of_two(operator: Binary, importer: Any, node: Any) -> Any:
-    given = arguments(importer, node)
-    return operator(*promoted(importer, node, *list(given.values())[:2]))
+    operands = arguments(importer, node)
+    return operator(*promote(importer, node, *list(operands.values())[:2]))
 
 
-def _compared(operator: Binary, importer: Any, node: Any) -> Any:
+def _compare(operator: Binary, importer: Any, node: Any) -> Any:
     """Return a comparison; its result is a truth value, so that the operands say the dtype themselves."""
     dtype = _name(torch.result_type(*(getattr(each, "meta", {}).get("val", each) for each in node.args[:2])))
-    given = list(arguments(importer, node).values())[:2]
-    return operator(*(_as(importer, each, dtype) for each in given))
+    operands = list(arguments(importer, node).values())[:2]
+    return operator(*(_as(importer, each, dtype) for each in operands))
 
 
 def _sum(operator: Binary, importer: Any, node: Any) -> Any:
     """Return a sum with the factor that TVM leaves out."""
-    given = arguments(importer, node)
-    first, second = promoted(importer, node, given["self"], given["other"])
-    if given["alpha"] != 1:
-        factor = relax.const(given["alpha"], str(second.ty.dtype))
+    operands = arguments(importer, node)
+    first, second = promote(importer, node, operands["self"], operands["other"])
+    if operands["alpha"] != 1:
+        factor = relax.const(operands["alpha"], str(second.ty.dtype))
         second = importer.block_builder.emit(relax.op.multiply(second, factor))
     return operator(first, second)
 
 
-def _divided(importer: Any, node: Any) -> Any:
-    given = arguments(importer, node)
-    first, second = promoted(importer, node, given["self"], given["other"])
-    if given["rounding_mode"] == "floor":
+def _divide(importer: Any, node: Any) -> Any:
+    operands = arguments(importer, node)
+    first, second = promote(importer, node, operands["self"], operands["other"])
+    if operands["rounding_mode"] == "floor":
         return relax.op.floor_divide(first, second)
     quotient = relax.op.divide(first, second)
-    if given["rounding_mode"] is None or "int" in str(first.ty.dtype):
+    if operands["rounding_mode"] is None or "int" in str(first.ty.dtype):
         return quotient
     return relax.op.trunc(importer.block_builder.emit(quotient))
 
@@ -71,19 +71,19 @@ def _power(importer: Any, node: Any) -> Any:
 
 def _clamp(importer: Any, node: Any) -> Any:
     """Return ``clamp``, which TVM writes with infinities that whole numbers have not."""
-    given = arguments(importer, node)
-    (data,) = promoted(importer, node, given["self"])
+    operands = arguments(importer, node)
+    (data,) = promote(importer, node, operands["self"])
     for name, operator in (("min", relax.op.maximum), ("max", relax.op.minimum)):
-        if given.get(name) is not None:
-            (bound,) = promoted(importer, node, given[name])
-            data = importer.block_builder.emit(operator(data, bound))
+        if operands.get(name) is not None:
+            (limit,) = promote(importer, node, operands[name])
+            data = importer.block_builder.emit(operator(data, limit))
     return data
 
 
 def _of_one(importer: Any, node: Any) -> Any:
     """Return a function whose result is a fraction also of whole numbers, which TVM computes in whole numbers."""
     argument, before = node.args[0], importer.env[node.args[0]]
-    importer.env[argument] = promoted(importer, node, before)[0]
+    importer.env[argument] = promote(importer, node, before)[0]
     try:
         return importer.tvm_converters[node.target.__name__](node)
     finally:
@@ -114,18 +114,18 @@ CONVERTERS: dict[str, Callable[[Any, Any], Any]] = {
     **_overloads("atan2.default", relax.op.atan2, _of_two),
     **_overloads("__lshift__.Scalar bitwise_left_shift.Tensor_Scalar", relax.op.left_shift, _of_two),
     **_overloads("__rshift__.Scalar bitwise_right_shift.Tensor_Scalar", relax.op.right_shift, _of_two),
-    **_overloads("eq.Tensor eq.Scalar", relax.op.equal, _compared),
-    **_overloads("ne.Tensor ne.Scalar", relax.op.not_equal, _compared),
-    **_overloads("lt.Tensor lt.Scalar", relax.op.less, _compared),
-    **_overloads("le.Tensor le.Scalar", relax.op.less_equal, _compared),
-    **_overloads("gt.Tensor gt.Scalar", relax.op.greater, _compared),
-    **_overloads("ge.Tensor ge.Scalar", relax.op.greater_equal, _compared),
+    **_overloads("eq.Tensor eq.Scalar", relax.op.equal, _compare),
+    **_overloads("ne.Tensor ne.Scalar", relax.op.not_equal, _compare),
+    **_overloads("lt.Tensor lt.Scalar", relax.op.less, _compare),
+    **_overloads("le.Tensor le.Scalar", relax.op.less_equal, _compare),
+    **_overloads("gt.Tensor gt.Scalar", relax.op.greater, _compare),
+    **_overloads("ge.Tensor ge.Scalar", relax.op.greater_equal, _compare),
     **{f"{name}.default": _of_one for name in _FRACTIONS.split()},
     "clamp.Tensor": _clamp,
     "clamp.default": _clamp,
     "clamp_max.default": _clamp,
     "clamp_min.default": _clamp,
-    "div.Tensor_mode": _divided,
+    "div.Tensor_mode": _divide,
     "pow.Scalar": _power,
     "pow.Tensor_Scalar": _power,
     "pow.Tensor_Tensor": _power,

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 # Their parts would be many small operators, among them the guard against rows of attention that are masked as a whole.
-_KEPT = (
+_WHOLE_OPERATORS = (
     "linear.default",
     "scaled_dot_product_attention.default",
     "matmul.default",
@@ -24,7 +24,7 @@ _KEPT = (
 def decompose(program: Any) -> Any:
     """Return the program in PyTorch's core operators and a few more."""
     table = torch.export.default_decompositions()
-    for each in _KEPT:
-        packet, _, overload = each.partition(".")
+    for operator in _WHOLE_OPERATORS:
+        packet, _, overload = operator.partition(".")
         table.pop(getattr(getattr(torch.ops.aten, packet), overload), None)
     return program.run_decompositions(table)

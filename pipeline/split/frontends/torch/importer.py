@@ -15,18 +15,18 @@ from pipeline.split.frontends.torch import names, signature
 from pipeline.split.frontends.torch.operators import REFUSED, converters
 
 
-def unsupported(nodes: Iterable[Any]) -> list[str]:
+def find_unsupported(nodes: Iterable[Any]) -> list[str]:
     """Return one text per kind of operator that cannot be imported, naming the first node of that kind."""
-    known = Importer().convert_map
-    found: dict[str, str] = {}
+    converter_names = TorchImporter().convert_map
+    complaints: dict[str, str] = {}
     for node in nodes:
-        if node.op != "call_function":
+        if node.op != "call_function" or signature.is_number(node):
             continue
         kind = node.target.__name__
-        if kind in REFUSED or kind not in known:
+        if kind in REFUSED or kind not in converter_names:
             reason = f", {REFUSED[kind]}" if REFUSED.get(kind) else ""
-            found.setdefault(kind, f"{kind} ({_where(node)}{reason})")
-    return list(found.values())
+            complaints.setdefault(kind, f"{kind} ({_where(node)}{reason})")
+    return list(complaints.values())
 
 
 def _where(node: Any) -> str:
@@ -35,13 +35,13 @@ def _where(node: Any) -> str:
     return f"node {names.of_node(node)!r}{inside}"
 
 
-class Importer(ExportedProgramImporter):  # type: ignore[misc]
+class TorchImporter(ExportedProgramImporter):  # type: ignore[misc]
     """Imports a program and remembers which variable holds the value of which node.
 
     Attributes
     ----------
     names, aliases : dict
-        As in `Imported`.
+        As in `ImportedModel`.
     tensors : dict of str to str
         From nodes of the program to the tensors that hold their values.
     tvm_converters : dict
@@ -55,7 +55,8 @@ class Importer(ExportedProgramImporter):  # type: ignore[misc]
         self.names: dict[Any, str] = {}
         self.aliases: dict[str, str] = {}
         self.tensors: dict[str, str] = {}
-        self.where = "the program"
+        self.current_node = "the program"
+        self._symbols: Mapping[Any, int] = {}
 
     def create_convert_map(self) -> dict[str, Any]:
         """Return TVM's converters, and ours where those are wrong."""
@@ -63,18 +64,21 @@ class Importer(ExportedProgramImporter):  # type: ignore[misc]
         return {**self.tvm_converters, **converters(self)}
 
     def values(self, arguments: list[Any]) -> list[Any]:
-        """Return what stands for the arguments of a node."""
-        found: list[Any] = self._retrieve_args(arguments)
-        return found
+        """Return the values that stand for the arguments of a node."""
+        values: list[Any] = self._retrieve_args(arguments)
+        return values
 
-    def run(self, program: Any, inputs: Mapping[str, Any], constants: Mapping[str, Any]) -> Any:
-        """Return the module of a decomposed program."""
+    def run(
+        self, program: Any, inputs: Mapping[str, Any], constants: Mapping[str, Any], symbols: Mapping[Any, int]
+    ) -> Any:
+        """Return the module of a decomposed program, whose open extents are those of `symbols`."""
+        self._symbols = symbols
         self.block_builder = relax.BlockBuilder()
         with self.block_builder.function("main", list(inputs.values())):
             with self.block_builder.dataflow():
                 # Converters take a bare constant for a number.
-                held = {name: self.block_builder.emit(value) for name, value in constants.items()}
-                variables = {**signature.values(program), **held, **inputs}
+                constant_variables = {name: self.block_builder.emit(value) for name, value in constants.items()}
+                variables = {**signature.values(program), **constant_variables, **inputs}
                 outputs = self._nodes(program, variables, inputs)
                 result = self.block_builder.emit_output(outputs[0] if len(outputs) == 1 else relax.Tuple(outputs))
             self.block_builder.emit_func_output(result)
@@ -87,10 +91,12 @@ class Importer(ExportedProgramImporter):  # type: ignore[misc]
                 self.env[node] = variables[node.name]
                 if node.name in inputs:
                     self.names[self.env[node]] = self.tensors[node.name] = node.name
+            elif node.op == "call_function" and signature.is_number(node):
+                self.env[node] = signature.number(node.meta["val"], self._symbols)
             elif node.op == "call_function":
-                self.where = f"{_where(node)} ({node.target.__name__})"
-                value = self._checked(node, self.convert_map[node.target.__name__](node))
-                self.env[node] = self._named(node, value, named=last[names.of_node(node)] is node)
+                self.current_node = f"{_where(node)} ({node.target.__name__})"
+                value = self._check_type(node, self.convert_map[node.target.__name__](node))
+                self.env[node] = self._name_value(node, value, is_last=last[names.of_node(node)] is node)
             elif node.op == "output":
                 return self._outputs(program, node)
             else:
@@ -99,33 +105,31 @@ class Importer(ExportedProgramImporter):  # type: ignore[misc]
 
     def _outputs(self, program: Any, node: Any) -> list[Any]:
         kinds = [spec.kind.name for spec in program.graph_signature.output_specs]
-        found = zip(node.args[0], kinds, strict=True)
-        return [self.env[each] for each, kind in found if kind == "USER_OUTPUT" and each is not None]
+        pairs = zip(node.args[0], kinds, strict=True)
+        return [self.env[each] for each, kind in pairs if kind == "USER_OUTPUT" and each is not None]
 
-    def _checked(self, node: Any, value: Any) -> Any:
+    def _check_type(self, node: Any, value: Any) -> Any:
         """Refuse a converter's result that has not the shape and the dtype that PyTorch gives to the node."""
-        expected = node.meta.get("val")
-        if not isinstance(expected, torch.Tensor) or not isinstance(value, relax.Expr):
+        reference = node.meta.get("val")
+        if not isinstance(reference, torch.Tensor) or not isinstance(value, relax.Expr):
             return value
         value = value if isinstance(value, relax.Var) else self.block_builder.emit(value)
-        found = getattr(value.ty, "shape", None)
-        if found is None or len(found) != expected.ndim:
-            raise ModelError(f"TVM makes {value.ty} of {self.where}, where PyTorch has {list(expected.shape)}")
-        pairs = zip(found, expected.shape, strict=True)
-        if any(isinstance(wanted, int) and int(extent) != wanted for extent, wanted in pairs):
-            raise ModelError(f"TVM makes {value.ty} of {self.where}, where PyTorch has {list(expected.shape)}")
-        dtype = signature.dtype(expected.dtype, node.name)
+        own_shape = getattr(value.ty, "shape", None)
+        shape = [signature.number(extent, self._symbols) for extent in reference.shape]
+        if own_shape is None or [int(extent) for extent in own_shape] != shape:
+            raise ModelError(f"TVM makes {value.ty} of {self.current_node}, where PyTorch has {list(reference.shape)}")
+        dtype = signature.dtype(reference.dtype, node.name)
         return value if str(value.ty.dtype) == dtype else self.block_builder.emit(relax.op.astype(value, dtype))
 
-    def _named(self, node: Any, value: Any, *, named: bool) -> Any:
+    def _name_value(self, node: Any, value: Any, *, is_last: bool) -> Any:
         if isinstance(value, Call | relax.TupleGetItem):
             value = self.block_builder.emit(value)
         if not isinstance(value, relax.Var) or hasattr(value.ty, "fields"):
             return value
-        if named:
+        if is_last:
             name = names.of_node(node)
-            known = self.names.setdefault(value, name)
-            if known != name:
-                self.aliases[name] = known
-            self.tensors[node.name] = known
+            variable_name = self.names.setdefault(value, name)
+            if variable_name != name:
+                self.aliases[name] = variable_name
+            self.tensors[node.name] = variable_name
         return value

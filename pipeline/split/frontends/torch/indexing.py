@@ -13,39 +13,45 @@ from pipeline.split.frontends.torch.arguments import arguments, extents
 
 def index(importer: Any, node: Any) -> Any:
     """Return ``index.Tensor``: one ``take`` along the indexed axes, which are brought together first."""
-    given = arguments(importer, node)
-    data, emit = given["self"], importer.block_builder.emit
-    axes = [axis for axis, each in enumerate(given["indices"]) if each is not None]
-    indices = [given["indices"][axis] for axis in axes]
+    operands = arguments(importer, node)
+    data, emit = operands["self"], importer.block_builder.emit
+    axes = [axis for axis, each in enumerate(operands["indices"]) if each is not None]
+    indices = [operands["indices"][axis] for axis in axes]
     if any(str(each.ty.dtype) in ("bool", "uint8") for each in indices):
-        raise ModelError(f"{importer.where} selects by a mask, so that its shape depends on values; not supported")
+        raise ModelError(
+            f"{importer.current_node} selects by a mask, so that its shape depends on values; not supported"
+        )
     shape = extents(data)
-    others = [axis for axis in range(len(shape)) if axis not in axes]
+    remaining_axes = [axis for axis in range(len(shape)) if axis not in axes]
     flat = _flat(emit, indices, [shape[axis] for axis in axes])
-    if axes + others != list(range(len(shape))):
-        data = emit(relax.op.permute_dims(data, axes + others))
+    if axes + remaining_axes != list(range(len(shape))):
+        data = emit(relax.op.permute_dims(data, axes + remaining_axes))
     if len(axes) > 1:
-        data = emit(relax.op.reshape(data, [math.prod(shape[axis] for axis in axes), *(shape[o] for o in others)]))
-    taken = emit(relax.op.take(data, flat, axis=0, mode="clip"))
+        data = emit(
+            relax.op.reshape(data, [math.prod(shape[axis] for axis in axes), *(shape[o] for o in remaining_axes)])
+        )
+    elements = emit(relax.op.take(data, flat, axis=0, mode="clip"))
     adjacent = axes == list(range(axes[0], axes[0] + len(axes)))
-    return _moved(taken, flat.ty.ndim, axes[0]) if adjacent and axes[0] else taken
+    return _move_axes(elements, flat.ty.ndim, axes[0]) if adjacent and axes[0] else elements
 
 
 def _flat(emit: Any, indices: list[Any], shape: list[int]) -> Any:
     """Return the places of the elements in the indexed axes, counted through."""
     flat = None
-    for each, extent in zip(indices, shape, strict=True):
-        kind = str(each.ty.dtype)
-        behind = emit(relax.op.add(each, relax.const(extent, kind)))
-        place = emit(relax.op.where(emit(relax.op.less(each, relax.const(0, kind))), behind, each))
+    for indices_of_axis, extent in zip(indices, shape, strict=True):
+        kind = str(indices_of_axis.ty.dtype)
+        behind = emit(relax.op.add(indices_of_axis, relax.const(extent, kind)))
+        position = emit(
+            relax.op.where(emit(relax.op.less(indices_of_axis, relax.const(0, kind))), behind, indices_of_axis)
+        )
         if flat is None:
-            flat = place
+            flat = position
         else:
-            flat = emit(relax.op.add(emit(relax.op.multiply(flat, relax.const(extent, kind))), place))
+            flat = emit(relax.op.add(emit(relax.op.multiply(flat, relax.const(extent, kind))), position))
     return flat
 
 
-def _moved(taken: Any, width: int, to: int) -> Any:
+def _move_axes(elements: Any, width: int, target: int) -> Any:
     """Return `taken` with its first `width` axes at the place `to`."""
-    rest = list(range(width, taken.ty.ndim))
-    return relax.op.permute_dims(taken, [*rest[:to], *range(width), *rest[to:]])
+    remaining_axes = list(range(width, elements.ty.ndim))
+    return relax.op.permute_dims(elements, [*remaining_axes[:target], *range(width), *remaining_axes[target:]])

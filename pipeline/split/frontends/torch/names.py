@@ -1,4 +1,4 @@
-"""Names: what the parts of an exported program are called by those who wrote the model."""
+"""Names that the parts of an exported program have for those who wrote the model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.utils import _pytree as pytree
 
-from pipeline.split.naming import unique
+from pipeline.split.passes.naming import unique
 
 Tensors = Mapping[str, str]
 """From nodes of the program to the tensors that hold their values."""
@@ -31,11 +31,11 @@ def of_node(node: Any) -> str:
 def of_outputs(program: Any) -> list[str]:
     """Return a name for each output: its keys where the model returns a mapping, else that of its node."""
     specs = [spec.arg for spec in program.graph_signature.output_specs if spec.kind.name == "USER_OUTPUT"]
-    nested = pytree.tree_unflatten(list(range(len(specs))), program.call_spec.out_spec)
-    paths = {leaf: path for path, leaf in pytree.tree_flatten_with_path(nested)[0]}
-    taken: set[str] = set()
+    structure = pytree.tree_unflatten(list(range(len(specs))), program.call_spec.out_spec)
+    paths = {leaf: path for path, leaf in pytree.tree_flatten_with_path(structure)[0]}
+    used_names: set[str] = set()
     return [
-        unique(_key(paths.get(number, ())) or str(spec.name), taken)
+        unique(_key(paths.get(number, ())) or str(spec.name), used_names)
         for number, spec in enumerate(specs)
         if getattr(spec, "name", None) and not hasattr(spec, "value")
     ]
@@ -43,8 +43,8 @@ def of_outputs(program: Any) -> list[str]:
 
 def _key(path: Any) -> str:
     keys = [getattr(each, "key", getattr(each, "name", None)) for each in path]
-    named = [key for key in keys if isinstance(key, str)]
-    return ".".join(named) if len(named) == len(keys) else ""
+    names = [key for key in keys if isinstance(key, str)]
+    return ".".join(names) if len(names) == len(keys) else ""
 
 
 def of_operators(modules: Tensors) -> dict[str, str]:
@@ -55,13 +55,13 @@ def of_operators(modules: Tensors) -> dict[str, str]:
 
 def of_modules(program: Any, tensors: Tensors) -> dict[str, str]:
     """Return for each module the tensor that is computed last inside it; not where a tensor is called the same."""
-    known = set(tensors.values())
+    tensor_names = set(tensors.values())
     ends: dict[str, str] = {}
     for node in program.graph.nodes:
         if (tensor := tensors.get(node.name)) is None:
             continue
         for key, (path, _) in (node.meta.get("nn_module_stack") or {}).items():
             # A module that is called again has the number of the call in its key.
-            again = f"@{key.rpartition('@')[2]}" if "@" in key else ""
-            ends[path + again] = tensor
-    return {path: tensor for path, tensor in ends.items() if path and path not in known}
+            call_suffix = f"@{key.rpartition('@')[2]}" if "@" in key else ""
+            ends[path + call_suffix] = tensor
+    return {path: tensor for path, tensor in ends.items() if path and path not in tensor_names}

@@ -35,40 +35,46 @@ def converters(importer: Any) -> dict[str, Callable[[Any], Any]]:
 
 
 def _elu(importer: Any, node: Any) -> Any:
-    given = arguments(importer, node)
-    data, emit = given["self"], importer.block_builder.emit
-    inner, scale = given.get("input_scale", 1), given.get("scale", 1)
+    operands = arguments(importer, node)
+    data, emit = operands["self"], importer.block_builder.emit
+    inner, scale = operands.get("input_scale", 1), operands.get("scale", 1)
     dtype = str(data.ty.dtype)
     if node.target.__name__ == "celu.default":
-        inner = 1 / given["alpha"]
+        inner = 1 / operands["alpha"]
     below = emit(relax.op.minimum(data, relax.const(0, dtype)))
-    grown = emit(relax.op.exp(emit(relax.op.multiply(below, relax.const(inner, dtype)))))
+    exponentials = emit(relax.op.exp(emit(relax.op.multiply(below, relax.const(inner, dtype)))))
     low = emit(
-        relax.op.multiply(emit(relax.op.subtract(grown, relax.const(1, dtype))), relax.const(given["alpha"], dtype))
+        relax.op.multiply(
+            emit(relax.op.subtract(exponentials, relax.const(1, dtype))), relax.const(operands["alpha"], dtype)
+        )
     )
-    whole = emit(relax.op.add(emit(relax.op.nn.relu(data)), low))
-    return relax.op.multiply(whole, relax.const(scale, dtype)) if scale != 1 else whole
+    result = emit(relax.op.add(emit(relax.op.nn.relu(data)), low))
+    return relax.op.multiply(result, relax.const(scale, dtype)) if scale != 1 else result
 
 
 def _group_norm(importer: Any, node: Any) -> Any:
-    given = arguments(importer, node)
-    data = given["input"]
-    ones = relax.const(np.ones(int(given["C"]), str(data.ty.dtype)))
-    scale = given["weight"] if given["weight"] is not None else ones
-    shift = given["bias"] if given["bias"] is not None else relax.const(np.zeros(int(given["C"]), str(data.ty.dtype)))
+    operands = arguments(importer, node)
+    data = operands["input"]
+    default_scale = relax.const(np.ones(int(operands["C"]), str(data.ty.dtype)))
+    scale = operands["weight"] if operands["weight"] is not None else default_scale
+    shift = (
+        operands["bias"]
+        if operands["bias"] is not None
+        else relax.const(np.zeros(int(operands["C"]), str(data.ty.dtype)))
+    )
     axes = list(range(2, data.ty.ndim))
-    return relax.op.nn.group_norm(data, scale, shift, int(given["group"]), 1, axes, given["eps"])
+    return relax.op.nn.group_norm(data, scale, shift, int(operands["group"]), 1, axes, operands["eps"])
 
 
 def _avg_pool2d(importer: Any, node: Any) -> Any:
     if arguments(importer, node)["divisor_override"]:
-        raise ModelError(f"{importer.where} divides by a number of its own, which is not supported")
+        raise ModelError(f"{importer.current_node} divides by a number of its own, which is not supported")
     return importer.tvm_converters[node.target.__name__](node)
 
 
 def _refuse_places(importer: Any, node: Any) -> None:
     if any(user.args[1] == 1 and user.users for user in node.users):
-        raise ModelError(f"{importer.where} returns the places of the largest values, which is not supported")
+        raise ModelError(f"{importer.current_node} returns the places of the largest values, which is not supported")
 
 
 def _max_pool2d(importer: Any, node: Any) -> Any:
@@ -77,13 +83,15 @@ def _max_pool2d(importer: Any, node: Any) -> Any:
 
 
 def _adaptive_pool2d(pool: Callable[..., Any], importer: Any, node: Any) -> Any:
-    given = arguments(importer, node)
-    data = given["self"]
-    before, after = extents(data)[-2:], pair(given["output_size"])
+    operands = arguments(importer, node)
+    data = operands["self"]
+    before, after = extents(data)[-2:], pair(operands["output_size"])
     if any(old % new for old, new in zip(before, after, strict=True)):
         if pool is relax.op.nn.avg_pool2d:
-            return _averaged(importer, data, before, after)
-        raise ModelError(f"{importer.where} divides {before} into {after}, which is not supported; choose a divisor")
+            return _average_windows(importer, data, before, after)
+        raise ModelError(
+            f"{importer.current_node} divides {before} into {after}, which is not supported; choose a divisor"
+        )
     window = [old // new for old, new in zip(before, after, strict=True)]
     emit = importer.block_builder.emit
     if data.ty.ndim == 3:
@@ -105,7 +113,7 @@ def _nothing(_: Any, __: Any) -> Any:
     return None
 
 
-def _averaged(importer: Any, data: Any, before: Sequence[int], after: Sequence[int]) -> Any:
+def _average_windows(importer: Any, data: Any, before: Sequence[int], after: Sequence[int]) -> Any:
     """Return the averages of windows of different sizes, as products with the shares of rows and of columns."""
     rows, columns = (
         relax.const(_shares(old, new).astype(str(data.ty.dtype))) for old, new in zip(before, after, strict=True)
@@ -116,9 +124,9 @@ def _averaged(importer: Any, data: Any, before: Sequence[int], after: Sequence[i
 
 def _shares(before: int, after: int) -> np.ndarray:
     shares = np.zeros((after, before))
-    for place in range(after):
-        start, stop = place * before // after, -(-(place + 1) * before // after)
-        shares[place, start:stop] = 1 / (stop - start)
+    for window in range(after):
+        start, stop = window * before // after, -(-(window + 1) * before // after)
+        shares[window, start:stop] = 1 / (stop - start)
     return shares
 
 
@@ -129,21 +137,21 @@ def _adaptive_max_pool2d(importer: Any, node: Any) -> Any:
 
 
 def _extreme(operator: Callable[..., Any], importer: Any, node: Any) -> Any:
-    given = arguments(importer, node)
-    return operator(given["self"], list(given["dim"]) or None, given["keepdim"])
+    operands = arguments(importer, node)
+    return operator(operands["self"], list(operands["dim"]) or None, operands["keepdim"])
 
 
 def _smallest(importer: Any, node: Any) -> Any:
-    given = arguments(importer, node)
-    data, axis, keep = given["self"], given["dim"], given["keepdim"]
+    operands = arguments(importer, node)
+    data, axis, keep = operands["self"], operands["dim"], operands["keepdim"]
     emit = importer.block_builder.emit
     places = emit(relax.op.argmin(data, axis, keep))
     return emit(relax.Tuple([emit(relax.op.min(data, axis, keep)), places]))
 
 
 def _product(importer: Any, node: Any) -> Any:
-    given = arguments(importer, node)
-    return relax.op.prod(given["self"], given["dim"], given["keepdim"])
+    operands = arguments(importer, node)
+    return relax.op.prod(operands["self"], operands["dim"], operands["keepdim"])
 
 
 def _any(importer: Any, node: Any) -> Any:
@@ -154,25 +162,25 @@ def _any(importer: Any, node: Any) -> Any:
 
 def _select(importer: Any, node: Any) -> Any:
     """Return one place of an axis; TVM would read in front of the tensor for one that is counted from the end."""
-    given = arguments(importer, node)
-    data, axis = given["self"], given["dim"] % given["self"].ty.ndim
-    place = int(given["index"]) % extents(data)[axis]
-    part = importer.block_builder.emit(relax.op.strided_slice(data, [axis], [place], [place + 1]))
+    operands = arguments(importer, node)
+    data, axis = operands["self"], operands["dim"] % operands["self"].ty.ndim
+    position = int(operands["index"]) % extents(data)[axis]
+    part = importer.block_builder.emit(relax.op.strided_slice(data, [axis], [position], [position + 1]))
     return relax.op.squeeze(part, [axis])
 
 
 def _linear(importer: Any, node: Any) -> Any:
-    given = arguments(importer, node)
+    operands = arguments(importer, node)
     emit = importer.block_builder.emit
-    swapped = emit(relax.op.permute_dims(given["weight"]))
-    product = emit(relax.op.matmul(given["input"], swapped))
-    return product if given["bias"] is None else relax.op.add(product, given["bias"])
+    transposed_weight = emit(relax.op.permute_dims(operands["weight"]))
+    product = emit(relax.op.matmul(operands["input"], transposed_weight))
+    return product if operands["bias"] is None else relax.op.add(product, operands["bias"])
 
 
 def _embedding(importer: Any, node: Any) -> Any:
     """Return rows of a table; clipped, so that a wrong word never reads beside it."""
-    given = arguments(importer, node)
-    return relax.op.take(given["weight"], given["indices"], axis=0, mode="clip")
+    operands = arguments(importer, node)
+    return relax.op.take(operands["weight"], operands["indices"], axis=0, mode="clip")
 
 
 _CONVERTERS: dict[str, Callable[[Any, Any], Any]] = {

@@ -13,15 +13,15 @@ from pipeline.split.frontends.torch.arguments import arguments, extents
 
 def nearest(importer: Any, node: Any) -> Any:
     """Return ``upsample_nearest2d``: by whole numbers as an operator, else by picking rows and columns."""
-    given = arguments(importer, node)
-    data = given["input"]
+    operands = arguments(importer, node)
+    data = operands["input"]
     before, after = extents(data)[2:], [int(extent) for extent in node.meta["val"].shape[2:]]
     if all(new % old == 0 for old, new in zip(before, after, strict=True)):
         return relax.op.image.resize2d(
             data, after, layout="NCHW", method="nearest_neighbor",
             coordinate_transformation_mode="asymmetric", rounding_method="floor",
         )  # fmt: skip
-    scales = given["scale_factors"] or [None, None]
+    scales = operands["scale_factors"] or [None, None]
     for axis, old, new, scale in zip((2, 3), before, after, scales, strict=True):
         step = np.float32(1 / scale if scale else old / new)
         places = np.minimum((np.arange(new, dtype=np.float32) * step).astype(np.int64), old - 1)
@@ -40,17 +40,17 @@ def bicubic(importer: Any, node: Any) -> Any:
 
 
 def _smooth(importer: Any, node: Any, method: str) -> Any:
-    given = arguments(importer, node)
-    before = extents(given["input"])[2:]
+    operands = arguments(importer, node)
+    before = extents(operands["input"])[2:]
     after = [int(extent) for extent in node.meta["val"].shape[2:]]
-    for old, new, scale in zip(before, after, given["scale_factors"] or [], strict=False):
-        if not given["align_corners"] and abs(old * scale - new) > 1e-6:
+    for old, new, scale in zip(before, after, operands["scale_factors"] or [], strict=False):
+        if not operands["align_corners"] and abs(old * scale - new) > 1e-6:
             raise ModelError(
-                f"{importer.where} scales {old} by {scale:g}, which is not {new}; give interpolate a size, or "
+                f"{importer.current_node} scales {old} by {scale:g}, which is not {new}; give interpolate a size, or "
                 "recompute_scale_factor=True"
             )
-    corners = "align_corners" if given["align_corners"] else "half_pixel"
+    corners = "align_corners" if operands["align_corners"] else "half_pixel"
     return relax.op.image.resize2d(
-        given["input"], after, layout="NCHW", method=method, coordinate_transformation_mode=corners,
+        operands["input"], after, layout="NCHW", method=method, coordinate_transformation_mode=corners,
         cubic_alpha=-0.75,
     )  # fmt: skip

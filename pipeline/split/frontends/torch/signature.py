@@ -1,4 +1,4 @@
-"""The signature of an exported program: what the caller gives, what it holds, and what it may not do."""
+"""The signature of an exported program: its inputs, its constants, and effects that it may not have."""
 
 from __future__ import annotations
 
@@ -30,40 +30,62 @@ def check(program: Any, name: str) -> None:
     ModelError
         If it changes its buffers, parameters or inputs, was exported in training mode, or returns no tensor.
     """
-    mutated = [
+    mutations = [
         _STATE[kind].format(spec.target)
         for spec in program.graph_signature.output_specs
         if (kind := getattr(OutputKind, spec.kind.name)) in _STATE
     ]
-    if any("num_batches_tracked" in each or "running_" in each for each in mutated):
+    if any("num_batches_tracked" in each or "running_" in each for each in mutations):
         raise ModelError(f"{name!r} was exported in training mode; call module.eval() before torch.export.export")
-    if mutated:
-        raise ModelError(f"{name!r} {mutated[0]}, which a pipeline cannot; make it an input and an output of the model")
+    if mutations:
+        raise ModelError(
+            f"{name!r} {mutations[0]}, which a pipeline cannot; make it an input and an output of the model"
+        )
     for spec in program.graph_signature.output_specs:
         if getattr(spec.arg, "value", None) is not None:
             raise ModelError(f"{name!r} returns {spec.arg.value!r}, which is no tensor")
 
 
-def inputs(program: Any, name: str, shapes: Mapping[str, Sequence[int]]) -> dict[str, Any]:
-    """Return a variable for each tensor that the caller gives.
+def inputs(program: Any, name: str, shapes: Mapping[str, Sequence[int]]) -> tuple[dict[str, Any], dict[Any, int]]:
+    """Return a variable for each tensor that the caller gives, and the extent that each symbol stands for.
 
     Raises
     ------
     ModelError
         If an extent is open, or `shapes` does not fit.
     """
-    found = {node.name: node.meta["val"] for node in user_inputs(program) if _is_tensor(node)}
+    tensors = {node.name: node.meta["val"] for node in user_inputs(program) if _is_tensor(node)}
     extents: dict[str, list[int]] = {}
-    for each, shape in shapes.items():
-        if each not in found:
-            raise ModelError(f"{name!r} has no input {each!r}; it has {', '.join(found)}{near(each, found)}")
-        extents[each] = _given(each, list(found[each].shape), list(shape))
-    symbols = _symbols(found, extents)
+    for input_name, shape in shapes.items():
+        if input_name not in tensors:
+            raise ModelError(
+                f"{name!r} has no input {input_name!r}; it has {', '.join(tensors)}{near(input_name, tensors)}"
+            )
+        extents[input_name] = _check_shape(input_name, list(tensors[input_name].shape), list(shape))
+    symbols = _symbols(tensors, extents)
     _check_ranges(program, symbols)
-    return {
-        each: relax.Var(each, relax.TensorType(_fixed(each, value.shape, symbols), dtype(value.dtype, each)))
-        for each, value in found.items()
+    variables = {
+        input_name: relax.Var(
+            input_name, relax.TensorType(_fix_extents(input_name, value.shape, symbols), dtype(value.dtype, input_name))
+        )
+        for input_name, value in tensors.items()
     }
+    return variables, symbols
+
+
+def is_number(node: Any) -> bool:
+    """Check whether a node computes an extent, or what follows from extents, instead of a tensor."""
+    return isinstance(node.meta.get("val"), torch.SymInt | torch.SymFloat | torch.SymBool | int | float)
+
+
+def number(value: Any, symbols: Mapping[Any, int]) -> Any:
+    """Return the value of an extent of the program: a number, unless it depends on the values of tensors."""
+    if not isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        return value
+    fixed = value.node.expr.subs(symbols)
+    if fixed.free_symbols:
+        raise ModelError(f"the program has an extent {value}, which depends on values; not supported")
+    return bool(fixed) if isinstance(value, torch.SymBool) else int(fixed) if fixed.is_Integer else float(fixed)
 
 
 def values(program: Any) -> dict[str, Any]:
@@ -119,42 +141,48 @@ def _is_tensor(node: Any) -> bool:
     return isinstance(node.meta.get("val"), torch.Tensor)
 
 
-def _given(name: str, known: Sequence[Any], shape: Sequence[int]) -> list[int]:
-    if len(known) != len(shape):
-        raise ModelError(f"input {name!r} has {len(known)} dimensions, but the given shape {shape} has {len(shape)}")
-    for extent, wanted in zip(known, shape, strict=True):
-        if isinstance(extent, int) and extent != wanted:
-            raise ModelError(f"input {name!r} has a fixed extent {extent} where the shape {list(shape)} has {wanted}")
+def _check_shape(name: str, declared_shape: Sequence[Any], shape: Sequence[int]) -> list[int]:
+    if len(declared_shape) != len(shape):
+        raise ModelError(
+            f"input {name!r} has {len(declared_shape)} dimensions, but the given shape {shape} has {len(shape)}"
+        )
+    for extent, expected_extent in zip(declared_shape, shape, strict=True):
+        if isinstance(extent, int) and extent != expected_extent:
+            raise ModelError(
+                f"input {name!r} has a fixed extent {extent} where the shape {list(shape)} has {expected_extent}"
+            )
     return list(shape)
 
 
-def _symbols(found: Mapping[str, Any], extents: Mapping[str, Sequence[int]]) -> dict[Any, int]:
+def _symbols(tensors: Mapping[str, Any], extents: Mapping[str, Sequence[int]]) -> dict[Any, int]:
     """Return the value of each symbol in the inputs' shapes."""
     symbols: dict[Any, int] = {}
     for name, shape in extents.items():
-        for symbolic, extent in zip(found[name].shape, shape, strict=True):
+        for symbolic, extent in zip(tensors[name].shape, shape, strict=True):
             if not isinstance(symbolic, torch.SymInt) or not symbolic.node.expr.is_Symbol:
                 continue
-            if (known := symbols.setdefault(symbolic.node.expr, extent)) != extent:
-                raise ModelError(f"input {name!r} has {extent} where another input has {known} for the same extent")
+            if (earlier_extent := symbols.setdefault(symbolic.node.expr, extent)) != extent:
+                raise ModelError(
+                    f"input {name!r} has {extent} where another input has {earlier_extent} for the same extent"
+                )
     return symbols
 
 
 def _check_ranges(program: Any, symbols: Mapping[Any, int]) -> None:
-    for symbol, allowed in program.range_constraints.items():
-        extent = symbols.get(symbol, allowed.lower)
-        if not allowed.lower <= extent <= allowed.upper:
+    for symbol, bounds in program.range_constraints.items():
+        extent = symbols.get(symbol, bounds.lower)
+        if not bounds.lower <= extent <= bounds.upper:
             raise ModelError(
-                f"an input has the extent {extent}, but the program was exported for {allowed.lower} to {allowed.upper}"
+                f"an input has the extent {extent}, but the program was exported for {bounds.lower} to {bounds.upper}"
             )
 
 
-def _fixed(name: str, shape: Sequence[Any], symbols: Mapping[Any, int]) -> list[int]:
-    fixed = [extent.node.expr.subs(symbols) if isinstance(extent, torch.SymInt) else extent for extent in shape]
-    if not all(isinstance(extent, int) or extent.is_Integer for extent in fixed):
-        example = ",".join(str(extent) if isinstance(extent, int) or extent.is_Integer else "1" for extent in fixed)
+def _fix_extents(name: str, shape: Sequence[Any], symbols: Mapping[Any, int]) -> list[int]:
+    extents = [extent.node.expr.subs(symbols) if isinstance(extent, torch.SymInt) else extent for extent in shape]
+    if not all(isinstance(extent, int) or extent.is_Integer for extent in extents):
+        example = ",".join(str(extent) if isinstance(extent, int) or extent.is_Integer else "1" for extent in extents)
         raise ModelError(
             f"input {name!r} has the shape {[str(extent) for extent in shape]}; give it fixed extents, such as "
             f"--shape {name}={example}"
         )
-    return [int(extent) for extent in fixed]
+    return [int(extent) for extent in extents]

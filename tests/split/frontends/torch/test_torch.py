@@ -12,9 +12,10 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import pipeline  # noqa: E402
 from pipeline.errors import ModelError, PlanError  # noqa: E402
-from tests.onnx_models import in_stages, kinds  # noqa: E402
-from tests.split.frontends import torch_models as models  # noqa: E402
-from tests.split.frontends.torch_models import checked, exported, image  # noqa: E402
+from pipeline.split.symbolic_model import OpenModel  # noqa: E402
+from tests.support import torch_models as models  # noqa: E402
+from tests.support.onnx_models import in_stages, kinds  # noqa: E402
+from tests.support.torch_models import check_outputs, export, image  # noqa: E402
 
 pytestmark = [
     # PyTorch's own, from its export.
@@ -27,12 +28,12 @@ pytestmark = [
 def network(name: str) -> tuple[Any, tuple[Any, ...]]:
     torch.manual_seed(0)
     if name == "resnet":
-        return models.randomised(models.ResNet()), (image(1, 3, 64, 64),)
+        return models.randomise(models.ResNet()), (image(1, 3, 64, 64),)
     if name == "vision transformer":
-        return models.randomised(models.VisionTransformer()), (image(1, 3, 32, 32),)
+        return models.randomise(models.VisionTransformer()), (image(1, 3, 32, 32),)
     words = torch.randint(0, 100, (2, 16), generator=torch.Generator().manual_seed(0))
     mask = (torch.arange(16) < torch.tensor([[16], [9]])).long()
-    return models.randomised(models.Encoder()), (words, mask)
+    return models.randomise(models.Encoder()), (words, mask)
 
 
 @pytest.mark.parametrize("name", ["resnet", "vision transformer", "encoder"])
@@ -43,14 +44,14 @@ def test_networks_in_three_stages(tmp_path: Path, name: str) -> None:
     assert graph.name == "model"
     plan = pipeline.plan(graph, stages=3)
     assert len(plan.stages) == 3
-    frame = {spec.name: each.numpy() for spec, each in zip(graph.inputs, inputs, strict=True)}
+    frame = {spec.name: item.numpy() for spec, item in zip(graph.inputs, inputs, strict=True)}
     with pipeline.load(pipeline.build(graph, plan)) as running:
-        found = running.submit(frame).result()
+        output = running.submit(frame).result()
     with torch.no_grad():
-        wanted = torch.utils._pytree.tree_leaves(module(*inputs))
-    values = list(found.values()) if isinstance(found, dict) else [found]
-    for value, each in zip(values, wanted, strict=True):
-        np.testing.assert_allclose(value, each.numpy(), rtol=0, atol=1e-4 * float(each.abs().max()))
+        requirement = torch.utils._pytree.tree_leaves(module(*inputs))
+    values = list(output.values()) if isinstance(output, dict) else [output]
+    for value, item in zip(values, requirement, strict=True):
+        np.testing.assert_allclose(value, item.numpy(), rtol=0, atol=1e-4 * float(item.abs().max()))
 
 
 def test_outputs_have_the_names_of_a_mapping() -> None:
@@ -78,7 +79,7 @@ def test_cuts_by_module_and_by_node() -> None:
 
 def test_a_module_that_is_called_twice() -> None:
     pool = torch.nn.MaxPool2d(2)
-    graph = checked(exported(lambda self, x: self.p(self.p(x).exp()), image(1, 2, 8, 8), p=pool), image(1, 2, 8, 8))
+    graph = check_outputs(export(lambda self, x: self.p(self.p(x).exp()), image(1, 2, 8, 8), p=pool), image(1, 2, 8, 8))
     assert kinds(graph) == ["max_pool2d", "exp", "max_pool2d"]
     assert len(pipeline.plan(graph, cuts=["p"]).stages) == 2
 
@@ -93,7 +94,7 @@ def test_attention_stays_one_operator_of_few_parts() -> None:
 
 def test_recurrent_layers() -> None:
     lstm = torch.nn.LSTM(8, 6, num_layers=2, bidirectional=True, batch_first=True)
-    graph = checked(exported(lambda self, x: self.lstm(x), image(2, 5, 8), lstm=lstm), image(2, 5, 8))
+    graph = check_outputs(export(lambda self, x: self.lstm(x), image(2, 5, 8), lstm=lstm), image(2, 5, 8))
     assert len(graph.outputs) == 3
 
 
@@ -101,11 +102,11 @@ def test_parameters_are_copied() -> None:
     linear = torch.nn.Linear(3, 2)
     program = torch.export.export(linear, (image(2, 3),))
     graph = pipeline.read(program)
-    wanted = linear(image(2, 3)).detach().numpy()
+    requirement = linear(image(2, 3)).detach().numpy()
     with torch.no_grad():
         linear.weight.zero_()
-    found = in_stages(graph, [], {graph.inputs[0].name: image(2, 3).numpy()})
-    np.testing.assert_allclose(found[graph.outputs[0].name], wanted, rtol=1e-5, atol=1e-6)
+    output = in_stages(graph, [], {graph.inputs[0].name: image(2, 3).numpy()})
+    np.testing.assert_allclose(output[graph.outputs[0].name], requirement, rtol=1e-5, atol=1e-6)
 
 
 def flexible() -> Any:
@@ -117,6 +118,31 @@ def flexible() -> Any:
 def test_open_extents_are_given() -> None:
     graph = pipeline.read(flexible(), {"inputs_0": (5, 4)})
     assert [spec.shape for spec in (*graph.inputs, *graph.outputs)] == [(5, 4)] * 3
+
+
+FLATTENED = {
+    "flatten": lambda _, x: torch.flatten(x, 1),
+    "view": lambda _, x: x.view(x.size(0), -1),
+    "arithmetic": lambda _, x: x.reshape(x.shape[0] * 3, 4).reshape(x.shape[0], -1),
+}
+
+
+@pytest.mark.parametrize("extent", [1, 3, 8])
+@pytest.mark.parametrize("kind", FLATTENED)
+def test_an_open_batch_is_flattened(kind: str, extent: int) -> None:
+    """TVM took the extent that the program computes for a tensor."""
+    module = models.Plain(FLATTENED[kind]).eval()
+    batch = torch.export.Dim("batch", min=1, max=8)
+    program = torch.export.export(module, (image(2, 3, 4),), dynamic_shapes={"inputs": ({0: batch},)})
+    (name,) = (spec.arg.name for spec in program.graph_signature.input_specs)
+    values = np.random.default_rng(1).standard_normal((extent, 3, 4)).astype(np.float32)
+    reference = module(torch.from_numpy(values)).numpy()
+    fixed_graph = pipeline.read(program, {name: values.shape})
+    open_model = pipeline.read(program, {name: ("n", 3, 4)})
+    assert isinstance(open_model, OpenModel)
+    for graph in (fixed_graph, open_model.at({"n": extent})):
+        output = in_stages(graph, [], {name: values})
+        np.testing.assert_array_equal(output[graph.outputs[0].name], reference)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +176,7 @@ def test_wrong_extents(shapes: Any, message: str) -> None:
 )
 def test_what_cannot_be_read(function: Any, message: str) -> None:
     with pytest.raises(ModelError, match=message):
-        pipeline.read(exported(function, image(1, 2, 8, 8)))
+        pipeline.read(export(function, image(1, 2, 8, 8)))
 
 
 def test_all_unsupported_operators_are_named_at_once() -> None:
@@ -158,11 +184,11 @@ def test_all_unsupported_operators_are_named_at_once() -> None:
         return self.inner(torch.linalg.inv(x)) + torch.signbit(x)
 
     inner = models.Plain(lambda _, x: torch.special.i0(x))
-    with pytest.raises(ModelError, match="uses operators that are not supported") as caught:
-        pipeline.read(exported(function, image(3, 3), inner=inner))
-    assert "i0.default (node 'special_i0' in module 'inner')" in str(caught.value)
-    assert "signbit.default (node 'signbit')" in str(caught.value)
-    assert len(str(caught.value).splitlines()) == 1
+    with pytest.raises(ModelError, match="uses operators that are not supported") as failure:
+        pipeline.read(export(function, image(3, 3), inner=inner))
+    assert "i0.default (node 'special_i0' in module 'inner')" in str(failure.value)
+    assert "signbit.default (node 'signbit')" in str(failure.value)
+    assert len(str(failure.value).splitlines()) == 1
 
 
 def test_training_mode_is_refused() -> None:
@@ -184,8 +210,8 @@ def test_other_files_of_pytorch(tmp_path: Path) -> None:
     torch.save(module.state_dict(), tmp_path / "checkpoint.pt")
     torch.save(module.state_dict(), tmp_path / "old.pth", _use_new_zipfile_serialization=False)
     torch.jit.save(torch.jit.trace(module, image(1, 3)), tmp_path / "script.pt")
-    for name, what in {"checkpoint.pt": "checkpoint", "old.pth": "old checkpoint", "script.pt": "TorchScript"}.items():
-        with pytest.raises(ModelError, match=rf"{what}.*export it: torch.export.save"):
+    for name, part in {"checkpoint.pt": "checkpoint", "old.pth": "old checkpoint", "script.pt": "TorchScript"}.items():
+        with pytest.raises(ModelError, match=rf"{part}.*export it: torch.export.save"):
             pipeline.read(tmp_path / name)
 
 
@@ -206,8 +232,8 @@ def test_a_damaged_file(tmp_path: Path) -> None:
 
 
 def test_verification() -> None:
-    program = exported(lambda self, x: self.linear(x), image(2, 3), linear=torch.nn.Linear(3, 2))
+    program = export(lambda self, x: self.linear(x), image(2, 3), linear=torch.nn.Linear(3, 2))
     graph = pipeline.read(program, verify=True)
-    found = pipeline.verify(graph, program)
-    assert found.reference == "PyTorch"
-    assert found.relative < 1e-5
+    output = pipeline.verify(graph, program)
+    assert output.reference == "PyTorch"
+    assert output.relative < 1e-5

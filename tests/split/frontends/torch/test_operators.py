@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-from tests.split.frontends.torch_models import checked, exported, image  # noqa: E402
+from tests.support.torch_models import check_outputs, export, image  # noqa: E402
 
 pytestmark = [
     # PyTorch's own, from its export.
@@ -37,13 +37,13 @@ MASK = torch.tensor([[1, 0, 1, 1, 0]] * 4 + [[0] * 5]).bool()
 def test_attention(mask: Any, options: dict[str, Any]) -> None:
     attend = torch.nn.functional.scaled_dot_product_attention
     inputs = (image(2, 2, 5, 4), *(() if mask is None else (mask,)))
-    checked(exported(lambda _, x, m=None: attend(x, x * 2, x, attn_mask=m, **options), *inputs), *inputs)
+    check_outputs(export(lambda _, x, m=None: attend(x, x * 2, x, attn_mask=m, **options), *inputs), *inputs)
 
 
 def test_attention_with_fewer_keys_than_queries() -> None:
     attend = torch.nn.functional.scaled_dot_product_attention
     inputs = image(1, 4, 5, 4), image(1, 2, 5, 4)
-    checked(exported(lambda _, q, k: attend(q, k, k, enable_gqa=True), *inputs), *inputs)
+    check_outputs(export(lambda _, q, k: attend(q, k, k, enable_gqa=True), *inputs), *inputs)
 
 
 interpolate = torch.nn.functional.interpolate
@@ -81,4 +81,4 @@ WHOLE = torch.tensor([[-3, 2, 5], [1, -2, 4]])
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip
 def test_what_tvm_would_get_wrong(name: str, function: Any, inputs: Any) -> None:
-    checked(exported(function, *inputs), *inputs)
+    check_outputs(export(function, *inputs), *inputs)

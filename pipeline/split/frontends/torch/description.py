@@ -1,0 +1,121 @@
+"""Descriptions of exported programs, checked: their operators, names and expressions, of which PyTorch makes code.
+
+PyTorch evaluates each expression, imports the classes that are named in the structure of inputs and outputs, takes
+operators by their names from Python modules, and writes the names of values into Python code that it executes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pipeline.errors import ModelError
+from pipeline.split.frontends.torch.expressions import check_expression
+
+_NAME = re.compile(r"[\w.+@$<>:/-]*")
+_KEY = re.compile(r"[^\"'\\()\[\]{};=#\n\r]*")
+_TEXTS = ("as_string", "as_strings")
+_METADATA = ("nn_module_stack", "from_node")
+_EXPRESSIONS = ("expr_str",)
+_STRUCTURES = ("in_spec", "out_spec")
+_OPERATORS = ("target", "as_operator")
+
+_FAMILIES = ("aten", "prims", "higher_order", "quantized_decomposed", "torchvision")
+# These read and write files.
+_FILES = ("save", "from_file")
+_NUMBERS = (
+    *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "neg", "pos", "abs", "eq", "ne", "lt", "le", "gt"),
+    *("ge", "and_", "or_", "xor", "not_", "lshift", "rshift", "getitem", "matmul"),
+)
+_TARGET = re.compile(
+    rf"torch\.ops\.(?:{'|'.join(_FAMILIES)})\.(?!(?:{'|'.join(_FILES)})\b)\w+(?:\.\w+)?"
+    rf"|_operator\.(?:{'|'.join(_NUMBERS)})|math\.[a-z]\w*|torch\._?sym_\w+"
+)
+
+
+def check_description(program: Any) -> dict[str, Any]:
+    """Program's description, without what importing it does not need.
+
+    Raises
+    ------
+    ModelError
+        If PyTorch would run something else than operators on tensors, or could be made to.
+    """
+    if not isinstance(program, dict):
+        raise ModelError("describes no program")
+    content = {key: _check(key, value) for key, value in program.items() if key != "range_constraints"}
+    for expression in (ranges := program.get("range_constraints", {})):
+        check_expression(expression)
+    # These are code, which is for checking the frames of a program that PyTorch runs itself.
+    return {**content, "range_constraints": ranges, **({"guards_code": []} if "guards_code" in program else {})}
+
+
+def _check(key: str, value: Any) -> Any:
+    """Check what stands under `key`, and return it."""
+    if key == "guards_code":
+        return []
+    if isinstance(value, dict):
+        return _check_mapping(key, value)
+    if isinstance(value, list):
+        return [_check(key, each) for each in value]
+    if isinstance(value, str):
+        _STRINGS.get(key, _check_name)(value)
+    return value
+
+
+def _check_mapping(key: str, value: Mapping[str, Any]) -> dict[str, Any]:
+    if key == "metadata":
+        return {name: text for name, text in value.items() if name in _METADATA and isinstance(text, str)}
+    if "as_custom_obj" in value or (key == "custom_obj_values" and value):
+        raise ModelError("holds an object of a class of its own, which is never loaded; make it a plain tensor")
+    for name in value:
+        _check_name(name)
+    return {name: _check(name, inner) for name, inner in value.items()}
+
+
+def _check_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise ModelError(f"calls something {name[:80]!r}, which is no name")
+
+
+def _check_operator(target: str) -> None:
+    if not _TARGET.fullmatch(target):
+        raise ModelError(f"uses the operator {target[:80]!r}, which is not supported")
+
+
+def _check_structure(text: str) -> None:
+    """Refuse structures of other classes than Python's own and registered ones, and code in place of keys."""
+    try:
+        _check_node(json.loads(text) if text else None)
+    except ModelError:
+        raise
+    except (ValueError, RecursionError):
+        raise ModelError(f"describes its inputs or outputs by {text[:80]!r}, which is no JSON") from None
+
+
+def _check_node(node: Any) -> None:
+    if isinstance(node, dict):
+        # A class to import.
+        if "__enum__" in node or "default_factory_module" in node:
+            raise ModelError("returns or takes a mapping of a class of its own, which is never loaded; use a dict")
+        if isinstance(context := node.get("context"), str):
+            _check_node(json.loads(context))
+        for key, value in node.items():
+            _check_node(key)
+            if key != "context" or not isinstance(value, str):
+                _check_node(value)
+    elif isinstance(node, list):
+        for item in node:
+            _check_node(item)
+    elif isinstance(node, str) and not _KEY.fullmatch(node):
+        raise ModelError(f"calls an input or output {node[:80]!r}, which is no name")
+
+
+_STRINGS: dict[str, Callable[[str], None]] = {
+    **dict.fromkeys(_TEXTS, lambda _: None),
+    **dict.fromkeys(_EXPRESSIONS, check_expression),
+    **dict.fromkeys(_STRUCTURES, _check_structure),
+    **dict.fromkeys(_OPERATORS, _check_operator),
+}
