@@ -1,4 +1,4 @@
-"""Bound: what no division can beat, from a relaxation of the problem."""
+"""Bound: a time between two frames that no division beats, from a relaxation of the problem."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import numpy as np
 
 from pipeline.split.planning.problem import Array, Problem
 
+# More steps move the bound by less than a thousandth on the networks of bench/planner.py.
 _STEPS = 300
 
 
-def relaxed(problem: Problem) -> float:
+def relaxed_interval(problem: Problem) -> float:
     """Return a time between two frames that no division can beat.
 
     It lets each item go anywhere by any parts, without order and without transfers: a linear program, whose dual is
@@ -23,15 +24,12 @@ def relaxed(problem: Problem) -> float:
     slowest = float(per_frame.min(axis=0).max())
     if not np.isfinite(slowest):
         return slowest
+    # The last factor is for rounding: a bound must not lie above the interval that it is compared with.
     return max(slowest, _dual(problem, np.where(np.isfinite(per_frame), per_frame, 1e300))) * (1 - 1e-9)
 
 
 def _dual(problem: Problem, per_frame: Array) -> float:
-    # Stages that take turns have one unit of time between them.
-    units = np.array([1.0 if place.shares else place.units for place in problem.places])
-    shares = np.array([place.shares for place in problem.places])
-    use = np.array([choice.use for choice in problem.choices], np.float64)
-    use = np.where(shares & (use > 0), 1.0, use)
+    units, use = _resources(problem)
     prices, best = np.full(len(units), 1 / units.sum()), 0.0
     rows = np.arange(problem.items)
     for step in range(_STEPS):
@@ -39,7 +37,20 @@ def _dual(problem: Problem, per_frame: Array) -> float:
         cheapest = costs.argmin(axis=0)
         best = max(best, float(costs[cheapest, rows].sum()))
         # Dearer where the cheapest choices ask for more than there is, cheaper where they ask for less.
-        wanted = per_frame[cheapest, rows] @ use[cheapest] / units
-        prices *= np.exp((wanted / max(wanted.max(), 1e-300) - 0.5) * 2 / (1 + 0.1 * step))
+        demand = per_frame[cheapest, rows] @ use[cheapest] / units
+        prices *= np.exp((demand / max(demand.max(), 1e-300) - 0.5) * 2 / (1 + 0.1 * step))
         prices /= prices @ units
     return best
+
+
+def _resources(problem: Problem) -> tuple[Array, Array]:
+    """Return the units of each resource, and what each choice uses of them."""
+    # Stages that take turns have one unit of time between them.
+    units = np.array([1.0 if processor.takes_turns else processor.units for processor in problem.processors])
+    turns = np.array([processor.takes_turns for processor in problem.processors])
+    use = np.array([choice.use for choice in problem.choices], np.float64)
+    use = np.where(turns & (use > 0), 1.0, use)
+    if problem.stages:
+        # Each stage is busy for at most one interval, so that a fixed number of them is a resource as well.
+        units, use = np.append(units, len(problem.stages)), np.hstack([use, np.ones((len(use), 1))])
+    return units, use

@@ -1,4 +1,4 @@
-"""Problem: a chain of items, the places that can work on them, and what moving on costs, as plain values."""
+"""Problem: a chain of items, the processors that can work on them, and what transfers cost, as plain values."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where stages run: cores that are alike, or one device.
+class Processor:
+    """A cluster of cores that are alike, or one device.
 
     Attributes
     ----------
     name : str
     units : int
         How much of it there is to give away: cores; stages on a device without cores.
-    shares : bool
-        Whether its stages take turns, so that their times add up; otherwise each stage has its units for itself.
+    takes_turns : bool
+        Whether its stages run in turns, so that their times add up; otherwise each stage has its units for itself.
     overlaps : bool
         Whether it computes while it brings tensors in and out.
     """
 
     name: str
     units: int = 1
-    shares: bool = False
+    takes_turns: bool = False
     overlaps: bool = False
 
 
@@ -38,10 +38,10 @@ class Choice:
 
     Attributes
     ----------
-    place : int
-        Number of the place; for replicas on several, of that where the transfers count.
+    processor : int
+        Index of the processor; for replicas on several, of that where the transfers count.
     use : tuple of int
-        Units that it takes of each place.
+        Units that it takes of each processor; none at all only where the number of stages is fixed.
     seconds : array of float, shape (items,)
         Time of each item for one frame on one replica; infinite where it cannot run.  For unlike replicas the
         harmonic mean, so that divided by `replicas` it is the time between two frames.
@@ -52,7 +52,7 @@ class Choice:
         Power that one replica takes while it works, above rest.
     """
 
-    place: int
+    processor: int
     use: tuple[int, ...]
     seconds: Array
     replicas: int = 1
@@ -61,41 +61,44 @@ class Choice:
 
 
 @dataclass(frozen=True, eq=False)
-class Memory:
+class MemoryLimit:
     """A memory of limited size.
 
-    A stage of the items ``[i, j)`` needs ``replicas * (parameters[i:j].sum() + working[i:j].max()) + waiting[i]``.
+    A stage of the items ``[i, j)`` needs
+    ``replicas * (parameters[i:j].sum() + workspace[i:j].max()) + queue_bytes[i]``.
 
     Attributes
     ----------
-    limit : float
-        Its size in bytes.
-    places : tuple of int
-        Places whose stages live in it.
+    nbytes : float
+        Its size.
+    processors : tuple of int
+        Processors whose stages live in it.
     """
 
-    limit: float
-    places: tuple[int, ...]
+    nbytes: float
+    processors: tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """What is to be divided, among what.
+    """A chain of items to be divided among processors.
 
     Attributes
     ----------
-    places : tuple of Place
+    processors : tuple of Processor
     choices : tuple of Choice
-    enter : array of float, shape (places + 1, places, items + 1)
-        Seconds that a stage on the second place spends to bring in what crosses at each position, made on the first;
-        the last "place" is the caller.  Infinite where there is no way.
-    leave : array of float, shape (places, places + 1, items + 1)
-        Seconds that a stage on the first place spends to hand it to the second.
-    memories : tuple of Memory
-    parameters, working : array of float, shape (items,)
+    enter : array of float, shape (processors + 1, processors, items + 1)
+        Seconds that a stage on the second processor spends to bring in what crosses at each position, made on the
+        first; the last "processor" is the caller.  Infinite where there is no way.
+    leave : array of float, shape (processors, processors + 1, items + 1)
+        Seconds that a stage on the first processor spends to hand it to the second.
+    memories : tuple of MemoryLimit
+    parameters, workspace : array of float, shape (items,)
         Bytes of each item's constants, and of all tensors that are alive while it runs.
-    waiting : array of float, shape (items + 1,)
+    queue_bytes : array of float, shape (items + 1,)
         Bytes of the frames that wait in front of a stage which begins at each position.
+    stages : tuple of tuple of int
+        For each stage the processors that may run it, which fixes their number; empty for any number anywhere.
 
     Raises
     ------
@@ -103,105 +106,118 @@ class Problem:
         If the shapes do not fit, or a number is negative or not a number.
     """
 
-    places: tuple[Place, ...]
+    processors: tuple[Processor, ...]
     choices: tuple[Choice, ...]
     enter: Array
     leave: Array
-    memories: tuple[Memory, ...] = ()
+    memories: tuple[MemoryLimit, ...] = ()
     parameters: Array | None = None
-    working: Array | None = None
-    waiting: Array | None = None
+    workspace: Array | None = None
+    queue_bytes: Array | None = None
+    stages: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
-        places, items = len(self.places), self.items
-        shapes = {"enter": (places + 1, places, items + 1), "leave": (places, places + 1, items + 1)}
+        count, items = len(self.processors), self.items
+        shapes = {"enter": (count + 1, count, items + 1), "leave": (count, count + 1, items + 1)}
         for name, shape in shapes.items():
             if getattr(self, name).shape != shape:
                 raise ValueError(f"{name} has the shape {getattr(self, name).shape}, not {shape}")
         for choice in self.choices:
-            if len(choice.seconds) != items or len(choice.use) != places or not any(choice.use):
-                raise ValueError(f"choice {choice} does not fit {items} items on {places} places")
+            # Without a fixed number of stages, only the units in use bound how many the search tries.
+            finite = any(choice.use) or self.stages
+            if len(choice.seconds) != items or len(choice.use) != count or not finite:
+                raise ValueError(f"choice {choice} does not fit {items} items on {count} processors")
         if not all(np.all(each >= 0) for each in (self.enter, self.leave, *(one.seconds for one in self.choices))):
             raise ValueError("times must be numbers of at least 0")
 
     @property
     def items(self) -> int:
-        """How many items the chain has."""
+        """Length of the chain."""
         return len(self.choices[0].seconds) if self.choices else 0
 
-    def merged(self, positions: Sequence[int]) -> Problem:
+    def merge_items(self, positions: Sequence[int]) -> Problem:
         """Return the problem in which stages begin and end at `positions` only; these include both ends."""
-        starts, at = list(positions[:-1]), list(positions)
+        starts, edges = list(positions[:-1]), list(positions)
         return replace(
             self,
             choices=tuple(replace(each, seconds=np.add.reduceat(each.seconds, starts)) for each in self.choices),
-            enter=self.enter[:, :, at],
-            leave=self.leave[:, :, at],
+            enter=self.enter[:, :, edges],
+            leave=self.leave[:, :, edges],
             parameters=None if self.parameters is None else np.add.reduceat(self.parameters, starts),
-            working=None if self.working is None else np.maximum.reduceat(self.working, starts),
-            waiting=None if self.waiting is None else self.waiting[at],
+            workspace=None if self.workspace is None else np.maximum.reduceat(self.workspace, starts),
+            queue_bytes=None if self.queue_bytes is None else self.queue_bytes[edges],
         )
 
-    def spread(self, count: int) -> list[int]:
-        """Return at most about `count` positions that divide the chain's work evenly; all of them if they are few."""
+    def spread_positions(self, count: int) -> list[int]:
+        """Return at most about `count` positions that divide the chain's work evenly; all of them if they are few.
+
+        Of those near to each other, it is the one that the least has to cross.
+        """
         if self.items <= count:
             return list(range(self.items + 1))
         work = np.min([choice.seconds / choice.replicas for choice in self.choices], axis=0)
-        done = np.concatenate([[0.0], np.cumsum(np.where(np.isfinite(work), work, 0.0))])
-        steps = np.searchsorted(done, np.linspace(0, done[-1], count + 1)[1:-1])
-        return sorted({0, *(int(step) for step in steps), self.items})
+        work = np.where(np.isfinite(work), work, 0.0)
+        # Half of the positions by work, half by number: a heavy item would otherwise take those of all light ones.
+        progress = np.concatenate([[0.0], np.cumsum(work + max(work.mean(), 1e-300))])
+        section = np.floor(progress[1:-1] / progress[-1] * (count - 1))
+        crossing = sum(np.where(np.isfinite(rows), rows, 0.0).sum((0, 1)) for rows in (self.enter, self.leave))
+        order = np.lexsort((np.asarray(crossing)[1:-1], section))
+        _, cheapest = np.unique(section[order], return_index=True)
+        return [0, *(order[cheapest] + 1).tolist(), self.items]
 
-    def times(self, choice: Choice, enter: Array, leave: Array) -> Array:
+    def intervals(self, choice: Choice, enter: Array, leave: Array) -> Array:
         """Return the seconds between two frames of the stage on items ``[i, j)``, as entry ``[j, i]``.
 
         Infinite where it is empty, cannot run, or does not fit into its memory.
         """
-        compute = spans(choice.seconds)
-        moved = np.add.outer(leave, enter)
-        whole = overlapped(compute, moved) if self.places[choice.place].overlaps else compute + moved
+        compute, transfer = span_sums(choice.seconds), np.add.outer(leave, enter)
+        overlaps = self.processors[choice.processor].overlaps
+        seconds = overlap_seconds(compute, transfer) if overlaps else compute + transfer
         for memory in self.memories:
-            if choice.place in memory.places:
-                whole[self.bytes(choice) > memory.limit] = np.inf
-        return whole / choice.replicas
+            if choice.processor in memory.processors:
+                seconds[self.memory_bytes(choice) > memory.nbytes] = np.inf
+        return seconds / choice.replicas
 
-    def delays(self, choice: Choice, enter: Array, leave: Array) -> Array:
+    def latencies(self, choice: Choice, enter: Array, leave: Array) -> Array:
         """Return the seconds that one frame spends in the stage on items ``[i, j)``, as entry ``[j, i]``."""
-        found: Array = spans(choice.seconds) + np.add.outer(leave, enter)
-        return found
+        seconds: Array = span_sums(choice.seconds) + np.add.outer(leave, enter)
+        return seconds
 
-    def bytes(self, choice: Choice) -> Array:
+    def memory_bytes(self, choice: Choice) -> Array:
         """Return the bytes that the stage on items ``[i, j)`` keeps in its memory, as entry ``[j, i]``."""
-        parameters, working, waiting = (
-            np.zeros(size) if given is None else given
-            for given, size in (
+        parameters, workspace, queue_bytes = (
+            np.zeros(size) if values is None else values
+            for values, size in (
                 (self.parameters, self.items),
-                (self.working, self.items),
-                (self.waiting, self.items + 1),
+                (self.workspace, self.items),
+                (self.queue_bytes, self.items + 1),
             )
         )
-        return choice.replicas * (spans(parameters) + largest(working)) + waiting[None, :]
+        return choice.replicas * (span_sums(parameters) + span_maxima(workspace)) + queue_bytes[None, :]
 
 
-def overlapped(compute: Array, moved: Array) -> Array:
+def overlap_seconds(compute: Array, transfer: Array) -> Array:
     """Return the time between two frames where one is computed while the tensors of another one move."""
-    found: Array = np.maximum(compute, (compute + moved) / 2)
-    return found
+    # Two replicas take turns at computing; each needs its own time for one frame, and there are two of them.
+    seconds: Array = np.maximum(compute, (compute + transfer) / 2)
+    return seconds
 
 
-def spans(values: Array) -> Array:
+def span_sums(values: Array) -> Array:
     """Return the sums of ``values[i:j]`` as entry ``[j, i]``; infinite for an empty span or one with an infinity."""
-    bad = np.concatenate([[0], np.cumsum(np.isinf(values))])
+    # Infinities are counted apart: in a prefix sum, one would swallow all that follow it.
+    infinities = np.concatenate([[0], np.cumsum(np.isinf(values))])
     prefix = np.concatenate([[0.0], np.cumsum(np.where(np.isinf(values), 0.0, values))])
     sums: Array = np.subtract.outer(prefix, prefix)
-    sums[np.subtract.outer(bad, bad) != 0] = np.inf
+    sums[np.subtract.outer(infinities, infinities) != 0] = np.inf
     sums[np.triu_indices(len(prefix))] = np.inf
     return sums
 
 
-def largest(values: Array) -> Array:
+def span_maxima(values: Array) -> Array:
     """Return the largest of ``values[i:j]`` as entry ``[j, i]``; 0 for an empty span."""
     size = len(values) + 1
-    found = np.zeros((size, size))
+    maxima = np.zeros((size, size))
     for end in range(1, size):
-        found[end, :end] = np.maximum(found[end - 1, :end], values[end - 1])
-    return found
+        maxima[end, :end] = np.maximum(maxima[end - 1, :end], values[end - 1])
+    return maxima

@@ -1,8 +1,9 @@
 """Search: the best division of a chain by dynamic programming over positions, units in use, and borders.
 
-A state is how many units of each place are in use, and where the next stage is.  It has one number for each position:
-the best value of all divisions that end there.  A stage takes at least one unit, so that a state only follows from
-states with fewer units, and one step is a minimum over a matrix.
+A state is how many units of each processor are in use, where the next stage is, and where their number is fixed, how
+many stages there are.  It has one number for each position: the best value of all divisions that end there.  A stage
+takes at least one unit, or is one more of a fixed number, so that a state only follows from states with fewer, and one
+step is a minimum over a matrix.
 """
 
 from __future__ import annotations
@@ -17,15 +18,20 @@ from numpy.typing import NDArray
 from pipeline.split.planning.problem import Array, Choice, Problem
 
 Use = tuple[int, ...]
+"""Units in use of each processor, and then, where the number of stages is fixed, how many there are."""
+
 Join = Callable[[Array, Array], Array]
 """Combines the value of a stage with that of the stages before it: `numpy.maximum` or `numpy.add`."""
 
 Border = tuple[int, int]
-"""A place, and which kind of border is crossed there: borders that cost the same at all positions are one kind."""
+"""A processor, and which kind of border is crossed there: borders that cost the same at all positions are one kind."""
+
+Key = tuple[int, int, int]
+"""A choice, and the kinds of its two borders."""
 
 
 @dataclass(frozen=True)
-class Step:
+class Segment:
     """One stage of a division.
 
     Attributes
@@ -33,7 +39,7 @@ class Step:
     begin, end : int
         Its items.
     choice : int
-        Number of the choice.
+        Index of the choice.
     enter, leave : int
         Kinds of its borders.
     """
@@ -44,6 +50,11 @@ class Step:
     enter: int
     leave: int
 
+    @property
+    def key(self) -> Key:
+        """Choice and kinds of borders."""
+        return self.choice, self.enter, self.leave
+
 
 class Borders:
     """The kinds of borders of a problem.
@@ -51,30 +62,33 @@ class Borders:
     Attributes
     ----------
     enter, leave : list of list of Array
-        For each place the different rows of seconds; the last kind of `leave` is the caller's.
+        For each processor the different rows of seconds; the last kind of `leave` is the caller's.
+    followers : list of list of list of int
+        For each processor and kind of `leave` but the caller's, the processors behind such a border.
     """
 
     def __init__(self, problem: Problem) -> None:
-        places = range(len(problem.places))
-        caller = len(problem.places)
+        processors, caller = range(len(problem.processors)), len(problem.processors)
         self.enter: list[list[Array]] = []
-        self._enter_kind: dict[tuple[int, int], int] = {}
+        self._enter_kinds: dict[tuple[int, int], int] = {}
         self.leave: list[list[Array]] = []
         self.followers: list[list[list[int]]] = []
-        for place in places:
-            rows, kinds = _kinds([problem.enter[before, place] for before in (*places, caller)])
+        for processor in processors:
+            rows, kinds = _kinds([problem.enter[before, processor] for before in (*processors, caller)])
             self.enter.append(rows)
-            self._enter_kind.update({(before, place): kind for before, kind in enumerate(kinds)})
-            rows, kinds = _kinds([problem.leave[place, after] for after in places])
-            self.leave.append([*rows, problem.leave[place, caller]])
-            self.followers.append([[after for after in places if kinds[after] == kind] for kind in range(len(rows))])
+            self._enter_kinds.update({(before, processor): kind for before, kind in enumerate(kinds)})
+            rows, kinds = _kinds([problem.leave[processor, after] for after in processors])
+            self.leave.append([*rows, problem.leave[processor, caller]])
+            self.followers.append(
+                [[after for after in processors if kinds[after] == kind] for kind in range(len(rows))]
+            )
 
-    def entered(self, before: int, place: int) -> int:
-        """Return the kind of border between two places, as the second one enters it."""
-        return self._enter_kind[before, place]
+    def enter_kind(self, before: int, processor: int) -> int:
+        """Return the kind of border between two processors, as the second one enters it."""
+        return self._enter_kinds[before, processor]
 
 
-class Table:
+class StageTable:
     """One value for each stage there could be.
 
     Parameters
@@ -86,53 +100,56 @@ class Table:
     """
 
     def __init__(self, problem: Problem, borders: Borders, value: Callable[[Choice, Array, Array], Array]) -> None:
-        self.values = {
-            (number, enter, leave): value(choice, into, out)
-            for number, choice in enumerate(problem.choices)
-            for enter, into in enumerate(borders.enter[choice.place])
-            for leave, out in enumerate(borders.leave[choice.place])
+        self.values: dict[Key, Array] = {
+            (index, enter, leave): value(choice, into, out)
+            for index, choice in enumerate(problem.choices)
+            for enter, into in enumerate(borders.enter[choice.processor])
+            for leave, out in enumerate(borders.leave[choice.processor])
         }
 
     @staticmethod
-    def of(values: dict[tuple[int, int, int], Array]) -> Table:
+    def of(values: dict[Key, Array]) -> StageTable:
         """Return a table of values that are there already."""
-        table = Table.__new__(Table)
+        table = StageTable.__new__(StageTable)
         table.values = values
         return table
 
+    def total(self, segments: Sequence[Segment]) -> float:
+        """Return the sum over the stages of a division."""
+        return sum(self.values_of(segments))
 
-class Search:
-    """Finds the division with the least value.
+    def largest(self, segments: Sequence[Segment]) -> float:
+        """Return the largest value of the stages of a division."""
+        return max(self.values_of(segments))
 
-    Parameters
-    ----------
-    problem : Problem
-    borders : Borders
-    stages : int, optional
-        How many stages there have to be.
+    def values_of(self, segments: Sequence[Segment]) -> Iterator[float]:
+        """Yield the value of each stage of a division."""
+        return (float(self.values[segment.key][segment.end, segment.begin]) for segment in segments)
+
+
+def best_division(  # noqa: PLR0913, PLR0917 - what a search is about
+    problem: Problem,
+    borders: Borders,
+    table: StageTable,
+    join: Join,
+    ceiling: float = np.inf,
+    floor: float = 0.0,
+) -> list[Segment] | None:
+    """Return the division with the least value, None if none is possible with at most `ceiling`.
+
+    Values below `floor` are not told apart.
     """
-
-    def __init__(self, problem: Problem, borders: Borders, stages: int | None = None) -> None:
-        self._problem, self._borders, self._stages = problem, borders, stages
-        self._units = [place.units for place in problem.places] + ([] if stages is None else [stages])
-        self._uses = [choice.use + (() if stages is None else (1,)) for choice in problem.choices]
-
-    def best(self, table: Table, join: Join, ceiling: float = np.inf, floor: float = 0.0) -> list[Step] | None:
-        """Return the division with the least value, None if none is possible with at most `ceiling`.
-
-        Values below `floor` are not told apart.
-        """
-        run = _Run(self._problem, self._borders, table.values, join, ceiling, floor)
-        run.go(self._units, self._uses, counted=self._stages is not None)
-        return run.steps()
+    search = _DivisionSearch(problem, borders, table.values, join, ceiling, floor)
+    search.run()
+    return search.segments()
 
 
-class _Run:
+class _DivisionSearch:
     def __init__(  # noqa: PLR0913, PLR0917 - what a search is about
         self,
         problem: Problem,
         borders: Borders,
-        values: dict[tuple[int, int, int], Array],
+        values: dict[Key, Array],
         join: Join,
         ceiling: float,
         floor: float,
@@ -140,129 +157,146 @@ class _Run:
         self._problem, self._borders, self._values = problem, borders, values
         self._join, self._ceiling, self._floor = join, ceiling, floor
         self._size = len(next(iter(values.values())))
+        count = len(problem.stages)
+        # A fixed number of stages is one more thing that each stage takes one of.
+        self._units = (*(processor.units for processor in problem.processors), *([count] if count else []))
+        self._uses = [choice.use + ((1,) if count else ()) for choice in problem.choices]
         self._states: dict[Use, dict[Border, Array]] = {}
-        self._closed: dict[Use, dict[Border, Array]] = {}
+        self._minima: dict[Use, dict[Border, Array]] = {}
         self._ends: dict[Use, float] = {}
         # The last position that a stage can reach from each begin.
         self._reach = {key: _reach(each, ceiling) for key, each in values.items()}
 
-    def go(self, units: Sequence[int], uses: Sequence[Use], *, counted: bool) -> None:
-        self._uses, self._counted, self._units = uses, counted, tuple(units)
-        caller = len(self._problem.places)
-        for place in range(caller):
-            self._lower((0,) * len(units), place, self._borders.entered(caller, place))[0] = 0.0
-        for use in product(*(range(each + 1) for each in units)):
+    def run(self) -> None:
+        """Fill all states, those with fewer units in use first."""
+        caller, start = len(self._problem.processors), (0,) * len(self._units)
+        for processor in self._processors(start):
+            self._state(start, processor, self._borders.enter_kind(caller, processor))[0] = 0.0
+        for use in product(*(range(units + 1) for units in self._units)):
             self._drop_dominated(use)
-            for (place, enter), reached in self._states.get(use, {}).items():
-                for number, after in self._next(use, place):
-                    self._extend((number, enter), place, reached, after)
+            for (processor, enter), values in self._states.get(use, {}).items():
+                for index, after in self._choices(use, processor):
+                    self._extend((index, enter), processor, values, after)
 
-    def steps(self) -> list[Step] | None:
+    def segments(self) -> list[Segment] | None:
         """Walk back from the best end."""
-        ends = {use: value for use, value in self._ends.items() if not self._counted or use[-1] == self._units[-1]}
-        if not ends or min(ends.values()) > self._ceiling:
+        if not self._ends or min(self._ends.values()) > self._ceiling:
             return None
-        use, value = min(ends.items(), key=lambda end: (end[1], sum(end[0])))
+        use, value = min(self._ends.items(), key=lambda end: (end[1], sum(end[0])))
         border: Border | None = None
-        end, found = self._size - 1, []
-        while True:
-            number, enter, leave, begin, use = self._before(use, border, end, value)
-            found.append(Step(begin, end, number, enter, leave))
-            if begin == 0:
-                return found[::-1]
-            place = self._problem.choices[number].place
-            border, value, end = (place, enter), float(self._states[use][place, enter][begin]), begin
+        end, path = self._size - 1, list[Segment]()
+        while end:
+            segment, use = self._predecessor(use, border, end, value)
+            path.append(segment)
+            border = (self._problem.choices[segment.choice].processor, segment.enter)
+            value, end = float(self._states[use][border][segment.begin]), segment.begin
+        return path[::-1]
 
-    def _next(self, use: Use, place: int) -> Iterator[tuple[int, Use]]:
-        for number, choice in enumerate(self._problem.choices):
-            if choice.place == place:
-                after = tuple(map(sum, zip(use, self._uses[number], strict=True)))
-                if all(one <= most for one, most in zip(after, self._units, strict=True)):
-                    yield number, after
+    def _processors(self, use: Use) -> Sequence[int]:
+        """Return the processors that may run the next stage."""
+        stages = self._problem.stages
+        if not stages:
+            return range(len(self._problem.processors))
+        return stages[use[-1]] if use[-1] < len(stages) else ()
 
-    def _extend(self, what: tuple[int, int], place: int, reached: Array, after: Use) -> None:
-        number, enter = what
-        begins = np.flatnonzero(np.isfinite(reached))
+    def _choices(self, use: Use, processor: int) -> Iterator[tuple[int, Use]]:
+        for index, choice in enumerate(self._problem.choices):
+            if choice.processor == processor:
+                after = tuple(map(sum, zip(use, self._uses[index], strict=True)))
+                if all(count <= units for count, units in zip(after, self._units, strict=True)):
+                    yield index, after
+
+    def _extend(self, start: tuple[int, int], processor: int, values: Array, after: Use) -> None:
+        begins = np.flatnonzero(np.isfinite(values))
         first, last = int(begins[0]), int(begins[-1]) + 1
-        *inner, outer = range(len(self._borders.leave[place]))
-        for leave in inner:
-            key = (number, enter, leave)
-            far = min(int(self._reach[key][first:last].max(initial=0)) + 1, self._size - 1)
-            if far > first + 1:
-                joined = self._join(self._values[key][first + 1 : far, first:last], reached[first:last])
-                best = np.maximum(joined.min(axis=1), self._floor)
+        *inner, outer = range(len(self._borders.leave[processor]))
+        followers, remaining = self._processors(after), self._remaining(after)
+        for leave in inner if followers else ():
+            key = (*start, leave)
+            # Each stage behind this one needs an item.
+            stop = min(int(self._reach[key][first:last].max(initial=0)) + 1, self._size - max(1, remaining))
+            if stop > first + 1:
+                joint = self._join(self._values[key][first + 1 : stop, first:last], values[first:last])
+                best = np.maximum(joint.min(axis=1), self._floor)
                 best[best > self._ceiling] = np.inf
-                self._offer(after, place, leave, slice(first + 1, far), best)
-        whole = self._join(self._values[number, enter, outer][-1, first:last], reached[first:last]).min()
-        if whole <= self._ceiling and np.isfinite(whole):
-            self._ends[after] = min(self._ends.get(after, np.inf), max(float(whole), self._floor))
+                self._offer(after, processor, leave, slice(first + 1, stop), best)
+        if not remaining:
+            key = (*start, outer)
+            final = self._join(self._values[key][-1, first:last], values[first:last]).min()
+            if final <= self._ceiling and np.isfinite(final):
+                self._ends[after] = min(self._ends.get(after, np.inf), max(float(final), self._floor))
 
-    def _offer(self, use: Use, place: int, leave: int, where: slice, best: Array) -> None:
+    def _remaining(self, use: Use) -> int:
+        """Return the number of stages that are still to come, of a fixed one."""
+        return len(self._problem.stages) - use[-1] if self._problem.stages else 0
+
+    def _offer(self, use: Use, processor: int, leave: int, ends: slice, best: Array) -> None:
         if not np.isfinite(best).any():
             return
-        for follower in self._borders.followers[place][leave]:
-            values = self._lower(use, follower, self._borders.entered(place, follower))
-            np.minimum(values[where], best, out=values[where])
+        candidates = self._processors(use)
+        for follower in self._borders.followers[processor][leave]:
+            if follower in candidates:
+                values = self._state(use, follower, self._borders.enter_kind(processor, follower))
+                np.minimum(values[ends], best, out=values[ends])
 
-    def _lower(self, use: Use, place: int, enter: int) -> Array:
+    def _state(self, use: Use, processor: int, enter: int) -> Array:
         state = self._states.setdefault(use, {})
-        if (place, enter) not in state:
-            state[place, enter] = np.full(self._size, np.inf)
-        return state[place, enter]
+        if (processor, enter) not in state:
+            state[processor, enter] = np.full(self._size, np.inf)
+        return state[processor, enter]
 
     def _drop_dominated(self, use: Use) -> None:
         """Forget what is as good with fewer units, and remember the best so far for states with more."""
-        places = len(self._problem.places)
         fewer = [
-            self._closed[before]
-            for axis in range(places)
-            if use[axis] and (before := (*use[:axis], use[axis] - 1, *use[axis + 1 :])) in self._closed
+            self._minima[before]
+            for axis in range(len(self._problem.processors))
+            if use[axis] and (before := (*use[:axis], use[axis] - 1, *use[axis + 1 :])) in self._minima
         ]
-        state, closed = self._states.get(use, {}), dict[Border, Array]()
+        state, minima = self._states.get(use, {}), dict[Border, Array]()
         for border in {*state, *(border for each in fewer for border in each)}:
             best: Array = np.minimum.reduce([np.full(self._size, np.inf), *(e[border] for e in fewer if border in e)])
             if border in state:
                 state[border][state[border] >= best] = np.inf
                 best = np.minimum(state[border], best)
-            closed[border] = best
-        self._closed[use] = closed
+            minima[border] = best
+        self._minima[use] = minima
         for border in [border for border, values in state.items() if not np.isfinite(values).any()]:
             del state[border]
 
-    def _before(self, use: Use, border: Border | None, end: int, value: float) -> tuple[int, int, int, int, Use]:
-        """Return the stage that led to a state: choice, enter, leave, begin, and the units in use before it."""
-        for number, choice in enumerate(self._problem.choices):
-            before = tuple(one - other for one, other in zip(use, self._uses[number], strict=True))
-            leave = self._leaving(choice.place, border)
-            for (place, enter), reached in self._states.get(before, {}).items():
-                if place != choice.place or leave is None:
+    def _predecessor(self, use: Use, border: Border | None, end: int, value: float) -> tuple[Segment, Use]:
+        """Return the stage that led to a state, and the units in use before it."""
+        for index, choice in enumerate(self._problem.choices):
+            before = tuple(count - taken for count, taken in zip(use, self._uses[index], strict=True))
+            leave = self._leave_kind(choice.processor, border)
+            for (processor, enter), values in self._states.get(before, {}).items():
+                if processor != choice.processor or leave is None:
                     continue
-                joined = self._join(self._values[number, enter, leave][end, :end], reached[:end])
-                begins = np.flatnonzero(np.maximum(joined, self._floor) == value)
+                joint = self._join(self._values[index, enter, leave][end, :end], values[:end])
+                begins = np.flatnonzero(np.maximum(joint, self._floor) == value)
                 if len(begins):
-                    return number, enter, leave, int(begins[-1]), before
+                    return Segment(int(begins[-1]), end, index, enter, leave), before
         raise AssertionError(f"no stage leads to {border} at {end} with {use}")
 
-    def _leaving(self, place: int, border: Border | None) -> int | None:
-        """Return how a stage on `place` leaves to reach a border, None if it does not."""
+    def _leave_kind(self, processor: int, border: Border | None) -> int | None:
+        """Return the kind of border by which a stage on `processor` reaches another, None if it does not."""
         if border is None:
-            return len(self._borders.leave[place]) - 1
+            return len(self._borders.leave[processor]) - 1
         follower, enter = border
-        if self._borders.entered(place, follower) != enter:
+        if self._borders.enter_kind(processor, follower) != enter:
             return None
-        return next(kind for kind, them in enumerate(self._borders.followers[place]) if follower in them)
+        return next(kind for kind, group in enumerate(self._borders.followers[processor]) if follower in group)
 
 
 def _kinds(rows: Sequence[Array]) -> tuple[list[Array], list[int]]:
-    """Return the different rows, and for each row the number of its equal among them."""
-    different: list[Array] = []
+    """Return the different rows, and for each row the index of its equal among them."""
+    distinct: list[Array] = []
     kinds = []
     for row in rows:
-        kind = next((number for number, other in enumerate(different) if np.array_equal(row, other)), len(different))
-        if kind == len(different):
-            different.append(row)
+        kind = next((index for index, other in enumerate(distinct) if np.array_equal(row, other)), len(distinct))
+        if kind == len(distinct):
+            distinct.append(row)
         kinds.append(kind)
-    return different, kinds
+    return distinct, kinds
 
 
 def _reach(values: Array, ceiling: float) -> NDArray[np.int_]:

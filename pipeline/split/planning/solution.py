@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from pipeline.split.planning.problem import Choice, Problem
-from pipeline.split.planning.search import Borders, Step
+from pipeline.split.planning.search import Borders, Segment
 
 
 @dataclass(frozen=True)
-class Stage:
+class StageSolution:
     """One stage of a solution.
 
     Attributes
@@ -26,7 +26,7 @@ class Stage:
     interval : float
         Seconds between two frames.
     nbytes : float
-        What it keeps in its memory.
+        Bytes that it keeps in its memory.
     """
 
     begin: int
@@ -50,14 +50,14 @@ class Solution:
 
     Attributes
     ----------
-    stages : tuple of Stage
+    stages : tuple of StageSolution
     interval : float
         Seconds between two frames.
     bound : float
         An interval that no division can beat, as far as the search has proved; 0 if it has proved nothing.
     """
 
-    stages: tuple[Stage, ...]
+    stages: tuple[StageSolution, ...]
     interval: float
     bound: float = 0.0
 
@@ -73,36 +73,41 @@ class Solution:
 
     @property
     def gap(self) -> float:
-        """How much longer the interval is than the bound, as a share of it."""
+        """Share of the bound by which the interval is longer."""
         return self.interval / self.bound - 1 if self.bound else 0.0
 
+    def at_positions(self, positions: Sequence[int]) -> Solution:
+        """Return the solution of a problem whose items were merged at `positions`, by the items of the whole one."""
+        stages = [replace(stage, begin=positions[stage.begin], end=positions[stage.end]) for stage in self.stages]
+        return replace(self, stages=tuple(stages))
 
-def solution(problem: Problem, borders: Borders, steps: Sequence[Step], bound: float = 0.0) -> Solution:
-    """Return the steps of a search with all their times."""
-    stages = tuple(_stage(problem, borders, step) for step in steps)
+
+def solution(problem: Problem, borders: Borders, segments: Sequence[Segment], bound: float = 0.0) -> Solution:
+    """Return the segments of a search with all their times."""
+    stages = tuple(_stage(problem, borders, segment) for segment in segments)
     return Solution(stages, interval(problem, stages), bound)
 
 
-def interval(problem: Problem, stages: Sequence[Stage]) -> float:
-    """Return the seconds between two frames: of the slowest stage, or of a place whose stages take turns."""
+def interval(problem: Problem, stages: Sequence[StageSolution]) -> float:
+    """Return the seconds between two frames: of the slowest stage, or of a processor whose stages take turns."""
     loads: dict[int, float] = defaultdict(float)
     for stage in stages:
-        if problem.places[stage.choice.place].shares:
-            loads[stage.choice.place] += stage.interval
+        if problem.processors[stage.choice.processor].takes_turns:
+            loads[stage.choice.processor] += stage.interval
     return max([*(stage.interval for stage in stages), *loads.values()])
 
 
-def _stage(problem: Problem, borders: Borders, step: Step) -> Stage:
-    choice = problem.choices[step.choice]
-    enter = float(borders.enter[choice.place][step.enter][step.begin])
-    leave = float(borders.leave[choice.place][step.leave][step.end])
-    compute = float(np.sum(choice.seconds[step.begin : step.end]))
-    whole = compute + enter + leave
-    if problem.places[choice.place].overlaps:
-        whole = max(compute, whole / 2)
-    span = slice(step.begin, step.end)
+def _stage(problem: Problem, borders: Borders, segment: Segment) -> StageSolution:
+    choice = problem.choices[segment.choice]
+    enter = float(borders.enter[choice.processor][segment.enter][segment.begin])
+    leave = float(borders.leave[choice.processor][segment.leave][segment.end])
+    compute = float(np.sum(choice.seconds[segment.begin : segment.end]))
+    seconds = compute + enter + leave
+    if problem.processors[choice.processor].overlaps:
+        seconds = max(compute, seconds / 2)
+    span = slice(segment.begin, segment.end)
     nbytes = 0.0
-    if problem.parameters is not None and problem.working is not None and problem.waiting is not None:
-        kept = problem.parameters[span].sum() + problem.working[span].max()
-        nbytes = float(choice.replicas * kept + problem.waiting[step.begin])
-    return Stage(step.begin, step.end, choice, compute, enter, leave, whole / choice.replicas, nbytes)
+    if problem.parameters is not None and problem.workspace is not None and problem.queue_bytes is not None:
+        footprint = problem.parameters[span].sum() + problem.workspace[span].max()
+        nbytes = float(choice.replicas * footprint + problem.queue_bytes[segment.begin])
+    return StageSolution(segment.begin, segment.end, choice, compute, enter, leave, seconds / choice.replicas, nbytes)

@@ -8,13 +8,13 @@ import math
 import pytest
 
 import pipeline
-from pipeline.board import Device
-from pipeline.board_rules import FAMILIES
-from pipeline.plans import TensorSpec
-from pipeline.split import costs
-from pipeline.split.families import families, family
+from pipeline.core.board import Device
+from pipeline.core.board_checks import FAMILIES
+from pipeline.core.device_kinds import CPU_EFFICIENCY, OTHER_EFFICIENCY
+from pipeline.core.plan import TensorSpec
 from pipeline.split.graph import Graph, Operator
-from tests.onnx_models import node, save, weights
+from pipeline.split.planning import costs
+from tests.support.onnx_models import node, save, weights
 
 DEVICE = Device("cpu", flops=1e9, bytes_per_s=1e9, launch_s=0.0)
 
@@ -37,13 +37,13 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
 
 
 def names(graph: Graph) -> list[str]:
-    return [family(group) for group in costs.groups(graph)]
+    return [costs.group_family(group) for group in costs.groups(graph)]
 
 
 def test_each_group_has_the_family_of_its_heaviest_operator(graph: Graph) -> None:
     found = names(graph)
     assert found[0] == "convolution"
-    assert families(costs.groups(graph)[0]) == {"convolution", "elementwise"}
+    assert costs.group_families(costs.groups(graph)[0]) == {"convolution", "elementwise"}
     assert found[1] == "depthwise"
     assert [name for name in found if name not in ("movement", "elementwise")] == [
         "convolution", "depthwise", "pooling", "normalization", "matmul", "reduction",
@@ -61,7 +61,9 @@ def test_the_larger_of_arithmetic_and_traffic_counts(graph: Graph) -> None:
 
 def test_a_share_of_the_device_goes_before_the_usual_one(graph: Graph) -> None:
     usual = costs.estimate(graph, DEVICE)
-    slower = costs.estimate(graph, dataclasses.replace(DEVICE, efficiency={"depthwise": costs.CPU["depthwise"] / 2}))
+    slower = costs.estimate(
+        graph, dataclasses.replace(DEVICE, efficiency={"depthwise": CPU_EFFICIENCY["depthwise"] / 2})
+    )
     assert [new / old for old, new in zip(usual, slower, strict=True)] == pytest.approx(
         [2.0 if name == "depthwise" else 1.0 for name in names(graph)]
     )
@@ -70,8 +72,8 @@ def test_a_share_of_the_device_goes_before_the_usual_one(graph: Graph) -> None:
 
 
 def test_shares_are_of_known_families() -> None:
-    assert {*costs.CPU, *costs.OTHERS} <= set(FAMILIES)
-    assert min(*costs.CPU.values(), *costs.OTHERS.values()) > 0
+    assert {*CPU_EFFICIENCY, *OTHER_EFFICIENCY} <= set(FAMILIES)
+    assert min(*CPU_EFFICIENCY.values(), *OTHER_EFFICIENCY.values()) > 0
 
 
 def test_what_a_device_cannot_run_takes_for_ever(graph: Graph) -> None:

@@ -9,12 +9,12 @@ import pytest
 
 import boards
 import pipeline
-from pipeline.board import Board, Device, Link
+from pipeline.core.board import Board, Device, Link
 from pipeline.simulation import simulate
-from pipeline.split.explain import explain
 from pipeline.split.graph import Graph
-from pipeline.split.planner import Planner
-from tests.small_plans import host
+from pipeline.split.planning.explanation import explain
+from pipeline.split.planning.planner import Planner
+from tests.support.small_plans import host
 
 EQUAL = [1e-2] * 6
 
@@ -60,7 +60,7 @@ def test_a_queue_that_is_too_short_says_what_it_costs(chain: Graph) -> None:
     ]
     assert better.stages[1].queue_depth > 10
     assert better.stages[1].queue_cost <= 0.015
-    assert (found.variance, better.variance) == (0.5, 0.5)
+    assert (found.cv, better.cv) == (0.5, 0.5)
 
 
 def test_the_bound_is_proved_and_the_gap_is_to_it(chain: Graph) -> None:
@@ -132,7 +132,7 @@ def test_a_trained_network_on_a_board_that_is_not_here(digits_onnx: Path) -> Non
 
 def test_the_unsplit_model_is_not_slowed_by_cores_that_rest(chain: Graph) -> None:
     calm = planner(chain, 0, 1)
-    found = explain(crowded := replace(calm, crowded={"cpu": [1.3e-2] * 6}), crowded.plan())
+    found = explain(contended := replace(calm, contended={"cpu": [1.3e-2] * 6}), contended.plan())
     rates = {each.name: each.frames_per_s for each in found.alternatives}
     assert rates["unsplit, one core or device"] == pytest.approx(1 / 6e-2, rel=0.01)
     assert rates["replicas of the whole"] == pytest.approx(2 / 7.8e-2, rel=0.01)

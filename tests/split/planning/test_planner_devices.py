@@ -8,40 +8,40 @@ from typing import Any
 
 import pytest
 
-from pipeline.board import Board, Cluster, Device, Link
+from pipeline.core.board import Board, Cluster, Device, Link
 from pipeline.errors import PlanError
 from pipeline.simulation import simulate
 from pipeline.split.graph import Graph
-from pipeline.split.planner import make_plan
-from tests.small_plans import host, last_operators
+from tests.support.planning import plan_with_times
+from tests.support.small_plans import host, last_operators
 
 
 def test_what_a_device_cannot_run_goes_elsewhere(chain: Graph) -> None:
     where = accelerated()
     times = {"cpu": [1e-2] * 6, "npu": [math.inf, 1e-3, 1e-3, math.inf, 1e-3, 1e-3]}
-    plan = make_plan(chain, where, seconds=times)
+    plan = plan_with_times(chain, where, seconds=times)
     assert plan.measured
     for stage in plan.stages:
         begin, end = (int(name[1:]) for name in stage.operators)
         assert math.isfinite(sum(times[stage.device][begin : end + 1]))
     assert [stage.device for stage in plan.stages] == ["cpu", "npu"]
     with pytest.raises(PlanError, match=r"device 'npu' cannot run 'n0' \(softmax\); cut in front of it"):
-        make_plan(chain, where, devices=["npu", "cpu"], cuts=[3], seconds=times)
+        plan_with_times(chain, where, devices=["npu", "cpu"], cuts=[3], seconds=times)
     with pytest.raises(PlanError, match="cannot run on npu, cpu in this order"):
-        make_plan(chain, where, devices=["npu", "cpu"], seconds=times)
+        plan_with_times(chain, where, devices=["npu", "cpu"], seconds=times)
     with pytest.raises(PlanError, match=r"no device of board 'npu' \(npu\) can run 'n0' \(softmax\)"):
-        make_plan(chain, Board("npu", where.devices[1:]), seconds={"npu": times["npu"]})
+        plan_with_times(chain, Board("npu", where.devices[1:]), seconds={"npu": times["npu"]})
 
 
 def test_devices_in_a_given_order_avoid_what_they_cannot_run(chain: Graph) -> None:
     times = {"cpu": [1e-2] * 6, "npu": [math.inf, 1e-3, 1e-3, math.inf, 1e-3, 1e-3]}
-    plan = make_plan(chain, accelerated(), devices=["cpu", "npu", "cpu"], seconds=times)
+    plan = plan_with_times(chain, accelerated(), devices=["cpu", "npu", "cpu"], seconds=times)
     assert last_operators(plan)[1:] == ["n2", "n5"]
 
 
 def test_a_number_of_stages_chooses_devices(chain: Graph) -> None:
     times = {"cpu": [1e-2] * 6, "npu": [1e-2] * 6}
-    plan = make_plan(chain, accelerated(), stages=2, seconds=times)
+    plan = plan_with_times(chain, accelerated(), stages=2, seconds=times)
     assert sorted(stage.device for stage in plan.stages) == ["cpu", "npu"]
     assert all(stage.replicas == 1 for stage in plan.stages)
 
@@ -53,7 +53,7 @@ def accelerated() -> Board:
 
 def test_replicas_use_unlike_cores(chain: Graph) -> None:
     cpu = Device("cpu", clusters=(Cluster("big", (2, 3)), Cluster("little", (0, 1), 0.5)))
-    plan = make_plan(chain, Board("two kinds", (cpu,)), seconds=[1e-2] * 6)
+    plan = plan_with_times(chain, Board("two kinds", (cpu,)), seconds=[1e-2] * 6)
     (stage,) = plan.stages
     assert (stage.replicas, stage.cores) == (4, (2, 3, 0, 1))
     assert plan.slowest == pytest.approx(6e-2 / (2 * 1 + 2 * 0.5)), "the sum of their rates"
@@ -61,21 +61,23 @@ def test_replicas_use_unlike_cores(chain: Graph) -> None:
 
 def test_latency_at_a_rate(chain: Graph) -> None:
     where, times = host(0, 1, 2, 3), [1e-2] * 6
-    quick = make_plan(chain, where, seconds=times, objective="latency")
+    quick = plan_with_times(chain, where, seconds=times, objective="latency")
     assert [stage.cores for stage in quick.stages] == [(0, 1, 2, 3)], "all cores work on one frame"
-    busy = make_plan(chain, where, seconds=times, fps=1 / 2e-2)
+    busy = plan_with_times(chain, where, seconds=times, fps=1 / 2e-2)
     assert busy.slowest <= 2e-2
     assert sum(stage.seconds for stage in quick.stages) < sum(stage.seconds for stage in busy.stages)
     with pytest.raises(PlanError, match=r"'m' reaches 66\.67 frames/s on 'test', not 100"):
-        make_plan(chain, where, seconds=times, fps=100)
+        plan_with_times(chain, where, seconds=times, fps=100)
 
 
 def test_energy_takes_the_frugal_device_where_it_keeps_up(chain: Graph) -> None:
     devices = (Device("cpu", cores=(0,), watts_busy=4.0), Device("dsp", "simulated", watts_busy=0.5))
     times = {"cpu": [1e-2] * 6, "dsp": [2e-2] * 6}
     where = Board("frugal", devices)
-    assert [stage.device for stage in make_plan(chain, where, seconds=times, objective="energy").stages] == ["dsp"]
-    both = make_plan(chain, where, seconds=times, objective="energy", fps=20)
+    assert [stage.device for stage in plan_with_times(chain, where, seconds=times, objective="energy").stages] == [
+        "dsp"
+    ]
+    both = plan_with_times(chain, where, seconds=times, objective="energy", fps=20)
     assert {stage.device for stage in both.stages} == {"cpu", "dsp"}
 
 
@@ -86,20 +88,20 @@ def test_memory_limits_what_a_device_gets(chain: Graph) -> None:
     times = {"cpu": [1e-2] * 6, "npu": [1e-4] * 6}
     # Working on a frame takes two tensors, and waiting frames one each.
     where = Board("b", devices, links)
-    little, much = (make_plan(chain, where, seconds=times, queue_depth=depth).stages for depth in (1, 2))
+    little, much = (plan_with_times(chain, where, seconds=times, queue_depth=depth).stages for depth in (1, 2))
     assert "npu" in {stage.device for stage in little}
     assert "npu" not in {stage.device for stage in much}
-    chosen = make_plan(chain, where, seconds=times)
+    chosen = plan_with_times(chain, where, seconds=times)
     assert chosen.stages == tuple(replace(stage, queue_depth=2 - (stage.device == "npu")) for stage in little)
 
 
 def test_queues_are_as_deep_as_times_vary_for_given_and_for_chosen_cuts(chain: Graph) -> None:
     where, times = host(0, 1, 2), [1e-2] * 6
     for options in ({"cuts": [2, 4]}, {"stages": 3}, {"stages": 3, "devices": ["cpu"] * 3}, {"replicas": False}):
-        steady, varying = (make_plan(chain, where, seconds=times, variance=each, **options) for each in (0.1, 0.3))
+        steady, varying = (plan_with_times(chain, where, seconds=times, cv=each, **options) for each in (0.1, 0.3))
         assert [stage.queue_depth for stage in steady.stages] == [2, 2, 2]
         assert [stage.queue_depth for stage in varying.stages] == [2, 5, 5]
-    assert simulate(varying, variance=0.3).frames_per_s > 1.02 * simulate(steady, variance=0.3).frames_per_s
+    assert simulate(varying, cv=0.3).frames_per_s > 1.02 * simulate(steady, cv=0.3).frames_per_s
 
 
 @pytest.mark.parametrize(
@@ -109,13 +111,13 @@ def test_queues_are_as_deep_as_times_vary_for_given_and_for_chosen_cuts(chain: G
         ({"fps": 0}, "fps is 0; it must be above 0"),
         ({"fps": math.inf}, "fps is inf"),
         ({"queue_depth": "deep"}, "queue_depth is 'deep'; it must be at least 1, or 'auto'"),
-        ({"variance": -0.1}, "variance is -0.1; it must be a share of a stage's time, 0 to 1"),
+        ({"cv": -0.1}, "cv is -0.1; the coefficient of variation of a stage's time is 0 to 1"),
     ],
     ids=str,
 )
 def test_wrong_goals_are_refused(chain: Graph, options: dict[str, Any], message: str) -> None:
     with pytest.raises(PlanError, match=message):
-        make_plan(chain, host(0, 1), **options)
+        plan_with_times(chain, host(0, 1), **options)
 
 
 def test_a_stage_on_another_machine_overlaps_its_transfers(chain: Graph) -> None:
@@ -123,11 +125,11 @@ def test_a_stage_on_another_machine_overlaps_its_transfers(chain: Graph) -> None
     near = Device("near", cores=(0,), flops=1e9)
     far = Device("far", "remote", cores=(0, 1), memory="far", flops=1e12, address="remote://127.0.0.1:9/cpu")
     two = Board("two machines", (near, far), (Link(("host", "far"), 1e9),))
-    plan = make_plan(chain, two, stages=2, devices=["near", "far"])
+    plan = plan_with_times(chain, two, stages=2, devices=["near", "far"])
     stage = plan.stages[1]
     assert (stage.replicas, stage.cores) == (2, ())
-    assert stage.moving == pytest.approx(2 * 16384 / 1e9)
-    assert plan.slowest == max(plan.stages[0].seconds, stage.seconds - stage.moving, stage.seconds / 2)
+    assert stage.transfer_s == pytest.approx(2 * 16384 / 1e9)
+    assert plan.slowest == max(plan.stages[0].seconds, stage.seconds - stage.transfer_s, stage.seconds / 2)
 
 
 # Cores that slow each other.

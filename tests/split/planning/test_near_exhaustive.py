@@ -13,10 +13,10 @@ import pytest
 import boards
 import pipeline
 from pipeline.split.graph import Graph
-from pipeline.split.planner import Planner
+from pipeline.split.planning.planner import Planner
 from pipeline.split.planning.problem import Problem
-from pipeline.split.planning.solve import Solver
-from tests.split.planning.exhaustive import plans
+from pipeline.split.planning.solver import Solver
+from tests.support.exhaustive import legal_plans
 
 BOARDS = ("jetson-nano", "jetson-orin-nano", "kv260", "pynq-z2", "raspberry-pi-4", "rk3588", "ultra96", "zcu104")
 POSITIONS = 5
@@ -31,13 +31,13 @@ def small(problem: Problem) -> Problem:
     """Return a part of the problem that exhaustive search gets through: few cuts, one core or all of a cluster."""
     most = max(choice.threads for choice in problem.choices)
     few = tuple(each for each in problem.choices if each.threads in (0, 1, most) and each.replicas in (1, 3))
-    return replace(problem, choices=few).merged(problem.spread(POSITIONS))
+    return replace(problem, choices=few).merge_items(problem.spread_positions(POSITIONS))
 
 
 def check(planner: Planner) -> None:
     problem = small(planner.problem())
     found = Solver(problem).fastest()
-    best = min(each.interval for each in plans(problem))
+    best = min(each.interval for each in legal_plans(problem))
     assert found is not None
     assert found.interval <= best * 1.001
 
@@ -53,7 +53,7 @@ def test_measured_like_costs_of_a_trained_network(digits_onnx: Path, board: str,
         device.name: (np.array(planner.seconds(device)) * generator.lognormal(0, 0.7, groups)).tolist()
         for device in planner.board.devices
     }
-    check(replace(planner, given=given))
+    check(replace(planner, isolated=given))
 
 
 @pytest.mark.slow
@@ -67,7 +67,7 @@ def test_estimated_costs_of_well_known_networks(
 
 @pytest.mark.slow
 def test_profiled_costs(digits_onnx: Path) -> None:
-    from pipeline.profiling import profile
+    from pipeline.measure.profile import profile
 
     read = pipeline.read(digits_onnx)
     found = profile(read)

@@ -1,0 +1,151 @@
+"""Advice: other ways to run a model, a verdict on pipelining it, and what would gain most."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pipeline.core.plan import Plan
+from pipeline.split.planning.chain_solver import shorten
+from pipeline.split.planning.planner import Planner
+from pipeline.split.planning.problem import Array, Choice, Problem
+from pipeline.split.planning.solver import Solver
+
+WORTHWHILE = 1.1
+"""Stages are called no help unless they are this much faster than the whole model at one place."""
+
+NOTABLE = 1.02
+"""A change is mentioned if it gains this much."""
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """Another way to run the model.
+
+    Attributes
+    ----------
+    name : str
+    stages, replicas : int
+    frames_per_s, latency_s : float
+    """
+
+    name: str
+    stages: int
+    replicas: int
+    frames_per_s: float
+    latency_s: float
+
+
+def alternatives(planner: Planner, problem: Problem) -> tuple[Alternative, ...]:
+    """Return the model unsplit, on one core and on more, replicated, and in stages, each as good as it can be."""
+    # One core alone leaves the others idle; without times of busy ones, that is the same problem.
+    isolated_problem = replace(planner, contended={}).problem() if planner.contended else problem
+    kinds: dict[str, tuple[Problem, Callable[[Choice], bool]]] = {
+        "unsplit, one core or device": (isolated_problem, lambda choice: choice.replicas == 1 and choice.threads <= 1),
+        "unsplit, several cores": (problem, lambda choice: choice.replicas == 1 and choice.threads > 1),
+        "replicas of the whole": (problem, lambda choice: choice.replicas > 1),
+    }
+    results = []
+    for name, (setting, belongs) in kinds.items():
+        candidates = [(_unsplit_interval(setting, choice), choice) for choice in setting.choices if belongs(choice)]
+        interval, choice = min(candidates, key=lambda candidate: candidate[0], default=(np.inf, None))
+        if choice is not None and 0 < interval < np.inf:
+            results.append(Alternative(name, 1, choice.replicas, 1 / interval, interval * choice.replicas))
+    division = Solver(shorten(planner.problem(replicas=False))).fastest()
+    if division is not None and len(division.stages) > 1:
+        stages = len(division.stages)
+        results.append(Alternative("stages", stages, 1, 1 / division.interval, division.latency))
+    return tuple(results)
+
+
+def _unsplit_interval(problem: Problem, choice: Choice) -> float:
+    """Return the interval of the unsplit model, infinite if it cannot run so."""
+    caller, processor = len(problem.processors), choice.processor
+    unsplit = problem.merge_items([0, problem.items])
+    enter, leave = unsplit.enter[caller, processor], unsplit.leave[processor, caller]
+    unsplit_choice = replace(choice, seconds=np.array([choice.seconds.sum()]))
+    return float(unsplit.intervals(unsplit_choice, enter, leave)[1, 0])
+
+
+def verdict(
+    plan: Plan, interval: float, alternatives: Sequence[Alternative], *, partial: bool = False
+) -> tuple[str, str]:
+    """Return the verdict on a plan with that interval, in a word and in a sentence.
+
+    With `partial`, pins keep some devices from running all of the model.
+    """
+    by_name = {each.name: each for each in alternatives}
+    rate = 1 / interval if interval else 0.0
+    unsplit = max((each.frames_per_s for name, each in by_name.items() if name.startswith("unsplit")), default=0.0)
+    copies, division = by_name.get("replicas of the whole"), by_name.get("stages")
+    if len(plan.stages) == 1:
+        if plan.stages[0].replicas > 1:
+            against = f"; the best division into stages gives {division.frames_per_s:.4g}" if division else ""
+            return "replicas", (
+                f"Replicate instead of pipelining: {plan.stages[0].replicas} replicas of the whole model give "
+                f"{rate:.4g} frames/s{against}."
+            )
+        gain = f" A division into {division.stages} stages would give {division.frames_per_s:.4g}." if division else ""
+        return "one stage", f"Do not pipeline: one stage, nothing is pipelined, {rate:.4g} frames/s.{gain}"
+    instead = ""
+    if copies and copies.frames_per_s > rate * NOTABLE:
+        give = f"{copies.replicas} replicas of the whole model give {copies.frames_per_s:.4g} frames/s"
+        instead = f"Replicate instead: {give}"
+    if rate < unsplit * WORTHWHILE:
+        return "do not pipeline", (
+            f"Do not pipeline: it will not help here. The stages give {rate:.4g} frames/s, the unsplit model "
+            f"{unsplit:.4g}. {instead + '.' if instead else ''}".strip()
+        )
+    if instead:
+        return "replicate instead", f"{instead}, these stages {rate:.4g}."
+    if not unsplit:
+        can = "may run all of it, as it is pinned" if partial else "can run the whole model"
+        return "pipeline", f"Pipeline: {rate:.4g} frames/s; no device {can}."
+    return "pipeline", f"Pipeline: {rate:.4g} frames/s, {rate / unsplit:.2f} times the best unsplit way."
+
+
+def advice(planner: Planner, problem: Problem, operator: str, interval: float, best: float) -> Iterator[str]:
+    """Yield the changes that gain most: first, to plan again without any; others by planning again with them.
+
+    `operator` is the slowest one of the slowest stage.
+    """
+    if interval > best * NOTABLE:
+        yield _gain("cuts, devices and replicas by the planner", interval / best)
+    gains = [(interval / faster, change) for change, faster in _changes(planner, problem, operator) if faster]
+    for gain, change in sorted(gains, reverse=True):
+        if gain > NOTABLE * interval / best:
+            yield _gain(change, gain)
+
+
+def _gain(change: str, gain: float) -> str:
+    return f"{change}: {gain:.2f} times the frames per second"
+
+
+def _changes(planner: Planner, problem: Problem, operator: str) -> Iterator[tuple[str, float]]:
+    """Yield each change with the interval that it leads to."""
+    chain = shorten(problem)
+    yield (
+        "transfers that cost nothing",
+        _interval(replace(chain, enter=_free(chain.enter), leave=_free(chain.leave))),
+    )
+    group = next(each.group for each in planner.graph.operators if each.name == operator)
+    factors = np.where(np.arange(problem.items) == group, 0.5, 1.0)
+    faster = replace(problem, choices=tuple(replace(each, seconds=each.seconds * factors) for each in problem.choices))
+    yield f"{operator!r} in half its time", _interval(shorten(faster))
+    for index, processor in enumerate(chain.processors):
+        if processor.takes_turns or processor.units > 1:
+            continue
+        processors = (*chain.processors[:index], replace(processor, units=2), *chain.processors[index + 1 :])
+        yield f"a second {processor.name!r}", _interval(replace(chain, processors=processors))
+
+
+def _free(seconds: Array) -> Array:
+    # Where there is no link, none is free either.
+    return np.where(np.isfinite(seconds), 0.0, seconds)
+
+
+def _interval(problem: Problem) -> float:
+    division = Solver(problem).fastest()
+    return 0.0 if division is None else division.interval

@@ -1,0 +1,227 @@
+"""Explanation: the times predicted for a plan, what limits them, what would help, and what else was considered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pipeline.core.board import Device
+from pipeline.core.plan import Plan, StagePlan
+from pipeline.core.transfer_costs import enter_s, leave_s
+from pipeline.split import offload
+from pipeline.split.planning import queues
+from pipeline.split.planning.advice import Alternative, advice, alternatives, verdict
+from pipeline.split.planning.bound import relaxed_interval
+from pipeline.split.planning.costs import groups
+from pipeline.split.planning.planner import Planner
+from pipeline.split.planning.problem_builder import Footprint, parallel_seconds
+from pipeline.split.unfused import DividedGroup, divided_groups
+
+
+@dataclass(frozen=True)
+class StageForecast:
+    """Predicted times of one stage, and the bytes that it needs.
+
+    Attributes
+    ----------
+    name, device : str
+    cores : tuple of int
+    replicas : int
+    operators : tuple of str
+        The first and the last one.
+    compute_s, enter_s, leave_s : float
+        Of one frame: computing, and its tensors coming in and going out.
+    interval_s : float
+        Between two frames.
+    memory_bytes : int
+        Parameters, working tensors and waiting frames, of all replicas.
+    memory_share : float or None
+        Share of its memory; None where its size is unknown.
+    slowest_operator : str
+        First of the fused group that takes the longest.
+    slowest_share : float
+        That group's share of the computing.
+    queue_depth : int
+        How many frames may wait in front of it.
+    queue_cost : float
+        Share of the frame rate that this queue is expected to cost, as stages' times vary, 0 to 1.
+    """
+
+    name: str
+    device: str
+    cores: tuple[int, ...]
+    replicas: int
+    operators: tuple[str, ...]
+    compute_s: float
+    enter_s: float
+    leave_s: float
+    interval_s: float
+    memory_bytes: int
+    memory_share: float | None
+    slowest_operator: str
+    slowest_share: float
+    queue_depth: int
+    queue_cost: float
+
+    @property
+    def seconds(self) -> float:
+        """Time of one frame, transfers included."""
+        return self.compute_s + self.enter_s + self.leave_s
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A plan, explained.
+
+    Attributes
+    ----------
+    stages : tuple of StageForecast
+    interval_s : float
+        Between two frames.
+    latency_s : float
+        Of one frame when nothing waits.
+    joules : float or None
+        Energy of one frame above rest; None where the board's power is unknown.
+    bound_s : float
+        An interval that no plan can beat, proved by a complete search.
+    relaxed_s : float
+        One that none could beat even if work could be cut anywhere and nothing had to be moved.
+    bottleneck : str
+        Name of the stage that sets the pace.
+    alternatives : tuple of Alternative
+    verdict : str
+        ``"pipeline"``, ``"replicate instead"``, ``"do not pipeline"``, or for a plan of one stage ``"one stage"`` or
+        ``"replicas"``.
+    reason : str
+        The verdict as a sentence.
+    help : tuple of str
+        What would gain most.
+    measured : bool
+        Whether the times rest on measurements.
+    cv : float
+        Coefficient of variation of a stage's time, its standard deviation as a share of it, by which
+        queues were chosen.
+    unfused : tuple of DividedGroup
+        Fused groups that cuts divide, with what that costs.
+    pins : tuple of str
+        What had to run where, as sentences.
+    """
+
+    stages: tuple[StageForecast, ...]
+    interval_s: float
+    latency_s: float
+    joules: float | None
+    bound_s: float
+    relaxed_s: float
+    bottleneck: str
+    alternatives: tuple[Alternative, ...]
+    verdict: str
+    reason: str
+    help: tuple[str, ...]
+    measured: bool
+    cv: float
+    unfused: tuple[DividedGroup, ...] = ()
+    pins: tuple[str, ...] = ()
+
+    @property
+    def frames_per_s(self) -> float:
+        """Predicted rate."""
+        return 1 / self.interval_s if self.interval_s else 0.0
+
+    @property
+    def gap(self) -> float:
+        """Share of the bound by which the interval is longer."""
+        return self.interval_s / self.bound_s - 1 if self.bound_s else 0.0
+
+
+def explain(planner: Planner, plan: Plan) -> Explanation:
+    """Explain a plan that `planner` made, or could have made."""
+    stages = tuple(_forecasts(planner, plan))
+    # A plan knows of stages that share a core; the slowest stage, of replicas and of the time that they take together.
+    interval = max(plan.slowest, *(stage.interval_s for stage in stages), *_turns(planner, stages))
+    problem = planner.problem()
+    best = planner.solve()
+    choices = alternatives(planner, problem)
+    kind, reason = verdict(plan, interval, choices, partial=bool(planner.pins))
+    slowest = max(stages, key=lambda stage: stage.interval_s)
+    return Explanation(
+        stages=stages,
+        interval_s=interval,
+        latency_s=sum(stage.seconds for stage in stages),
+        joules=_joules(planner, stages),
+        bound_s=min(best.bound, interval),
+        relaxed_s=min(relaxed_interval(problem), interval),
+        bottleneck=slowest.name,
+        alternatives=choices,
+        verdict=kind,
+        reason=reason,
+        help=(
+            *advice(planner, problem, slowest.slowest_operator, interval, best.interval),
+            *offload.notes(planner.graph, groups(planner.graph), planner.board),
+        ),
+        measured=plan.measured,
+        cv=planner.cv,
+        unfused=tuple(divided_groups(planner.graph)),
+        pins=tuple(dict.fromkeys(pin.reason for pin in planner.pins.values())),
+    )
+
+
+def _forecasts(planner: Planner, plan: Plan) -> Iterator[StageForecast]:
+    graph, board = planner.graph, planner.board
+    footprint, stage_queues = Footprint.of(graph), queues.stage_queues(plan, graph)
+    crossing = footprint.crossing.astype(int).tolist()
+    # The caller stands before the first stage and behind the last one.
+    around: list[Device | None] = [None, *(board.device(stage.device) for stage in plan.stages), None]
+    for index, (stage, (begin, end)) in enumerate(queues.stage_groups(plan, graph)):
+        before, device, after = around[index], board.device(stage.device), around[index + 2]
+        seconds = _group_seconds(planner, stage, device)[begin:end]
+        longest = begin + int(np.argmax(seconds))
+        enter, leave = enter_s(board, before, device, crossing[begin]), leave_s(board, device, after, crossing[end])
+        compute = float(seconds.sum())
+        nbytes = int(footprint.stage_bytes(begin, end, stage.replicas)) + stage.queue_depth * crossing[begin]
+        yield StageForecast(
+            name=stage.name,
+            device=stage.device,
+            cores=stage.cores,
+            replicas=stage.replicas,
+            operators=stage.operators,
+            compute_s=compute,
+            enter_s=enter,
+            leave_s=leave,
+            interval_s=plan.interval(replace(stage, seconds=compute + enter + leave, transfer_s=enter + leave)),
+            memory_bytes=nbytes,
+            memory_share=nbytes / device.memory_bytes if device.memory_bytes else None,
+            slowest_operator=next(each.name for each in graph.operators if each.group == longest),
+            slowest_share=float(seconds.max() / compute) if compute else 0.0,
+            queue_depth=stage.queue_depth,
+            queue_cost=queues.queue_cost(stage_queues, index, stage.queue_depth, planner.cv),
+        )
+
+
+def _group_seconds(planner: Planner, stage: StagePlan, device: Device) -> np.ndarray:
+    threads = max(1, len(stage.cores) // stage.replicas)
+    # The solver takes all cores of a replica to be alike.
+    firsts = [stage.cores_of(replica)[:1] for replica in range(stage.replicas)]
+    rate = sum(device.speed(cores[0]) if cores else 1.0 for cores in firsts)
+    return parallel_seconds(np.asarray(planner.seconds(device), np.float64), threads) * stage.replicas / rate
+
+
+def _turns(planner: Planner, stages: Sequence[StageForecast]) -> Iterator[float]:
+    """Yield for each device whose stages take turns what they take together."""
+    for device in planner.board.devices:
+        if device.places > 1 and not device.cores:
+            yield sum(stage.interval_s for stage in stages if stage.device == device.name)
+
+
+def _joules(planner: Planner, stages: Sequence[StageForecast]) -> float | None:
+    devices = [planner.board.device(stage.device) for stage in stages]
+    if not all(device.watts_busy for device in devices):
+        return None
+    return sum(
+        stage.seconds
+        * (device.watts_busy - device.watts_idle)
+        * (len(stage.cores) / stage.replicas / len(device.cores) if device.cores else 1.0)
+        for stage, device in zip(stages, devices, strict=True)
+    )

@@ -1,0 +1,77 @@
+"""Solution -> Plan: its items as operators, its choices as devices, cores and replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pipeline.core.board import Board, Device
+from pipeline.core.plan import Plan, StagePlan
+from pipeline.core.transfer_costs import own_cores, replicas_on
+from pipeline.split.extract import GraphPart, parts
+from pipeline.split.graph import Graph
+from pipeline.split.planning.problem_builder import board_processors
+from pipeline.split.planning.solution import Solution, StageSolution
+
+
+def build_plan(solution: Solution, graph: Graph, board: Board, *, measured: bool) -> Plan:
+    """Return a solution of the problem of dividing `graph` among the devices of `board` as a plan."""
+    ends, processors = graph.group_ends, board_processors(board)
+    stages = solution.stages
+    devices = [processors[stage.choice.processor].device for stage in stages]
+    pieces = parts(graph, [ends[stage.end - 1] for stage in stages[:-1]])
+    plans = tuple(map(_stage, range(len(stages)), stages, pieces, devices, _give_cores(board, stages)))
+    return Plan(
+        model=graph.name,
+        digest=graph.digest,
+        board=board,
+        inputs=graph.inputs,
+        outputs=graph.outputs,
+        stages=_share_cores(plans, board, stages),
+        measured=measured,
+        unfused=tuple(graph.operators[position - 1].name for position in graph.unfused),
+    )
+
+
+def _stage(index: int, stage: StageSolution, piece: GraphPart, device: Device, cores: tuple[int, ...]) -> StagePlan:
+    return StagePlan(
+        name=f"stage{index}",
+        device=device.name,
+        inputs=piece.inputs,
+        outputs=piece.outputs,
+        operators=(piece.operators[0].name, piece.operators[-1].name),
+        cores=own_cores(device, cores),
+        seconds=stage.seconds,
+        transfer_s=stage.enter + stage.leave,
+        replicas=replicas_on(device, stage.choice.replicas),
+    )
+
+
+def _give_cores(board: Board, stages: Sequence[StageSolution]) -> list[tuple[int, ...]]:
+    """Give each stage its cores, in the order of the stages, unlike ones for its replicas one after the other."""
+    free = [list(processor.cores) for processor in board_processors(board)]
+    cores = []
+    for stage in stages:
+        counts = [count if free[processor] else 0 for processor, count in enumerate(stage.choice.use)]
+        cores.append(tuple(free[processor].pop(0) for processor, count in enumerate(counts) for _ in range(count)))
+    return cores
+
+
+def _share_cores(plans: Sequence[StagePlan], board: Board, stages: Sequence[StageSolution]) -> tuple[StagePlan, ...]:
+    """Give stages without cores of their own one that they share: the longest first, to the core that is done first."""
+    homeless = [index for index, stage in enumerate(stages) if not any(stage.choice.use)]
+    loads = {(plans[index].device, core): 0.0 for index in homeless for core in board.device(plans[index].device).cores}
+    result = list(plans)
+    for index in sorted(homeless, key=lambda at: -plans[at].seconds):
+        device = board.device(plans[index].device)
+        candidates = [_on_core(plans[index], stages[index], device, core) for core in own_cores(device, device.cores)]
+        if candidates:
+            result[index] = min(candidates, key=lambda plan: loads[plan.device, plan.cores[0]] + plan.seconds)
+            loads[device.name, result[index].cores[0]] += result[index].seconds
+    return tuple(result)
+
+
+def _on_core(plan: StagePlan, stage: StageSolution, device: Device, core: int) -> StagePlan:
+    # The solver counts with the fastest core.
+    slower = max(map(device.speed, device.cores)) / device.speed(core)
+    return replace(plan, cores=(core,), seconds=stage.compute * slower + plan.transfer_s)

@@ -1,0 +1,180 @@
+"""Planner: graph + board -> plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from pipeline.core.board import Board, Device
+from pipeline.core.plan import Plan
+from pipeline.errors import PlanError
+from pipeline.split.graph import Graph
+from pipeline.split.planning import pins, queues
+from pipeline.split.planning.chain_solver import ChainSolver
+from pipeline.split.planning.costs import estimate
+from pipeline.split.planning.obstacle import Obstacle
+from pipeline.split.planning.pins import Pins
+from pipeline.split.planning.plan_builder import build_plan
+from pipeline.split.planning.problem import Problem
+from pipeline.split.planning.problem_builder import build_problem
+from pipeline.split.planning.queues import TIME_CV
+from pipeline.split.planning.request import ANY_REQUEST, PlanRequest, resolve_request
+from pipeline.split.planning.solution import Solution
+
+OBJECTIVES = ("throughput", "latency", "energy")
+
+WORTH_IT = 1.02
+"""Fewer stages and cores are chosen unless more of them are this much faster."""
+
+
+@dataclass(frozen=True)
+class Planner:
+    """A graph, a board, and what each fused group takes on each device.
+
+    Attributes
+    ----------
+    graph : Graph
+    board : Board
+    isolated : sequence of float, or mapping of str to that, optional
+        Measured seconds of each fused group on one core while the others rest: of the first device, or by the device's
+        name; estimates where there are none.
+    queue_depth : int or "auto"
+        How many frames may wait in front of each stage.  ``"auto"`` chooses as many as `cv` asks for, as far as
+        there is memory; cuts are chosen with room for one.
+    cv : float
+        Coefficient of variation of a stage's time: its standard deviation, as a share of it.
+    contended : mapping of str to sequence of float
+        By the device's name, the seconds on one core while its other cores are busy; `isolated` where it is not in it.
+    pins : mapping of int to Pin
+        By the fused group, which devices may run it; groups without one run anywhere.
+    """
+
+    graph: Graph
+    board: Board
+    isolated: Sequence[float] | Mapping[str, Sequence[float]] | None = None
+    queue_depth: int | str = "auto"
+    cv: float = TIME_CV
+    contended: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    pins: Pins = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        runnable = {device.name: np.isfinite(self._seconds_anywhere(device)).tolist() for device in self._pin_devices()}
+        pins.check_pins(self.graph, self.pins, runnable)
+
+    def _pin_devices(self) -> Iterator[Device]:
+        names = {name for pin in self.pins.values() for name in pin.devices}
+        return (device for device in self.board.devices if device.name in names)
+
+    def plan(  # noqa: PLR0913 - all by keyword
+        self,
+        *,
+        stages: int | str = "auto",
+        cuts: Sequence[str | int] | None = None,
+        devices: Sequence[str] | None = None,
+        objective: str | None = None,
+        fps: float | None = None,
+        replicas: bool = True,
+    ) -> Plan:
+        """Return the best plan; the parameters and errors are those of `pipeline.plan`."""
+        queues.check_depth(self.queue_depth, self.cv)
+        goal = _goal(objective, fps)
+        request = resolve_request(self.graph, self.board, self.pins, stages, cuts, devices)
+        solution = self.solve(goal, fps, request=request, replicas=replicas)
+        plan = build_plan(solution, self.graph, self.board, measured=self.measured)
+        plan = replace(plan, unsplit_seconds=self._unsplit_seconds())
+        return queues.add_queues(plan, self.graph, self.queue_depth, self.cv)
+
+    def solve(
+        self,
+        goal: str = "throughput",
+        fps: float | None = None,
+        *,
+        request: PlanRequest = ANY_REQUEST,
+        replicas: bool = True,
+    ) -> Solution:
+        """Return the best division.
+
+        Raises
+        ------
+        PlanError
+            If the board cannot run the model, or not as fast as asked for.
+        """
+        solver = ChainSolver(self.problem(request, replicas=replicas))
+        fastest = solver.fastest()
+        if fastest is None:
+            raise PlanError(Obstacle(self.graph, self.board, self.pins, self.seconds).describe(request))
+        if fps and fastest.interval > 1 / fps:
+            raise PlanError(
+                f"{self.graph.name!r} reaches {1 / fastest.interval:.4g} frames/s on {self.board.name!r}, "
+                f"not {fps:g}; ask for less, or for none with the objective 'throughput'"
+            )
+        limit = np.inf
+        if fps:
+            limit = 1 / fps
+        elif goal == "throughput":
+            # Whoever fixes the stages wants the best of them; otherwise fewer are worth a little.
+            limit = fastest.interval * (1.0 if request.devices else WORTH_IT)
+        solution = solver.least("size" if goal == "throughput" else goal, limit) or fastest
+        solution = replace(solution, bound=fastest.bound)
+        return solution.at_positions(request.edges) if request.edges else solution
+
+    def problem(self, request: PlanRequest = ANY_REQUEST, *, replicas: bool = True) -> Problem:
+        """Return the problem for the solver; only where nothing is fixed, stages may have replicas."""
+        depth = self.queue_depth if isinstance(self.queue_depth, int) else 1
+        return build_problem(
+            self.graph,
+            self.board,
+            self.seconds,
+            queue_depth=depth,
+            replicas=replicas and not request.devices,
+            request=request,
+        )
+
+    @property
+    def measured(self) -> bool:
+        """Return True if the seconds of all devices are measured."""
+        names = self.isolated if isinstance(self.isolated, Mapping) else [self.board.devices[0].name]
+        return self.isolated is not None and all(device.name in names for device in self.board.devices)
+
+    def seconds(self, device: Device) -> Sequence[float]:
+        """Return the seconds of each fused group on one core of a device, while its others do their part.
+
+        They are infinite where the group is pinned elsewhere.
+        """
+        seconds = self._seconds_anywhere(device)
+        elsewhere = {group for group, pin in self.pins.items() if device.name not in pin.devices}
+        return [np.inf if group in elsewhere else each for group, each in enumerate(seconds)] if elsewhere else seconds
+
+    def isolated_seconds(self, device: Device) -> Sequence[float]:
+        """Return the seconds of each fused group on one core of a device while its others rest, measured if known."""
+        if isinstance(self.isolated, Mapping) and device.name in self.isolated:
+            return self.isolated[device.name]
+        if self.isolated is not None and not isinstance(self.isolated, Mapping) and device is self.board.devices[0]:
+            return self.isolated
+        return self._estimates[device.name]
+
+    def _seconds_anywhere(self, device: Device) -> Sequence[float]:
+        seconds = self.isolated_seconds(device)
+        # A core that has no neighbours is slowed by none.
+        return self.contended.get(device.name, seconds) if len(device.cores) > 1 else seconds
+
+    @cached_property
+    def _estimates(self) -> dict[str, list[float]]:
+        return {device.name: list(estimate(self.graph, device)) for device in self.board.devices}
+
+    def _unsplit_seconds(self) -> float:
+        """Return the seconds of the unsplit model on one core of the first device that can run it; 0 if none can."""
+        seconds = (float(np.sum(self.isolated_seconds(device))) for device in self.board.devices)
+        return next((each for each in seconds if np.isfinite(each)), 0.0)
+
+
+def _goal(objective: str | None, fps: float | None) -> str:
+    if fps is not None and not (np.isfinite(fps) and fps > 0):
+        raise PlanError(f"fps is {fps}; it must be above 0")
+    goal = objective or ("latency" if fps else "throughput")
+    if goal not in OBJECTIVES:
+        raise PlanError(f"objective is {objective!r}; it must be one of {', '.join(OBJECTIVES)}")
+    return goal

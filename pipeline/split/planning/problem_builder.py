@@ -1,0 +1,263 @@
+"""Graph + board -> Problem: the fused groups as items, core clusters and devices as processors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from pipeline.core.board import Board, Device
+from pipeline.core.plan import TensorSpec
+from pipeline.core.transfer_costs import enter_s, leave_s
+from pipeline.errors import BoardError
+from pipeline.split.cuts import crossing_bytes
+from pipeline.split.graph import Graph
+from pipeline.split.planning.problem import Array, Choice, MemoryLimit, Problem, Processor
+from pipeline.split.planning.request import ANY_REQUEST, PlanRequest
+
+PARALLEL = 0.8
+"""Share of a fused group's time that several threads divide among them, for estimates."""
+
+BARRIER_S = 10e-6
+"""Seconds that several threads lose in each group by waiting for each other, for estimates."""
+
+MOST_COUNTS = 12
+"""Numbers of cores up to which all are tried; above it, those that are powers of two."""
+
+Seconds = Callable[[Device], Sequence[float]]
+"""Returns the seconds of each fused group on one core of a device, or on the device if it has no cores."""
+
+
+@dataclass(frozen=True, eq=False)
+class Footprint:
+    """The bytes that a graph needs.
+
+    Attributes
+    ----------
+    parameters, workspace : array of float, shape (groups,)
+        Of each fused group: its constants, and all tensors that are alive while it runs.
+    crossing : array of float, shape (groups + 1,)
+        Of a frame at each position between groups, the ends included.
+    """
+
+    parameters: Array
+    workspace: Array
+    crossing: Array
+
+    @staticmethod
+    def of(graph: Graph) -> Footprint:
+        """Return the footprint of a graph."""
+        crossing = np.array([_bytes(graph.inputs), *crossing_bytes(graph), _bytes(graph.outputs)], np.float64)
+        results = [_bytes([graph.tensors[name] for name in operator.outputs]) for operator in graph.operators]
+        parameters = [operator.parameter_bytes for operator in graph.operators]
+        return Footprint(_by_group(graph, parameters), crossing[:-1] + _by_group(graph, results), crossing)
+
+    def stage_bytes(self, begin: int, end: int, replicas: int = 1) -> float:
+        """Return the bytes of a stage of the groups ``[begin, end)``, without the frames that wait in front of it."""
+        return float(replicas * (self.parameters[begin:end].sum() + self.workspace[begin:end].max()))
+
+
+@dataclass(frozen=True)
+class BoardProcessor:
+    """A processor, as the board describes it.
+
+    Attributes
+    ----------
+    device : Device
+    cores : tuple of int
+        Those of the cluster; empty for a device without cores.
+    speed : float
+        Of one of them.
+    """
+
+    device: Device
+    cores: tuple[int, ...]
+    speed: float = 1.0
+
+    @property
+    def watts(self) -> float:
+        """Power of one core, or of the device, at work above rest."""
+        device_watts = self.device.watts_busy - self.device.watts_idle
+        speeds = [self.device.speed(core) for core in self.device.cores]
+        return device_watts * self.speed / sum(speeds) if self.cores else device_watts
+
+
+def parallel_seconds(seconds: Array, threads: int, groups: int = 1) -> Array:
+    """Return the estimated time with several threads of what takes `seconds` with one."""
+    if threads <= 1:
+        return seconds
+    # Amdahl's law, and a barrier at the end of each kernel.
+    return seconds * (1 - PARALLEL + PARALLEL / threads) + BARRIER_S * groups
+
+
+def board_processors(board: Board) -> list[BoardProcessor]:
+    """Return the clusters of each device's cores, and the devices without cores."""
+    processors = []
+    for device in board.devices:
+        clusters = [(each.cores, each.speed) for each in device.clusters] or [(device.cores, 1.0)]
+        processors += [BoardProcessor(device, cores, speed) for cores, speed in clusters]
+    return processors
+
+
+def build_problem(  # noqa: PLR0913 - all but the first three by keyword
+    graph: Graph,
+    board: Board,
+    seconds: Seconds,
+    *,
+    queue_depth: int = 1,
+    replicas: bool = True,
+    request: PlanRequest = ANY_REQUEST,
+) -> Problem:
+    """Return the problem of dividing `graph` among the devices of `board`.
+
+    Parameters
+    ----------
+    graph : Graph
+    board : Board
+    seconds : callable
+        Returns the seconds of each fused group on one core of a device, or on the device if it has no cores.
+    queue_depth : int
+        How many frames may wait in front of a stage.
+    replicas : bool
+        Whether a stage may run on several frames at once.
+    request : PlanRequest
+        What of the division is fixed.
+    """
+    processors, footprint = board_processors(board), Footprint.of(graph)
+    enter, leave = _borders(board, processors, footprint.crossing.astype(int).tolist())
+    problem = Problem(
+        processors=tuple(_processor(processor) for processor in processors),
+        choices=tuple(_all_choices(processors, seconds, request, replicas=replicas)),
+        enter=enter,
+        leave=leave,
+        # Stages that are fixed are not refused for an estimate of what they need.
+        memories=() if request.edges else _memories(board, processors),
+        parameters=footprint.parameters,
+        workspace=footprint.workspace,
+        queue_bytes=footprint.crossing * queue_depth,
+        stages=tuple(
+            tuple(index for index, processor in enumerate(processors) if processor.device in devices)
+            for devices in request.devices
+        ),
+    )
+    return problem.merge_items(request.edges) if request.edges else problem
+
+
+def memory_sizes(board: Board) -> dict[str, int]:
+    """Return the bytes of each memory whose size is known."""
+    sizes: dict[str, list[int]] = {}
+    for device in board.devices:
+        if device.memory_bytes:
+            sizes.setdefault(device.memory, []).append(device.memory_bytes)
+    return {name: min(candidates) for name, candidates in sizes.items()}
+
+
+def _processor(processor: BoardProcessor) -> Processor:
+    device = processor.device
+    name = device.name if len(device.clusters) < 2 or not processor.cores else f"{device.name} cores {processor.cores}"
+    if processor.cores:
+        return Processor(name, len(processor.cores))
+    return Processor(name, device.places, takes_turns=device.places > 1, overlaps=device.overlaps)
+
+
+def _all_choices(
+    processors: Sequence[BoardProcessor], seconds: Seconds, request: PlanRequest, *, replicas: bool
+) -> Iterator[Choice]:
+    usable = {device.name for devices in request.devices for device in devices}
+    for device in dict.fromkeys(processor.device.name for processor in processors):
+        indices = [index for index, processor in enumerate(processors) if processor.device.name == device]
+        if usable and device not in usable:
+            continue
+        times = np.asarray(seconds(processors[indices[0]].device), np.float64)
+        spare = request.spare_units(processors[indices[0]].device)
+        if spare < 1:
+            yield _shared_choice(processors, indices, times)
+        else:
+            choices = _choices(processors, indices, times, replicas=replicas)
+            yield from (choice for choice in choices if sum(choice.use) <= spare)
+
+
+def _shared_choice(processors: Sequence[BoardProcessor], indices: Sequence[int], seconds: Array) -> Choice:
+    """Return the way to run a stage where there are more stages than cores: each as if it had the fastest alone."""
+    fastest = max(indices, key=lambda index: processors[index].speed)
+    processor = processors[fastest]
+    threads = 1 if processor.cores else 0
+    return Choice(fastest, _use(processors, {}), seconds / processor.speed, threads=threads, watts=processor.watts)
+
+
+def _choices(
+    processors: Sequence[BoardProcessor], indices: Sequence[int], seconds: Array, *, replicas: bool
+) -> Iterator[Choice]:
+    first = indices[0]
+    if not processors[first].cores:
+        yield Choice(first, _use(processors, {first: 1}), seconds, watts=processors[first].watts)
+        return
+    for threads in _counts(max(len(processors[index].cores) for index in indices)):
+        times = parallel_seconds(seconds, threads)
+        counts = [_counts(len(processors[index].cores) // threads) for index in indices]
+        for copies in product(*([0, *each] for each in counts)):
+            # Replicas on unlike cores take what frames they can; together they are as fast as their rates' sum.
+            if sum(copies) == 1 or (replicas and sum(copies) > 1):
+                yield _replicated_choice(processors, dict(zip(indices, copies, strict=True)), threads, times)
+
+
+def _replicated_choice(
+    processors: Sequence[BoardProcessor], copies: Mapping[int, int], threads: int, seconds: Array
+) -> Choice:
+    total = sum(copies.values())
+    rate = sum(count * processors[index].speed for index, count in copies.items())
+    watts = sum(count * processors[index].watts * threads for index, count in copies.items())
+    return Choice(
+        processor=next(index for index, count in copies.items() if count),
+        use=_use(processors, {index: count * threads for index, count in copies.items()}),
+        seconds=seconds * total / rate,
+        replicas=total,
+        threads=threads,
+        watts=watts / total,
+    )
+
+
+def _use(processors: Sequence[BoardProcessor], units: Mapping[int, int]) -> tuple[int, ...]:
+    return tuple(units.get(index, 0) for index in range(len(processors)))
+
+
+def _counts(limit: int) -> list[int]:
+    """Return numbers from 1 to `limit`: all of them if they are few."""
+    lower = (count for count in range(1, limit) if count <= MOST_COUNTS or count.bit_count() == 1)
+    return [*lower, limit] if limit else []
+
+
+def _memories(board: Board, processors: Sequence[BoardProcessor]) -> tuple[MemoryLimit, ...]:
+    return tuple(
+        MemoryLimit(size, tuple(index for index, each in enumerate(processors) if each.device.memory == name))
+        for name, size in memory_sizes(board).items()
+    )
+
+
+def _borders(board: Board, processors: Sequence[BoardProcessor], crossing: Sequence[int]) -> tuple[Array, Array]:
+    ends: list[Device | None] = [*(processor.device for processor in processors), None]
+    size = len(processors)
+    enter, leave = np.zeros((size + 1, size, len(crossing))), np.zeros((size, size + 1, len(crossing)))
+    for end, index in product(range(size + 1), range(size)):
+        device = processors[index].device
+        enter[end, index] = [_or_never(enter_s, board, ends[end], device, nbytes) for nbytes in crossing]
+        leave[index, end] = [_or_never(leave_s, board, device, ends[end], nbytes) for nbytes in crossing]
+    return enter, leave
+
+
+def _or_never(seconds: Callable[..., float], *arguments: object) -> float:
+    try:
+        return seconds(*arguments)
+    except BoardError:  # there is no link between the two
+        return math.inf
+
+
+def _by_group(graph: Graph, values: Sequence[int]) -> Array:
+    return np.bincount([operator.group for operator in graph.operators], weights=values).astype(np.float64)
+
+
+def _bytes(specs: Sequence[TensorSpec]) -> int:
+    return sum(spec.nbytes for spec in specs)

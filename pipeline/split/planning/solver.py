@@ -1,0 +1,229 @@
+"""Solver: the fastest division, or the one with the least delay or energy that is fast enough."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from pipeline.split.planning.bound import relaxed_interval
+from pipeline.split.planning.problem import Array, Choice, Problem
+from pipeline.split.planning.search import Borders, Segment, StageTable, best_division
+from pipeline.split.planning.solution import Solution, solution
+
+COARSE = 40
+"""Positions of the first, quick search, whose result bounds the second one from above."""
+
+PRECISION = 1e-3
+"""To which share the interval is found where stages take turns or share a memory; else it is exact."""
+
+_ROUNDS = 12
+"""How often several such limits are weighed against each other before a limit counts as out of reach."""
+
+# Sums of the same times in another order differ by less.
+_ROUNDING = 1e-9
+# A limit has to be finite for its shares to be numbers.
+_FOR_EVER = 1e12
+
+
+@dataclass(frozen=True, eq=False)
+class _SumLimit:
+    """A limit of a sum over all stages."""
+
+    table: StageTable
+    limit: float
+
+    def share(self, segments: Sequence[Segment]) -> float:
+        """Return the share of the limit that a division uses."""
+        return self.table.total(segments) / self.limit
+
+
+class Solver:
+    """A problem that is being solved.
+
+    Parameters
+    ----------
+    problem : Problem
+    ceiling : float
+        An interval that some division is known to reach; slower ones are not looked at.
+    """
+
+    def __init__(self, problem: Problem, ceiling: float = np.inf) -> None:
+        self.problem, self._ceiling = problem, ceiling
+        self.borders = Borders(problem)
+        self._times = StageTable(problem, self.borders, problem.intervals)
+
+    @cached_property
+    def relaxed(self) -> float:
+        """An interval that no division can beat, from a relaxation."""
+        return relaxed_interval(self.problem)
+
+    def fastest(self) -> Solution | None:
+        """Return a division with the least interval, None if there is none at all."""
+        segments = self._fastest_without_limits()
+        if segments is None:
+            return None
+        slowest = self._times.largest(segments)
+        # What is the fastest without limits, and keeps them, is the fastest with them.
+        if self._fits(segments, self._limits(slowest)):
+            return solution(self.problem, self.borders, segments, slowest)
+        return self._fastest_within_limits()
+
+    def least(self, goal: str, interval: float) -> Solution | None:
+        """Return the division with the least of something, among those with at most `interval` seconds.
+
+        Parameters
+        ----------
+        goal : str
+            ``"size"`` (stages, then units), ``"latency"``, ``"energy"``, or ``"imbalance"`` of a fixed number of
+            stages.
+        interval : float
+        """
+        segments = self._cheapest(self._within(self._costs(goal), interval), interval)
+        return None if segments is None else solution(self.problem, self.borders, segments)
+
+    def _costs(self, goal: str) -> StageTable:
+        if goal == "imbalance":
+            # Of sums with as many terms, that of their squares is the least where they are alike.
+            return StageTable.of({key: seconds**2 for key, seconds in self._times.values.items()})
+        weights = {"size": self._sizes, "latency": self.problem.latencies, "energy": self._energies}[goal]
+        return StageTable(self.problem, self.borders, weights)
+
+    def _search(self, costs: StageTable) -> list[Segment] | None:
+        return best_division(self.problem, self.borders, costs, np.add)
+
+    def _fastest_without_limits(self) -> list[Segment] | None:
+        """Return the division with the fastest slowest stage, as if there were no limits on sums."""
+        ceiling = min(self._ceiling, self._coarse_interval()) * (1 + _ROUNDING)
+        return best_division(self.problem, self.borders, self._times, np.maximum, ceiling, self.relaxed)
+
+    # A search up to a low ceiling looks at few of the stages there could be.
+    def _coarse_interval(self) -> float:
+        """Interval of a division at few positions; most of what a search would look at is slower."""
+        positions = self.problem.spread_positions(max(COARSE, 3 * len(self.problem.stages)))
+        if len(positions) > self.problem.items:
+            return np.inf
+        coarse = Solver(self.problem.merge_items(positions))
+        segments = coarse._fastest_without_limits()
+        return np.inf if segments is None else coarse._times.largest(segments)
+
+    def _fastest_within_limits(self) -> Solution | None:
+        """Return the fastest division that keeps the limits, by bisection between the proved and the reached."""
+        segments, _ = self._feasible(self._within(self._times, np.inf), np.inf)
+        best = None if segments is None else solution(self.problem, self.borders, segments)
+        bound = low = self.relaxed
+        while best is not None and best.interval > low * (1 + PRECISION):
+            middle = (low + best.interval) / 2
+            segments, proof = self._feasible(self._within(self._times, middle), middle)
+            if segments is not None:
+                best = solution(self.problem, self.borders, segments)
+            else:
+                # A bound follows from limits that were proved to be out of reach, and from none after one that was not.
+                bound, low = (middle if proof and bound == low else bound), middle
+        return None if best is None else replace(best, bound=bound)
+
+    def _feasible(self, costs: StageTable, interval: float) -> tuple[list[Segment] | None, bool]:
+        """Return a division of possible stages that keeps the limits; without one, whether it is proved that none does.
+
+        What a limit weighs grows where it was exceeded; if the weighed sum is above 1, no division keeps all of them.
+        """
+        limits = self._limits(interval)
+        weights = np.full(len(limits), 1 / max(1, len(limits)))
+        for _ in range(_ROUNDS):
+            segments = self._search(_weigh(_flatten(costs), weights, limits))
+            if segments is None:
+                return None, True
+            shares = _shares(segments, limits)
+            if (shares <= 1 + _ROUNDING).all():
+                return segments, False
+            if shares @ weights > 1 + 2 * _ROUNDING:
+                return None, True
+            weights = weights * np.exp(shares - 1)
+            weights /= weights.sum()
+        return None, False
+
+    def _cheapest(self, costs: StageTable, interval: float) -> list[Segment] | None:
+        """Return the division with the least sum of costs that keeps the limits, as far as weighing them finds it."""
+        segments = self._search(costs)
+        limits = self._limits(interval)
+        if segments is None or self._fits(segments, limits):
+            return segments
+        feasible, _ = self._feasible(costs, interval)
+        if feasible is None:
+            return None
+        best, prices = feasible, np.zeros(len(limits))
+        scale = costs.total(feasible)
+        for _ in range(_ROUNDS):
+            prices = np.maximum(0.0, prices + scale * (_shares(segments, limits) - 1))
+            segments = self._search(_weigh(costs, prices, limits)) or feasible
+            if self._fits(segments, limits) and costs.total(segments) < costs.total(best):
+                best = segments
+        return best
+
+    def _within(self, table: StageTable, interval: float) -> StageTable:
+        """Return the table without stages that take longer than `interval`, or that cannot be."""
+        longest = min(interval * (1 + _ROUNDING), np.finfo(np.float64).max)
+        return StageTable.of(
+            {key: np.where(self._times.values[key] <= longest, values, np.inf) for key, values in table.values.items()}
+        )
+
+    @staticmethod
+    def _fits(segments: Sequence[Segment], limits: Sequence[_SumLimit]) -> bool:
+        return all(limit.share(segments) <= 1 + _ROUNDING for limit in limits)
+
+    def _limits(self, interval: float) -> list[_SumLimit]:
+        return [*self._turns(interval), *self._memories]
+
+    def _turns(self, interval: float) -> Iterator[_SumLimit]:
+        for index, processor in enumerate(self.problem.processors):
+            if processor.takes_turns:
+                yield _SumLimit(self._restrict(self._times, (index,)), min(interval, _FOR_EVER))
+
+    @cached_property
+    def _memories(self) -> list[_SumLimit]:
+        return [
+            _SumLimit(self._restrict(self._bytes, memory.processors), memory.nbytes) for memory in self.problem.memories
+        ]
+
+    @cached_property
+    def _bytes(self) -> StageTable:
+        return StageTable(self.problem, self.borders, lambda choice, *_: self.problem.memory_bytes(choice))
+
+    def _restrict(self, table: StageTable, processors: Sequence[int]) -> StageTable:
+        """Return the table with 0 for stages elsewhere."""
+        inside = {index for index, choice in enumerate(self.problem.choices) if choice.processor in processors}
+        return StageTable.of(
+            {key: values if key[0] in inside else np.zeros_like(values) for key, values in table.values.items()}
+        )
+
+    def _sizes(self, choice: Choice, enter: Array, leave: Array) -> Array:
+        units = max(1, sum(processor.units for processor in self.problem.processors))
+        latencies = self.problem.latencies(choice, enter, leave)
+        longest = float(np.max(latencies, where=np.isfinite(latencies), initial=1e-300))
+        return 1 + 0.5 * sum(choice.use) / units + 1e-3 * latencies / longest
+
+    def _energies(self, choice: Choice, enter: Array, leave: Array) -> Array:
+        latencies = self.problem.latencies(choice, enter, leave)
+        # Among equals, where no power is known, the shortest.
+        return np.asarray((choice.watts + 1e-6) * latencies)
+
+
+def _flatten(table: StageTable) -> StageTable:
+    """Return the table with 0 for all stages that can be."""
+    return StageTable.of({key: np.where(np.isfinite(each), 0.0, np.inf) for key, each in table.values.items()})
+
+
+def _weigh(table: StageTable, weights: Array, limits: Sequence[_SumLimit]) -> StageTable:
+    """Return the table plus the shares of the limits by their weights."""
+    sums = dict(table.values)
+    for weight, limit in zip(weights, limits, strict=True):
+        if weight:
+            sums = {key: values + weight / limit.limit * limit.table.values[key] for key, values in sums.items()}
+    return StageTable.of(sums)
+
+
+def _shares(segments: Sequence[Segment], limits: Sequence[_SumLimit]) -> Array:
+    """Return the share of each limit that a division uses."""
+    return np.array([limit.share(segments) for limit in limits])
