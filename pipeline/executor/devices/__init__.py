@@ -1,27 +1,28 @@
-"""The kinds of device, each loaded only when a board asks for it."""
+"""Adapters of the kinds of device, each loaded only when a board asks for it."""
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Hashable, Sequence
 
-from pipeline.board import Device
-from pipeline.errors import BoardError, near
+from pipeline.core.board import Device
+from pipeline.core.device_kinds import describe_unknown, device_kind
+from pipeline.core.device_map import code_kind
+from pipeline.errors import BoardError
 from pipeline.executor.devices.base import DeviceRuntime, OwnCompiler
-from pipeline.remote.address import alternatives
 
-__all__ = ["KINDS", "DeviceRuntime", "OwnCompiler", "compiler", "computes", "create", "elsewhere", "here"]
-
-KINDS = {
-    "cpu": "pipeline.executor.devices.cpu:CpuRuntime",
-    "cuda": "pipeline.executor.devices.cuda:CudaRuntime",
-    "null": "pipeline.executor.devices.null:NullRuntime",
-    "python": "pipeline.executor.devices.python:PythonRuntime",
-    "remote": "pipeline.executor.devices.remote:RemoteRuntime",
-    "rpc": "pipeline.executor.devices.remote:RemoteRuntime",
-    "simulated": "pipeline.executor.devices.simulated:SimulatedRuntime",
-    "vta": "pipeline.executor.devices.vta:VtaRuntime",
-}
-"""Kind of device -> ``"module:class"`` of its adapter."""
+__all__ = [
+    "DeviceRuntime",
+    "OwnCompiler",
+    "adapter",
+    "ask_target",
+    "compiler",
+    "computes",
+    "create",
+    "is_remote",
+    "local_device",
+    "thread_kind",
+]
 
 
 def create(device: Device) -> DeviceRuntime:
@@ -37,37 +38,46 @@ def create(device: Device) -> DeviceRuntime:
     BoardError
         If no adapter drives this kind of device.
     """
-    if device.kind not in KINDS:
+    if not device.capabilities.adapter:
         raise BoardError(
-            f"device {device.name!r} is of kind {device.kind!r}, which nothing drives; "
-            f"there are {', '.join(sorted(KINDS))}{near(device.kind, KINDS)}"
+            f"device {device.name!r} is of kind {device.kind!r}, which nothing drives; {describe_unknown(device.kind)}"
         )
-    return _adapter(device.kind)(device)
+    return adapter(device.kind)(device)
+
+
+def adapter(kind: str) -> type[DeviceRuntime]:
+    """Import the adapter of a kind that is driven."""
+    module, _, name = device_kind(kind).adapter.partition(":")
+    runtime: type[DeviceRuntime] = getattr(importlib.import_module(module), name)
+    return runtime
+
+
+def thread_kind(device: Device, cores: Sequence[int]) -> Hashable:
+    """Return the kind of threads that may work with `device` on `cores`; see `DeviceRuntime.thread_kind`."""
+    return create(device).thread_kind(cores)
 
 
 def compiler(device: Device) -> type[OwnCompiler] | None:
-    """Return what compiles stages for `device`; None stands for TVM."""
-    found = _adapter(device.kind) if device.kind in KINDS else None
-    return found if found is not None and issubclass(found, OwnCompiler) else None
-
-
-def _adapter(kind: str) -> type[DeviceRuntime]:
-    module, _, name = KINDS[kind].partition(":")
-    found: type[DeviceRuntime] = getattr(importlib.import_module(module), name)
-    return found
+    """Return the compiler of stages for `device`; None stands for TVM."""
+    runtime = adapter(device.kind) if device.capabilities.adapter else DeviceRuntime
+    return runtime if issubclass(runtime, OwnCompiler) else None
 
 
 def computes(device: Device) -> bool:
-    """Whether stages on `device` are compiled; the others need none, or a function."""
-    kind = alternatives(device.address)[0].device if device.kind == "remote" and device.address else device.kind
-    return kind not in ("null", "python", "simulated")
+    """Return True if stages on `device` are compiled; others need no code, or a function."""
+    return device_kind(code_kind(device)).computes
 
 
-def elsewhere(device: Device) -> bool:
-    """Whether `device` belongs to another machine, whose processor may be of another kind."""
-    return device.kind in ("remote", "rpc")
+def ask_target(device: Device) -> dict[str, object]:
+    """Ask the machine that `device` belongs to for the target of its processor; see `DeviceRuntime.ask_target`."""
+    return adapter(device.kind).ask_target(device)
 
 
-def here(device: Device) -> Device:
+def is_remote(device: Device) -> bool:
+    """Return True for a device of another machine, whose processor may be of another kind."""
+    return device.capabilities.is_remote
+
+
+def local_device(device: Device) -> Device:
     """Return the device of this machine that runs the same code as `device`, if that belongs to another one."""
-    return Device(device.name, "cpu", target=device.target) if elsewhere(device) else device
+    return Device(device.name, code_kind(device), target=device.target) if is_remote(device) else device

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.board import Device
-from pipeline.plans import StagePlan
+from pipeline.core.board import Device
+from pipeline.core.plan import StagePlan
+from pipeline.errors import BuildError
 
 if TYPE_CHECKING:
-    from pipeline.executor.code import StageCode
+    from pipeline.core.scale_limits import ScaleLimits
+    from pipeline.executor.devices.accelerator import Accelerator
+    from pipeline.executor.stage_code import StageCode
 
 
 class DeviceRuntime(ABC):
@@ -30,11 +33,11 @@ class DeviceRuntime(ABC):
 
     Attributes
     ----------
-    occupies_cores : bool
-        Whether a run keeps the stage's host cores busy, so that no other stage may run on them meanwhile.
+    opening_s : float
+        Seconds that opening and loading may always take, where the device is opened again after it has hung.
     """
 
-    occupies_cores = True
+    opening_s = 10.0
 
     def __init__(self, device: Device) -> None:
         self.device = device
@@ -43,6 +46,39 @@ class DeviceRuntime(ABC):
     def memory(self) -> str:
         """Name of the memory that its tensors live in; equal names pass by reference."""
         return self.device.memory
+
+    @property
+    def occupies_cores(self) -> bool:
+        """True if a run keeps the stage's host cores busy, so that no other stage may run on them meanwhile."""
+        return self.device.capabilities.occupies_cores
+
+    @staticmethod
+    def detect() -> Sequence[Accelerator]:
+        """Search this machine for devices of this kind; only asked for if the kind is ``detectable``."""
+        return ()
+
+    @staticmethod
+    def why_absent(device: Device) -> str:  # noqa: ARG004 - most devices are on every machine
+        """Return the reason why stages of `device` cannot run on this machine; empty if they can."""
+        return ""
+
+    @staticmethod
+    def ask_target(device: Device) -> dict[str, object]:
+        """Return the target of a device of another machine, which is asked for it.
+
+        Raises
+        ------
+        BuildError
+            If nobody can be asked.
+        """
+        raise BuildError(f"device {device.name!r} has no target; write it into the board")
+
+    def thread_kind(self, cores: Sequence[int]) -> Hashable:  # noqa: ARG002 - most devices leave nothing in a thread
+        """Return the kind of threads in which `open` may find the remains of an earlier one, such as a thread pool.
+
+        None, if nothing remains in a thread: then it ends with its work.
+        """
+        return None
 
     def open(self, cores: Sequence[int]) -> None:  # noqa: B027 - most devices need nothing here
         """Take the device into use for the calling thread, which shall run on `cores` only."""
@@ -55,11 +91,11 @@ class DeviceRuntime(ABC):
     def run(self, program: Any, inputs: Sequence[Any]) -> Sequence[Any]:
         """Run a loaded stage on tensors of this device and return its output tensors, in the plan's order."""
 
-    def timed(self, program: Any, inputs: Sequence[Any]) -> tuple[Sequence[Any], float]:
+    def run_timed(self, program: Any, inputs: Sequence[Any]) -> tuple[Sequence[Any], float]:
         """Run a loaded stage, and return its output tensors and the seconds that the device took."""
         begin = time.perf_counter()
-        made = self.run(program, inputs)
-        return made, time.perf_counter() - begin
+        outputs = self.run(program, inputs)
+        return outputs, time.perf_counter() - begin
 
     @abstractmethod
     def copy_in(self, array: np.ndarray) -> Any:
@@ -69,12 +105,15 @@ class DeviceRuntime(ABC):
     def copy_out(self, tensor: Any) -> np.ndarray:
         """Return the tensor's contents in host memory; the array may share the tensor's memory."""
 
+    def break_off(self) -> None:  # noqa: B027 - most devices cannot
+        """End the call that hangs in the worker's thread, if that can be done; called in another thread."""
+
     def close(self) -> None:  # noqa: B027 - most devices need nothing here
         """Give the device back; called once, in the worker's thread."""
 
 
 class OwnCompiler(ABC):
-    """What the adapter of a kind of device also is, if something other than TVM compiles for it."""
+    """Second base of an adapter whose kind of device has a compiler other than TVM."""
 
     @staticmethod
     @abstractmethod
@@ -84,9 +123,14 @@ class OwnCompiler(ABC):
     @staticmethod
     @abstractmethod
     def is_here(device: Device) -> bool:
-        """Return whether stages for a device can run on this machine."""
+        """Return True if stages for a device can run on this machine."""
+
+    @staticmethod
+    def scale_limits() -> ScaleLimits | None:
+        """Return the limits of the scales of quantised tensors; None if they may be any."""
+        return None
 
     @staticmethod
     @abstractmethod
-    def compiled(module: Any, device: Device) -> StageCode:
+    def compile_stage(module: Any, device: Device) -> StageCode:
         """Compile a stage's Relax module for a device; raise `BuildError` if it cannot run one of the operators."""

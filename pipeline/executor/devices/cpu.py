@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipeline.board import Device
-from pipeline.executor.code import StageCode
+from pipeline.core import affinity
+from pipeline.core.board import Device
+from pipeline.core.memory import is_usable
+from pipeline.core.plan import StagePlan
+from pipeline.core.tvm_access import tvm
+from pipeline.errors import PipelineError
+from pipeline.executor import host_target
 from pipeline.executor.devices.base import DeviceRuntime
-from pipeline.memory import is_usable
-from pipeline.plans import StagePlan
-from pipeline.tvm_access import tvm
+from pipeline.executor.stage_code import StageCode
 
 
-class Program(NamedTuple):
+class VmStage(NamedTuple):
     """A stage's entry point with its parameters; the machine is kept alive with it."""
 
     main: Any
@@ -31,6 +33,27 @@ class CpuRuntime(DeviceRuntime):
         super().__init__(device)
         self._tvm_device = tvm.cpu(device.index)
 
+    @staticmethod
+    def why_absent(device: Device) -> str:
+        """Return the reason why the target needs another processor than this one.
+
+        Raises
+        ------
+        PipelineError
+            If TVM does not take the target.
+        """
+        try:
+            machine, features = host_target.needs(host_target.target(device.target))
+        except Exception as error:  # noqa: BLE001 - TVM raises what it likes
+            raise PipelineError(f"device {device.name!r} has a target that TVM does not take: {error}") from None
+        return host_target.misfit(machine, features).partition(";")[0]
+
+    def thread_kind(self, cores: Sequence[int]) -> Hashable:
+        """Return the cores: TVM's thread pool can neither be given others, nor be ended without its thread."""
+        # One core needs no pool.  But memory that a thread has asked for is kept for threads to come: were each load to
+        # have a new one, what is left free between TVM's own remains would be 50 kB more with each load.
+        return ("tvm", *_usable(cores))
+
     def open(self, cores: Sequence[int]) -> None:
         """Keep the calling thread, and the threads that its kernels use, on `cores`.
 
@@ -38,25 +61,24 @@ class CpuRuntime(DeviceRuntime):
         of the machine, the same ones for every stage, unless told before.  Cores that this process may not use,
         of a bundle from a larger machine, are left out; if none remains the thread goes where the system likes.
         """
-        own = sorted(set(cores) & os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else list(cores)
-        if not own:
+        core_numbers = _usable(cores)
+        if not core_numbers:
             return
-        if hasattr(os, "sched_setaffinity"):
-            os.sched_setaffinity(0, own)
+        affinity.pin(core_numbers)
         configure = tvm.get_global_func("runtime.config_threadpool")
-        configure(-2, len(own), [str(core) for core in own])
+        configure(-2, len(core_numbers), [str(core) for core in core_numbers])
 
-    def load(self, stage: StagePlan, code: StageCode) -> Program:  # noqa: ARG002 - the code says all
+    def load(self, stage: StagePlan, code: StageCode) -> VmStage:  # noqa: ARG002 - the code says all
         """Make a virtual machine for the calling thread; machines of one stage share code and parameters."""
         from tvm.runtime.vm import VirtualMachine
 
         machine = VirtualMachine(code.module(), self._tvm_device)
-        return Program(machine["main"], [self.copy_in(array) for array in code.parameters.values()], machine)
+        return VmStage(machine["main"], [self.copy_in(array) for array in code.parameters.values()], machine)
 
-    def run(self, program: Program, inputs: Sequence[Any]) -> Sequence[Any]:
+    def run(self, program: VmStage, inputs: Sequence[Any]) -> Sequence[Any]:
         """Run one frame; the outputs' memory is reused only after the last reference to them is gone."""
-        made = program.main(*inputs, *program.parameters)
-        return [made] if isinstance(made, tvm.runtime.Tensor) else list(made)
+        result = program.main(*inputs, *program.parameters)
+        return [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
 
     def copy_in(self, array: np.ndarray) -> Any:
         """Share the array's memory where it is aligned, contiguous and writable; copy it otherwise."""
@@ -68,3 +90,7 @@ class CpuRuntime(DeviceRuntime):
     def copy_out(self, tensor: Any) -> np.ndarray:
         """Return an array on the tensor's own memory, and keep that alive."""
         return np.from_dlpack(tensor)
+
+
+def _usable(cores: Sequence[int]) -> list[int]:
+    return sorted(set(cores) & set(affinity.process_cores())) if affinity.CAN_PIN else list(cores)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from pipeline.board import Device
+from pipeline.core.board import Device
+from pipeline.core.plan import StagePlan
+from pipeline.core.tvm_access import tvm
 from pipeline.errors import PipelineError
-from pipeline.executor.code import StageCode
+from pipeline.executor.devices.accelerator import Accelerator, describe_tvm_device, tvm_indices
 from pipeline.executor.devices.base import DeviceRuntime
-from pipeline.executor.devices.cpu import Program
-from pipeline.plans import StagePlan
-from pipeline.tvm_access import tvm
+from pipeline.executor.devices.cpu import VmStage
+from pipeline.executor.stage_code import StageCode
 
 # Replicas of a stage share its parameters, which are copied to the GPU once.
 _parameters: weakref.WeakKeyDictionary[StageCode, dict[int, list[Any]]] = weakref.WeakKeyDictionary()
@@ -29,12 +31,25 @@ class CudaRuntime(DeviceRuntime):
     another one run at the same time.
     """
 
-    occupies_cores = False
-
     def __init__(self, device: Device) -> None:
         super().__init__(device)
         self._device = tvm.cuda(device.index)
         self._stream: Any = None
+
+    @staticmethod
+    def detect() -> list[Accelerator]:
+        """Return the GPUs that TVM finds; the architecture to compile for is their compute capability."""
+        gpus = [describe_tvm_device("cuda", index) for index in tvm_indices("cuda")]
+        return [
+            replace(gpu, target={**gpu.target, "arch": f"sm_{gpu.version.replace('.', '')}"}) if gpu.version else gpu
+            for gpu in gpus
+        ]
+
+    @staticmethod
+    def why_absent(device: Device) -> str:
+        """Return a reason if TVM finds no GPU of this number."""
+        indices = tvm_indices("cuda")
+        return "" if device.index in indices else f"TVM finds no cuda device {device.index} here"
 
     def open(self, cores: Sequence[int]) -> None:  # noqa: ARG002 - the host's cores only start kernels
         """Make the worker's stream.
@@ -49,10 +64,11 @@ class CudaRuntime(DeviceRuntime):
                 f"device {self.device.name!r}: TVM finds no CUDA device {self.device.index} on this machine; "
                 "'soc-pipeline devices' lists those there are"
             )
+        # TVM keeps the current stream per thread, so that workers do not wait for each other's kernels.
         self._stream = self._device.create_raw_stream()
         self._device.set_raw_stream(self._stream)
 
-    def load(self, stage: StagePlan, code: StageCode) -> Program:  # noqa: ARG002 - the code says all
+    def load(self, stage: StagePlan, code: StageCode) -> VmStage:  # noqa: ARG002 - the code says all
         """Make a virtual machine for the calling thread; machines of one stage share code and parameters."""
         from tvm.runtime.vm import VirtualMachine
 
@@ -61,13 +77,13 @@ class CudaRuntime(DeviceRuntime):
             on_devices = _parameters.setdefault(code, {})
             if self.device.index not in on_devices:
                 on_devices[self.device.index] = [self.copy_in(array) for array in code.parameters.values()]
-        return Program(machine["main"], on_devices[self.device.index], machine)
+        return VmStage(machine["main"], on_devices[self.device.index], machine)
 
-    def run(self, program: Program, inputs: Sequence[Any]) -> Sequence[Any]:
+    def run(self, program: VmStage, inputs: Sequence[Any]) -> Sequence[Any]:
         """Run one frame, and wait until its outputs are there."""
-        made = program.main(*inputs, *program.parameters)
+        result = program.main(*inputs, *program.parameters)
         self._device.sync(self._stream)
-        return [made] if isinstance(made, tvm.runtime.Tensor) else list(made)
+        return [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
 
     def copy_in(self, array: np.ndarray) -> Any:
         """Copy an array to the GPU."""

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from pipeline.core import affinity
+from pipeline.core.plan import StagePlan
 from pipeline.executor.devices.base import DeviceRuntime
-from pipeline.plans import StagePlan
 
 
 class NullRuntime(DeviceRuntime):
     """Output ``k`` of a stage is its input ``k modulo n``: what remains is the cost of the scheduler itself."""
-
-    occupies_cores = False
 
     @property
     def memory(self) -> str:
@@ -25,9 +22,7 @@ class NullRuntime(DeviceRuntime):
 
     def open(self, cores: Sequence[int]) -> None:
         """Keep the calling thread on `cores`; where that is not possible it goes where the system likes."""
-        if cores and hasattr(os, "sched_setaffinity"):
-            with contextlib.suppress(OSError):
-                os.sched_setaffinity(0, cores)
+        affinity.pin(cores)
 
     def load(self, stage: StagePlan, code: Any) -> Any:  # noqa: ARG002 - there is none
         """Return for each output the number of the input that it repeats."""

@@ -7,58 +7,77 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pipeline.core.memory import empty
+from pipeline.core.plan import StagePlan, TensorSpec
 from pipeline.errors import PipelineError
 from pipeline.executor.devices.null import NullRuntime
-from pipeline.plans import StagePlan, TensorSpec
 
 
-class Function(NamedTuple):
-    """A stage's function, and what it has to return."""
+class FreshOutputs(NamedTuple):
+    """A function that never changes, nor returns again, an array that it has returned; so nobody has to copy it."""
+
+    call: Callable[..., Any]
+
+
+class StageFunction(NamedTuple):
+    """A stage's function, what it has to return, and whether that has to be copied."""
 
     call: Callable[..., Any]
     outputs: tuple[TensorSpec, ...]
+    needs_copy: bool
 
 
 class PythonRuntime(NullRuntime):
     """Calls a function with the stage's inputs as arrays, in the plan's order.
 
     It returns an array, or several as a sequence or as a mapping by name.  Inputs may be shared with other stages, so
-    they are read-only; what is returned travels by reference, so the function must not change it afterwards.
+    they are read-only; what is returned is copied, unless the function is given as `FreshOutputs`.
     Python code of different stages takes turns; NumPy and other native code inside it runs at the same time.
     """
 
-    def load(self, stage: StagePlan, code: Any) -> Function:
+    def load(self, stage: StagePlan, code: Any) -> StageFunction:
         """Return the function, which is the stage's code."""
+        is_fresh = isinstance(code, FreshOutputs)
+        code = code.call if is_fresh else code
         if not callable(code):
             raise PipelineError(
                 f"stage {stage.name!r} on device {self.device.name!r} needs a function, and got {code!r}; "
                 "a saved bundle does not hold functions: add the stage again after loading"
             )
-        return Function(code, stage.outputs)
+        return StageFunction(code, stage.outputs, not is_fresh)
 
-    def run(self, program: Function, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+    def run(self, program: StageFunction, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
         """Call the function and compare what it returns with the plan."""
-        made = program.call(*(_read_only(array) for array in inputs))
-        arrays = _in_order(made, program.outputs)
+        result = program.call(*(_read_only(array) for array in inputs))
+        arrays = _in_order(result, program.outputs)
         for array, spec in zip(arrays, program.outputs, strict=True):
             if (array.shape, array.dtype) != (spec.shape, np.dtype(spec.dtype)):
                 raise ValueError(f"the function returned {array.dtype}{list(array.shape)} as {spec}")
-        return arrays
+        return [_copy(array) for array in arrays] if program.needs_copy else arrays
+
+
+def _copy(array: np.ndarray) -> np.ndarray:
+    copy = empty(array.shape, array.dtype)
+    np.copyto(copy, array)
+    return copy
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:
+    # A view: the array itself stays as writable as its owner needs it.
     view: np.ndarray = array.view()
     view.flags.writeable = False
     return view
 
 
-def _in_order(made: Any, outputs: Sequence[TensorSpec]) -> list[np.ndarray]:
-    if isinstance(made, Mapping):
-        if made.keys() != {spec.name for spec in outputs}:
-            raise ValueError(f"the function returned {sorted(made)}; its outputs are {[spec.name for spec in outputs]}")
-        made = [made[spec.name] for spec in outputs]
-    elif not isinstance(made, (tuple, list)):
-        made = [made]
-    if len(made) != len(outputs):
-        raise ValueError(f"the function returned {len(made)} arrays; its outputs are {len(outputs)}")
-    return [np.asarray(each) for each in made]
+def _in_order(result: Any, outputs: Sequence[TensorSpec]) -> list[np.ndarray]:
+    if isinstance(result, Mapping):
+        if result.keys() != {spec.name for spec in outputs}:
+            raise ValueError(
+                f"the function returned {sorted(result)}; its outputs are {[spec.name for spec in outputs]}"
+            )
+        result = [result[spec.name] for spec in outputs]
+    elif not isinstance(result, (tuple, list)):
+        result = [result]
+    if len(result) != len(outputs):
+        raise ValueError(f"the function returned {len(result)} arrays; its outputs are {len(outputs)}")
+    return [np.asarray(each) for each in result]

@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.core.plan import StagePlan
 from pipeline.executor.devices.null import NullRuntime
-from pipeline.plans import StagePlan
 
 LARGEST_CREDIT = 0.1
 """Largest part of a run's time by which the run before it may shorten it."""
 
 
 @dataclass
-class Simulation:
+class SleepingStage:
     """One loaded stage.
 
     Attributes
@@ -42,9 +42,9 @@ class SimulatedRuntime(NullRuntime):
     so that the device keeps its pace; time spent between runs is nobody's but the scheduler's and is not made up for.
     """
 
-    def load(self, stage: StagePlan, code: Any) -> Simulation:  # noqa: ARG002 - there is none
+    def load(self, stage: StagePlan, code: Any) -> SleepingStage:  # noqa: ARG002 - there is none
         """Return the stage's time and what stands for its outputs."""
-        return Simulation(stage.seconds, tuple(_stand_in(stage, number) for number in range(len(stage.outputs))))
+        return SleepingStage(stage.seconds, tuple(_placeholder(stage, number) for number in range(len(stage.outputs))))
 
     def run(self, program: Any, inputs: Sequence[Any]) -> Sequence[Any]:
         """Sleep, then return inputs or zeros."""
@@ -61,11 +61,11 @@ def _sleep_until(deadline: float) -> None:
         time.sleep(remaining)
 
 
-def _stand_in(stage: StagePlan, number: int) -> int | np.ndarray:
-    repeated = number % len(stage.inputs)
-    source, spec = stage.inputs[repeated], stage.outputs[number]
+def _placeholder(stage: StagePlan, number: int) -> int | np.ndarray:
+    input_number = number % len(stage.inputs)
+    source, spec = stage.inputs[input_number], stage.outputs[number]
     if (source.shape, source.dtype) == (spec.shape, spec.dtype):
-        return repeated
+        return input_number
     zeros = np.zeros(spec.shape, spec.dtype)
     # All frames share it, so nobody may write to it.
     zeros.setflags(write=False)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.board import Board, Device, Link
+from pipeline.core.board import Board, Device, Link
+from pipeline.core.tvm_access import tvm
 from pipeline.errors import PipelineError
-from pipeline.tvm_access import tvm
-from tests.onnx_models import node, save, weights
+from tests.support.onnx_models import node, save, weights
 
 GPU = Device("gpu", "cuda", target={"kind": "cuda", "arch": "sm_80"}, memory="gpu")
 BOARD = Board("with a GPU", (Device("cpu", cores=(0,)), GPU), (Link(("host", "gpu"), 1e10),))
@@ -61,6 +61,6 @@ def test_stages_on_the_cpu_and_the_gpu_give_the_unsplit_answer(file: Path, repli
     plan = dataclasses.replace(plan, stages=(plan.stages[0], dataclasses.replace(plan.stages[1], replicas=replicas)))
     unsplit = pipeline.build(graph, pipeline.plan(graph, Board("cpu", (Device("cpu"),)), stages=1), check=False)
     frames = [weights(1, 3, 16, 16, seed=seed) for seed in range(20)]
-    with pipeline.load(pipeline.build(graph, plan)) as running, pipeline.load(unsplit) as expected:
-        for made, right in zip(running.map(frames), expected.map(frames), strict=True):
-            np.testing.assert_allclose(made, right, rtol=0, atol=1e-4 * np.abs(right).max())
+    with pipeline.load(pipeline.build(graph, plan)) as running, pipeline.load(unsplit) as reference:
+        for outputs, check in zip(running.map(frames), reference.map(frames), strict=True):
+            np.testing.assert_allclose(outputs, check, rtol=0, atol=1e-4 * np.abs(check).max())

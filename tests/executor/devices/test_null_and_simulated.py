@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.board import Device
+from pipeline.core.board import Device
+from pipeline.core.plan import StagePlan, TensorSpec
 from pipeline.errors import BoardError
 from pipeline.executor import devices
 from pipeline.executor.devices.null import NullRuntime
 from pipeline.executor.devices.simulated import SimulatedRuntime
-from pipeline.plans import StagePlan, TensorSpec
 
 
 def stage(inputs: list[tuple[int, ...]], outputs: list[tuple[int, ...]], seconds: float = 0.0) -> StagePlan:
@@ -55,23 +55,22 @@ def test_their_tensors_are_told_apart_from_compiled_ones(kind: type[NullRuntime]
     assert kind(Device("d", memory="host")).memory != "host"
     assert kind(Device("d", memory="host")).memory == kind(Device("e", memory="host")).memory
     assert kind(Device("d", memory="far")).memory != kind(Device("e", memory="host")).memory
-    assert not kind(Device("d")).occupies_cores
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system does not place threads")
 def test_null_keeps_its_thread_on_the_stage_s_cores() -> None:
     core = max(os.sched_getaffinity(0))
-    found: list[Any] = []
+    affinities: list[Any] = []
 
     def work(cores: tuple[int, ...]) -> None:
         NullRuntime(Device("d", "null")).open(cores)
-        found.append(os.sched_getaffinity(0))
+        affinities.append(os.sched_getaffinity(0))
 
     for cores in ((core,), (), (1_000_000,)):
         thread = threading.Thread(target=work, args=(cores,))
         thread.start()
         thread.join(30)
-    assert found == [{core}, os.sched_getaffinity(0), os.sched_getaffinity(0)]
+    assert affinities == [{core}, os.sched_getaffinity(0), os.sched_getaffinity(0)]
 
 
 def test_simulated_returns_inputs_where_they_fit_and_else_zeros() -> None:
@@ -90,20 +89,20 @@ def test_simulated_returns_inputs_where_they_fit_and_else_zeros() -> None:
 def test_simulated_takes_its_time_and_not_less() -> None:
     runtime = SimulatedRuntime(Device("d", "simulated"))
     program = runtime.load(stage([(1,)], [(1,)], seconds=0.002), None)
-    started = time.perf_counter()
+    begin = time.perf_counter()
     for _ in range(20):
         runtime.run(program, [np.zeros(1, np.float32)])
     # Each run may be shorter by what the one before was too late, so only the sum is what was asked for.
-    assert time.perf_counter() - started >= 20 * 0.002
+    assert time.perf_counter() - begin >= 20 * 0.002
 
 
 def test_a_run_is_shortened_by_a_tenth_at_most() -> None:
     runtime = SimulatedRuntime(Device("d", "simulated"))
     program = runtime.load(stage([(1,)], [(1,)], seconds=0.05), None)
     program.credit = 0.005
-    started = time.perf_counter()
+    begin = time.perf_counter()
     runtime.run(program, [np.zeros(1, np.float32)])
-    assert time.perf_counter() - started >= 0.045
+    assert time.perf_counter() - begin >= 0.045
     assert 0 <= program.credit <= 0.005 + 1e-9
 
 

@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.board import Device
+from pipeline.core.board import Device
+from pipeline.core.memory import ALIGNMENT
+from pipeline.core.plan import StagePlan
 from pipeline.executor.build import compile_stage
 from pipeline.executor.devices.cpu import CpuRuntime
-from pipeline.memory import ALIGNMENT
-from pipeline.plans import StagePlan
 from pipeline.split import extract
-from tests.onnx_models import HOST, node, save, weights
+from tests.support.onnx_models import HOST, node, save, weights
 
 DTYPES = ["float32", "float64", "float16", "int64", "int32", "int8", "uint8", "bool"]
 
 
-def aligned(values: np.ndarray, offset: int = 0) -> np.ndarray:
+def align(values: np.ndarray, offset: int = 0) -> np.ndarray:
     """Return a copy that begins `offset` bytes behind a multiple of the alignment."""
     room = np.zeros(values.nbytes + 2 * ALIGNMENT, np.uint8)
     begin = -room.ctypes.data % ALIGNMENT + offset
@@ -32,21 +32,21 @@ def aligned(values: np.ndarray, offset: int = 0) -> np.ndarray:
 
 
 def read_only(values: np.ndarray) -> np.ndarray:
-    copy = aligned(values)
+    copy = align(values)
     copy.setflags(write=False)
     return copy
 
 
 LAYOUTS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "aligned": aligned,
-    "unaligned": lambda values: aligned(values, values.itemsize),
+    "aligned": align,
+    "unaligned": lambda values: align(values, values.itemsize),
     "read-only": read_only,
     "transposed": lambda values: np.ascontiguousarray(values.T).T,
     "strided": lambda values: np.repeat(values, 2, axis=0)[::2],
     "reversed": lambda values: np.ascontiguousarray(values[::-1])[::-1],
     "broadcast": lambda values: np.broadcast_to(values[:1], values.shape),
     "empty": lambda values: values[:0],
-    "scalar": lambda values: aligned(np.array(values[0, 0]), values.itemsize),
+    "scalar": lambda values: align(np.array(values[0, 0]), values.itemsize),
     "foreign byte order": lambda values: values.astype(values.dtype.newbyteorder(">")),
 }
 
@@ -57,26 +57,26 @@ def test_arrays_go_in_and_out_unchanged(layout: str, dtype: str) -> None:
     """NumPy aligns to 16 bytes, TVM's kernels trust in 64: an array taken as it is would crash the process."""
     runtime = CpuRuntime(HOST)
     array = LAYOUTS[layout]((weights(4, 6) * 2).astype(dtype))
-    found = runtime.copy_out(runtime.copy_in(array))
-    assert (found.shape, found.dtype) == (array.shape, np.dtype(dtype))
-    np.testing.assert_array_equal(found, array)
-    assert not found.size or found.ctypes.data % ALIGNMENT == 0
+    results = runtime.copy_out(runtime.copy_in(array))
+    assert (results.shape, results.dtype) == (array.shape, np.dtype(dtype))
+    np.testing.assert_array_equal(results, array)
+    assert not results.size or results.ctypes.data % ALIGNMENT == 0
 
 
 def test_only_what_can_be_shared_is_shared() -> None:
     runtime = CpuRuntime(HOST)
     values = weights(4, 6)
-    shared = {
+    common = {
         name: bool(np.shares_memory(array, runtime.copy_out(runtime.copy_in(array))))
         for name, layout in LAYOUTS.items()
         for array in [layout(values)]
     }
-    assert [name for name, is_shared in shared.items() if is_shared] == ["aligned"]
+    assert [name for name, is_shared in common.items() if is_shared] == ["aligned"]
 
 
 def test_a_tensor_keeps_its_array_s_memory_alive() -> None:
     runtime = CpuRuntime(HOST)
-    tensors = [runtime.copy_in(aligned(np.full((512, 512), number, np.float32))) for number in range(8)]
+    tensors = [runtime.copy_in(align(np.full((512, 512), number, np.float32))) for number in range(8)]
     arrays = [runtime.copy_out(tensor) for tensor in tensors]
     del tensors
     assert [float(array.min()) for array in arrays] == [float(array.max()) for array in arrays] == list(range(8))
@@ -98,19 +98,19 @@ def run(runtime: CpuRuntime, stage: tuple[StagePlan, Any], values: np.ndarray) -
 @pytest.mark.parametrize("layout", ["aligned", "unaligned", "read-only", "transposed", "strided"])
 def test_kernels_read_arrays_of_every_layout(stage: tuple[StagePlan, Any], layout: str) -> None:
     values = LAYOUTS[layout](weights(5, 7, seed=3))
-    expected = np.maximum(values @ weights(7, 9), 0)
+    reference = np.maximum(values @ weights(7, 9), 0)
     positive, negative = run(CpuRuntime(HOST), stage, values)
-    np.testing.assert_allclose(positive, expected, atol=1e-5)
-    np.testing.assert_allclose(negative, -expected, atol=1e-5)
+    np.testing.assert_allclose(positive, reference, atol=1e-5)
+    np.testing.assert_allclose(negative, -reference, atol=1e-5)
 
 
 def test_a_held_output_never_changes(stage: tuple[StagePlan, Any]) -> None:
     runtime = CpuRuntime(HOST)
     program = runtime.load(*stage)
-    held = [runtime.run(program, [runtime.copy_in(weights(5, 7, seed=seed))])[0] for seed in range(20)]
-    for seed, tensor in enumerate(held):
-        expected = np.maximum(weights(5, 7, seed=seed) @ weights(7, 9), 0)
-        np.testing.assert_allclose(runtime.copy_out(tensor), expected, atol=1e-5)
+    references = [runtime.run(program, [runtime.copy_in(weights(5, 7, seed=seed))])[0] for seed in range(20)]
+    for seed, tensor in enumerate(references):
+        reference = np.maximum(weights(5, 7, seed=seed) @ weights(7, 9), 0)
+        np.testing.assert_allclose(runtime.copy_out(tensor), reference, atol=1e-5)
 
 
 def test_threads_of_one_stage_do_not_disturb_each_other(stage: tuple[StagePlan, Any]) -> None:
@@ -121,10 +121,10 @@ def test_threads_of_one_stage_do_not_disturb_each_other(stage: tuple[StagePlan, 
         runtime = CpuRuntime(HOST)
         program = runtime.load(*stage)
         values = weights(5, 7, seed=seed)
-        expected = np.maximum(values @ weights(7, 9), 0)
+        reference = np.maximum(values @ weights(7, 9), 0)
         for _ in range(300):
-            found = runtime.copy_out(runtime.run(program, [runtime.copy_in(values)])[0])
-            if not np.allclose(found, expected, atol=1e-5):
+            results = runtime.copy_out(runtime.run(program, [runtime.copy_in(values)])[0])
+            if not np.allclose(results, reference, atol=1e-5):
                 failures.append(f"thread {seed}")
 
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
@@ -137,7 +137,7 @@ def test_threads_of_one_stage_do_not_disturb_each_other(stage: tuple[StagePlan, 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system does not place threads")
 @pytest.mark.parametrize(
-    ("cores", "expected"),
+    ("cores", "reference"),
     [
         (lambda usable: usable[-1:], lambda usable: set(usable[-1:])),
         (lambda usable: (*usable[:1], 1_000_000), lambda usable: set(usable[:1])),
@@ -146,20 +146,20 @@ def test_threads_of_one_stage_do_not_disturb_each_other(stage: tuple[StagePlan, 
     ],
     ids=["one core", "one that exists and one that does not", "none that exists", "none"],
 )
-def test_a_thread_stays_on_its_cores(stage: tuple[StagePlan, Any], cores: Any, expected: Any) -> None:
+def test_a_thread_stays_on_its_cores(stage: tuple[StagePlan, Any], cores: Any, reference: Any) -> None:
     """Also when the bundle comes from a machine with more cores."""
     usable = tuple(sorted(os.sched_getaffinity(0)))
-    found: list[Any] = []
+    results: list[Any] = []
 
     def work() -> None:
         runtime = CpuRuntime(Device("cpu", cores=usable))
         runtime.open(cores(usable))
-        found.append(run(runtime, stage, weights(5, 7))[0].shape)
-        found.append(os.sched_getaffinity(0))
+        results.append(run(runtime, stage, weights(5, 7))[0].shape)
+        results.append(os.sched_getaffinity(0))
         runtime.close()
 
     thread = threading.Thread(target=work)
     thread.start()
     thread.join(60)
-    assert found == [(5, 9), expected(usable)]
+    assert results == [(5, 9), reference(usable)]
     assert os.sched_getaffinity(0) == set(usable), "nothing of it follows the caller"

@@ -1,0 +1,68 @@
+"""Accelerator: a processor beside the CPU that is present on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import count, takewhile
+from typing import Any
+
+from pipeline.core.tvm_access import tvm
+
+
+@dataclass(frozen=True)
+class Accelerator:
+    """A processor beside the CPU.
+
+    Attributes
+    ----------
+    kind : str
+    index : int
+    name : str
+        As its driver calls it.
+    memory_bytes : int
+    processors : int
+        Multiprocessors or compute units.
+    clock_hz : float
+    version : str
+        Of what it can compute, such as CUDA's ``"9.0"``.
+    target : mapping of str to object
+        What to compile for it with.
+    """
+
+    kind: str
+    index: int
+    name: str
+    memory_bytes: int
+    processors: int
+    clock_hz: float
+    version: str
+    target: Mapping[str, object] = field(default_factory=dict)
+
+
+def tvm_indices(kind: str) -> list[int]:
+    """Return the numbers of TVM's devices of a kind; none where it was built without, or a driver is missing."""
+    return list(takewhile(lambda index: bool(tvm.device(kind, index).exist), count()))
+
+
+def describe_tvm_device(kind: str, index: int) -> Accelerator:
+    """Ask a driver for the properties of one of TVM's devices."""
+    device = tvm.device(kind, index)
+
+    def ask(attribute: str) -> Any:
+        # Drivers differ in what they can be asked.
+        try:
+            return getattr(device, attribute)
+        except Exception:  # noqa: BLE001 - whatever a driver answers, the device is there
+            return None
+
+    return Accelerator(
+        kind=kind,
+        index=index,
+        name=str(ask("device_name") or kind),
+        memory_bytes=int(ask("total_global_memory") or 0),
+        processors=int(ask("multi_processor_count") or 0),
+        clock_hz=1e3 * float(ask("max_clock_rate") or 0),
+        version=str(ask("compute_version") or ""),
+        target={"kind": kind},
+    )
