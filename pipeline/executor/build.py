@@ -1,62 +1,38 @@
-"""Stage modules -> code, and the check that the stages together are the unsplit model."""
+"""Compilation: the module of a stage -> its code."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import functools
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pipeline.board import Board, Device
-from pipeline.errors import BuildError
-from pipeline.executor import devices, parameters, present, processor, schedules
-from pipeline.executor.code import KernelCall, StageCode
-from pipeline.executor.numerics import EXACT, Numerics
-from pipeline.executor.schedules.choices import Choices
-from pipeline.memory import together
-from pipeline.plans import Plan, StagePlan, TensorSpec
-from pipeline.tvm_access import compiler_lock, quiet, tvm
+from pipeline.core.board import Device
+from pipeline.core.memory import move_together
+from pipeline.core.native_output import quietly
+from pipeline.core.numerics import EXACT, Numerics
+from pipeline.core.plan import Plan, StagePlan
+from pipeline.core.tvm_access import compiler_lock, tvm
+from pipeline.errors import BuildError, reason
+from pipeline.executor import detection, devices, host_target, kernels, parameters
+from pipeline.executor.kernels.anchor import Choices
+from pipeline.executor.kernels.microarchitecture import Microarchitecture
+from pipeline.executor.precision import widen_sums
+from pipeline.executor.stage_code import KernelCall, StageCode
 
 Progress = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class Parity:
-    """How far the chain of stages is from the unsplit model on one seeded random frame.
-
-    Attributes
-    ----------
-    largest_error : float
-        Largest absolute difference of any output element.
-    largest_value : float
-        Largest absolute value of the unsplit model's outputs.
-    tolerance : float
-        Allowed error, as a share of `largest_value`.
-    seed : int
-        Of the random frame.
-    """
-
-    largest_error: float
-    largest_value: float
-    tolerance: float
-    seed: int
-
-    @property
-    def relative(self) -> float:
-        """The error as a share of the largest value."""
-        return self.largest_error / self.largest_value if self.largest_value else self.largest_error
-
-
 class Tuning(Protocol):
-    """What was found by tuning, for whichever stage."""
+    """Choices that tuning has made, for any stage."""
 
     def for_stage(self, target: Any, cores: int) -> Choices:
-        """Return what `schedules.optimise` takes as ``tuned``."""
+        """Return the choices for a target and a number of cores."""
 
 
-def compile_stage(  # noqa: PLR0913 - the last three by keyword
+def compile_stage(  # noqa: PLR0913 - the last ones by keyword
     module: Any,
     device: Device,
     cores: int = 1,
@@ -65,45 +41,43 @@ def compile_stage(  # noqa: PLR0913 - the last three by keyword
     tuning: Tuning | None = None,
     numerics: Numerics = EXACT,
     symbolic: bool = False,
+    microarchitecture: Microarchitecture | None = None,
 ) -> StageCode:
     """Compile one stage's Relax module for `device`, to run on so many of its cores.
 
     Given `inner`, the module is taken as the inside of a stage: its inputs named there come in the stage's own
     layout, channels last, and its outputs that are made so are added.  Where `tuning` has them, kernels that no rule
     writes and the layouts of those that one does are taken from it.  If the module is `symbolic`, none of its extents
-    is known, and all kernels are TVM's.
+    is known, and all kernels are TVM's.  A CPU's `microarchitecture` stands in place of the target's own.
 
     Raises
     ------
     BuildError
         If TVM cannot compile it; its error is the cause.
     """
-    from tvm import relax
-
-    own = devices.compiler(device)
-    if own is not None:
-        return own.compiled(module, device)
-    with compiler_lock, quiet():
-        target = schedules.target_for(target_of(device))
-        try:
-            tuned = None if tuning is None else tuning.for_stage(target, cores)
-            if symbolic:
-                module, calls = _symbolic(module, target, cores), None
-            else:
-                module = schedules.optimise(module, target, cores, inner, tuned=tuned, numerics=numerics)
-                calls = _calls(module)
-            main, lifted = parameters.lift(module["main"])
-            lowered = tvm.IRModule(dict(module.functions))
-            lowered["main"] = main
-            lowered = relax.transform.Normalize()(lowered)
-            executable = relax.build(lowered, target, relax_pipeline=schedules.pipeline(target))
-        except Exception as error:
-            raise BuildError(f"TVM cannot compile for {target}: {_last_line(error)}") from error
-        machine, features = processor.needs(target)
-        del module, main, lowered  # they hold the constants
+    compiler = devices.compiler(device)
+    if compiler is not None:
+        return compiler.compile_stage(module, device)
+    # TVM's compiler has state of the whole process, and is not made for two threads.
+    with compiler_lock:
+        target = kernels.target_for(target_of(device))
+        work = functools.partial(
+            _build_executable,
+            module,
+            target,
+            cores,
+            inner=inner,
+            tuning=tuning,
+            numerics=numerics,
+            symbolic=symbolic,
+            microarchitecture=microarchitecture,
+        )
+        executable, constants, calls = quietly(work)
+        machine, features = host_target.needs(target)
+    del module, work  # which hold the constants too
     return StageCode(
         lambda: executable,
-        together(lifted),
+        move_together(constants),
         executable=executable,
         machine=machine,
         features=features,
@@ -111,46 +85,76 @@ def compile_stage(  # noqa: PLR0913 - the last three by keyword
     )
 
 
-def _symbolic(module: Any, target: Any, cores: int) -> Any:
-    from pipeline.executor.schedules import symbolic
+def _build_executable(  # noqa: PLR0913 - those of `compile_stage`
+    module: Any,
+    target: Any,
+    cores: int,
+    *,
+    inner: set[str] | None,
+    tuning: Tuning | None,
+    numerics: Numerics,
+    symbolic: bool,
+    microarchitecture: Microarchitecture | None,
+) -> tuple[Any, dict[str, np.ndarray], list[KernelCall] | None]:
+    """Build a module's executable, and return the parameters that are arguments of it, and its calls."""
+    from tvm import relax
 
-    return symbolic.optimise(module, target, cores) if schedules.applies(target) else module
+    try:
+        choices = None if tuning is None else tuning.for_stage(target, cores)
+        if symbolic:
+            module, calls = _optimise_symbolic(module, target, cores), None
+        else:
+            module = kernels.optimise(
+                module, target, cores, inner, tuned=choices, numerics=numerics, microarchitecture=microarchitecture
+            )
+            calls = _kernel_calls(module)
+        main, constants = parameters.lift(module["main"])
+        program = tvm.IRModule(dict(module.functions))
+        program["main"] = main
+        program = relax.transform.Normalize()(program)
+        executable = relax.build(program, target, relax_pipeline=kernels.pipeline(target))
+    except Exception as error:
+        raise BuildError(f"TVM cannot compile for {target}: {reason(error)}") from error
+    return executable, constants, calls
 
 
-def _calls(module: Any) -> list[KernelCall] | None:
-    from pipeline.executor.schedules import names
+def _optimise_symbolic(module: Any, target: Any, cores: int) -> Any:
+    from pipeline.executor.kernels import general
 
-    rules = schedules.kernels(module)
-    found = names.calls(module)
-    return None if found is None else [KernelCall(name, rules[name][0], made) for name, made in found]
+    module = widen_sums(module)
+    return general.optimise_symbolic(module, target, cores) if kernels.applies(target) else module
+
+
+def _kernel_calls(module: Any) -> list[KernelCall] | None:
+    from pipeline.executor.kernels import provenance
+
+    rules = kernels.kernels(module)
+    calls = provenance.calls(module)
+    return None if calls is None else [KernelCall(name, rules[name][0], results) for name, results in calls]
 
 
 def runs_here(device: Device) -> bool:
-    """Whether code for a device can run on this machine."""
-    own = devices.compiler(device)
-    if own is not None:
-        return own.is_here(device)
-    target_of(device)  # raises if that is none
-    return devices.computes(device) and not present.why_absent(devices.here(device))
+    """Return True if code for a device can run on this machine; raise `BuildError` if its target is none."""
+    compiler = devices.compiler(device)
+    if compiler is not None:
+        return compiler.is_here(device)
+    target_of(device)
+    return devices.computes(device) and not detection.why_absent(devices.local_device(device))
 
 
 def target_of(device: Device) -> Any:
     """Return a device's target, or raise `BuildError` if it is none."""
-    if device.target is None and devices.elsewhere(device):
-        from pipeline.executor.devices import remote
-
-        return processor.target(remote.target(device))
+    if device.target is None and devices.is_remote(device):
+        return host_target.target(devices.ask_target(device))
     try:
-        return processor.target(device.target)
+        return host_target.target(device.target)
     except Exception as error:
-        raise BuildError(f"device {device.name!r} has a target that TVM does not take: {_last_line(error)}") from error
+        raise BuildError(f"device {device.name!r} has a target that TVM does not take: {reason(error)}") from error
 
 
-def _last_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[-1]
-
-
-def compile_plan(plan: Plan, modules: Iterable[Any], progress: Progress, **options: Any) -> list[StageCode | None]:
+def compile_plan(
+    plan: Plan, modules: Iterable[Any], progress: Progress, *, numerics: Numerics = EXACT, **options: Any
+) -> list[StageCode | None]:
     """Compile each stage for its own device; a device that computes nothing (null, simulated) gets no code.
 
     Parameters
@@ -159,9 +163,11 @@ def compile_plan(plan: Plan, modules: Iterable[Any], progress: Progress, **optio
     modules : iterable of tvm.IRModule
         One for each stage.
     progress : callable
-        Told what is being done.
+        Called with the stage that is built.
+    numerics : Numerics
+        Of stages that have none of their own.
     **options
-        As for `compile_stage`: ``tuning``, ``numerics``, ``symbolic``.
+        As for `compile_stage`: ``tuning``, ``symbolic``.
     """
     codes: list[StageCode | None] = []
     for stage, module in zip(plan.stages, modules, strict=True):
@@ -169,87 +175,22 @@ def compile_plan(plan: Plan, modules: Iterable[Any], progress: Progress, **optio
         device = plan.board.device(stage.device)
         try:
             cores = max(1, len(stage.cores_of(0)))
-            codes.append(compile_stage(module, device, cores, **options) if devices.computes(device) else None)
+            stage_numerics = numerics.of_stage(stage.options)
+            codes.append(
+                compile_stage(module, _with_target(device, stage), cores, numerics=stage_numerics, **options)
+                if devices.computes(device)
+                else None
+            )
         except BuildError as error:
             raise BuildError(f"stage {stage.name!r}: {error}") from error.__cause__
     return codes
 
 
-Built = tuple[StagePlan, StageCode]
-
-
-def check_parity(
-    plan: Plan, stages: Sequence[Built], expected: Mapping[str, np.ndarray], *, tolerance: float, seed: int = 0
-) -> Parity:
-    """Run one seeded random frame through the stages.
-
-    Parameters
-    ----------
-    plan : Plan
-    stages : sequence of (StagePlan, StageCode)
-    expected : mapping of str to numpy.ndarray
-        The outputs of the unsplit model for ``random_frame(plan.inputs, seed)``.
-    tolerance : float
-        Allowed error, as a share of the largest output.
-    seed : int
-        Of the frame.
-
-    Raises
-    ------
-    BuildError
-        If an output differs by more than `tolerance` of the largest value, or is NaN on one side only.
-    """
-    live = through(plan.board, stages, random_frame(plan.inputs, seed))
-    pairs = [(_real(expected[spec.name]), _real(live[spec.name])) for spec in plan.outputs]
-    for spec, (whole, parts) in zip(plan.outputs, pairs, strict=True):
-        if not np.array_equal(_not_finite(whole), _not_finite(parts), equal_nan=True):
-            raise BuildError(
-                f"output {spec.name!r} is not finite in the stages where it is in the unsplit model, or the reverse"
-            )
-    error = max(_largest(parts - whole) for whole, parts in pairs)
-    parity = Parity(error, max(_largest(whole) for whole, _ in pairs), tolerance, seed)
-    if parity.relative > tolerance:
-        raise BuildError(
-            f"the stages differ from the unsplit model by {parity.largest_error:.3g}, {parity.relative:.3g} of the "
-            f"largest output {parity.largest_value:.3g}; allowed is {tolerance:.3g}"
-        )
-    return parity
-
-
-def random_frame(specs: Sequence[TensorSpec], seed: int) -> dict[str, np.ndarray]:
-    """Return normally distributed floats, or small whole numbers, for each tensor."""
-    generator = np.random.default_rng(seed)
-    return {spec.name: _random(generator, spec) for spec in specs}
-
-
-def _random(generator: np.random.Generator, spec: TensorSpec) -> np.ndarray:
-    kind = np.dtype(spec.dtype)
-    if np.issubdtype(kind, np.floating):
-        return generator.standard_normal(spec.shape).astype(kind)
-    return generator.integers(0, 2, spec.shape).astype(kind)
-
-
-def through(board: Board, stages: Sequence[Built], frame: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return all tensors of a frame that has gone through `stages`, by name."""
-    live = dict(frame)
-    for stage, code in stages:
-        runtime = devices.create(devices.here(board.device(stage.device)))
-        program = runtime.load(stage, code)
-        made = runtime.run(program, [runtime.copy_in(live[spec.name]) for spec in stage.inputs])
-        live |= {spec.name: runtime.copy_out(tensor).copy() for spec, tensor in zip(stage.outputs, made, strict=True)}
-    return live
-
-
-def _real(array: np.ndarray) -> NDArray[np.float64]:
-    return np.asarray(array, np.float64)
-
-
-def _not_finite(array: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return infinities and NaN where they are, and zeros elsewhere."""
-    return np.where(np.isfinite(array), 0, array)
-
-
-def _largest(array: NDArray[np.float64]) -> float:
-    """Largest absolute value, where it is finite."""
-    finite = np.abs(array[np.isfinite(array)])
-    return float(finite.max()) if finite.size else 0.0
+def _with_target(device: Device, stage: StagePlan) -> Device:
+    """Return a device with the keys of its target that a stage has of its own."""
+    if not stage.options.target:
+        return device
+    target = device.target
+    if target is None and devices.compiler(device) is None:
+        target = dict(target_of(device).export())
+    return replace(device, target={**(target or {}), **stage.options.target})

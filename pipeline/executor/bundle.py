@@ -6,22 +6,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import shutil
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pipeline.core.device_map import DeviceMap, map_devices
+from pipeline.core.files import replace_folder, scratch_folder
+from pipeline.core.native_output import quietly
+from pipeline.core.numerics import EXACT, Numerics
+from pipeline.core.plan import Plan
+from pipeline.core.shapes import Build, OpenShapes
 from pipeline.errors import BundleError, PlanError
-from pipeline.executor import devices, manifest, parameters, processor
-from pipeline.executor.code import StageCode, Stored
-from pipeline.executor.manifest import CHECKSUM, FORMAT, MANIFEST, Manifest, OtherBuild, Stage
-from pipeline.executor.numerics import EXACT, Numerics
-from pipeline.files import replace_folder
-from pipeline.plans import Plan
-from pipeline.python_stages import with_stage
-from pipeline.sizes import Build, OpenShapes
+from pipeline.executor import host_target, manifest, parameters
+from pipeline.executor.bundle_folder import BundleFolder
+from pipeline.executor.devices import is_remote
+from pipeline.executor.manifest import CHECKSUM, FORMAT, MANIFEST, BuildFiles, Manifest, StageFiles
+from pipeline.executor.python_stages import with_stage
+from pipeline.executor.stage_code import StageCode, StoredParameters
+from pipeline.executor.verified_file import VerifiedContent, describe_file
+
+ATTEMPTS = 20
+"""To load a bundle in whose place others are put meanwhile."""
 
 
 class Bundle:
@@ -74,7 +82,7 @@ class Bundle:
         ----------
         function : callable
         **options
-            As for `pipeline.python_stages.with_stage`: ``inputs``, ``outputs``, ``name`` and others.
+            As for `pipeline.executor.python_stages.with_stage`: ``inputs``, ``outputs``, ``name`` and others.
         """
         if self.shapes is not None:
             raise PlanError(
@@ -83,6 +91,18 @@ class Bundle:
             )
         plan, codes = with_stage(self.plan, self.codes, function, **options)
         return Bundle(plan, codes, self.parity, self.general, numerics=self.numerics)
+
+    def on_devices(self, devices: DeviceMap) -> Bundle:
+        """Return the bundle with other devices in place of some of its plan's; see `pipeline.load`.
+
+        Raises
+        ------
+        BoardError
+            If the plan has no such device, or the other one cannot run what was built.
+        """
+        more = [replace(each, plan=map_devices(each.plan, devices)) for each in self.more]
+        plan, numerics = map_devices(self.plan, devices), self.numerics
+        return Bundle(plan, self.codes, self.parity, self.general, numerics=numerics, shapes=self.shapes, more=more)
 
     def save(self, path: str | Path) -> None:
         """Write the bundle as the folder `path`; an older bundle there is replaced once the new one is complete.
@@ -100,17 +120,23 @@ class Bundle:
         if not target.parent.is_dir():
             raise BundleError(f"cannot save {str(path)!r}: there is no folder {str(target.parent)!r}")
         try:
-            with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as scratch:
-                fresh = Path(scratch) / "new"
-                fresh.mkdir()
-                _write(self, fresh)
-                replace_folder(target, fresh, Path(scratch) / "old")
+            with scratch_folder(target) as scratch:
+                folder = scratch / "new"
+                folder.mkdir()
+                _write(self, folder)
+                replace_folder(target, folder, scratch / "old")
         except OSError as error:
             raise BundleError(f"cannot save {str(path)!r}: {error.strerror or error}") from error
 
     @staticmethod
-    def load(path: str | Path) -> Bundle:
+    def load(path: str | Path, devices: DeviceMap | None = None) -> Bundle:
         """Verify and load the bundle at `path`.  No compiler is needed; nothing in it is unpickled.
+
+        Parameters
+        ----------
+        path : str or Path
+        devices : mapping of str to (str or Device), optional
+            Devices in place of some of its plan's; see `pipeline.load`.
 
         Raises
         ------
@@ -118,22 +144,76 @@ class Bundle:
             If it is missing, damaged, of a newer format, or built for another kind of processor; the message
             names the part.
         """
-        folder = Path(path)
-        found = manifest.read(folder)
-        for file in found.files.values():
-            manifest.verify(folder, file)
-        for stage, files in found.pairs:
-            if files is None or devices.elsewhere(found.plan.board.device(stage.device)):
-                continue  # whose machine looks for itself
-            if problem := processor.misfit(files.machine, files.features):
-                raise BundleError(f"{str(path)!r}: {stage.name} ({files.library.file}) {problem}")
-        more = [Build(each.plan, _codes(folder, each.stages), each.symbolic) for each in found.more]
-        codes = _codes(folder, found.stages)
-        return Bundle(found.plan, codes, numerics=found.numerics, shapes=found.shapes, more=more)
+        for _ in range(ATTEMPTS - 1):
+            with contextlib.closing(BundleFolder(Path(path))) as folder:
+                try:
+                    return _load(folder, devices)
+                except BundleError:
+                    if not folder.is_replaced():
+                        raise
+        with contextlib.closing(BundleFolder(Path(path))) as folder:
+            return _load(folder, devices)
+
+
+def _load(folder: BundleFolder, devices: DeviceMap | None) -> Bundle:
+    facts = manifest.read_from(folder).on_devices(devices or {})
+    _check_processor(facts, folder)
+    contents = {file.file: folder.content(file) for file in facts.files.values()}
+    codes, *other_codes = (
+        tuple(None if files is None else _code(folder, files, contents) for files in build.stages)
+        for build in facts.builds
+    )
+    builds = zip(facts.more, other_codes, strict=True)
+    more = [Build(build.plan, sized_codes, build.symbolic) for build, sized_codes in builds]
+    return Bundle(facts.plan, codes, numerics=facts.numerics, shapes=facts.shapes, more=more)
+
+
+def _check_processor(facts: Manifest, folder: BundleFolder) -> None:
+    for stage, files in facts.pairs:
+        if files is None or is_remote(facts.plan.board.device(stage.device)):
+            continue  # That machine looks for itself.
+        if problem := host_target.other_tvm(facts.tvm):
+            raise BundleError(
+                f"{str(folder.path)!r}: {stage.name} ({files.library.file}) {problem}; build it again with this one"
+            )
+        if problem := host_target.misfit(files.machine, files.features):
+            raise BundleError(f"{str(folder.path)!r}: {stage.name} ({files.library.file}) {problem}")
+
+
+def _code(folder: BundleFolder, files: StageFiles, contents: Mapping[str, VerifiedContent]) -> StageCode:
+    parameter_file = StoredParameters(contents[files.parameters.file], files.entries)
+    try:
+        return stage_code(contents[files.library.file], parameter_file, files)
+    except BundleError as error:
+        raise BundleError(f"{str(folder.path)!r}: {files.parameters.file} {error}; build it again") from None
+
+
+def stage_code(library: VerifiedContent, parameter_file: StoredParameters, files: StageFiles) -> StageCode:
+    """Return the stage that has these files.
+
+    Raises
+    ------
+    BundleError
+        If the parameters' file does not hold what `files` says.
+    """
+
+    def module() -> Any:
+        from pipeline.executor import library as libraries
+
+        return libraries.module(library)
+
+    return StageCode(
+        module,
+        parameters.read(parameter_file.content.array, parameter_file.entries),
+        library=library,
+        parameter_file=parameter_file,
+        machine=files.machine,
+        features=files.features,
+    )
 
 
 def _is_bundle(folder: Path) -> bool:
-    """Whether `folder` holds nothing but what a bundle has, so that replacing it destroys nothing else."""
+    """Return True if `folder` holds nothing but a bundle, so that replacing it destroys nothing else."""
     names = {each.name for each in folder.iterdir()} if folder.is_dir() else set()
     return {MANIFEST, CHECKSUM} <= names and all(
         name in (MANIFEST, CHECKSUM) or name.endswith((".so", ".parameters")) for name in names
@@ -141,7 +221,7 @@ def _is_bundle(folder: Path) -> bool:
 
 
 def _write(bundle: Bundle, folder: Path) -> None:
-    from pipeline.tvm_access import tvm
+    from pipeline.core.tvm_access import tvm
 
     for stage, code in zip(bundle.plan.stages, bundle.codes, strict=True):
         if code is not None and not isinstance(code, StageCode):
@@ -149,29 +229,29 @@ def _write(bundle: Bundle, folder: Path) -> None:
                 f"stage {stage.name!r} is a Python function, which a bundle does not hold; save the bundle without it, "
                 "and add the stage after loading"
             )
-    written = [
+    stage_files = [
         _write_stage([build.codes[number] for build in bundle.builds], folder, number)
         for number in range(len(bundle.codes))
     ]
-    first, *others = zip(*written, strict=True)
-    more = [OtherBuild(each.plan, stages, each.symbolic) for each, stages in zip(bundle.more, others, strict=True)]
+    first, *rest = zip(*stage_files, strict=True)
+    more = [BuildFiles(each.plan, stages, each.symbolic) for each, stages in zip(bundle.more, rest, strict=True)]
     facts = Manifest(FORMAT, str(tvm.__version__), bundle.plan, first, bundle.numerics, bundle.shapes, tuple(more))
     manifest.write(folder, facts)
 
 
-def _write_stage(codes: Sequence[StageCode | None], folder: Path, number: int) -> list[Stage | None]:
+def _write_stage(codes: Sequence[StageCode | None], folder: Path, number: int) -> list[StageFiles | None]:
     """Write one stage's code for each size; parameters that are the same for several are written once."""
-    built = [code for code in codes if code is not None]
-    if not built:
+    stage_codes = [code for code in codes if code is not None]
+    if not stage_codes:
         return [None] * len(codes)
     # Not the stage's own name, which need not be a legal file name.
     arrays = folder / f"stage{number}.parameters"
-    entries = parameters.write(arrays, parameters.shared([code.parameters for code in built]))
-    part, stages = manifest.part(arrays), []
-    for size, (code, own) in enumerate(zip(built, entries, strict=True)):
+    entries = parameters.write(arrays, parameters.share_arrays([code.parameters for code in stage_codes]))
+    part, stages = describe_file(arrays), []
+    for size, (code, code_entries) in enumerate(zip(stage_codes, entries, strict=True)):
         library = folder / (f"stage{number}.{size}.so" if size else f"stage{number}.so")
         export(code, library)
-        stages.append(Stage(manifest.part(library), part, tuple(own), code.machine, code.features))
+        stages.append(StageFiles(describe_file(library), part, tuple(code_entries), code.machine, code.features))
     rest = iter(stages)
     return [None if code is None else next(rest) for code in codes]
 
@@ -184,35 +264,12 @@ def export(code: StageCode, library: Path) -> None:
     BuildError
         If it has just been compiled, and there is no linker on this machine.
     """
-    from pipeline.executor.link import link
-    from pipeline.tvm_access import compiler_lock, quiet
+    from pipeline.core.tvm_access import compiler_lock
+    from pipeline.executor.linker import link
 
     if code.library is not None:
-        shutil.copyfile(code.library, library)
+        library.write_bytes(code.library.array.data)
         return
-    with compiler_lock, quiet():
-        code.executable.export_library(str(library), fcompile=functools.partial(link, built_for=code.machine))
-
-
-def _codes(folder: Path, stages: Sequence[Stage | None]) -> tuple[StageCode | None, ...]:
-    return tuple(None if files is None else _code(folder, files) for files in stages)
-
-
-def _code(folder: Path, files: Stage) -> StageCode:
-    library, arrays = ((folder / part.file).resolve() for part in (files.library, files.parameters))
-    return StageCode(
-        lambda: module(library),
-        parameters.read(arrays, files.entries),
-        library=library,
-        stored=Stored(arrays, files.entries),
-        machine=files.machine,
-        features=files.features,
-    )
-
-
-def module(library: Path) -> Any:
-    """Return the TVM module of a shared library."""
-    from pipeline.tvm_access import quiet, tvm
-
-    with quiet():
-        return tvm.runtime.load_module(str(library))
+    link_stage = functools.partial(link, built_for=code.machine)
+    with compiler_lock:
+        quietly(lambda: code.executable.export_library(str(library), fcompile=link_stage))

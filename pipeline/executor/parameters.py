@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,20 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from pipeline.core.memory import LARGE_PAGE, align_up, contents, pieces
 from pipeline.errors import BundleError
-from pipeline.memory import LARGE_PAGE, aligned, contents, mapped, pieces
 
 SMALL = 16
 """Constants of fewer elements stay in the code, where the compiler can use their values."""
+
+ITEM_BYTES = {
+    "bool": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8, "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8,
+    "float16": 2, "float32": 4, "float64": 8,
+}  # fmt: skip
+"""What arrays of numbers may be made of, in files and on the wire."""
+
+MOST_AXES = 32
+"""That an array in a file or on the wire may have; NumPy takes twice as many."""
 
 
 def lift(function: Any) -> tuple[Any, dict[str, np.ndarray]]:
@@ -30,40 +40,40 @@ def lift(function: Any) -> tuple[Any, dict[str, np.ndarray]]:
     from tvm import relax
     from tvm.ir import Call, GenericConst
 
-    found: dict[str, np.ndarray] = {}
+    constants: dict[str, np.ndarray] = {}
     arguments: list[Any] = []
 
-    def lifted(value: Any, reader: str, position: int) -> Any:
+    def lift_constant(value: Any, reader: str, position: int) -> Any:
         if isinstance(value, relax.Tuple):
             return relax.Tuple(
-                [lifted(field, f"{reader}.{position}", index) for index, field in enumerate(value.fields)]
+                [lift_constant(field, f"{reader}.{position}", index) for index, field in enumerate(value.fields)]
             )
         if not isinstance(value, GenericConst) or np.prod(value.ty.shape, dtype=int) < SMALL:
             return value
         # The number keeps names apart, whatever the operators are called.
-        name = f"{len(found)}:{reader}.{position}"
+        name = f"{len(constants)}:{reader}.{position}"
         try:
-            found[name] = np.from_dlpack(value.value)
+            constants[name] = np.from_dlpack(value.value)
         except (BufferError, RuntimeError):  # NumPy does not know the dtype, such as bfloat16: it stays in the code.
             return value
         arguments.append(relax.Var(name, value.ty))
         return arguments[-1]
 
-    def rebound(binding: Any) -> Any:
+    def rebind(binding: Any) -> Any:
         call = binding.value
         if not isinstance(call, Call):
             return binding
-        read = [lifted(each, str(binding.var.name), index) for index, each in enumerate(call.args)]
+        read = [lift_constant(each, str(binding.var.name), index) for index, each in enumerate(call.args)]
         return relax.VarBinding(binding.var, Call(call.op, read, call.attrs, call.ty_args))
 
-    blocks = [relax.DataflowBlock([rebound(each) for each in block.bindings]) for block in function.body.blocks]
+    blocks = [relax.DataflowBlock([rebind(each) for each in block.bindings]) for block in function.body.blocks]
     body = relax.SeqExpr(blocks, function.body.body)
-    changed = relax.Function([*function.params, *arguments], body, function.ret_ty)
-    return changed.with_attr("global_symbol", "main"), found
+    result = relax.Function([*function.params, *arguments], body, function.ret_ty)
+    return result.with_attr("global_symbol", "main"), constants
 
 
-class Entry(msgspec.Struct, frozen=True):
-    """Where one array lies in a parameter file."""
+class ParameterEntry(msgspec.Struct, frozen=True):
+    """Position of one array in a parameter file."""
 
     name: str
     dtype: str
@@ -71,40 +81,40 @@ class Entry(msgspec.Struct, frozen=True):
     offset: int
 
 
-def shared(sets: Sequence[Mapping[str, np.ndarray]]) -> list[dict[str, np.ndarray]]:
+def share_arrays(sets: Sequence[Mapping[str, np.ndarray]]) -> list[dict[str, np.ndarray]]:
     """Return sets of parameters in which arrays that are equal are the same one."""
-    kept: dict[tuple[str, tuple[int, ...], bytes], np.ndarray] = {}
-    return [{name: kept.setdefault(_identity(array), array) for name, array in each.items()} for each in sets]
+    distinct: dict[tuple[str, tuple[int, ...], bytes], np.ndarray] = {}
+    return [{name: distinct.setdefault(_identity(array), array) for name, array in each.items()} for each in sets]
 
 
 def _identity(array: np.ndarray) -> tuple[str, tuple[int, ...], bytes]:
     return str(array.dtype), array.shape, hashlib.sha256(contents(array)).digest()
 
 
-def write(path: Path, sets: Sequence[Mapping[str, np.ndarray]]) -> list[list[Entry]]:
-    """Write sets of arrays as one file, and return where those of each set are; see `laid_out`."""
-    entries, arrays = laid_out(sets)
+def write(path: Path, sets: Sequence[Mapping[str, np.ndarray]]) -> list[list[ParameterEntry]]:
+    """Write sets of arrays as one file, and return where those of each set are; see `lay_out`."""
+    entries, arrays = lay_out(sets)
     with path.open("wb", buffering=LARGE_PAGE) as stream:
         stream.writelines(pieces(arrays))
     return entries
 
 
-def laid_out(sets: Sequence[Mapping[str, np.ndarray]]) -> tuple[list[list[Entry]], list[np.ndarray]]:
-    """Return where the arrays of each set lie in one file, and which arrays that has, in order.
+def lay_out(sets: Sequence[Mapping[str, np.ndarray]]) -> tuple[list[list[ParameterEntry]], list[np.ndarray]]:
+    """Lay sets of arrays out in one file: return their entries, and its arrays in order.
 
     They lie one behind the other, each at a multiple of 64 bytes, and once, however many entries it has.
     """
     places: dict[tuple[int, str, tuple[int, ...]], int] = {}
     arrays: list[np.ndarray] = []
     end = 0
-    for array in (array for each in sets for array in each.values()):
+    for array in (array for arrays_by_name in sets for array in arrays_by_name.values()):
         if _place(array) not in places:
-            start = aligned(end)
+            start = align_up(end)
             places[_place(array)], end = start, start + array.nbytes
             arrays.append(array)
     entries = [
-        [Entry(name, str(array.dtype), array.shape, places[_place(array)]) for name, array in each.items()]
-        for each in sets
+        [ParameterEntry(name, str(array.dtype), array.shape, places[_place(array)]) for name, array in stage.items()]
+        for stage in sets
     ]
     return entries, arrays
 
@@ -113,28 +123,35 @@ def _place(array: np.ndarray) -> tuple[int, str, tuple[int, ...]]:
     return array.__array_interface__["data"][0], str(array.dtype), array.shape
 
 
-def read(path: Path, entries: Sequence[Entry]) -> dict[str, np.ndarray]:
-    """Map a parameter file into memory; pages are read when used, and changes never reach the file.
+def read(data: np.ndarray, entries: Sequence[ParameterEntry]) -> dict[str, np.ndarray]:
+    """Return the arrays of a parameter file, which share the memory of its bytes.
+
+    Parameters
+    ----------
+    data : numpy.ndarray
+        The file's bytes.
+    entries : sequence of ParameterEntry
 
     Raises
     ------
     BundleError
-        If an entry is no array inside the file.
+        If an entry is no array of numbers inside the file.
     """
-    try:
-        return _mapped(path, entries)
-    except (TypeError, ValueError) as error:
-        raise BundleError(f"{str(path)!r} does not hold the arrays that it should: {error}; build it again") from None
+    return {entry.name: _array(data, entry) for entry in entries}
 
 
-def _mapped(path: Path, entries: Sequence[Entry]) -> dict[str, np.ndarray]:
-    if any(extent < 0 for entry in entries for extent in entry.shape):
-        raise ValueError("negative dimensions are not allowed")
-    if not path.stat().st_size:
-        return {entry.name: np.empty(entry.shape, entry.dtype) for entry in entries}
-    with path.open("rb") as stream:
-        pages = mapped(stream)
-    return {
-        entry.name: np.ndarray(entry.shape, np.dtype(entry.dtype), buffer=pages, offset=entry.offset)
-        for entry in entries
-    }
+def _array(data: np.ndarray, entry: ParameterEntry) -> np.ndarray:
+    problem = ""
+    if entry.dtype not in ITEM_BYTES:
+        problem = f"{entry.dtype!r} is no type of numbers"
+    elif any(extent < 0 for extent in entry.shape) or len(entry.shape) > MOST_AXES:
+        problem = f"{list(entry.shape[:MOST_AXES])} is no shape"
+    # With Python's integers, which do not overflow: NumPy takes an offset before the buffer's beginning.
+    elif not 0 <= entry.offset <= data.nbytes - math.prod(entry.shape) * ITEM_BYTES[entry.dtype]:
+        problem = f"{entry.dtype}{list(entry.shape)} at byte {entry.offset} is not inside its {data.nbytes} bytes"
+    if problem:
+        raise BundleError(f"does not hold the array {entry.name!r}: {problem}")
+    # An empty array may lie behind the end.
+    buffer, offset = (None, 0) if 0 in entry.shape else (data.data, entry.offset)
+    array: np.ndarray = np.ndarray(entry.shape, np.dtype(entry.dtype), buffer=buffer, offset=offset)
+    return array

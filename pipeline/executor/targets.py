@@ -1,14 +1,14 @@
-"""Targets: whether there can be code for what a board says."""
+"""Checks of a board's targets: there must be a compiler, and a processor of that name."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from pipeline.board import Board, Device
-from pipeline.errors import BoardError, near
-from pipeline.executor import devices, processor
-from pipeline.tvm_access import quiet
+from pipeline.core.board import Board, Device
+from pipeline.core.native_output import quietly
+from pipeline.errors import BoardError, near, reason
+from pipeline.executor import devices, host_target
 
 
 def check(board: Board, origin: Path | str) -> None:
@@ -22,12 +22,12 @@ def check(board: Board, origin: Path | str) -> None:
 
 
 def _check(device: Device, title: str) -> None:
-    own = devices.compiler(device)
-    if own is None:
+    compiler = devices.compiler(device)
+    if compiler is None:
         _check_tvm(device, title)
         return
     try:
-        own.check(device)
+        compiler.check(device)
     except BoardError as error:
         raise BoardError(f"{title}: {error}") from None
 
@@ -35,25 +35,22 @@ def _check(device: Device, title: str) -> None:
 def _check_tvm(device: Device, title: str) -> None:
     from tvm.target.codegen import llvm_is_valid_cpu
 
-    target = _made(device, title)
+    target = _parse_target(device, title)
     if target.kind.name != "llvm":
         return
     cpu, triple = (str(target.attrs.get(key, "") or "") for key in ("mcpu", "mtriple"))
-    with quiet():
-        valid = not cpu or bool(llvm_is_valid_cpu(cpu, triple))
+    valid = not cpu or quietly(lambda: bool(llvm_is_valid_cpu(cpu, triple)))
     if not valid:
         raise BoardError(
             f"{title}: LLVM knows no processor {cpu!r}{f' of {triple}' if triple else ''}{_near(cpu, target)}"
         )
 
 
-def _made(device: Device, title: str) -> Any:
+def _parse_target(device: Device, title: str) -> Any:
     try:
-        with quiet():
-            return processor.target(device.target)
+        return quietly(lambda: host_target.target(device.target))
     except Exception as error:  # noqa: BLE001 - TVM raises what it likes for what it does not take
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
-        raise BoardError(f"{title}: TVM does not take its target: {reason}") from None
+        raise BoardError(f"{title}: TVM does not take its target: {reason(error)}") from None
 
 
 def _near(cpu: str, target: Any) -> str:
@@ -61,5 +58,4 @@ def _near(cpu: str, target: Any) -> str:
 
     # With the processor that is unknown, LLVM would complain on the way.
     bare = type(target)({key: str(target.attrs[key]) for key in ("mtriple",) if key in target.attrs} | {"kind": "llvm"})
-    with quiet():
-        return near(cpu, [str(each) for each in llvm_get_cpu_archlist(bare)])
+    return near(cpu, quietly(lambda: [str(each) for each in llvm_get_cpu_archlist(bare)]))

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import pipeline
-from pipeline.board import Board, Device
+from pipeline.core.board import Board, Device
 from pipeline.executor.bundle import Bundle
 from pipeline.split.graph import Graph
-from tests.onnx_models import node, save, weights
+from tests.support.onnx_models import node, save, weights
 
 
 @pytest.fixture(scope="session")
@@ -36,19 +36,19 @@ def board() -> Board:
 
 
 @pytest.fixture(scope="session")
-def built(graph: Graph, board: Board) -> Bundle:
+def small_bundle(graph: Graph, board: Board) -> Bundle:
     plan = pipeline.plan(graph, board, cuts=["r", "s"], devices=["cpu", "second", "cpu"])
     return pipeline.build(graph, plan)
 
 
 @pytest.fixture(scope="session")
-def pristine(built: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def pristine(small_bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The bundle as a folder; copy it, never change it."""
     path = tmp_path_factory.mktemp("bundle") / "little.bundle"
-    built.save(path)
+    small_bundle.save(path)
     return path
 
 
 @pytest.fixture
-def copied(pristine: Path, tmp_path: Path) -> Path:
+def bundle_copy(pristine: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(pristine, tmp_path / "copied.bundle"))

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pipeline.core.files import replace_folder, scratch_folder
 from pipeline.errors import BundleError
 from pipeline.executor.bundle import Bundle
 from pipeline.split.graph import Graph
-from tests.executor.bundles import outputs
-from tests.onnx_models import assert_close, frame
+from tests.support.bundles import outputs
+from tests.support.onnx_models import assert_close, frame
 
 
-def test_a_folder_that_is_no_bundle_is_never_replaced(built: Bundle, tmp_path: Path) -> None:
+def test_a_folder_that_is_no_bundle_is_never_replaced(small_bundle: Bundle, tmp_path: Path) -> None:
     cases = {
         "empty": [],
         "documents": ["thesis.txt"],
@@ -27,23 +31,23 @@ def test_a_folder_that_is_no_bundle_is_never_replaced(built: Bundle, tmp_path: P
         for file in files:
             (tmp_path / name / file).write_text("precious")
         with pytest.raises(BundleError, match="exists and is not a bundle; choose another name"):
-            built.save(tmp_path / name)
+            small_bundle.save(tmp_path / name)
         assert sorted(path.name for path in (tmp_path / name).iterdir()) == sorted(files)
     (tmp_path / "file").write_text("precious")
     with pytest.raises(BundleError, match="exists and is not a bundle"):
-        built.save(tmp_path / "file")
+        small_bundle.save(tmp_path / "file")
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*cases, "file"]), "and nothing is left behind"
 
 
-def test_a_bundle_is_replaced(built: Bundle, copied: Path, graph: Graph) -> None:
-    running = Bundle.load(copied)
-    (copied / "stage9.so").write_bytes(b"of an older bundle with more stages")
-    built.save(copied)
-    assert not (copied / "stage9.so").exists()
-    assert [path.name for path in copied.parent.iterdir()] == ["copied.bundle"]
+def test_a_bundle_is_replaced(small_bundle: Bundle, bundle_copy: Path, graph: Graph) -> None:
+    running = Bundle.load(bundle_copy)
+    (bundle_copy / "stage9.so").write_bytes(b"of an older bundle with more stages")
+    small_bundle.save(bundle_copy)
+    assert not (bundle_copy / "stage9.so").exists()
+    assert [path.name for path in bundle_copy.parent.iterdir()] == ["copied.bundle"]
     values = frame(graph)
-    assert_close(outputs(Bundle.load(copied), values), outputs(built, values), 0)
-    assert_close(outputs(running, values), outputs(built, values), 0)
+    assert_close(outputs(Bundle.load(bundle_copy), values), outputs(small_bundle, values), 0)
+    assert_close(outputs(running, values), outputs(small_bundle, values), 0)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -52,24 +56,27 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("fails", ["pipeline.executor.parameters.write", "pipeline.executor.manifest.write"])
 def test_a_failing_save_leaves_the_old_bundle(
-    built: Bundle, copied: Path, fails: str, monkeypatch: pytest.MonkeyPatch
+    small_bundle: Bundle, bundle_copy: Path, fails: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = contents(copied.parent)
+    before = contents(bundle_copy.parent)
 
     def fail(*_: Any) -> Any:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(fails, fail)
     with pytest.raises(BundleError, match=r"cannot save .*copied.bundle.*No space left on device"):
-        built.save(copied)
-    assert contents(copied.parent) == before
-    assert [path.name for path in copied.parent.iterdir()] == ["copied.bundle"]
+        small_bundle.save(bundle_copy)
+    assert contents(bundle_copy.parent) == before
+    assert [path.name for path in bundle_copy.parent.iterdir()] == ["copied.bundle"]
 
 
-def test_an_interrupted_replacement_puts_the_old_bundle_back(
-    built: Bundle, copied: Path, monkeypatch: pytest.MonkeyPatch
+def test_without_an_exchange_of_names_an_interrupt_puts_the_old_folder_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = contents(copied.parent)
+    """Some file systems can only rename one folder after the other."""
+    for name in ("bundle", "new"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text(name)
     rename = Path.rename
 
     def stubborn(self: Path, target: Path) -> Path:
@@ -77,28 +84,77 @@ def test_an_interrupted_replacement_puts_the_old_bundle_back(
             raise KeyboardInterrupt
         return rename(self, target)
 
-    monkeypatch.setattr(Path, "rename", stubborn)
-    with pytest.raises(KeyboardInterrupt):
-        built.save(copied)
-    assert contents(copied.parent) == before
+    target, writer, old = (tmp_path / name for name in ("bundle", "new", "old"))
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", stubborn)
+        with pytest.raises(KeyboardInterrupt):
+            replace_folder(target, writer, old, exchange=lambda first, second: False)
+    assert contents(tmp_path) == {"bundle/file": b"bundle", "new/file": b"new"}
+    replace_folder(target, writer, old, exchange=lambda first, second: False)
+    assert contents(tmp_path) == {"bundle/file": b"new", "old/file": b"bundle"}
 
 
-def test_a_missing_folder_is_named(built: Bundle, tmp_path: Path) -> None:
+KILLED = """
+import os, signal, sys
+from pipeline.executor.bundle import Bundle
+from pipeline.executor import manifest
+
+def killed(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+manifest.write = killed
+Bundle.load(sys.argv[1]).save(sys.argv[1])
+"""
+
+
+def test_what_a_killed_save_left_is_removed_by_the_next(small_bundle: Bundle, bundle_copy: Path) -> None:
+    before = contents(bundle_copy.parent)
+    process = subprocess.run(
+        [sys.executable, "-c", KILLED, str(bundle_copy)], check=False, capture_output=True, timeout=60
+    )
+    assert process.returncode == -signal.SIGKILL
+    assert len(list(bundle_copy.parent.iterdir())) == 2
+    small_bundle.save(bundle_copy)
+    assert contents(bundle_copy.parent) == before
+
+
+def test_what_others_are_writing_or_own_is_not_removed(small_bundle: Bundle, bundle_copy: Path) -> None:
+    descriptor = [
+        bundle_copy.parent / name for name in (".copied.bundle.precious", ".copied.bundle.", ".other.bundle.abcdefgh")
+    ]
+    for folder in descriptor:
+        folder.mkdir()
+        (folder / "notes.txt").write_text("precious")
+    link = bundle_copy.parent / ".copied.bundle.abcdefgh"
+    link.symlink_to(descriptor[0])
+    before = contents(bundle_copy.parent)
+    with scratch_folder(bundle_copy) as scratch:
+        (scratch / "new").mkdir()
+        (scratch / "new" / "half").write_text("half written")
+        small_bundle.save(bundle_copy)
+        assert (scratch / "new" / "half").exists()
+    assert contents(bundle_copy.parent) == before
+    assert link.is_symlink()
+
+
+def test_a_missing_folder_is_named(small_bundle: Bundle, tmp_path: Path) -> None:
     with pytest.raises(BundleError, match=r"there is no folder .*gone"):
-        built.save(tmp_path / "gone" / "my.bundle")
+        small_bundle.save(tmp_path / "gone" / "my.bundle")
 
 
 @pytest.mark.parametrize("name", ["../escape", "a/b", "stage: 1?", "manifest", "ünï"])
-def test_names_of_stages_need_not_be_names_of_files(built: Bundle, tmp_path: Path, name: str) -> None:
+def test_names_of_stages_need_not_be_names_of_files(small_bundle: Bundle, tmp_path: Path, name: str) -> None:
     from dataclasses import replace
 
-    plan = replace(built.plan, stages=(replace(built.plan.stages[0], name=name), *built.plan.stages[1:]))
+    plan = replace(
+        small_bundle.plan, stages=(replace(small_bundle.plan.stages[0], name=name), *small_bundle.plan.stages[1:])
+    )
     (tmp_path / "in").mkdir()
-    Bundle(plan, built.codes).save(tmp_path / "in" / "x.bundle")
+    Bundle(plan, small_bundle.codes).save(tmp_path / "in" / "x.bundle")
     assert {path.name for path in tmp_path.iterdir()} == {"in"}
     assert Bundle.load(tmp_path / "in" / "x.bundle").plan.stages[0].name == name
 
 
-def test_stages_without_code(built: Bundle, tmp_path: Path) -> None:
-    Bundle(built.plan, [None, built.codes[1], None]).save(tmp_path / "part.bundle")
+def test_stages_without_code(small_bundle: Bundle, tmp_path: Path) -> None:
+    Bundle(small_bundle.plan, [None, small_bundle.codes[1], None]).save(tmp_path / "part.bundle")
     assert [code is None for code in Bundle.load(tmp_path / "part.bundle").codes] == [True, False, True]

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import tvm
 
-from pipeline.board import Board, Device
+from pipeline.core.board import Board, Device
+from pipeline.core.device_kinds import DeviceKind, register, unregister
 from pipeline.errors import BoardError
 from pipeline.executor import devices, targets
 from pipeline.executor.build import compile_stage, runs_here
-from pipeline.executor.code import StageCode
+from pipeline.executor.detection import why_absent
 from pipeline.executor.devices.base import OwnCompiler
 from pipeline.executor.devices.null import NullRuntime
-from pipeline.executor.present import why_absent
+from pipeline.executor.stage_code import StageCode
 
 ABACUS = Device("wood", "abacus", target={"kind": "abacus", "beads": 10})
 
@@ -33,13 +35,15 @@ class Abacus(NullRuntime, OwnCompiler):
         return device.name == "wood"
 
     @staticmethod
-    def compiled(module: Any, device: Device) -> StageCode:
+    def compile_stage(module: Any, device: Device) -> StageCode:
         return StageCode(lambda: module, {"beads": np.array(device.index)}, executable=module, calls=())
 
 
 @pytest.fixture(autouse=True)
-def kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(devices.KINDS, "abacus", f"{__name__}:Abacus")
+def kind() -> Iterator[None]:
+    register(DeviceKind("abacus", f"{__name__}:Abacus"))
+    yield
+    unregister("abacus")
 
 
 def test_it_compiles_its_stages() -> None:

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.board import Board, Device
+from pipeline.core.board import Board, Device
+from pipeline.core.plan import Plan, StagePlan, TensorSpec
 from pipeline.errors import BundleError
 from pipeline.executor import devices as kinds
 from pipeline.executor.bundle import Bundle
 from pipeline.executor.devices.base import DeviceRuntime
-from pipeline.plans import Plan, StagePlan, TensorSpec
-from tests.onnx_models import node, save, weights
+from tests.support.onnx_models import node, save, weights
 
 X, Y, Z = (TensorSpec(name, (4,)) for name in "xyz")
 
@@ -31,21 +31,21 @@ def test_fault_14_the_exact_device_is_restored(tmp_path: Path) -> None:
     )
     plan = Plan("test", "", Board("two", devices), (X,), (Z,), stages)
     Bundle(plan, [None, None]).save(tmp_path / "saved")
-    loaded = Bundle.load(tmp_path / "saved")
-    assert loaded.plan == plan
-    used: list[tuple[str, int]] = []
+    reloaded = Bundle.load(tmp_path / "saved")
+    assert reloaded.plan == plan
+    opened_devices: list[tuple[str, int]] = []
 
     def create(device: Device) -> DeviceRuntime:
-        used.append((device.name, device.index))
+        opened_devices.append((device.name, device.index))
         return kinds.create(device)
 
-    with pipeline.load(loaded, create=create):
+    with pipeline.load(reloaded, create=create):
         pass
-    assert used == [("unit5", 5), ("unit2", 2), ("unit2", 2)]
+    assert opened_devices == [("unit5", 5), ("unit2", 2), ("unit2", 2)]
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def bundle_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bundle of two compiled stages."""
     folder = tmp_path_factory.mktemp("built")
     path = save(
@@ -61,41 +61,41 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "model.bundle"
 
 
-def expected(x: np.ndarray) -> np.ndarray:
+def reference_outputs(x: np.ndarray) -> np.ndarray:
     w = weights(8, 8)
     return np.maximum(x @ w, 0) @ w  # type: ignore[no-any-return]
 
 
-def test_fault_21_a_bundle_can_be_moved(saved: Path, tmp_path: Path) -> None:
+def test_fault_21_a_bundle_can_be_moved(bundle_path: Path, tmp_path: Path) -> None:
     """Exported bundles held absolute paths."""
-    moved = tmp_path / "elsewhere" / "other name.bundle"
-    shutil.copytree(saved, moved)
-    for file in moved.iterdir():
-        assert str(saved.parent).encode() not in file.read_bytes(), f"{file.name} knows where it was made"
+    new_path = tmp_path / "elsewhere" / "other name.bundle"
+    shutil.copytree(bundle_path, new_path)
+    for file in new_path.iterdir():
+        assert str(bundle_path.parent).encode() not in file.read_bytes(), f"{file.name} knows where it was made"
     x = weights(4, 8, seed=1)
-    with pipeline.load(moved) as running:
-        np.testing.assert_allclose(running.submit(x).result(60), expected(x), rtol=1e-4, atol=1e-4)
+    with pipeline.load(new_path) as running:
+        np.testing.assert_allclose(running.submit(x).result(60), reference_outputs(x), rtol=1e-4, atol=1e-4)
 
 
-def test_fault_22_a_bundle_runs_without_the_compiler_and_the_frontends(saved: Path) -> None:
+def test_fault_22_a_bundle_runs_without_the_compiler_and_the_frontends(bundle_path: Path) -> None:
     """The runtime needed the compiler's headers."""
     script = f"""
 import os, sys
 os.environ["TVM_USE_RUNTIME_LIB"] = "1"  # the library without the compiler
 os.environ["PATH"] = ""  # no compiler, no linker
-for name in ("pipeline.split", "pipeline.executor.build", "pipeline.executor.link", "onnx", "torch"):
+for name in ("pipeline.split", "pipeline.executor.build", "pipeline.executor.linker", "onnx", "torch"):
     sys.modules[name] = None
 import numpy as np, pipeline
-with pipeline.load({str(saved)!r}) as running:
+with pipeline.load({str(bundle_path)!r}) as running:
     result = running.submit(np.ones((4, 8), np.float32)).result(60)
 np.save(sys.argv[1], result)
 """
-    out = saved.parent / "result.npy"
-    done = subprocess.run(
+    out = bundle_path.parent / "result.npy"
+    process = subprocess.run(
         [sys.executable, "-c", script, str(out)], capture_output=True, text=True, check=False, timeout=120
     )
-    assert done.returncode == 0, done.stderr
-    np.testing.assert_allclose(np.load(out), expected(np.ones((4, 8), np.float32)), rtol=1e-4, atol=1e-4)
+    assert process.returncode == 0, process.stderr
+    np.testing.assert_allclose(np.load(out), reference_outputs(np.ones((4, 8), np.float32)), rtol=1e-4, atol=1e-4)
 
 
 def test_a_function_is_not_saved(tmp_path: Path) -> None:

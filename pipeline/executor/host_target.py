@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import platform
 from collections.abc import Iterable, Mapping
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +40,12 @@ def flags() -> frozenset[str]:
         return frozenset()
     # Under emulation the list may be that of the processor below, which is another kind.
     key = "Features" if machine() == "aarch64" else "flags"
-    listed = (line.partition(":")[2] for line in lines if line.startswith(key))
-    return frozenset(next(listed, "").split())
+    flag_lists = (line.partition(":")[2] for line in lines if line.startswith(key))
+    return frozenset(next(flag_lists, "").split())
 
 
 def full_name() -> str:
-    """Return what Linux calls this machine's processor, such as ``"AMD EPYC 7763"``; empty where it does not tell."""
+    """Return Linux's name of this processor, such as ``"AMD EPYC 7763"``; empty where it does not tell."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -63,20 +65,25 @@ def host_target() -> Any:
     """
     from tvm.target import Target
 
-    named = Target.from_device("cpu")
-    if not (present := flags()):
-        return named
-    implied = _features(named)
+    processor = Target.from_device("cpu")
+    if not (listed_flags := flags()):
+        return processor
+    features = _features(processor)
     differ = {
-        llvm: flag in present
+        llvm: flag in listed_flags
         for llvm, flag in _EXTENSIONS.get(machine(), {}).items()
-        if (flag in present) != (llvm in implied)
+        if (flag in listed_flags) != (llvm in features)
     }
     if not differ:
-        return named
+        return processor
     attributes = [f"{'+' if on else '-'}{llvm}" for llvm, on in sorted(differ.items())]
     return Target(
-        {"kind": "llvm", "mtriple": str(named.attrs["mtriple"]), "mcpu": str(named.attrs["mcpu"]), "mattr": attributes}
+        {
+            "kind": "llvm",
+            "mtriple": str(processor.attrs["mtriple"]),
+            "mcpu": str(processor.attrs["mcpu"]),
+            "mattr": attributes,
+        }
     )
 
 
@@ -91,8 +98,8 @@ def needs(built_for: Any) -> tuple[str, tuple[str, ...]]:
     """Return the machine that a target's code runs on, and the Linux flags of the extensions it may use."""
     triple = str(built_for.attrs.get("mtriple", "")) if built_for.kind.name == "llvm" else ""
     name = machine(triple.partition("-")[0])
-    used = _features(built_for)
-    return name, tuple(sorted(flag for llvm, flag in _EXTENSIONS.get(name, {}).items() if llvm in used))
+    extensions = _features(built_for)
+    return name, tuple(sorted(flag for llvm, flag in _EXTENSIONS.get(name, {}).items() if llvm in extensions))
 
 
 def _features(built_for: Any) -> frozenset[str]:
@@ -101,11 +108,29 @@ def _features(built_for: Any) -> frozenset[str]:
     return frozenset(str(each) for each in codegen.llvm_get_cpu_features(built_for))
 
 
-def misfit(built_machine: str, needed: Iterable[str]) -> str:
-    """Say why code cannot run on this machine; an empty string if it can, as what needs no processor of some kind."""
+def other_tvm(built_with: str) -> str:
+    """Return the reason why code of a release of TVM cannot run with the one here; empty if it can.
+
+    Code calls functions of TVM's runtime, which stay the same only from one patch release to the next.
+    """
+    version = installed_version("apache-tvm")
+    if built_with.split(".")[:2] == version.split(".")[:2]:
+        return ""
+    return f"comes from TVM {built_with}, but this machine has {version}"
+
+
+def installed_version(name: str) -> str:
+    """Return the version of an installed package, without importing it."""
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        return metadata.version(name)
+    return "(not installed)"
+
+
+def misfit(built_machine: str, features: Iterable[str]) -> str:
+    """Return the reason why code cannot run on this machine; empty if it can, and for code of no processor."""
     if built_machine and built_machine != machine():
         return f"is built for {built_machine}, but this machine is {machine()}; build it with this machine's board"
-    missing = sorted(set(needed) - present) if (present := flags()) else []
+    missing = sorted(set(features) - listed_flags) if (listed_flags := flags()) else []
     if missing:
         return f"uses {', '.join(missing)}, which this processor does not have; build it for this processor"
     return ""

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from pipeline.executor.parameters import Entry
+from pipeline.executor.parameters import ParameterEntry
+from pipeline.executor.verified_file import VerifiedContent
 
 
 class KernelCall(NamedTuple):
@@ -30,17 +29,18 @@ class KernelCall(NamedTuple):
     results: tuple[str, ...]
 
 
-class Stored(NamedTuple):
-    """Where a stage's parameters lie in a bundle's file, which may have those of the stage for other sizes as well.
+class StoredParameters(NamedTuple):
+    """A bundle's file of parameters, which may have those of the stage for other sizes as well.
 
     Attributes
     ----------
-    path : Path
-    entries : tuple of Entry
+    content : VerifiedContent
+    entries : tuple of ParameterEntry
+        Where this stage's lie in it.
     """
 
-    path: Path
-    entries: tuple[Entry, ...]
+    content: VerifiedContent
+    entries: tuple[ParameterEntry, ...]
 
 
 class StageCode:
@@ -56,9 +56,9 @@ class StageCode:
         In the order of the function's arguments behind the inputs.
     executable : tvm.relax.VMExecutable, optional
         What `Bundle.save` exports, of a stage that was just compiled.
-    library : Path, optional
-        What `Bundle.save` copies, of a stage that came from a bundle.
-    stored : Stored, optional
+    library : VerifiedContent, optional
+        What `Bundle.save` writes, of a stage that came from a bundle.
+    parameter_file : StoredParameters, optional
         Where its parameters came from, if they came from a bundle and are as they were there.
     machine, features : str, tuple of str
         The instruction set and its extensions that the code needs.
@@ -72,18 +72,18 @@ class StageCode:
         parameters: Mapping[str, np.ndarray],
         *,
         executable: Any = None,
-        library: Path | None = None,
-        stored: Stored | None = None,
+        library: VerifiedContent | None = None,
+        parameter_file: StoredParameters | None = None,
         machine: str = "",
         features: tuple[str, ...] = (),
         calls: Sequence[KernelCall] | None = None,
     ) -> None:
         self.parameters = dict(parameters)
-        self.executable, self.library, self.stored = executable, library, stored
+        self.executable, self.library, self.parameter_file = executable, library, parameter_file
         self.machine, self.features = machine, features
         self.calls = None if calls is None else tuple(calls)
         self._module = module
-        self._loaded: Any = None
+        self._tvm_module: Any = None
         self._lock = threading.Lock()
 
     def with_parameters(self, values: Mapping[str, np.ndarray]) -> StageCode:
@@ -101,6 +101,6 @@ class StageCode:
     def module(self) -> Any:
         """Return the TVM module, loaded on first use."""
         with self._lock:
-            if self._loaded is None:
-                self._loaded = self._module()
-            return self._loaded
+            if self._tvm_module is None:
+                self._tvm_module = self._module()
+            return self._tvm_module

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.board import Board, Device
+from pipeline.core.board import Board, Device
 from pipeline.errors import DeviceLost, StageError
 from pipeline.executor.bundle import Bundle
 from pipeline.split.graph import Graph
-from tests.arm.conftest import LIMIT, SLOW, ArmPython, target
+from tests.executor.arm.conftest import LIMIT, SLOW, ArmPython, target
 from tests.remote.conftest import Child
 
 pytestmark = list(SLOW)

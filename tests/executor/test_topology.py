@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from boards import topology
-from pipeline.board import Cluster
+from pipeline.core.board import Cluster
+from pipeline.executor import topology
 
 
 def tree(root: Path, files: dict[str, object]) -> Path:
@@ -31,8 +31,8 @@ def test_clusters_by_clock_where_capacities_are_alike(tmp_path: Path) -> None:
     clock = [5_100_000, 5_200_000, 3_900_000, 3_900_000]
     files: dict[str, object] = {f"cpu/cpu{core}/cpu_capacity": 1024 for core in range(4)}
     files |= {f"cpu/cpu{core}/cpufreq/cpuinfo_max_freq": value for core, value in enumerate(clock)}
-    found = topology.clusters(range(4), tree(tmp_path, files))
-    assert found == (Cluster("big", (0, 1)), Cluster("little", (2, 3), 0.75))
+    cluster_list = topology.clusters(range(4), tree(tmp_path, files))
+    assert cluster_list == (Cluster("big", (0, 1)), Cluster("little", (2, 3), 0.75))
 
 
 @pytest.mark.parametrize("kinds", [3, 4])
@@ -50,12 +50,12 @@ def test_a_core_that_tells_nothing_makes_all_alike(tmp_path: Path) -> None:
 def test_caches_threads_and_nodes(tmp_path: Path) -> None:
     files: dict[str, object] = {}
     for core in range(2):
-        for index, (level, kind, size, shared) in enumerate(
+        for index, (level, kind, size, siblings_list) in enumerate(
             [(1, "Data", "48K", core), (1, "Instruction", "32K", core), (2, "Unified", "2M", "0-1")]
         ):
             folder = f"cpu/cpu{core}/cache/index{index}"
             files |= {f"{folder}/level": level, f"{folder}/type": kind}
-            files |= {f"{folder}/size": size, f"{folder}/shared_cpu_list": shared}
+            files |= {f"{folder}/size": size, f"{folder}/shared_cpu_list": siblings_list}
         files[f"cpu/cpu{core}/topology/thread_siblings_list"] = "0-1"
     files |= {"node/node0/cpulist": "0", "node/node1/cpulist": "1,3-4"}
     root = tree(tmp_path, files)

@@ -1,4 +1,4 @@
-"""Topology: how this machine's cores differ and what they share, as Linux tells it; empty where it does not."""
+"""Topology of this machine: differences of its cores, and the caches they share, as far as Linux tells."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.board import Cluster
+from pipeline.core.board import Cluster
 
 ROOT = Path("/sys/devices/system")
 
@@ -60,25 +60,25 @@ def _alike(speeds: dict[int, int]) -> list[list[int]]:
 
 def caches(cores: Iterable[int], root: Path = ROOT) -> tuple[Cache, ...]:
     """Return the data caches of `cores`, each once, the smallest level first."""
-    found = {}
+    groups = {}
     for core in cores:
         for folder in sorted((root / f"cpu/cpu{core}/cache").glob("index*")):
-            cache = Cache(_number(folder / "level"), _size(folder / "size"), _listed(folder / "shared_cpu_list"))
+            cache = Cache(_number(folder / "level"), _size(folder / "size"), _parse_list(folder / "shared_cpu_list"))
             if _text(folder / "type") != "Instruction":
-                found[cache.level, cache.cores] = cache
-    return tuple(found[key] for key in sorted(found))
+                groups[cache.level, cache.cores] = cache
+    return tuple(groups[key] for key in sorted(groups))
 
 
 def siblings(cores: Iterable[int], root: Path = ROOT) -> tuple[tuple[int, ...], ...]:
     """Return the groups of `cores` that are threads of one core, and so share its arithmetic; only larger ones."""
-    groups = {_listed(root / f"cpu/cpu{core}/topology/thread_siblings_list") for core in cores}
+    groups = {_parse_list(root / f"cpu/cpu{core}/topology/thread_siblings_list") for core in cores}
     return tuple(sorted(group for group in groups if len(group) > 1))
 
 
 def nodes(root: Path = ROOT) -> dict[int, tuple[int, ...]]:
     """Return the cores of each NUMA node: those that its memory is near to."""
-    found = {int(path.name[4:]): _listed(path / "cpulist") for path in (root / "node").glob("node[0-9]*")}
-    return dict(sorted(found.items()))
+    groups = {int(path.name[4:]): _parse_list(path / "cpulist") for path in (root / "node").glob("node[0-9]*")}
+    return dict(sorted(groups.items()))
 
 
 def _text(path: Path) -> str:
@@ -100,7 +100,7 @@ def _size(path: Path) -> int:
     return int(digits) * unit if digits.isdecimal() else 0
 
 
-def _listed(path: Path) -> tuple[int, ...]:
+def _parse_list(path: Path) -> tuple[int, ...]:
     """Return the numbers of a list such as ``0-3,8``."""
     spans = [part.partition("-") for part in _text(path).split(",")]
     if not all(first.isdecimal() and (last or first).isdecimal() for first, _, last in spans):

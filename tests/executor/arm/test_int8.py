@@ -11,11 +11,11 @@ import pytest
 from tvm.target import Target
 
 import pipeline
-from pipeline.executor import schedules
-from pipeline.executor.schedules import machine
-from tests.arm.conftest import SLOW, ArmPython, board, target
-from tests.executor.schedules.quantized import test_quantized_network as network
-from tests.executor.schedules.quantized.quantized_models import convolution, dense
+from pipeline.executor import kernels
+from pipeline.executor.kernels import microarchitecture
+from tests.executor.arm.conftest import SLOW, ArmPython, board, target
+from tests.executor.kernels.quantized import test_quantized_network as network
+from tests.support.quantized_models import convolution, dense
 
 WAYS = {"cortex-a53": "plain", "cortex-a76": "sdot", "max": "usdot"}
 quantised = network.model
@@ -61,7 +61,7 @@ def results(arm: ArmPython, processor: str, folder: Path) -> Mapping[str, np.nda
 
 
 def test_sums_of_bytes_are_exact(arm: ArmPython, processor: str, tmp_path: Path) -> None:
-    assert machine.of(schedules.target_for(Target(target(processor)))).dots == WAYS[processor]
+    assert microarchitecture.of_target(kernels.target_for(Target(target(processor)))).dots == WAYS[processor]
     products = {f"{make.__name__}{seed}": make(random.Random(f"arm{seed}")) for make in (convolution, dense)
                 for seed in range(6)}  # fmt: skip
     for name, product in products.items():

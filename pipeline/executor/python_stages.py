@@ -6,9 +6,10 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pipeline.board import Board, Device
+from pipeline.core.board import Board, Device
+from pipeline.core.plan import Plan, StagePlan, TensorSpec
 from pipeline.errors import PlanError, near
-from pipeline.plans import Plan, StagePlan, TensorSpec
+from pipeline.executor.devices.python import FreshOutputs
 
 DEVICE = "python"
 """Name of the device that functions run on."""
@@ -27,6 +28,7 @@ def with_stage(  # noqa: PLR0913 - all but the first two by keyword
     name: str = "",
     queue_depth: int = 2,
     replicas: int = 1,
+    fresh: bool = False,
 ) -> tuple[Plan, tuple[Any, ...]]:
     """Return the plan and the codes with one more stage, which calls `function`.
 
@@ -49,6 +51,9 @@ def with_stage(  # noqa: PLR0913 - all but the first two by keyword
         Of the stage; the function's own by default.
     queue_depth, replicas : int
         As for `StagePlan`.
+    fresh : bool
+        Whether each call returns new arrays, or its inputs, and the function leaves them alone afterwards.  They pass
+        by reference then; else they are copied, so that a function may use its own buffers again for the next frame.
 
     Raises
     ------
@@ -61,8 +66,8 @@ def with_stage(  # noqa: PLR0913 - all but the first two by keyword
     ...     plan, codes, resize, inputs=[TensorSpec("photo", (480, 640, 3), "uint8")], outputs=["image"]
     ... )
     """
-    known = {spec.name: spec for spec in (*plan.inputs, *(each for stage in plan.stages for each in stage.outputs))}
-    reads, makes = (tuple(_spec(each, known) for each in specs) for specs in (inputs, outputs))
+    tensors = {spec.name: spec for spec in (*plan.inputs, *(each for stage in plan.stages for each in stage.outputs))}
+    reads, makes = (tuple(_spec(each, tensors) for each in specs) for specs in (inputs, outputs))
     stage = StagePlan(
         name or getattr(function, "__name__", "function"),
         DEVICE,
@@ -73,30 +78,31 @@ def with_stage(  # noqa: PLR0913 - all but the first two by keyword
     )
     board = _with_device(plan.board)
     position = _position(plan, stage)
-    fresh = tuple(spec for spec in makes if spec.name not in known)
-    replaced = {spec.name for spec in plan.inputs if spec.name in _names(makes) and spec.name not in _names(reads)}
-    stages, stage = _filtered(plan, stage)
-    changed = dataclasses.replace(
+    new_outputs = tuple(spec for spec in makes if spec.name not in tensors)
+    taken_inputs = {spec.name for spec in plan.inputs if spec.name in _names(makes) and spec.name not in _names(reads)}
+    stages, stage = _separate_names(plan, stage)
+    extended_plan = dataclasses.replace(
         plan,
         board=board,
         inputs=(
-            *(spec for spec in plan.inputs if spec.name not in replaced),
-            *(spec for spec in reads if spec.name not in known),
+            *(spec for spec in plan.inputs if spec.name not in taken_inputs),
+            *(spec for spec in reads if spec.name not in tensors),
         ),
-        outputs=(*(spec for spec in plan.outputs if not fresh or spec.name not in _names(reads)), *fresh),
+        outputs=(*(spec for spec in plan.outputs if not new_outputs or spec.name not in _names(reads)), *new_outputs),
         stages=(*stages[:position], stage, *stages[position:]),
     )
-    return changed, (*codes[:position], function, *codes[position:])
+    code = FreshOutputs(function) if fresh else function
+    return extended_plan, (*codes[:position], code, *codes[position:])
 
 
-def _spec(spec: Spec, known: Mapping[str, TensorSpec]) -> TensorSpec:
+def _spec(spec: Spec, tensors: Mapping[str, TensorSpec]) -> TensorSpec:
     if isinstance(spec, TensorSpec):
         return spec
-    if spec not in known:
+    if spec not in tensors:
         raise PlanError(
-            f"the pipeline has no tensor {spec!r}{near(spec, known)}; give a TensorSpec for a tensor that is new"
+            f"the pipeline has no tensor {spec!r}{near(spec, tensors)}; give a TensorSpec for a tensor that is new"
         )
-    return known[spec]
+    return tensors[spec]
 
 
 def _names(specs: Sequence[TensorSpec]) -> set[str]:
@@ -122,20 +128,20 @@ def _position(plan: Plan, stage: StagePlan) -> int:
     return first
 
 
-def _filtered(plan: Plan, stage: StagePlan) -> tuple[tuple[StagePlan, ...], StagePlan]:
+def _separate_names(plan: Plan, stage: StagePlan) -> tuple[tuple[StagePlan, ...], StagePlan]:
     """Give different names to what a stage reads and makes under one; the caller's names stay as they are."""
     stages = plan.stages
     for name in sorted(_names(stage.inputs) & _names(stage.outputs)):
         if name in _names(plan.inputs):
             new = f"{name} behind {stage.name}"
-            stages = tuple(dataclasses.replace(each, inputs=_renamed(each.inputs, name, new)) for each in stages)
-            stage = dataclasses.replace(stage, outputs=_renamed(stage.outputs, name, new))
+            stages = tuple(dataclasses.replace(each, inputs=_rename(each.inputs, name, new)) for each in stages)
+            stage = dataclasses.replace(stage, outputs=_rename(stage.outputs, name, new))
         else:
             new = f"{name} before {stage.name}"
-            stages = tuple(dataclasses.replace(each, outputs=_renamed(each.outputs, name, new)) for each in stages)
-            stage = dataclasses.replace(stage, inputs=_renamed(stage.inputs, name, new))
+            stages = tuple(dataclasses.replace(each, outputs=_rename(each.outputs, name, new)) for each in stages)
+            stage = dataclasses.replace(stage, inputs=_rename(stage.inputs, name, new))
     return stages, stage
 
 
-def _renamed(specs: tuple[TensorSpec, ...], name: str, new: str) -> tuple[TensorSpec, ...]:
+def _rename(specs: tuple[TensorSpec, ...], name: str, new: str) -> tuple[TensorSpec, ...]:
     return tuple(dataclasses.replace(spec, name=new) if spec.name == name else spec for spec in specs)

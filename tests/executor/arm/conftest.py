@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.board import Board, Device
+from pipeline.core.board import Board, Device
 from pipeline.errors import BuildError
-from pipeline.executor.link import linker
+from pipeline.executor.linker import linker
 
 PYTHON = "AARCH64_PYTHON"
 EMULATED = ".venv/arm-board/python"

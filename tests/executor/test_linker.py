@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.errors import BuildError
-from pipeline.executor import link
+from pipeline.executor import linker
 
 
 @pytest.fixture
@@ -30,56 +30,56 @@ def program(path: Path, text: str = "") -> str:
 def test_the_user_s_compiler_goes_first(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program(bare / "gcc")
     mine = program(bare / "mine")
-    assert link.linker() == [str(bare / "gcc")]
+    assert linker.linker() == [str(bare / "gcc")]
     monkeypatch.setenv("CC", "mine")
-    assert link.linker() == [mine]
+    assert linker.linker() == [mine]
 
 
 @pytest.mark.parametrize("name", ["cc", "gcc", "g++", "clang"])
 def test_any_compiler_will_do(bare: Path, name: str) -> None:
-    expected = program(bare / name)
-    assert link.linker() == [expected]
+    command = program(bare / name)
+    assert linker.linker() == [command]
 
 
 def test_a_compiler_with_options(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in CC='ccache gcc' or CC='gcc -m64'."""
     mine = program(bare / "mine")
     monkeypatch.setenv("CC", "mine -m64")
-    assert link.linker() == [mine, "-m64"]
+    assert linker.linker() == [mine, "-m64"]
 
 
 def test_ziglang_is_a_last_resort(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name if name == "ziglang" else None)
-    assert link.linker() == [sys.executable, "-m", "ziglang", "cc"]
+    assert linker.linker() == [sys.executable, "-m", "ziglang", "cc"]
 
 
 def test_none_is_one_clear_message(bare: Path) -> None:
     with pytest.raises(BuildError, match="install gcc or clang, or: pip install ziglang"):
-        link.linker()
+        linker.linker()
 
 
 def test_code_for_another_machine_has_another_linker(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program(bare / "gcc")
     monkeypatch.setenv("CC", "gcc")
-    monkeypatch.setattr(link, "machine", lambda name="": name or "x86_64")
+    monkeypatch.setattr(linker, "machine", lambda name="": name or "x86_64")
     with pytest.raises(BuildError, match="install aarch64-linux-gnu-gcc, or: pip install ziglang"):
-        link.linker("aarch64")
+        linker.linker("aarch64")
     cross = program(bare / "aarch64-linux-gnu-gcc")
-    assert link.linker("aarch64") == [cross]
+    assert linker.linker("aarch64") == [cross]
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name if name == "ziglang" else None)
-    assert link.linker("armv7l") == [sys.executable, "-m", "ziglang", "cc", "-target", "arm-linux-gnueabihf"]
-    assert link.linker("x86_64") == [str(bare / "gcc")]
+    assert linker.linker("armv7l") == [sys.executable, "-m", "ziglang", "cc", "-target", "arm-linux-gnueabihf"]
+    assert linker.linker("x86_64") == [str(bare / "gcc")]
 
 
 def test_what_the_linker_prints_is_in_the_message(bare: Path) -> None:
     program(bare / "cc", "import sys; sys.exit('cannot find -lmystery')")
     with pytest.raises(BuildError, match=r"linking out.so failed: cannot find -lmystery"):
-        link.link(str(bare / "out.so"), ["a.o"])
+        linker.link(str(bare / "out.so"), ["a.o"])
 
 
 def test_objects_and_options_reach_the_linker(bare: Path) -> None:
     program(bare / "cc", "import sys; open(sys.argv[sys.argv.index('-o') + 1], 'w').write(' '.join(sys.argv[1:]))")
-    link.link(str(bare / "out.so"), ["a.o", "b.o"], ["-s"])
+    linker.link(str(bare / "out.so"), ["a.o", "b.o"], ["-s"])
     assert (bare / "out.so").read_text() == f"-shared -fPIC -o {bare / 'out.so'} a.o b.o -s"
-    link.link(str(bare / "out.so"), "a.o")
+    linker.link(str(bare / "out.so"), "a.o")
     assert (bare / "out.so").read_text().endswith("out.so a.o")

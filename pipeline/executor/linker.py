@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipeline.errors import BuildError
-from pipeline.executor.processor import machine
+from pipeline.executor.host_target import machine
 
 _TRIPLES = {"armv7l": "arm-linux-gnueabihf"}
 """What cross compilers are named after, where it is not the machine and ``-linux-gnu``."""
@@ -30,15 +30,15 @@ def linker(built_for: str = "") -> list[str]:
     """
     foreign = machine(built_for) != machine()
     triple = _TRIPLES.get(built_for, f"{built_for}-linux-gnu")
-    own = (os.environ.get("CC"), os.environ.get("CXX"), "cc", "gcc", "g++", "clang")
-    for name in (f"{triple}-gcc", f"{triple}-g++") if foreign else own:
+    candidates = (os.environ.get("CC"), os.environ.get("CXX"), "cc", "gcc", "g++", "clang")
+    for name in (f"{triple}-gcc", f"{triple}-g++") if foreign else candidates:
         program, *options = shlex.split(name or "") or [""]
-        if found := shutil.which(program):
-            return [found, *options]
+        if path := shutil.which(program):
+            return [path, *options]
     if importlib.util.find_spec("ziglang"):
         return [sys.executable, "-m", "ziglang", "cc", *(["-target", triple] if foreign else [])]
-    needed = f"{triple}-gcc" if foreign else "gcc or clang"
-    raise BuildError(f"saving a bundle needs a C compiler as linker; install {needed}, or: pip install ziglang")
+    package = f"{triple}-gcc" if foreign else "gcc or clang"
+    raise BuildError(f"saving a bundle needs a C compiler as linker; install {package}, or: pip install ziglang")
 
 
 def link(
@@ -51,8 +51,9 @@ def link(
     BuildError
         If there is no linker, or it fails; the message has what it printed.
     """
+    # TVM gives one name as a text, several as a list.
     inputs = [objects] if isinstance(objects, str) else list(objects)
     command = [*linker(built_for), "-shared", "-fPIC", "-o", output, *inputs, *(options or ())]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - the user's own compiler
-    if done.returncode:
-        raise BuildError(f"linking {Path(output).name} failed: {done.stderr.strip()[-500:]}")
+    process = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - the user's own compiler
+    if process.returncode:
+        raise BuildError(f"linking {Path(output).name} failed: {process.stderr.strip()[-500:]}")

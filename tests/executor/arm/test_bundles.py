@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pipeline
-from tests.arm.conftest import SLOW, ArmPython, board
+from tests.executor.arm.conftest import SLOW, ArmPython, board
 
 pytestmark = list(SLOW)
 

@@ -1,0 +1,35 @@
+"""Detection of the devices on this machine, and of reasons why a board's device cannot be measured here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipeline.core.board import Device
+from pipeline.core.device_kinds import kind_names
+from pipeline.executor import devices
+
+if TYPE_CHECKING:
+    from pipeline.executor.devices.accelerator import Accelerator
+
+
+def detectable_kinds() -> tuple[str, ...]:
+    """Return the kinds of device beside the CPU that this machine can be searched for."""
+    return kind_names(lambda kind: kind.detectable)
+
+
+def accelerators() -> list[Accelerator]:
+    """Search this machine for devices beside the CPU; nothing is found where a driver is missing."""
+    return [accelerator for kind in detectable_kinds() for accelerator in devices.adapter(kind).detect()]
+
+
+def why_absent(device: Device) -> str:
+    """Return the reason why `device` cannot be measured on this machine; empty if it can."""
+    if device.address:
+        return "it is on another machine; run 'soc-pipeline profile' there"
+    if not devices.computes(device):
+        return f"devices of kind {device.kind!r} compute nothing"
+    if not device.capabilities.adapter:
+        return f"nothing drives devices of kind {device.kind!r} yet"
+    if devices.compiler(device) is not None:
+        return f"what devices of kind {device.kind!r} take is estimated by their own compiler"
+    return devices.adapter(device.kind).why_absent(device)

@@ -1,0 +1,129 @@
+"""Parity: the built stages together compute what the unsplit model does."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pipeline.core.board import Board, Device
+from pipeline.core.compare import OutputDifference, compare_output, compare_outputs, overall
+from pipeline.core.plan import Plan, StagePlan
+from pipeline.core.random_frame import random_frame
+from pipeline.core.threads import run_in_thread
+from pipeline.errors import BuildError
+from pipeline.executor import devices
+from pipeline.executor.stage_code import StageCode
+
+REFERENCE = "the unsplit model"
+
+BuiltStage = tuple[StagePlan, StageCode]
+
+
+@dataclass(frozen=True)
+class Parity:
+    """Distance of the chain of stages from the unsplit model on one seeded random frame.
+
+    Attributes
+    ----------
+    largest_error : float
+        Largest absolute difference of any output element.
+    largest_value : float
+        Largest absolute value of the unsplit model's outputs.
+    tolerance : float
+        Allowed error, as a share of `largest_value`.
+    seed : int
+        Of the random frame.
+    """
+
+    largest_error: float
+    largest_value: float
+    tolerance: float
+    seed: int
+
+    @property
+    def relative(self) -> float:
+        """The error as a share of the largest value."""
+        return OutputDifference(self.largest_error, self.largest_value).relative
+
+
+def check_parity(
+    plan: Plan, stages: Sequence[BuiltStage], expected: Mapping[str, np.ndarray], *, tolerance: float, seed: int = 0
+) -> Parity:
+    """Run one seeded random frame through the stages.
+
+    Parameters
+    ----------
+    plan : Plan
+    stages : sequence of (StagePlan, StageCode)
+    expected : mapping of str to numpy.ndarray
+        The outputs of the unsplit model for ``random_frame(plan.inputs, seed)``, and those of stages that have a
+        tolerance of their own.
+    tolerance : float
+        Allowed error, as a share of the largest output.
+    seed : int
+        Of the frame.
+
+    Raises
+    ------
+    BuildError
+        If an output differs by more than `tolerance` of the largest value, or is NaN on one side only.
+    """
+    tensors = run_stages(plan.board, stages, random_frame(plan.inputs, seed))
+    # The stages with a tolerance of their own first: they tell where the error begins.
+    for stage in plan.stages:
+        _check_stage(stage, expected, tensors)
+    differences = compare_outputs(tensors, {spec.name: expected[spec.name] for spec in plan.outputs}, REFERENCE)
+    for name, difference in differences.items():
+        if difference.mismatch:
+            raise BuildError(f"output {name!r} of the stages {difference.mismatch}")
+    total = overall(differences.values())
+    if not total.within(tolerance):
+        raise BuildError(
+            f"the stages differ from {REFERENCE} by {total.largest_error:.3g}, {total.relative:.3g} of the "
+            f"largest output {total.largest_value:.3g}; allowed is {tolerance:.3g}"
+        )
+    return Parity(total.largest_error, total.largest_value, tolerance, seed)
+
+
+def _check_stage(stage: StagePlan, expected: Mapping[str, np.ndarray], tensors: Mapping[str, np.ndarray]) -> None:
+    """Raise `BuildError` if a stage that has a tolerance computes something else than the unsplit model."""
+    if (tolerance := stage.options.tolerance) is None:
+        return
+    for spec in stage.outputs:
+        difference = compare_output(tensors[spec.name], expected[spec.name], REFERENCE)
+        if difference.mismatch:
+            raise BuildError(f"{spec.name!r} of stage {stage.name!r} {difference.mismatch}")
+        if not difference.within(tolerance):
+            raise BuildError(
+                f"{spec.name!r} of stage {stage.name!r} differs from {REFERENCE} by "
+                f"{difference.largest_error:.3g}, {difference.relative:.3g} of its largest value "
+                f"{difference.largest_value:.3g}; the stage allows {tolerance:.3g}"
+            )
+
+
+def run_stages(board: Board, stages: Sequence[BuiltStage], frame: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Run a frame through stages one after the other, and return all its tensors by name."""
+    tensors = dict(frame)
+    for stage, code in stages:
+        device = devices.local_device(board.device(stage.device))
+        kind = devices.thread_kind(device, stage.cores_of(0))
+        # In another thread, whose cores are the stage's: the caller's own must not be pinned.
+        tensors |= run_in_thread(functools.partial(_run_stage, device, stage, code, tensors), "parity", kind)
+    return tensors
+
+
+def _run_stage(device: Device, stage: StagePlan, code: Any, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Run one stage, and return copies of its outputs by name."""
+    runtime = devices.create(device)
+    runtime.open(stage.cores_of(0))
+    try:
+        program = runtime.load(stage, code)
+        outputs = runtime.run(program, [runtime.copy_in(tensors[spec.name]) for spec in stage.inputs])
+        # Copies, because the runtime's memory is given back with it.
+        return {spec.name: runtime.copy_out(tensor).copy() for spec, tensor in zip(stage.outputs, outputs, strict=True)}
+    finally:
+        runtime.close()

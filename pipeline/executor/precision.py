@@ -1,0 +1,187 @@
+"""Precision: numbers of 16 bits are summed in float32, or a module is computed in float32 as a whole.
+
+A sum of float16 that is kept in float16 stands still at 2,048 times what is added to it; every library that models
+are compared with sums in float32 and rounds the result once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+NARROW = frozenset({"float16", "bfloat16"})
+"""Dtypes that nothing is summed in."""
+
+SUMMING = frozenset(
+    f"relax.{name}"
+    for name in (
+        *(f"nn.{kind}{rank}d{suffix}" for kind, suffix in (("conv", ""), ("conv", "_transpose")) for rank in (1, 2, 3)),
+        *(f"nn.{kind}{rank}d" for kind in ("avg_pool", "adaptive_avg_pool") for rank in (1, 2, 3)),
+        *("matmul", "einsum", "outer", "nn.attention", "nn.attention_bias", "nn.softmax", "nn.log_softmax"),
+        *("nn.layer_norm", "nn.rms_norm", "nn.group_norm", "nn.instance_norm", "nn.batch_norm"),
+        *("nn.cross_entropy_with_logits", "nn.nll_loss", "sum", "mean", "variance", "std", "prod", "cumsum", "cumprod"),
+        "vision.roi_align",
+    )
+)
+"""Operators that add or multiply many numbers."""
+
+_CHOOSING = frozenset(
+    f"relax.{name}"
+    for name in (
+        *("argmax", "argmin", "argsort", "sort", "topk", "nonzero", "unique", "median", "bucketize", "quantize"),
+        *("round", "floor", "ceil", "trunc", "sign", "floor_divide", "floor_mod", "mod"),
+        *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
+    )
+)
+"""Operators where a rounding error may change a result by much."""
+
+_DTYPES = ("out_dtype", "dtype")
+
+
+def widen_sums(module: Any) -> Any:
+    """Rewrite a Relax module so that what sums numbers of 16 bits gets them as float32, and is rounded once."""
+    from tvm import relax
+
+    main = module["main"]
+    if not any(_sums_narrow(binding.value) for block in main.body.blocks for binding in block.bindings):
+        return module
+    builder = relax.BlockBuilder()
+    blocks = [
+        type(block)([part for binding in block.bindings for part in _widen_binding(binding, builder)])
+        for block in main.body.blocks
+    ]
+    function = relax.Function(list(main.params), relax.SeqExpr(blocks, main.body.body), main.ret_ty, attrs=main.attrs)
+    return _with_main(module, function)
+
+
+def widen(module: Any) -> Any | None:
+    """Return a Relax module in which all numbers of 16 bits are float32; None where it brings kernels of its own."""
+    from tvm import relax
+
+    main = module["main"]
+    if len(module.functions) > 1:
+        return None
+    builder = relax.BlockBuilder()
+    replacements = {each: relax.Var(str(each.name), _widen_type(each.ty)) for each in main.params}
+
+    def change(value: Any) -> Any:
+        return replacements.get(value, value) if isinstance(value, relax.Var) else _widen_constant(value)
+
+    with builder.function("main", [replacements[each] for each in main.params]):
+        with builder.dataflow():
+            for block in main.body.blocks:
+                for binding in block.bindings:
+                    replacements[binding.var] = builder.emit(_widen_expression(binding.value, change))
+            result = builder.emit_output(_widen_expression(main.body.body, change))
+        builder.emit_func_output(result)
+    return builder.get()
+
+
+def is_widely_comparable(module: Any) -> bool:
+    """Return True for a module of 16-bit numbers that computes about the same with wider ones."""
+    bindings = [binding for block in module["main"].body.blocks for binding in block.bindings]
+    narrow = any(_dtype(each) in NARROW for each in (*module["main"].params, *(binding.var for binding in bindings)))
+    return narrow and not any(_kind(binding.value) in _CHOOSING or _is_integer_of(binding) for binding in bindings)
+
+
+def _is_integer_of(binding: Any) -> bool:
+    """Return True where fractions are cut off: a small error may change the integer."""
+    return _kind(binding.value) == "relax.astype" and not _dtype(binding.var).startswith(("float", "bfloat"))
+
+
+def _sums_narrow(value: Any) -> bool:
+    return _kind(value) in SUMMING and any(map(_holds_narrow, value.args))
+
+
+def _kind(value: Any) -> str:
+    return str(getattr(getattr(value, "op", None), "name", ""))
+
+
+def _holds_narrow(value: Any) -> bool:
+    return any(map(_holds_narrow, value.fields)) if hasattr(value, "fields") else _dtype(value) in NARROW
+
+
+def _dtype(value: Any) -> str:
+    return str(getattr(value.ty, "dtype", ""))
+
+
+def _widen_binding(binding: Any, builder: Any) -> list[Any]:
+    from tvm import relax
+
+    if not _sums_narrow(binding.value):
+        return [binding]
+    name, bindings = str(binding.var.name), []
+
+    def bind(value: Any) -> Any:
+        normal = builder.normalize(value)
+        var = relax.DataflowVar(f"{name}:float32", normal.ty)
+        bindings.append(relax.VarBinding(var, normal))
+        return var
+
+    def change(value: Any) -> Any:
+        if isinstance(value, relax.Var) and _dtype(value) in NARROW:
+            return bind(relax.op.astype(value, "float32"))
+        return _widen_constant(value)
+
+    result = bind(_widen_expression(binding.value, change))
+    return [*bindings, relax.VarBinding(binding.var, builder.normalize(_narrow(result, binding.var.ty, bind)))]
+
+
+def _narrow(value: Any, ty: Any, bind: Callable[[Any], Any]) -> Any:
+    """Return a result in the dtypes that it had, that of each part where it is a tuple."""
+    from tvm import relax
+
+    if hasattr(ty, "fields"):
+        parts = [bind(relax.TupleGetItem(value, number)) for number in range(len(ty.fields))]
+        return relax.Tuple(
+            [bind(relax.op.astype(part, str(field.dtype))) for part, field in zip(parts, ty.fields, strict=True)]
+        )
+    return relax.op.astype(value, str(ty.dtype))
+
+
+def _widen_expression(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Return an expression with `change` applied to its operands, which names no dtype of 16 bits any more."""
+    from tvm import relax
+    from tvm.ir import Call
+
+    if isinstance(value, Call):
+        return Call(value.op, [_widen_expression(each, change) for each in value.args], _widen_attributes(value.attrs))
+    if isinstance(value, relax.Tuple):
+        return relax.Tuple([_widen_expression(field, change) for field in value.fields])
+    if isinstance(value, relax.TupleGetItem):
+        return relax.TupleGetItem(change(value.tuple_value), value.index)
+    return change(value)
+
+
+def _widen_attributes(attributes: Any) -> Any:
+    from tvm.ir.attrs import make_node
+
+    narrow = [name for name in _DTYPES if str(getattr(attributes, name, "")) in NARROW]
+    if not narrow:
+        return attributes
+    info = type(attributes).__tvm_ffi_type_info__
+    values = {field.name: getattr(attributes, field.name) for field in info.fields}
+    return make_node(info.type_key, **{**values, **dict.fromkeys(narrow, "float32")})
+
+
+def _widen_constant(value: Any) -> Any:
+    from tvm import relax
+    from tvm.ir import GenericConst
+
+    if not isinstance(value, GenericConst) or _dtype(value) != "float16":
+        return value
+    return relax.const(np.from_dlpack(value.value).astype(np.float32), "float32")
+
+
+def _widen_type(ty: Any) -> Any:
+    from tvm import relax
+
+    return relax.TensorType(ty.shape, "float32") if str(ty.dtype) in NARROW else ty
+
+
+def _with_main(module: Any, main: Any) -> Any:
+    import tvm
+
+    return tvm.IRModule({**dict(module.functions.items()), module.get_global_var("main"): main})

@@ -1,0 +1,44 @@
+"""Checks of the shapes in a manifest: every build is for a size of what varies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pipeline.core.plan import Plan, TensorSpec
+from pipeline.core.shapes import Build, OpenShapes
+from pipeline.errors import PlanError
+
+
+def check_shapes(shapes: OpenShapes | None, builds: Sequence[Build]) -> None:
+    """Raise `PlanError` or `InputError` unless the builds are of one model, and each is for a size of its shapes."""
+    first, *other_plans = (build.plan for build in builds)
+    for plan in other_plans:
+        for side in ("inputs", "outputs"):
+            _check_alike(side, getattr(first, side), getattr(plan, side))
+        if [stage.name for stage in plan.stages] != [stage.name for stage in first.stages]:
+            raise PlanError("the builds for several sizes have other stages")
+    if shapes is None:
+        if other_plans:
+            raise PlanError("there are builds for several sizes, but nothing that varies")
+        return
+    _check_names(shapes, first)
+    for build in builds:
+        if not build.symbolic:
+            shapes.size({spec.name: spec.shape for spec in build.plan.inputs})
+
+
+def _check_alike(side: str, first: tuple[TensorSpec, ...], second: tuple[TensorSpec, ...]) -> None:
+    kinds = [[(spec.name, spec.dtype, len(spec.shape)) for spec in specs] for specs in (first, second)]
+    if kinds[0] != kinds[1]:
+        raise PlanError(f"the builds for several sizes have other {side}")
+
+
+def _check_names(shapes: OpenShapes, plan: Plan) -> None:
+    if set(shapes.inputs) != {spec.name for spec in plan.inputs}:
+        raise PlanError("the shapes that vary are not those of the inputs")
+    ranks = {spec.name: len(spec.shape) for spec in plan.outputs}
+    for name, axes in shapes.padded.items():
+        if ranks.get(name) != len(axes) or any(each and each[0] not in shapes.names for each in axes):
+            raise PlanError(f"the shape of the output {name!r} does not follow from what varies")
+        if any(each and each[1] < 1 for each in axes):
+            raise PlanError(f"an extent of the output {name!r} is no multiple of what varies")

@@ -1,0 +1,137 @@
+"""Content: the bytes of one file of a bundle, verified while they were read, and used nowhere else.
+
+A file may be overwritten or truncated at any time, also while it is mapped: then what was verified is no longer what is
+run, or the system ends the process.  So the bytes are read once, into memory of this process's own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import threading
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from pipeline.core.memory import room
+
+BLOCK = 1 << 20
+"""Bytes that are read at a time: they are still in the processor's cache when their checksum is computed."""
+
+
+class BundleFile(msgspec.Struct, frozen=True):
+    """One file of a bundle: its name, its size and its checksum."""
+
+    file: str
+    nbytes: int
+    sha256: str
+
+
+class VerifiedContent:
+    """Verified bytes.
+
+    Attributes
+    ----------
+    sha256 : str
+    array : numpy.ndarray
+        The bytes, which begin where kernels may rely on it; not to be written to, because others may use them too.
+    """
+
+    def __init__(self, sha256: str, array: np.ndarray) -> None:
+        self.sha256, self.array = sha256, array
+
+
+class DamagedFile(ValueError):
+    """Raised when a file does not have the bytes that it should have."""
+
+
+_living: weakref.WeakValueDictionary[str, VerifiedContent] = weakref.WeakValueDictionary()
+_lock = threading.Lock()
+
+
+def open_regular(path: str | Path, folder: int | None = None) -> int:
+    """Open a file for reading and return its descriptor; what is no file is neither waited for nor read.
+
+    Parameters
+    ----------
+    path : str or Path
+    folder : int, optional
+        Descriptor of the folder that `path` is relative to.
+
+    Raises
+    ------
+    OSError
+        If it cannot be opened, or is a folder, a pipe or a device.
+    """
+    # Opening a pipe would wait until somebody writes to it.
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=folder)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(0, "it is no regular file", str(path))
+    return descriptor
+
+
+def read(descriptor: int, nbytes: int, sha256: str) -> VerifiedContent:
+    """Return the bytes of an open file; those that are in use already are verified again, but not kept twice.
+
+    Raises
+    ------
+    Damaged
+        If it has other bytes than those expected; the message says in which way.
+    """
+    if (size := os.fstat(descriptor).st_size) != nbytes:
+        raise DamagedFile(f"has {size} bytes instead of {nbytes}")
+    # Several bundles, or one that is loaded again, share the bytes in memory.
+    with _lock:
+        content = _living.get(sha256)
+    target = None if content is None else content.array
+    if target is None or target.nbytes != nbytes:
+        content, target = None, room(nbytes)
+        blocks = _fill(descriptor, target)
+    else:
+        blocks = _blocks(descriptor, nbytes)
+    if _sha256(blocks) != sha256:
+        raise DamagedFile("has been changed (SHA-256 differs)")
+    if content is not None:
+        return content
+    with _lock:
+        return _living.setdefault(sha256, VerifiedContent(sha256, target))
+
+
+def describe_file(path: Path) -> BundleFile:
+    """Return the entry of a manifest for a file as it is now."""
+    descriptor = open_regular(path)
+    try:
+        nbytes = os.fstat(descriptor).st_size
+        return BundleFile(path.name, nbytes, _sha256(_blocks(descriptor, nbytes)))
+    finally:
+        os.close(descriptor)
+
+
+def _sha256(blocks: Iterator[memoryview]) -> str:
+    digest = hashlib.sha256()
+    for block in blocks:
+        digest.update(block)
+    return digest.hexdigest()
+
+
+def _blocks(descriptor: int, nbytes: int) -> Iterator[memoryview]:
+    """Yield the bytes of a file, each block in the place of the one before it."""
+    block = np.empty(min(nbytes, BLOCK), np.uint8)
+    for start in range(0, nbytes, BLOCK):
+        yield from _fill(descriptor, block[: nbytes - start])
+
+
+def _fill(descriptor: int, target: np.ndarray) -> Iterator[memoryview]:
+    """Read a file into an array, and yield each block once it is there."""
+    rest = target.data
+    while rest.nbytes:
+        # Without a copy on the way, whatever the file's object would do.
+        if not (came := os.readv(descriptor, [rest[:BLOCK]])):
+            raise DamagedFile("became shorter while it was read")
+        yield rest[:came]
+        rest = rest[came:]
