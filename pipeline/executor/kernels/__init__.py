@@ -1,0 +1,107 @@
+"""CPU kernels that need no tuning: tile sizes follow from the processor's registers and caches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pipeline.core.numerics import EXACT, Numerics
+from pipeline.executor.kernels import microarchitecture as microarchitectures
+from pipeline.executor.kernels.microarchitecture import Microarchitecture
+from pipeline.executor.kernels.provenance import kernels
+from pipeline.executor.precision import widen_sums
+
+if TYPE_CHECKING:
+    from pipeline.executor.kernels.anchor import Choices
+    from pipeline.executor.kernels.layout.rewriter import Rewrite
+
+__all__ = ["applies", "kernels", "optimise", "pipeline", "target_for"]
+
+
+def target_for(target: Any) -> Any:
+    """Return the target to compile with: a CPU's, with vectors as wide as its registers."""
+    return microarchitectures.with_whole_vectors(target) if applies(target) else target
+
+
+def applies(target: Any) -> bool:
+    """Return whether the kernels are for this kind of target."""
+    return str(target.kind.name) == "llvm"
+
+
+def optimise(  # noqa: PLR0913 - the last ones by keyword
+    module: Any,
+    target: Any,
+    cores: int = 1,
+    inner: set[str] | None = None,
+    *,
+    numerics: Numerics = EXACT,
+    tuned: Choices | None = None,
+    microarchitecture: Microarchitecture | None = None,
+    rewrites: Sequence[Rewrite] | None = None,
+) -> Any:
+    """Return the module of a stage with its operators as kernels, weights packed as constants of its ``main``.
+
+    Parameters
+    ----------
+    module : tvm.IRModule
+        A stage in Relax.
+    target : tvm.target.Target
+        An LLVM target.
+    cores : int
+        How many cores the stage may use.
+    inner : set of str, optional
+        If the module is the inside of a stage: its inputs that are at hand with channels last, to which its outputs
+        that are made so are added.
+    numerics : Numerics
+        What may be done to the arithmetic of the model.
+    tuned : Choices, optional
+        What was found by tuning.
+    microarchitecture : Microarchitecture, optional
+        In place of the target's own.
+    rewrites : sequence of Rewrite, optional
+        In place of those in the registry.
+    """
+    # A stage that brings functions of its own is left to TVM.
+    if not applies(target) or len(module.functions) > 1:
+        return widen_sums(module)
+
+    from pipeline.executor.kernels import registry, stage
+
+    layouts = tuned.layout if tuned is not None and numerics.weights == "float32" else None
+    cpu = microarchitecture or microarchitectures.of_target(target)
+    cpu = replace(cpu, weights=numerics.weights, layouts=layouts)
+    fused_module = stage.fuse_stage(module, target, cpu, inner, numerics, rewrites or registry.REWRITES)
+    return stage.write_kernels(fused_module, cpu, cores, tuned)
+
+
+def pipeline(target: Any) -> Any:
+    """Return the passes that take an optimised module, or any other one, to the virtual machine's code."""
+    import tvm
+    from tvm import relax
+
+    if not applies(target):
+        return relax.get_default_pipeline(target)
+
+    @tvm.transform.module_pass(opt_level=0)  # type: ignore[untyped-decorator]
+    def run(module: Any, _: Any) -> Any:
+        with target:
+            return tvm.transform.Sequential(_passes(target, is_optimised=bool(kernels(module))))(module)
+
+    return run
+
+
+def _passes(target: Any, *, is_optimised: bool) -> list[Any]:
+    from tvm import relax
+    from tvm.relax.backend.cpu_generic import pipeline as generic
+
+    from pipeline.executor.kernels.tir import nan
+
+    return [
+        *([] if is_optimised else [*generic.library_dispatch_passes(target), *generic.legalize_passes(target)]),
+        nan.limits_pass(),
+        relax.transform.ToNonDataflow(),
+        relax.transform.RemovePurityChecking(),
+        relax.transform.CallTIRRewrite(),
+        *generic.finalize_passes(target),
+    ]

@@ -1,0 +1,62 @@
+"""Depthwise convolution: each channel is seen alone, so that vectors lie along the channels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from pipeline.executor.kernels.anchor import FusedGroup
+from pipeline.executor.kernels.conv import read_conv
+from pipeline.executor.kernels.kernel import Kernel, epilogue_store
+from pipeline.executor.kernels.layout.expressions import constant
+from pipeline.executor.kernels.layout.rewriter import Rewriter
+from pipeline.executor.kernels.microarchitecture import Microarchitecture
+from pipeline.executor.kernels.tiles.conv_shape import ConvShape
+from pipeline.executor.kernels.tiles.sliding_window import SlidingWindowLoops
+from pipeline.executor.kernels.tir import statements as tir
+
+
+class DepthwiseConvolution(Kernel[ConvShape]):
+    """Convolution with few kernels for each channel."""
+
+    name = "depthwise"
+    operators = frozenset({"nn.conv2d"})
+    form = ConvShape
+
+    def match(self, rewriter: Rewriter, call: Any) -> Any:
+        """Return the placeholder of a convolution with as many groups as channels."""
+        conv = read_conv(call)
+        if conv is None or not is_depthwise(conv.shape, rewriter.cpu):
+            return None
+        source = conv.layout.source(rewriter, call.args[0])
+        return conv.layout.result(self.convolve(rewriter.builder, source, conv.shape, conv.weights))
+
+    def convolve(self, builder: Any, source: Any, conv: ConvShape, weights: np.ndarray) -> Any:
+        """Return the placeholder for data with channels last; several kernels see copies of their channel."""
+        if conv.group_outputs > 1:
+            source = builder.emit(relax.op.repeat(source, conv.group_outputs, 3))
+        packed_weights = constant(weights[:, 0].transpose(1, 2, 0))
+        # A channel that sees itself only is what a window without groups has.
+        form = replace(conv, channels=conv.out_channels, groups=1)
+        return self.placeholder(builder, form, [source, packed_weights], conv.result)
+
+    def write(self, group: FusedGroup, form: ConvShape, cpu: Microarchitecture, tasks: int) -> Any:
+        """Return the loops over windows."""
+        data, weights = group.operands
+
+        def combine(total: Any, element: Any, dy: Any, dx: Any, c: Any, lanes: int) -> Any:  # noqa: PLR0913, PLR0917
+            return total + element * tir.load(weights, dy, dx, tir.span(c, lanes))
+
+        return SlidingWindowLoops(form, cpu, data, 0.0, combine, epilogue_store(group), tasks).statement()
+
+    def operations(self, form: ConvShape) -> int:
+        """Count multiplications and additions."""
+        return form.window_operations
+
+
+def is_depthwise(conv: ConvShape, cpu: Microarchitecture) -> bool:
+    """Return whether each channel is seen alone, by so few kernels that channels make better vectors than these."""
+    return conv.depth == 1 and conv.group_outputs < (cpu.lanes if conv.groups > 1 else 2)

@@ -1,0 +1,106 @@
+"""General schedule, for what has no kernel: inline what can be, outer loops in parallel, the innermost in vectors."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import tvm
+from tvm import relax, s_tir, tirx
+
+from pipeline.executor.kernels import microarchitecture, provenance, transpose
+from pipeline.executor.kernels.microarchitecture import Microarchitecture
+from pipeline.executor.kernels.tir import nan
+
+_FEW = 1 << 15
+"""Elements that are not worth waking another core."""
+
+
+def schedule(function: Any, cpu: Microarchitecture, cores: int) -> Any:
+    """Return the function with the general schedule, or as it is where a step is not possible."""
+    if (transposition := transpose.write(function, cpu, cores)) is not None:
+        return transposition
+    steps = s_tir.Schedule(tvm.IRModule({"main": function.with_attr("global_symbol", "main")}), debug_mask="none")
+    try:
+        _inline(steps)
+        for block in _blocks(steps):
+            _arrange(steps, block, cpu, cores)
+    except s_tir.ScheduleError:  # such as a sort, which is one opaque block
+        return function
+    return steps.mod["main"]
+
+
+def _extent(extent: Any) -> int:
+    """Return the number; a symbolic one is taken for large."""
+    return int(extent) if isinstance(extent, tirx.IntImm) else _FEW
+
+
+def _blocks(schedule: Any) -> list[Any]:
+    return list(schedule.get_child_blocks(schedule.get_sblock("root")))
+
+
+def _inline(schedule: Any) -> None:
+    for block in _blocks(schedule)[:-1]:
+        with contextlib.suppress(s_tir.ScheduleError):
+            schedule.compute_inline(block)
+
+
+def _arrange(schedule: Any, block: Any, cpu: Microarchitecture, cores: int) -> None:
+    loops = list(schedule.get_loops(block))
+    kinds = [int(axis.iter_type) for axis in schedule.get(block).iter_vars]
+    spatial = [loop for loop, kind in zip(loops, kinds, strict=False) if kind == 0]
+    extents = [_extent(schedule.get(loop).extent) for loop in spatial]
+    if len(kinds) != len(loops) or not spatial:
+        return
+    reductions = [loop for loop, kind in zip(loops, kinds, strict=True) if kind != 0]
+    inner = spatial[-1]
+    total = 1
+    for extent in extents:
+        total *= extent
+    if extents[-1] >= cpu.lanes:
+        vectors, inner = schedule.split(inner, [None, cpu.lanes])
+        schedule.reorder(*spatial[:-1], vectors, *reductions, inner)
+        schedule.vectorize(inner)
+    outer = spatial[:-1]
+    if outer and total > _FEW and cores > 1:
+        schedule.parallel(schedule.fuse(*outer))
+
+
+def optimise_symbolic(module: Any, target: Any, cores: int) -> Any:
+    """Return the module of a stage for frames of any size with the general schedule for all its operators.
+
+    No extent is known to the kernels.
+
+    Parameters
+    ----------
+    module : tvm.IRModule
+    target : tvm.target.Target
+        An LLVM target.
+    cores : int
+        How many cores the stage may use.
+    """
+    cpu = microarchitecture.of_target(target)
+    layouts = {"relax.nn.conv2d": ["NHWC", "HWIO"]}
+    steps = (
+        relax.transform.ConvertLayout(layouts),
+        relax.transform.Normalize(),
+        relax.transform.CanonicalizeBindings(),
+        relax.transform.FoldConstant(),
+        relax.transform.DeadCodeElimination(["main"]),
+        relax.transform.LegalizeOps(nan.legalizations()),
+        relax.transform.AnnotateTIROpPattern(),
+        relax.transform.FuseOps(),
+        relax.transform.FuseTIR(),
+        relax.transform.RewriteDataflowReshape(),
+    )
+    with target:
+        fused_module = tvm.transform.Sequential(steps)(module)
+
+    def kernel(name: str, function: Any) -> Any:
+        if not isinstance(function, tirx.PrimFunc):
+            return function
+        return provenance.mark(schedule(function, cpu, cores), name, provenance.GENERAL)
+
+    return tvm.IRModule({
+        variable: kernel(str(variable.name_hint), function) for variable, function in fused_module.functions.items()
+    })  # fmt: skip

@@ -1,0 +1,103 @@
+"""Results in place: a sum takes the memory of an operand that nobody reads any more, which spares half its traffic."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tvm
+from tvm import relax, tirx
+from tvm.ir import Call
+
+from pipeline.executor.kernels import anchor
+from pipeline.executor.kernels.anchor import FusedGroup
+from pipeline.executor.kernels.layout.expressions import rebuild
+
+
+def overwrite_operands(module: Any, fits: Callable[[FusedGroup], bool]) -> tuple[Any, dict[str, FusedGroup]]:
+    """Let calls of kernels overwrite an operand where that is possible.
+
+    Parameters
+    ----------
+    module : tvm.IRModule
+        A fused stage, its kernels not yet written.
+    fits : callable
+        From a group to whether it computes each element exactly once.
+
+    Returns
+    -------
+    module : tvm.IRModule
+    chosen : dict of str to Fused
+        What each new function, still empty, is to compute.
+    """
+    main = module["main"]
+    calls = _InPlaceCalls(module, fits)
+    blocks = [type(block)([calls.binding(binding) for binding in block.bindings]) for block in main.body.blocks]
+    function = relax.Function(list(main.params), relax.SeqExpr(blocks, main.body.body), main.ret_ty, attrs=main.attrs)
+    functions = {**dict(calls.builder.get().functions.items()), module.get_global_var("main"): function}
+    return tvm.IRModule(functions), calls.groups
+
+
+class _InPlaceCalls:
+    """The calls that are changed, one after the other in the function's order."""
+
+    def __init__(self, module: Any, fits: Callable[[FusedGroup], bool]) -> None:
+        bindings = [binding for block in module["main"].body.blocks for binding in block.bindings]
+        self._module, self._fits = module, fits
+        self._users = _users(module["main"], bindings)
+        self._kernel_results = {binding.var for binding in bindings if _is_kernel_call(binding.value)}
+        self._position = -1
+        self._functions: dict[str, Any] = {}
+        self.builder = relax.BlockBuilder(module)
+        self.groups: dict[str, FusedGroup] = {}
+
+    def binding(self, binding: Any) -> Any:
+        """Return the binding, its call in place if it may be."""
+        self._position += 1
+        call = binding.value
+        group = anchor.group_of(self._module[call.args[0]]) if _is_kernel_call(call) else None
+        if group is None or (operand := self._operand(group, call.args[1].fields)) is None:
+            return binding
+        function = self._function(group, str(call.args[0].name_hint), operand)
+        in_place = relax.op.call_tir_inplace(function, call.args[1], [operand], binding.var.ty)
+        return relax.VarBinding(binding.var, in_place)
+
+    def _operand(self, group: FusedGroup, operands: Sequence[Any]) -> int | None:
+        """Return the operand that is read here last, and by the fused part alone."""
+        for index, operand in enumerate(operands):
+            if index < len(group.operands) or operand not in self._kernel_results:
+                continue
+            last, *earlier = sorted(self._users[operand], reverse=True)
+            if last == self._position not in earlier and group.overwrites(index) and self._fits(group):
+                return index
+        return None
+
+    def _function(self, group: FusedGroup, original: str, operand: int) -> Any:
+        name = f"{original}_over{operand}"
+        if name not in self._functions:
+            params, no_statement = group.params[:-1], tirx.Evaluate(tirx.IntImm("int32", 0))
+            empty = tirx.PrimFunc(params, no_statement).with_attr({"global_symbol": name, "tirx.noalias": True})
+            self._functions[name] = self.builder.add_func(empty, name)
+            self.groups[str(self._functions[name].name_hint)] = group.over(operand)
+        return self._functions[name]
+
+
+def _is_kernel_call(value: Any) -> bool:
+    return isinstance(value, Call) and getattr(value.op, "name", "") == "relax.call_tir"
+
+
+def _users(main: Any, bindings: Sequence[Any]) -> dict[Any, list[int]]:
+    """Return the readers of each variable; what is not a kernel may pass it on, and counts as the very end."""
+    users: dict[Any, list[int]] = {}
+
+    def note(value: Any, *, reader: int) -> Any:
+        if isinstance(value, relax.Var):
+            users.setdefault(value, []).append(reader)
+        return value
+
+    for position, binding in enumerate(bindings):
+        reader = position if _is_kernel_call(binding.value) else len(bindings)
+        rebuild(binding.value, functools.partial(note, reader=reader))
+    rebuild(main.body.body, functools.partial(note, reader=len(bindings)))
+    return users

@@ -1,0 +1,57 @@
+"""Channel layout: an operator's tensors in the model, channels first or last; its kernel has them last."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pipeline.executor.kernels.layout.expressions import FIRST, LAST, TO_LAST, extents, layout_of
+from pipeline.executor.kernels.layout.rewriter import ModelLayout, Rewriter
+
+
+@dataclass(frozen=True)
+class ChannelLayout:
+    """Layout of an operator's data and result: channels first, before the pixels, or last."""
+
+    first: bool
+
+    @property
+    def channels(self) -> int:
+        """Axis of the channels."""
+        return 1 if self.first else 3
+
+    def extents(self, ty: Any) -> tuple[int, int, int, int]:
+        """Return batch, height, width and channels of a type."""
+        shape = extents(ty)
+        batch, height, width, channels = (shape[axis] for axis in TO_LAST) if self.first else shape
+        return batch, height, width, channels
+
+    def source(self, rewriter: Rewriter, value: Any) -> Any:
+        """Return an operand with its channels last."""
+        return rewriter.last(value) if self.first else rewriter.plain(value)
+
+    def result(self, value: Any) -> Any:
+        """Return a value with channels last as a kernel's match returns it."""
+        return value if self.first else ModelLayout(value)
+
+
+def layout_of_call(call: Any) -> ChannelLayout | None:
+    """Return the layout of a convolution's or pooling's data and result, if it is one of the two."""
+    layout = layout_of(call)
+    if layout not in (FIRST, LAST) or str(call.attrs.out_layout or layout) != layout:
+        return None
+    return ChannelLayout(layout == FIRST)
+
+
+def order_weights(call: Any, values: np.ndarray, order: str = "OIHW") -> np.ndarray | None:
+    """Return a convolution's weights with their axes in an order, if they have just these."""
+    layout = str(call.attrs.kernel_layout)
+    return values.transpose([layout.index(axis) for axis in order]) if sorted(layout) == sorted(order) else None
+
+
+def pair(values: Any) -> tuple[int, int]:
+    """Return two numbers of an attribute."""
+    first, second = (int(value) for value in values)
+    return first, second

@@ -1,0 +1,66 @@
+"""Expressions of Relax: their operators, shapes and operands, and the axes of an image in both layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax, tirx
+from tvm.ir import Call
+
+from pipeline.core.memory import copy_aligned
+
+FIRST, LAST = "NCHW", "NHWC"
+TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
+
+AXIS = {0: 0, 1: 3, 2: 1, 3: 2}
+"""Axis of NHWC that an axis of NCHW is."""
+
+
+def constant(values: np.ndarray) -> Any:
+    """Return a constant whose memory goes back to the system with it, if it is large."""
+    return relax.const(tvm.runtime.from_dlpack(copy_aligned(values)))
+
+
+def name_of(value: Any) -> str:
+    """Return the name of the operator that an expression calls, without ``relax.``."""
+    return str(value.op.name).removeprefix("relax.") if isinstance(value, Call) and hasattr(value.op, "name") else ""
+
+
+def layout_of(value: Any) -> str:
+    """Return the layout that an expression names for its images, or nothing."""
+    attrs = value.attrs if isinstance(value, Call) else None
+    return next((str(getattr(attrs, name)) for name in ("data_layout", "layout") if hasattr(attrs, name)), "")
+
+
+def is_image(ty: Any) -> bool:
+    """Return whether a type is a tensor of batch, channels, height, width."""
+    return isinstance(ty, relax.TensorType) and ty.ndim == 4
+
+
+def is_static(*values: Any) -> bool:
+    """Return whether the shapes of tensors are known."""
+    return all(
+        isinstance(value.ty, relax.TensorType)
+        and value.ty.shape is not None
+        and all(isinstance(extent, tirx.IntImm) for extent in value.ty.shape)
+        for value in values
+    )
+
+
+def extents(ty: Any) -> tuple[int, ...]:
+    """Return the shape of a type."""
+    return tuple(int(extent) for extent in ty.shape)
+
+
+def rebuild(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Return an expression with `change` applied to its operands."""
+    if isinstance(value, Call):
+        return Call(value.op, [rebuild(operand, change) for operand in value.args], value.attrs, value.ty_args)
+    if isinstance(value, relax.Tuple):
+        return relax.Tuple([rebuild(field, change) for field in value.fields])
+    if isinstance(value, relax.TupleGetItem):
+        return relax.TupleGetItem(change(value.tuple_value), value.index)
+    return change(value)

@@ -1,0 +1,171 @@
+"""Rewriter: one layout for a whole stage, channels last, changed at its borders and where an operator demands it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple
+
+from tvm import relax
+from tvm.ir import GenericConst
+
+from pipeline.core.numerics import Numerics
+from pipeline.executor.kernels.layout.expressions import (
+    FIRST,
+    TO_FIRST,
+    TO_LAST,
+    constant,
+    is_image,
+    layout_of,
+    name_of,
+    rebuild,
+)
+from pipeline.executor.kernels.microarchitecture import Microarchitecture
+
+TURNED = "turned:"
+"""Name of a tensor whose layout was changed, so that it is not taken for one of the model's."""
+
+
+class ModelLayout(NamedTuple):
+    """A value of four axes that lies as in the model, and not with its channels last."""
+
+    value: Any
+
+
+class Rewrite(ABC):
+    """Rewrite of the calls of some operators while a stage gets its layout.
+
+    Attributes
+    ----------
+    operators : set of str
+        Names in Relax, without ``relax.``; the empty one stands for what is no call of an operator.
+    """
+
+    operators: ClassVar[AbstractSet[str]]
+
+    @abstractmethod
+    def match(self, rewriter: Rewriter, call: Any) -> Any:
+        """Return a call's value with channels last, or as a `ModelLayout`; None leaves it to the next rewrite."""
+
+
+class Rewriter:
+    """Writes a stage's function anew, channels last.
+
+    Parameters
+    ----------
+    function : relax.Function
+    rewrites : sequence of Rewrite
+        In the order in which they are asked.
+    cpu : Microarchitecture
+        What kernels are chosen for.
+    numerics : Numerics
+        What they may do to the model's arithmetic.
+    inner : set of str, optional
+        Parameters that come with their channels last, if the function is the inside of a larger one; outputs
+        that are made so are returned so, and added.
+
+    Attributes
+    ----------
+    builder : relax.BlockBuilder
+    intermediates : dict
+        By call: what its rewrite computed before the result, for one that continues from there.
+    """
+
+    def __init__(
+        self,
+        function: Any,
+        rewrites: Sequence[Rewrite],
+        cpu: Microarchitecture,
+        numerics: Numerics,
+        inner: set[str] | None = None,
+    ) -> None:
+        self._function = function
+        self._rewrites = rewrites
+        self._inner = inner
+        self.cpu, self.numerics = cpu, numerics
+        self.builder = relax.BlockBuilder()
+        self.intermediates: dict[Any, Any] = {}
+        self._plain_values: dict[Any, Any] = {}
+        self._last: dict[Any, Any] = {}
+        self._calls: dict[Any, Any] = {
+            binding.var: binding.value for block in function.body.blocks for binding in block.bindings
+        }
+
+    @cached_property
+    def turns(self) -> bool:
+        """True if an operator has its channels first, so that there are reasons to turn an image."""
+        return any(layout_of(value) == FIRST for value in self._calls.values())
+
+    def run(self) -> Any:
+        """Return a module whose ``main`` computes the same."""
+        params = [self._param(param) for param in self._function.params]
+        body = self._function.body
+        with self.builder.function("main", params):
+            with self.builder.dataflow():
+                for block in body.blocks:
+                    for binding in block.bindings:
+                        self._bind(binding)
+                outputs = body.body.fields if isinstance(body.body, relax.Tuple) else [body.body]
+                results = [self.builder.emit_output(self._output(output)) for output in outputs]
+            self.builder.emit_func_output(results if isinstance(body.body, relax.Tuple) else results[0])
+        return self.builder.get()
+
+    def _param(self, param: Any) -> Any:
+        last = is_image(param.ty) and str(param.name) in (self._inner or ())
+        ty = relax.TensorType([param.ty.shape[axis] for axis in TO_LAST], param.ty.dtype) if last else param.ty
+        var = relax.Var(param.name, ty)
+        (self._last if last else self._plain_values)[param] = var
+        return var
+
+    def _output(self, value: Any) -> Any:
+        if self._inner is None or not self.is_last(value):
+            return self.plain(value)
+        self._inner.add(str(value.name))
+        return self._last[value]
+
+    def producer(self, var: Any, *names: str) -> Any:
+        """Return the call that makes `var`, if it is one of those operators."""
+        value = self._calls.get(var) if isinstance(var, relax.Var) else None
+        return value if value is not None and name_of(value) in names else None
+
+    def plain(self, value: Any) -> Any:
+        """Return `value` in its own layout."""
+        if not isinstance(value, relax.Var):
+            return value
+        if value not in self._plain_values:
+            self._plain_values[value] = self.builder.emit(relax.op.permute_dims(self._last[value], TO_FIRST), TURNED)
+        return self._plain_values[value]
+
+    def last(self, value: Any) -> Any:
+        """Return a value of four axes with its channels last."""
+        if isinstance(value, GenericConst):
+            return constant(value.value.numpy().transpose(TO_LAST))
+        if value not in self._last:
+            self._last[value] = self.builder.emit(relax.op.permute_dims(self._plain_values[value], TO_LAST), TURNED)
+        return self._last[value]
+
+    def is_last(self, value: Any) -> bool:
+        """Return whether `value` is at hand with its channels last."""
+        return isinstance(value, relax.Var) and value in self._last
+
+    def match(self, call: Any, after: Rewrite | None = None) -> Any:
+        """Return a call as the first rewrite writes it, or None; with `after`, only those behind it are asked."""
+        first = 0 if after is None else self._rewrites.index(after) + 1
+        name = name_of(call)
+        for rewrite in self._rewrites[first:]:
+            if name in rewrite.operators and (value := rewrite.match(self, call)) is not None:
+                return value
+        return None
+
+    def _bind(self, binding: Any) -> None:
+        name = str(binding.var.name)
+        value = self.match(binding.value)
+        if value is None:
+            self._plain_values[binding.var] = self.builder.emit(rebuild(binding.value, self.plain), name)
+        elif isinstance(value, ModelLayout):
+            self._plain_values[binding.var] = self.builder.emit(value.value, name)
+        else:
+            layout = self._last if is_image(binding.var.ty) else self._plain_values
+            layout[binding.var] = self.builder.emit(value, name)

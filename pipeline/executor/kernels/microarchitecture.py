@@ -1,0 +1,106 @@
+"""Microarchitecture: the sizes of a processor that kernels follow from, read from its target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+KIB = 1024
+
+TASK_OPERATIONS = 500_000
+"""Operations that take longer than to wake another core: a few microseconds."""
+
+
+@dataclass(frozen=True)
+class Microarchitecture:
+    """Sizes that tiles follow from.
+
+    Attributes
+    ----------
+    lanes : int
+        float32 values in one vector register.
+    registers : int
+        Vector registers.
+    l1_bytes, l2_bytes : int
+        Data caches that one core can count on.
+    dots : str
+        How four bytes are multiplied with four others and added up: ``"vnni"``, ``"pairs"`` (of 16 bits), ``"usdot"``,
+        ``"sdot"``, or ``"plain"``.
+    weights : str
+        Dtype in which float32 weights are stored: ``"float32"``, ``"float16"`` or ``"bfloat16"``.
+    layouts : callable, optional
+        From the layout that a kernel chose for float32 weights to the one to take, which tuning may have found.
+    task_operations : int
+        Operations that another core is woken for.
+    """
+
+    lanes: int
+    registers: int
+    l1_bytes: int
+    l2_bytes: int
+    dots: str = "plain"
+    weights: str = "float32"
+    layouts: Callable[[Any], Any] | None = field(default=None, compare=False)
+    task_operations: int = TASK_OPERATIONS
+
+
+def of_target(target: Any) -> Microarchitecture:
+    """Return the microarchitecture of an LLVM target; caches as this machine has them, or else as most have."""
+    from tvm.target import codegen
+
+    features = _features(target)
+    triple = str(target.attrs.get("mtriple", ""))
+    # TVM's own answer is 512 bits for every x86 processor.
+    lanes = 16 if "avx512f" in features else 8 if "avx" in features else 4
+    # AVX-512 and AArch64 name 32 vector registers; SSE and AVX name 16.
+    registers = 32 if lanes == 16 or triple.startswith(("aarch64", "arm64")) else 16
+    is_host = str(target.attrs.get("mcpu", "")) == str(codegen.llvm_get_system_cpu())
+    l1_bytes, l2_bytes = (_cache_bytes(1), _cache_bytes(2)) if is_host else (0, 0)
+    l2_bytes = l2_bytes or (1024 if lanes >= 16 else 512) * KIB
+    return Microarchitecture(lanes, registers, l1_bytes or 32 * KIB, l2_bytes, _dots(features, lanes))
+
+
+def _dots(features: frozenset[str], lanes: int) -> str:
+    """Return the way with the fewest instructions."""
+    vnni = {16: ("avx512vnni",), 8: ("avxvnni", "avx512vnni")}.get(lanes, ())
+    if features.intersection(vnni):
+        return "vnni"
+    if {4: "sse2", 8: "avx2", 16: "avx512bw"}[lanes] in features:
+        return "pairs"
+    if "dotprod" in features:
+        return "usdot" if "i8mm" in features else "sdot"
+    return "plain"
+
+
+def _cache_bytes(level: int) -> int:
+    """Return the size of this machine's data cache of a level, as Linux tells it; 0 if it does not."""
+    try:
+        for folder in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+            if (folder / "level").read_text().strip() == str(level) and "Inst" not in (folder / "type").read_text():
+                return int((folder / "size").read_text().strip().removesuffix("K")) * KIB
+    except (OSError, ValueError):
+        pass
+    return 0
+
+
+def with_whole_vectors(target: Any) -> Any:
+    """Return the target with vectors as wide as its registers.
+
+    For many processors LLVM prefers half of a 512-bit register, out of care for the clock rate of code with a
+    few vector instructions; these kernels do little else, and run at half their speed that way.
+    """
+    from tvm.target import Target
+
+    if "prefer-256-bit" not in _features(target):
+        return target
+    description = dict(target.export())
+    description["mattr"] = [*(str(each) for each in description.get("mattr", ())), "-prefer-256-bit"]
+    return Target(description)
+
+
+def _features(target: Any) -> frozenset[str]:
+    from tvm.target import codegen
+
+    return frozenset(str(each) for each in codegen.llvm_get_cpu_features(target))

@@ -1,0 +1,106 @@
+"""Pooling: the largest element of each window, or the mean."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+
+from pipeline.executor.kernels.anchor import FusedGroup
+from pipeline.executor.kernels.kernel import Kernel, epilogue_store
+from pipeline.executor.kernels.layout import channel_layout
+from pipeline.executor.kernels.layout.channel_layout import ChannelLayout
+from pipeline.executor.kernels.layout.expressions import is_static, name_of
+from pipeline.executor.kernels.layout.rewriter import Rewriter
+from pipeline.executor.kernels.microarchitecture import Microarchitecture
+from pipeline.executor.kernels.tiles.conv_shape import ConvShape
+from pipeline.executor.kernels.tiles.sliding_window import SlidingWindowLoops
+from pipeline.executor.kernels.tir import statements as tir
+
+LOWEST = -3.402823466e38
+"""Lowest finite float32, as a pooling's start."""
+
+_SUPPORTED = {("max", "float32"), ("max", "uint8"), ("mean", "float32")}
+
+
+@dataclass(frozen=True)
+class PoolForm:
+    """Window of a pooling, ``"max"`` or ``"mean"``, and whether the padding counts as elements."""
+
+    conv: ConvShape
+    kind: str
+    include_pad: bool
+
+
+class Pooling(Kernel[PoolForm]):
+    """Pooling over height and width."""
+
+    name = "pool"
+    operators = frozenset({"nn.max_pool2d", "nn.avg_pool2d"})
+    form = PoolForm
+
+    def match(self, rewriter: Rewriter, call: Any) -> Any:
+        """Return the placeholder of a pooling of float32, or of the largest of bytes."""
+        data, layout = call.args[0], channel_layout.layout_of_call(call)
+        dtype, kind = str(data.ty.dtype), "max" if name_of(call) == "nn.max_pool2d" else "mean"
+        if layout is None or not is_static(data, call) or (kind, dtype) not in _SUPPORTED:
+            return None
+        include_pad, conv = bool(call.attrs.count_include_pad), _window(layout, call)
+        if kind == "mean" and (conv.dilation != (1, 1) or (include_pad and _exceeds_padding(conv))):
+            return None
+        source = layout.source(rewriter, data)
+        form = PoolForm(conv, kind, include_pad)
+        return layout.result(self.placeholder(rewriter.builder, form, [source], conv.result, dtype))
+
+    def write(self, group: FusedGroup, form: PoolForm, cpu: Microarchitecture, tasks: int) -> Any:
+        """Return the loops over windows."""
+        data, store = group.operands[0], epilogue_store(group)
+        if form.kind == "max":
+            lowest = LOWEST if str(data.dtype) == "float32" else 0
+            return SlidingWindowLoops(
+                form.conv, cpu, data, lowest, lambda total, element, *_: tirx.Max(total, element), store, tasks
+            ).statement()
+
+        def store_mean(total: Any, image: Any, h: Any, w: Any, c: Any) -> Any:
+            return store(total * _share(form, h, w), image, h, w, c)
+
+        return SlidingWindowLoops(
+            form.conv, cpu, data, 0.0, lambda total, element, *_: total + element, store_mean, tasks
+        ).statement()
+
+    def operations(self, form: PoolForm) -> int:
+        """Count two operations for each element of a window."""
+        return form.conv.window_operations
+
+
+def _window(layout: ChannelLayout, call: Any) -> ConvShape:
+    attrs = call.attrs
+    batch, height, width, channels = layout.extents(call.args[0].ty)
+    _, out_height, out_width, _ = layout.extents(call.ty)
+    top, left, bottom, right = (int(pad) for pad in attrs.padding)
+    return ConvShape(
+        batch, height, width, channels, out_height, out_width, channels, channel_layout.pair(attrs.pool_size),
+        channel_layout.pair(attrs.strides), channel_layout.pair(attrs.dilation), (top, left, bottom, right),
+    )  # fmt: skip
+
+
+def _exceeds_padding(conv: ConvShape) -> bool:
+    """Return whether the last window reaches beyond the padding."""
+    top, left, bottom, right = conv.pads
+    return conv.reach(0, conv.out_height) > conv.height + top + bottom or (
+        conv.reach(1, conv.out_width) > conv.width + left + right
+    )
+
+
+def _share(form: PoolForm, h: Any, w: Any) -> Any:
+    """Return one divided by the number of elements that count."""
+    conv = form.conv
+    if form.include_pad or not conv.padded:
+        return tirx.FloatImm("float32", 1 / (conv.kernel[0] * conv.kernel[1]))
+    counts = []
+    for axis, index, size in ((0, h, conv.height), (1, w, conv.width)):
+        start = index * conv.strides[axis] - conv.pads[axis]
+        end = tirx.Min(start + conv.kernel[axis], tir.number(size))
+        counts.append(end - tirx.Max(start, tir.number(0)))
+    return tirx.FloatImm("float32", 1.0) / (counts[0] * counts[1]).astype("float32")

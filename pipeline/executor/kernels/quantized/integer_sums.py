@@ -1,0 +1,175 @@
+"""Integer sums: convolutions and products of bytes as placeholders, their weights packed in fours of input channels."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from msgspec import structs
+from tvm import relax
+from tvm.ir import GenericConst
+
+from pipeline.executor.kernels.conv import DirectConvolution, conv_shape
+from pipeline.executor.kernels.depthwise import DepthwiseConvolution, is_depthwise
+from pipeline.executor.kernels.layout import channel_layout
+from pipeline.executor.kernels.layout.channel_layout import ChannelLayout
+from pipeline.executor.kernels.layout.expressions import constant, extents, is_static, name_of
+from pipeline.executor.kernels.layout.rewriter import Rewriter
+from pipeline.executor.kernels.matmul import Matmul, matmul_shape
+from pipeline.executor.kernels.quantized import rescaling
+from pipeline.executor.kernels.quantized.rescaling import QuantizationScale, scale_of
+from pipeline.executor.kernels.tiles import arithmetic, packing
+from pipeline.executor.kernels.tiles.arithmetic import BYTES
+from pipeline.executor.kernels.tiles.conv_shape import ConvShape
+
+_LARGEST = (1 << 31) - 1
+
+
+@dataclass(frozen=True)
+class IntegerSums:
+    """Sums of products of bytes.
+
+    Attributes
+    ----------
+    sums : relax.Var
+        Channels last.
+    correction : array of int
+        To be added for each output channel, so that the sums are those without zero points.
+    scales : array of float64
+        Of one unit of the sums, for each output channel.
+    layout : ChannelLayout or None
+        Of a convolution in the model; None for a product.
+    """
+
+    sums: Any
+    correction: np.ndarray
+    scales: np.ndarray
+    layout: ChannelLayout | None
+
+    @property
+    def axis(self) -> int:
+        """Axis of the channels in the model's own layout, from the end."""
+        return self.layout.channels - 4 if self.layout else -1
+
+
+@dataclass(frozen=True)
+class _ByteWeights:
+    """Weights as (out, in of one group, kh, kw), without zero points, and a scale for each output channel."""
+
+    values: np.ndarray
+    scales: np.ndarray
+
+
+def constant_numbers(dequantize: Any) -> np.ndarray:
+    """Return the numbers that constant bytes stand for."""
+    values, scale, zero = (operand.value.numpy() for operand in dequantize.args)
+    axis = int(dequantize.attrs.axis)
+    differences = values.astype(np.int32) - _along(zero.astype(np.int32), values.ndim, axis)
+    numbers: np.ndarray = differences.astype(np.float32) * _along(scale, values.ndim, axis)
+    return numbers
+
+
+def sum_products(rewriter: Rewriter, call: Any, operands: list[Any]) -> IntegerSums | None:
+    """Return the sums of a convolution or product of two dequantised operands, the second constant; or None."""
+    data, dequantize = operands
+    scale = scale_of(data)
+    layout = channel_layout.layout_of_call(call) if name_of(call) == "nn.conv2d" else None
+    if scale is None or not is_static(call, data) or not isinstance(data.args[0], relax.Var):
+        return None
+    weights = _weights(dequantize, call, layout)
+    conv = _shape(call, layout, weights.values) if weights else None
+    # The largest sum of bytes has to stay within int32, also before its correction.
+    if weights is None or conv is None or math.prod(weights.values.shape[1:]) * 255 * 128 * 2 > _LARGEST:
+        return None
+    source = layout.source(rewriter, data.args[0]) if layout else rewriter.plain(data.args[0])
+    if scale.dtype == "int8":
+        source = rewriter.builder.emit(rescaling.as_unsigned(rewriter.builder, source))
+        scale = QuantizationScale(scale.value, scale.zero + 128, "uint8")
+    if layout and is_depthwise(conv, rewriter.cpu):
+        sums, zero = _depthwise_sums(rewriter.builder, source, scale.zero, weights.values, conv), 0
+    else:
+        sums = _packed_sums(rewriter, source, scale.zero, weights.values, conv, is_image=layout is not None)
+        zero = scale.zero - arithmetic.offset(rewriter.cpu)
+    sizes = weights.values.reshape(len(weights.values), -1).astype(np.int64).sum(1)
+    scales = scale.value * weights.scales.astype(np.float64)
+    return IntegerSums(rewriter.builder.emit(sums), -zero * sizes, scales, layout)
+
+
+def _along(values: np.ndarray, axes: int, axis: int) -> np.ndarray:
+    """Return one number, or one for each index of an axis, so that it is broadcast over the other axes."""
+    shape = [1] * axes
+    if values.size > 1:
+        shape[axis] = -1
+    return values.reshape(shape if axes else ())
+
+
+def _weights(dequantize: Any, product: Any, layout: ChannelLayout | None) -> _ByteWeights | None:
+    """Return the dequantised weights of a product, if each of its outputs has one scale."""
+    if not all(isinstance(operand, GenericConst) for operand in dequantize.args):
+        return None
+    values, scale, zero = (operand.value.numpy() for operand in dequantize.args)
+    order = str(product.attrs.kernel_layout) if name_of(product) == "nn.conv2d" else "IO"
+    if values.ndim != len(order) or (layout is None and values.ndim == 4):
+        return None
+    axis = int(dequantize.attrs.axis) % values.ndim
+    if max(scale.size, zero.size) > 1 and axis != order.find("O"):
+        return None
+    differences = values.astype(np.int32) - _along(zero.astype(np.int32), values.ndim, axis)
+    if differences.min() < -128 or differences.max() > 127:
+        return None
+    by_output = (
+        channel_layout.order_weights(product, differences)
+        if layout
+        else differences.T.reshape(*differences.T.shape, 1, 1)
+    )
+    if by_output is None:
+        return None
+    return _ByteWeights(by_output.astype(np.int8), np.broadcast_to(scale.ravel(), (len(by_output),)))
+
+
+def _shape(call: Any, layout: ChannelLayout | None, weights: np.ndarray) -> ConvShape | None:
+    if layout:
+        return conv_shape(layout, call, weights.shape)
+    data = extents(call.args[0].ty)
+    return matmul_shape(data[0], data[1], extents(call.ty)[1]) if len(data) == 2 else None
+
+
+def _packed_sums(  # noqa: PLR0913 - what a product consists of
+    rewriter: Rewriter, source: Any, zero: int, values: np.ndarray, conv: ConvShape, *, is_image: bool
+) -> Any:
+    """Return the placeholder of sums over packed weights."""
+    padding = -conv.depth % BYTES
+    source = _pad_channels(rewriter.builder, source, conv, padding)
+    padded_weights = np.pad(values, ((0, 0), (0, padding), (0, 0), (0, 0)))
+    # Four bytes of neighbouring channels count as one number from here on.
+    fours = np.ascontiguousarray(padded_weights.transpose(0, 2, 3, 1)).view(np.int32).transpose(0, 3, 1, 2)
+    conv = replace(conv, channels=fours.shape[1] * conv.groups)
+    layout = packing.estimate_layout(conv.flatten() if conv.pointwise and is_image else conv, rewriter.cpu)
+    operands = [source, constant(packing.pack(fours, layout))]
+    filler = int(np.array([zero] * BYTES, np.uint8).view(np.int32)[0])
+    form = structs.replace(layout, conv=conv, element_channels=BYTES, filler=filler)
+    if is_image:
+        return DirectConvolution.placeholder(rewriter.builder, form, operands, conv.result, "int32")
+    return Matmul.placeholder(rewriter.builder, form, operands, (conv.height, conv.out_channels), "int32")
+
+
+def _pad_channels(builder: Any, source: Any, conv: ConvShape, padding: int) -> Any:
+    """Return the data with so many channels more in each group, whose weights are zero."""
+    if not padding:
+        return source
+    outer, groups = extents(source.ty)[:-1], conv.groups
+    if groups > 1:
+        source = builder.emit(relax.op.reshape(source, (*outer, groups, conv.depth)))
+    widths = [0, 0] * (len(extents(source.ty)) - 1) + [0, padding]
+    source = builder.emit(relax.op.nn.pad(source, widths, "constant", 0))
+    if groups > 1:
+        source = builder.emit(relax.op.reshape(source, (*outer, groups * (conv.depth + padding))))
+    return source
+
+
+def _depthwise_sums(builder: Any, source: Any, zero: int, values: np.ndarray, conv: ConvShape) -> Any:
+    """Return the placeholder of sums in float32, which are exact for numbers as small as these."""
+    data = builder.emit(rescaling.center(builder, source, zero))
+    return DepthwiseConvolution().convolve(builder, data, conv, values.astype(np.float32))

@@ -1,0 +1,121 @@
+"""Quantised operators: convolutions and products of bytes, with what is quantised after them fused in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm import relax
+from tvm.ir import Call, GenericConst
+
+from pipeline.executor.kernels.layout.expressions import is_image, name_of
+from pipeline.executor.kernels.layout.rewriter import ModelLayout, Rewrite, Rewriter
+from pipeline.executor.kernels.quantized import integer_sums, rescaling
+from pipeline.executor.kernels.quantized.integer_sums import IntegerSums
+from pipeline.executor.kernels.quantized.rescaling import scale_of
+
+
+@dataclass(frozen=True)
+class QuantizedProduct:
+    """Product that is quantised: its sums, the bias in their unit, and whether negative values become zero."""
+
+    sums: IntegerSums
+    bias: np.ndarray
+    rectified: bool
+
+
+class QuantizedOperators(Rewrite):
+    """Products of quantised operands, and the steps between bytes and numbers.
+
+    The sums of a product are kept as intermediates of its call, for the step that quantises them.
+    """
+
+    operators = frozenset({"nn.conv2d", "matmul", "quantize", "dequantize"})
+
+    def match(self, rewriter: Rewriter, call: Any) -> Any:
+        """Return the value of a product, or of a step to or from bytes."""
+        name = name_of(call)
+        if name == "quantize":
+            return _quantize(rewriter, call)
+        return _dequantize(rewriter, call) if name == "dequantize" else self._multiply(rewriter, call)
+
+    def _multiply(self, rewriter: Rewriter, call: Any) -> Any:
+        operands = [rewriter.producer(operand, "dequantize") for operand in call.args]
+        sums = None if None in operands else integer_sums.sum_products(rewriter, call, operands)
+        if sums is not None:
+            rewriter.intermediates[call] = sums
+            numbers = rescaling.scale_sums(rewriter.builder, sums.sums, sums.correction, sums.scales)
+            return _in_sums_layout(sums, numbers)
+        weights = operands[1] if len(operands) > 1 else None
+        if weights is None or isinstance(weights.args[0], relax.Var):
+            return None
+        # A kernel of float32 packs the numbers that constant bytes stand for.
+        constants = relax.const(integer_sums.constant_numbers(weights))
+        call = rewriter.builder.normalize(Call(call.op, [call.args[0], constants], call.attrs, call.ty_args))
+        return rewriter.match(call, after=self)
+
+
+def _quantize(rewriter: Rewriter, call: Any) -> Any:
+    """Quantise the sums of a product where there is nothing else in between, else any values."""
+    scale = scale_of(call)
+    if scale is None:
+        return None
+    data = call.args[0]
+    product = _quantized_product(rewriter, data)
+    if product is None:
+        return _in_layout(rewriter, data, lambda value: rescaling.quantize(rewriter.builder, value, scale))
+    sums = product.sums
+    linear = sums.correction + product.bias, sums.scales / np.float64(scale.value)
+    numbers = rescaling.requantize(rewriter.builder, sums.sums, linear, scale, rectified=product.rectified)
+    return _in_sums_layout(sums, numbers)
+
+
+def _dequantize(rewriter: Rewriter, call: Any) -> Any:
+    """Return the numbers that bytes stand for."""
+    scale = scale_of(call)
+    data = call.args[0]
+    if scale is None or not isinstance(data, relax.Var) or str(call.attrs.out_dtype) != "float32":
+        return None
+    return _in_layout(rewriter, data, lambda value: rescaling.dequantize(rewriter.builder, value, scale))
+
+
+def _quantized_product(rewriter: Rewriter, data: Any) -> QuantizedProduct | None:
+    """Return the product whose values, with a bias and rectified, are quantised."""
+    relu = rewriter.producer(data, "nn.relu")
+    value = relu.args[0] if relu is not None else data
+    addition = rewriter.producer(value, "add")
+    product = rewriter.producer(addition.args[0] if addition is not None else value, "nn.conv2d", "matmul")
+    sums = None if product is None else rewriter.intermediates.get(product)
+    if sums is None:
+        return None
+    bias = np.zeros(1, np.int64) if addition is None else _in_units(addition.args[1], sums)
+    return None if bias is None else QuantizedProduct(sums, bias, relu is not None)
+
+
+def _in_units(value: Any, sums: IntegerSums) -> np.ndarray | None:
+    """Return a bias as a number of the sums' units for each output channel, if it is one but for rounding."""
+    if not isinstance(value, GenericConst):
+        return None
+    array = np.asarray(value.value.numpy(), np.float64)
+    if array.size != 1 and (array.ndim < -sums.axis or array.shape[sums.axis] != array.size):
+        return None
+    units = array.reshape(-1) / sums.scales
+    integers = np.rint(units)
+    if np.any(np.abs(units - integers) > 1e-3 + 1e-6 * np.abs(units)) or np.any(np.abs(integers) >= 1 << 30):
+        return None
+    bias: np.ndarray = integers.astype(np.int64)
+    return bias
+
+
+def _in_sums_layout(sums: IntegerSums, value: Any) -> Any:
+    return sums.layout.result(value) if sums.layout else value
+
+
+def _in_layout(rewriter: Rewriter, data: Any, step: Callable[[Any], Any]) -> Any:
+    """Return a step's result with channels last where the image is so, as its readers would turn it otherwise."""
+    if is_image(data.ty) and (rewriter.is_last(data) or (rewriter.turns and not isinstance(data, relax.DataflowVar))):
+        return step(rewriter.last(data))
+    value = step(rewriter.plain(data))
+    return ModelLayout(value) if is_image(data.ty) else value

@@ -1,0 +1,118 @@
+"""Rescaling between bytes and numbers, element by element; halves are rounded to even, as ONNX defines it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from tvm import relax, te, tirx
+from tvm.ir import GenericConst
+
+from pipeline.executor.kernels.tir import statements as tir
+
+_LIMITS = {"uint8": (0, 255), "int8": (-128, 127)}
+
+
+class QuantizationScale(NamedTuple):
+    """``number = (byte - zero) * value``, for bytes of a dtype."""
+
+    value: float
+    zero: int
+    dtype: str
+
+
+def scale_of(call: Any) -> QuantizationScale | None:
+    """Return the scale of a quantize or dequantize, if it is one for all elements, of bytes."""
+    _, scale, zero = call.args
+    dtype = str(call.ty.dtype if str(call.op.name) == "relax.quantize" else call.args[0].ty.dtype)
+    if dtype not in _LIMITS or not isinstance(scale, GenericConst) or not isinstance(zero, GenericConst):
+        return None
+    values, zeros = scale.value.numpy(), zero.value.numpy()
+    if values.size != 1 or zeros.size != 1 or str(values.dtype) != "float32":
+        return None
+    return QuantizationScale(float(values.reshape(-1)[0]), int(zeros.reshape(-1)[0]), dtype)
+
+
+def quantize(builder: Any, data: Any, scale: QuantizationScale) -> Any:
+    """Return float32 values as bytes."""
+    divisor = tirx.FloatImm("float32", scale.value)
+    return _map(builder, "quantize", data, [], lambda value: _round(value / divisor, scale, scale.zero))
+
+
+def dequantize(builder: Any, data: Any, scale: QuantizationScale) -> Any:
+    """Return bytes as float32 values."""
+
+    def number(value: Any) -> Any:
+        difference = value.astype("int32") - tirx.IntImm("int32", scale.zero)
+        return difference.astype("float32") * tirx.FloatImm("float32", scale.value)
+
+    return _map(builder, "dequantize", data, [], number)
+
+
+def scale_sums(builder: Any, sums: Any, correction: np.ndarray, scales: np.ndarray) -> Any:
+    """Return the numbers that sums of products stand for."""
+    return _map(builder, "scale", sums, _pair(sums, correction, scales), _number)
+
+
+def requantize(
+    builder: Any, sums: Any, linear: tuple[np.ndarray, np.ndarray], scale: QuantizationScale, *, rectified: bool
+) -> Any:
+    """Return sums of products as bytes: ``round((sum + bias) * factor) + zero`` for each channel."""
+    low = max(scale.zero, _LIMITS[scale.dtype][0]) if rectified else _LIMITS[scale.dtype][0]
+
+    def byte(total: Any, bias: Any, factor: Any) -> Any:
+        return _round(_number(total, bias, factor), scale, scale.zero, low)
+
+    return _map(builder, "requantize", sums, _pair(sums, *linear), byte)
+
+
+def as_unsigned(builder: Any, data: Any) -> Any:
+    """Return signed bytes as unsigned ones, 128 larger."""
+    return _map(
+        builder, "unsign", data, [], lambda value: (value.astype("int32") + tirx.IntImm("int32", 128)).astype("uint8")
+    )
+
+
+def center(builder: Any, data: Any, zero: int) -> Any:
+    """Return bytes as whole float32 numbers, zero where the byte is `zero`."""
+    return _map(
+        builder, "center", data, [],
+        lambda value: (value.astype("int32") - tirx.IntImm("int32", zero)).astype("float32"),
+    )  # fmt: skip
+
+
+def _number(total: Any, bias: Any, factor: Any) -> Any:
+    return (total.astype("int32") + bias).astype("float32") * factor
+
+
+def _round(value: Any, scale: QuantizationScale, zero: int, low: int | None = None) -> Any:
+    lowest, highest = _LIMITS[scale.dtype]
+    low = lowest if low is None else low
+    # Limits first: they are whole numbers, and a conversion beyond int32's is not defined.
+    value_in_range = tirx.Max(
+        tirx.Min(value, tirx.FloatImm("float32", highest - zero)), tirx.FloatImm("float32", low - zero)
+    )
+    return (tirx.nearbyint(value_in_range).astype("int32") + tirx.IntImm("int32", zero)).astype(scale.dtype)
+
+
+def _pair(sums: Any, bias: np.ndarray, factors: np.ndarray) -> list[Any]:
+    """Return a bias and a factor for each channel, which are last, as constants that are spread over the rest."""
+    channels, axes = int(sums.ty.shape[-1]), sums.ty.ndim
+    shape = (1,) * (axes - 1) + (channels,)
+    return [
+        relax.const(np.broadcast_to(values, (channels,)).reshape(shape).astype(dtype))
+        for values, dtype in ((bias, "int32"), (factors, "float32"))
+    ]
+
+
+def _map(builder: Any, name: str, data: Any, parameters: list[Any], step: Any) -> Any:
+    """Return the call of a function that makes an element from the one in its position, and those of its channel."""
+
+    def compute(tensor: Any, *channel: Any) -> Any:
+        def element(*index: Any) -> Any:
+            position = [tir.number(0)] * (len(index) - 1) + [index[-1]] if index else []
+            return step(tensor(*index), *(parameter(*position) for parameter in channel))
+
+        return te.compute(tensor.shape, element, name=name)
+
+    return builder.call_te(compute, data, *parameters, primfunc_name_hint=name)

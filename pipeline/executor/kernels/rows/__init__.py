@@ -1,0 +1,1 @@
+"""Kernels that work line by line: reductions, softmax, normalization."""

@@ -1,0 +1,201 @@
+"""Rows: the elements of a tensor that are taken together, along some of its axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from tvm import tirx
+
+from pipeline.executor.kernels.rows import folding
+from pipeline.executor.kernels.rows.folding import Fold, Keep, Read, StridedRun
+from pipeline.executor.kernels.tir import statements as tir
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Shape of a contiguous tensor, and the axes that a row extends along, in order."""
+
+    shape: tuple[int, ...]
+    axes: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Elements in all."""
+        return math.prod(self.shape)
+
+    @property
+    def length(self) -> int:
+        """Elements of one row."""
+        return math.prod(self.shape[axis] for axis in self.axes)
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """Extents of a row's axes."""
+        return tuple(self.shape[axis] for axis in self.axes)
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether neighbours in memory belong to one row, not to different ones."""
+        return len(self.shape) - 1 in self.axes
+
+    @property
+    def outer_axes(self) -> tuple[int, ...]:
+        """Axes that rows lie side by side along."""
+        return tuple(axis for axis in range(len(self.shape)) if axis not in self.axes)
+
+    def stride(self, axis: int) -> int:
+        """Return the elements from one index of an axis to the next."""
+        return math.prod(self.shape[axis + 1 :])
+
+    @property
+    def runs(self) -> list[StridedRun]:
+        """The row's axes, those joined that make one run."""
+        runs: list[StridedRun] = []
+        for axis in self.axes:
+            stride = self.stride(axis)
+            if runs and runs[-1].stride == stride * self.shape[axis]:
+                runs[-1] = StridedRun(runs[-1].extent * self.shape[axis], stride)
+            else:
+                runs.append(StridedRun(self.shape[axis], stride))
+        return runs
+
+
+class RowBlock(NamedTuple):
+    """Rows that are worked on at once.
+
+    Attributes
+    ----------
+    rows : Rows
+    base : expression
+        Where the first element of the first row is.
+    indices : list of expressions
+        The index along each outer axis.
+    lanes : int
+        Of one vector.
+    vectors : int
+        Vectors of rows side by side; if the neighbours are of one row, there is that row only.
+    """
+
+    rows: Rows
+    base: Any
+    indices: list[Any]
+    lanes: int
+    vectors: int
+
+    @property
+    def result_lanes(self) -> int:
+        """Lanes of a fold's result."""
+        return 1 if self.rows.contiguous else self.lanes
+
+    def read(self, source: Any, at: Any, size: int) -> Any:
+        """Return elements of a one-dimensional buffer."""
+        return tir.load(source, tir.span(self.base + at, size))
+
+    def fold(self, fold: Fold, read: Read, keep: Keep | None = None) -> tuple[list[Any], list[Any]]:
+        """Return statements, and the folded value of each vector of rows, or of the row."""
+        if self.rows.contiguous:
+            return folding.along(fold, self.rows.runs, read, self.lanes, keep)
+        return folding.across(fold, self.rows.runs, read, self.lanes, self.vectors, keep)
+
+    def broadcast(self, value: Any, size: int) -> Any:
+        """Return a row's folded value for `size` neighbours."""
+        return value if size == 1 or not self.rows.contiguous else tir.vector(value, size)
+
+
+def loop_over_rows(rows: Rows, lanes: int, tasks: int, body: Callable[[RowBlock], Any], *, count: int) -> Any:
+    """Return the loops over all rows, `count` vectors of them at once, divided between `tasks` cores."""
+    outer = rows.outer_axes if rows.contiguous else rows.outer_axes[:-1]
+    extents = [rows.shape[axis] for axis in outer]
+    single = math.prod(extents) == 1
+
+    def task(number: Any) -> Any:
+        indices = tir.places(number, extents)
+        base = tir.number(0)
+        for index, axis in zip(indices, outer, strict=True):
+            base += index * rows.stride(axis)
+        if rows.contiguous:
+            return body(RowBlock(rows, base, indices, lanes, 1))
+        return _across(rows, (count, lanes), tasks if single else 1, (base, indices), body)
+
+    return tir.loop("task", math.prod(extents), task, tir.parallel(tasks))
+
+
+def _across(
+    rows: Rows, size: tuple[int, int], tasks: int, start: tuple[Any, list[Any]], body: Callable[[RowBlock], Any]
+) -> Any:
+    """Return the loops over neighbouring rows: blocks of several vectors, single vectors, and the rest."""
+    (base, indices), (most_vectors, lanes) = start, size
+    extent = rows.shape[-1]
+    statements = []
+    first = 0
+    for vectors, width in ((most_vectors, lanes), (1, lanes), (1, extent % lanes)):
+        blocks = (extent - first) // (vectors * width) if width else 0
+        if blocks:
+
+            def block(index: Any, first: int = first, vectors: int = vectors, width: int = width) -> Any:
+                column = index * (vectors * width) + first
+                return body(RowBlock(rows, base + column, [*indices, column], width, vectors))
+
+            statements.append(tir.loop("block", blocks, block, tir.parallel(tasks)))
+            first += blocks * vectors * width
+    return tir.sequence(statements)
+
+
+def bind_once(statements: list[Any], value: Any, block: RowBlock) -> tuple[list[Any], Any]:
+    """Return statements that compute a folded value once, and the variable that holds it."""
+    var = tirx.Var("row_value", "float32" if block.result_lanes == 1 else f"float32x{block.result_lanes}")
+    return [*statements, tirx.Bind(var, value)], var
+
+
+def store_elements(block: RowBlock, read: Callable[[Any, int], Any], store: Callable[..., Any]) -> Any:
+    """Return the statement that stores each element of a block of rows whose axes are one run.
+
+    Parameters
+    ----------
+    block : RowBlock
+    read : callable
+        From an offset and a number of lanes to the value to store there.
+    store : callable
+        From a value and its index along each axis to the statement that stores it.
+    """
+    rows, lanes = block.rows, block.lanes
+    (extent, stride), *_ = rows.runs
+
+    def inside(at: Any, size: int) -> Any:
+        return tir.sequence(
+            store_lanes(
+                read(at, size), size, lambda value, lane: store(value, *_indices(rows, block.indices, at + lane))
+            )
+        )
+
+    def beside(position: Any) -> Any:
+        *indices, column = block.indices
+        return tir.sequence(
+            store_lanes(
+                read(position * stride, lanes),
+                lanes,
+                lambda value, lane: store(value, *_indices(rows, [*indices, column + lane], position)),
+            )
+        )
+
+    return tir.run(extent, lanes, inside) if rows.contiguous else tir.loop("position", extent, beside)
+
+
+def store_lanes(vector: Any, lanes: int, store: Callable[[Any, Any], Any]) -> list[Any]:
+    """Return statements that store each lane of a vector: `store` gets the value and the number of the lane."""
+    value = tir.buffer("value", [lanes])
+    return [
+        tirx.AllocBuffer(value),
+        tir.store(value, vector, tir.span(tir.number(0), lanes)),
+        tir.loop("lane", lanes, lambda lane: store(tir.load(value, lane), lane), tir.VECTORIZED),
+    ]
+
+
+def _indices(rows: Rows, indices: Sequence[Any], position: Any) -> list[Any]:
+    """Return the index of a row's element along each axis of the tensor."""
+    inside = dict(zip(rows.axes, tir.places(position, rows.extents), strict=True))
+    outside = dict(zip(rows.outer_axes, indices, strict=True))
+    return [inside[axis] if axis in inside else outside[axis] for axis in range(len(rows.shape))]

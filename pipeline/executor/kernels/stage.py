@@ -1,0 +1,86 @@
+"""Stage: it gets its layout, TVM fuses its operators, and kernels are written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import tvm
+from tvm import relax, tirx
+from tvm.relax.backend.cpu_generic import pipeline as generic
+
+from pipeline.core.numerics import Numerics
+from pipeline.executor.kernels import anchor, general, in_place, provenance, registry
+from pipeline.executor.kernels.anchor import Choices, FusedGroup
+from pipeline.executor.kernels.layout.rewriter import Rewrite, Rewriter
+from pipeline.executor.kernels.microarchitecture import Microarchitecture
+from pipeline.executor.kernels.tir import elementary, nan
+from pipeline.executor.precision import widen_sums
+
+
+def fuse_stage(  # noqa: PLR0913, PLR0917 - what a stage is compiled for
+    module: Any,
+    target: Any,
+    cpu: Microarchitecture,
+    inner: set[str] | None,
+    numerics: Numerics,
+    rewrites: Sequence[Rewrite],
+) -> Any:
+    """Return a stage with placeholders for the operators of kernels, in its layout, and fused."""
+    with target:
+        rewritten = Rewriter(widen_sums(module)["main"], rewrites, cpu, numerics, inner).run()
+        return tvm.transform.Sequential(_passes(module["main"], target))(rewritten)
+
+
+def _passes(original: Any, target: Any) -> list[Any]:
+    return [
+        relax.transform.CanonicalizeBindings(),
+        relax.transform.DeadCodeElimination(["main"]),
+        *generic.library_dispatch_passes(target),
+        relax.transform.LegalizeOps(nan.legalizations()),
+        relax.transform.AnnotateTIROpPattern(),
+        provenance.before_fusion(original),
+        relax.transform.FuseOps(),
+        provenance.after_fusion(),
+        relax.transform.FuseTIR(),
+        # It looks for blocks, which the kernels have none of.
+        relax.transform.RewriteDataflowReshape(),
+    ]
+
+
+def write_kernels(module: Any, cpu: Microarchitecture, cores: int, choices: Choices | None) -> Any:
+    """Return a fused stage with every function as a kernel."""
+    module, groups = in_place.overwrite_operands(module, lambda group: registry.writes_once(group, cpu, cores))
+    writer = _StageWriter(cpu, cores, groups, choices)
+    functions = {
+        variable: writer.kernel(str(variable.name_hint), function) for variable, function in module.functions.items()
+    }
+    return tvm.IRModule(functions)
+
+
+class _StageWriter(NamedTuple):
+    """Writes functions for a processor; groups that overwrite an operand come by the names of theirs."""
+
+    cpu: Microarchitecture
+    cores: int
+    groups: dict[str, FusedGroup]
+    choices: Choices | None
+
+    def kernel(self, name: str, function: Any) -> Any:
+        """Return a function as it is to be compiled."""
+        if not isinstance(function, tirx.PrimFunc):
+            return function
+        kernel, label, operations = self._schedule(name, function)
+        return provenance.mark(elementary.without_library(kernel), name, label, operations)
+
+    def _schedule(self, name: str, function: Any) -> tuple[Any, str, int]:
+        """Return a function with its loops, its kernel's name and its operations."""
+        group = self.groups.get(name) or anchor.group_of(function)
+        # Asked in any case: a search notes there what it may tune.
+        tuned_function = None if self.choices is None else self.choices.kernel(name, function, group)
+        if group:
+            kernel = group.with_body(registry.write(group, self.cpu, self.cores))
+            return kernel, group.placeholder.label, registry.operations(group)
+        if tuned_function is not None:
+            return tuned_function, provenance.TUNED, 0
+        return general.schedule(function, self.cpu, self.cores), provenance.GENERAL, 0

@@ -1,0 +1,1 @@
+"""Sums of products in tiles of registers: the part that convolutions and products share."""

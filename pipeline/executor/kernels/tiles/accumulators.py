@@ -1,0 +1,150 @@
+"""Sums: one tile of accumulators in registers, and the loops that add up products in them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from tvm import tirx
+
+from pipeline.executor.kernels.tiles.arithmetic import Arithmetic, widen_weights
+from pipeline.executor.kernels.tiles.packing import PackedLayout
+from pipeline.executor.kernels.tiles.tiling import RegisterTile
+from pipeline.executor.kernels.tir import statements as tir
+
+AHEAD = 8
+"""Terms by which weights are fetched into the first-level cache before they are used."""
+
+UNROLL = 4
+"""Terms that are written out, so that counting them costs little."""
+
+LINE = 16
+"""Values of 32 bits in a cache line."""
+
+
+def line_values(dtype: str) -> int:
+    """Count the values of a dtype in a cache line."""
+    return LINE * 4 // np.dtype(dtype).itemsize
+
+
+class PixelSource(NamedTuple):
+    """One-dimensional buffer of pixels, with the elements from one row to the next and from one pixel to the next."""
+
+    buffer: Any
+    line: int
+    step: int
+
+
+class TileAccumulators:
+    """Writes the code of one tile.
+
+    Parameters
+    ----------
+    form : PackedLayout
+    tile : RegisterTile
+        The form's own one, or a smaller one at a border.
+    source : PixelSource
+    weights : buffer
+    arithmetic : Arithmetic
+    """
+
+    def __init__(
+        self, form: PackedLayout, tile: RegisterTile, source: PixelSource, weights: Any, arithmetic: Arithmetic
+    ) -> None:
+        self._form, self._source, self._weights, self._arithmetic = form, source, weights, arithmetic
+        self._step = tile.vectors * form.lanes
+        self._line = line_values(str(weights.dtype))
+        self.tile = tile
+        # A buffer for each register: the compiler keeps it there, as every index is known.
+        self.registers = {
+            (dy, dx, part): tir.buffer("sum", [form.lanes], arithmetic.dtype)
+            for dy in range(tile.rows)
+            for dx in range(tile.columns)
+            for part in range(tile.vectors)
+        }
+
+    def reset(self) -> list[Any]:
+        """Return the statements that set all sums to zero."""
+        lanes = self._form.lanes
+        at = tir.ramp(tir.number(0), lanes)
+        allocations = [tirx.AllocBuffer(each) for each in self.registers.values()]
+        zeros = tir.vector(tirx.const(0, self._arithmetic.dtype), lanes)
+        return [*allocations, *(tir.store(each, zeros, at) for each in self.registers.values())]
+
+    def loops(self, data: Any, weights: Any, turn: tuple[Any, int] | None) -> Any:
+        """Return the loops over all terms.
+
+        Parameters
+        ----------
+        data, weights : expression
+            Where the tile's first pixel and the block's weights start.
+        turn : (expression, int), optional
+            Which of the block's tiles this is, and how many there are.  Meanwhile the weights of the next block are
+            fetched, a part in each tile; None where all weights stay in the cache anyway.
+        """
+        form, conv, source = self._form, self._form.conv, self._source
+        height, width = conv.kernel
+        # Pixels that lie side by side with all their channels are one long run.
+        is_one_run = width == 1 or (form.depth == source.step and conv.dilation[1] == 1)
+        run, across = (form.depth * width, 1) if is_one_run else (form.depth, width)
+        unroll = next(count for count in range(UNROLL, 0, -1) if run % count == 0)
+        next_block, lines = (None, 0) if turn is None else self._part(weights, turn, conv.terms // unroll)
+
+        def along(outer: Any, dy: Any, dx: Any) -> Any:
+            offset = outer * form.depth
+            offset += dy * (conv.dilation[0] * source.line) + dx * (conv.dilation[1] * source.step)
+            terms_before = ((outer * height + dy) * across + dx) * run
+
+            def group(x: Any, w: Any, index: Any) -> Any:
+                first = (terms_before // unroll + index) * lines
+                fetches = [
+                    tir.fetch(self._weights, next_block + (first + line) * self._line, near=False)
+                    for line in range(lines)
+                ]
+                terms = [self._term(x, w, index * unroll + number, turn is not None) for number in range(unroll)]
+                return tir.sequence([*fetches, *terms])
+
+            def body(x: Any, w: Any) -> list[Any]:
+                return [tir.loop("terms", run // unroll, lambda index: group(x, w, index))]
+
+            return tir.sequence(
+                tir.bound(
+                    "x",
+                    data + offset,
+                    lambda x: tir.bound("w", weights + terms_before * self._step, lambda w: body(x, w)),
+                )
+            )
+
+        return tir.loop(
+            "outer",
+            conv.depth // form.depth,
+            lambda outer: tir.loop(
+                "down", height, lambda dy: tir.loop("right", across, lambda dx: along(outer, dy, dx))
+            ),
+        )
+
+    def _part(self, weights: Any, turn: tuple[Any, int], groups: int) -> tuple[Any, int]:
+        """Return the start of this tile's part of the next block, and the lines to fetch in each group."""
+        number, tiles = turn
+        block = self._form.conv.terms * self._step
+        lines = -(-block // self._line)
+        lines_per_tile = -(-lines // (groups * tiles))
+        parts = -(-lines // (groups * lines_per_tile))
+        return weights + block + (number % parts) * (groups * lines_per_tile * self._line), lines_per_tile
+
+    def _term(self, data: Any, weights: Any, index: Any, fetch: bool) -> Any:
+        """Return the products of one input channel at one place of the kernel."""
+        lanes, source, strides = self._form.lanes, self._source, self._form.conv.strides
+        at, first = tir.ramp(tir.number(0), lanes), weights + index * self._step
+        statements = [
+            tir.fetch(self._weights, first + (AHEAD * self._step + offset))
+            for offset in range(0, self._step, self._line)
+            if fetch
+        ]
+        for (dy, dx, part), total in self.registers.items():
+            offset = dy * strides[0] * source.line + dx * strides[1] * source.step
+            value = tir.vector(tir.load(source.buffer, data + index + offset), lanes)
+            weight = tir.load(self._weights, tir.ramp(first + part * lanes, lanes))
+            weight = widen_weights(weight, str(self._weights.dtype), lanes)
+            statements.append(tir.store(total, self._arithmetic.add(tir.load(total, at), value, weight, lanes), at))
+        return tir.sequence(statements)

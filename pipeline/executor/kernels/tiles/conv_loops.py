@@ -1,0 +1,214 @@
+"""Convolution: a tile of pixels times channels in registers, over packed weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from pipeline.executor.kernels.microarchitecture import Microarchitecture
+from pipeline.executor.kernels.tiles import arithmetic, padded_copy, tiling
+from pipeline.executor.kernels.tiles.accumulators import LINE, PixelSource, TileAccumulators
+from pipeline.executor.kernels.tiles.packing import PackedLayout
+from pipeline.executor.kernels.tiles.tiling import RegisterTile
+from pipeline.executor.kernels.tir import statements as tir
+
+
+class TileEpilogue(NamedTuple):
+    """Epilogue of the sums of a tile.
+
+    Attributes
+    ----------
+    store : callable
+        From a sum and its indices n, h, w, c to the statement that stores it.
+    prefetch : callable, optional
+        From the indices of a sum to statements that bring close what its store needs.
+    line : int
+        Results in a cache line.
+    """
+
+    store: Callable[[Any, Any, Any, Any, Any], Any]
+    prefetch: Callable[[Any, Any, Any, Any], list[Any]] | None = None
+    line: int = LINE
+
+
+class ConvLoops:
+    """Writes the loops of one convolution.
+
+    Parameters
+    ----------
+    form : PackedLayout
+    cpu : Microarchitecture
+    data, weights : buffer
+    epilogue : TileEpilogue
+    tasks : int
+        Pieces of work wanted for the cores.
+    first : int or expression
+        Where the packed weights start in their buffer.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 - what a kernel consists of
+        self,
+        form: PackedLayout,
+        cpu: Microarchitecture,
+        data: Any,
+        weights: Any,
+        epilogue: TileEpilogue,
+        tasks: int = 1,
+        first: Any = 0,
+    ) -> None:
+        self._form, self._conv, self._tile, self._lanes = form, form.conv, form.tile, form.lanes
+        self._weights, self._first, self._epilogue = weights, first, epilogue
+        self._stay = tiling.weights_stay(form.conv, cpu)
+        conv = self._conv
+        self._tasks = tasks
+        self._rows = tiling.chunk_rows(conv, form.tile, cpu, -(-tasks // (conv.batch * conv.groups)))
+        self._chunks = -(-conv.out_height // self._rows)
+        self._count = -(-self._rows // form.tile.rows) * -(-conv.out_width // form.tile.columns)
+        size = conv.batch * conv.height * conv.width * conv.channels
+        self._arithmetic = arithmetic.of(str(data.dtype), cpu)
+        self._data, self._declare = tir.flat(data, "data", size, self._arithmetic.dtype)
+        self._source = PixelSource(self._data, conv.width * conv.channels, conv.channels)
+
+    @property
+    def exact(self) -> bool:
+        """Whether each element is computed once only."""
+        return self._conv.out_height % self._rows == 0
+
+    def statement(self) -> Any:
+        """Return the whole computation."""
+        conv = self._conv
+        total = conv.batch * conv.groups * self._chunks
+
+        def task(index: Any) -> Any:
+            chunk, rest = index % self._chunks, index // self._chunks
+            first = self._start(chunk, self._rows, conv.out_height)
+            group, image = rest % conv.groups, rest // conv.groups
+            return tir.sequence(tir.bound("row", first, lambda row: self._chunk(image, group, row)))
+
+        return tir.sequence([self._declare, tir.loop("task", total, task, tir.parallel(self._tasks))])
+
+    @staticmethod
+    def _start(index: Any, size: int, total: int) -> Any:
+        """Return the start of piece `index`: the last one may overlap its neighbour instead of being smaller."""
+        from tvm import tirx
+
+        start = index * size
+        return start if total % size == 0 else tirx.Min(start, tir.number(total - size))
+
+    def _chunk(self, image: Any, group: Any, row: Any) -> list[Any]:
+        conv = self._conv
+        top = row * conv.strides[0]
+        if not conv.padded:
+            base = ((image * conv.height + top) * conv.width) * conv.channels + group * conv.depth
+            return tir.bound("base", base, lambda start: self._blocks(image, group, row, start))
+        rows, filler = conv.reach(0, self._rows), self._form.filler
+        copy = padded_copy.copy_padded(self._data, conv, rows, image, group, top, self._lanes, filler)
+        self._source = PixelSource(copy.buffer, copy.line, conv.depth)
+        return [*copy.statements, *self._blocks(image, group, row, tir.number(0))]
+
+    def _blocks(self, image: Any, group: Any, row: Any, base: Any) -> list[Any]:
+        """Return the loops over blocks of channels and over pixels; the ones with the smaller data are inside."""
+        origin = _TileOrigin(image, group, row, base, tir.number(0), tir.number(0))
+        if self._stay:
+            return self._pixels(
+                lambda corner, number, rows, columns: tir.sequence(
+                    self._channels(origin, lambda at, size, part: self._tile_statement(
+                        at, corner, number, RegisterTile(rows, columns, size), part
+                    ))
+                )
+            )  # fmt: skip
+        return self._channels(
+            origin,
+            lambda at, size, part: tir.sequence(
+                self._pixels(lambda corner, number, rows, columns: self._tile_statement(
+                    at, corner, number, RegisterTile(rows, columns, size), part
+                ))
+            ),
+        )  # fmt: skip
+
+    def _channels(self, origin: _TileOrigin, body: Callable[[_TileOrigin, int, bool], Any]) -> list[Any]:
+        form, conv = self._form, self._conv
+        has_partial_vector = bool(conv.group_outputs % form.lanes)
+        vector_weights = form.lanes * conv.terms
+        statements = []
+        for first, block_count, size in tiling.blocks(form.vectors, form.tile.vectors, alone=has_partial_vector):
+
+            def block(index: Any, first: int = first, block_count: int = block_count, size: int = size) -> Any:
+                vector = index * size + first
+                weights = origin.group * (form.vectors * vector_weights) + vector * vector_weights + self._first
+                at = replace(origin, weights=weights, channel=vector * form.lanes)
+                return body(at, size, has_partial_vector and first + block_count * size == form.vectors)
+
+            statements.append(tir.loop("block", block_count, block))
+        return statements
+
+    def _pixels(self, body: Callable[[tuple[Any, Any], Any, int, int], Any]) -> list[Any]:
+        """Return loops over tiles; `body` gets a tile's corner, its number, its rows and columns."""
+        wide = -(-self._conv.out_width // self._tile.columns)
+
+        def across(band: Any, row: Any, rows: int) -> Any:
+            def piece(index: Any, column: Any, columns: int) -> Any:
+                return body((row, column), band * wide + index, rows, columns)
+
+            return tir.sequence(tir.pieces("piece", self._conv.out_width, self._tile.columns, piece))
+
+        return tir.pieces("band", self._rows, self._tile.rows, across)
+
+    def _tile_statement(
+        self, origin: _TileOrigin, corner: tuple[Any, Any], number: Any, tile: RegisterTile, partial: bool
+    ) -> Any:
+        """Return the sums and the stores of one tile, the `number`th of its block."""
+        row, column = corner
+        conv, source = self._conv, self._source
+        sums = TileAccumulators(self._form, tile, source, self._weights, self._arithmetic)
+        base = origin.base + row * (conv.strides[0] * source.line) + column * (conv.strides[1] * source.step)
+        # With one tile, a block is read once, one after the other, as the processor expects of itself.
+        turn = None if self._stay or self._count == 1 else (number, self._count)
+        loops = tir.bound("from", base, lambda start: [sums.loops(start, origin.weights, turn)])
+        fetches = self._fetches(origin, row, column, tile)
+        return tir.sequence([*sums.reset(), *fetches, *loops, *self._stores(sums, origin, row, column, partial)])
+
+    def _fetches(self, origin: _TileOrigin, row: Any, column: Any, tile: RegisterTile) -> list[Any]:
+        """Return statements that bring what the stores will need close, while the sums are under way."""
+        prefetch = self._epilogue.prefetch
+        if prefetch is None:
+            return []
+        statements = []
+        for dy in range(tile.rows):
+            for dx in range(tile.columns):
+                for first in range(0, tile.vectors * self._lanes, self._epilogue.line):
+                    h, w = origin.row + row + dy, column + dx
+                    c = origin.group * self._conv.group_outputs + origin.channel + first
+                    statements += prefetch(origin.image, h, w, c)
+        return statements
+
+    def _stores(self, sums: TileAccumulators, origin: _TileOrigin, row: Any, column: Any, partial: bool) -> list[Any]:
+        conv, lanes = self._conv, self._lanes
+        statements = []
+        for (dy, dx, part), total in sums.registers.items():
+            first = origin.group * conv.group_outputs + origin.channel + part * lanes
+            last = partial and part == sums.tile.vectors - 1
+            at = (origin.image, origin.row + row + dy, column + dx, first)
+            statements.append(self._store(total, at, conv.group_outputs % lanes if last else lanes))
+        return statements
+
+    def _store(self, total: Any, at: tuple[Any, Any, Any, Any], count: int) -> Any:
+        image, h, w, c = at
+
+        def lane(index: Any) -> Any:
+            return self._epilogue.store(tir.load(total, index), image, h, w, c + index)
+
+        return tir.loop("lane", count, lane, tir.VECTORIZED)
+
+
+@dataclass(frozen=True)
+class _TileOrigin:
+    """Indices and offsets at which a tile begins, as expressions."""
+
+    image: Any
+    group: Any
+    row: Any
+    base: Any
+    weights: Any
+    channel: Any

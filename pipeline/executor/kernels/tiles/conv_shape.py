@@ -1,0 +1,88 @@
+"""Shape of a convolution in NHWC; of a pooling's window and of a matrix product, too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class ConvShape:
+    """Shape of one convolution (or of one window of a pooling) in NHWC.
+
+    Attributes
+    ----------
+    batch, height, width, channels : int
+        Of the data.
+    out_height, out_width, out_channels : int
+        Of the result.
+    kernel, strides, dilation : tuple of two int
+    pads : tuple of four int
+        Top, left, bottom, right.
+    groups : int
+    """
+
+    batch: int
+    height: int
+    width: int
+    channels: int
+    out_height: int
+    out_width: int
+    out_channels: int
+    kernel: tuple[int, int]
+    strides: tuple[int, int]
+    dilation: tuple[int, int]
+    pads: tuple[int, int, int, int]
+    groups: int = 1
+
+    @property
+    def depth(self) -> int:
+        """Input channels of one group."""
+        return self.channels // self.groups
+
+    @property
+    def group_outputs(self) -> int:
+        """Output channels of one group."""
+        return self.out_channels // self.groups
+
+    @property
+    def result(self) -> tuple[int, int, int, int]:
+        """Shape of the result."""
+        return self.batch, self.out_height, self.out_width, self.out_channels
+
+    @property
+    def terms(self) -> int:
+        """Products in the sum of one output element."""
+        return self.kernel[0] * self.kernel[1] * self.depth
+
+    @property
+    def operations(self) -> int:
+        """Multiplications and additions."""
+        return 2 * self.batch * self.out_height * self.out_width * self.out_channels * self.terms
+
+    @property
+    def window_operations(self) -> int:
+        """Count operations where each output channel sees one input channel only."""
+        return self.operations // self.channels
+
+    @property
+    def padded(self) -> bool:
+        """Whether the window leaves the data."""
+        return any(self.pads) or any(
+            self.reach(axis, outputs) > inputs
+            for axis, outputs, inputs in ((0, self.out_height, self.height), (1, self.out_width, self.width))
+        )
+
+    @property
+    def pointwise(self) -> bool:
+        """Whether each pixel is computed from the same pixel."""
+        return self.kernel == (1, 1) and self.strides == (1, 1) and not any(self.pads)
+
+    def flatten(self) -> ConvShape:
+        """Return a pointwise window with all pixels of the batch in one column."""
+        # It sees no neighbours: tiles need not end with the lines of an image, and fewer of them are cut off.
+        pixels = self.batch * self.height * self.width
+        return replace(self, batch=1, height=pixels, out_height=pixels, width=1, out_width=1)
+
+    def reach(self, axis: int, outputs: int) -> int:
+        """Return the number of inputs along an axis that `outputs` neighbouring outputs read."""
+        return (outputs - 1) * self.strides[axis] + (self.kernel[axis] - 1) * self.dilation[axis] + 1

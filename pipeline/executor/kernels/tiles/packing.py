@@ -1,0 +1,101 @@
+"""Packing: weights in the order in which a convolution's tiles read them."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from pipeline.executor.kernels.microarchitecture import Microarchitecture
+from pipeline.executor.kernels.tiles import tiling
+from pipeline.executor.kernels.tiles.conv_shape import ConvShape
+from pipeline.executor.kernels.tiles.tiling import RegisterTile
+
+
+class PackedLayout(msgspec.Struct, frozen=True):
+    """Layout of a convolution's weights in memory: decided once, when they are packed.
+
+    Tuning databases keep it as JSON, under the names that its fields had first.
+
+    Attributes
+    ----------
+    conv : ConvShape
+    tile : RegisterTile
+    depth : int
+        Input channels that are summed up before the next ones.
+    lanes : int
+    element_channels : int
+        Channels of the model in one channel of the window; four bytes count as one.
+    filler : int
+        Value outside of the data.
+    """
+
+    conv: ConvShape = msgspec.field(name="window")
+    tile: RegisterTile
+    depth: int
+    lanes: int
+    element_channels: int = msgspec.field(default=1, name="each")
+    filler: int = 0
+
+    @property
+    def operations(self) -> int:
+        """Multiplications and additions."""
+        return self.conv.operations * self.element_channels
+
+    @property
+    def vectors(self) -> int:
+        """Vectors of output channels in one group; the last one may be filled up with zeros."""
+        return -(-self.conv.group_outputs // self.lanes)
+
+    @property
+    def size(self) -> int:
+        """Packed weights."""
+        return self.conv.groups * self.vectors * self.lanes * self.conv.terms
+
+
+def estimate_layout(conv: ConvShape, cpu: Microarchitecture) -> PackedLayout:
+    """Return the layout with the fewest estimated cycles."""
+    tile = tiling.best(conv, cpu)
+    return PackedLayout(conv, tile, tiling.channel_block(conv, tile, cpu), cpu.lanes)
+
+
+def choose_layout(conv: ConvShape, cpu: Microarchitecture) -> tuple[PackedLayout, bool]:
+    """Return the layout for a convolution, and whether tuning found it, instead of the estimates."""
+    # A tile of a pointwise one may reach over the ends of rows.
+    form = estimate_layout(conv.flatten() if conv.pointwise else conv, cpu)
+    form = msgspec.structs.replace(form, conv=conv)
+    tuned_form = form if cpu.layouts is None else cpu.layouts(form)
+    return tuned_form, tuned_form != form
+
+
+def pack(weights: np.ndarray, form: PackedLayout) -> np.ndarray:
+    """Return weights given as (out, in, kh, kw) in the order in which the kernel reads them.
+
+    For each group and block of output vectors: blocks of input channels, kh, kw, input channel, output channel.
+    """
+    conv, lanes = form.conv, form.lanes
+    height, width = conv.kernel
+    filled_weights = np.zeros((conv.groups, form.vectors * lanes, conv.depth, height, width), weights.dtype)
+    filled_weights[:, : conv.group_outputs] = weights.reshape(
+        conv.groups, conv.group_outputs, conv.depth, height, width
+    )
+    filled_weights = filled_weights.reshape(
+        conv.groups, form.vectors, lanes, conv.depth // form.depth, form.depth, height, width
+    )
+    pieces = []
+    for group in filled_weights:
+        for first, block_count, size in tiling.blocks(form.vectors, form.tile.vectors):
+            part = group[first : first + block_count * size].reshape(block_count, size * lanes, *group.shape[2:])
+            pieces.append(part.transpose(0, 2, 4, 5, 3, 1).reshape(-1))
+    return np.concatenate(pieces)
+
+
+def store_weights(packed_weights: np.ndarray, cpu: Microarchitecture) -> np.ndarray:
+    """Return packed float32 weights in the type that the build asked for.
+
+    bfloat16, which NumPy does not have, is the upper half of a float32, rounded to the nearest, as uint16.
+    """
+    if cpu.weights == "bfloat16":
+        # Half a unit of the last kept bit rounds; a tie goes to the even number.
+        bits = packed_weights.view(np.uint32)
+        return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+    return packed_weights.astype(cpu.weights, copy=False)

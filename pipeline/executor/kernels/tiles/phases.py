@@ -1,0 +1,142 @@
+"""Phases: a transposed convolution as ordinary ones, each of which makes a part of the rows and columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.executor.kernels.tiles.conv_shape import ConvShape
+from pipeline.executor.kernels.tiles.packing import PackedLayout
+
+
+@dataclass(frozen=True)
+class ConvTransposeAxis:
+    """A transposed convolution along one axis: sizes of data and result, and how the kernel lies."""
+
+    size: int
+    outputs: int
+    kernel: int
+    stride: int
+    dilation: int
+    pad: int
+
+    def taps(self, phase: int) -> list[int]:
+        """Return the kernel's rows that make the outputs of a phase, in the order of the data they read."""
+        return [
+            tap for tap in reversed(range(self.kernel)) if (phase + self.pad - tap * self.dilation) % self.stride == 0
+        ]
+
+    def classes(self) -> Iterator[PhaseRange]:
+        """Yield all phases, those together that differ in their weights only."""
+        ranges: list[PhaseRange] = []
+        for phase in range(min(self.stride, self.outputs)):
+            taps = self.taps(phase)
+            before = (taps[0] * self.dilation - self.pad - phase) // self.stride if taps else 0
+            outputs = -(-(self.outputs - phase) // self.stride)
+            is_alike = ranges and (ranges[-1].taps, ranges[-1].before, ranges[-1].outputs) == (
+                len(taps),
+                before,
+                outputs,
+            )
+            if is_alike and ranges[-1].first + ranges[-1].count == phase:
+                ranges[-1] = PhaseRange(ranges[-1].first, ranges[-1].count + 1, len(taps), before, outputs)
+            else:
+                ranges.append(PhaseRange(phase, 1, len(taps), before, outputs))
+        yield from ranges
+
+    @property
+    def spacing(self) -> int:
+        """Rows of data from one of a phase's taps to the next."""
+        return self.dilation // math.gcd(self.dilation, self.stride)
+
+
+@dataclass(frozen=True)
+class PhaseRange:
+    """Neighbouring phases along one axis.
+
+    Attributes
+    ----------
+    first, count : int
+    taps : int
+        Rows of the kernel.
+    before : int
+        By how much the first output's data begin before the tensor; negative if inside.
+    outputs : int
+        Of each phase.
+    """
+
+    first: int
+    count: int
+    taps: int
+    before: int
+    outputs: int
+
+
+@dataclass(frozen=True)
+class PhaseGroup:
+    """Phases that one kernel computes.
+
+    Attributes
+    ----------
+    rows, columns : PhaseRange
+    layout : PackedLayout
+        Of the convolution that each phase is; its tile means nothing if there is one weight for each channel.
+    weights : int
+        Where those of the first phase start; all phases have as many.
+    """
+
+    rows: PhaseRange
+    columns: PhaseRange
+    layout: PackedLayout
+    weights: int
+
+    @property
+    def phases(self) -> int:
+        """Number of phases."""
+        return self.rows.count * self.columns.count
+
+
+@dataclass(frozen=True)
+class ConvTransposeForm:
+    """A transposed convolution with its parts; `depthwise` if each channel has its own kernel."""
+
+    strides: tuple[int, int]
+    depthwise: bool
+    parts: tuple[PhaseGroup, ...]
+
+    @property
+    def operations(self) -> int:
+        """Multiplications and additions."""
+        operations = sum(part.phases * part.layout.conv.operations for part in self.parts)
+        # The window of a depthwise one has no groups.
+        return operations // self.parts[0].layout.conv.channels if self.depthwise else operations
+
+
+def weights_of(
+    array: np.ndarray, axes: tuple[ConvTransposeAxis, ConvTransposeAxis], part: PhaseGroup
+) -> list[np.ndarray]:
+    """Return the weights of each phase of a part, as (out, in, kh, kw), of weights as (out, in, kh, kw)."""
+    return [
+        array[:, :, axes[0].taps(part.rows.first + row)][:, :, :, axes[1].taps(part.columns.first + column)]
+        for row in range(part.rows.count)
+        for column in range(part.columns.count)
+    ]
+
+
+def phase_shape(  # noqa: PLR0913, PLR0917 - what a convolution consists of
+    batch: int,
+    channels: tuple[int, int],
+    axes: tuple[ConvTransposeAxis, ConvTransposeAxis],
+    rows: PhaseRange,
+    columns: PhaseRange,
+    groups: int,
+) -> ConvShape:
+    """Return the convolution that each phase of two classes is."""
+    return ConvShape(
+        batch, axes[0].size, axes[1].size, channels[0], rows.outputs, columns.outputs, channels[1],
+        (rows.taps, columns.taps), (1, 1), (axes[0].spacing, axes[1].spacing), (rows.before, columns.before, 0, 0),
+        groups,
+    )  # fmt: skip

@@ -1,0 +1,143 @@
+"""Tiles: division of a convolution, from the sizes of the machine alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+
+from pipeline.executor.kernels.microarchitecture import Microarchitecture
+from pipeline.executor.kernels.tiles.conv_shape import ConvShape
+
+FLOAT = 4
+"""Bytes."""
+
+# Cycles: of a fused multiply-add until its result can be added to again, at two starts per cycle; of the code
+# around one tile; bytes of weights that arrive per cycle from the second-level cache.
+_LATENCY, _AROUND, _BYTES_PER_CYCLE = 4.0, 12.0, 40.0
+_PORTS = 2
+
+# Bytes of a line of the first-level cache, and of one of its ways: addresses so far apart share a set.
+_LINE, _WAY = 64, 4096
+
+
+@dataclass(frozen=True)
+class RegisterTile:
+    """Accumulators kept in registers: `rows` x `columns` pixels, `vectors` vectors of channels each."""
+
+    rows: int
+    columns: int
+    vectors: int
+
+    @property
+    def pixels(self) -> int:
+        """Pixels of the tile."""
+        return self.rows * self.columns
+
+
+def blocks(total: int, size: int, *, alone: bool = False) -> list[tuple[int, int, int]]:
+    """Divide `total` vectors into blocks: (first vector, how many blocks, vectors in each).
+
+    With `alone` the last block stands for itself.
+    """
+    full_blocks, rest = divmod(total, size)
+    if alone and not rest and full_blocks > 1:
+        return [(0, full_blocks - 1, size), ((full_blocks - 1) * size, 1, size)]
+    divisions = [(0, full_blocks, size)] if full_blocks else []
+    return [*divisions, (full_blocks * size, 1, rest)] if rest else divisions
+
+
+def best(conv: ConvShape, cpu: Microarchitecture) -> RegisterTile:
+    """Return the tile with the fewest estimated cycles."""
+    vectors = -(-conv.group_outputs // cpu.lanes)
+    return min(candidates(conv, cpu, vectors), key=lambda tile: _cycles(tile, conv, cpu, vectors))
+
+
+def with_vectors(conv: ConvShape, cpu: Microarchitecture, vectors: int) -> RegisterTile:
+    """Return the best tile among those with so many vectors."""
+    total = -(-conv.group_outputs // cpu.lanes)
+    fitting = [tile for tile in candidates(conv, cpu, total) if tile.vectors == vectors]
+    return min(fitting, key=lambda tile: _cycles(tile, conv, cpu, total))
+
+
+def cycles(tile: RegisterTile, conv: ConvShape, cpu: Microarchitecture) -> float:
+    """Return the estimated cycles of one image, data and weights at hand."""
+    return _cycles(tile, conv, cpu, -(-conv.group_outputs // cpu.lanes))
+
+
+def candidates(conv: ConvShape, cpu: Microarchitecture, vectors: int) -> Iterator[RegisterTile]:
+    """Return the tiles that fit in the registers and the result, which has so many vectors of channels."""
+    for size in range(1, min(4, vectors) + 1):
+        # One register for each vector of weights, and one for the pixel they are multiplied with.
+        room = (cpu.registers - size - 1) // size
+        for columns in range(1, min(room, conv.out_width) + 1):
+            row_limit = min(room // columns, conv.out_height)
+            for rows in range(1, row_limit + 1 if columns == conv.out_width else 2):
+                yield RegisterTile(rows, columns, size)
+
+
+def _cycles(tile: RegisterTile, conv: ConvShape, cpu: Microarchitecture, vectors: int) -> float:
+    full_tiles, rest = divmod(conv.out_width, tile.columns)
+    bands = -(-conv.out_height // tile.rows)
+    widths = [(tile.columns, full_tiles), (rest, 1)]
+    return sum(
+        bands * count * block_count * _tile_cycles(RegisterTile(tile.rows, columns, size), conv, cpu)
+        for columns, count in widths
+        if columns
+        for _, block_count, size in blocks(vectors, tile.vectors)
+    )
+
+
+def _tile_cycles(tile: RegisterTile, conv: ConvShape, cpu: Microarchitecture) -> float:
+    sums = tile.pixels * tile.vectors
+    loads = (tile.pixels + tile.vectors) / _PORTS
+    l2_bytes = tile.vectors * cpu.lanes * FLOAT
+    if _collisions(tile, conv) > cpu.l1_bytes // _WAY:
+        # Each pixel's line is gone before its next channel is asked for.
+        l2_bytes += tile.pixels * _LINE
+    # The scarcest resource sets the pace: multiply-adds, their latency if there are few sums, loads, or the cache.
+    return conv.terms * max(sums / _PORTS, _LATENCY, loads, l2_bytes / _BYTES_PER_CYCLE) + sums * 2 + _AROUND
+
+
+@cache
+def _collisions(tile: RegisterTile, conv: ConvShape) -> int:
+    """Return the largest number of a tile's pixels in one set of the first-level cache."""
+    step = conv.strides[1] * conv.channels * FLOAT
+    line = conv.strides[0] * conv.width * conv.channels * FLOAT
+    places = product(range(tile.rows), range(tile.columns))
+    return max(Counter((dy * line + dx * step) % _WAY // _LINE for dy, dx in places).values())
+
+
+def channel_block(conv: ConvShape, tile: RegisterTile, cpu: Microarchitecture) -> int:
+    """Return the number of input channels to sum up before the next ones, so that a tile's data stay close."""
+    if conv.kernel == (1, 1):
+        return conv.depth
+    tile_bytes = conv.reach(0, tile.rows) * conv.reach(1, tile.columns) * FLOAT
+    limit = max(cpu.lanes, cpu.l1_bytes // 4 // tile_bytes)
+    fitting = [size for size in range(1, conv.depth + 1) if conv.depth % size == 0 and size <= limit]
+    # A width without a good divisor is not worth a loop per few channels.
+    return fitting[-1] if fitting[-1] >= min(limit, conv.depth) // 4 else conv.depth
+
+
+def weights_stay(conv: ConvShape, cpu: Microarchitecture) -> bool:
+    """Whether all weights fit in the second-level cache beside the data."""
+    return conv.terms * conv.group_outputs * FLOAT <= cpu.l2_bytes // 4
+
+
+def chunk_rows(conv: ConvShape, tile: RegisterTile, cpu: Microarchitecture, tasks: int) -> int:
+    """Return the number of output rows to compute, for all output channels, before the next rows."""
+    stay = weights_stay(conv, cpu)
+    # Weights that stay in the cache may be read again for each chunk; others are to be read as seldom as possible.
+    room = cpu.l2_bytes // (4 if stay else 2)
+    row = conv.width * conv.depth * FLOAT
+    fit = conv.out_height
+    if conv.padded or not stay:
+        fit = max(1, (room // row - conv.reach(0, 1)) // conv.strides[0] + 1)
+    fit = min(fit, -(-conv.out_height // tasks), conv.out_height)
+    fit = max(fit // tile.rows, 1) * tile.rows
+    chunks = -(-conv.out_height // fit)
+    # As many chunks, but of one size, so that no core waits for the one with the largest.
+    even = -(-conv.out_height // chunks)
+    return min(-(-even // tile.rows) * tile.rows, conv.out_height)

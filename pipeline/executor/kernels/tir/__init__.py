@@ -1,0 +1,1 @@
+"""Building blocks of kernels: loops, vectors, and functions of them."""

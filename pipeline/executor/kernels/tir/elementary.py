@@ -1,0 +1,145 @@
+"""Elementary functions of the C library, which take one value at a time, in arithmetic that vectors have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from pipeline.executor.kernels.tir import statements as tir
+from pipeline.executor.kernels.tir.exponential import exponential
+
+_NESTED = 1
+"""Functions of functions of functions are left to the library: the time to compile them grows with a power."""
+
+_PREFIX = "soc."
+_BRANCH = "tirx.if_then_else"
+
+_OVERFLOW = 88.7228394
+"""From here on e to the power of a float32 is none."""
+
+# Rational approximations in x * x, from the highest power down, and beyond which x they do not change (Eigen,
+# generic_fast_tanh_float and generic_fast_erf_float).
+_TANH = (
+    (-2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08, 1.48572235717979e-05,
+     6.37261928875436e-04, 4.89352455891786e-03),
+    (1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03),
+    7.90531110763549805,
+)  # fmt: skip
+_ERF = (
+    (-2.72614225801306e-10, 2.77068142495902e-08, -2.10102402082508e-06, -5.69250639462346e-05, -7.34990630326855e-04,
+     -2.95459980854025e-03, -1.60960333262415e-02),
+    (-1.45660718464996e-05, -2.13374055278905e-04, -1.68282697438203e-03, -7.37332916720468e-03, -1.42647390514189e-02),
+    4.0,
+)  # fmt: skip
+
+
+def without_library(function: Any) -> Any:
+    """Return a function that calls operators of ours instead of the C library's float32 functions.
+
+    Code generation writes them out, so that no pass before it has to go through as many copies as a kernel is unrolled.
+    """
+
+    def call(node: Any, mutator: Any) -> Any:
+        name = str(getattr(node.op, "name", ""))
+        result = mutator.default_mutate(node)
+        if name not in _LOWERED or not str(node.ty.dtype).startswith("float32") or not _can_hold(result.args[0]):
+            return result
+        return tirx.call_intrin(str(node.ty.dtype), tvm.ir.Op.get(_own(name)), *result.args)
+
+    body = tvm_ffi.structural_mutate(function.body, [(tvm.ir.Call, call)])
+    attributes = {str(key): value for key, value in function.attrs.items()}
+    return tirx.PrimFunc(list(function.params), body).with_attr(attributes)
+
+
+def _can_hold(value: Any) -> bool:
+    """Whether a function of ours can have the argument: few of ours are in it, and none in a branch.
+
+    What is in a branch may be no memory to read from unless the branch is taken.
+    """
+    depth = calls = lazy = 0
+
+    def look(call: Any, mutator: Any) -> Any:
+        nonlocal depth, calls, lazy
+        name = str(getattr(call.op, "name", ""))
+        calls += name.startswith(_PREFIX)
+        lazy += name.startswith(_PREFIX) and depth > 0
+        depth += name == _BRANCH
+        result = mutator.default_mutate(call)
+        depth -= name == _BRANCH
+        return result
+
+    tvm_ffi.structural_mutate(value, [(tvm.ir.Call, look)])
+    return calls <= _NESTED and not lazy
+
+
+def _own(name: str) -> str:
+    return name.replace("tirx.", _PREFIX)
+
+
+def _exp(value: Any, lanes: int, bindings: tir.Bindings) -> Any:
+    beyond = tir.wide(tirx.infinity("float32"), lanes)
+    return tirx.Select(value > tir.constant(_OVERFLOW, lanes), beyond, exponential(value, lanes, bindings))
+
+
+def _sigmoid(value: Any, lanes: int, bindings: tir.Bindings) -> Any:
+    unit = tir.constant(1.0, lanes)
+    return unit / (unit + exponential(tir.constant(0.0, lanes) - value, lanes, bindings))
+
+
+def _rational(value: Any, lanes: int, parts: tuple[Sequence[float], Sequence[float], float]) -> Any:
+    above, below, limit = parts
+    upper_limit, lower_limit = (tir.constant(each, lanes) for each in (limit, -limit))
+    # A comparison with NaN is false, so that NaN stays what it is.
+    value = tirx.Select(value > upper_limit, upper_limit, value)
+    value = tirx.Select(value < lower_limit, lower_limit, value)
+    square = value * value
+    return value * _polynomial(above, square, lanes) / _polynomial(below, square, lanes)
+
+
+def _polynomial(terms: Sequence[float], value: Any, lanes: int) -> Any:
+    total = tir.constant(terms[0], lanes)
+    for term in terms[1:]:
+        total = total * value + tir.constant(term, lanes)
+    return total
+
+
+_LOWERED: dict[str, Callable[[Any, int, tir.Bindings], Any]] = {
+    "tirx.exp": _exp,
+    "tirx.sigmoid": _sigmoid,
+    "tirx.tanh": lambda value, lanes, _: _rational(value, lanes, _TANH),
+    "tirx.erf": lambda value, lanes, _: _rational(value, lanes, _ERF),
+}
+_WRITERS = {_own(name): write for name, write in _LOWERED.items()}
+
+
+def _lower(call: Any) -> Any:
+    bindings = tir.Bindings()
+    return bindings.around(_write_call(call, bindings))
+
+
+def _write_call(call: Any, bindings: tir.Bindings) -> Any:
+    """Return the value of a call; the functions in its argument come first among the bindings."""
+
+    def inner(node: Any, mutator: Any) -> Any:
+        ours = str(getattr(node.op, "name", "")) in _WRITERS
+        return _write_call(node, bindings) if ours else mutator.default_mutate(node)
+
+    dtype = str(call.ty.dtype)
+    lanes = int(dtype.partition("x")[2] or 1)
+    argument = tvm_ffi.structural_mutate(call.args[0], [(tvm.ir.Call, inner)])
+    if not argument.same_as(call.args[0]):
+        # TVM puts the value of a variable for it where it can, and would simplify what is in it over and over.
+        argument = tirx.call_llvm_intrin(dtype, "llvm.arithmetic.fence", argument)
+    value = bindings.bind(dtype, argument)
+    return _WRITERS[call.op.name](value, lanes, bindings)
+
+
+for _name in _LOWERED:
+    _like = tvm.ir.Op.get(_name)
+    tvm.ir.register_op_attr(_own(_name), "TCallEffectKind", _like.get_attr("TCallEffectKind"))
+    tvm.ir.register_op_attr(_own(_name), "TVectorizable", True)
+    tvm.ir.register_op_attr(_own(_name), "llvm.FLowerIntrinsic", _lower)

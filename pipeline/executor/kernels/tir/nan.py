@@ -1,0 +1,81 @@
+"""NaN: kernels pass it on where libraries do, by the order of operands alone.
+
+A processor's maximum of two numbers, as ``maxps`` of x86, is the second one where either is NaN, and so is TVM's.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import te, tirx, topi
+from tvm.ir import GenericConst
+
+
+def limits_first(function: Any) -> Any:
+    """Rewrite a PrimFunc so that NaN passes the limits that numbers are clipped to, as ``relu`` and ``clip`` do."""
+
+    def order(pair: Any, mutator: Any) -> Any:
+        result = mutator.default_mutate(pair)
+        if _is_limit(result.b) and not _is_limit(result.a):
+            return type(pair)(result.b, result.a)
+        return result
+
+    body = tvm_ffi.structural_mutate(function.body, [(tirx.Max, order), (tirx.Min, order)])
+    return tirx.PrimFunc(list(function.params), body).with_attr(
+        {str(key): value for key, value in function.attrs.items()}
+    )
+
+
+def _is_limit(value: Any) -> bool:
+    return isinstance(value.value if isinstance(value, tirx.Broadcast) else value, tirx.FloatImm)
+
+
+def limits_pass() -> Any:
+    """Return the pass that applies `limits_first` to all kernels of a module."""
+
+    @tvm.transform.module_pass(opt_level=0)  # type: ignore[untyped-decorator]
+    def run(module: Any, _: Any) -> Any:
+        functions = {
+            name: limits_first(function) if isinstance(function, tirx.PrimFunc) else function
+            for name, function in module.functions.items()
+        }
+        return tvm.IRModule(functions, attrs=module.attrs)
+
+    return run
+
+
+def legalizations() -> dict[str, Any]:
+    """Return the rules of ``LegalizeOps`` for the larger and the smaller of two tensors: NaN where either has it."""
+    return {"relax.maximum": _legalize(topi.maximum), "relax.minimum": _legalize(topi.minimum)}
+
+
+def _legalize(choose: Any) -> Any:
+    def legalize(builder: Any, call: Any) -> Any:
+        # A number is a limit, which `limits_first` puts in its place.
+        write = choose if any(map(_is_number, call.args)) else partial(_either, choose)
+        return builder.call_te(
+            write, *map(_operand, call.args), primfunc_name_hint=str(call.op.name).rpartition(".")[2]
+        )
+
+    return legalize
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, GenericConst) and value.ty.ndim == 0
+
+
+def _operand(value: Any) -> Any:
+    """Return what a constant without dimensions holds, in its own type, and any other expression as it is."""
+    return tirx.const(value.value.numpy().item(), str(value.ty.dtype)) if _is_number(value) else value
+
+
+def _either(choose: Any, first: Any, second: Any) -> Any:
+    choice = choose(first, second)
+    if not str(choice.dtype).startswith("float"):
+        return choice
+    wide = topi.broadcast_to(first, choice.shape)
+    # NaN in the second one is chosen already.
+    return te.compute(choice.shape, lambda *at: tirx.Select(tirx.isnan(wide(*at)), wide(*at), choice(*at)))

@@ -1,0 +1,79 @@
+"""Shuffling: a square block of values is transposed in registers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm import tirx
+
+from pipeline.executor.kernels.tir import statements as tir
+
+
+def transpose_rows(rows: Sequence[Any], lanes: int, dtype: str) -> tuple[list[Any], list[Any]]:
+    """Transpose a block of `lanes` rows.
+
+    Parameters
+    ----------
+    rows : sequence of expressions
+        As many vectors as lanes, a power of two.
+    lanes : int
+    dtype : str
+        Of one element.
+
+    Returns
+    -------
+    vectors : list of expressions
+        The block's columns.
+    statements : list
+        What is to run before.
+    """
+    current, statements = _bound(rows, lanes, dtype)
+    half = lanes // 2
+    # Weaving rows i and i + half together moves one bit of the row's number to the column's; each takes its turn.
+    for _ in range(lanes.bit_length() - 1):
+        woven = [
+            tirx.Shuffle([current[row], current[row + half]], _picks(lanes, first))
+            for row in range(half)
+            for first in (0, half)
+        ]
+        current, bindings = _bound(woven, lanes, dtype)
+        statements += bindings
+    return current, statements
+
+
+def _picks(lanes: int, first: int) -> list[Any]:
+    """Return which elements of two vectors to take: one of each in turn, from `first` on."""
+    picks = [first + step // 2 + (step % 2) * lanes for step in range(lanes)]
+    return [tirx.IntImm("int32", each) for each in picks]
+
+
+def _bound(values: Sequence[Any], lanes: int, dtype: str) -> tuple[list[Any], list[Any]]:
+    variables = [tirx.Var(f"row{number}", f"{dtype}x{lanes}") for number in range(len(values))]
+    return variables, [tirx.Bind(var, value) for var, value in zip(variables, values, strict=True)]
+
+
+def block(  # noqa: PLR0913, PLR0917 - where both sides are
+    source: Any, first: Any, line: int, lanes: int, store: Callable[[int, Any], Any], rows: int | None = None
+) -> Any:
+    """Return the statement that reads a block and stores it transposed.
+
+    Parameters
+    ----------
+    source : buffer
+        One-dimensional.
+    first : expression
+        Where the block starts.
+    line : int
+        Elements from one of its rows to the next.
+    lanes : int
+    store : callable
+        From the number of a column and its vector to the statement that stores it.
+    rows : int, optional
+        How many rows there are; zeros stand for the others.
+    """
+    count = lanes if rows is None else rows
+    loads = [tir.load(source, tir.ramp(first + row * line, lanes)) for row in range(count)]
+    zeros = tir.vector(tirx.const(0, str(source.dtype)), lanes)
+    columns, statements = transpose_rows([*loads, *[zeros] * (lanes - count)], lanes, str(source.dtype))
+    return tir.sequence([*statements, *(store(number, column) for number, column in enumerate(columns))])

@@ -1,0 +1,163 @@
+"""The few statements that the kernels are written in, over TVM's tensor IR."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx import ForKind
+
+_numbers = itertools.count()
+
+SERIAL, PARALLEL, VECTORIZED, UNROLLED = ForKind.SERIAL, ForKind.PARALLEL, ForKind.VECTORIZED, ForKind.UNROLLED
+
+
+def parallel(tasks: int) -> Any:
+    """Return the kind of a loop that so many cores share."""
+    return PARALLEL if tasks > 1 else SERIAL
+
+
+def number(value: int) -> Any:
+    """Return a 64-bit constant; indices of both widths in one expression are an error in TVM."""
+    return tirx.IntImm("int64", value)
+
+
+def variable(name: str) -> Any:
+    """Return a fresh index variable."""
+    return tirx.Var(f"{name}{next(_numbers)}", "int64")
+
+
+def buffer(name: str, shape: Sequence[int], dtype: str = "float32") -> Any:
+    """Return a buffer variable."""
+    return tirx.decl_buffer([number(each) for each in shape], dtype, name=name, layout=None)
+
+
+def sequence(statements: Sequence[Any]) -> Any:
+    """Return the statements as one."""
+    return statements[0] if len(statements) == 1 else tirx.SeqStmt(list(statements))
+
+
+def loop(name: str, extent: int, body: Callable[[Any], Any], kind: Any = SERIAL) -> Any:
+    """Return ``for name in range(extent): body(name)``; without a loop if it runs once."""
+    if extent == 1:
+        return body(number(0))
+    index = variable(name)
+    return tirx.For(index, number(0), number(extent), kind, body(index))
+
+
+def pieces(name: str, total: int, size: int, body: Callable[[Any, Any, int], Any]) -> list[Any]:
+    """Return loops that divide `total`: ``body(index, start, size)`` for each whole piece, and for the rest."""
+    count, rest = divmod(total, size)
+    statements = [loop(name, count, lambda index: body(index, index * size, size))] if count else []
+    return [*statements, body(number(count), number(count * size), rest)] if rest else statements
+
+
+def run(length: int, lanes: int, step: Callable[[Any, int], Any]) -> Any:
+    """Return ``step(offset, size)`` for `length` elements: whole vectors, then the rest; None if there are none."""
+    vector_count, rest = divmod(length, lanes)
+    statements = [loop("vector", vector_count, lambda index: step(index * lanes, lanes))] if vector_count else []
+    if rest:
+        statements.append(step(number(vector_count * lanes), rest))
+    return sequence(statements) if statements else None
+
+
+def bound(name: str, value: Any, body: Callable[[Any], Sequence[Any]]) -> list[Any]:
+    """Return statements that see `value`, computed once, through a variable."""
+    var = variable(name)
+    return [tirx.Bind(var, value), *body(var)]
+
+
+class Bindings:
+    """Values of an expression that are computed once, in this order.
+
+    A list, since no value may hold a let itself: code generation looks at it in several ways, takes what they find for
+    different values of the inner variable, and gives up.
+    """
+
+    def __init__(self) -> None:
+        self._values: list[tuple[Any, Any]] = []
+
+    def bind(self, dtype: str, value: Any) -> Any:
+        """Return a variable that has the value."""
+        var = tirx.Var(f"let{next(_numbers)}", dtype)
+        self._values.append((var, value))
+        return var
+
+    def around(self, result: Any) -> Any:
+        """Return an expression that sees all of them."""
+        for var, value in reversed(self._values):
+            result = tirx.Let(var, value, result)
+        return result
+
+
+def ramp(base: Any, lanes: int) -> Any:
+    """Return the index of `lanes` neighbours from `base` on."""
+    return tirx.Ramp(base, number(1), lanes)
+
+
+def span(base: Any, lanes: int) -> Any:
+    """Return the index of `lanes` neighbours, which may be one."""
+    return base if lanes == 1 else ramp(base, lanes)
+
+
+def lanewise(dtype: str, lanes: int) -> str:
+    """Return the dtype of a vector, which may have one lane."""
+    return dtype if lanes == 1 else f"{dtype}x{lanes}"
+
+
+def load(source: Any, *indices: Any) -> Any:
+    """Return an element, or a vector if the last index is a ramp."""
+    return tirx.BufferLoad(source, list(indices))
+
+
+def store(target: Any, value: Any, *indices: Any) -> Any:
+    """Return the statement that writes an element or a vector."""
+    return tirx.BufferStore(target, value, list(indices))
+
+
+def vector(value: Any, lanes: int) -> Any:
+    """Return a scalar in all lanes of a vector."""
+    return tirx.Broadcast(value, lanes)
+
+
+def wide(value: Any, lanes: int) -> Any:
+    """Return a scalar in all lanes of a vector, which may be one."""
+    return value if lanes == 1 else vector(value, lanes)
+
+
+def constant(value: float, lanes: int = 1) -> Any:
+    """Return a float32 in all lanes of a vector, which may be one."""
+    return wide(tirx.FloatImm("float32", value), lanes)
+
+
+def zeros(lanes: int) -> Any:
+    """Return a vector of zeros."""
+    return vector(tirx.FloatImm("float32", 0.0), lanes)
+
+
+def places(index: Any, extents: Sequence[int]) -> list[Any]:
+    """Return the indices along each axis of what is at `index` when all axes are joined."""
+    indices: list[Any] = []
+    for axis, extent in reversed(list(enumerate(extents))):
+        indices.insert(0, number(0) if extent == 1 else index if axis == 0 else index % extent)
+        index = index // extent if extent > 1 else index
+    return indices
+
+
+def flat(source: Any, name: str, size: int, dtype: str = "float32") -> tuple[Any, Any]:
+    """Return a one-dimensional view of a buffer, and the statement that declares it."""
+    view = buffer(name, [size], dtype)
+    return view, tirx.DeclBuffer(view, data=tirx.buffer.buffer_data(source))
+
+
+def fetch(source: Any, *indices: Any, write: bool = False, near: bool = True) -> Any:
+    """Return the statement that brings an element's cache line close, without waiting for it.
+
+    Not `near`: to the second-level cache only.
+    """
+    address = tirx.address_of(load(source, *indices))
+    # As LLVM counts them: read or write, locality from 0 to 3, and 1 for the cache of data.
+    flags = [tirx.IntImm("int32", each) for each in (int(write), 3 if near else 2, 1)]
+    return tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", address, *flags))

@@ -1,0 +1,178 @@
+"""Transpose: a tensor is copied with its axes in another order, square blocks of it turned in registers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import tvm
+from tvm import tirx
+
+from pipeline.executor.kernels import anchor
+from pipeline.executor.kernels.microarchitecture import Microarchitecture
+from pipeline.executor.kernels.tir import shuffling
+from pipeline.executor.kernels.tir import statements as tir
+
+_DTYPES = {"float32", "int32"}
+_FEW = 1 << 15
+"""Elements that are not worth waking another core."""
+
+
+class StridedAxis(NamedTuple):
+    """Extent of an axis, and its strides in the source and in the target."""
+
+    extent: int
+    source: int
+    target: int
+
+
+def write(function: Any, cpu: Microarchitecture, cores: int) -> Any:
+    """Return a function with better loops if it does nothing but transpose elements of four bytes, else None."""
+    blocks = anchor.blocks_of(function)
+    axes = _axes(blocks[0]) if len(blocks) == 1 and len(function.params) == 2 else None
+    if axes is None:
+        return None
+    source, target = function.params
+    statement = _statement(axes, cpu, (source, target), cores)
+    attributes = {str(key): value for key, value in function.attrs.items()}
+    return tirx.PrimFunc([source, target], statement).with_attr({**attributes, "s_tir": True})
+
+
+def _axes(block: Any) -> list[StridedAxis] | None:
+    """Return the axes of a block that transposes, in the order of its result."""
+    store = block.body
+    if not isinstance(store, tirx.BufferStore) or not isinstance(store.value, tvm.ir.TensorLoad):
+        return None
+    variables = [each.var for each in block.iter_vars]
+    load = store.value
+    source_axes = [_position(each, variables) for each in load.indices]
+    target_axes = [_position(each, variables) for each in store.indices]
+    if (
+        None in source_axes
+        or target_axes != list(range(len(variables)))
+        or sorted(map(_number, source_axes)) != target_axes
+    ):
+        return None
+    if not all(isinstance(axis.dom.extent, tirx.IntImm) for axis in block.iter_vars):
+        return None
+    if str(load.source.dtype) not in _DTYPES:
+        return None
+    shapes = [[int(each) for each in load.source.shape], [int(each.dom.extent) for each in block.iter_vars]]
+    strides = [[math.prod(shape[axis + 1 :]) for axis in range(len(shape))] for shape in shapes]
+    return [
+        StridedAxis(extent, strides[0][source_axes.index(axis)], strides[1][axis])
+        for axis, extent in enumerate(shapes[1])
+    ]
+
+
+def _number(value: int | None) -> int:
+    return -1 if value is None else value
+
+
+def _position(index: Any, variables: Sequence[Any]) -> int | None:
+    return next((number for number, var in enumerate(variables) if index.same_as(var)), None)
+
+
+def join_axes(axes: Sequence[StridedAxis]) -> list[StridedAxis]:
+    """Return the same with those axes as one that are neighbours on both sides, and none of one element."""
+    joint_axes: list[StridedAxis] = []
+    for axis in axes:
+        if axis.extent == 1:
+            continue
+        before = joint_axes[-1] if joint_axes else None
+        if before and (before.source, before.target) == (axis.source * axis.extent, axis.target * axis.extent):
+            joint_axes[-1] = StridedAxis(before.extent * axis.extent, axis.source, axis.target)
+        else:
+            joint_axes.append(axis)
+    return joint_axes or [StridedAxis(1, 1, 1)]
+
+
+def _statement(axes: Sequence[StridedAxis], cpu: Microarchitecture, buffers: tuple[Any, Any], cores: int) -> Any:
+    size = math.prod(axis.extent for axis in axes)
+    axes = join_axes(axes)
+    dtype = str(buffers[0].dtype)
+    views = [tir.flat(each, name, size, dtype) for each, name in zip(buffers, ("source", "target"), strict=True)]
+    (source, _), (target, _) = views
+    inner = axes[-1]
+    across = next(axis for axis in axes if axis.source == 1)
+    outer = [axis for axis in axes if axis not in (inner, across)]
+    copy = _TransposeLoops(source, target, cpu.lanes)
+    steps = -(-across.extent // cpu.lanes) if across != inner else 1
+
+    def task(index: Any) -> Any:
+        places = tir.places(index, [*(axis.extent for axis in outer), steps])
+        strides = [axis.source for axis in outer], [axis.target for axis in outer]
+        starts = [
+            sum((position * stride for position, stride in zip(places, side, strict=False)), tir.number(0))
+            for side in strides
+        ]
+        return (
+            copy.line(inner.extent, starts)
+            if steps == 1 and across == inner
+            else copy.blocks(inner, across, starts, places[-1])
+        )
+
+    tasks = cores if size > _FEW else 1
+    task_count = math.prod(axis.extent for axis in outer) * steps
+    return tir.sequence([*(declare for _, declare in views), tir.loop("task", task_count, task, tir.parallel(tasks))])
+
+
+class _TransposeLoops:
+    """Writes the copies inside of the outer loops."""
+
+    def __init__(self, source: Any, target: Any, lanes: int) -> None:
+        self._source, self._target, self._lanes = source, target, lanes
+
+    def line(self, count: int, starts: Sequence[Any]) -> Any:
+        """Copy neighbours."""
+        source, target = starts
+        return tir.run(
+            count,
+            self._lanes,
+            lambda at, size: tir.store(
+                self._target, tir.load(self._source, tir.span(source + at, size)), tir.span(target + at, size)
+            ),
+        )
+
+    def blocks(self, inner: StridedAxis, across: StridedAxis, starts: Sequence[Any], step: Any) -> Any:
+        """Copy one line of blocks: a vector of neighbours in the source, all neighbours in the target."""
+        lanes = self._lanes
+        if min(inner.extent, across.extent) < lanes:
+            return self._narrow(inner, across, starts, step)
+        source, target = starts
+        first = self._first(step, across.extent)
+
+        def block(index: Any) -> Any:
+            offset = self._first(index, inner.extent)
+
+            def store(number: int, column: Any) -> Any:
+                at = target + (first + number) * across.target + offset
+                return tir.store(self._target, column, tir.ramp(at, lanes))
+
+            start = source + offset * inner.source + first
+            return shuffling.block(self._source, start, inner.source, lanes, store)
+
+        return tir.loop("block", -(-inner.extent // lanes), block)
+
+    def _first(self, index: Any, extent: int) -> Any:
+        """Return the start of a block; the last one starts earlier rather than ending late."""
+        start = index * self._lanes
+        return start if extent % self._lanes == 0 else tirx.Min(start, tir.number(extent - self._lanes))
+
+    def _narrow(self, inner: StridedAxis, across: StridedAxis, starts: Sequence[Any], step: Any) -> Any:
+        """Copy element by element; the longer loop is inside, which the compiler makes vectors of."""
+        source, target = starts
+        first, count = step * self._lanes, self._lanes
+        if across.extent < self._lanes:
+            first, count = tir.number(0), across.extent
+        elif across.extent % self._lanes:
+            first = tirx.Min(first, tir.number(across.extent - self._lanes))
+
+        def element(offset: Any, number: Any) -> Any:
+            value = tir.load(self._source, source + offset * inner.source + (first + number))
+            return tir.store(self._target, value, target + (first + number) * across.target + offset)
+
+        if inner.extent < count:
+            return tir.loop("place", inner.extent, lambda offset: tir.loop("n", count, lambda n: element(offset, n)))
+        return tir.loop("n", count, lambda n: tir.loop("place", inner.extent, lambda offset: element(offset, n)))

@@ -1,0 +1,183 @@
+"""Winograd: choice of the 3x3 convolutions that transformed tiles make faster, and of their division."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.executor.kernels.microarchitecture import Microarchitecture
+from pipeline.executor.kernels.tiles import packing, tiling
+from pipeline.executor.kernels.tiles.conv_shape import ConvShape
+from pipeline.executor.kernels.tiles.packing import PackedLayout
+from pipeline.executor.kernels.tiles.tiling import FLOAT
+from pipeline.executor.kernels.winograd import transforms as winograd_transforms
+
+# Cycles to transform a vector of one position, there or back; bytes per cycle from beyond the second-level cache, of
+# weights, and of what was written there just before.
+_TRANSFORM, _WEIGHTS, _SPILLED = 3.0, 4.0, 6.0
+
+_FEWEST = 8
+"""Tiles of a chunk, at least; fewer leave the weights little used."""
+
+_WORTH = 0.9
+"""Share of the cycles that may be left, since the results are less exact."""
+
+
+@dataclass(frozen=True)
+class WinogradForm:
+    """Division of a convolution into transformed tiles.
+
+    Attributes
+    ----------
+    conv : ConvShape
+    outputs : int
+        Rows and columns of results of a tile, 2 or 4.
+    chunk : int
+        Tiles that are transformed, multiplied and transformed back before the next ones.
+    layout : PackedLayout
+        Of the product at one position of the tiles; each tile of a chunk is a pixel.
+    """
+
+    conv: ConvShape
+    outputs: int
+    chunk: int
+    layout: PackedLayout
+
+    @property
+    def operations(self) -> int:
+        """Multiplications and additions that the direct computation takes."""
+        return self.conv.operations
+
+    @property
+    def side(self) -> int:
+        """Rows and columns of data of a tile."""
+        return self.outputs + winograd_transforms.KERNEL - 1
+
+    @property
+    def positions(self) -> int:
+        """Products of a tile for each pair of channels."""
+        return self.side**2
+
+    @property
+    def grid(self) -> tuple[int, int, int]:
+        """Images, and tiles of each along both axes; the last ones may be cut off."""
+        conv = self.conv
+        return conv.batch, -(-conv.out_height // self.outputs), -(-conv.out_width // self.outputs)
+
+    @property
+    def total(self) -> int:
+        """Tiles."""
+        batch, down, right = self.grid
+        return batch * down * right
+
+    @property
+    def padded_outputs(self) -> int:
+        """Output channels, filled up to whole vectors."""
+        return self.layout.vectors * self.layout.lanes
+
+    @property
+    def data_bytes(self) -> int:
+        """Transformed data and results of a chunk."""
+        return FLOAT * self.positions * self.chunk * (self.conv.channels + self.padded_outputs)
+
+    @property
+    def weights_bytes(self) -> int:
+        """Transformed weights."""
+        return FLOAT * self.positions * self.conv.channels * self.padded_outputs
+
+
+def choose_form(conv: ConvShape, cpu: Microarchitecture) -> WinogradForm | None:
+    """Return the form with the fewest estimated cycles, or None if the direct computation takes hardly more."""
+    if not is_possible(conv, cpu):
+        return None
+    form = min(_candidates(conv, cpu), key=lambda candidate: _cycles(candidate, cpu))
+    return form if _cycles(form, cpu) < _WORTH * _direct(conv, cpu) else None
+
+
+def is_possible(conv: ConvShape, cpu: Microarchitecture) -> bool:
+    """Whether a window can be computed so: dense, 3x3, no steps, and with a vector of channels on both sides."""
+    return (
+        (conv.kernel, conv.strides, conv.dilation) == ((winograd_transforms.KERNEL,) * 2, (1, 1), (1, 1))
+        and conv.groups == 1
+        and min(conv.channels, conv.out_channels) >= cpu.lanes
+    )
+
+
+def with_chunks(conv: ConvShape, cpu: Microarchitecture, outputs: int, chunks: int) -> WinogradForm:
+    """Return the form with so many chunks, at most."""
+    total = WinogradForm(conv, outputs, 1, PackedLayout(conv, tiling.RegisterTile(1, 1, 1), 1, 1)).total
+    chunk = -(-total // min(chunks, total))
+    return WinogradForm(conv, outputs, chunk, packing.estimate_layout(_product(conv, chunk), cpu))
+
+
+def share_chunks(form: WinogradForm, cpu: Microarchitecture, tasks: int) -> WinogradForm:
+    """Return the form with a chunk at least for each of so many tasks; the weights are packed already."""
+    if tasks == 1:
+        return form
+    chunks = -(-form.total // form.chunk)
+    chunk = -(-form.total // (-(-chunks // tasks) * tasks))
+    conv, source_layout = _product(form.conv, chunk), form.layout
+    layout = PackedLayout(
+        conv, tiling.with_vectors(conv, cpu, source_layout.tile.vectors), source_layout.depth, source_layout.lanes
+    )
+    return WinogradForm(form.conv, form.outputs, chunk, layout)
+
+
+def pack(weights: NDArray[np.float32], form: WinogradForm) -> NDArray[np.float32]:
+    """Return weights given as (out, in, 3, 3), transformed and packed, one position after the other."""
+    position_weights = winograd_transforms.of_weights(weights, form.outputs)
+    return np.concatenate([packing.pack(each[..., None, None], form.layout) for each in position_weights])
+
+
+def weights_stay(form: WinogradForm, cpu: Microarchitecture) -> bool:
+    """Whether all weights stay in the second-level cache from chunk to chunk."""
+    return form.weights_bytes + form.data_bytes <= _room(cpu)
+
+
+def _product(conv: ConvShape, chunk: int) -> ConvShape:
+    return ConvShape(
+        1, chunk, 1, conv.channels, chunk, 1, conv.out_channels, (1, 1), (1, 1), (1, 1), (0, 0, 0, 0)
+    )  # fmt: skip
+
+
+def _candidates(conv: ConvShape, cpu: Microarchitecture) -> Iterator[WinogradForm]:
+    for outputs in (2, 4):
+        form, chunks = with_chunks(conv, cpu, outputs, 1), 1
+        while form.chunk >= _FEWEST or chunks == 1:
+            yield form
+            chunks += max(1, chunks // 2)
+            form = with_chunks(conv, cpu, outputs, chunks)
+
+
+def _cycles(form: WinogradForm, cpu: Microarchitecture) -> float:
+    conv, layout = form.conv, form.layout
+    chunks = -(-form.total // form.chunk)
+    products = chunks * form.positions * tiling.cycles(layout.tile, layout.conv, cpu)
+    weight_traffic = form.weights_bytes * (1 if weights_stay(form, cpu) else chunks)
+    # What does not stay in the cache is written and read again.
+    spill_traffic = 2 * chunks * max(0, form.data_bytes - _room(cpu))
+    vectors = -(-conv.channels // cpu.lanes) + layout.vectors
+    transforms = _TRANSFORM * chunks * form.chunk * form.positions * vectors
+    return _overlap_cycles(products, weight_traffic) + transforms + spill_traffic / _SPILLED
+
+
+def _direct(conv: ConvShape, cpu: Microarchitecture) -> float:
+    tile = tiling.best(conv, cpu)
+    chunks = -(-conv.out_height // tiling.chunk_rows(conv, tile, cpu, 1))
+    reads = 1 if tiling.weights_stay(conv, cpu) else conv.batch * chunks
+    weights = FLOAT * conv.terms * conv.out_channels
+    return _overlap_cycles(conv.batch * tiling.cycles(tile, conv, cpu), reads * weights)
+
+
+def _overlap_cycles(products: float, weight_traffic: float) -> float:
+    """Return the cycles of products while so many bytes of weights arrive, which hides half of the shorter."""
+    phases = products, weight_traffic / _WEIGHTS
+    return max(phases) + min(phases) / 2
+
+
+def _room(cpu: Microarchitecture) -> int:
+    """Return the share of the second-level cache for one chunk."""
+    return cpu.l2_bytes * 3 // 4

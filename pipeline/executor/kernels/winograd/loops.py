@@ -1,0 +1,256 @@
+"""Winograd's loops: a chunk of tiles is transformed, multiplied and transformed back while it is in the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import tirx
+
+from pipeline.executor.kernels.microarchitecture import Microarchitecture
+from pipeline.executor.kernels.tiles import arithmetic, tiling
+from pipeline.executor.kernels.tiles.accumulators import LINE, PixelSource, TileAccumulators
+from pipeline.executor.kernels.tiles.tiling import RegisterTile
+from pipeline.executor.kernels.tir import statements as tir
+from pipeline.executor.kernels.winograd import form as forms
+from pipeline.executor.kernels.winograd import transforms
+from pipeline.executor.kernels.winograd.form import WinogradForm
+
+
+class WinogradLoops:
+    """Writes the loops of one convolution.
+
+    Parameters
+    ----------
+    form : WinogradForm
+    cpu : Microarchitecture
+    data, weights : buffer
+    store : callable
+        From a result and its indices n, h, w, c to the statement that stores it.
+    tasks : int
+        Pieces of work wanted for the cores.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 - what a kernel consists of
+        self,
+        form: WinogradForm,
+        cpu: Microarchitecture,
+        data: Any,
+        weights: Any,
+        store: Callable[..., Any],
+        tasks: int = 1,
+    ) -> None:
+        self._form = form = forms.share_chunks(form, cpu, tasks)
+        self._weights, self._store, self._tasks = weights, store, tasks
+        self._lanes, self._conv = form.layout.lanes, form.conv
+        self._arithmetic = arithmetic.of("float32", cpu)
+        self._stay = forms.weights_stay(form, cpu)
+        conv = form.conv
+        size = conv.batch * conv.height * conv.width * conv.channels
+        self._data, self._declare = tir.flat(data, "data", size)
+        # Positions a power of two apart would fall on the same few places of the cache.
+        self._position_strides = form.chunk * conv.channels + LINE, form.chunk * form.padded_outputs + LINE
+        self._transformed_data, self._products = (
+            tir.buffer(name, [form.positions * stride])
+            for name, stride in zip(("transformed", "products"), self._position_strides, strict=True)
+        )
+        self._patch = tir.buffer("patch", [form.positions * conv.channels])
+
+    @property
+    def exact(self) -> bool:
+        """Whether each element is computed once only."""
+        return self._form.total % self._form.chunk == 0 and self._conv.out_channels % self._lanes == 0
+
+    def statement(self) -> Any:
+        """Return the whole computation."""
+        form = self._form
+
+        def task(index: Any) -> Any:
+            # The last chunk may overlap its neighbour instead of being smaller.
+            first = index * form.chunk
+            if form.total % form.chunk:
+                first = tirx.Min(first, tir.number(form.total - form.chunk))
+            return tir.sequence(tir.bound("first", first, self._chunk))
+
+        chunks = -(-form.total // form.chunk)
+        return tir.sequence([self._declare, tir.loop("task", chunks, task, tir.parallel(self._tasks))])
+
+    def _chunk(self, first: Any) -> list[Any]:
+        scratch = [self._transformed_data, self._products, self._patch]
+        return [
+            *(tirx.AllocBuffer(each) for each in scratch),
+            self._each_tile(first, self._transform),
+            tir.loop("position", self._form.positions, lambda position: tir.sequence(self._multiply(position))),
+            self._each_tile(first, self._result),
+        ]
+
+    def _each_tile(self, first: Any, body: Callable[[Any, Any, Any, Any], list[Any]]) -> Any:
+        """Return a loop over the chunk's tiles; `body` gets the number in it, the image and the first result."""
+        outputs = self._form.outputs
+
+        def tile(index: Any) -> Any:
+            image, dy, dx = tir.places(first + index, self._form.grid)
+            return tir.sequence(
+                tir.bound("h", dy * outputs, lambda h: tir.bound("w", dx * outputs, lambda w: body(index, image, h, w)))
+            )
+
+        return tir.loop("tile", self._form.chunk, tile)
+
+    def _vectors(self, channels: int, body: Callable[[Any], list[Any]]) -> Any:
+        """Return a loop over vectors of channels; the last one begins earlier rather than being smaller."""
+        lanes = self._lanes
+
+        def vector(index: Any) -> Any:
+            first = index * lanes if channels % lanes == 0 else tirx.Min(index * lanes, tir.number(channels - lanes))
+            return tir.sequence(tir.bound("c", first, body))
+
+        return tir.loop("vector", -(-channels // lanes), vector)
+
+    def _transform(self, index: Any, image: Any, h: Any, w: Any) -> list[Any]:
+        conv, side = self._conv, self._form.side
+        top, left = h - conv.pads[0], w - conv.pads[1]
+        base = ((image * conv.height + top) * conv.width + left) * conv.channels
+        data_source = PixelSource(self._data, conv.width * conv.channels, conv.channels)
+        inner_statements = tir.bound("base", base, lambda base: [self._transform_from(data_source, base, index)])
+        patch_source = PixelSource(self._patch, side * conv.channels, conv.channels)
+        border_statements = [
+            self._copy_patch(base, top, left),
+            self._transform_from(patch_source, tir.number(0), index),
+        ]
+        inside = tirx.all(
+            top >= 0, left >= 0, top <= tir.number(conv.height - side), left <= tir.number(conv.width - side)
+        )
+        return [tirx.IfThenElse(inside, tir.sequence(inner_statements), tir.sequence(border_statements))]
+
+    def _copy_patch(self, base: Any, top: Any, left: Any) -> Any:
+        """Return the loops that copy a tile's data, with zeros where there are none."""
+        conv, side, lanes = self._conv, self._form.side, self._lanes
+        channels = conv.channels
+
+        def pixel(dy: Any, dx: Any) -> Any:
+            y, x = top + dy, left + dx
+            source = base + (dy * conv.width + dx) * channels
+            target = (dy * side + dx) * channels
+
+            def copy(c: Any) -> list[Any]:
+                value = tir.load(self._data, tir.ramp(source + c, lanes))
+                return [tir.store(self._patch, value, tir.ramp(target + c, lanes))]
+
+            def clear(c: Any) -> list[Any]:
+                return [tir.store(self._patch, tir.zeros(lanes), tir.ramp(target + c, lanes))]
+
+            inside = tirx.all(y >= 0, x >= 0, y < tir.number(conv.height), x < tir.number(conv.width))
+            return tirx.IfThenElse(inside, self._vectors(channels, copy), self._vectors(channels, clear))
+
+        return tir.loop("down", side, lambda dy: tir.loop("right", side, lambda dx: pixel(dy, dx)))
+
+    def _transform_from(self, source: PixelSource, base: Any, index: Any) -> Any:
+        side, outputs, lanes = self._form.side, self._form.outputs, self._lanes
+
+        def vector(c: Any) -> list[Any]:
+            statements, columns = [], []
+            for dx in range(side):
+                places = [base + c + (dy * source.line + dx * source.step) for dy in range(side)]
+                column = [tir.load(source.buffer, tir.ramp(place, lanes)) for place in places]
+                values, before = _once(column, lanes)
+                column, after = transforms.of_data(values, outputs, lanes)
+                statements += [*before, *after]
+                columns.append(column)
+            for dy in range(side):
+                row, before = transforms.of_data([column[dy] for column in columns], outputs, lanes)
+                statements += before
+                for dx, value in enumerate(row):
+                    at = index * self._conv.channels + c + (dy * side + dx) * self._position_strides[0]
+                    statements.append(tir.store(self._transformed_data, value, tir.ramp(at, lanes)))
+            return statements
+
+        return self._vectors(self._conv.channels, vector)
+
+    def _multiply(self, position: Any) -> list[Any]:
+        """Return the loops of the product at one position of all tiles."""
+        layout, lanes = self._form.layout, self._lanes
+        depth, band_rows = self._conv.channels, layout.tile.rows
+        count = -(-self._form.chunk // band_rows)
+
+        def block(vector: Any, size: int) -> Any:
+            channel = vector * lanes
+            weights = (position * self._form.padded_outputs + channel) * depth
+
+            def band(number: Any, start: Any, rows: int) -> Any:
+                sums = TileAccumulators(
+                    layout,
+                    RegisterTile(rows, 1, size),
+                    PixelSource(self._transformed_data, depth, 0),
+                    self._weights,
+                    self._arithmetic,
+                )
+                turn = None if self._stay or count == 1 else (number, count)
+                begin = position * self._position_strides[0] + start * depth
+                loops = tir.bound("from", begin, lambda begin: [sums.loops(begin, weights, turn)])
+                at = position * self._position_strides[1] + start * self._form.padded_outputs + channel
+                return tir.sequence([*sums.reset(), *loops, *self._store_sums(sums, at)])
+
+            return tir.sequence(tir.pieces("band", self._form.chunk, band_rows, band))
+
+        def blocks(first: int, block_count: int, size: int) -> Any:
+            return tir.loop("block", block_count, lambda index: block(index * size + first, size))
+
+        return [blocks(*block_range) for block_range in tiling.blocks(layout.vectors, layout.tile.vectors)]
+
+    def _store_sums(self, sums: TileAccumulators, at: Any) -> list[Any]:
+        lanes = self._lanes
+        all_lanes = tir.ramp(tir.number(0), lanes)
+        return [
+            tir.store(self._products, tir.load(total, all_lanes), tir.ramp(at + offset, lanes))
+            for (dy, _dx, part), total in sums.registers.items()
+            for offset in [dy * self._form.padded_outputs + part * lanes]
+        ]
+
+    def _result(self, index: Any, image: Any, h: Any, w: Any) -> list[Any]:
+        side, outputs, lanes = self._form.side, self._form.outputs, self._lanes
+
+        def vector(c: Any) -> list[Any]:
+            statements, columns = [], []
+            for dx in range(side):
+                places = [
+                    index * self._form.padded_outputs + c + (dy * side + dx) * self._position_strides[1]
+                    for dy in range(side)
+                ]
+                values, before = _once([tir.load(self._products, tir.ramp(place, lanes)) for place in places], lanes)
+                column, after = transforms.of_results(values, outputs, lanes)
+                statements += [*before, *after]
+                columns.append(column)
+            for dy in range(outputs):
+                row, before = transforms.of_results([column[dy] for column in columns], outputs, lanes)
+                stores = [self._store_result(value, (image, h + dy, w + dx, c), (dy, dx))
+                          for dx, value in enumerate(row)]  # fmt: skip
+                statements.append(self._where(h + dy, self._conv.out_height, dy, [*before, *stores]))
+            return statements
+
+        return [self._vectors(self._conv.out_channels, vector)]
+
+    def _store_result(self, value: Any, at: tuple[Any, Any, Any, Any], offset_in_tile: tuple[int, int]) -> Any:
+        image, h, w, c = at
+        result, lanes = tir.buffer("result", [self._lanes]), self._lanes
+        copy = tir.store(result, value, tir.ramp(tir.number(0), lanes))
+
+        def lane(number: Any) -> Any:
+            return self._store(tir.load(result, number), image, h, w, c + number)
+
+        statements = [tirx.AllocBuffer(result), copy, tir.loop("lane", lanes, lane, tir.VECTORIZED)]
+        return self._where(w, self._conv.out_width, offset_in_tile[1], statements)
+
+    def _where(self, index: Any, extent: int, offset_in_tile: int, statements: list[Any]) -> Any:
+        """Return statements, guarded if results at that place of a tile may be outside."""
+        statement, rest = tir.sequence(statements), extent % self._form.outputs
+        return (
+            tirx.IfThenElse(index < tir.number(extent), statement, None)
+            if rest and offset_in_tile >= rest
+            else statement
+        )
+
+
+def _once(values: list[Any], lanes: int) -> tuple[list[Any], list[Any]]:
+    """Return variables for values that are read several times, and the statements that set them."""
+    variables = [tirx.Var(f"read{number}", f"float32x{lanes}") for number in range(len(values))]
+    return variables, [tirx.Bind(var, value) for var, value in zip(variables, values, strict=True)]

@@ -1,0 +1,98 @@
+"""Winograd's transforms: 3x3 windows of several neighbouring results with fewer multiplications.
+
+The results of a tile are A [(G g G') * (B d B')] A' for weights g and data d, where a prime transposes and * multiplies
+element by element: A. Lavin and S. Gray, "Fast algorithms for convolutional neural networks" (2015).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.polynomial import polynomial
+from numpy.typing import NDArray
+from tvm import tirx
+
+KERNEL = 3
+"""Rows and columns of the windows."""
+
+# Zero, then points and their opposites, so that half of the sums serve twice; infinity comes on top.  For four
+# results, rounding errors grow a quarter as much with these as with the usual 1 and 2; all factors are exact.
+_POINTS = {2: (0.0, 1.0, -1.0), 4: (0.0, 0.6875, -0.6875, 1.5, -1.5)}
+
+
+class WinogradMatrices(NamedTuple):
+    """The transforms of data (n x n), of weights (n x 3) and of results (m x n)."""
+
+    data: NDArray[np.float64]
+    weights: NDArray[np.float64]
+    results: NDArray[np.float64]
+
+
+@functools.cache
+def matrices(outputs: int) -> WinogradMatrices:
+    """Return the transforms for so many neighbouring results along an axis: 2 or 4."""
+    points = _POINTS[outputs]
+    products = [polynomial.polyfromroots([each for each in points if each != point]) for point in points]
+    data = np.zeros((len(points) + 1, len(points) + 1))
+    data[:-1, :-1] = products
+    data[-1] = polynomial.polyfromroots(points)
+    scales = [polynomial.polyval(point, product) for point, product in zip(points, products, strict=True)]
+    weights = np.vstack([np.vander(points, KERNEL, increasing=True) / np.array(scales)[:, None], [0, 0, 1]])
+    last = np.zeros((outputs, 1))
+    last[-1] = 1
+    return WinogradMatrices(data, weights, np.hstack([np.vander(points, outputs, increasing=True).T, last]))
+
+
+def of_weights(weights: NDArray[np.float32], outputs: int) -> NDArray[np.float32]:
+    """Return weights given as (out, in, 3, 3) transformed, as (n x n, out, in); rounded once only."""
+    transform = matrices(outputs).weights
+    # In float64: weights are transformed once, while the model is built, where exactness costs nothing.
+    products = transform @ weights.astype(np.float64) @ transform.T
+    return np.ascontiguousarray(products.reshape(*weights.shape[:2], -1).transpose(2, 0, 1), np.float32)
+
+
+def of_data(values: Sequence[Any], outputs: int, lanes: int) -> tuple[list[Any], list[Any]]:
+    """Return the transform of one column of vectors, and the statements that are to run before."""
+    matrix = matrices(outputs).data
+    ends, statements = _bound([_sum(matrix[0], values), _sum(matrix[-1], values)], lanes)
+    rows = [ends[0]]
+    for row in matrix[1:-1:2]:
+        # The row of the opposite point differs in the signs of the odd places.
+        even_terms, odd_terms = (np.where(np.arange(len(row)) % 2 == parity, row, 0) for parity in (0, 1))
+        parts, before = _bound([_sum(even_terms, values), _sum(odd_terms, values)], lanes)
+        pair, after = _bound([parts[0] + parts[1], parts[0] - parts[1]], lanes)
+        rows += pair
+        statements += [*before, *after]
+    return [*rows, ends[1]], statements
+
+
+def of_results(values: Sequence[Any], outputs: int, lanes: int) -> tuple[list[Any], list[Any]]:
+    """Return the results of one column of transformed vectors, and the statements that are to run before."""
+    matrix = matrices(outputs).results
+    halves = zip(values[1:-1:2], values[2:-1:2], strict=True)
+    pairs, statements = _bound([sums for a, b in halves for sums in (a + b, a - b)], lanes)
+    first, last = values[0], values[-1]
+    sums = [
+        _sum([row[0], *row[1:-1:2], row[-1]], [first, *pairs[number % 2 :: 2], last])
+        for number, row in enumerate(matrix)
+    ]
+    results, after = _bound(sums, lanes)
+    return results, [*statements, *after]
+
+
+def _sum(factors: Sequence[float] | NDArray[np.float64], values: Sequence[Any]) -> Any:
+    """Return a weighted sum, what needs no factor first, so that the others are fused to it."""
+    terms = [(float(factor), value) for factor, value in zip(factors, values, strict=True) if factor]
+    total = None
+    for factor, value in sorted(terms, key=lambda term: term[0] != 1):
+        product = value if factor == 1 else value * tirx.FloatImm("float32", factor)
+        total = product if total is None else total + product
+    return total
+
+
+def _bound(values: Sequence[Any], lanes: int) -> tuple[list[Any], list[Any]]:
+    variables = [tirx.Var(f"part{number}", f"float32x{lanes}") for number in range(len(values))]
+    return variables, [tirx.Bind(var, value) for var, value in zip(variables, values, strict=True)]

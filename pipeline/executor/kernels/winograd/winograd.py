@@ -1,0 +1,64 @@
+"""Winograd: 3x3 convolutions by way of transformed tiles, where that takes fewer cycles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pipeline.executor.kernels.anchor import FusedGroup
+from pipeline.executor.kernels.conv import read_conv
+from pipeline.executor.kernels.kernel import Kernel, epilogue_store
+from pipeline.executor.kernels.layout.expressions import constant
+from pipeline.executor.kernels.layout.rewriter import Rewriter
+from pipeline.executor.kernels.microarchitecture import Microarchitecture
+from pipeline.executor.kernels.tiles import packing
+from pipeline.executor.kernels.tiles.conv_shape import ConvShape
+from pipeline.executor.kernels.winograd import form as forms
+from pipeline.executor.kernels.winograd.form import WinogradForm
+from pipeline.executor.kernels.winograd.loops import WinogradLoops
+
+
+class WinogradConvolution(Kernel[WinogradForm]):
+    """Convolution by Winograd's transforms, if the numerics allow them.
+
+    Parameters
+    ----------
+    choose : callable
+        From a convolution's shape to its form, or None where the direct computation takes hardly more cycles.
+    """
+
+    name = "winograd"
+    operators = frozenset({"nn.conv2d"})
+    form = WinogradForm
+
+    def __init__(
+        self, choose: Callable[[ConvShape, Microarchitecture], WinogradForm | None] = forms.choose_form
+    ) -> None:
+        self._choose = choose
+
+    def match(self, rewriter: Rewriter, call: Any) -> Any:
+        """Return the placeholder of a convolution that takes fewer cycles so."""
+        conv = read_conv(call) if rewriter.numerics.winograd else None
+        form = None if conv is None else self._choose(conv.shape, rewriter.cpu)
+        if conv is None or form is None:
+            return None
+        source = conv.layout.source(rewriter, call.args[0])
+        weights = constant(packing.store_weights(forms.pack(conv.weights, form), rewriter.cpu))
+        return conv.layout.result(self.placeholder(rewriter.builder, form, [source, weights], conv.shape.result))
+
+    def write(self, group: FusedGroup, form: WinogradForm, cpu: Microarchitecture, tasks: int) -> Any:
+        """Return the loops over chunks of tiles."""
+        return _loops(group, form, cpu, tasks).statement()
+
+    def operations(self, form: WinogradForm) -> int:
+        """Count the multiplications and additions of the direct computation."""
+        return form.operations
+
+    def writes_once(self, group: FusedGroup, form: WinogradForm, cpu: Microarchitecture, tasks: int) -> bool:
+        """Return whether chunks and vectors do not overlap."""
+        return _loops(group, form, cpu, tasks).exact
+
+
+def _loops(group: FusedGroup, form: WinogradForm, cpu: Microarchitecture, tasks: int) -> WinogradLoops:
+    data, weights = group.operands
+    return WinogradLoops(form, cpu, data, weights, epilogue_store(group), tasks)

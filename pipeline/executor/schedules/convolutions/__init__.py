@@ -1,1 +1,0 @@
-"""Convolutions, plain, by channel and transposed, and pooling."""

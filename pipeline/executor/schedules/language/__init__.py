@@ -1,1 +1,0 @@
-"""What kernels are written in: loops, vectors, and functions of them."""

@@ -1,1 +1,0 @@
-"""What works line by line: reductions, softmax, normalization."""

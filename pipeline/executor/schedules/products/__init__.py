@@ -1,1 +1,0 @@
-"""Products of matrices: by weights, and of data by data."""

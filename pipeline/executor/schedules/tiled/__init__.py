@@ -1,1 +1,0 @@
-"""Sums of products in tiles of registers: what convolutions and products share."""

@@ -1,0 +1,49 @@
+"""Quantised convolutions whose images have their channels last in the model: exact, and computed as integers."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from tvm import relax
+
+from tests.support.quantized_models import Product, convolution
+from tests.support.relax_models import constant, kernels, module, run
+
+TO_LAST = (0, 2, 3, 1)
+
+
+def chain(product: Product, order: str) -> Any:
+    """Return what makes a product in Relax, with channels last and its weights' axes in an order."""
+    known, attributes = product.constants, product.attributes
+    turned = known["wq"].transpose(["OIHW".index(axis) for axis in order])
+    bias = known["bq"].astype(np.float32) * known["sb"]
+
+    def make(emit: Any, x: Any) -> Any:
+        sx, zx, sw, zw, sy, zy = (constant(known[name]) for name in ("sx", "zx", "sw", "zw", "sy", "zy"))
+        data = emit(relax.op.quantize(x, sx, zx, 3, str(known["zx"].dtype)))
+        data = emit(relax.op.dequantize(data, sx, zx, 3, "float32"))
+        weights = emit(relax.op.dequantize(constant(turned), sw, zw, order.index("O"), "float32"))
+        made = relax.op.nn.conv2d(
+            data, weights, attributes["strides"], attributes["pads"], attributes["dilations"],
+            attributes["group"], data_layout="NHWC", kernel_layout=order,
+        )  # fmt: skip
+        made = emit(relax.op.add(emit(made), constant(np.broadcast_to(bias, product.made))))
+        made = emit(relax.op.nn.relu(made)) if product.relu else made
+        return emit(relax.op.quantize(made, sy, zy, 3, str(known["zy"].dtype)))
+
+    return make
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_result_is_exact(seed: int) -> None:
+    draw = random.Random(f"last{seed}")
+    product, order = convolution(draw), draw.choice(("HWIO", "HWOI", "OHWI"))
+    frame = product.frame()
+    values = {"x": np.ascontiguousarray(frame.transpose(TO_LAST))}
+    made = module(values, chain(product, order))
+    np.testing.assert_array_equal(run(made, values), product.expected(frame).transpose(TO_LAST))
+    assert {"convolution", "depthwise"}.intersection(kernels(made).values())
+    assert not [name for name in kernels(made) if "transpose" in name]

@@ -1,0 +1,146 @@
+"""Quantised models: exact integer sums, rounding as ONNX defines it, and the instructions made for that."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto
+from tvm.target import Target
+
+import pipeline
+from pipeline.core.tvm_access import compiler_lock
+from pipeline.executor import host_target, kernels
+from pipeline.split import extract
+from tests.executor.kernels.test_targets import assembly
+from tests.support.onnx_models import by_onnxruntime, in_stages, kinds, node, save
+from tests.support.quantized_models import Product, convolution, dense
+from tests.support.random_networks import by_cores, sharing
+
+OWN = sharing()
+WAYS = list(dict.fromkeys([OWN.dots, *(["pairs"] if OWN.dots == "vnni" else []), "plain"]))
+"""In which the host can multiply bytes."""
+
+ARM = {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a55", "mattr": ["+neon", "+dotprod"]}
+NEWER_ARM = {**ARM, "mcpu": "neoverse-v1", "mattr": ["+neon", "+dotprod", "+i8mm"]}
+OLD_ARM = {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a53", "mattr": ["+neon"]}
+
+
+def optimised(graph: Any) -> dict[str, tuple[str, int]]:
+    """Return the kernels of a model as one stage."""
+    with compiler_lock:
+        target = kernels.target_for(host_target.host_target())
+        return kernels.kernels(kernels.optimise(extract.module(extract.parts(graph, [])[0]), target))
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("make", [convolution, dense], ids=lambda make: make.__name__)
+def test_result_is_exact(make: Callable[[random.Random], Product], seed: int, tmp_path: Path) -> None:
+    product = make(random.Random(f"{make.__name__}{seed}"))
+    path = product.save(tmp_path / "model.onnx")
+    graph = pipeline.read(path)
+    values = {"x": product.frame()}
+    found = in_stages(graph, [], values)["y"]
+    np.testing.assert_array_equal(found, product.expected(values["x"]))
+    expected = by_onnxruntime(path, values, fused=False)["y"]
+    assert np.abs(found.astype(int) - expected.astype(int)).max() <= 1
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("make", [convolution, dense], ids=lambda make: make.__name__)
+def test_every_way_of_multiplying_bytes_is_exact(
+    make: Callable[[random.Random], Product], way: str, tmp_path: Path
+) -> None:
+    product = make(random.Random(f"{make.__name__}{way}"))
+    graph = pipeline.read(product.save(tmp_path / "model.onnx"))
+    part, frame = extract.parts(graph, [])[0], product.frame()
+    cpu = sharing(dots=way)
+    np.testing.assert_array_equal(by_cores(part, {"x": frame}, 1, cpu), product.expected(frame))
+
+
+def test_halves_are_rounded_to_even(tmp_path: Path) -> None:
+    constants = {"s": np.float32(1).reshape(()), "z": np.array(10, np.uint8)}
+    path = save(
+        tmp_path / "model.onnx", [node("QuantizeLinear", "x s z", "y")], {"x": (1, 6)}, ["y"], constants,
+        dtypes={"y": TensorProto.UINT8},
+    )  # fmt: skip
+    values = {"x": np.array([[-2.5, -1.5, -0.5, 0.5, 1.5, 2.5]], np.float32)}
+    assert in_stages(pipeline.read(path), [], values)["y"].tolist() == [[8, 8, 10, 10, 12, 12]]
+
+
+CONSTANTS = {
+    "s": np.float32(0.05).reshape(()),
+    "t": np.float32(0.11).reshape(()),
+    "z": np.array(-7, np.int8),
+    "w": np.random.default_rng(0).integers(-128, 128, (12, 12, 3, 3)).astype(np.int8),
+    "v": np.full(12, 0.002, np.float32),
+    "n": np.zeros(12, np.int8),
+}
+START = [
+    node("QuantizeLinear", "x s z", "a"),
+    node("DequantizeLinear", "a s z", "b"),
+    node("DequantizeLinear", "w v n", "u", axis=0),
+]
+CONV = node("Conv", "b u", "c", pads=[1, 1, 1, 1])
+END = [node("QuantizeLinear", "d t z", "e"), node("DequantizeLinear", "e t z", "y")]
+BYTES = [node("QuantizeLinear", "c t z", "f"), node("DequantizeLinear", "f t z", "g")]
+SAME = [node("QuantizeLinear", "d s z", "e"), node("DequantizeLinear", "e s z", "y")]
+CASES: dict[str, list[Any]] = {
+    "a sum with what went in": [*START, CONV, *BYTES, node("Add", "g b", "d"), *END],
+    "a sum, cut at zero": [*START, CONV, *BYTES, node("Add", "g b", "h"), node("Relu", "h", "d"), *END],
+    "largest of a window": [*START, node("MaxPool", "b", "d", kernel_shape=[3, 3], pads=[1, 1, 1, 1]), *SAME],
+    "mean of a window": [*START, node("AveragePool", "b", "d", kernel_shape=[3, 3], strides=[2, 2]), *END],
+    "mean of all": [*START, node("GlobalAveragePool", "b", "d"), *END],
+    "side by side": [*START, CONV, *BYTES, node("Concat", "b g", "d", axis=1), *END],
+    "side by side, on one scale": [*START, node("Concat", "b b", "d", axis=1), *SAME],
+    "in a row": [*START, node("Flatten", "b", "d"), *SAME],
+    "not quantised again": [*START, CONV, node("Sigmoid", "c", "y")],
+    "only the weights": [START[2], node("Conv", "x u", "y")],
+    "read twice": [*START, CONV, node("Conv", "b u", "i", pads=[1, 1, 1, 1]), node("Add", "c i", "d"), *END],
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_other_operators_differ_by_a_step_at_most(case: str, tmp_path: Path) -> None:
+    path = save(tmp_path / "model.onnx", CASES[case], {"x": (2, 12, 9, 10)}, ["y"], CONSTANTS)
+    values = {"x": np.random.default_rng(1).standard_normal((2, 12, 9, 10)).astype(np.float32) * 3}
+    graph = pipeline.read(path)
+    expected = by_onnxruntime(path, values, fused=False)["y"]
+    for positions in ((), graph.group_ends[:-1]):
+        found = in_stages(graph, positions, values)["y"]
+        assert np.abs(found - expected).max() <= 0.1101
+
+
+def test_maximum_and_reshaping_work_on_bytes(tmp_path: Path) -> None:
+    for case, kind in (("largest of a window", "max_pool2d"), ("in a row", "reshape")):
+        graph = pipeline.read(save(tmp_path / f"{kind}.onnx", CASES[case], {"x": (2, 12, 9, 10)}, ["y"], CONSTANTS))
+        assert kinds(graph) == ["quantize", kind, "dequantize"]
+
+
+def test_bytes_cross_the_cuts_and_weights_stay_integers(tmp_path: Path) -> None:
+    nodes = CASES["a sum with what went in"]
+    graph = pipeline.read(save(tmp_path / "model.onnx", nodes, {"x": (2, 12, 9, 10)}, ["y"], CONSTANTS))
+    crossing = [spec for part in extract.parts(graph, graph.group_ends[:-1])[1:] for spec in part.inputs]
+    assert {spec.dtype for spec in crossing} == {"uint8"}
+    assert sum(each.parameter_bytes for each in graph.operators) < 2 * CONSTANTS["w"].nbytes
+    assert ("convolution", 2 * 2 * 9 * 10 * 12 * 12 * 9) in optimised(graph).values()
+
+
+@pytest.mark.parametrize(
+    ("described", "instruction"),
+    [(None, "vpdpbusd"), (ARM, "sdot"), (NEWER_ARM, "usdot"), (OLD_ARM, r"ml[as]|mul"), ({"kind": "llvm",
+      "mtriple": "x86_64-linux-gnu", "mcpu": "haswell"}, "vpmaddwd")],
+)  # fmt: skip
+def test_the_processor_has_an_instruction_for_it(described: Any, instruction: str, tmp_path: Path) -> None:
+    import re
+
+    if described is None and OWN.dots != "vnni":
+        pytest.skip("this processor has no vector neural network instructions")
+    product = convolution(random.Random("convolution0"))
+    module = extract.module(extract.parts(pipeline.read(product.save(tmp_path / "model.onnx")), [])[0])
+    text = assembly(module, host_target.host_target() if described is None else Target(described))
+    assert re.search(rf"\s{instruction}\s", text)

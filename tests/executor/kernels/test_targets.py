@@ -1,0 +1,74 @@
+"""What the compiler makes of the kernels: whole vectors, fused multiply-adds, no detours through memory."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tvm import tirx
+from tvm.target import Target
+
+import pipeline
+from pipeline.core.tvm_access import compiler_lock, tvm
+from pipeline.executor import kernels
+from pipeline.executor.kernels import microarchitecture
+from pipeline.split import extract
+from tests.support.onnx_models import node, save, weights
+
+BOARDS = {
+    "cortex-a53": {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a53", "mattr": ["+neon"]},
+    "cortex-a72": {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a72", "mattr": ["+neon"]},
+    "haswell": {"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": "haswell"},
+    "skylake-avx512": {"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": "skylake-avx512"},
+}
+MULTIPLY_ADD = {
+    "cortex-a53": r"fmla\s+v\d+\.4s",
+    "cortex-a72": r"fmla\s+v\d+\.4s",
+    "haswell": r"vfmadd\d+ps.*%ymm",
+    "skylake-avx512": r"vfmadd\d+ps.*%zmm",
+}
+
+
+def assembly(module: Any, target: Any) -> str:
+    """Return the code of the stage's convolution."""
+    with compiler_lock:
+        target = kernels.target_for(target)
+        made = kernels.optimise(module, target)
+        kernel = next(
+            function
+            for name, function in made.functions.items()
+            if isinstance(function, tirx.PrimFunc) and "convolution" in str(name.name_hint)
+        )
+        built = tvm.compile(tvm.IRModule({"main": kernel.with_attr("global_symbol", "main")}), target).mod
+        return max((str(part.inspect_source("s")) for part in (built, *built.imports) if part.kind == "llvm"), key=len)
+
+
+def innermost(text: str) -> list[str]:
+    """Return the lines from a label to the last of the multiply-adds behind it, where there are most."""
+    pieces = re.split(r"^\.LBB.*$", text, flags=re.MULTILINE)
+    most = max(pieces, key=lambda piece: len(re.findall(r"fmla|vfmadd", piece)))
+    return re.sub(r"(?s)(.*(?:fmla|vfmadd)[^\n]*).*", r"\1", most).splitlines()
+
+
+@pytest.mark.parametrize("board", BOARDS)
+def test_inner_loop_multiplies_and_adds_in_registers(board: str, tmp_path: Path) -> None:
+    nodes = [node("Conv", "x w", "c", pads=[1, 1, 1, 1]), node("Relu", "c", "y")]
+    path = save(tmp_path / "model.onnx", nodes, {"x": (1, 64, 28, 28)}, ["y"], {"w": weights(64, 64, 3, 3)})
+    module = extract.module(extract.parts(pipeline.read(path), [])[0])
+    lines = innermost(assembly(module, Target(BOARDS[board])))
+    found = [line for line in lines if re.search(MULTIPLY_ADD[board], line)]
+    assert len(found) >= 24
+    stores = [line for line in lines if re.search(r"\bst[rp]\s|vmovu?aps\s+%[yz]mm\d+, .*\(", line)]
+    assert len(stores) < len(found) / 10
+
+
+@pytest.mark.parametrize(
+    ("board", "lanes", "registers"),
+    [("cortex-a53", 4, 32), ("haswell", 8, 16), ("skylake-avx512", 16, 32)],
+)
+def test_machine_is_read_from_the_target(board: str, lanes: int, registers: int) -> None:
+    found = microarchitecture.of_target(kernels.target_for(Target(BOARDS[board])))
+    assert (found.lanes, found.registers) == (lanes, registers)
+    assert 0 < found.l1_bytes < found.l2_bytes
