@@ -1,4 +1,4 @@
-"""Bench: how fast a proposed schedule is beside the rule, alone and inside of its stage."""
+"""Bench: times of a proposed schedule beside the rule's, isolated and inside of its stage."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from pipeline.core.plan import StagePlan
+from pipeline.core.tvm_access import compiler_lock, tvm
 from pipeline.executor.build import compile_stage
-from pipeline.executor.code import StageCode
-from pipeline.executor.kernel_times import of_calls
+from pipeline.executor.stage_code import StageCode
 from pipeline.executor.tuning import workload
 from pipeline.executor.tuning.database import Database
+from pipeline.executor.tuning.kernel_times import of_calls
+from pipeline.executor.tuning.lookup import TuningLookup
 from pipeline.executor.tuning.tasks import Task
-from pipeline.executor.tuning.use import Tuned
-from pipeline.executor.tuning.worker import Answer, Request
-from pipeline.plans import StagePlan
-from pipeline.tvm_access import compiler_lock, tvm
+from pipeline.executor.tuning.worker import TimingReply, TimingRequest
 
 TURNS = 3
 """Of the stage without and with what was found."""
@@ -33,20 +33,20 @@ LIMIT_S = 20.0
 """Of compiling and timing one schedule; some would take LLVM minutes."""
 
 
-class Times(NamedTuple):
+class TrialTimes(NamedTuple):
     """Seconds of both, taken in turns."""
 
     rule: float
-    tuned: float
+    candidate: float
 
 
-class Bench(Protocol):
-    """What a search measures with."""
+class TrialBench(Protocol):
+    """Measurements of a search."""
 
-    def alone(self, task: Task, candidate: Any) -> Times | None:
+    def alone(self, task: Task, candidate: Any) -> TrialTimes | None:
         """Time a task's function as a candidate (a module) has it; None if that fails."""
 
-    def in_stage(self, tasks: Sequence[Task], database: Database) -> list[Times | None]:
+    def in_stage(self, tasks: Sequence[Task], database: Database) -> list[TrialTimes | None]:
         """Time tasks of one stage in it, built with their records of the database; None for one where that fails."""
 
 
@@ -56,7 +56,7 @@ class ProcessBench:
     def __init__(self, limit_s: float = LIMIT_S) -> None:
         self._limit_s = limit_s
         self._process: subprocess.Popen[bytes] | None = None
-        self._plain: dict[StagePlan, StageCode] = {}
+        self._rule_codes: dict[StagePlan, StageCode] = {}
 
     def __enter__(self) -> ProcessBench:  # noqa: PYI034 - Self is newer than the oldest Python
         return self
@@ -71,6 +71,7 @@ class ProcessBench:
         process, self._process = self._process, None
         if process is None:
             return
+        # Not asked to end: deep inside of LLVM it would not hear.
         process.kill()
         process.wait()
         for pipe in (process.stdin, process.stdout):
@@ -78,28 +79,30 @@ class ProcessBench:
                 with contextlib.suppress(OSError):
                     pipe.close()
 
-    def alone(self, task: Task, candidate: Any) -> Times | None:
+    def alone(self, task: Task, candidate: Any) -> TrialTimes | None:
         """Time a candidate and the rule in turns; None if it fails, or takes too long to compile."""
         with compiler_lock:
-            functions = task.rule, workload.finished(candidate["main"])
-            rule, proposed = (str(tvm.ir.save_json(workload.module_of(each))) for each in functions)
-        request = Request(task.key.target, task.subject.stage.cores_of(0), rule, proposed)
-        answer = self._asked(msgspec.json.encode(request) + b"\n")
-        return None if answer is None or answer.error else Times(answer.rule, answer.candidate)
+            functions = task.rule, workload.replace_library_calls(candidate["main"])
+            rule, candidate_text = (str(tvm.ir.save_json(workload.module_of(each))) for each in functions)
+        request = TimingRequest(task.key.target, task.subject.stage.cores_of(0), rule, candidate_text)
+        answer = self._request_times(msgspec.json.encode(request) + b"\n")
+        return None if answer is None or answer.error else TrialTimes(answer.rule, answer.candidate)
 
-    def in_stage(self, tasks: Sequence[Task], database: Database) -> list[Times | None]:
+    def in_stage(self, tasks: Sequence[Task], database: Database) -> list[TrialTimes | None]:
         """Build the stage twice, and add up the calls of each task's functions in both."""
         stage, module, device = subject = tasks[0].subject
-        if stage not in self._plain:
-            self._plain = {stage: compile_stage(module, device, subject.cores)}
+        if stage not in self._rule_codes:
+            self._rule_codes = {stage: compile_stage(module, device, subject.cores)}
         keys = frozenset(task.key for task in tasks)
-        changed = compile_stage(module, device, subject.cores, tuning=Tuned(database, keys))
-        turns = [[of_calls(stage, code, device) for code in (self._plain[stage], changed)] for _ in range(TURNS)]
-        calls = self._plain[stage].calls or ()
-        return [_compared([call.function in task.names for call in calls], turns) for task in tasks]
+        tuned_code = compile_stage(module, device, subject.cores, tuning=TuningLookup(database, keys))
+        turns = [
+            [of_calls(stage, code, device) for code in (self._rule_codes[stage], tuned_code)] for _ in range(TURNS)
+        ]
+        calls = self._rule_codes[stage].calls or ()
+        return [_median_times([call.function in task.names for call in calls], turns) for task in tasks]
 
-    def _asked(self, line: bytes) -> Answer | None:
-        process = self._process = self._process or self._started()
+    def _request_times(self, line: bytes) -> TimingReply | None:
+        process = self._process = self._process or self._start_process()
         if process.stdin is None or process.stdout is None:
             return None
         try:
@@ -107,7 +110,7 @@ class ProcessBench:
             process.stdin.flush()
             # Not read before there is something: a read could not be given up.
             if select.select([process.stdout], [], [], self._limit_s)[0] and (reply := process.stdout.readline()):
-                return msgspec.json.decode(reply, type=Answer)
+                return msgspec.json.decode(reply, type=TimingReply)
         except (OSError, msgspec.MsgspecError):
             pass
         except BaseException:
@@ -118,7 +121,7 @@ class ProcessBench:
         return None
 
     @staticmethod
-    def _started() -> subprocess.Popen[bytes]:
+    def _start_process() -> subprocess.Popen[bytes]:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TVM_USE_RUNTIME_LIB": "0"}
         return subprocess.Popen(
             [sys.executable, "-m", "pipeline.executor.tuning.worker"],
@@ -131,12 +134,13 @@ class ProcessBench:
         )
 
 
-def _compared(own: Sequence[bool], turns: Sequence[Sequence[Sequence[float]]]) -> Times | None:
-    """Return the medians over the turns of what a task's own calls take, in the plain stage and in the changed one.
+def _median_times(selection: Sequence[bool], turns: Sequence[Sequence[Sequence[float]]]) -> TrialTimes | None:
+    """Return the medians over the turns of a task's own calls, in the stage by rule and in the tuned one.
 
     They are known by their places, since a changed layout gives functions other names.
     """
-    if any(len(times) != len(own) for turn in turns for times in turn):
+    if any(len(times) != len(selection) for turn in turns for times in turn):
         return None
-    sums = [[sum(itertools.compress(times, own)) for times in sides] for sides in zip(*turns, strict=True)]
-    return Times(*(statistics.median(side) for side in sums))
+    # Medians of turns that alternate: a clock that slows down meanwhile, or one interrupted turn, harms no side alone.
+    sums = [[sum(itertools.compress(times, selection)) for times in sides] for sides in zip(*turns, strict=True)]
+    return TrialTimes(*(statistics.median(side) for side in sums))

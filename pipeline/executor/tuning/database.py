@@ -1,4 +1,4 @@
-"""Database: what tuning has found, one JSON file, written anew after each improvement."""
+"""Database: results of tuning, one JSON file, written anew after each improvement."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 
+from pipeline.core.files import write_atomically
 from pipeline.errors import TuningError
-from pipeline.files import write_atomically
 
 FORMAT = 1
 
@@ -18,8 +18,8 @@ MARGIN = 0.98
 
 
 @dataclass(frozen=True, order=True)
-class Key:
-    """What a schedule is for; it is not used for anything else.
+class TuningKey:
+    """Function and machine that a schedule is for, and nothing else.
 
     Attributes
     ----------
@@ -42,12 +42,12 @@ class Key:
     tvm: str
 
 
-class Record(msgspec.Struct, frozen=True):
-    """What was found for one function.
+class TuningRecord(msgspec.Struct, frozen=True):
+    """Best schedule of one function, with its times.
 
     Attributes
     ----------
-    key : Key
+    key : TuningKey
     name : str
         The function's in the model that was tuned.
     trials : int
@@ -62,7 +62,7 @@ class Record(msgspec.Struct, frozen=True):
         Whether the two times were taken inside of a stage, and not on the function alone; only then it is used.
     """
 
-    key: Key
+    key: TuningKey
     name: str
     trials: int
     rule_seconds: float
@@ -72,16 +72,16 @@ class Record(msgspec.Struct, frozen=True):
 
     @property
     def faster(self) -> bool:
-        """Whether the schedule is to be used."""
+        """True if the schedule is to be used."""
         return self.in_stage and self.tuned_seconds is not None and self.tuned_seconds < MARGIN * self.rule_seconds
 
 
-class _File(msgspec.Struct, frozen=True):
+class _TuningFile(msgspec.Struct, frozen=True):
     soc_pipeline_tuning: int
-    records: tuple[Record, ...]
+    records: tuple[TuningRecord, ...]
 
 
-class _Format(msgspec.Struct):
+class _TuningFormat(msgspec.Struct):
     soc_pipeline_tuning: int
 
 
@@ -95,24 +95,25 @@ class Database:
         Where each change is written.
     """
 
-    def __init__(self, records: Iterable[Record] = (), path: Path | None = None) -> None:
+    def __init__(self, records: Iterable[TuningRecord] = (), path: Path | None = None) -> None:
         self._records = {record.key: record for record in records}
         self._path = path
 
     @property
-    def records(self) -> tuple[Record, ...]:
+    def records(self) -> tuple[TuningRecord, ...]:
         """All records, in the order of their keys."""
+        # Not in the order of discovery: a file under version control changes only where a record does.
         return tuple(self._records[key] for key in sorted(self._records))
 
-    def get(self, key: Key) -> Record | None:
-        """Return what was found for a function, if it was tuned."""
+    def get(self, key: TuningKey) -> TuningRecord | None:
+        """Return the record of a function, if it was tuned."""
         return self._records.get(key)
 
-    def put(self, record: Record) -> None:
+    def put(self, record: TuningRecord) -> None:
         """Keep a record in place of an older one, and write the file."""
         self._records[record.key] = record
         if self._path is not None:
-            data = msgspec.json.encode(_File(FORMAT, self.records))
+            data = msgspec.json.encode(_TuningFile(FORMAT, self.records))
             write_atomically(self._path, msgspec.json.format(data, indent=1) + b"\n")
 
     @staticmethod
@@ -141,20 +142,21 @@ class Database:
             raise TuningError(
                 f"cannot read the tuning database {str(path)!r}: {error.strerror}; make one with 'soc-pipeline tune'"
             ) from None
-        return Database(_decoded(data, str(path)).records, file)
+        return Database(_decode_file(data, str(path)).records, file)
 
 
-def _decoded(data: bytes, path: str) -> _File:
+def _decode_file(data: bytes, path: str) -> _TuningFile:
     remedy = "remove it and tune again, or name another file"
+    # The version alone first: a newer file may have fields that cannot be decoded, but is not damaged.
     try:
-        found = msgspec.json.decode(data, type=_Format).soc_pipeline_tuning
+        version = msgspec.json.decode(data, type=_TuningFormat).soc_pipeline_tuning
     except msgspec.MsgspecError as error:
         raise TuningError(f"{path!r} is not a tuning database: {error}; {remedy}") from None
-    if found > FORMAT:
+    if version > FORMAT:
         raise TuningError(
-            f"{path!r} has format {found}, newer than {FORMAT}, which this version reads; upgrade soc-pipeline"
+            f"{path!r} has format {version}, newer than {FORMAT}, which this version reads; upgrade soc-pipeline"
         )
     try:
-        return msgspec.json.decode(data, type=_File)
+        return msgspec.json.decode(data, type=_TuningFile)
     except msgspec.MsgspecError as error:
         raise TuningError(f"the tuning database {path!r} is damaged: {error}; {remedy}") from None

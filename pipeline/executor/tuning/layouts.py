@@ -1,118 +1,112 @@
-"""Layouts: other tiles and depths for a kernel that a rule writes, the likely ones first."""
+"""Layouts: other tiles and depths for a kernel's weights, the likely ones first."""
 
 from __future__ import annotations
 
-import copy
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from pipeline.executor.schedules import machine as machines
-from pipeline.executor.schedules import writers
-from pipeline.executor.schedules.anchors import Description, Fused
-from pipeline.executor.schedules.machine import Machine
-from pipeline.executor.schedules.tiled import tiles
-from pipeline.executor.schedules.tiled.packing import Layout
+from pipeline.executor.kernels import microarchitecture, registry
+from pipeline.executor.kernels.anchor import FusedGroup
+from pipeline.executor.kernels.conv import DirectConvolution
+from pipeline.executor.kernels.matmul import Matmul
+from pipeline.executor.kernels.microarchitecture import Microarchitecture
+from pipeline.executor.kernels.tiles import tiling
+from pipeline.executor.kernels.tiles.packing import PackedLayout
 from pipeline.executor.tuning import workload
 from pipeline.executor.tuning.search import BATCH, Proposal
 
 SLOWER = 1.4
 """A tile whose estimate is so many times the best one's is not worth a trial."""
 
-RULES = ("convolution", "dense")
-"""Whose weights are packed by a layout."""
+_KERNELS = (DirectConvolution.name, Matmul.name)
+"""Kernels whose weights are packed by a layout."""
 
 
-def of(anchor: Fused) -> Layout | None:
-    """Return the layout of an anchor's float32 weights, or None if it has none."""
-    if anchor.description.rule not in RULES:
+def layout_of(group: FusedGroup) -> PackedLayout | None:
+    """Return the layout of a group's float32 weights, or None if it has none of its kernel's own choice."""
+    if group.placeholder.kernel not in _KERNELS or group.placeholder.tuned:
         return None
-    form = msgspec.json.decode(anchor.description.detail, type=Layout)
-    return form if form.each == 1 else None
+    form = msgspec.json.decode(group.placeholder.form, type=PackedLayout)
+    return form if form.element_channels == 1 else None
 
 
-def others(form: Layout, machine: Machine) -> list[Layout]:
-    """Return the layouts that may be better than a rule's, always in the same order."""
-    window = form.window.flattened() if form.window.pointwise else form.window
-    cycles = {tile: tiles.cycles(tile, window, machine) for tile in tiles.candidates(window, machine, form.vectors)}
+def alternatives(form: PackedLayout, cpu: Microarchitecture) -> list[PackedLayout]:
+    """Return the layouts that may be better than a kernel's own, always in the same order."""
+    conv = form.conv.flatten() if form.conv.pointwise else form.conv
+    cycles = {tile: tiling.cycles(tile, conv, cpu) for tile in tiling.candidates(conv, cpu, form.vectors)}
     likely = sorted((tile for tile in cycles if cycles[tile] <= SLOWER * min(cycles.values())), key=cycles.__getitem__)
-    ranked = [
-        (number + 2 * place, replace(form, tile=tile, depth=depth))
+    ranked_forms = [
+        (number + 2 * rank, replace(form, tile=tile, depth=depth))
         for number, tile in enumerate(likely)
-        for place, depth in enumerate(_depths(form, machine))
+        for rank, depth in enumerate(_depths(form, cpu))
     ]
-    return [each for _, each in sorted(ranked, key=lambda pair: pair[0]) if each != form]
+    return [each for _, each in sorted(ranked_forms, key=lambda pair: pair[0]) if each != form]
 
 
-def _depths(form: Layout, machine: Machine) -> list[int]:
+def _depths(form: PackedLayout, cpu: Microarchitecture) -> list[int]:
     """Return the numbers of channels that may be summed up before the next ones, the largest first."""
-    depth = form.window.depth
-    if form.window.kernel == (1, 1):
+    depth = form.conv.depth
+    if form.conv.kernel == (1, 1):
         return [depth]
-    return [size for size in range(depth, 0, -1) if depth % size == 0 and size >= min(depth, machine.lanes)]
+    return [size for size in range(depth, 0, -1) if depth % size == 0 and size >= min(depth, cpu.lanes)]
 
 
-def written(anchor: Fused, form: Layout, machine: Machine, cores: int) -> Any:
-    """Return an anchor's function by another layout."""
-    return anchor.replaced(writers.write(_described(anchor, form), machine, cores))
+def write_with(group: FusedGroup, form: PackedLayout, cpu: Microarchitecture, cores: int) -> Any:
+    """Return a group's function by another layout."""
+    return group.with_body(registry.write(group.with_form(form), cpu, cores))
 
 
-def _described(anchor: Fused, form: Layout) -> Fused:
-    changed = copy.copy(anchor)
-    changed.description = Description(anchor.description.rule, text_of(form))
-    return changed
-
-
-def text_of(form: Layout) -> str:
+def text_of(form: PackedLayout) -> str:
     """Return a layout as JSON."""
     return msgspec.json.encode(form).decode()
 
 
-def read(text: str, form: Layout, machine: Machine) -> Layout:
-    """Return a layout that was kept as JSON, or the rule's own `form` if it is none that may take its place."""
+def read(text: str, form: PackedLayout, cpu: Microarchitecture) -> PackedLayout:
+    """Return a layout that was kept as JSON, or the kernel's own `form` if it is none that may take its place."""
     try:
-        kept = msgspec.json.decode(text, type=Layout)
+        layout = msgspec.json.decode(text, type=PackedLayout)
     except msgspec.MsgspecError:
         return form
-    return kept if kept in others(form, machine) else form
+    return layout if layout in alternatives(form, cpu) else form
 
 
 class LayoutSearch:
-    """Proposes all layouts for an anchor, one after the other.
+    """Proposes all layouts for a group, one after the other.
 
     Parameters
     ----------
-    anchor : Fused
-    form : Layout
-        The rule's own.
+    group : FusedGroup
+    form : PackedLayout
+        The kernel's own.
     target : tvm.target.Target
     cores : int
-    tried : int
+    trials : int
         How many were measured in an earlier search.
     """
 
-    def __init__(self, anchor: Fused, form: Layout, target: Any, cores: int, tried: int) -> None:
-        self._anchor, self._machine, self._cores = anchor, machines.of(target), cores
-        forms = [each for each in others(form, self._machine) if self._fits(each)]
-        self._left: Iterator[Layout] = iter(forms[tried:])
+    def __init__(self, group: FusedGroup, form: PackedLayout, target: Any, cores: int, trials: int) -> None:
+        self._group, self._cpu, self._cores = group, microarchitecture.of_target(target), cores
+        forms = [each for each in alternatives(form, self._cpu) if self._fits(each)]
+        self._remaining_forms: Iterator[PackedLayout] = iter(forms[trials:])
 
     def candidates(self) -> list[Proposal]:
         """Return the next few layouts; none if there are no others."""
-        return [self._proposal(form) for form in itertools.islice(self._left, BATCH)]
+        return [self._proposal(form) for form in itertools.islice(self._remaining_forms, BATCH)]
 
     def tell(self, candidates: Sequence[Proposal], seconds: Sequence[float | None]) -> None:
         """Learn nothing: the order is the same anyway."""
 
-    def _proposal(self, form: Layout) -> Proposal:
-        function = written(self._anchor, form, self._machine, self._cores)
+    def _proposal(self, form: PackedLayout) -> Proposal:
+        function = write_with(self._group, form, self._cpu, self._cores)
         return Proposal(workload.module_of(function), text_of(form))
 
-    def _fits(self, form: Layout) -> bool:
-        """Whether what overwrites an operand still computes each element once only."""
-        anchor = self._anchor
-        if not any(anchor.target.same_as(each) for each in anchor.params[:-1]):
+    def _fits(self, form: PackedLayout) -> bool:
+        """Check that a group that overwrites an operand still computes each element once only."""
+        group = self._group
+        if not any(group.target.same_as(parameter) for parameter in group.params[:-1]):
             return True
-        return writers.exact(_described(anchor, form), self._machine, self._cores)
+        return registry.writes_once(group.with_form(form), self._cpu, self._cores)

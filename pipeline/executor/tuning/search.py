@@ -13,13 +13,13 @@ from tvm import s_tir
 from tvm.s_tir import meta_schedule
 from tvm.s_tir.meta_schedule import cost_model, database, runner, schedule_rule, search_strategy, space_generator
 
+from pipeline.core.tvm_access import compiler_lock
 from pipeline.executor.tuning import workload
-from pipeline.tvm_access import compiler_lock
 
 BATCH = 4
 """Schedules that are measured before the next generation."""
 
-_MOST = 1 << 20
+_TRIAL_LIMIT = 1 << 20
 
 
 class Proposal(NamedTuple):
@@ -39,7 +39,7 @@ class Proposal(NamedTuple):
     source: Any = None
 
 
-class Search:
+class ScheduleSearch:
     """An endless supply of schedules for a function; the better ones measured so far are what it goes on from.
 
     Parameters
@@ -49,39 +49,39 @@ class Search:
     target : tvm.target.Target
     cores : int
     seed : int
-    known : str, optional
+    trace : str, optional
         The best schedule of an earlier search, as JSON.
-    known_seconds : float
+    trace_seconds : float
         Its time.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - what is known comes in two
-        self, function: Any, target: Any, cores: int, seed: int, known: str | None = None, known_seconds: float = 1.0
+        self, function: Any, target: Any, cores: int, seed: int, trace: str | None = None, trace_seconds: float = 1.0
     ) -> None:
         self._module = workload.module_of(function)
         self._target = workload.with_cores(target, cores)
-        with _alone():
+        with _lock_compiler():
             self._database = database.MemoryDatabase()
             self._workload = self._database.commit_workload(self._module)
-            if known is not None:
-                self._remember(_trace(self._module, known), known_seconds)
+            if trace is not None:
+                self._remember(_trace(self._module, trace), trace_seconds)
             self._context = _context(self._module, self._target, seed + 1)
             spaces = self._context.generate_design_space()
             model = cost_model.RandomModel(seed=seed)
-            self._context.pre_tuning(_MOST, BATCH, spaces, self._database, model)
+            self._context.pre_tuning(_TRIAL_LIMIT, BATCH, spaces, self._database, model)
 
     def candidates(self) -> list[Proposal]:
         """Return the next few schedules; none if there are no others."""
-        with _alone():
-            found = list(self._context.generate_measure_candidates() or ())
-            return [Proposal(each.sch.mod, _text_of(each), each) for each in found]
+        with _lock_compiler():
+            candidates = list(self._context.generate_measure_candidates() or ())
+            return [Proposal(candidate.sch.mod, _text_of(candidate), candidate) for candidate in candidates]
 
     def tell(self, candidates: Sequence[Proposal], seconds: Sequence[float | None]) -> None:
-        """Say how fast the last candidates were; None stands for one that failed."""
-        with _alone():
-            for candidate, each in zip(candidates, seconds, strict=True):
-                if each is not None:
-                    self._remember(candidate.source.sch.trace, each)
+        """Take the seconds of the last candidates; None stands for one that failed."""
+        with _lock_compiler():
+            for candidate, duration in zip(candidates, seconds, strict=True):
+                if duration is not None:
+                    self._remember(candidate.source.sch.trace, duration)
             results = [runner.RunnerResult(None, "failed") if each is None else _result(each) for each in seconds]
             self._context.notify_runner_results([each.source for each in candidates], results)
 
@@ -91,7 +91,7 @@ class Search:
 
 
 @contextlib.contextmanager
-def _alone() -> Iterator[None]:
+def _lock_compiler() -> Iterator[None]:
     """Keep others out of TVM's compiler meanwhile, and leave NumPy's global generator, which it uses, as it was."""
     state = np.random.get_state()  # noqa: NPY002 - see above
     try:
@@ -120,7 +120,7 @@ def _trace(module: Any, text: str) -> Any:
 def _context(module: Any, target: Any, seed: int) -> Any:
     # Not by its own constructor, which spends many seconds on importing the intrinsics of all accelerators.
     context = meta_schedule.TuneContext.__new__(meta_schedule.TuneContext)
-    silent = logging.getLogger("pipeline.tuning")
+    silent = logging.getLogger("pipeline.workflow.tune")
     silent.setLevel(logging.CRITICAL)
     context.__init_handle_by_constructor__(
         meta_schedule._ffi_api.TuneContext,  # noqa: SLF001 - see above

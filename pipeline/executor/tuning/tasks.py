@@ -6,16 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from pipeline.board import Device
+from pipeline.core.board import Device
+from pipeline.core.plan import StagePlan
 from pipeline.executor.build import compile_stage, runs_here
-from pipeline.executor.kernel_times import by_function, of_calls
-from pipeline.executor.schedules import machine as machines
-from pipeline.executor.schedules import plain
-from pipeline.executor.schedules.anchors import Fused
-from pipeline.executor.schedules.tiled.packing import Layout
+from pipeline.executor.kernels import general, microarchitecture
+from pipeline.executor.kernels.anchor import FusedGroup
+from pipeline.executor.kernels.tiles.packing import PackedLayout
 from pipeline.executor.tuning import layouts, workload
-from pipeline.executor.tuning.database import Key
-from pipeline.plans import StagePlan
+from pipeline.executor.tuning.database import TuningKey
+from pipeline.executor.tuning.kernel_times import by_function, of_calls
 
 LEAST_SHARE = 0.005
 """Of the stage's time; what takes less is not worth a search."""
@@ -30,7 +29,7 @@ class Subject(NamedTuple):
 
     @property
     def cores(self) -> int:
-        """How many cores its kernels are built for."""
+        """Number of cores that its kernels are built for."""
         return max(1, len(self.stage.cores_of(0)))
 
 
@@ -40,14 +39,14 @@ class Task:
 
     Attributes
     ----------
-    key : Key
+    key : TuningKey
     names : tuple of str
         Of the functions, the slowest first.
     function : tvm.tirx.PrimFunc
         The slowest one, without a schedule.
-    anchor : Fused, optional
+    group : FusedGroup, optional
         What the rule writes it from.
-    form : Layout, optional
+    form : PackedLayout, optional
         The rule's own.
     rule : tvm.tirx.PrimFunc
         As it is built without tuning.
@@ -58,11 +57,11 @@ class Task:
         Of all their calls in one frame, as built without tuning.
     """
 
-    key: Key
+    key: TuningKey
     names: tuple[str, ...]
     function: Any = field(repr=False)
-    anchor: Fused | None = field(repr=False)
-    form: Layout | None
+    group: FusedGroup | None = field(repr=False)
+    form: PackedLayout | None
     rule: Any = field(repr=False)
     target: Any = field(repr=False)
     subject: Subject = field(repr=False)
@@ -74,69 +73,74 @@ class Task:
         return self.names[0]
 
 
-class _Seen:
+class _TunableFunctions:
     """Notes what of a stage may be tuned, and leaves it to the rules and to the general schedule."""
 
     def __init__(self) -> None:
-        self.functions: dict[str, tuple[Any, Fused | None, Layout | None]] = {}
+        self.functions: dict[str, tuple[Any, FusedGroup | None, PackedLayout | None]] = {}
         self.target: Any = None
 
-    def for_stage(self, target: Any, _: int) -> _Seen:
+    def for_stage(self, target: Any, _: int) -> _TunableFunctions:
         self.target = target
         return self
 
     @staticmethod
-    def layout(form: Layout) -> Layout:
+    def layout(form: PackedLayout) -> PackedLayout:
         return form
 
-    def kernel(self, name: str, function: Any, anchor: Fused | None) -> None:
-        form = None if anchor is None else layouts.of(anchor)
-        if anchor is None or form is not None:
-            self.functions[name] = function, anchor, form
+    def kernel(self, name: str, function: Any, group: FusedGroup | None) -> None:
+        form = None if group is None else layouts.layout_of(group)
+        if group is None or form is not None:
+            self.functions[name] = function, group, form
 
 
 def of_stage(subject: Subject) -> list[Task]:
     """Return the tasks of a stage that this machine can run, the slowest first."""
     if not runs_here(subject.device):
         return []
-    seen = _Seen()
-    code = compile_stage(subject.module, subject.device, subject.cores, tuning=seen)
-    if not seen.functions or code.calls is None:
+    tunable = _TunableFunctions()
+    code = compile_stage(subject.module, subject.device, subject.cores, tuning=tunable)
+    if not tunable.functions or code.calls is None:
         return []
     times = of_calls(subject.stage, code, subject.device)
-    taken = by_function([(call.function, each) for call, each in zip(code.calls, times, strict=False)])
-    seconds = {name: sum(taken.get(name, ())) for name in seen.functions}
-    tasks = [_task(key, names, seen, subject, seconds) for key, names in _alike(seen, subject.cores).items()]
+    call_times = by_function([(call.function, each) for call, each in zip(code.calls, times, strict=False)])
+    seconds = {name: sum(call_times.get(name, ())) for name in tunable.functions}
+    tasks = [_task(key, names, tunable, subject, seconds) for key, names in _alike(tunable, subject.cores).items()]
     worth = [task for task in tasks if task.seconds > LEAST_SHARE * sum(times)]
     return sorted(worth, key=lambda task: -task.seconds)
 
 
-def _alike(seen: _Seen, cores: int) -> dict[Key, list[str]]:
+def _alike(tunable: _TunableFunctions, cores: int) -> dict[TuningKey, list[str]]:
     """Return the functions by the key under which a schedule for them is kept."""
-    together: dict[Key, list[str]] = {}
-    for name, (function, _, form) in seen.functions.items():
-        whole, layout = workload.key_of, workload.key_of_layout
-        key = whole(function, seen.target, cores) if form is None else layout(form, seen.target, cores)
-        together.setdefault(key, []).append(name)
-    return together
+    names_by_key: dict[TuningKey, list[str]] = {}
+    for name, (function, _, form) in tunable.functions.items():
+        if form is None:
+            key = workload.key_of(function, tunable.target, cores)
+        else:
+            key = workload.key_of_layout(form, tunable.target, cores)
+        names_by_key.setdefault(key, []).append(name)
+    return names_by_key
 
 
-def merged(tasks: Sequence[Task]) -> list[Task]:
+def merge_tasks(tasks: Sequence[Task]) -> list[Task]:
     """Return one task for each key, which stands for all that are alike."""
-    together: dict[Key, Task] = {}
+    together: dict[TuningKey, Task] = {}
     for task in tasks:
-        known = together.get(task.key)
-        together[task.key] = task if known is None else known
+        together.setdefault(task.key, task)
     return list(together.values())
 
 
-def _task(key: Key, names: Sequence[str], seen: _Seen, subject: Subject, seconds: Mapping[str, float]) -> Task:
+def _task(
+    key: TuningKey, names: Sequence[str], tunable: _TunableFunctions, subject: Subject, seconds: Mapping[str, float]
+) -> Task:
     slowest = sorted(names, key=lambda name: -seconds[name])
-    function, anchor, form = seen.functions[slowest[0]]
-    machine = machines.of(seen.target)
-    if anchor is None or form is None:
-        rule = plain.scheduled(function, machine, subject.cores)
+    function, group, form = tunable.functions[slowest[0]]
+    cpu = microarchitecture.of_target(tunable.target)
+    if group is None or form is None:
+        rule = general.schedule(function, cpu, subject.cores)
     else:
-        rule = layouts.written(anchor, form, machine, subject.cores)
+        rule = layouts.write_with(group, form, cpu, subject.cores)
     total = sum(seconds[name] for name in names)
-    return Task(key, tuple(slowest), function, anchor, form, workload.finished(rule), seen.target, subject, total)
+    return Task(
+        key, tuple(slowest), function, group, form, workload.replace_library_calls(rule), tunable.target, subject, total
+    )

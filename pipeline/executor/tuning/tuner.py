@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import msgspec
 
-from pipeline.executor.tuning.bench import Bench, Times
-from pipeline.executor.tuning.database import Database, Record
+from pipeline.core.plan import StagePlan
+from pipeline.executor.tuning.bench import TrialBench, TrialTimes
+from pipeline.executor.tuning.database import Database, TuningRecord
 from pipeline.executor.tuning.layouts import LayoutSearch
-from pipeline.executor.tuning.search import BATCH, Proposal, Search
+from pipeline.executor.tuning.search import BATCH, Proposal, ScheduleSearch
 from pipeline.executor.tuning.tasks import Task
-from pipeline.plans import StagePlan
 
 PATIENCE = 3
 """Generations without a new schedule after which a function's space counts as searched."""
@@ -24,7 +24,7 @@ FIRST_CHECK_S, SEARCH_FOR_CHECK = 30.0, 4.0
 
 @dataclass(frozen=True)
 class Budget:
-    """When to stop.
+    """Limits of a search.
 
     Attributes
     ----------
@@ -39,8 +39,8 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Step:
-    """How far tuning is.
+class TuningStep:
+    """Progress of tuning.
 
     Attributes
     ----------
@@ -48,59 +48,61 @@ class Step:
         Measured in this run.
     name : str
         The function that was just measured.
-    record : Record
+    record : TuningRecord
         What is known of it now.
     """
 
     trials: int
     name: str
-    record: Record
+    record: TuningRecord
 
 
-class _Running:
+class _TaskSearch:
     """A task that is being searched."""
 
-    def __init__(self, task: Task, record: Record, seed: int) -> None:
+    def __init__(self, task: Task, record: TuningRecord, seed: int) -> None:
         self.task, self.record = task, record
         self.idle = 0
+        # Another seed in each run, or the search would propose again what an earlier one has measured.
         self._seed = seed + record.trials
-        self._search: Search | LayoutSearch | None = None
+        self._search: ScheduleSearch | LayoutSearch | None = None
 
     @property
-    def search(self) -> Search | LayoutSearch:
+    def search(self) -> ScheduleSearch | LayoutSearch:
         """The search, begun when it is first asked for."""
         if self._search is None:
-            self._search = self._begun()
+            self._search = self._start_search()
         return self._search
 
-    def _begun(self) -> Search | LayoutSearch:
+    def _start_search(self) -> ScheduleSearch | LayoutSearch:
         task, record = self.task, self.record
-        if task.anchor is not None and task.form is not None:
-            return LayoutSearch(task.anchor, task.form, task.target, task.key.cores, record.trials)
+        if task.group is not None and task.form is not None:
+            return LayoutSearch(task.group, task.form, task.target, task.key.cores, record.trials)
         seconds = record.tuned_seconds or 1.0
-        return Search(task.function, task.target, task.key.cores, self._seed, record.trace, seconds)
+        return ScheduleSearch(task.function, task.target, task.key.cores, self._seed, record.trace, seconds)
 
     @property
-    def unchecked(self) -> bool:
-        """Whether something was found, but was not timed inside of the stage yet."""
+    def needs_check(self) -> bool:
+        """True if a schedule was not timed inside of the stage yet."""
         return self.record.trace is not None and not self.record.in_stage
 
     @property
     def promise(self) -> float:
         """Time that more trials may save: what it takes now, less the more has been tried in vain."""
         share = (self.record.tuned_seconds or 0) / self.record.rule_seconds if self.record.faster else 1.0
+        # Falls with the generations, so that in the long run no task is left out for a slower one.
         return self.task.seconds * share / (1 + self.record.trials / BATCH)
 
 
 def tune(  # noqa: PLR0913 - the last two by keyword
     tasks: Sequence[Task],
     database: Database,
-    bench: Bench,
+    bench: TrialBench,
     budget: Budget,
     *,
     seed: int = 0,
-    told: Callable[[Step], None] = lambda _: None,
-) -> list[Record]:
+    told: Callable[[TuningStep], None] = lambda _: None,
+) -> list[TuningRecord]:
     """Search for schedules that are faster than the rule, and keep each in the database as soon as it is found.
 
     An exception, such as an interruption, loses nothing that was kept; a later call goes on from there.
@@ -109,7 +111,7 @@ def tune(  # noqa: PLR0913 - the last two by keyword
     ----------
     tasks : sequence of Task
     database : Database
-    bench : Bench
+    bench : TrialBench
     budget : Budget
     seed : int
     told : callable, optional
@@ -120,65 +122,70 @@ def tune(  # noqa: PLR0913 - the last two by keyword
     list of Record
         In the order of the tasks.
     """
-    running = [_Running(task, database.get(task.key) or _fresh(task), seed) for task in tasks]
-    limits, checks = _Limits(budget), _Checks(running, bench, database)
-    while not limits.reached and (searching := [each for each in running if each.idle < PATIENCE]):
-        chosen = max(searching, key=lambda each: each.promise)
-        _generation(chosen, bench, database, limits, told)
-        checks.now_and_then()
-    checks.now()
-    return [each.record for each in running]
+    searches = [_TaskSearch(task, database.get(task.key) or _empty_record(task), seed) for task in tasks]
+    limits, checks = _Limits(budget), _Checks(searches, bench, database)
+    while not limits.reached and (unfinished_searches := [search for search in searches if search.idle < PATIENCE]):
+        task_search = max(unfinished_searches, key=lambda search: search.promise)
+        _measure_generation(task_search, bench, database, limits, told)
+        checks.check_if_due()
+    checks.check()
+    return [search.record for search in searches]
 
 
-def _fresh(task: Task) -> Record:
-    return Record(task.key, task.name, 0, task.seconds)
+def _empty_record(task: Task) -> TuningRecord:
+    return TuningRecord(task.key, task.name, 0, task.seconds)
 
 
 class _Limits:
     """Counts trials and time."""
 
     def __init__(self, budget: Budget) -> None:
-        self._most, self._end = budget.trials, time.monotonic() + budget.seconds
+        # Not by the time of day, which somebody may set meanwhile.
+        self._trial_limit, self._end = budget.trials, time.monotonic() + budget.seconds
         self.trials = 0
 
     @property
     def reached(self) -> bool:
-        return self.trials >= self._most or time.monotonic() > self._end
+        return self.trials >= self._trial_limit or time.monotonic() > self._end
 
 
-def _generation(
-    chosen: _Running, bench: Bench, database: Database, limits: _Limits, told: Callable[[Step], None]
+def _measure_generation(
+    task_search: _TaskSearch,
+    bench: TrialBench,
+    database: Database,
+    limits: _Limits,
+    notify: Callable[[TuningStep], None],
 ) -> None:
     """Measure the next few schedules of a task."""
-    candidates = chosen.search.candidates()
-    chosen.idle = 0 if candidates else chosen.idle + 1
+    candidates = task_search.search.candidates()
+    task_search.idle = 0 if candidates else task_search.idle + 1
     seconds: list[float | None] = []
     for candidate in candidates:
         if limits.reached:
             return
-        times = bench.alone(chosen.task, candidate.module)
-        seconds.append(times.tuned if times else None)
+        times = bench.alone(task_search.task, candidate.module)
+        seconds.append(times.candidate if times else None)
         limits.trials += 1
-        chosen.record = _improved(chosen.record, times, candidate)
-        database.put(chosen.record)
-        told(Step(limits.trials, chosen.task.name, chosen.record))
+        task_search.record = _update_record(task_search.record, times, candidate)
+        database.put(task_search.record)
+        notify(TuningStep(limits.trials, task_search.task.name, task_search.record))
     if candidates:
-        chosen.search.tell(candidates, seconds)
+        task_search.search.tell(candidates, seconds)
 
 
-def _improved(record: Record, times: Times | None, candidate: Proposal) -> Record:
+def _update_record(record: TuningRecord, times: TrialTimes | None, candidate: Proposal) -> TuningRecord:
     """Return the record after one more trial, with the candidate in it if it is the best one so far."""
-    more = msgspec.structs.replace(record, trials=record.trials + 1)
-    if times is None or times.tuned >= times.rule:
-        return more
+    next_record = msgspec.structs.replace(record, trials=record.trials + 1)
+    if times is None or times.candidate >= times.rule:
+        return next_record
     # Two that were not timed in turns are compared by what each gained.
-    gained = times.tuned / times.rule
-    if record.tuned_seconds is not None and gained >= record.tuned_seconds / record.rule_seconds:
-        return more
+    ratio = times.candidate / times.rule
+    if record.tuned_seconds is not None and ratio >= record.tuned_seconds / record.rule_seconds:
+        return next_record
     return msgspec.structs.replace(
-        more,
+        next_record,
         rule_seconds=times.rule,
-        tuned_seconds=times.tuned,
+        tuned_seconds=times.candidate,
         trace=candidate.text,
         in_stage=False,
     )
@@ -187,32 +194,32 @@ def _improved(record: Record, times: Times | None, candidate: Proposal) -> Recor
 class _Checks:
     """Times what was found inside of the stages too, where other kernels fill the caches; that decides."""
 
-    def __init__(self, running: Sequence[_Running], bench: Bench, database: Database) -> None:
-        self._running, self._bench, self._database = running, bench, database
+    def __init__(self, searches: Sequence[_TaskSearch], bench: TrialBench, database: Database) -> None:
+        self._searches, self._bench, self._database = searches, bench, database
         self._next = time.monotonic() + FIRST_CHECK_S
 
-    def now_and_then(self) -> None:
+    def check_if_due(self) -> None:
         """Check if searching has taken several times as long as the last check, which builds whole stages."""
         begin = time.monotonic()
         if begin >= self._next:
-            self.now()
+            self.check()
             end = time.monotonic()
             self._next = end + SEARCH_FOR_CHECK * (end - begin)
 
-    def now(self) -> None:
+    def check(self) -> None:
         """Check what was not checked yet, all of a stage at once."""
-        stages: dict[StagePlan, list[_Running]] = {}
-        for each in self._running:
-            if each.unchecked:
-                stages.setdefault(each.task.subject.stage, []).append(each)
-        for together in stages.values():
-            times = self._bench.in_stage([each.task for each in together], self._database)
-            for each, found in zip(together, times, strict=True):
-                each.record = _checked(each.record, found)
-                self._database.put(each.record)
+        stages: dict[StagePlan, list[_TaskSearch]] = {}
+        for search in self._searches:
+            if search.needs_check:
+                stages.setdefault(search.task.subject.stage, []).append(search)
+        for stage_searches in stages.values():
+            times = self._bench.in_stage([search.task for search in stage_searches], self._database)
+            for search, stage_times in zip(stage_searches, times, strict=True):
+                search.record = _confirm_record(search.record, stage_times)
+                self._database.put(search.record)
 
 
-def _checked(record: Record, times: Times | None) -> Record:
+def _confirm_record(record: TuningRecord, times: TrialTimes | None) -> TuningRecord:
     if times is None:
         return msgspec.structs.replace(record, tuned_seconds=None, trace=None)
-    return msgspec.structs.replace(record, rule_seconds=times.rule, tuned_seconds=times.tuned, in_stage=True)
+    return msgspec.structs.replace(record, rule_seconds=times.rule, tuned_seconds=times.candidate, in_stage=True)

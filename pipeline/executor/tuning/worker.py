@@ -25,7 +25,7 @@ HOPELESS = 2.0
 """What takes so many times as long in its first call is not compared any further."""
 
 
-class Request(msgspec.Struct, frozen=True):
+class TimingRequest(msgspec.Struct, frozen=True):
     """Two modules of TVM as JSON, each with one function `main` of the same parameters, to be timed in turns."""
 
     target: str
@@ -34,7 +34,7 @@ class Request(msgspec.Struct, frozen=True):
     candidate: str
 
 
-class Answer(msgspec.Struct, frozen=True):
+class TimingReply(msgspec.Struct, frozen=True):
     """Seconds of both, or what went wrong."""
 
     rule: float = 0.0
@@ -49,47 +49,47 @@ def main() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     for line in sys.stdin.buffer:
         try:
-            answer = _answer(msgspec.json.decode(line, type=Request))
+            answer = _answer(msgspec.json.decode(line, type=TimingRequest))
         except Exception as error:  # noqa: BLE001 - it is the answer
-            answer = Answer(error=f"{type(error).__name__}: {error}")
+            answer = TimingReply(error=f"{type(error).__name__}: {error}")
         answers.write(msgspec.json.encode(answer) + b"\n")
         answers.flush()
 
 
-def _answer(request: Request) -> Answer:
+def _answer(request: TimingRequest) -> TimingReply:
     _settle(request.cores)
-    rule, arguments = _built(request.rule, request.target)
-    candidate = _compiled(request.candidate, request.target)["main"]
+    rule, arguments = _load_function(request.rule, request.target)
+    candidate = _compile(request.candidate, request.target)["main"]
     seconds = in_turns([lambda: rule(*arguments), lambda: candidate(*arguments)])
-    return Answer(rule=seconds[0], candidate=seconds[1])
+    return TimingReply(rule=seconds[0], candidate=seconds[1])
 
 
 @functools.cache
 def _settle(cores: tuple[int, ...]) -> None:
-    from pipeline.board import Device
+    from pipeline.core.board import Device
     from pipeline.executor.devices.cpu import CpuRuntime
 
     CpuRuntime(Device("cpu")).open(cores)
 
 
 @functools.lru_cache(maxsize=4)
-def _built(text: str, target: str) -> tuple[Callable[..., Any], list[Any]]:
-    from pipeline.tvm_access import tvm
+def _load_function(text: str, target: str) -> tuple[Callable[..., Any], list[Any]]:
+    from pipeline.core.tvm_access import tvm
 
     parameters = tvm.ir.load_json(text)["main"].params
-    return _compiled(text, target)["main"], [_argument(each) for each in parameters]
+    return _compile(text, target)["main"], [_argument(each) for each in parameters]
 
 
-def _compiled(text: str, target: str) -> Any:
-    from pipeline.tvm_access import tvm
+def _compile(text: str, target: str) -> Any:
+    from pipeline.core.tvm_access import tvm
 
     return tvm.compile(tvm.ir.load_json(text), tvm.target.Target(msgspec.json.decode(target)))
 
 
 def _argument(parameter: Any) -> Any:
-    from pipeline.executor.build import random_frame
-    from pipeline.plans import TensorSpec
-    from pipeline.tvm_access import tvm
+    from pipeline.core.plan import TensorSpec
+    from pipeline.core.random_frame import random_frame
+    from pipeline.core.tvm_access import tvm
 
     spec = TensorSpec("argument", tuple(int(extent) for extent in parameter.shape), str(parameter.dtype))
     return tvm.runtime.tensor(np.ascontiguousarray(random_frame([spec], 0)["argument"]))
@@ -102,20 +102,22 @@ def in_turns(calls: Sequence[Callable[[], Any]]) -> list[float]:
         first = [min(first[0], _seconds(calls[0], 1)), min(first[1], _seconds(calls[1], 1))]
         if first[1] > HOPELESS * first[0]:
             return first
-    often = [max(1, int(LEAST_S / max(seconds, 1e-7))) for seconds in first]
-    least, end = [float("inf")] * len(calls), time.perf_counter() + ENOUGH_S
+    repeats = [max(1, int(LEAST_S / max(seconds, 1e-7))) for seconds in first]
+    best_times, end = [float("inf")] * len(calls), time.perf_counter() + ENOUGH_S
     for number in range(ROUNDS):
         if number >= 2 and time.perf_counter() > end:
             break
-        least = [min(best, _seconds(*each)) for best, each in zip(least, zip(calls, often, strict=True), strict=True)]
-    return least
+        best_times = [
+            min(best, _seconds(*each)) for best, each in zip(best_times, zip(calls, repeats, strict=True), strict=True)
+        ]
+    return best_times
 
 
-def _seconds(call: Callable[[], Any], often: int) -> float:
+def _seconds(call: Callable[[], Any], repeats: int) -> float:
     begin = time.perf_counter()
-    for _ in range(often):
+    for _ in range(repeats):
         call()
-    return (time.perf_counter() - begin) / often
+    return (time.perf_counter() - begin) / repeats
 
 
 if __name__ == "__main__":

@@ -11,9 +11,9 @@ import tvm
 import tvm_ffi
 from tvm import s_tir
 
-from pipeline.executor.schedules.language import elementary
-from pipeline.executor.schedules.tiled.packing import Layout
-from pipeline.executor.tuning.database import Key
+from pipeline.executor.kernels.tiles.packing import PackedLayout
+from pipeline.executor.kernels.tir import elementary
+from pipeline.executor.tuning.database import TuningKey
 
 LAYOUTS = 1
 """Counted up when the kernels change in such a way that another layout may be the best one."""
@@ -25,48 +25,49 @@ def module_of(function: Any) -> Any:
     return tvm.IRModule({"main": bare.with_attr({"global_symbol": "main", "tirx.noalias": True})})
 
 
-def key_of(function: Any, target: Any, cores: int) -> Key:
+def key_of(function: Any, target: Any, cores: int) -> TuningKey:
     """Return the key of a function that is built for so many cores of a target."""
     shapes = ", ".join(f"{each.dtype}{[int(extent) for extent in each.shape]}" for each in function.params)
+    # The hash is signed; as 64 bits without a sign it always has 16 digits.
     structure = tvm_ffi.structural_hash(module_of(function)["main"]) & (1 << 64) - 1
     return _key(f"{structure:016x}", shapes, target, cores)
 
 
-def key_of_layout(form: Layout, target: Any, cores: int) -> Key:
+def key_of_layout(form: PackedLayout, target: Any, cores: int) -> TuningKey:
     """Return the key of all kernels that a rule writes with the layout, whatever is fused to them."""
     structure = hashlib.sha256(msgspec.json.encode((LAYOUTS, form))).hexdigest()[:16]
-    window = form.window
-    data = [window.batch, window.height, window.width, window.channels]
-    kernel = [window.out_channels, window.depth, *window.kernel]
-    shapes = f"float32{data}, kernel{kernel}, float32{list(window.made)}"
+    conv = form.conv
+    data = [conv.batch, conv.height, conv.width, conv.channels]
+    kernel = [conv.out_channels, conv.depth, *conv.kernel]
+    shapes = f"float32{data}, kernel{kernel}, float32{list(conv.result)}"
     return _key(structure, shapes, target, cores)
 
 
-def _key(structure: str, shapes: str, target: Any, cores: int) -> Key:
-    described = json.dumps(_plain(target.export()), sort_keys=True)
-    return Key(structure, shapes, described, cores, str(tvm.__version__))
+def _key(structure: str, shapes: str, target: Any, cores: int) -> TuningKey:
+    description = json.dumps(_json_value(target.export()), sort_keys=True)
+    return TuningKey(structure, shapes, description, cores, str(tvm.__version__))
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     """Return a target's description, which TVM gives in containers of its own, as JSON has it."""
     if hasattr(value, "items"):
-        return {str(key): _plain(each) for key, each in value.items()}
+        return {str(key): _json_value(each) for key, each in value.items()}
     if isinstance(value, str | int | float | bool):
         return value
-    return [_plain(each) for each in value]
+    return [_json_value(each) for each in value]
 
 
-def finished(function: Any) -> Any:
+def replace_library_calls(function: Any) -> Any:
     """Return a scheduled function as a stage gets it."""
     return elementary.without_library(function)
 
 
 def with_cores(target: Any, cores: int) -> Any:
     """Return the target as MetaSchedule wants it, which divides work among so many cores."""
-    return tvm.target.Target({**_plain(target.export()), "num-cores": cores})
+    return tvm.target.Target({**_json_value(target.export()), "num-cores": cores})
 
 
-def scheduled(function: Any, trace: str) -> Any | None:
+def apply_schedule(function: Any, trace: str) -> Any | None:
     """Return the function with a schedule applied that was kept as JSON, or None if it does not fit it."""
     schedule = s_tir.Schedule(module_of(function), debug_mask="none")
     try:

@@ -6,13 +6,13 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from pipeline.board import Device
+from pipeline.core.board import Device
+from pipeline.core.plan import StagePlan
+from pipeline.core.random_frame import random_frame
+from pipeline.core.threads import run_in_thread
+from pipeline.core.tvm_access import tvm
 from pipeline.executor import devices
-from pipeline.executor.apart import apart
-from pipeline.executor.build import random_frame
-from pipeline.executor.code import StageCode
-from pipeline.plans import StagePlan
-from pipeline.tvm_access import tvm
+from pipeline.executor.stage_code import StageCode
 
 ROUNDS = 8
 """At most so many frames; the fastest time of each call counts."""
@@ -68,14 +68,15 @@ def of_calls(stage: StagePlan, code: StageCode, device: Device) -> list[float]:
 
     Nothing, if the machine made others than the stage was compiled with.
     """
-    found = apart(lambda: _timed(stage, code, device), "kernel times")
+    kind = devices.thread_kind(devices.local_device(device), stage.cores_of(0))
+    calls = run_in_thread(lambda: _time_calls(stage, code, device), "kernel times", kind)
     names = [call.function for call in code.calls or ()]
-    timed = [(name, seconds) for name, seconds in found if name in names]
-    return [seconds for _, seconds in timed] if [name for name, _ in timed] == names else []
+    kernel_calls = [(name, seconds) for name, seconds in calls if name in names]
+    return [seconds for _, seconds in kernel_calls] if [name for name, _ in kernel_calls] == names else []
 
 
-def _timed(stage: StagePlan, code: StageCode, device: Device) -> list[tuple[str, float]]:
-    runtime = devices.create(devices.here(device))
+def _time_calls(stage: StagePlan, code: StageCode, device: Device) -> list[tuple[str, float]]:
+    runtime = devices.create(devices.local_device(device))
     runtime.open(stage.cores_of(0))
     frame = random_frame(stage.inputs, 0)
     inputs = [runtime.copy_in(frame[spec.name]) for spec in stage.inputs]

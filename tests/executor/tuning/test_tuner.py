@@ -13,19 +13,19 @@ import pytest
 from tvm import tirx
 
 import pipeline
-from pipeline.board import Board, Device
+from pipeline.core.board import Board, Device
+from pipeline.core.plan import Plan
 from pipeline.errors import TuningError
-from pipeline.executor.tuning.bench import Bench, ProcessBench, Times
-from pipeline.executor.tuning.database import Database, Record
-from pipeline.executor.tuning.tasks import Subject, Task, merged, of_stage
-from pipeline.executor.tuning.tuner import Step
+from pipeline.executor.tuning.bench import ProcessBench, TrialBench, TrialTimes
+from pipeline.executor.tuning.database import Database, TuningRecord
+from pipeline.executor.tuning.tasks import Subject, Task, merge_tasks, of_stage
+from pipeline.executor.tuning.tuner import TuningStep
 from pipeline.executor.tuning.worker import in_turns
 from pipeline.executor.tuning.workload import module_of
-from pipeline.plans import Plan
 from pipeline.split import extract
 from pipeline.split.graph import Graph
-from tests.executor.bundles import outputs
-from tests.onnx_models import assert_close, by_onnxruntime, frame, node, save, weights
+from tests.support.bundles import outputs
+from tests.support.onnx_models import assert_close, by_onnxruntime, frame, node, save, weights
 
 
 class Fixed:
@@ -34,11 +34,11 @@ class Fixed:
     def __init__(self, alone: float, in_stage: float) -> None:
         self._alone, self._in_stage = alone, in_stage
 
-    def alone(self, task: Task, candidate: Any) -> Times | None:
-        return Times(1.0, self._alone)
+    def alone(self, task: Task, candidate: Any) -> TrialTimes | None:
+        return TrialTimes(1.0, self._alone)
 
-    def in_stage(self, tasks: Sequence[Task], database: Database) -> list[Times | None]:
-        return [Times(1.0, self._in_stage)] * len(tasks)
+    def in_stage(self, tasks: Sequence[Task], database: Database) -> list[TrialTimes | None]:
+        return [TrialTimes(1.0, self._in_stage)] * len(tasks)
 
 
 @pytest.fixture(scope="module")
@@ -69,8 +69,8 @@ def subject(graph: Graph, plan: Plan) -> Subject:
 
 
 @pytest.fixture
-def tuned(graph: Graph, plan: Plan, tmp_path: Path) -> Callable[..., list[Record]]:
-    def run(bench: Bench, **options: Any) -> list[Record]:
+def tuned(graph: Graph, plan: Plan, tmp_path: Path) -> Callable[..., list[TuningRecord]]:
+    def run(bench: TrialBench, **options: Any) -> list[TuningRecord]:
         return pipeline.tune(graph, plan, tmp_path / "tuning.json", bench=bench, **{"trials": 2, **options})
 
     return run
@@ -107,7 +107,7 @@ def test_what_is_not_faster_is_not_used(
 
 
 def test_an_interruption_keeps_what_was_found_and_the_next_run_goes_on(tuned: Any, tmp_path: Path) -> None:
-    def interrupt(step: Step) -> None:
+    def interrupt(step: TuningStep) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -115,7 +115,7 @@ def test_an_interruption_keeps_what_was_found_and_the_next_run_goes_on(tuned: An
     (kept,) = Database.load(tmp_path / "tuning.json").records
     assert (kept.trials, kept.tuned_seconds, kept.faster) == (1, 0.5, False)
     assert kept.trace
-    steps: list[Step] = []
+    steps: list[TuningStep] = []
     records = {record.key: record for record in tuned(Fixed(0.5, 0.25), trials=1, told=steps.append)}
     assert [step.trials for step in steps] == [1]
     assert sum(record.trials for record in records.values()) == 2
@@ -193,7 +193,7 @@ def test_equal_functions_are_one_task(subject: Subject, monkeypatch: pytest.Monk
     monkeypatch.setattr("pipeline.executor.tuning.tasks.LEAST_SHARE", 0)  # the same ones, whatever was held up
     tasks = of_stage(subject)
     assert tasks == sorted(tasks, key=lambda task: -task.seconds)
-    assert merged([*tasks, *tasks]) == merged(tasks)
+    assert merge_tasks([*tasks, *tasks]) == merge_tasks(tasks)
     assert {task.key for task in tasks} == {task.key for task in of_stage(subject)}
 
 
