@@ -1,11 +1,11 @@
-"""Boards: what each one has, one TOML file per board; ``host`` is found out by looking."""
+"""Boards, one TOML file for each; ``host`` is found out by looking."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from pipeline import board_file
-from pipeline.board import Board
+from pipeline.core import board_file
+from pipeline.core.board import Board
 from pipeline.errors import BoardError, near
 
 HOST = "host"
@@ -30,10 +30,10 @@ def get(name: str) -> Board:
         one that TVM does not know.
     """
     if name == HOST:
-        from boards import host
+        from pipeline.executor import host
 
         return host.board()
-    path = file(name)
+    path = board_path(name)
     board = board_file.read(path)
     # A user's mistake there would show as slow code only, long after.
     if path.parent != _FOLDER:
@@ -43,7 +43,7 @@ def get(name: str) -> Board:
     return board
 
 
-def file(name: str) -> Path:
+def board_path(name: str) -> Path:
     """Return the TOML file of a board; anything with a suffix or a folder is a path.
 
     Raises
@@ -54,8 +54,9 @@ def file(name: str) -> Path:
     if name.endswith(board_file.SUFFIX) or Path(name).parent != Path():
         return Path(name)
     if name not in (*names(), EXAMPLE) or name == HOST:
-        known = names()
+        candidates = names()
         raise BoardError(
-            f"unknown board {name!r}; known are {', '.join(known)}, and TOML files such as 'my.toml'{near(name, known)}"
+            f"unknown board {name!r}; known are {', '.join(candidates)}, and TOML files such as 'my.toml'"
+            f"{near(name, candidates)}"
         )
     return _FOLDER / f"{name}{board_file.SUFFIX}"

@@ -1,4 +1,4 @@
-"""What a board's file says of its VTA: a device's target, such as ``{kind = "vta", board = "ultra96"}``."""
+"""Target: the keys of a VTA in a board's file, such as ``{kind = "vta", board = "ultra96"}``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from boards.vta.config import Config
+from boards.vta.isa.config import Config
 from pipeline.errors import BoardError, near
 
 TEXTS = ("kind", "board", "version", "config", "bitstream")
@@ -14,6 +14,9 @@ TEXTS = ("kind", "board", "version", "config", "bitstream")
 
 FEWEST_CHANNELS = "fewest_channels"
 """Of the input of a convolution that VTA runs; what has fewer goes to other devices."""
+
+SIMULATED = "simulated"
+"""Whether the device is the simulator; else it is a board's own."""
 
 _USUAL_CHANNELS = 4
 """With fewer, most of VTA's lanes multiply zeros, and the CPU is better at it."""
@@ -27,33 +30,45 @@ def config(target: Mapping[str, object] | None) -> Config:
     BoardError
         If a key is unknown, or its value is.
     """
-    given = dict(target or {})
-    for key, value in given.items():
+    entries = dict(target or {})
+    for key, value in entries.items():
         _check(key, value)
-    found = Config.load(str(given["config"])) if "config" in given else Config()
-    return replace(found, target=str(given.get("board", found.target)), hw_ver=str(given.get("version", found.hw_ver)))
+    sizes = Config.load(str(entries["config"])) if "config" in entries else Config()
+    return replace(
+        sizes, target=str(entries.get("board", sizes.target)), hw_ver=str(entries.get("version", sizes.hw_ver))
+    )
 
 
 def fewest_channels(target: Mapping[str, object] | None) -> int:
-    """Return how many channels the input of a convolution must have for VTA to run it."""
-    found = (target or {}).get(FEWEST_CHANNELS, _USUAL_CHANNELS)
-    _check(FEWEST_CHANNELS, found)
-    return int(str(found))
+    """Fewest channels of the input of a convolution that VTA runs."""
+    value = (target or {}).get(FEWEST_CHANNELS, _USUAL_CHANNELS)
+    _check(FEWEST_CHANNELS, value)
+    return int(str(value))
+
+
+def is_simulated(target: Mapping[str, object] | None) -> bool:
+    """Test if the device is the simulator on this machine, and no board is needed."""
+    value = (target or {}).get(SIMULATED, False)
+    _check(SIMULATED, value)
+    return value is True
 
 
 def bitstream(target: Mapping[str, object] | None) -> Path | None:
     """Return the bitstream to load; None if it is loaded already."""
-    found = (target or {}).get("bitstream")
-    return None if found is None else Path(str(found))
+    path = (target or {}).get("bitstream")
+    return None if path is None else Path(str(path))
 
 
 def _check(key: str, value: object) -> None:
     if key == FEWEST_CHANNELS:
         if type(value) is not int or value < 1:
             raise BoardError(f"a VTA's target has {key} = {value!r}; it must be a whole number of at least 1")
+    elif key == SIMULATED:
+        if type(value) is not bool:
+            raise BoardError(f"a VTA's target has {key} = {value!r}; it must be true or false")
     elif key not in TEXTS or not isinstance(value, str):
-        known = (*TEXTS, FEWEST_CHANNELS)
+        keys = (*TEXTS, FEWEST_CHANNELS, SIMULATED)
         raise BoardError(
-            f"a VTA's target has no {key!r} = {value!r}; it has texts for {', '.join(TEXTS)}, and a number for "
-            f"{FEWEST_CHANNELS}{near(key, known)}"
+            f"a VTA's target has no {key!r} = {value!r}; it has texts for {', '.join(TEXTS)}, a number for "
+            f"{FEWEST_CHANNELS}, and true or false for {SIMULATED}{near(key, keys)}"
         )

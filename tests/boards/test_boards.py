@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 import boards
-from pipeline import board_file
-from pipeline.board import Board, Device
+from pipeline.core import board_file
+from pipeline.core.board import Board, Device
 from pipeline.errors import BoardError
 from pipeline.executor.targets import check
 
@@ -17,9 +17,9 @@ NAMES = [name for name in boards.names() if name != boards.HOST]
 
 
 def test_the_boards_of_the_readme_come_along() -> None:
-    expected = {"jetson-nano", "jetson-orin-nano", "kv260", "pynq-z2", "raspberry-pi-4", "raspberry-pi-5", "rk3588"}
+    reference = {"jetson-nano", "jetson-orin-nano", "kv260", "pynq-z2", "raspberry-pi-4", "raspberry-pi-5", "rk3588"}
     assert boards.names()[0] == "host"
-    assert expected | {"ultra96", "ultra96-simulated", "zcu104"} == set(NAMES)
+    assert reference | {"ultra96", "ultra96-simulated", "zcu104"} == set(NAMES)
 
 
 @pytest.mark.parametrize("name", [*NAMES, boards.EXAMPLE])
@@ -42,20 +42,20 @@ def test_no_number_of_a_board_that_nobody_measured_here_is_called_measured(name:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_pair_of_memories_is_linked(name: str) -> None:
     board = boards.get(name)
-    for one in board.devices:
-        for other in board.devices:
-            assert board.transfer_s(one, other, 1 << 20) > 0
+    for first in board.devices:
+        for second in board.devices:
+            assert board.transfer_s(first, second, 1 << 20) > 0
 
 
 def test_the_example_shows_every_key() -> None:
-    text = boards.file(boards.EXAMPLE).read_text(encoding="utf-8")
+    text = boards.board_path(boards.EXAMPLE).read_text(encoding="utf-8")
     for field in Device.__dataclass_fields__:
         assert f"\n{field} = " in text or f"\n# {field} = " in text or f"[[devices.{field}]]" in text
 
 
 def test_the_files_are_package_data(root: Path) -> None:
-    declared = msgspec.toml.decode((root / "pyproject.toml").read_bytes())
-    assert declared["tool"]["setuptools"]["package-data"]["boards"] == ["*.toml"]
+    text_values = msgspec.toml.decode((root / "pyproject.toml").read_bytes())
+    assert text_values["tool"]["setuptools"]["package-data"]["boards"] == ["*.toml"]
 
 
 # A user's own.
@@ -63,16 +63,16 @@ def test_the_files_are_package_data(root: Path) -> None:
 
 def test_a_file_is_a_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine.toml").write_text('[[devices]]\nname = "cpu"')
-    expected = Board("mine", (Device("cpu"),))
-    assert boards.get(str(tmp_path / "mine.toml")) == expected
+    reference = Board("mine", (Device("cpu"),))
+    assert boards.get(str(tmp_path / "mine.toml")) == reference
     monkeypatch.chdir(tmp_path)
-    assert boards.get("mine.toml") == expected
-    assert boards.get("./mine.toml") == expected
+    assert boards.get("mine.toml") == reference
+    assert boards.get("./mine.toml") == reference
 
 
 def test_a_copy_of_the_example_is_a_board(tmp_path: Path) -> None:
     path = tmp_path / "copy.toml"
-    path.write_bytes(boards.file(boards.EXAMPLE).read_bytes())
+    path.write_bytes(boards.board_path(boards.EXAMPLE).read_bytes())
     assert boards.get(str(path)) == boards.get(boards.EXAMPLE)
 
 

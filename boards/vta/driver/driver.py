@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from boards.vta.config import Config
 from boards.vta.driver.hardware import MODULES, Buffer, Hardware, check_address, check_size
-from boards.vta.program import Program
+from boards.vta.isa.config import Config
+from boards.vta.isa.program import VtaProgram
 from pipeline.errors import DeviceLost
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+# Offsets of pkg_config.py and of the AXI-Lite control registers that Vivado HLS writes (UG902: ap_start is bit 0,
+# ap_done bit 1 and cleared on reading, auto_restart bit 7).
 CONTROL = 0x00
 COUNT, STREAM = 0x10, 0x18
 """Of fetch."""
@@ -32,23 +34,25 @@ BASES = (("load", 0x10), ("load", 0x18), ("compute", 0x20), ("compute", 0x28), (
 START, OVER, RESTART = 0x01, 0x02, 0x80
 """Bits of the control register."""
 
+# Far more than any program takes by the estimate: what is not over by then hangs.
 TIMEOUT_S = 10.0
+# A precaution; VTA's own driver polls at once.
 _SETTLE_S = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
-class Loaded:
+class LoadedProgram:
     """A program in the board's memory.
 
     Attributes
     ----------
-    program : Program
+    program : VtaProgram
         With the addresses that it has there.
     memory, stream : Buffer
         What it works on, and its instructions.
     """
 
-    program: Program
+    program: VtaProgram
     memory: Buffer
     stream: Buffer
 
@@ -68,7 +72,7 @@ class Driver:
     def __init__(self, config: Config, hardware: Hardware, timeout_s: float = TIMEOUT_S) -> None:
         self.config, self.hardware, self.timeout_s = config, hardware, timeout_s
         self._registers = {module: hardware.registers(module) for module in MODULES}
-        self._loaded: list[Loaded] = []
+        self._programs: list[LoadedProgram] = []
 
     def __enter__(self) -> Self:
         return self
@@ -76,7 +80,7 @@ class Driver:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def load(self, program: Program) -> Loaded:
+    def load(self, program: VtaProgram) -> LoadedProgram:
         """Put a program into the board's memory.
 
         Raises
@@ -84,13 +88,13 @@ class Driver:
         BoardError
             If it is too large, or the board gives memory that the accelerator does not reach.
         """
-        memory = self._filled(program.memory)
-        moved = program.at(memory.address)
-        stream = self._filled(moved.stream().reshape(-1).view(np.uint8))
-        self._loaded.append(Loaded(moved, memory, stream))
-        return self._loaded[-1]
+        memory = self._fill_buffer(program.memory)
+        relocated_program = program.relocate(memory.address)
+        stream = self._fill_buffer(relocated_program.stream().reshape(-1).view(np.uint8))
+        self._programs.append(LoadedProgram(relocated_program, memory, stream))
+        return self._programs[-1]
 
-    def _filled(self, values: npt.NDArray[Any]) -> Buffer:
+    def _fill_buffer(self, values: npt.NDArray[Any]) -> Buffer:
         check_size(values.nbytes)
         buffer = self.hardware.allocate(values.nbytes)
         check_address(self.config, buffer.address, values.nbytes)
@@ -98,7 +102,7 @@ class Driver:
         buffer.flush()
         return buffer
 
-    def run(self, loaded: Loaded) -> None:
+    def run(self, program: LoadedProgram) -> None:
         """Run a program on what its memory holds.
 
         Raises
@@ -106,18 +110,20 @@ class Driver:
         DeviceLost
             If it does not end in time; the message names the module that hangs.
         """
-        loaded.memory.flush()
+        program.memory.flush()
+        # The time begins when the turn does: a stage that waits for another one does not hang.
         with self.hardware.turn:
             deadline = time.monotonic() + self.timeout_s
-            self._start(loaded)
-            self._wait("fetch", CONTROL, OVER, deadline, loaded)
-            self._wait("compute", DONE, 1, deadline, loaded)
-        loaded.memory.invalidate()
+            self._start(program)
+            self._wait("fetch", CONTROL, OVER, deadline, program)
+            self._wait("compute", DONE, 1, deadline, program)
+        program.memory.invalidate()
 
-    def _start(self, loaded: Loaded) -> None:
+    def _start(self, program: LoadedProgram) -> None:
         fetch = self._registers["fetch"]
-        fetch.write(COUNT, len(loaded.program.instructions))
-        fetch.write(STREAM, loaded.stream.address)
+        # The order is that of VTA's own driver: fetch first, for the other modules wait for its queues anyway.
+        fetch.write(COUNT, len(program.program.instructions))
+        fetch.write(STREAM, program.stream.address)
         for module, offset in BASES:
             self._registers[module].write(offset, 0)
         fetch.write(CONTROL, START)
@@ -126,23 +132,24 @@ class Driver:
             self._registers[module].write(CONTROL, START | RESTART)
         time.sleep(_SETTLE_S)
 
-    def _wait(self, module: str, offset: int, bit: int, deadline: float, loaded: Loaded) -> None:
+    def _wait(self, module: str, offset: int, bit: int, deadline: float, program: LoadedProgram) -> None:
         registers = self._registers[module]
         while not registers.read(offset) & bit:
             if time.monotonic() > deadline:
-                raise DeviceLost(self._hanging(module, loaded))
+                raise DeviceLost(self._hanging(module, program))
+            # As VTA's own driver yields: no timer, whose delay may be longer than a short program.
             time.sleep(0)
 
-    def _hanging(self, module: str, loaded: Loaded) -> str:
-        from boards.vta.simulator import simulate
+    def _hanging(self, module: str, program: LoadedProgram) -> str:
+        from boards.vta.simulator.simulator import simulate
 
         controls = ", ".join(f"{name} {each.read(CONTROL):#04x}" for name, each in self._registers.items())
-        found = simulate(loaded.program).violations
-        program = f"its program is wrong ({found[0]})" if found else "its program is right by the simulator"
-        what = "has not read all instructions" if module == "fetch" else "has not come to FINISH"
+        violations = simulate(program.program).violations
+        judgement = f"its program is wrong ({violations[0]})" if violations else "its program is right by the simulator"
+        symptom = "has not read all instructions" if module == "fetch" else "has not come to FINISH"
         return (
-            f"VTA's module {module} hangs: it {what} of {len(loaded.program.instructions)} within "
-            f"{self.timeout_s:g} s; {program}; control registers: {controls}; program the bitstream again"
+            f"VTA's module {module} hangs: it {symptom} of {len(program.program.instructions)} within "
+            f"{self.timeout_s:g} s; {judgement}; control registers: {controls}; program the bitstream again"
         )
 
     def close(self) -> None:
@@ -150,8 +157,8 @@ class Driver:
         with self.hardware.turn:
             for module in MODULES[1:]:
                 self._registers[module].write(CONTROL, 0)
-        for each in self._loaded:
-            each.memory.free()
-            each.stream.free()
-        self._loaded.clear()
+        for program in self._programs:
+            program.memory.free()
+            program.stream.free()
+        self._programs.clear()
         self.hardware.close()

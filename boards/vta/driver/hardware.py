@@ -1,4 +1,4 @@
-"""Hardware: what the driver needs of a board, so that the simulator can stand in for it."""
+"""Hardware: the registers and memory of a board, an interface that the simulator has, too."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from boards.vta.config import Config
+from boards.vta.isa.config import Config
 from pipeline.errors import BoardError
 
 MODULES = ("fetch", "load", "compute", "store")
 """Each has a window of registers, one behind the other."""
 
 WINDOW = 0x1000
-"""Bytes of one module's registers."""
+"""Bytes of one module's registers: `ip_reg_map_range` of VTA's pkg_config.py."""
 
 LARGEST = 1 << 25
-"""Bytes of the largest buffer that the accelerator's designers reckon with."""
+"""Bytes of the largest buffer: VTA_MAX_XFER of VTA's driver.h."""
 
+# `fetch_base_addr` of each target in VTA's pkg_config.py.
 _FIRST = {"pynq": 0x43C0_0000, "ultra96": 0xA000_0000, "zcu104": 0xA000_0000, "sim": 0x43C0_0000}
+# The low memory behind the port that vivado.tcl wires the accelerator to: S_AXI_ACP of a Zynq 7000, else S_AXI_HPC0.
 _REACH = {"pynq": 1 << 30, "ultra96": 1 << 31, "zcu104": 1 << 31, "sim": 1 << 30}
 
 
@@ -33,7 +35,7 @@ class Buffer(Protocol):
 
     @property
     def array(self) -> npt.NDArray[np.uint8]:
-        """What the processor sees."""
+        """The bytes as the processor sees them."""
 
     def flush(self) -> None:
         """Let the accelerator see what the processor has written."""

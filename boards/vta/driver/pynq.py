@@ -9,10 +9,10 @@ from typing import Any, ClassVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from boards.vta.config import Config
 from boards.vta.driver.hardware import MODULES, WINDOW, Registers, base
+from boards.vta.isa.config import Config
+from pipeline.core.optional import require
 from pipeline.errors import BoardError
-from pipeline.extras import require
 
 FABRIC_MHZ = 100
 """Of the processor's clock that the accelerator's own is made of."""
@@ -66,8 +66,8 @@ class PynqBoard:
     def power(self) -> dict[str, float]:
         """Return the watts of each supply that pynq knows; boards without sensors have none."""
         rails = self._pynq.get_rails()
-        found = {name: getattr(rail, "power", None) for name, rail in rails.items()}
-        return {name: float(sensor.value) for name, sensor in found.items() if sensor is not None}
+        sensors = {name: getattr(rail, "power", None) for name, rail in rails.items()}
+        return {name: float(sensor.value) for name, sensor in sensors.items() if sensor is not None}
 
     def close(self) -> None:
         """Leave the bitstream where it is."""
@@ -88,7 +88,7 @@ class PynqBuffer:
 
     @property
     def array(self) -> npt.NDArray[np.uint8]:
-        """What the processor sees."""
+        """The bytes as the processor sees them."""
         return np.asarray(self._buffer)
 
     def flush(self) -> None:

@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from boards.vta.compiler.layers import Addition, Convolution, MaxPool
-from boards.vta.compiler.network import Network, Shape, Step, compiled
-from boards.vta.config import Config
+from boards.vta.compiler.network import LayerStep, Network, Shape, compile_network
+from boards.vta.compiler.reference import compute_layer
 from boards.vta.driver.driver import Driver
-from boards.vta.reference import any_of
-from boards.vta.timing import estimate
+from boards.vta.isa.config import Config
+from boards.vta.simulator.timing import estimate
 
 ROUNDS = 3
 """How often each program runs, each time on other numbers."""
@@ -24,8 +24,8 @@ _PAD = (1, 1, 1, 1)
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What one test found.
+class SelfTestOutcome:
+    """The result of one test.
 
     Attributes
     ----------
@@ -48,17 +48,17 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Case:
+class SelfTest:
     """A test: the layers of one program, and what they are in words."""
 
     name: str
     about: str
     inputs: Sequence[Shape]
-    steps: Sequence[Step]
+    steps: Sequence[LayerStep]
 
 
-def outcomes(driver: Driver, seed: int = 0) -> Iterator[Outcome]:
-    """Yield what each test finds, the simplest first.
+def run_selftests(driver: Driver, seed: int = 0) -> Iterator[SelfTestOutcome]:
+    """Run the tests, the simplest first.
 
     Raises
     ------
@@ -69,85 +69,89 @@ def outcomes(driver: Driver, seed: int = 0) -> Iterator[Outcome]:
         yield _outcome(driver, test, seed)
 
 
-def cases(seed: int) -> Iterator[Case]:
+def cases(seed: int) -> Iterator[SelfTest]:
     """Yield the tests, the simplest first."""
     random = np.random.default_rng(seed)
-    yield Case("instructions", "a program of no work starts and ends", [(16, 1, 1)], [])
+    yield SelfTest("instructions", "a program of no work starts and ends", [(16, 1, 1)], [])
     for name, shape in (("memory", (16, 4, 8)), ("much memory", (512, 56, 56))):
         size = f"{int(np.prod(shape)):,} bytes"
-        yield Case(name, f"{size} go in and out unchanged", [shape], [Step(MaxPool(shape, (1, 1), (1, 1)), (0,))])
+        yield SelfTest(
+            name, f"{size} go in and out unchanged", [shape], [LayerStep(MaxPool(shape, (1, 1), (1, 1)), (0,))]
+        )
     layer = _convolution(random, (64, 28, 28), 128)
-    yield Case("convolution", "3 x 3, 64 to 128 channels, 28 x 28, with bias, shift and clipping",
-                [layer.inputs], [Step(layer, (0,))])  # fmt: skip
-    yield Case("network", "a residual block: pool, convolutions with a stride, addition, to the even neighbour",
+    yield SelfTest("convolution", "3 x 3, 64 to 128 channels, 28 x 28, with bias, shift and clipping",
+                [layer.inputs], [LayerStep(layer, (0,))])  # fmt: skip
+    yield SelfTest("network", "a residual block: pool, convolutions with a stride, addition, to the even neighbour",
                 [(32, 28, 28)], list(_block(random)))  # fmt: skip
 
 
-def _block(random: np.random.Generator) -> Iterator[Step]:
+def _block(random: np.random.Generator) -> Iterator[LayerStep]:
     pool = MaxPool((32, 28, 28), (3, 3), (2, 2), _PAD)
-    yield Step(pool, (0,))
-    yield Step(_convolution(random, pool.outputs, 64, strides=(2, 2), low=0), (1,))
-    yield Step(_convolution(random, (64, 7, 7), 64), (2,))
-    yield Step(_convolution(random, pool.outputs, 64, kernel=1, strides=(2, 2)), (1,))
-    yield Step(Addition((64, 7, 7), shift=1, low=0, even=True), (3, 4))
+    yield LayerStep(pool, (0,))
+    yield LayerStep(_convolution(random, pool.outputs, 64, strides=(2, 2), low=0), (1,))
+    yield LayerStep(_convolution(random, (64, 7, 7), 64), (2,))
+    yield LayerStep(_convolution(random, pool.outputs, 64, kernel=1, strides=(2, 2)), (1,))
+    yield LayerStep(Addition((64, 7, 7), shift=1, low=0, even=True), (3, 4))
 
 
 def _convolution(
-    random: np.random.Generator, inputs: Shape, outputs: int, kernel: int = 3, **others: Any
+    random: np.random.Generator, inputs: Shape, outputs: int, kernel: int = 3, **options: Any
 ) -> Convolution:
     weights = random.integers(-128, 128, (outputs, inputs[0], kernel, kernel)).astype(np.int8)
     bias = random.integers(-50_000, 50_000, outputs).astype(np.int32)
     shift = random.integers(9, 13, outputs).astype(np.int8)
     padding = _PAD if kernel > 1 else (0, 0, 0, 0)
-    return Convolution(inputs, weights, bias, shift, padding=padding, even=True, **others)
+    return Convolution(inputs, weights, bias, shift, padding=padding, even=True, **options)
 
 
-def _outcome(driver: Driver, test: Case, seed: int) -> Outcome:
+def _outcome(driver: Driver, test: SelfTest, seed: int) -> SelfTestOutcome:
     last = len(test.inputs) + len(test.steps) - 1
-    network = compiled(driver.config, test.inputs, test.steps, [last])
+    network = compile_network(driver.config, test.inputs, test.steps, [last])
     random, message, seconds = np.random.default_rng(seed), "", 0.0
     run = _runner(driver, network)
     for _ in range(ROUNDS):
         tensors = [random.integers(-128, 128, shape).astype(np.int8) for shape in test.inputs]
-        found, seconds = run(tensors)
-        message = message or _difference(found, expected(test.steps, tensors))
+        outputs, seconds = run(tensors)
+        message = message or _difference(outputs, expected_output(test.steps, tensors))
     cycles = estimate(network.program)
-    return Outcome(test.name, test.about, not message, message, seconds, cycles.seconds if cycles else 0.0)
+    return SelfTestOutcome(test.name, test.about, not message, message, seconds, cycles.seconds if cycles else 0.0)
 
 
 def _runner(
     driver: Driver, network: Network
 ) -> Callable[[list[npt.NDArray[np.int8]]], tuple[npt.NDArray[np.int8], float]]:
-    loaded = driver.load(network.program)
+    program = driver.load(network.program)
 
     def run(tensors: list[npt.NDArray[np.int8]]) -> tuple[npt.NDArray[np.int8], float]:
-        loaded.memory.array[:] = network.on(*tensors).memory
-        started = time.perf_counter()
-        driver.run(loaded)
-        return network.results(loaded.memory.array)[0], time.perf_counter() - started
+        program.memory.array[:] = network.on(*tensors).memory
+        start_s = time.perf_counter()
+        driver.run(program)
+        return network.results(program.memory.array)[0], time.perf_counter() - start_s
 
     return run
 
 
-def expected(steps: Sequence[Step], inputs: list[npt.NDArray[np.int8]]) -> npt.NDArray[np.int8]:
+def expected_output(steps: Sequence[LayerStep], inputs: list[npt.NDArray[np.int8]]) -> npt.NDArray[np.int8]:
     """Return the last result that the steps should give."""
     tensors = list(inputs)
     for step in steps:
-        tensors.append(any_of(step.layer, *(tensors[source] for source in step.sources)))
+        tensors.append(compute_layer(step.layer, *(tensors[source] for source in step.sources)))
     return tensors[-1]
 
 
-def _difference(found: npt.NDArray[np.int8], expected: npt.NDArray[np.int8]) -> str:
-    wrong = np.argwhere(found != expected)
-    if not len(wrong):
+def _difference(outputs: npt.NDArray[np.int8], expected_output: npt.NDArray[np.int8]) -> str:
+    differences = np.argwhere(outputs != expected_output)
+    if not len(differences):
         return ""
-    channel, row, column = (int(each) for each in wrong[0])
+    channel, row, column = (int(each) for each in differences[0])
     return (
-        f"{len(wrong)} of {found.size} values are wrong, the first in channel {channel}, row {row}, column {column}: "
-        f"{found[channel, row, column]} for {expected[channel, row, column]}"
+        f"{len(differences)} of {outputs.size} values are wrong, the first in "
+        f"channel {channel}, row {row}, column {column}: "
+        f"{outputs[channel, row, column]} for {expected_output[channel, row, column]}"
     )
 
 
-def hardware_name(config: Config, *, simulated: bool) -> str:
-    """Return what is tested, in words."""
-    return f"VTA {config.name} of {config.target}, instruction set {config.hw_ver}{', simulated' if simulated else ''}"
+def hardware_name(config: Config, *, is_simulated: bool) -> str:
+    """Describe the tested hardware in words."""
+    suffix = ", simulated" if is_simulated else ""
+    return f"VTA {config.name} of {config.target}, instruction set {config.hw_ver}{suffix}"

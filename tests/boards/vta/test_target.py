@@ -1,4 +1,4 @@
-"""What a board's file says of its VTA: known keys with values of their kind, and everything else is named."""
+"""Targets of VTA in a board's file: known keys with values of their kind, and everything else is named."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from boards.vta import target
-from boards.vta.config import ULTRA96
+from boards.vta.isa.config import ULTRA96
 from pipeline.errors import BoardError
 
 GIVEN = {"kind": "vta", "board": "ultra96", "version": "0.0.1"}
@@ -29,6 +29,13 @@ def test_pictures_stay_on_the_cpu_unless_asked() -> None:
     assert target.fewest_channels({**GIVEN, "fewest_channels": 3}) == 3
 
 
+def test_a_vta_is_simulated_only_where_its_target_says_so() -> None:
+    assert not target.is_simulated(None)
+    assert not target.is_simulated(GIVEN)
+    assert target.is_simulated({**GIVEN, "simulated": True})
+    assert target.config({**GIVEN, "simulated": True}) == ULTRA96
+
+
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
@@ -37,6 +44,8 @@ def test_pictures_stay_on_the_cpu_unless_asked() -> None:
         ("fewest_channels", 0, "whole number of at least 1"),
         ("fewest_channels", "3", "whole number of at least 1"),
         ("fewest_channels", True, "whole number of at least 1"),
+        ("simulated", "yes", "must be true or false"),
+        ("simulate", True, "did you mean 'simulated'"),
         ("board", "ultra69", "did you mean 'ultra96'"),
         ("version", "1", "known are 0.0.1, 0.0.2"),
     ],

@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from boards.vta import Config, Program
+from boards.vta import Config, VtaProgram
 from boards.vta.compiler.layers import MaxPool
-from boards.vta.compiler.network import Network, chain
-from boards.vta.config import PYNQ, ULTRA96, Memory
+from boards.vta.compiler.network import Network, compile_chain
 from boards.vta.driver.driver import Driver
 from boards.vta.driver.hardware import LARGEST, Registers, base, check_address
 from boards.vta.driver.simulated import SimulatedBoard, SimulatedBuffer
-from boards.vta.instructions import Finish, Load
+from boards.vta.isa.config import PYNQ, ULTRA96, MemoryType
+from boards.vta.isa.instructions import Finish, LoadInstruction
 from pipeline.errors import BoardError, BuildError, DeviceLost
 
 SHAPE = (16, 3, 5)
@@ -22,7 +22,7 @@ VALUES = np.random.default_rng(0).integers(-128, 128, SHAPE).astype(np.int8)
 
 
 def copying(config: Config = ULTRA96) -> Network:
-    return chain(config, [MaxPool(SHAPE, (1, 1), (1, 1))])
+    return compile_chain(config, [MaxPool(SHAPE, (1, 1), (1, 1))])
 
 
 class Recording(SimulatedBoard):
@@ -30,15 +30,15 @@ class Recording(SimulatedBoard):
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        self.seen: list[tuple[str, int, int]] = []
+        self.events: list[tuple[str, int, int]] = []
 
     def write(self, module: str, offset: int, value: int) -> None:
-        self.seen.append(("write", base(self.config, module) + offset, value))
+        self.events.append(("write", base(self.config, module) + offset, value))
         super().write(module, offset, value)
 
     def read(self, module: str, offset: int) -> int:
         value = super().read(module, offset)
-        self.seen.append(("read", base(self.config, module) + offset, value))
+        self.events.append(("read", base(self.config, module) + offset, value))
         return value
 
 
@@ -46,12 +46,12 @@ class Recording(SimulatedBoard):
 def test_the_registers_are_written_in_the_order_of_the_specification(config: Config, first: int) -> None:
     board = Recording(config)
     driver = Driver(config, board)
-    loaded = driver.load(copying(config).program)
-    driver.run(loaded)
+    board_program = driver.load(copying(config).program)
+    driver.run(board_program)
     fetch, load, compute, store = (first + number * 0x1000 for number in range(4))
-    assert board.seen == [
-        ("write", fetch + 0x10, len(loaded.program.instructions)),
-        ("write", fetch + 0x18, loaded.stream.address),
+    assert board.events == [
+        ("write", fetch + 0x10, len(board_program.program.instructions)),
+        ("write", fetch + 0x18, board_program.stream.address),
         ("write", load + 0x10, 0),
         ("write", load + 0x18, 0),
         ("write", compute + 0x20, 0),
@@ -64,9 +64,9 @@ def test_the_registers_are_written_in_the_order_of_the_specification(config: Con
         ("read", fetch, 0x02),
         ("read", compute + 0x18, 1),
     ]
-    board.seen.clear()
+    board.events.clear()
     driver.close()
-    assert board.seen == [("write", each, 0) for each in (load, compute, store)]
+    assert board.events == [("write", each, 0) for each in (load, compute, store)]
 
 
 def test_a_program_runs_again_and_again() -> None:
@@ -74,11 +74,11 @@ def test_a_program_runs_again_and_again() -> None:
     with Driver(ULTRA96, SimulatedBoard(ULTRA96)) as driver:
         # Whatever is in memory first, programs have the addresses that they get.
         driver.load(network.program)
-        loaded = driver.load(network.program)
+        board_program = driver.load(network.program)
         for values in (VALUES, VALUES[::-1]):
-            loaded.memory.array[:] = network.on(values).memory
-            driver.run(loaded)
-            np.testing.assert_array_equal(network.results(loaded.memory.array)[0], values)
+            board_program.memory.array[:] = network.on(values).memory
+            driver.run(board_program)
+            np.testing.assert_array_equal(network.results(board_program.memory.array)[0], values)
 
 
 def test_registers_are_touched_in_turn() -> None:
@@ -90,7 +90,7 @@ def test_registers_are_touched_in_turn() -> None:
     board = Careful(ULTRA96)
     with Driver(ULTRA96, board) as driver:
         driver.run(driver.load(copying().program))
-    assert board.seen
+    assert board.events
     assert not board.turn.locked()
 
 
@@ -99,23 +99,25 @@ def test_without_caches_written_back_results_would_be_wrong(forgotten: str, monk
     """The simulated memory has two sides, as a board without coherent accesses has."""
     network = copying()
     with Driver(ULTRA96, SimulatedBoard(ULTRA96)) as driver:
-        loaded = driver.load(network.program)
+        board_program = driver.load(network.program)
         monkeypatch.setattr(SimulatedBuffer, forgotten, lambda _: None)
-        loaded.memory.array[:] = network.on(VALUES).memory
-        driver.run(loaded)
-        assert not np.array_equal(network.results(loaded.memory.array)[0], VALUES)
+        board_program.memory.array[:] = network.on(VALUES).memory
+        driver.run(board_program)
+        assert not np.array_equal(network.results(board_program.memory.array)[0], VALUES)
 
 
-def waiting() -> Program:
+def waiting() -> VtaProgram:
     """Return a program whose compute waits for a token that nobody gives."""
-    return Program(ULTRA96, (Load(memory_type=Memory.UOP, pop_prev=True), Finish()), np.zeros(4096, np.uint8), 4096)
+    return VtaProgram(
+        ULTRA96, (LoadInstruction(memory_type=MemoryType.UOP, pop_prev=True), Finish()), np.zeros(4096, np.uint8), 4096
+    )
 
 
 def test_a_program_that_waits_for_ever_names_the_module_and_the_instruction() -> None:
     with Driver(ULTRA96, SimulatedBoard(ULTRA96), timeout_s=0.01) as driver:
-        loaded = driver.load(waiting())
+        board_program = driver.load(waiting())
         with pytest.raises(DeviceLost, match=r"module compute hangs: it has not come to FINISH .* \(deadlock: .*0x81"):
-            driver.run(loaded)
+            driver.run(board_program)
 
 
 class Dead(SimulatedBoard):
@@ -128,18 +130,18 @@ class Dead(SimulatedBoard):
 
 def test_a_board_without_a_bitstream_is_told_from_a_wrong_program() -> None:
     with Driver(ULTRA96, Dead(ULTRA96), timeout_s=0.01) as driver:
-        loaded = driver.load(copying().program)
+        board_program = driver.load(copying().program)
         with pytest.raises(DeviceLost, match=r"module fetch hangs: it has not read all .* right by the simulator"):
-            driver.run(loaded)
+            driver.run(board_program)
 
 
 def test_the_simulated_board_refuses_what_a_board_leaves_undefined() -> None:
     program = copying().program
-    wrong = replace(program, instructions=tuple(replace(each, push_next=False) for each in program.instructions))
+    differences = replace(program, instructions=tuple(replace(each, push_next=False) for each in program.instructions))
     with Driver(ULTRA96, SimulatedBoard(ULTRA96), timeout_s=0.01) as driver:
-        loaded = driver.load(wrong)
+        board_program = driver.load(differences)
         with pytest.raises((BuildError, DeviceLost)):
-            driver.run(loaded)
+            driver.run(board_program)
 
 
 @pytest.mark.parametrize(("config", "address"), [(PYNQ, 0x3FFF_F000), (ULTRA96, 0x7FFF_F000), (ULTRA96, 0x1000_0010)])
@@ -150,7 +152,7 @@ def test_memory_that_the_accelerator_does_not_reach_is_refused(config: Config, a
 
 def test_a_program_that_is_too_large_is_refused() -> None:
     with Driver(ULTRA96, SimulatedBoard(ULTRA96)) as driver:
-        large = Program(ULTRA96, (Finish(),), np.zeros(LARGEST + 1, np.uint8), 4096)
+        large = VtaProgram(ULTRA96, (Finish(),), np.zeros(LARGEST + 1, np.uint8), 4096)
         with pytest.raises(BoardError, match="use more stages"):
             driver.load(large)
 

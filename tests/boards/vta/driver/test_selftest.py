@@ -7,23 +7,23 @@ import json
 import numpy as np
 import pytest
 
-from boards.vta.config import ULTRA96
 from boards.vta.driver import selftest
 from boards.vta.driver.driver import Driver
 from boards.vta.driver.selftest import cases
 from boards.vta.driver.simulated import SimulatedBoard, SimulatedBuffer
+from boards.vta.isa.config import ULTRA96
 from pipeline.cli import main
 from pipeline.errors import DeviceLost
 
 
 def test_all_pass_on_the_simulator(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["vta", "selftest", "--simulated", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["passed"]
-    assert [each["name"] for each in found["tests"]] == [
+    report = json.loads(capsys.readouterr().out)
+    assert report["passed"]
+    assert [each["name"] for each in report["tests"]] == [
         "instructions", "memory", "much memory", "convolution", "network",
     ]  # fmt: skip
-    assert all(each["passed"] for each in found["tests"])
+    assert all(each["passed"] for each in report["tests"])
 
 
 def test_a_wrong_bit_is_found(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,13 +52,14 @@ def test_programs_get_other_numbers_each_time() -> None:
     """Memory that keeps the results of the run before would be found."""
 
     class Stuck(SimulatedBoard):
-        def _run(self) -> bool:
-            if self._checked:
-                return True
-            return super()._run()
+        runs = 0
+
+        def run_program(self) -> bool:
+            self.runs += 1
+            return super().run_program() if self.runs == 1 else True
 
     with Driver(ULTRA96, Stuck(ULTRA96)) as driver, pytest.raises(AssertionError):
-        for _, outcome in zip(range(2), selftest.outcomes(driver), strict=False):
+        for _, outcome in zip(range(2), selftest.run_selftests(driver), strict=False):
             assert outcome.passed
 
 
@@ -69,11 +70,11 @@ def test_what_is_lost_is_raised() -> None:
             return 0
 
     with Driver(ULTRA96, Dead(ULTRA96), 0.01) as driver, pytest.raises(DeviceLost):
-        next(iter(selftest.outcomes(driver)))
+        next(iter(selftest.run_selftests(driver)))
 
 
 def test_expectations_are_not_the_simulators() -> None:
-    """What is compared with comes from NumPy."""
-    made = next(each for each in cases(0) if each.name == "network")
-    values = [np.zeros(shape, np.int8) for shape in made.inputs]
-    assert selftest.expected(made.steps, values).shape == made.steps[-1].outputs
+    """NumPy computes them."""
+    test_case = next(each for each in cases(0) if each.name == "network")
+    values = [np.zeros(shape, np.int8) for shape in test_case.inputs]
+    assert selftest.expected_output(test_case.steps, values).shape == test_case.steps[-1].outputs

@@ -1,0 +1,126 @@
+"""The int8 accelerator VTA, on a Zynq board with pynq, or simulated where the device's target says so."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pipeline.core.board import Device
+from pipeline.core.plan import StagePlan
+from pipeline.errors import BuildError, MissingExtra
+from pipeline.executor.devices.base import OwnCompiler
+from pipeline.executor.devices.null import NullRuntime
+from pipeline.executor.stage_code import StageCode
+
+if TYPE_CHECKING:
+    from boards.vta.driver.driver import Driver, LoadedProgram
+    from boards.vta.driver.hardware import Hardware
+    from boards.vta.lowering.artifact import Artifact
+    from pipeline.core.scale_limits import ScaleLimits
+
+
+@dataclass(frozen=True, eq=False)
+class _VtaStage:
+    artifact: Artifact
+    image: LoadedProgram
+
+
+class VtaRuntime(NullRuntime, OwnCompiler):
+    """Runs each stage as one program; tensors are arrays, which are packed on their way into VTA's memory."""
+
+    def __init__(self, device: Device) -> None:
+        super().__init__(device)
+        self._driver: Driver | None = None
+
+    @staticmethod
+    def check(device: Device) -> None:
+        """Raise `BoardError` if a device's target is no VTA."""
+        from boards.vta import target
+
+        target.config(device.target)
+
+    @staticmethod
+    def is_here(device: Device) -> bool:
+        """Return True if stages for a device can run on this machine."""
+        from boards.vta import target
+
+        return target.is_simulated(device.target) or importlib.util.find_spec("pynq") is not None
+
+    @staticmethod
+    def scale_limits() -> ScaleLimits:
+        """Return powers of two, as far as VTA's shifts and sums reach."""
+        from boards.vta.compiler.layers import LIMITS
+
+        return LIMITS
+
+    @staticmethod
+    def compile_stage(module: Any, device: Device) -> StageCode:
+        """Compile one stage's Relax module for a device.
+
+        Raises
+        ------
+        BuildError
+            If VTA cannot run one of its operators.
+        """
+        from boards.vta import target
+        from boards.vta.lowering.artifact import Artifact
+        from boards.vta.lowering.stage import lower_module
+        from boards.vta.lowering.values import Unsupported
+
+        try:
+            stage_artifact = Artifact.of(lower_module(module), target.config(device.target))
+        except Unsupported as error:
+            raise BuildError(f"VTA cannot run it: {error}") from None
+        return StageCode(lambda: stage_artifact, stage_artifact.arrays(), executable=stage_artifact, calls=())
+
+    def load(self, stage: StagePlan, code: StageCode | None) -> _VtaStage:
+        """Put a stage's program into the board's memory."""
+        from boards.vta.lowering import artifact
+
+        if code is None:
+            raise BuildError(f"stage {stage.name!r} has no program for VTA; build the bundle for this board")
+        library = code.library
+        stage_artifact = code.executable if library is None else artifact.read(library.array.tobytes(), code.parameters)
+        return _VtaStage(stage_artifact, self._open_driver().load(stage_artifact.program))
+
+    def run(self, program: _VtaStage, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Pack the inputs, run, and unpack the outputs."""
+        driver = self._open_driver()
+        memory, config = program.image.memory.array, driver.config
+        for slot, array in zip(program.artifact.inputs, inputs, strict=True):
+            slot.write(config, array, memory)
+        driver.run(program.image)
+        return [slot.read(config, memory) for slot in program.artifact.outputs]
+
+    def _open_driver(self) -> Driver:
+        if self._driver is None:
+            from boards.vta import target
+            from boards.vta.driver.driver import Driver
+
+            self._driver = Driver(target.config(self.device.target), _hardware(self.device))
+        return self._driver
+
+    def close(self) -> None:
+        """Give the board back."""
+        if self._driver is not None:
+            self._driver.close()
+            self._driver = None
+
+
+def _hardware(device: Device) -> Hardware:
+    from boards.vta import target
+
+    config = target.config(device.target)
+    if target.is_simulated(device.target):
+        from boards.vta.driver.simulated import SimulatedBoard
+
+        return SimulatedBoard(config)
+    from boards.vta.driver.pynq import PynqBoard
+
+    try:
+        return PynqBoard(config, target.bitstream(device.target))
+    except MissingExtra as error:
+        remedy = f"'{target.SIMULATED} = true' in its target simulates it"
+        raise MissingExtra(f"device {device.name!r}: {error}, if this is a board; {remedy}") from None

@@ -1,0 +1,1 @@
+"""VTA's instruction set: fields, words, programs."""

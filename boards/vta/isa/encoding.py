@@ -1,0 +1,183 @@
+"""Instructions and micro-ops to the words that the accelerator reads, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from boards.vta.isa.config import INSTRUCTION_BYTES, UOP_BYTES, Config, MemoryType
+from boards.vta.isa.instructions import (
+    Alu,
+    AluOpcode,
+    Finish,
+    Gemm,
+    Instruction,
+    LoadInstruction,
+    Opcode,
+    StoreInstruction,
+    Uop,
+)
+from boards.vta.isa.layout import BitField, fields, uop_fields
+from pipeline.errors import InstructionError
+
+Words = npt.NDArray[np.uint64]
+Uops = npt.NDArray[np.uint32]
+
+_CLASSES: dict[Opcode, type[Instruction]] = {
+    instruction.opcode: instruction for instruction in (LoadInstruction, StoreInstruction, Gemm, Finish, Alu)
+}
+# Fields of one bit, which instructions hold as bool.
+_FLAGS = ("pop_prev", "pop_next", "push_prev", "push_next", "reset_reg", "use_imm")
+_WORD = (1 << 64) - 1
+_Code = TypeVar("_Code", Opcode, MemoryType, AluOpcode)
+
+
+def encode(config: Config, instructions: Iterable[Instruction]) -> Words:
+    """Return a stream, ``uint64[n, 2]``: of each instruction the low word and the high word.
+
+    Raises
+    ------
+    InstructionError
+        If a value does not fit its field; the message names both.
+    """
+    pairs = []
+    for index, instruction in enumerate(instructions):
+        try:
+            bits = _encode_bits(config, instruction)
+        except InstructionError as error:
+            raise InstructionError(f"instruction {index}: {error}") from None
+        pairs.append((bits & _WORD, bits >> 64))
+    return np.array(pairs, np.uint64).reshape(-1, 2)
+
+
+def decode(config: Config, stream: Words) -> tuple[Instruction, ...]:
+    """Return the instructions of a stream ``uint64[n, 2]``; unused bits may have any value.
+
+    Raises
+    ------
+    InstructionError
+        If an opcode, a memory type or an ALU opcode is unknown; the message has the instruction's index.
+    """
+    pairs = enumerate(zip(stream[:, 0].tolist(), stream[:, 1].tolist(), strict=True))
+    return tuple(_decode_bits(config, index, low | high << 64) for index, (low, high) in pairs)
+
+
+def read_stream(data: bytes) -> Words:
+    """Return the stream of a file: 16 bytes per instruction, little-endian.
+
+    Raises
+    ------
+    InstructionError
+        If there is a piece of an instruction.
+    """
+    return _split_bytes(data, INSTRUCTION_BYTES, "instructions").view("<u8").astype(np.uint64).reshape(-1, 2)
+
+
+def read_uops(data: bytes) -> Uops:
+    """Return the micro-ops of a file: 4 bytes each, little-endian; raises as `read_stream` does."""
+    return _split_bytes(data, UOP_BYTES, "micro-ops").view("<u4").astype(np.uint32)
+
+
+def pack_uops(config: Config, dst: npt.ArrayLike, src: npt.ArrayLike, wgt: npt.ArrayLike) -> Uops:
+    """Return micro-ops of three arrays of indices as ``uint32[n]``; raises as `encode_uops` does."""
+    words = np.zeros(np.broadcast_shapes(*map(np.shape, (dst, src, wgt))), np.int64)
+    for field, indices in zip(uop_fields(config), (dst, src, wgt), strict=True):
+        wide = np.asarray(indices, np.int64)
+        _place_bits(field, "micro-op", int(wide.min(initial=0)))
+        _place_bits(field, "micro-op", int(wide.max(initial=0)))
+        words |= wide << field.bit
+    return words.astype(np.uint32)
+
+
+def encode_uops(config: Config, uops: Iterable[Uop]) -> Uops:
+    """Return micro-ops as ``uint32[n]``.
+
+    Raises
+    ------
+    InstructionError
+        If an index does not fit its field.
+    """
+    return np.array([_encode_uop(config, index, uop) for index, uop in enumerate(uops)], np.uint32)
+
+
+def decode_uops(config: Config, uops: Uops) -> tuple[Uop, ...]:
+    """Return the micro-ops of ``uint32[n]``."""
+    return tuple(map(Uop, *(indices.tolist() for indices in uop_indices(config, uops))))
+
+
+def uop_indices(config: Config, uops: Uops) -> tuple[npt.NDArray[np.int64], ...]:
+    """Return the three indices of ``uint32[n]`` micro-ops (dst, src, wgt), each as ``int64[n]``."""
+    wide = uops.astype(np.int64)
+    return tuple(wide >> field.bit & field.high for field in uop_fields(config))
+
+
+def _encode_uop(config: Config, index: int, uop: Uop) -> int:
+    return sum(_place_bits(each, f"micro-op {index}", getattr(uop, each.name)) for each in uop_fields(config))
+
+
+def _encode_bits(config: Config, instruction: Instruction) -> int:
+    name = instruction.opcode.name
+    bits = 0
+    for field in fields(config, instruction.opcode):
+        value = getattr(instruction, field.name)
+        if field.name == "memory_type" and _has_no_code(config, instruction):
+            value = 0
+        bits |= _place_bits(field, name, value)
+    return bits
+
+
+def _has_no_code(config: Config, instruction: Instruction) -> bool:
+    """Recognise a STORE of the old version, whose two bits cannot hold the code 4 of OUT."""
+    return (
+        isinstance(instruction, StoreInstruction)
+        and config.hw_ver == "0.0.1"
+        and instruction.memory_type is MemoryType.OUT
+    )
+
+
+def _place_bits(field: BitField, name: str, value: int) -> int:
+    if not field.low <= value <= field.high:
+        value_name = value.name if isinstance(value, MemoryType | AluOpcode) else value
+        raise InstructionError(
+            f"{name}: {field.name} is {value_name}; its {field.width} bits hold {field.low} to {field.high}"
+        )
+    return (value & (1 << field.width) - 1) << field.bit
+
+
+def _decode_bits(config: Config, index: int, bits: int) -> Instruction:
+    opcode = _parse_code(Opcode, bits & 7, "opcode", index)
+    values: dict[str, int] = {}
+    for field in fields(config, opcode)[1:]:
+        value = bits >> field.bit & (1 << field.width) - 1
+        values[field.name] = value - (1 << field.width) if field.has_sign and value > field.high else value
+    for flag in _FLAGS:
+        if flag in values:
+            values[flag] = bool(values[flag])
+    if "memory_type" in values:
+        values["memory_type"] = _memory(config, opcode, values["memory_type"], index)
+    if "alu_opcode" in values:
+        values["alu_opcode"] = _parse_code(AluOpcode, values["alu_opcode"], "alu_opcode", index)
+    return _CLASSES[opcode](**values)  # type: ignore[arg-type]
+
+
+def _memory(config: Config, opcode: Opcode, code: int, index: int) -> MemoryType:
+    if opcode is Opcode.STORE and config.hw_ver == "0.0.1" and code == 0:
+        return MemoryType.OUT
+    return _parse_code(MemoryType, code, "memory_type", index)
+
+
+def _parse_code(kind: type[_Code], code: int, field: str, index: int) -> _Code:
+    try:
+        return kind(code)
+    except ValueError:
+        codes = ", ".join(f"{each.value} {each.name}" for each in kind)
+        raise InstructionError(f"instruction {index}: {field} is {code}; known are {codes}") from None
+
+
+def _split_bytes(data: bytes, size: int, name: str) -> npt.NDArray[np.uint8]:
+    if len(data) % size:
+        raise InstructionError(f"{len(data)} bytes are no whole number of {name} of {size} bytes")
+    return np.frombuffer(data, np.uint8)

@@ -1,0 +1,228 @@
+"""The instructions and the micro-op, as immutable values with the fields that the accelerator knows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import ClassVar
+
+from boards.vta.isa.config import MemoryType
+
+
+class Opcode(IntEnum):
+    """The kinds of instructions, by VTA_OPCODE_* of hw_spec.h."""
+
+    LOAD = 0
+    STORE = 1
+    GEMM = 2
+    FINISH = 3
+    ALU = 4
+
+
+class AluOpcode(IntEnum):
+    """The operations of an ALU instruction; boards have no MUL."""
+
+    MIN = 0
+    MAX = 1
+    ADD = 2
+    SHR = 3
+    MUL = 4
+
+
+class HardwareModule(IntEnum):
+    """The modules that execute instructions, in the order in which tensors pass them."""
+
+    LOAD = 0
+    COMPUTE = 1
+    STORE = 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Instruction:
+    """The dependences that every instruction has.
+
+    Attributes
+    ----------
+    pop_prev, pop_next : bool
+        Wait for, and take, a token of the module before or behind.
+    push_prev, push_next : bool
+        Give it a token in the end.
+    """
+
+    opcode: ClassVar[Opcode]
+
+    pop_prev: bool = False
+    pop_next: bool = False
+    push_prev: bool = False
+    push_next: bool = False
+
+    @property
+    def module(self) -> HardwareModule:
+        """The module that executes it."""
+        return HardwareModule.COMPUTE
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Transfer(Instruction):
+    """Between DRAM and a scratchpad, in elements.
+
+    Attributes
+    ----------
+    memory_type : MemoryType
+        The scratchpad.
+    sram_base, dram_base : int
+        First element there and in DRAM.
+    y_size, x_size : int
+        Rows, and elements of a row.
+    x_stride : int
+        From the start of a row in DRAM to that of the next.
+    y_pad_0, y_pad_1, x_pad_0, x_pad_1 : int
+        Rows of zeros above and below, elements of zeros left and right of each row.
+    """
+
+    memory_type: MemoryType
+    sram_base: int = 0
+    dram_base: int = 0
+    y_size: int = 0
+    x_size: int = 0
+    x_stride: int = 0
+    y_pad_0: int = 0
+    y_pad_1: int = 0
+    x_pad_0: int = 0
+    x_pad_1: int = 0
+
+    @property
+    def width(self) -> int:
+        """Elements of a row in the scratchpad."""
+        return self.x_pad_0 + self.x_size + self.x_pad_1
+
+    @property
+    def height(self) -> int:
+        """Rows in the scratchpad."""
+        return self.y_pad_0 + self.y_size + self.y_pad_1
+
+    @property
+    def padded(self) -> bool:
+        """True if there is any padding."""
+        return bool(self.y_pad_0 or self.y_pad_1 or self.x_pad_0 or self.x_pad_1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoadInstruction(_Transfer):
+    """From DRAM to a scratchpad; without elements, it only passes tokens on."""
+
+    opcode: ClassVar[Opcode] = Opcode.LOAD
+
+    @property
+    def module(self) -> HardwareModule:
+        """The module that executes it."""
+        # As fetch in vta.cc routes them: micro-ops and sums belong to compute, which alone uses them.
+        return HardwareModule.LOAD if self.memory_type in (MemoryType.INP, MemoryType.WGT) else HardwareModule.COMPUTE
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoreInstruction(_Transfer):
+    """From OUT to DRAM; without elements, it only passes tokens on."""
+
+    opcode: ClassVar[Opcode] = Opcode.STORE
+    memory_type: MemoryType = MemoryType.OUT
+
+    @property
+    def module(self) -> HardwareModule:
+        """The module that executes it."""
+        return HardwareModule.STORE
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Loops(Instruction):
+    """Micro-ops inside of two loops.
+
+    Attributes
+    ----------
+    reset_reg : bool
+        Set ACC to 0 instead; only GEMM heeds it.
+    uop_bgn, uop_end : int
+        The micro-ops, without that at `uop_end`.
+    iter_out, iter_in : int
+        How often the loops run.
+    dst_factor_out, dst_factor_in, src_factor_out, src_factor_in : int
+        What each turn of a loop adds to an index.
+    """
+
+    reset_reg: bool = False
+    uop_bgn: int
+    uop_end: int
+    iter_out: int = 1
+    iter_in: int = 1
+    dst_factor_out: int = 0
+    dst_factor_in: int = 0
+    src_factor_out: int = 0
+    src_factor_in: int = 0
+
+    @property
+    def count(self) -> int:
+        """Micro-ops executed, in all turns."""
+        return self.iter_out * self.iter_in * max(0, self.uop_end - self.uop_bgn)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gemm(_Loops):
+    """ACC[dst] += INP[src] x transposed WGT[wgt], or 0.
+
+    Attributes
+    ----------
+    wgt_factor_out, wgt_factor_in : int
+        What each turn of a loop adds to the index of the weights.
+    """
+
+    opcode: ClassVar[Opcode] = Opcode.GEMM
+
+    wgt_factor_out: int = 0
+    wgt_factor_in: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Alu(_Loops):
+    """ACC[dst] = ACC[dst] and an immediate, or ACC[src], combined by `alu_opcode`.
+
+    Attributes
+    ----------
+    alu_opcode : AluOpcode
+        How.
+    use_imm : bool
+        Whether the second operand is `imm`.
+    imm : int
+        A number of 16 bits with sign.
+    """
+
+    opcode: ClassVar[Opcode] = Opcode.ALU
+
+    alu_opcode: AluOpcode
+    use_imm: bool = False
+    imm: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finish(Instruction):
+    """Tells the host that all is done."""
+
+    opcode: ClassVar[Opcode] = Opcode.FINISH
+
+
+@dataclass(frozen=True, slots=True)
+class Uop:
+    """A micro-op: the indices of one step.
+
+    Attributes
+    ----------
+    dst_idx : int
+        In ACC.
+    src_idx : int
+        In INP (GEMM) or ACC (ALU).
+    wgt_idx : int
+        In WGT (GEMM only).
+    """
+
+    dst_idx: int
+    src_idx: int = 0
+    wgt_idx: int = 0

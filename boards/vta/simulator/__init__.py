@@ -1,0 +1,1 @@
+"""VTA simulated, bit for bit."""

@@ -1,0 +1,91 @@
+"""Accesses: the elements of shared memories that an instruction reads and writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from boards.vta.isa.config import Config, MemoryType
+from boards.vta.isa.instructions import Alu, Gemm, LoadInstruction, StoreInstruction
+from boards.vta.simulator.access_patterns import MicroOpPiece
+from boards.vta.simulator.vector_clocks import Where
+
+DRAM = "DRAM"
+
+
+@dataclass(frozen=True, eq=False)
+class Access:
+    """Some elements that one instruction touches.
+
+    Attributes
+    ----------
+    place : str
+        The name of a scratchpad, or `DRAM`.  OUT and ACC count as one: what is computed next to an element
+        that still has to be stored destroys it in either.
+    where : slice or int64[...]
+        The elements; in DRAM, pieces of `grain` bytes.
+    writes : bool
+        Whether they are written.
+    """
+
+    memory_name: str
+    elements: Where
+    writes: bool
+
+
+def grain_bytes(config: Config) -> int:
+    """Return the greatest common divisor of the elements' bytes in all memories."""
+    # One stamp for each grain instead of for each byte: a quarter of the memory and the time.
+    return min(4, config.element_bytes(MemoryType.OUT))
+
+
+def transfer_accesses(config: Config, transfer: LoadInstruction | StoreInstruction, start: int) -> Iterator[Access]:
+    """Yield the accesses of a transfer whose DRAM side begins at byte `start` of the memory."""
+    if not transfer.x_size:
+        return
+    loads = isinstance(transfer, LoadInstruction)
+    memory = transfer.memory_type if loads else MemoryType.OUT
+    yield Access(
+        _memory_name(memory),
+        slice(transfer.sram_base, transfer.sram_base + transfer.height * transfer.width),
+        writes=loads,
+    )
+    if transfer.y_size:
+        yield Access(
+            DRAM,
+            _dram(transfer, start // grain_bytes(config), config.element_bytes(memory) // grain_bytes(config)),
+            not loads,
+        )
+
+
+def piece_accesses(instruction: Gemm | Alu, piece: MicroOpPiece) -> Iterator[Access]:
+    """Yield the accesses of some micro-ops.
+
+    ACC is noted as written only, even where it is read: no other module writes it, so that a read conflicts with
+    nothing.
+    """
+    if isinstance(instruction, Gemm) and not instruction.reset_reg:
+        yield Access("INP", piece.srcs, writes=False)
+        yield Access("WGT", piece.wgts, writes=False)
+    yield Access("ACC", piece.dsts, writes=True)
+
+
+def _memory_name(memory: MemoryType) -> str:
+    return "ACC" if memory in (MemoryType.OUT, MemoryType.ACC_8BIT) else memory.name
+
+
+def _dram(transfer: LoadInstruction | StoreInstruction, start: int, unit: int) -> Where:
+    row, stride = transfer.x_size * unit, transfer.x_stride * unit
+    if transfer.y_size == 1 or row == stride:
+        return slice(start, start + transfer.y_size * row)
+    return start + np.arange(transfer.y_size)[:, None] * stride + np.arange(row)
+
+
+def memory_sizes(config: Config, nbytes: int) -> dict[str, int]:
+    """Return the elements of each place, for a memory of so many bytes."""
+    depths = {
+        memory.name: config.depth(memory) for memory in (MemoryType.UOP, MemoryType.INP, MemoryType.WGT, MemoryType.ACC)
+    }
+    return {**depths, DRAM: -(-nbytes // grain_bytes(config))}

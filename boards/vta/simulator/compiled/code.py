@@ -1,0 +1,130 @@
+"""Code: the vocabulary of the compiled interpreter's parts, over TVM's tensor IR."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from tvm import tirx
+from tvm.script.ir_builder import tirx as T  # noqa: N812 - its usual name
+
+from boards.vta.isa.config import Config
+from boards.vta.simulator.compiled.state import arrays
+from boards.vta.simulator.compiled.table import ORDER
+
+# 16 values of 32 bits are one register of AVX-512 and two of AVX2; a block of channels is as wide.
+LANES = 16
+"""Values of one vector at most."""
+
+_CONFLICTS = {
+    "INP_read": (("INP_written", "known_load"),),
+    "INP_written": (("INP_read", "known_compute"),),
+    "WGT_read": (("WGT_written", "known_load"),),
+    "WGT_written": (("WGT_read", "known_compute"),),
+    "ACC_read": (("ACC_written", "known_compute"),),
+    "ACC_written": (("ACC_read", "known_store"),),
+    "DRAM_read_by_load": (("DRAM_written", "known_store"),),
+    "DRAM_read_by_compute": (("DRAM_written", "known_store"),),
+    "DRAM_written": (("DRAM_read_by_load", "known_load"), ("DRAM_read_by_compute", "known_compute")),
+}
+"""With what an access of one kind conflicts, unless the module knows that it is over; of no other kind is there any."""
+
+
+def number(value: int) -> Any:
+    """Return a 64-bit constant, as all indices are."""
+    return tirx.IntImm("int64", value)
+
+
+class Code:
+    """The parameters of the interpreter, and the instruction at hand.
+
+    Its methods append statements to the function that TVM's builder is at.
+
+    Parameters
+    ----------
+    config : Config
+        The accelerator.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.row = config.batch * config.block
+        extents: dict[str, Any] = {}
+        self.arrays = {
+            name: T.arg(name, T.buffer([self._extent(extents, each) for each in array.shape], array.dtype))
+            for name, array in arrays(config).items()
+        }
+        self.instructions = extents["instructions"]
+        self.index: Any = None
+        self.order: dict[str, Any] = {}
+
+    @staticmethod
+    def _extent(extents: dict[str, Any], extent: int | str) -> Any:
+        if isinstance(extent, int):
+            return number(extent)
+        return extents.setdefault(extent, tirx.Var(extent, "int64"))
+
+    def __getitem__(self, name: str) -> Any:
+        """Return an array."""
+        return self.arrays[name]
+
+    def store(self, name: str, index: Any, value: Any) -> None:
+        """Write an element of an array, or a vector if the index is a ramp."""
+        T.buffer_store(self.arrays[name], value, [index])
+
+    def begin(self, index: Any) -> Any:
+        """Turn to an instruction, and return what it does."""
+        self.index = index
+        action, *rest = (T.bind(self.arrays["table"][index, number(column)]) for column in range(len(ORDER)))
+        self.order = {name: T.bind(T.cast(value, "int32")) for name, value in zip(ORDER[1:], rest, strict=True)}
+        return action
+
+    def fields(self, columns: Sequence[str], names: Sequence[str]) -> list[Any]:
+        """Return some fields of the instruction, as variables; `columns` are those behind `ORDER`."""
+        table = self.arrays["table"]
+        return [T.bind(table[self.index, number(len(ORDER) + columns.index(name))]) for name in names]
+
+    def fail(self) -> None:
+        """Append the statement that something is wrong."""
+        self.store("wrong", number(0), tirx.IntImm("int32", 1))
+
+    def note(self, *accesses: tuple[str, Any]) -> None:
+        """Note accesses, each a kind of `_CONFLICTS` and an element, and fail if one conflicts."""
+        conflicts = [
+            self.arrays[stamps][element] > self.order[progress]
+            for kind, element in accesses
+            for stamps, progress in _CONFLICTS[kind]
+        ]
+        with when(tirx.any(*conflicts)):
+            self.fail()
+        for kind, element in accesses:
+            self.store(kind, element, self.order["number"])
+
+    def vectors(self, size: int) -> Iterator[tuple[Any, int]]:
+        """Yield offset and lanes of the vectors that fill so many values, inside of a loop if there are several."""
+        lanes = min(size, LANES)
+        with T.serial(number(0), number(size // lanes)) as vector:
+            yield vector * lanes, lanes
+
+
+@contextmanager
+def when(condition: Any) -> Iterator[None]:
+    """Let what follows happen under a condition."""
+    with T.If(condition), T.Then():
+        yield
+
+
+def span(start: Any, lanes: int) -> Any:
+    """Return the index of neighbours."""
+    return start if lanes == 1 else tirx.Ramp(start, number(1), lanes)
+
+
+def of_lanes(dtype: str, lanes: int) -> str:
+    """Return the type of a vector, which may have one lane."""
+    return dtype if lanes == 1 else f"{dtype}x{lanes}"
+
+
+def spread(value: Any, lanes: int) -> Any:
+    """Return a value in all lanes."""
+    return value if lanes == 1 else tirx.Broadcast(value, lanes)

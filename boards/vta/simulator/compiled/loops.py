@@ -1,0 +1,123 @@
+"""Loops: GEMM and ALU in compiled code, one micro-op after the other."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tvm import tirx
+from tvm.script.ir_builder import tirx as T  # noqa: N812 - its usual name
+
+from boards.vta.isa.config import MemoryType
+from boards.vta.isa.instructions import AluOpcode
+from boards.vta.isa.layout import uop_fields
+from boards.vta.simulator.compiled.code import Code, number, of_lanes, span, spread, when
+from boards.vta.simulator.compiled.table import LOOPS
+
+_CHAINS = 4
+"""Of multiply-adds in one sum, as many as hide that each waits a few cycles for the one before."""
+
+
+def gemm(code: Code) -> None:
+    """Write a GEMM that multiplies."""
+    with _micro_ops(code, (MemoryType.ACC, MemoryType.INP, MemoryType.WGT)) as (dst, src, wgt):
+        code.note(("ACC_written", dst), ("INP_read", src), ("WGT_read", wgt))
+        block = code.config.block
+        with T.serial(number(0), number(code.config.batch)) as batch:
+            for output, lanes in code.vectors(block):
+                for begin, terms in code.vectors(block):
+                    inputs = src * code.row + batch * block + begin
+                    weights = (wgt * block + begin) * block + output
+                    products = [
+                        spread(code["inp"][inputs + term], lanes) * code["wgt"][span(weights + term * block, lanes)]
+                        for term in range(terms)
+                    ]
+                    sums = T.cast(T.cast(_sum(products), of_lanes("int32", lanes)), of_lanes("uint32", lanes))
+                    at = span(dst * code.row + batch * block + output, lanes)
+                    code.store("acc", at, code["acc"][at] + sums)
+
+
+def reset(code: Code) -> None:
+    """Write a GEMM that resets."""
+    with _micro_ops(code, (MemoryType.ACC,)) as (dst,):
+        code.note(("ACC_written", dst))
+        for offset, lanes in code.vectors(code.row):
+            zeros = spread(tirx.IntImm("uint32", 0), lanes)
+            code.store("acc", span(dst * code.row + offset, lanes), zeros)
+
+
+def alu(code: Code, opcode: AluOpcode, *, use_imm: bool) -> None:
+    """Write an ALU instruction of one kind."""
+    (imm,) = code.fields(LOOPS, ["imm"])
+    with _micro_ops(code, (MemoryType.ACC,) if use_imm else (MemoryType.ACC, MemoryType.ACC)) as (dst, *sources):
+        code.note(("ACC_written", dst))
+        for offset, lanes in code.vectors(code.row):
+            at = span(dst * code.row + offset, lanes)
+            if use_imm:
+                operand = spread(T.cast(imm, "int32"), lanes)
+            else:
+                operand = T.cast(code["acc"][span(sources[0] * code.row + offset, lanes)], of_lanes("int32", lanes))
+            code.store("acc", at, _combine_operands(opcode, code["acc"][at], operand, lanes))
+
+
+def _combine_operands(opcode: AluOpcode, augend: Any, operand: Any, lanes: int) -> Any:
+    """Combine as `boards.vta.simulator.scratchpads.combine_operands`, a left operand without sign."""
+    signed_type, unsigned_type = of_lanes("int32", lanes), of_lanes("uint32", lanes)
+    if opcode is AluOpcode.ADD:
+        return augend + T.cast(operand, unsigned_type)
+    if opcode is AluOpcode.MUL:
+        return augend * T.cast(operand, unsigned_type)
+    if opcode is AluOpcode.MIN:
+        return T.cast(tirx.min(T.cast(augend, signed_type), operand), unsigned_type)
+    if opcode is AluOpcode.MAX:
+        return T.cast(tirx.max(T.cast(augend, signed_type), operand), unsigned_type)
+    # Sums have no sign here, because LLVM leaves their overflow undefined otherwise; a shift to the right needs it.
+    zero, last = (spread(tirx.IntImm("int32", value), lanes) for value in (0, 31))
+    shift = tirx.max(tirx.min(operand, last), -last)
+    to_the_right = T.cast(T.cast(augend, signed_type) >> tirx.max(shift, zero), unsigned_type)
+    to_the_left = augend << T.cast(tirx.max(-shift, zero), unsigned_type)
+    # Beyond the last bit, LLVM's own shift means nothing.
+    left_result = tirx.Select(operand < -last, spread(tirx.IntImm("uint32", 0), lanes), to_the_left)
+    return tirx.Select(operand < zero, left_result, to_the_right)
+
+
+@contextmanager
+def _micro_ops(code: Code, memories: tuple[MemoryType, ...]) -> Iterator[list[Any]]:
+    """Let what follows happen for each micro-op in each turn, with its elements; fail if one is outside."""
+    begin, end, outer, inner, *factors, _ = code.fields(LOOPS, LOOPS)
+    pairs = list(zip(factors[::2], factors[1::2], strict=True))[: len(memories)]
+    with T.serial(begin, end) as at:
+        # In the last turn, each index is at its largest, since factors have no sign.
+        last = [
+            base + (outer - 1) * out + (inner - 1) * into
+            for base, (out, into) in zip(_bases(code, at), pairs, strict=False)
+        ]
+        outside = [element >= code.config.depth(memory) for element, memory in zip(last, memories, strict=True)]
+        with when(tirx.any(*outside)):
+            code.fail()
+    with (
+        when(code["wrong"][number(0)] == 0),
+        T.serial(number(0), outer) as turn,
+        T.serial(number(0), inner) as step,
+    ):
+        offsets = [T.bind(turn * out + step * into) for out, into in pairs]
+        with T.serial(begin, end) as at:
+            yield [T.bind(base + offset) for base, offset in zip(_bases(code, at), offsets, strict=False)]
+
+
+def _bases(code: Code, at: Any) -> list[Any]:
+    """Return the indices that a micro-op holds."""
+    word = T.bind(code["uop"][at])
+    return [
+        T.cast((word >> tirx.IntImm("uint32", field.bit)) & tirx.IntImm("uint32", field.high), "int64")
+        for field in uop_fields(code.config)
+    ]
+
+
+def _sum(products: list[Any]) -> Any:
+    """Return the exact sum: a few chains, so that a multiply-add need not wait for the one before."""
+    chains = [functools.reduce(operator.add, products[start::_CHAINS]) for start in range(min(_CHAINS, len(products)))]
+    return functools.reduce(operator.add, chains)

@@ -1,0 +1,124 @@
+"""Transfers: LOAD and STORE in compiled code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import tirx
+from tvm.script.ir_builder import tirx as T  # noqa: N812 - its usual name
+
+from boards.vta.isa.config import MemoryType
+from boards.vta.simulator import accesses
+from boards.vta.simulator.compiled.code import Code, number, of_lanes, span, spread, when
+from boards.vta.simulator.compiled.table import TRANSFER, Action
+
+_ACCESSES = {
+    Action.LOAD_UOP: (None, "DRAM_read_by_compute"),
+    Action.LOAD_WGT: ("WGT_written", "DRAM_read_by_load"),
+    Action.LOAD_INP: ("INP_written", "DRAM_read_by_load"),
+    Action.LOAD_ACC: ("ACC_written", "DRAM_read_by_compute"),
+    Action.LOAD_ACC_8BIT: ("ACC_written", "DRAM_read_by_compute"),
+}
+"""What a LOAD does to the scratchpad and to memory; only compute knows micro-ops."""
+
+
+def load(code: Code, action: Action) -> None:
+    """Write a LOAD of one kind: zeros where there is padding, then rows from memory."""
+    base, y_size, x_size, x_stride, top, bottom, left, right, start = code.fields(TRANSFER, TRANSFER)
+    sram, dram = _ACCESSES[action]
+    write = _WRITERS[action]
+    unit, grain_size = code.config.element_bytes(MemoryType(action)), accesses.grain_bytes(code.config)
+    width = T.bind(left + x_size + right)
+    elements = T.bind((top + y_size + bottom) * width)
+    if sram is not None:
+        with T.serial(number(0), elements) as element:
+            code.note((sram, base + element))
+    with when(elements > y_size * x_size), T.serial(number(0), elements) as element:
+        write(code, base + element, None)
+    with T.serial(number(0), y_size) as y:
+        _note_memory(
+            code, dram, T.bind(start // grain_size + y * x_stride * (unit // grain_size)), x_size * (unit // grain_size)
+        )
+        target, source = T.bind(base + (top + y) * width + left), T.bind(start + y * x_stride * unit)
+        with T.serial(number(0), x_size) as x:
+            write(code, target + x, source + x * unit)
+
+
+def store(code: Code) -> None:
+    """Write a STORE: the low bytes of ACC, row by row, since rows may overlap."""
+    names = ("sram_base", "y_size", "x_size", "x_stride", "start")
+    base, y_size, x_size, x_stride, start = code.fields(TRANSFER, names)
+    unit, grain_size = code.config.element_bytes(MemoryType.OUT), accesses.grain_bytes(code.config)
+    with T.serial(number(0), y_size) as y:
+        first = T.bind(start // grain_size + y * x_stride * (unit // grain_size))
+        _note_memory(code, "DRAM_written", first, x_size * (unit // grain_size))
+        with T.serial(number(0), x_size) as x:
+            element = T.bind(base + y * x_size + x)
+            code.note(("ACC_read", element))
+            target = T.bind(start + (y * x_stride + x) * unit)
+            for offset, lanes in code.vectors(code.row):
+                low = T.cast(code["acc"][span(element * code.row + offset, lanes)], of_lanes("uint8", lanes))
+                code.store("memory", span(target + offset, lanes), low)
+
+
+def _note_memory(code: Code, kind: str, first: Any, count: Any) -> None:
+    """Note the access to pieces of memory, which `boards.vta.simulator.accesses` divides it into."""
+    with T.serial(number(0), count) as index:
+        code.note((kind, first + index))
+
+
+def _write_uop(code: Code, element: Any, byte: Any) -> None:
+    code.store("uop", element, _words(code, byte, 1))
+
+
+def _write_weights(code: Code, element: Any, byte: Any) -> None:
+    block = code.config.block
+    with T.serial(number(0), number(block)) as output:
+        for begin, lanes in code.vectors(block):
+            value = T.cast(_bytes(code, byte, output * block + begin, lanes), of_lanes("float32", lanes))
+            # Transposed: neighbours of a row go to a column.
+            target = (element * block + begin) * block + output
+            code.store("wgt", tirx.Ramp(target, number(block), lanes) if lanes > 1 else target, value)
+
+
+def _write_inputs(code: Code, element: Any, byte: Any) -> None:
+    for offset, lanes in code.vectors(code.row):
+        value = T.cast(_bytes(code, byte, offset, lanes), of_lanes("float32", lanes))
+        code.store("inp", span(element * code.row + offset, lanes), value)
+
+
+def _write_sums(code: Code, element: Any, byte: Any) -> None:
+    for offset, lanes in code.vectors(code.row):
+        value = _words(code, None if byte is None else byte + offset * 4, lanes)
+        code.store("acc", span(element * code.row + offset, lanes), value)
+
+
+def _write_narrow_sums(code: Code, element: Any, byte: Any) -> None:
+    for offset, lanes in code.vectors(code.row):
+        value = T.cast(_bytes(code, byte, offset, lanes), of_lanes("int32", lanes))
+        code.store("acc", span(element * code.row + offset, lanes), T.cast(value, of_lanes("uint32", lanes)))
+
+
+_WRITERS: dict[Action, Callable[[Code, Any, Any], None]] = {
+    Action.LOAD_UOP: _write_uop,
+    Action.LOAD_WGT: _write_weights,
+    Action.LOAD_INP: _write_inputs,
+    Action.LOAD_ACC: _write_sums,
+    Action.LOAD_ACC_8BIT: _write_narrow_sums,
+}
+"""By kind of LOAD: what writes an element from a byte of memory on, or zeros for None."""
+
+
+def _bytes(code: Code, byte: Any, offset: Any, lanes: int) -> Any:
+    """Return values of int8."""
+    if byte is None:
+        return spread(tirx.IntImm("int8", 0), lanes)
+    return T.cast(code["memory"][span(byte + offset, lanes)], of_lanes("int8", lanes))
+
+
+def _words(code: Code, byte: Any, lanes: int) -> Any:
+    """Return values of uint32, which may begin at any byte."""
+    if byte is None:
+        return spread(tirx.IntImm("uint32", 0), lanes)
+    return T.reinterpret(of_lanes("uint32", lanes), code["memory"][span(byte, 4 * lanes)])

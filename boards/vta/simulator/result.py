@@ -1,0 +1,100 @@
+"""Result, Violation and Cycles: the findings of a simulation, as immutable values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+KINDS = {
+    "bounds": "an element outside of a scratchpad or of the memory",
+    "deadlock": "modules wait for each other for ever",
+    "finish": "FINISH is missing, doubled, or not known to be the last",
+    "flag": "a dependence on a module that is not there",
+    "hazard": "a micro-op reads what one shortly before it writes, while that is still on its way",
+    "race": "two modules touch the same element, and no token says who is first",
+    "stale": "what is stored was last written by a LOAD or a reset, which a board does not pass on to OUT",
+    "token": "a token that nobody takes, and the next program would find",
+    "undefined": "an element is used that nothing in the program has set",
+    "unsupported": "the board does something else, or nothing",
+}
+"""What may be wrong with a program."""
+
+
+@dataclass(frozen=True)
+class Violation:
+    """One thing that is wrong with a program.
+
+    Attributes
+    ----------
+    kind : str
+        One of `KINDS`.
+    index : int
+        The instruction; -1 for a program without any.
+    instruction : str
+        Its disassembly.
+    message : str
+        What is wrong.
+    """
+
+    kind: str
+    index: int
+    instruction: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: instruction {self.index} ({self.instruction}): {self.message}"
+
+
+@dataclass(frozen=True)
+class Cycles:
+    """An estimate of the time; see `boards.vta.simulator.timing` for the model.
+
+    Attributes
+    ----------
+    load, compute, store : int
+        Cycles in which the module works.
+    total : int
+        From the start to the end, the modules overlapping as the tokens let them.
+    gemm : int
+        Cycles that multiply.
+    clock_hz : float
+        Of the accelerator.
+    """
+
+    load: int
+    compute: int
+    store: int
+    total: int
+    gemm: int
+    clock_hz: float
+
+    @property
+    def seconds(self) -> float:
+        """The whole time."""
+        return self.total / self.clock_hz
+
+    @property
+    def utilisation(self) -> float:
+        """Share of the time that multiplies."""
+        return self.gemm / self.total if self.total else 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """The memory, violations and time of a program.
+
+    Attributes
+    ----------
+    memory : uint8[n] or None
+        The program's memory in the end; None where there are violations, because a board might hold anything then.
+    violations : tuple of Violation
+        In the order in which they were found.
+    cycles : Cycles or None
+        The estimated time; None for a program that never ends, or if nobody asked.
+    """
+
+    memory: npt.NDArray[np.uint8] | None
+    violations: tuple[Violation, ...]
+    cycles: Cycles | None

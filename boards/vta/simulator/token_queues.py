@@ -1,0 +1,131 @@
+"""TokenQueues: fetch, the three command queues, and the four queues of dependence tokens between the modules."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from boards.vta.isa.instructions import HardwareModule, Instruction
+
+T = TypeVar("T")
+
+# The depths of `cmd_queue_list` and `dep_queue_list` in VTA's vivado.tcl.
+COMMANDS = 512
+"""Instructions that wait for one module on a board, until fetching stops."""
+
+TOKENS = 1024
+"""Tokens that one queue holds on a board; whoever wants to push one more waits."""
+
+
+@dataclass(frozen=True)
+class DependenceToken(Generic[T]):
+    """A token from one module to another; `payload` is whatever the user of the queues attaches.
+
+    Attributes
+    ----------
+    index : int
+        The instruction that pushed it.
+    """
+
+    index: int
+    payload: T
+
+
+class TokenQueues(Generic[T]):
+    """The order in which instructions may execute; what they do is up to its user.
+
+    Modules execute their instructions in order.  An instruction takes its tokens, executes, then pushes its
+    own; here that is one step, which other modules cannot tell from the real thing.
+
+    Parameters
+    ----------
+    instructions : sequence of Instruction
+        The stream.
+    bounded : bool
+        Whether the queues are as short as on a board.
+    """
+
+    def __init__(self, instructions: Sequence[Instruction], *, with_limits: bool) -> None:
+        self._instructions = instructions
+        self._commands_limit = COMMANDS if with_limits else len(instructions)
+        self._tokens_limit = TOKENS if with_limits else len(instructions)
+        self._next_fetch = 0
+        self._commands: dict[HardwareModule, deque[int]] = {module: deque() for module in HardwareModule}
+        self._tokens: dict[tuple[int, int], deque[DependenceToken[T]]] = {
+            (giver, taker): deque() for giver in HardwareModule for taker in HardwareModule if abs(giver - taker) == 1
+        }
+        self._fetch()
+
+    def ready(self) -> list[int]:
+        """Return the instructions that may execute next, at most one per module."""
+        return [queue[0] for queue in self._commands.values() if queue and not self.awaited_tokens(queue[0])]
+
+    def waiting(self) -> list[int]:
+        """Return the next instruction of each module that has one."""
+        return [queue[0] for queue in self._commands.values() if queue]
+
+    def awaited_tokens(self, index: int) -> tuple[str, ...]:
+        """Describe the tokens that an instruction waits for; nothing if it may execute."""
+        instruction = self._instructions[index]
+        givers = [giver for giver in pops(instruction) if not self._queue(giver, instruction)]
+        takers = [
+            taker for taker in pushes(instruction) if len(self._tokens[instruction.module, taker]) >= self._tokens_limit
+        ]
+        return (
+            *(f"a token of {HardwareModule(giver).name.lower()}" for giver in givers),
+            *(f"room for a token for {HardwareModule(taker).name.lower()}" for taker in takers),
+        )
+
+    def offered_tokens(self, index: int) -> list[DependenceToken[T]]:
+        """Return the tokens that a ready instruction is about to consume."""
+        instruction = self._instructions[index]
+        return [self._queue(giver, instruction)[0] for giver in pops(instruction)]
+
+    def take(self, index: int) -> list[DependenceToken[T]]:
+        """Begin a ready instruction, and return the tokens that it consumes."""
+        instruction = self._instructions[index]
+        self._commands[instruction.module].popleft()
+        # Room in its queue: fetch goes on where it was stopped.
+        self._fetch()
+        return [self._queue(giver, instruction).popleft() for giver in pops(instruction)]
+
+    def give(self, index: int, payload: T) -> None:
+        """End an instruction: push its tokens."""
+        instruction = self._instructions[index]
+        for taker in pushes(instruction):
+            self._tokens[instruction.module, taker].append(DependenceToken(index, payload))
+
+    def remaining_tokens(self) -> Iterator[tuple[HardwareModule, list[DependenceToken[T]]]]:
+        """Yield the tokens that nobody took, with the module they are for."""
+        for (_, taker), queue in self._tokens.items():
+            if queue:
+                yield HardwareModule(taker), list(queue)
+
+    def _queue(self, giver: int, taker: Instruction) -> deque[DependenceToken[T]]:
+        return self._tokens[giver, taker.module]
+
+    def _fetch(self) -> None:
+        """Route instructions in order, until the queue of the next one is full."""
+        while self._next_fetch < len(self._instructions):
+            queue = self._commands[self._instructions[self._next_fetch].module]
+            if len(queue) >= self._commands_limit:
+                return
+            queue.append(self._next_fetch)
+            self._next_fetch += 1
+
+
+def pops(instruction: Instruction) -> list[int]:
+    """Return the modules whose token an instruction takes; a flag without a neighbour has no effect."""
+    return _neighbours(instruction.module, previous=instruction.pop_prev, following=instruction.pop_next)
+
+
+def pushes(instruction: Instruction) -> list[int]:
+    """Return the modules that it gives a token to."""
+    return _neighbours(instruction.module, previous=instruction.push_prev, following=instruction.push_next)
+
+
+def _neighbours(module: HardwareModule, *, previous: bool, following: bool) -> list[int]:
+    before = [module - 1] if previous and module > HardwareModule.LOAD else []
+    return [*before, module + 1] if following and module < HardwareModule.STORE else before

@@ -1,0 +1,145 @@
+"""VectorClocks: the accesses that tokens put in order, and those they do not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from boards.vta.isa.instructions import HardwareModule
+
+Where: TypeAlias = "slice | npt.NDArray[np.int64]"
+
+Clock: TypeAlias = tuple[int, ...]
+"""How many instructions of each module are known to be over."""
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """Two accesses that no token orders, so that either may come first.
+
+    Attributes
+    ----------
+    other : int
+        The instruction of the earlier one, as it happened this time.
+    place : str
+        The memory.
+    element : int
+        One that both touch.
+    wrote : bool
+        Whether the earlier one wrote.
+    """
+
+    instruction: int
+    memory_name: str
+    element: int
+    wrote: bool
+
+
+class VectorClocks:
+    """The accesses so far, ordered by vector clocks (Fidge 1988, Mattern 1989).
+
+    A token tells what its giver knows.  Each queue has one giver and one taker, both in order, so that the n-th
+    token taken is always the n-th one given: what is known when does not depend on how the modules happen to
+    interleave, and neither do the conflicts.  For each element the last access of a module stands for all
+    earlier ones, because a module is in order.
+
+    Parameters
+    ----------
+    sizes : dict of str to int
+        The places that modules share, and their elements.
+    """
+
+    def __init__(self, sizes: dict[str, int]) -> None:
+        self._stamps = AccessStamps(sizes)
+        self._clocks = {module: [0] * len(HardwareModule) for module in HardwareModule}
+        self._history: dict[HardwareModule, list[int]] = {module: [] for module in HardwareModule}
+
+    def begin(self, module: HardwareModule, index: int, tokens: Sequence[Clock]) -> None:
+        """Note that a module executes its next instruction, and what its tokens tell."""
+        self._history[module].append(index)
+        clock = [max(counts) for counts in zip(self._clocks[module], *tokens, strict=True)]
+        clock[module] += 1
+        self._clocks[module] = clock
+
+    def clock(self, module: HardwareModule) -> Clock:
+        """Return the clock of a module, for a token of its current instruction."""
+        return tuple(self._clocks[module])
+
+    def read(self, module: HardwareModule, memory_name: str, elements: Where) -> Conflict | None:
+        """Note a reading access, and return what it conflicts with."""
+        return self._access(module, memory_name, elements, writes=False)
+
+    def write(self, module: HardwareModule, memory_name: str, elements: Where) -> Conflict | None:
+        """Note a writing access, and return what it conflicts with."""
+        return self._access(module, memory_name, elements, writes=True)
+
+    def unknown(self, module: HardwareModule) -> list[int]:
+        """Return the last instruction of each other module that `stage` does not know to be over."""
+        clock = self._clocks[module]
+        return [
+            self._history[other_module][-1]
+            for other_module in HardwareModule
+            if len(self._history[other_module]) > clock[other_module]
+        ]
+
+    def _access(self, module: HardwareModule, memory_name: str, elements: Where, *, writes: bool) -> Conflict | None:
+        conflicts = [
+            self._conflict(module, memory_name, elements, other_module, wrote=wrote)
+            for other_module, wrote in conflicting_accesses(module, writes=writes)
+        ]
+        self._stamps.mark(memory_name, elements, module, self._clocks[module][module], writes=writes)
+        return next((each for each in conflicts if each), None)
+
+    def _conflict(
+        self, module: HardwareModule, memory_name: str, elements: Where, other_module: HardwareModule, *, wrote: bool
+    ) -> Conflict | None:
+        progress = self._clocks[module][other_module]
+        if progress == len(self._history[other_module]):
+            return None
+        number, element = self._stamps.latest(memory_name, elements, other_module, writes=wrote)
+        return (
+            Conflict(self._history[other_module][number - 1], memory_name, element, wrote)
+            if number > progress
+            else None
+        )
+
+
+class AccessStamps:
+    """The number of the last instruction of each module that read, and that wrote, each element; 0 for none.
+
+    Parameters
+    ----------
+    sizes : dict of str to int
+        The places that modules share, and their elements.
+    """
+
+    def __init__(self, sizes: dict[str, int]) -> None:
+        self._sizes = sizes
+        self._last: dict[tuple[str, HardwareModule, bool], npt.NDArray[np.int32]] = {}
+
+    def mark(self, memory_name: str, elements: Where, module: HardwareModule, number: int, *, writes: bool) -> None:
+        """Note an access by the instruction `number` of a module."""
+        key = (memory_name, module, writes)
+        if key not in self._last:
+            self._last[key] = np.zeros(self._sizes[memory_name], np.int32)
+        self._last[key][elements] = number
+
+    def latest(self, memory_name: str, elements: Where, module: HardwareModule, *, writes: bool) -> tuple[int, int]:
+        """Return the highest number among some elements, and an element that has it."""
+        if (memory_name, module, writes) not in self._last:
+            return 0, 0
+        stamps = self._last[memory_name, module, writes][elements]
+        if not stamps.size:
+            return 0, 0
+        at = int(stamps.argmax())
+        return int(stamps.flat[at]), elements.start + at if isinstance(elements, slice) else int(elements.flat[at])
+
+
+def conflicting_accesses(module: HardwareModule, *, writes: bool) -> list[tuple[HardwareModule, bool]]:
+    """Modules and kinds of access that an access conflicts with: of others, if either writes."""
+    kinds = (True, False) if writes else (True,)
+    return [(other, kind) for other in HardwareModule if other != module for kind in kinds]
