@@ -1,4 +1,4 @@
-"""Builder: collects instructions, micro-ops and memory, and makes a program of them."""
+"""ProgramBuilder: collects instructions, micro-ops and memory, and makes a program of them."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from boards.vta import accesses
-from boards.vta.accesses import Access
-from boards.vta.compiler.dependences import Work, linked
-from boards.vta.config import Config, Memory
-from boards.vta.encoding import Uops
-from boards.vta.instructions import Alu, Gemm, Load, Store
-from boards.vta.program import PAGE, Program
+from boards.vta.compiler.dependences import UnlinkedInstruction, link_dependences
+from boards.vta.isa.config import Config, MemoryType
+from boards.vta.isa.encoding import Uops
+from boards.vta.isa.instructions import Alu, Gemm, LoadInstruction, StoreInstruction
+from boards.vta.isa.program import PAGE, VtaProgram
+from boards.vta.simulator import accesses
+from boards.vta.simulator.accesses import Access
 
 
-class Builder:
+class ProgramBuilder:
     """Appends instructions in a serial order; tokens are added in the end.
 
     Memory begins at byte address `PAGE`, because the functional simulator refuses the address 0.
@@ -31,7 +31,7 @@ class Builder:
         self.config = config
         self._size = 0
         self._contents: list[tuple[int, npt.NDArray[np.uint8]]] = []
-        self._works: list[Work] = []
+        self._works: list[UnlinkedInstruction] = []
         # The micro-ops that UOP holds from the work number `_section` on.
         self._section = 0
         self._begins: dict[bytes, int] = {}
@@ -49,38 +49,43 @@ class Builder:
         self._contents.append((address - PAGE, np.ascontiguousarray(values).reshape(-1).view(np.uint8)))
         return address
 
-    def element(self, memory: Memory, address: int) -> int:
+    def element(self, memory: MemoryType, address: int) -> int:
         """Return the `dram_base` of an address."""
         return address // self.config.element_bytes(memory)
 
-    def load(self, memory: Memory, sram: int, dram: int, shape: tuple[int, int], stride: int = 0, **pads: int) -> None:
+    def load(
+        self, memory: MemoryType, sram: int, dram: int, shape: tuple[int, int], stride: int = 0, **pads: int
+    ) -> None:
         """Append a LOAD of ``shape`` rows and elements."""
         values: dict[str, Any] = {"y_size": shape[0], "x_size": shape[1], "x_stride": stride or shape[1], **pads}
-        self._works.append(self._transferring(Load(memory_type=memory, sram_base=sram, dram_base=dram, **values)))
+        self._works.append(
+            self._unlinked_transfer(LoadInstruction(memory_type=memory, sram_base=sram, dram_base=dram, **values))
+        )
 
     def store(self, sram: int, dram: int, shape: tuple[int, int], stride: int = 0) -> None:
         """Append a STORE of ``shape`` rows and elements."""
         values: dict[str, Any] = {"y_size": shape[0], "x_size": shape[1], "x_stride": stride or shape[1]}
-        self._works.append(self._transferring(Store(sram_base=sram, dram_base=dram, **values)))
+        self._works.append(self._unlinked_transfer(StoreInstruction(sram_base=sram, dram_base=dram, **values)))
 
-    def _transferring(self, each: Load | Store) -> Work:
-        memory = Memory.OUT if isinstance(each, Store) else each.memory_type
-        start = each.dram_base * self.config.element_bytes(memory) - PAGE
-        return Work(each, tuple(accesses.of_transfer(self.config, each, start)))
+    def _unlinked_transfer(self, transfer: LoadInstruction | StoreInstruction) -> UnlinkedInstruction:
+        memory = MemoryType.OUT if isinstance(transfer, StoreInstruction) else transfer.memory_type
+        start = transfer.dram_base * self.config.element_bytes(memory) - PAGE
+        return UnlinkedInstruction(transfer, tuple(accesses.transfer_accesses(self.config, transfer, start)))
 
-    def compute(self, each: Gemm | Alu, *touched: Access) -> None:
+    def compute(self, instruction: Gemm | Alu, *touches: Access) -> None:
         """Append a GEMM or ALU instruction, and what it touches."""
-        self._works.append(Work(each, touched))
+        self._works.append(UnlinkedInstruction(instruction, touches))
 
     def uops(self, words: Uops) -> int:
-        """Return where in UOP these micro-ops are.
+        """Place micro-ops in UOP, and return the index of the first.
 
         As many as UOP holds are loaded at once, before the first of them is used: that waits for the bus only once.
         """
+        # Tiles of one shape share their micro-ops, so that most are in UOP already.
         key = words.tobytes()
         if key not in self._begins:
             begin = sum(map(len, self._words))
-            if begin + len(words) > self.config.depth(Memory.UOP):
+            if begin + len(words) > self.config.depth(MemoryType.UOP):
                 self._load_uops()
                 begin = 0
             self._begins[key] = begin
@@ -91,19 +96,21 @@ class Builder:
         """Load what has been collected where that begins, and begin anew."""
         if self._words:
             words = np.concatenate(self._words)
-            dram = self.element(Memory.UOP, self.constant(words))
-            each = Load(memory_type=Memory.UOP, dram_base=dram, y_size=1, x_size=len(words), x_stride=len(words))
-            self._works.insert(self._section, self._transferring(each))
+            dram = self.element(MemoryType.UOP, self.constant(words))
+            load = LoadInstruction(
+                memory_type=MemoryType.UOP, dram_base=dram, y_size=1, x_size=len(words), x_stride=len(words)
+            )
+            self._works.insert(self._section, self._unlinked_transfer(load))
         self._section, self._begins, self._words = len(self._works), {}, []
 
-    def program(self) -> Program:
+    def program(self) -> VtaProgram:
         """Return the program; what nobody has put into memory is 0."""
         self._load_uops()
         memory = np.zeros(self._size, np.uint8)
         for start, values in self._contents:
             memory[start : start + values.size] = values
-        instructions = linked(self._works, accesses.sizes(self.config, self._size))
-        return Program(self.config, instructions, memory, PAGE)
+        instructions = link_dependences(self._works, accesses.memory_sizes(self.config, self._size))
+        return VtaProgram(self.config, instructions, memory, PAGE)
 
 
 def span(start: int, count: int) -> slice:

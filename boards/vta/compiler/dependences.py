@@ -6,24 +6,24 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from boards.vta.accesses import Access
-from boards.vta.config import Memory
-from boards.vta.instructions import Finish, Instruction, Load, Stage
-from boards.vta.stamps import Stamps, opposed
+from boards.vta.isa.config import MemoryType
+from boards.vta.isa.instructions import Finish, HardwareModule, Instruction, LoadInstruction
+from boards.vta.simulator.accesses import Access
+from boards.vta.simulator.vector_clocks import AccessStamps, conflicting_accesses
 
-NOTHING = Load(memory_type=Memory.UOP)
+NOTHING = LoadInstruction(memory_type=MemoryType.UOP)
 """Passes tokens through compute."""
 
 
 @dataclass(frozen=True)
-class Work:
+class UnlinkedInstruction:
     """An instruction without tokens, and what it touches of the memories that modules share."""
 
     instruction: Instruction
     accesses: tuple[Access, ...] = ()
 
 
-def linked(works: Iterable[Work], sizes: dict[str, int]) -> tuple[Instruction, ...]:
+def link_dependences(works: Iterable[UnlinkedInstruction], sizes: dict[str, int]) -> tuple[Instruction, ...]:
     """Return a whole stream: the works with tokens, ended by FINISH.
 
     Of two conflicting accesses the later one's instruction waits for the earlier one's, unless other tokens already
@@ -32,75 +32,88 @@ def linked(works: Iterable[Work], sizes: dict[str, int]) -> tuple[Instruction, .
 
     Parameters
     ----------
-    works : iterable of Work
+    works : iterable of UnlinkedInstruction
         In an order that would be right if one followed the other.
     sizes : dict of str to int
         The elements of each place.
     """
-    links = _Links(sizes)
-    links.add(Work(NOTHING))  # waits for nothing, so that the done flag drops at once
+    links = _TokenLinker(sizes)
+    links.add(UnlinkedInstruction(NOTHING))  # waits for nothing, so that the done flag drops at once
     for work in works:
         links.add(work)
     links.finish()
     return tuple(links.instructions)
 
 
-class _Links:
+class _TokenLinker:
     def __init__(self, sizes: dict[str, int]) -> None:
         self.instructions: list[Instruction] = []
-        self._stamps = Stamps(sizes)
-        self._clocks = {stage: [0, 0, 0] for stage in Stage}
+        self._stamps = AccessStamps(sizes)
+        self._clocks = {module: [0, 0, 0] for module in HardwareModule}
         # Of each instruction of a module, in its order: its place in the stream, and what it knows.
-        self._places: dict[Stage, list[int]] = {stage: [] for stage in Stage}
-        self._known: dict[Stage, list[tuple[int, ...]]] = {stage: [] for stage in Stage}
+        self._positions: dict[HardwareModule, list[int]] = {module: [] for module in HardwareModule}
+        self._clocks_after: dict[HardwareModule, list[tuple[int, ...]]] = {module: [] for module in HardwareModule}
 
-    def add(self, work: Work) -> None:
+    def add(self, work: UnlinkedInstruction) -> None:
         """Append an instruction that waits for whatever its accesses conflict with."""
-        stage = work.instruction.stage
-        needed = [0, 0, 0]
+        module = work.instruction.module
+        minimum_clock = [0, 0, 0]
         for access in work.accesses:
-            for other, wrote in opposed(stage, writes=access.writes):
-                number, _ = self._stamps.latest(access.place, access.where, other, writes=wrote)
-                needed[other] = max(needed[other], number)
-        self._append(work.instruction, needed)
+            for other_module, wrote in conflicting_accesses(module, writes=access.writes):
+                number, _ = self._stamps.latest(access.memory_name, access.elements, other_module, writes=wrote)
+                minimum_clock[other_module] = max(minimum_clock[other_module], number)
+        # Marked afterwards: an instruction does not conflict with itself.
+        self._append(work.instruction, minimum_clock)
         for access in work.accesses:
-            number = len(self._places[stage])
-            self._stamps.mark(access.place, access.where, stage, number, writes=access.writes)
+            number = len(self._positions[module])
+            self._stamps.mark(access.memory_name, access.elements, module, number, writes=access.writes)
 
     def finish(self) -> None:
         """Wait for all modules, and finish."""
-        self._append(NOTHING, [len(self._places[stage]) for stage in Stage])
+        self._append(NOTHING, [len(self._positions[module]) for module in HardwareModule])
         self._append(Finish(), [0, 0, 0])
 
-    def _append(self, instruction: Instruction, needed: list[int]) -> None:
-        stage = instruction.stage
-        if stage is not Stage.COMPUTE:
-            far = Stage.STORE - stage
-            self._pass_on(stage, Stage(far), needed)
+    def _append(self, instruction: Instruction, minimum_clock: list[int]) -> None:
+        module = instruction.module
+        if module is not HardwareModule.COMPUTE:
+            # Load and store have no queue between them: what one must know of the other goes through compute.
+            far_module = HardwareModule.STORE - module
+            self._pass_on(module, HardwareModule(far_module), minimum_clock)
+        # A token is asked for only if none taken before has told the same.
         flags = {}
-        for other in (stage - 1, stage + 1):
-            if other in list(Stage) and needed[other] > self._clocks[stage][other]:
-                self._push(Stage(other), needed[other], stage)
-                flags["pop_prev" if other < stage else "pop_next"] = True
-        self._clocks[stage][stage] += 1
-        self._places[stage].append(len(self.instructions))
-        self._known[stage].append(tuple(self._clocks[stage]))
+        for neighbour in (module - 1, module + 1):
+            if neighbour in list(HardwareModule) and minimum_clock[neighbour] > self._clocks[module][neighbour]:
+                self._push(HardwareModule(neighbour), minimum_clock[neighbour], module)
+                flags["pop_prev" if neighbour < module else "pop_next"] = True
+        self._clocks[module][module] += 1
+        self._positions[module].append(len(self.instructions))
+        self._clocks_after[module].append(tuple(self._clocks[module]))
         self.instructions.append(replace(instruction, **flags))
 
-    def _pass_on(self, stage: Stage, far: Stage, needed: list[int]) -> None:
+    def _pass_on(self, module: HardwareModule, far_module: HardwareModule, minimum_clock: list[int]) -> None:
         """Let compute tell what a module that has no queue to this one has done."""
-        if needed[far] <= self._clocks[stage][far]:
+        if minimum_clock[far_module] <= self._clocks[module][far_module]:
             return
-        if self._clocks[Stage.COMPUTE][far] < needed[far]:
+        # Compute may not know it either yet: an instruction of no work waits for it.
+        if self._clocks[HardwareModule.COMPUTE][far_module] < minimum_clock[far_module]:
             through = [0, 0, 0]
-            through[far] = needed[far]
+            through[far_module] = minimum_clock[far_module]
             self._append(NOTHING, through)
-        first = bisect_left(self._known[Stage.COMPUTE], needed[far], key=lambda known: known[far]) + 1
-        needed[Stage.COMPUTE] = max(needed[Stage.COMPUTE], first)
+        # The earliest instruction of compute that knows it, so that no more is waited for than is needed.
+        first = (
+            bisect_left(
+                self._clocks_after[HardwareModule.COMPUTE],
+                minimum_clock[far_module],
+                key=lambda clock: clock[far_module],
+            )
+            + 1
+        )
+        minimum_clock[HardwareModule.COMPUTE] = max(minimum_clock[HardwareModule.COMPUTE], first)
 
-    def _push(self, giver: Stage, number: int, taker: Stage) -> None:
-        place = self._places[giver][number - 1]
+    def _push(self, giver: HardwareModule, number: int, taker: HardwareModule) -> None:
+        position = self._positions[giver][number - 1]
         flag = {"push_next": True} if taker > giver else {"push_prev": True}
-        self.instructions[place] = replace(self.instructions[place], **flag)
-        known = self._known[giver][number - 1]
-        self._clocks[taker] = [max(pair) for pair in zip(self._clocks[taker], known, strict=True)]
+        self.instructions[position] = replace(self.instructions[position], **flag)
+        # Who takes a token learns all that its giver knew.
+        clock = self._clocks_after[giver][number - 1]
+        self._clocks[taker] = [max(pair) for pair in zip(self._clocks[taker], clock, strict=True)]

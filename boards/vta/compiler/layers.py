@@ -1,4 +1,4 @@
-"""Convolution, Addition and MaxPool: int8 layers as VTA computes them, as immutable values."""
+"""Convolution, Addition, MaxPool and Concatenation: int8 layers as VTA computes them, as immutable values."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.core.scale_limits import ScaleLimits
 from pipeline.errors import BuildError
 
+LIMITS = ScaleLimits(shift=15, factor=6, sum_bits=32)
+"""Of what follows sums: boards shift by at most 15 bits at once, and weights, 2^6 among them, have eight bits."""
+
+# Four bits of a LOAD hold a padding: VTA_MEMOP_PAD_BIT_WIDTH of hw_spec.h.
 _LONGEST_PAD = 15
+# A shift that is the same for all channels may be several instructions; beyond 31 nothing of a sum is left.
 _LONGEST_SHIFT = 31
-_LONGEST_SHIFTS = 15
-_LONGEST_FACTOR = 6
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +27,7 @@ class Convolution:
     ----------
     inputs : tuple of int
         Channels, height and width of the input.
-    weights : int8[outputs, channels, height, width]
+    weights : int8[outputs, channels / groups, height, width]
         Of the kernel.
     bias : int32[outputs]
         Added to the sums.
@@ -38,6 +42,8 @@ class Convolution:
     even : bool
         Whether halves are rounded to the even neighbour, as ONNX defines it, and not up; that takes more time, and is
         left out where no sum can lie halfway.
+    groups : int
+        Of channels, each of which makes as many results of its own.
 
     Raises
     ------
@@ -54,16 +60,19 @@ class Convolution:
     low: int = -128
     high: int = 127
     even: bool = False
+    groups: int = 1
 
     def __post_init__(self) -> None:
         outputs, channels, *_ = self.weights.shape
-        if channels != self.inputs[0]:
-            raise BuildError(f"weights are for {channels} channels, and the input has {self.inputs[0]}")
+        if channels * self.groups != self.inputs[0]:
+            raise BuildError(f"weights are for {channels * self.groups} channels, and the input has {self.inputs[0]}")
+        if outputs % self.groups:
+            raise BuildError(f"{outputs} outputs cannot be divided into {self.groups} groups")
         if self.bias.shape != (outputs,) or self.shift.shape != (outputs,):
             raise BuildError(
                 f"bias and shift have {self.bias.shape} and {self.shift.shape} values for {outputs} outputs"
             )
-        longest = _LONGEST_SHIFTS if np.ptp(self.shift) else _LONGEST_SHIFT
+        longest = LIMITS.shift if np.ptp(self.shift) else _LONGEST_SHIFT
         if self.shift.min() < 0 or self.shift.max() > longest:
             raise BuildError(f"shifts are {self.shift.min()} to {self.shift.max()}; VTA can do 0 to {longest} here")
         _check_range(self.low, self.high)
@@ -82,10 +91,10 @@ class Convolution:
         return (self.weights.shape[0], *_positions(self.inputs, self.kernel, self.strides, self.padding))
 
     @property
-    def ending(self) -> Ending:
-        """What happens to the sums."""
+    def requantization(self) -> Requantization:
+        """The bias, shift and clipping of its sums."""
         even = self.even and bool(halfway(self).any())
-        return Ending.of(self.bias, self.shift, self.low, self.high, even=even)
+        return Requantization.of(self.bias, self.shift, self.low, self.high, even=even)
 
     @property
     def macs(self) -> int:
@@ -125,13 +134,13 @@ class Addition:
     even: bool = False
 
     def __post_init__(self) -> None:
-        for name, most in (
-            ("left_shift", _LONGEST_FACTOR),
-            ("right_shift", _LONGEST_FACTOR),
-            ("shift", _LONGEST_SHIFTS),
+        for name, limit in (
+            ("left_shift", LIMITS.factor),
+            ("right_shift", LIMITS.factor),
+            ("shift", LIMITS.shift),
         ):
-            if not 0 <= getattr(self, name) <= most:
-                raise BuildError(f"{name} is {getattr(self, name)}; VTA can do 0 to {most} here")
+            if not 0 <= getattr(self, name) <= limit:
+                raise BuildError(f"{name} is {getattr(self, name)}; VTA can do 0 to {limit} here")
         _check_range(self.low, self.high)
 
 
@@ -169,6 +178,33 @@ class MaxPool:
         return (self.inputs[0], *_positions(self.inputs, self.kernel, self.strides, self.padding))
 
 
+@dataclass(frozen=True)
+class Concatenation:
+    """Result = all channels of several tensors, one tensor behind the other.
+
+    Attributes
+    ----------
+    shapes : tuple of (int, int, int)
+        Channels, height and width of each.
+
+    Raises
+    ------
+    BuildError
+        If their heights or widths differ.
+    """
+
+    shapes: tuple[tuple[int, int, int], ...]
+
+    def __post_init__(self) -> None:
+        if len({shape[1:] for shape in self.shapes}) != 1:
+            raise BuildError(f"tensors of {self.shapes} cannot be joined; their heights and widths must be the same")
+
+    @property
+    def outputs(self) -> tuple[int, int, int]:
+        """Channels, height and width of the result."""
+        return (sum(shape[0] for shape in self.shapes), *self.shapes[0][1:])
+
+
 def _positions(
     inputs: tuple[int, int, int], kernel: tuple[int, int], strides: tuple[int, int], padding: tuple[int, int, int, int]
 ) -> tuple[int, int]:
@@ -197,8 +233,8 @@ def _check_range(low: int, high: int) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Ending:
-    """What happens to the sums of a layer.
+class Requantization:
+    """Bias, shift and clipping that make int8 of a layer's sums.
 
     Attributes
     ----------
@@ -221,8 +257,8 @@ class Ending:
     @classmethod
     def of(
         cls, bias: npt.NDArray[np.int32], shift: npt.NDArray[np.int8], low: int, high: int, *, even: bool = False
-    ) -> Ending:
-        """Return the ending whose bias has the constants that round, modulo 2^32."""
+    ) -> Requantization:
+        """Return the values whose bias has the constants that round, modulo 2^32."""
         half = (1 << shift.astype(np.int64)) >> 1
         rounding = (bias.astype(np.int64) + half).astype(np.uint64).astype(np.uint32).view(np.int32)
         return cls(rounding, shift, low, high, even and bool(shift.any()))
@@ -233,9 +269,9 @@ def halfway(layer: Convolution) -> npt.NDArray[np.bool_]:
 
     If all weights of a channel are multiples of 2^n, its sums are the bias plus multiples of 2^n.
     """
-    bits = np.bitwise_or.reduce(layer.weights.reshape(len(layer.bias), -1), axis=1).astype(np.int64)
-    step = np.where(bits == 0, 1 << _LONGEST_SHIFT, bits & -bits)
+    common_bits = np.bitwise_or.reduce(layer.weights.reshape(len(layer.bias), -1), axis=1).astype(np.int64)
+    step = np.where(common_bits == 0, 1 << _LONGEST_SHIFT, common_bits & -common_bits)
     half = (1 << layer.shift.astype(np.int64)) >> 1
     period = np.minimum(step, 2 * np.maximum(half, 1))
-    possible: npt.NDArray[np.bool_] = (half > 0) & ((layer.bias.astype(np.int64) - half) % period == 0)
-    return possible
+    may_tie: npt.NDArray[np.bool_] = (half > 0) & ((layer.bias.astype(np.int64) - half) % period == 0)
+    return may_tie

@@ -9,32 +9,33 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from boards.vta.compiler.addition import addition
-from boards.vta.compiler.builder import Builder
-from boards.vta.compiler.layers import Addition, Convolution, MaxPool
+from boards.vta.compiler.addition import append_addition
+from boards.vta.compiler.builder import ProgramBuilder
+from boards.vta.compiler.convolution import append_convolution
+from boards.vta.compiler.grouped import split_groups
+from boards.vta.compiler.layers import Addition, Concatenation, Convolution, MaxPool
 from boards.vta.compiler.packing import blocks, pack, unpack
-from boards.vta.compiler.pooling import max_pool
-from boards.vta.compiler.schedule import convolution
-from boards.vta.config import Config, Memory
-from boards.vta.program import Program
+from boards.vta.compiler.pooling import append_max_pool
+from boards.vta.isa.config import Config, MemoryType
+from boards.vta.isa.program import VtaProgram
 from pipeline.errors import BuildError
 
 Shape: TypeAlias = tuple[int, int, int]
 """Channels, height and width."""
 
-Tensor: TypeAlias = npt.NDArray[np.int8]
+Int8Tensor: TypeAlias = npt.NDArray[np.int8]
 """``int8[channels, height, width]``."""
 
-Layer: TypeAlias = Convolution | Addition | MaxPool
+Layer: TypeAlias = Convolution | Addition | MaxPool | Concatenation
 
 
 @dataclass(frozen=True)
-class Step:
+class LayerStep:
     """A layer and what it reads.
 
     Attributes
     ----------
-    layer : Convolution, Addition or MaxPool
+    layer : Convolution, Addition, MaxPool or Concatenation
         What to compute.
     sources : tuple of int
         Numbers of the tensors that it reads: the network's inputs come first, then the results of the steps.
@@ -46,6 +47,8 @@ class Step:
     @property
     def inputs(self) -> tuple[Shape, ...]:
         """The shapes that the layer reads."""
+        if isinstance(self.layer, Concatenation):
+            return self.layer.shapes
         return (self.layer.shape,) * 2 if isinstance(self.layer, Addition) else (self.layer.inputs,)
 
     @property
@@ -55,8 +58,8 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a tensor is.
+class TensorLocation:
+    """The address of a packed tensor.
 
     Attributes
     ----------
@@ -76,43 +79,45 @@ class Network:
 
     Attributes
     ----------
-    program : Program
+    program : VtaProgram
         For inputs of zeros.
-    inputs, outputs : tuple of Place
+    inputs, outputs : tuple of TensorLocation
         Where the inputs go, and where the outputs are in the end.
     macs : int
         Products of one frame.
     """
 
-    program: Program
-    inputs: tuple[Place, ...]
-    outputs: tuple[Place, ...]
+    program: VtaProgram
+    inputs: tuple[TensorLocation, ...]
+    outputs: tuple[TensorLocation, ...]
     macs: int
 
-    def on(self, *tensors: Tensor) -> Program:
+    def on(self, *tensors: Int8Tensor) -> VtaProgram:
         """Return the program for some inputs."""
         memory = self.program.memory.copy()
-        for place, tensor in zip(self.inputs, tensors, strict=True):
-            if tensor.shape != place.shape:
-                raise BuildError(f"an input has the shape {tensor.shape}; the network is for {place.shape}")
-            packed = pack(self.program.config, tensor).reshape(-1).view(np.uint8)
-            start = place.address - self.program.base
-            memory[start : start + packed.size] = packed
+        for location, tensor in zip(self.inputs, tensors, strict=True):
+            if tensor.shape != location.shape:
+                raise BuildError(f"an input has the shape {tensor.shape}; the network is for {location.shape}")
+            elements = pack(self.program.config, tensor).reshape(-1).view(np.uint8)
+            start = location.address - self.program.base
+            memory[start : start + elements.size] = elements
         return replace(self.program, memory=memory)
 
-    def results(self, memory: npt.NDArray[np.uint8]) -> tuple[Tensor, ...]:
+    def results(self, memory: npt.NDArray[np.uint8]) -> tuple[Int8Tensor, ...]:
         """Return the outputs from the memory in the end."""
-        return tuple(self._result(place, memory) for place in self.outputs)
+        return tuple(self._result(location, memory) for location in self.outputs)
 
-    def _result(self, place: Place, memory: npt.NDArray[np.uint8]) -> Tensor:
-        channels, height, width = place.shape
+    def _result(self, location: TensorLocation, memory: npt.NDArray[np.uint8]) -> Int8Tensor:
+        channels, height, width = location.shape
         config = self.program.config
-        start = place.address - self.program.base
-        packed = memory[start : start + _nbytes(config, place.shape)].view(np.int8)
-        return unpack(packed.reshape(-1, height, width, config.block), channels)
+        start = location.address - self.program.base
+        elements = memory[start : start + _nbytes(config, location.shape)].view(np.int8)
+        return unpack(elements.reshape(-1, height, width, config.block), channels)
 
 
-def compiled(config: Config, inputs: Sequence[Shape], steps: Sequence[Step], outputs: Sequence[int]) -> Network:
+def compile_network(
+    config: Config, inputs: Sequence[Shape], steps: Sequence[LayerStep], outputs: Sequence[int]
+) -> Network:
     """Compile layers.
 
     Parameters
@@ -121,7 +126,7 @@ def compiled(config: Config, inputs: Sequence[Shape], steps: Sequence[Step], out
         The accelerator.
     inputs : sequence of tuple of int
         Shapes of the inputs.
-    steps : sequence of Step
+    steps : sequence of LayerStep
         The layers, each behind those whose results it reads.
     outputs : sequence of int
         Numbers of the tensors that are wanted.
@@ -133,45 +138,76 @@ def compiled(config: Config, inputs: Sequence[Shape], steps: Sequence[Step], out
     """
     if config.batch > 1:
         raise BuildError(f"{config.name} computes {config.batch} frames at a time; the compiler makes programs for one")
-    shapes = _checked(inputs, steps)
-    builder = Builder(config)
-    places = [Place(shape, builder.room(_nbytes(config, shape))) for shape in shapes]
+    shapes = _check_steps(inputs, steps)
+    builder = ProgramBuilder(config)
+    locations = [TensorLocation(shape, builder.room(_nbytes(config, shape))) for shape in shapes]
     for number, step in enumerate(steps, len(inputs)):
-        _append(builder, step, [places[source].address for source in step.sources], places[number].address)
+        _append_layer(builder, step, [locations[source].address for source in step.sources], locations[number].address)
     macs = sum(step.layer.macs for step in steps if isinstance(step.layer, Convolution))
-    return Network(builder.program(), tuple(places[: len(inputs)]), tuple(places[each] for each in outputs), macs)
+    return Network(builder.program(), tuple(locations[: len(inputs)]), tuple(locations[each] for each in outputs), macs)
 
 
-def chain(config: Config, layers: Sequence[Convolution | MaxPool]) -> Network:
+def compile_chain(config: Config, layers: Sequence[Convolution | MaxPool]) -> Network:
     """Compile layers of which each reads the result of the one before; raises as `compiled` does."""
     if not layers:
         raise BuildError("there are no layers; give at least one")
-    steps = [Step(layer, (number,)) for number, layer in enumerate(layers)]
-    return compiled(config, [layers[0].inputs], steps, [len(layers)])
+    steps = [LayerStep(layer, (number,)) for number, layer in enumerate(layers)]
+    return compile_network(config, [layers[0].inputs], steps, [len(layers)])
 
 
-def _checked(inputs: Sequence[Shape], steps: Sequence[Step]) -> list[Shape]:
+def _check_steps(inputs: Sequence[Shape], steps: Sequence[LayerStep]) -> list[Shape]:
     """Return the shapes of all tensors."""
     shapes = list(inputs)
     for number, step in enumerate(steps):
         if any(not 0 <= source < len(shapes) for source in step.sources):
             raise BuildError(f"step {number} reads tensors {step.sources}; before it there are {len(shapes)}")
-        found = tuple(shapes[source] for source in step.sources)
-        if found != step.inputs:
-            raise BuildError(f"step {number} is for inputs of {step.inputs} and reads {found}")
+        source_shapes = tuple(shapes[source] for source in step.sources)
+        if source_shapes != step.inputs:
+            raise BuildError(f"step {number} is for inputs of {step.inputs} and reads {source_shapes}")
         shapes.append(step.outputs)
     return shapes
 
 
-def _append(builder: Builder, step: Step, sources: list[int], target: int) -> None:
+def _append_layer(builder: ProgramBuilder, step: LayerStep, sources: list[int], target: int) -> None:
     if isinstance(step.layer, Addition):
-        addition(builder, step.layer, (sources[0], sources[1]), target)
+        append_addition(builder, step.layer, (sources[0], sources[1]), target)
     elif isinstance(step.layer, MaxPool):
-        max_pool(builder, step.layer, sources[0], target)
+        append_max_pool(builder, step.layer, sources[0], target)
+    elif isinstance(step.layer, Concatenation):
+        _append_concatenation(builder, step.layer, sources, target)
     else:
-        convolution(builder, step.layer, sources[0], target)
+        _append_groups(builder, step.layer, sources[0], target)
+
+
+def _append_groups(builder: ProgramBuilder, layer: Convolution, source: int, target: int) -> None:
+    """Append a convolution, group by group."""
+    config = builder.config
+    for part in split_groups(layer, config.block):
+        input_offset, output_offset = (
+            first * shape[1] * shape[2] * config.element_bytes(memory)
+            for first, shape, memory in (
+                (part.first_input, layer.inputs, MemoryType.INP),
+                (part.first_output, layer.outputs, MemoryType.OUT),
+            )
+        )
+        append_convolution(builder, part.layer, source + input_offset, target + output_offset)
+
+
+def _append_concatenation(builder: ProgramBuilder, layer: Concatenation, sources: list[int], target: int) -> None:
+    """Append copies of the tensors to one behind the other, as products with the identity matrix."""
+    block = builder.config.block
+    if any(channels % block for channels, _, _ in layer.shapes[:-1]):
+        counts = ", ".join(str(shape[0]) for shape in layer.shapes)
+        raise BuildError(f"it joins tensors of {counts} channels; VTA can do multiples of {block}, but for the last")
+    for shape, source in zip(layer.shapes, sources, strict=True):
+        channels = shape[0]
+        zeros = np.zeros(channels, np.int32)
+        identity = np.ones((channels, 1, 1, 1), np.int8)
+        copy = Convolution(shape, identity, zeros, zeros.astype(np.int8), groups=channels)
+        _append_groups(builder, copy, source, target)
+        target += _nbytes(builder.config, shape)
 
 
 def _nbytes(config: Config, shape: Shape) -> int:
     channels, height, width = shape
-    return blocks(config, channels) * height * width * config.element_bytes(Memory.OUT)
+    return blocks(config, channels) * height * width * config.element_bytes(MemoryType.OUT)

@@ -5,40 +5,40 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from boards.vta.config import Config
+from boards.vta.isa.config import Config
 
 
 def blocks(config: Config, channels: int) -> int:
-    """Return how many elements hold so many channels."""
+    """Count the elements that hold so many channels."""
     return -(-channels // config.block)
 
 
 def pack(config: Config, tensor: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
     """Return ``int8[channels, height, width]`` as ``int8[channel blocks, height, width, block]``."""
     channels, height, width = tensor.shape
-    packed = np.zeros((blocks(config, channels) * config.block, height, width), np.int8)
-    packed[:channels] = tensor
-    return np.ascontiguousarray(packed.reshape(-1, config.block, height, width).transpose(0, 2, 3, 1))
+    elements = np.zeros((blocks(config, channels) * config.block, height, width), np.int8)
+    elements[:channels] = tensor
+    return np.ascontiguousarray(elements.reshape(-1, config.block, height, width).transpose(0, 2, 3, 1))
 
 
-def unpack(packed: npt.NDArray[np.int8], channels: int) -> npt.NDArray[np.int8]:
+def unpack(elements: npt.NDArray[np.int8], channels: int) -> npt.NDArray[np.int8]:
     """Return the first channels of what `pack` makes, as ``int8[channels, height, width]``."""
-    many, height, width, block = packed.shape
-    return np.ascontiguousarray(packed.transpose(0, 3, 1, 2).reshape(many * block, height, width)[:channels])
+    count, height, width, block = elements.shape
+    return np.ascontiguousarray(elements.transpose(0, 3, 1, 2).reshape(count * block, height, width)[:channels])
 
 
 def pack_weights(config: Config, weights: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
     """Return ``int8[o, i, height, width]`` as ``int8[o blocks, i blocks, height, width, block of o, block of i]``."""
     outputs, inputs, height, width = weights.shape
     block = config.block
-    packed = np.zeros((blocks(config, outputs) * block, blocks(config, inputs) * block, height, width), np.int8)
-    packed[:outputs, :inputs] = weights
-    shaped = packed.reshape(packed.shape[0] // block, block, packed.shape[1] // block, block, height, width)
-    return np.ascontiguousarray(shaped.transpose(0, 2, 4, 5, 1, 3))
+    matrix = np.zeros((blocks(config, outputs) * block, blocks(config, inputs) * block, height, width), np.int8)
+    matrix[:outputs, :inputs] = weights
+    block_rows = matrix.reshape(matrix.shape[0] // block, block, matrix.shape[1] // block, block, height, width)
+    return np.ascontiguousarray(block_rows.transpose(0, 2, 4, 5, 1, 3))
 
 
 def pack_constants(config: Config, values: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
     """Return one number per channel as ACC elements, ``int32[blocks, block]``."""
-    packed = np.zeros((blocks(config, len(values)), config.block), np.int32)
-    packed.reshape(-1)[: len(values)] = values
-    return packed
+    elements = np.zeros((blocks(config, len(values)), config.block), np.int32)
+    elements.reshape(-1)[: len(values)] = values
+    return elements

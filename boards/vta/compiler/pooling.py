@@ -8,23 +8,23 @@ from itertools import product
 
 import numpy as np
 
-from boards.vta.accesses import Access
-from boards.vta.compiler.builder import Builder, span
+from boards.vta.compiler.builder import ProgramBuilder, span
+from boards.vta.compiler.convolution import cut_extent
 from boards.vta.compiler.layers import MaxPool
 from boards.vta.compiler.packing import blocks
-from boards.vta.compiler.schedule import cut
-from boards.vta.compiler.slots import Slots
-from boards.vta.compiler.tiles import SLOTS
-from boards.vta.config import Memory
-from boards.vta.encoding import pack_uops
-from boards.vta.instructions import Alu, AluOpcode, Gemm
+from boards.vta.compiler.tiles import SLOTS, ScratchpadSlots
+from boards.vta.isa.config import MemoryType
+from boards.vta.isa.encoding import pack_uops
+from boards.vta.isa.instructions import Alu, AluOpcode, Gemm
+from boards.vta.simulator.accesses import Access
 from pipeline.errors import BuildError
 
+# The least int8: padding that never wins.
 _LEAST = -128
 
 
 @dataclass(frozen=True)
-class _Window:
+class _WindowAxis:
     """The results and the inputs of a tile along one axis; inputs are those inside of the tensor."""
 
     results: range
@@ -34,19 +34,19 @@ class _Window:
 
     def of_tap(self, tap: int) -> tuple[int, int, int]:
         """Return the first result whose input at `tap` is inside, that input, and how many there are."""
-        found = [each for each in self.results if each * self.stride - self.pad + tap in self.inputs]
-        if not found:
+        positions = [each for each in self.results if each * self.stride - self.pad + tap in self.inputs]
+        if not positions:
             return 0, 0, 0
-        first = found[0] * self.stride - self.pad + tap - self.inputs.start
-        return found[0] - self.results.start, first, len(found)
+        first = positions[0] * self.stride - self.pad + tap - self.inputs.start
+        return positions[0] - self.results.start, first, len(positions)
 
 
-def max_pool(builder: Builder, layer: MaxPool, source: int, target: int) -> None:
+def append_max_pool(builder: ProgramBuilder, layer: MaxPool, source: int, target: int) -> None:
     """Append a layer.
 
     Parameters
     ----------
-    builder : Builder
+    builder : ProgramBuilder
         Where to.
     layer : MaxPool
         What to compute.
@@ -59,33 +59,39 @@ def max_pool(builder: Builder, layer: MaxPool, source: int, target: int) -> None
         If a single window does not fit the scratchpads.
     """
     config = builder.config
+    # A board has no other way to widen int8: LOAD takes ACC from int32 only.
     identity = builder.constant(np.eye(config.block, dtype=np.int8))
-    builder.load(Memory.WGT, 0, builder.element(Memory.WGT, identity), (1, 1))
-    acc, inp = Slots(config.depth(Memory.ACC), SLOTS), Slots(config.depth(Memory.INP), SLOTS)
+    builder.load(MemoryType.WGT, 0, builder.element(MemoryType.WGT, identity), (1, 1))
+    acc, inp = (
+        ScratchpadSlots(config.depth(MemoryType.ACC), SLOTS),
+        ScratchpadSlots(config.depth(MemoryType.INP), SLOTS),
+    )
     _, height, width = layer.inputs
     for number, (block, rows, columns) in enumerate(_tiles(builder, layer)):
-        place, _ = inp.find(number)
+        inp_start, _ = inp.find(number)
         start, _ = acc.find(number)
         first = (
-            builder.element(Memory.INP, source) + (block * height + rows.inputs.start) * width + columns.inputs.start
+            builder.element(MemoryType.INP, source)
+            + (block * height + rows.inputs.start) * width
+            + columns.inputs.start
         )
-        builder.load(Memory.INP, place, first, (len(rows.inputs), len(columns.inputs)), width)
-        _compute(builder, layer, (rows, columns), (start, place))
+        builder.load(MemoryType.INP, inp_start, first, (len(rows.inputs), len(columns.inputs)), width)
+        _compute(builder, layer, (rows, columns), (start, inp_start))
         down, across = layer.outputs[1:]
-        result = builder.element(Memory.OUT, target) + (block * down + rows.results.start) * across
+        result = builder.element(MemoryType.OUT, target) + (block * down + rows.results.start) * across
         builder.store(start, result + columns.results.start, (len(rows.results), len(columns.results)), across)
 
 
-def _tiles(builder: Builder, layer: MaxPool) -> Iterator[tuple[int, _Window, _Window]]:
+def _tiles(builder: ProgramBuilder, layer: MaxPool) -> Iterator[tuple[int, _WindowAxis, _WindowAxis]]:
     height, width = _size(builder, layer)
-    rows = [_window(layer, 0, part) for part in cut(layer.outputs[1], height)]
-    columns = [_window(layer, 1, part) for part in cut(layer.outputs[2], width)]
+    rows = [_window(layer, 0, part) for part in cut_extent(layer.outputs[1], height)]
+    columns = [_window(layer, 1, part) for part in cut_extent(layer.outputs[2], width)]
     yield from product(range(blocks(builder.config, layer.inputs[0])), rows, columns)
 
 
-def _size(builder: Builder, layer: MaxPool) -> tuple[int, int]:
+def _size(builder: ProgramBuilder, layer: MaxPool) -> tuple[int, int]:
     """Return the extents of the largest tile of whole rows, or of parts of one row."""
-    limit = min(builder.config.depth(Memory.ACC), builder.config.depth(Memory.INP)) // SLOTS
+    limit = min(builder.config.depth(MemoryType.ACC), builder.config.depth(MemoryType.INP)) // SLOTS
     for width in range(layer.outputs[2], 0, -1):
         columns = (width - 1) * layer.strides[1] + layer.kernel[1]
         for height in range(layer.outputs[1], 0, -1):
@@ -95,23 +101,25 @@ def _size(builder: Builder, layer: MaxPool) -> tuple[int, int]:
     raise BuildError(f"a window of {layer.kernel} is too large for the scratchpads of {builder.config.name}")
 
 
-def _window(layer: MaxPool, axis: int, part: range) -> _Window:
+def _window(layer: MaxPool, axis: int, part: range) -> _WindowAxis:
     stride, pad, extent = layer.strides[axis], layer.padding[axis], layer.inputs[1 + axis]
     first, last = part.start * stride - pad, (part.stop - 1) * stride - pad + layer.kernel[axis]
-    return _Window(part, range(max(0, first), min(extent, last)), stride, pad)
+    return _WindowAxis(part, range(max(0, first), min(extent, last)), stride, pad)
 
 
-def _compute(builder: Builder, layer: MaxPool, windows: tuple[_Window, _Window], places: tuple[int, int]) -> None:
+def _compute(
+    builder: ProgramBuilder, layer: MaxPool, windows: tuple[_WindowAxis, _WindowAxis], places: tuple[int, int]
+) -> None:
     """Append all computing of a tile: results begin at `places[0]` of ACC, followed by the inputs."""
     rows, columns = windows
-    start, place = places
+    start, inp_start = places
     results, inputs = len(rows.results) * len(columns.results), len(rows.inputs) * len(columns.inputs)
-    touched = Access("ACC", span(start, results + inputs), writes=True)
-    used = Access("INP", span(place, inputs), writes=False), Access("WGT", span(0, 1), writes=False)
+    acc_write = Access("ACC", span(start, results + inputs), writes=True)
+    operand_reads = Access("INP", span(inp_start, inputs), writes=False), Access("WGT", span(0, 1), writes=False)
     begin = builder.uops(pack_uops(builder.config, [start], 0, 0))
     every = Gemm(reset_reg=True, uop_bgn=begin, uop_end=begin + 1, iter_in=results + inputs, dst_factor_in=1)
-    builder.compute(every, touched)
-    least = Alu(
+    builder.compute(every, acc_write)
+    minimum = Alu(
         alu_opcode=AluOpcode.ADD,
         use_imm=True,
         imm=_LEAST,
@@ -120,15 +128,21 @@ def _compute(builder: Builder, layer: MaxPool, windows: tuple[_Window, _Window],
         iter_in=results,
         dst_factor_in=1,
     )
-    builder.compute(least, touched)
-    begin = builder.uops(pack_uops(builder.config, [start + results], place, 0))
+    builder.compute(minimum, acc_write)
+    begin = builder.uops(pack_uops(builder.config, [start + results], inp_start, 0))
     copy = Gemm(uop_bgn=begin, uop_end=begin + 1, iter_in=inputs, dst_factor_in=1, src_factor_in=1)
-    builder.compute(copy, *used, touched)
+    builder.compute(copy, *operand_reads, acc_write)
     for y, x in product(range(layer.kernel[0]), range(layer.kernel[1])):
-        _tap(builder, windows, (y, x), start, touched)
+        _tap(builder, windows, (y, x), start, acc_write)
 
 
-def _tap(builder: Builder, windows: tuple[_Window, _Window], tap: tuple[int, int], start: int, touched: Access) -> None:
+def _tap(
+    builder: ProgramBuilder,
+    windows: tuple[_WindowAxis, _WindowAxis],
+    tap: tuple[int, int],
+    start: int,
+    acc_write: Access,
+) -> None:
     rows, columns = windows
     (row, y, down), (column, x, across) = rows.of_tap(tap[0]), columns.of_tap(tap[1])
     if not down or not across:
@@ -148,4 +162,4 @@ def _tap(builder: Builder, windows: tuple[_Window, _Window], tap: tuple[int, int
         src_factor_out=rows.stride * len(columns.inputs),
         src_factor_in=columns.stride,
     )
-    builder.compute(largest, touched)
+    builder.compute(largest, acc_write)

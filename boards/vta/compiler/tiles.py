@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 from boards.vta.compiler.layers import Convolution
 from boards.vta.compiler.packing import blocks
-from boards.vta.config import Config
+from boards.vta.isa.config import Config
 
+# More would make tiles smaller, and with them the share of the time that multiplies.
 SLOTS = 2
 """Of each scratchpad, so that one is filled or emptied while the other is used."""
 
+# As strict as the simulator; see `HAZARD_DISTANCE` there.
 DISTANCE = 8
 """Micro-ops between two that use the same element of ACC, at least."""
 
@@ -19,8 +22,8 @@ LISTS = 4
 
 
 @dataclass(frozen=True)
-class Shape:
-    """What of a convolution the tiling depends on; channels are in blocks.
+class BlockedShape:
+    """Extents of a convolution, its channels in blocks.
 
     Attributes
     ----------
@@ -36,8 +39,8 @@ class Shape:
     strides: tuple[int, int]
 
     @classmethod
-    def of(cls, config: Config, layer: Convolution) -> Shape:
-        """Return that of a layer."""
+    def of(cls, config: Config, layer: Convolution) -> BlockedShape:
+        """Return the extents of a layer."""
         channels, height, width = layer.inputs
         results, down, across = layer.outputs
         inputs, outputs = blocks(config, channels), blocks(config, results)
@@ -66,7 +69,7 @@ class Tiling:
 
 
 @dataclass(frozen=True)
-class Reserved:
+class ReservedElements:
     """Elements at the ends of scratchpads that tiles must leave alone."""
 
     acc: int = 0
@@ -75,7 +78,7 @@ class Reserved:
 
 
 @dataclass(frozen=True)
-class Tile:
+class OutputTile:
     """Some results.
 
     Attributes
@@ -99,9 +102,34 @@ class Tile:
         return len(self.outputs) * self.points
 
 
-def field(shape: Shape, tile: tuple[int, int]) -> tuple[int, int]:
-    """Return how many rows and columns of the input a tile of results needs."""
+def field(shape: BlockedShape, tile: tuple[int, int]) -> tuple[int, int]:
+    """Rows and columns of the input that a tile of results needs."""
     height, width = (
         (extent - 1) * stride + size for extent, stride, size in zip(tile, shape.strides, shape.kernel, strict=True)
     )
     return height, width
+
+
+class ScratchpadSlots:
+    """Equal parts of a scratchpad, each of which remembers what it holds.
+
+    Parameters
+    ----------
+    depth : int
+        Elements to divide.
+    count : int
+        How many parts.
+    """
+
+    def __init__(self, depth: int, count: int) -> None:
+        # From the one that was not used for the longest time to the latest.
+        self._contents: dict[int, Hashable] = dict.fromkeys(range(0, depth // count * count, depth // count))
+
+    def find(self, content: Hashable) -> tuple[int, bool]:
+        """Return the first element of the slot for `content`, and whether it is there already."""
+        start = next((start for start, slot_content in self._contents.items() if slot_content == content), None)
+        is_loaded = start is not None
+        slot = next(iter(self._contents)) if start is None else start
+        del self._contents[slot]
+        self._contents[slot] = content
+        return slot, is_loaded

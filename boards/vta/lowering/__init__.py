@@ -1,1 +1,1 @@
-"""From Relax operators to layers of VTA: which of them it can run, and as what."""
+"""Lowering: from Relax operators to the layers that VTA can run."""

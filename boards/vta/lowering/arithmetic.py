@@ -1,105 +1,107 @@
-"""Arithmetic: what is added to sums, multiplied with them, shifted and clipped."""
+"""Arithmetic: additions, multiplications, shifts and clipping of sums."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from boards.vta.lowering import constants, rounding
-from boards.vta.lowering.values import Copy, Pair, Sums, Unsupported, sums
-
-if TYPE_CHECKING:
-    from boards.vta.lowering.reader import Reader
+from boards.vta.lowering.step_builder import StepBuilder
+from boards.vta.lowering.values import TensorCopy, TensorPair, UnroundedSums, Unsupported, unbounded_sums
 
 _INT32 = 2.0**31
 
 
-def add(reader: Reader, call: Any) -> Sums:
+def add(builder: StepBuilder, call: Any) -> UnroundedSums:
     """Add a constant, or another tensor."""
-    left, right = call.args
-    if constants.array(left) is not None:
-        left, right = right, left
-    first = reader.sums(left)
-    constant = constants.per_channel(right, first.extents, first.channels)
+    addend, augend = call.args
+    if constants.array(addend) is not None:
+        addend, augend = augend, addend
+    first = builder.sums(addend)
+    constant = constants.per_channel(augend, first.extents, first.channels)
     if constant is not None:
         return first.plus(constant)
-    first, second = (_addend(reader, each) for each in (first, reader.sums(right)))
-    one, other = first.made, second.made
-    if not isinstance(one, Copy) or not isinstance(other, Copy) or one.source.shape != other.source.shape:
+    first, second = (_addend(builder, each) for each in (first, builder.sums(augend)))
+    first_source, second_source = first.origin, second.origin
+    if (
+        not isinstance(first_source, TensorCopy)
+        or not isinstance(second_source, TensorCopy)
+        or first_source.source.shape != second_source.source.shape
+    ):
         raise Unsupported("it adds tensors of different shapes")
-    pair = Pair(one.source, other.source, (int(first.exponent[0]), int(second.exponent[0])))
-    return sums(pair, first.channels, first.extents, min(pair.exponents))
+    pair = TensorPair(first_source.source, second_source.source, (int(first.exponent[0]), int(second.exponent[0])))
+    return unbounded_sums(pair, first.channels, first.extents, min(pair.exponents))
 
 
-def _addend(reader: Reader, found: Sums) -> Sums:
+def _addend(builder: StepBuilder, sums: UnroundedSums) -> UnroundedSums:
     """Return a tensor times a power of two; one that was divided and rounded becomes a tensor of its own."""
-    if not isinstance(found.made, Copy) or found.bounded or (found.offset.any() and not found.floored):
+    if not isinstance(sums.origin, TensorCopy) or sums.is_clipped or (sums.offset.any() and not sums.is_floored):
         raise Unsupported("it adds what is not quantised")
-    if not found.floored:
-        return found
-    made = reader.append(rounding.layer(found, 0.0), (found.made.source,), found.extents, 0)
-    return sums(Copy(made), found.channels, found.extents)
+    if not sums.is_floored:
+        return sums
+    tensor = builder.append_step(rounding.layer(sums, 0.0), (sums.origin.source,), sums.extents, 0)
+    return unbounded_sums(TensorCopy(tensor), sums.channels, sums.extents)
 
 
-def clipped(low: float, high: float) -> Callable[[Reader, Any], Sums]:
+def clip_to(low: float, high: float) -> Callable[[StepBuilder, Any], UnroundedSums]:
     """Return the rule of an operator that clips to what it is called for."""
-    return lambda reader, call: reader.sums(call.args[0]).clipped(low, high)
+    return lambda builder, call: builder.sums(call.args[0]).clip(low, high)
 
 
-def clip(reader: Reader, call: Any) -> Sums:
+def clip(builder: StepBuilder, call: Any) -> UnroundedSums:
     """Clip to two numbers."""
     low, high = (float(each.value.value if hasattr(each.value, "value") else each.value) for each in call.args[1:])
-    return reader.sums(call.args[0]).clipped(low, high)
+    return builder.sums(call.args[0]).clip(low, high)
 
 
-def limit(name: str) -> Callable[[Reader, Any], Sums]:
+def limit(name: str) -> Callable[[StepBuilder, Any], UnroundedSums]:
     """Return the rule of the larger or the smaller of a tensor and a constant, the ``low`` or ``high`` bound."""
 
-    def rule(reader: Reader, call: Any) -> Sums:
-        bound = constants.array(call.args[1])
-        if bound is None or bound.size != 1:
+    def rule(builder: StepBuilder, call: Any) -> UnroundedSums:
+        limit_value = constants.array(call.args[1])
+        if limit_value is None or limit_value.size != 1:
             raise Unsupported("it compares two tensors")
-        return reader.sums(call.args[0]).clipped(**{name: float(bound.reshape(-1)[0])})
+        return builder.sums(call.args[0]).clip(**{name: float(limit_value.reshape(-1)[0])})
 
     return rule
 
 
-def multiply(reader: Reader, call: Any) -> Sums:
+def multiply(builder: StepBuilder, call: Any) -> UnroundedSums:
     """Multiply with constant powers of two."""
-    found = reader.sums(call.args[0])
-    factors = constants.per_channel(call.args[1], found.extents, found.channels)
+    sums = builder.sums(call.args[0])
+    factors = constants.per_channel(call.args[1], sums.extents, sums.channels)
     if factors is None:
         raise Unsupported("it multiplies two tensors")
-    return _scaled(call, found, constants.exponents(factors))
+    return _scale_sums(call, sums, constants.exponents(factors))
 
 
-def left_shift(reader: Reader, call: Any) -> Sums:
+def left_shift(builder: StepBuilder, call: Any) -> UnroundedSums:
     """Multiply with two to the power of constants."""
-    found = reader.sums(call.args[0])
-    return _scaled(call, found, _bits(call, found))
+    sums = builder.sums(call.args[0])
+    return _scale_sums(call, sums, _bits(call, sums))
 
 
-def _scaled(call: Any, found: Sums, exponent: Any) -> Sums:
-    if found.floored or (isinstance(found.made, Pair) and np.ptp(exponent)):
+def _scale_sums(call: Any, sums: UnroundedSums, exponent: Any) -> UnroundedSums:
+    if sums.is_floored or (isinstance(sums.origin, TensorPair) and np.ptp(exponent)):
         raise Unsupported("it scales what was rounded")
-    made = found.times(exponent)
-    if str(call.ty.dtype) == "int32" and (made.largest >= _INT32).any():
+    products = sums.times(exponent)
+    if str(call.ty.dtype) == "int32" and (products.largest >= _INT32).any():
         raise Unsupported("its results may not fit 32 bits, and what does not fit is lost")
-    return made
+    return products
 
 
-def right_shift(reader: Reader, call: Any) -> Sums:
+def right_shift(builder: StepBuilder, call: Any) -> UnroundedSums:
     """Divide by two to the power of constants, and round down."""
-    found = reader.sums(call.args[0])
-    if found.floored:
+    sums = builder.sums(call.args[0])
+    if sums.is_floored:
         raise Unsupported("it shifts right twice")
-    return found.shifted(_bits(call, found))
+    return sums.shift_right(_bits(call, sums))
 
 
-def _bits(call: Any, found: Sums) -> Any:
-    bits = constants.per_channel(call.args[1], found.extents, found.channels)
+def _bits(call: Any, sums: UnroundedSums) -> Any:
+    bits = constants.per_channel(call.args[1], sums.extents, sums.channels)
     if bits is None:
         raise Unsupported("it shifts by another tensor")
     return bits

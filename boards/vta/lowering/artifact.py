@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from boards.vta.compiler.network import Network, Place
+from boards.vta.compiler.network import Network, TensorLocation
 from boards.vta.compiler.packing import pack, unpack
-from boards.vta.config import Config
-from boards.vta.lowering.stage import Lowered
-from boards.vta.lowering.values import Tensor
-from boards.vta.program import Program
+from boards.vta.isa.config import Config
+from boards.vta.isa.program import VtaProgram
+from boards.vta.lowering.stage import LoweredStage
+from boards.vta.lowering.values import MemoryTensor
 from pipeline.errors import BundleError
 
 FORMAT = 1
@@ -25,8 +25,8 @@ STREAM, MEMORY = "vta stream", "vta memory"
 
 
 @dataclass(frozen=True)
-class Slot:
-    """Where a tensor is, and what the model takes it for.
+class TensorSlot:
+    """The address of a tensor, and the shape and zero point that the model gives it.
 
     Attributes
     ----------
@@ -47,16 +47,16 @@ class Slot:
 
     def write(self, config: Config, array: npt.NDArray[Any], memory: npt.NDArray[np.uint8]) -> None:
         """Pack a tensor of the model into the memory."""
-        signed = (np.ascontiguousarray(array).view(np.uint8) ^ np.uint8(self.zero)).view(np.int8)
-        packed = pack(config, signed.reshape(self.shape)).reshape(-1).view(np.uint8)
-        memory[self.address : self.address + packed.size] = packed
+        int8_values = (np.ascontiguousarray(array).view(np.uint8) ^ np.uint8(self.zero)).view(np.int8)
+        elements = pack(config, int8_values.reshape(self.shape)).reshape(-1).view(np.uint8)
+        memory[self.address : self.address + elements.size] = elements
 
     def read(self, config: Config, memory: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
         """Return a tensor of the model from the memory."""
         channels, height, width = self.shape
         size = -(-channels // config.block) * config.block * height * width
-        packed = memory[self.address : self.address + size].view(np.int8).reshape(-1, height, width, config.block)
-        values = unpack(packed, channels).reshape(self.extents)
+        elements = memory[self.address : self.address + size].view(np.int8).reshape(-1, height, width, config.block)
+        values = unpack(elements, channels).reshape(self.extents)
         return values.view(np.uint8) ^ np.uint8(self.zero) if self.zero else values
 
 
@@ -66,22 +66,22 @@ class Artifact:
 
     Attributes
     ----------
-    program : Program
+    program : VtaProgram
         For inputs of zeros.
-    inputs, outputs : tuple of Slot
+    inputs, outputs : tuple of TensorSlot
     """
 
-    program: Program
-    inputs: tuple[Slot, ...]
-    outputs: tuple[Slot, ...]
+    program: VtaProgram
+    inputs: tuple[TensorSlot, ...]
+    outputs: tuple[TensorSlot, ...]
 
     @classmethod
-    def of(cls, lowered: Lowered, config: Config) -> Artifact:
+    def of(cls, stage: LoweredStage, config: Config) -> Artifact:
         """Compile the steps of a stage."""
-        network: Network = lowered.network(config)
+        network: Network = stage.network(config)
         base = network.program.base
-        inputs = _slots(network.inputs, lowered.inputs, base)
-        return cls(network.program, inputs, _slots(network.outputs, lowered.outputs, base))
+        inputs = _slots(network.inputs, stage.inputs, base)
+        return cls(network.program, inputs, _slots(network.outputs, stage.outputs, base))
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Return the instructions, and the memory with weights and micro-ops."""
@@ -95,8 +95,8 @@ class Artifact:
         Path(path).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
 
 
-def read(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> Artifact:
-    """Return the artifact of a bundle's stage.
+def read(data: bytes, arrays: Mapping[str, npt.NDArray[Any]]) -> Artifact:
+    """Return the artifact of a bundle's stage, from the bytes that `Artifact.export_library` wrote, and its arrays.
 
     Raises
     ------
@@ -104,26 +104,26 @@ def read(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> Artifact:
         If the file is none.
     """
     try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
+        facts = json.loads(data)
         if facts["vta"] != FORMAT:
-            raise BundleError(f"{str(path)!r} has format {facts['vta']} of VTA stages; this version reads {FORMAT}")
+            raise BundleError(f"the stage has format {facts['vta']} of VTA stages; this version reads {FORMAT}")
         config = Config.from_json(json.dumps(facts["config"]))
-        program = Program.of_stream(config, arrays[STREAM], arrays[MEMORY], facts["base"])
+        program = VtaProgram.of_stream(config, arrays[STREAM], arrays[MEMORY], facts["base"])
         inputs, outputs = (tuple(_slot(each) for each in facts[name]) for name in ("inputs", "outputs"))
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         if isinstance(error, BundleError):
             raise
-        raise BundleError(f"{str(path)!r} is no stage for VTA: {error}; build it again") from None
+        raise BundleError(f"the stage's code is none for VTA: {error}; build the bundle again") from None
     return Artifact(program, inputs, outputs)
 
 
-def _slot(found: Mapping[str, Any]) -> Slot:
-    channels, height, width = found["shape"]
-    return Slot(found["address"], (channels, height, width), tuple(found["extents"]), found["zero"])
+def _slot(fields: Mapping[str, Any]) -> TensorSlot:
+    channels, height, width = fields["shape"]
+    return TensorSlot(fields["address"], (channels, height, width), tuple(fields["extents"]), fields["zero"])
 
 
-def _slots(places: Sequence[Place], tensors: Sequence[Tensor], base: int) -> tuple[Slot, ...]:
+def _slots(locations: Sequence[TensorLocation], tensors: Sequence[MemoryTensor], base: int) -> tuple[TensorSlot, ...]:
     return tuple(
-        Slot(place.address - base, tensor.shape, tensor.extents, tensor.zero)
-        for place, tensor in zip(places, tensors, strict=True)
+        TensorSlot(location.address - base, tensor.shape, tensor.extents, tensor.zero)
+        for location, tensor in zip(locations, tensors, strict=True)
     )

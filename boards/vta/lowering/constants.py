@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,9 @@ from boards.vta.lowering.values import Numbers, Unsupported
 
 _AXIS = 1
 _REMEDY = "`soc-pipeline quantize --power-of-two` changes it"
+
+_OUTPUT_AXES = {4: 0, 2: 1}
+"""By the rank of weights: which axis has the channels of results."""
 
 
 def array(value: Any) -> npt.NDArray[Any] | None:
@@ -28,30 +32,31 @@ def exponents(scales: npt.NDArray[Any]) -> Numbers:
     Unsupported
         If one is no power of two.
     """
+    # frexp has fractions from 0.5 to 1: exactly 0.5 for powers of two.
     fraction, exponent = np.frexp(scales.astype(np.float64))
     if (fraction != 0.5).any():
-        wrong = float(scales.reshape(-1)[(fraction != 0.5).reshape(-1).argmax()])
-        raise Unsupported(f"its scale {wrong:.6g} is no power of two; {_REMEDY}")
+        outlier = float(scales.reshape(-1)[(fraction != 0.5).reshape(-1).argmax()])
+        raise Unsupported(f"its scale {outlier:.6g} is no power of two; {_REMEDY}")
     return (exponent - 1).astype(np.float64)
 
 
 def exponent(scale: Any) -> float:
     """Return the logarithm of the one scale of a tensor."""
-    found = array(scale)
-    if found is None or found.size != 1:
+    values = array(scale)
+    if values is None or values.size != 1:
         raise Unsupported("the scale of a tensor is no single constant")
-    return float(exponents(found).reshape(-1)[0])
+    return float(exponents(values).reshape(-1)[0])
 
 
 def zero_point(value: Any, dtype: str) -> int:
     """Return the zero point of a tensor, after checking that VTA can have it: 0 of int8, 128 of uint8."""
-    found, wanted = array(value), {"int8": 0, "uint8": 128}.get(dtype)
-    if wanted is None:
+    values, expected_zero = array(value), {"int8": 0, "uint8": 128}.get(dtype)
+    if expected_zero is None:
         raise Unsupported(f"it has values of {dtype}; VTA has int8")
-    if found is None or (found != wanted).any():
-        given = "no constant" if found is None else int(found.reshape(-1)[0])
-        raise Unsupported(f"the zero point of {dtype} is {given}; for VTA it must be {wanted}; {_REMEDY}")
-    return wanted
+    if values is None or (values != expected_zero).any():
+        actual_zero = "no constant" if values is None else int(values.reshape(-1)[0])
+        raise Unsupported(f"the zero point of {dtype} is {actual_zero}; for VTA it must be {expected_zero}; {_REMEDY}")
+    return expected_zero
 
 
 def per_channel(value: Any, extents: tuple[int, ...], channels: int) -> Numbers | None:
@@ -62,14 +67,51 @@ def per_channel(value: Any, extents: tuple[int, ...], channels: int) -> Numbers 
     Unsupported
         If it varies along other axes.
     """
-    found = array(value)
-    if found is None:
+    values = array(value)
+    if values is None:
         return None
-    if extents[_AXIS] != channels and found.size > 1:
+    if extents[_AXIS] != channels and values.size > 1:
         raise Unsupported("it combines a flattened image with many constants")
-    shape = (1,) * (len(extents) - found.ndim) + found.shape
-    others = [extent for axis, extent in enumerate(shape) if axis != _AXIS]
-    if len(shape) > len(extents) or max(others, default=1) > 1 or shape[_AXIS] not in (1, channels):
+    shape = (1,) * (len(extents) - values.ndim) + values.shape
+    other_extents = [extent for axis, extent in enumerate(shape) if axis != _AXIS]
+    if len(shape) > len(extents) or max(other_extents, default=1) > 1 or shape[_AXIS] not in (1, channels):
         raise Unsupported("it combines a tensor with a constant that varies inside a channel")
-    numbers: Numbers = np.resize(found.astype(np.float64), channels)
+    numbers: Numbers = np.resize(values.astype(np.float64), channels)
     return numbers
+
+
+@dataclass(frozen=True, eq=False)
+class ProductWeights:
+    """Constant weights.
+
+    Attributes
+    ----------
+    values : int8[...]
+        ``[outputs, channels, height, width]`` of a convolution, ``[inputs, outputs]`` of a dense layer.
+    exponent : float64[outputs]
+        Of the units.
+    """
+
+    values: npt.NDArray[np.int8]
+    exponent: Numbers
+
+
+def int8_weights(value: Any) -> ProductWeights:
+    """Return a constant of int8 as weights in units of 1."""
+    values = array(value)
+    if values is None or values.dtype != np.int8 or values.ndim not in _OUTPUT_AXES:
+        raise Unsupported("its weights are no constants of int8")
+    return ProductWeights(values, np.zeros(values.shape[_OUTPUT_AXES[values.ndim]]))
+
+
+def dequantized_weights(call: Any) -> ProductWeights:
+    """Return weights that are dequantised."""
+    values, scale, zero = (array(each) for each in call.args)
+    if values is None or scale is None or zero is None or values.ndim not in _OUTPUT_AXES:
+        raise Unsupported("its weights are no constants")
+    if values.dtype != np.int8 or zero.any():
+        raise Unsupported("its weights are not signed bytes around 0")
+    axis = _OUTPUT_AXES[values.ndim]
+    if scale.size > 1 and int(call.attrs.axis) % values.ndim != axis:
+        raise Unsupported("its weights have a scale for each input")
+    return ProductWeights(values, np.resize(exponents(scale), values.shape[axis]))

@@ -2,39 +2,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from boards.vta.lowering import constants, products
-from boards.vta.lowering.values import HALF, Copy, Tensor, Unsupported, sums
-
-if TYPE_CHECKING:
-    from boards.vta.lowering.reader import Reader
+from boards.vta.lowering import constants
+from boards.vta.lowering.step_builder import StepBuilder
+from boards.vta.lowering.values import HALF, MemoryTensor, TensorCopy, Unsupported, unbounded_sums
 
 
-def dequantize(reader: Reader, call: Any) -> Any:
+def dequantize(builder: StepBuilder, call: Any) -> Any:
     """Return weights, if the bytes are constant, or else sums."""
     if str(call.attrs.out_dtype) != "float32":
         raise Unsupported(f"it dequantises to {call.attrs.out_dtype}")
     if constants.array(call.args[0]) is not None:
-        return products.quantized(call)
-    source = reader.tensor(call.args[0])
+        return constants.dequantized_weights(call)
+    source = builder.tensor(call.args[0])
     constants.zero_point(call.args[2], str(call.args[0].ty.dtype))
-    return sums(Copy(source), source.shape[0], source.extents, constants.exponent(call.args[1]))
+    return unbounded_sums(TensorCopy(source), source.shape[0], source.extents, constants.exponent(call.args[1]))
 
 
-def quantize(reader: Reader, call: Any) -> Tensor:
+def quantize(builder: StepBuilder, call: Any) -> MemoryTensor:
     """Return sums as bytes."""
     zero = constants.zero_point(call.args[2], str(call.attrs.out_dtype))
-    return reader.rounded(reader.sums(call.args[0]), constants.exponent(call.args[1]), zero)
+    return builder.round_sums(builder.sums(call.args[0]), constants.exponent(call.args[1]), zero)
 
 
-def astype(reader: Reader, call: Any) -> Any:
+def astype(builder: StepBuilder, call: Any) -> Any:
     """Widen, or narrow what was clipped to what int8 holds."""
-    target, found = str(call.attrs.dtype), reader.sums(call.args[0])
+    target, sums = str(call.attrs.dtype), builder.sums(call.args[0])
     if not str(call.args[0].ty.dtype).startswith("int"):
         raise Unsupported("it cuts fractions off")
     if target in ("int32", "int64"):
-        return found
-    if target != "int8" or (found.low < -HALF).any() or (found.high > HALF - 1).any():
+        return sums
+    if target != "int8" or (sums.low < -HALF).any() or (sums.high > HALF - 1).any():
         raise Unsupported(f"it casts to {target} what was not clipped to it")
-    return reader.rounded(found, 0.0, 0)
+    return builder.round_sums(sums, 0.0, 0)

@@ -1,21 +1,29 @@
-"""Pooling: the largest value of each window."""
+"""Pooling: the largest value of each window, or its mean."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from math import prod
+from typing import Any
+
+import numpy as np
 
 from boards.vta.compiler.layers import MaxPool
-from boards.vta.lowering.values import Copy, Sums, Tensor, Unsupported, sums
+from boards.vta.lowering.step_builder import StepBuilder
+from boards.vta.lowering.values import (
+    ConvolutionSum,
+    MemoryTensor,
+    TensorCopy,
+    UnroundedSums,
+    Unsupported,
+    unbounded_sums,
+)
 from pipeline.errors import BuildError
 
-if TYPE_CHECKING:
-    from boards.vta.lowering.reader import Reader
 
-
-def max_pool2d(reader: Reader, call: Any) -> Tensor | Sums:
+def max_pool2d(builder: StepBuilder, call: Any) -> MemoryTensor | UnroundedSums:
     """Return the pooled tensor, in the units that it had."""
-    attrs, found = call.attrs, reader.known(call.args[0])
-    source, exponent = (found, 0.0) if isinstance(found, Tensor) else reader.scaled(call.args[0])
+    attrs, value = call.attrs, builder.value_of(call.args[0])
+    source, exponent = (value, 0.0) if isinstance(value, MemoryTensor) else builder.scaled_tensor(call.args[0])
     if str(attrs.layout) != "NCHW" or any(int(each) != 1 for each in attrs.dilation):
         raise Unsupported("it pools with holes, or in another layout")
     down, across, *pads = (int(each) for each in (*attrs.strides, *attrs.padding))
@@ -28,5 +36,50 @@ def max_pool2d(reader: Reader, call: Any) -> Tensor | Sums:
     extents = (1, *layer.outputs)
     if extents != tuple(int(each) for each in call.ty.shape):
         raise Unsupported("its last windows reach beyond the padding")
-    made = reader.append(layer, (source,), extents, source.zero)
-    return made if isinstance(found, Tensor) else sums(Copy(made), made.shape[0], extents, exponent)
+    result = builder.append_step(layer, (source,), extents, source.zero)
+    return (
+        result
+        if isinstance(value, MemoryTensor)
+        else unbounded_sums(TensorCopy(result), result.shape[0], extents, exponent)
+    )
+
+
+def avg_pool2d(builder: StepBuilder, call: Any) -> UnroundedSums:
+    """Return the means of windows."""
+    attrs = call.attrs
+    if str(attrs.layout) != "NCHW" or any(int(each) != 1 for each in attrs.dilation) or bool(attrs.ceil_mode):
+        raise Unsupported("it pools with holes, beyond the border, or in another layout")
+    if any(int(each) for each in attrs.padding) and not attrs.count_include_pad:
+        raise Unsupported("at the border it averages over fewer values, and VTA's shift is the same everywhere")
+    down, across, *pads = (int(each) for each in (*attrs.strides, *attrs.padding))
+    top, left, bottom, right = pads
+    kernel = (int(attrs.pool_size[0]), int(attrs.pool_size[1]))
+    return _average(builder, call, kernel, ((down, across), (top, left, bottom, right)))
+
+
+def mean(builder: StepBuilder, call: Any) -> UnroundedSums:
+    """Return the means of all rows and columns."""
+    extents = tuple(int(each) for each in call.args[0].ty.shape)
+    axes = range(len(extents)) if call.attrs.axis is None else (int(each) % len(extents) for each in call.attrs.axis)
+    if len(extents) != 4 or sorted(axes) != [2, 3]:
+        raise Unsupported("it averages along other axes than rows and columns")
+    return _average(builder, call, (extents[2], extents[3]), ((1, 1), (0, 0, 0, 0)))
+
+
+def _average(
+    builder: StepBuilder,
+    call: Any,
+    kernel: tuple[int, int],
+    window: tuple[tuple[int, int], tuple[int, int, int, int]],
+) -> UnroundedSums:
+    """Return sums of windows, a depthwise convolution with ones, in units that are their counts' parts."""
+    count = prod(kernel)
+    if not str(call.ty.dtype).startswith("float"):
+        raise Unsupported("it averages whole numbers, whose quotient is cut off and not rounded")
+    if count & (count - 1):
+        raise Unsupported(f"it divides by {count}, which is no power of two; VTA only shifts")
+    tensor, exponent = builder.scaled_tensor(call.args[0])
+    channels = tensor.shape[0]
+    product = ConvolutionSum(tensor, np.ones((channels, 1, *kernel), np.int8), *window, groups=channels)
+    extents = tuple(int(each) for each in call.ty.shape)
+    return unbounded_sums(product, channels, extents, exponent - np.log2(count))

@@ -1,25 +1,47 @@
-"""Shapes: the same values under other extents."""
+"""Shapes: the same values under other extents, or behind each other."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from boards.vta.lowering.values import Sums, Tensor, Unsupported
+import numpy as np
 
-if TYPE_CHECKING:
-    from boards.vta.lowering.reader import Reader
+from boards.vta.compiler.layers import Concatenation
+from boards.vta.lowering.step_builder import StepBuilder
+from boards.vta.lowering.values import MemoryTensor, TensorCopy, UnroundedSums, Unsupported, unbounded_sums
+from pipeline.errors import BuildError
 
 
-def reshape(reader: Reader, call: Any) -> Any:
+def reshape(builder: StepBuilder, call: Any) -> Any:
     """Take the channels, rows and columns of one image as one row, or give a row of channels two more axes."""
-    extents, found = tuple(int(each) for each in call.ty.shape), reader.known(call.args[0])
-    if not isinstance(found, Tensor | Sums):
+    extents, value = tuple(int(each) for each in call.ty.shape), builder.value_of(call.args[0])
+    if not isinstance(value, MemoryTensor | UnroundedSums):
         raise Unsupported("it gives constants another shape")
-    before = found.extents
-    flat = extents[0] == 1 and extents[1] == prod(before) and prod(extents[2:]) == 1
-    alone = isinstance(found, Tensor) or extents[1] == before[1]
-    if not (flat and alone) and extents != before:
+    before = value.extents
+    is_flat = extents[0] == 1 and extents[1] == prod(before) and prod(extents[2:]) == 1
+    keeps_channels = isinstance(value, MemoryTensor) or extents[1] == before[1]
+    if not (is_flat and keeps_channels) and extents != before:
         raise Unsupported(f"it makes {list(extents)} of {list(before)}")
-    return replace(found, extents=extents)
+    return replace(value, extents=extents)
+
+
+def concat(builder: StepBuilder, call: Any) -> MemoryTensor | UnroundedSums:
+    """Put the channels of several tensors behind each other, each in its own unit."""
+    fields, extents = list(call.args[0].fields), tuple(int(each) for each in call.ty.shape)
+    if int(call.attrs.axis or 0) % len(extents) != 1:
+        raise Unsupported("it joins tensors along another axis than that of channels")
+    values = [builder.value_of(each) for each in fields]
+    are_bytes = all(isinstance(each, MemoryTensor) for each in values)
+    operands = [
+        (value, 0.0) if are_bytes else builder.scaled_tensor(field) for value, field in zip(values, fields, strict=True)
+    ]
+    tensors = tuple(tensor for tensor, _ in operands)
+    try:
+        layer = Concatenation(tuple(tensor.shape for tensor in tensors))
+    except BuildError as error:
+        raise Unsupported(str(error)) from None
+    result = builder.append_step(layer, tensors, extents, tensors[0].zero)
+    units = np.repeat([exponent for _, exponent in operands], [tensor.shape[0] for tensor in tensors])
+    return result if are_bytes else unbounded_sums(TensorCopy(result), result.shape[0], extents, units)

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from boards.vta.compiler.network import Network, Step, compiled
-from boards.vta.config import Config
-from boards.vta.lowering.reader import Reader
-from boards.vta.lowering.values import Tensor, Unsupported
+from boards.vta.compiler.network import LayerStep, Network, compile_network
+from boards.vta.isa.config import Config
+from boards.vta.lowering.operators import lower_binding
+from boards.vta.lowering.step_builder import StepBuilder
+from boards.vta.lowering.values import MemoryTensor, Unsupported
 from pipeline.errors import BuildError
 
 Binding = tuple[Any, Any]
@@ -18,18 +19,18 @@ Binding = tuple[Any, Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Lowered:
+class LoweredStage:
     """The steps of a stage.
 
     Attributes
     ----------
-    inputs, outputs : tuple of Tensor
-    steps : tuple of Step
+    inputs, outputs : tuple of MemoryTensor
+    steps : tuple of LayerStep
     """
 
-    inputs: tuple[Tensor, ...]
-    steps: tuple[Step, ...]
-    outputs: tuple[Tensor, ...]
+    inputs: tuple[MemoryTensor, ...]
+    steps: tuple[LayerStep, ...]
+    outputs: tuple[MemoryTensor, ...]
 
     def network(self, config: Config) -> Network:
         """Compile the steps.
@@ -41,12 +42,12 @@ class Lowered:
         """
         try:
             shapes = [each.shape for each in self.inputs]
-            return compiled(config, shapes, self.steps, [each.number for each in self.outputs])
+            return compile_network(config, shapes, self.steps, [each.number for each in self.outputs])
         except BuildError as error:
             raise Unsupported(str(error)) from None
 
 
-def lower(inputs: Sequence[Any], bindings: Sequence[Binding], outputs: Sequence[Any]) -> Lowered:
+def lower(inputs: Sequence[Any], bindings: Sequence[Binding], outputs: Sequence[Any]) -> LoweredStage:
     """Return the steps of some operators.
 
     Parameters
@@ -63,14 +64,14 @@ def lower(inputs: Sequence[Any], bindings: Sequence[Binding], outputs: Sequence[
     """
     uses = Counter(each for _, value in bindings for each in _operands(value))
     uses.update(outputs)
-    reader = Reader(inputs, uses)
+    builder = StepBuilder(inputs, uses)
     for var, value in bindings:
-        reader.read(var, value)
-    found = tuple(reader.tensor(each) for each in outputs)
-    return Lowered(tuple(reader.tensors), tuple(reader.steps), found)
+        lower_binding(builder, var, value)
+    tensors = tuple(builder.tensor(each) for each in outputs)
+    return LoweredStage(tuple(builder.tensors), tuple(builder.steps), tensors)
 
 
-def of_module(module: Any) -> Lowered:
+def lower_module(module: Any) -> LoweredStage:
     """Return the steps of a stage's module; raises as `lower`."""
     from tvm import relax
 
@@ -79,12 +80,13 @@ def of_module(module: Any) -> Lowered:
     body = main.body.body
     # What leaves may be bound together, as a tuple, to a variable.
     body = dict(bindings).get(body, body)
-    joined = isinstance(body, relax.Tuple)
+    is_tuple = isinstance(body, relax.Tuple)
     operators = [(var, value) for var, value in bindings if not isinstance(value, relax.Tuple)]
-    return lower(list(main.params), operators, list(body.fields) if joined else [main.body.body])
+    return lower(list(main.params), operators, list(body.fields) if is_tuple else [main.body.body])
 
 
 def _operands(value: Any) -> Iterator[Any]:
     # What is no call is another name of a variable.
     arguments: Iterable[Any] = getattr(value, "args", (value,))
-    yield from dict.fromkeys(arguments)
+    field_lists = (getattr(each, "fields", (each,)) for each in arguments)
+    yield from dict.fromkeys(each for fields in field_lists for each in fields)

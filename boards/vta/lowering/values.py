@@ -1,4 +1,4 @@
-"""What a variable of a stage stands for on the way to layers: a tensor in memory, or sums that are not yet rounded."""
+"""Values of a stage's variables on the way to layers: tensors in memory, and sums not yet rounded."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Unsupported(Exception):
 
 
 @dataclass(frozen=True)
-class Tensor:
+class MemoryTensor:
     """A tensor in VTA's memory.
 
     Attributes
@@ -44,78 +44,79 @@ class Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Product:
+class ConvolutionSum:
     """A convolution of a tensor; a dense layer's kernel is as large as its input."""
 
-    source: Tensor
+    source: MemoryTensor
     weights: npt.NDArray[np.int8]
     strides: tuple[int, int] = (1, 1)
     padding: tuple[int, int, int, int] = (0, 0, 0, 0)
+    groups: int = 1
 
 
 @dataclass(frozen=True)
-class Copy:
+class TensorCopy:
     """A tensor itself."""
 
-    source: Tensor
+    source: MemoryTensor
 
 
 @dataclass(frozen=True)
-class Pair:
+class TensorPair:
     """The sum of two tensors, each times a power of two."""
 
-    left: Tensor
-    right: Tensor
+    left: MemoryTensor
+    right: MemoryTensor
     exponents: tuple[int, int]
 
 
 @dataclass(frozen=True, eq=False)
-class Sums:
+class UnroundedSums:
     """Numbers made of whole ones: ``clip(whole * 2 ** exponent + offset)``, one exponent and offset per channel.
 
     Attributes
     ----------
-    made : Product, Copy or Pair
+    origin : ConvolutionSum, TensorCopy or TensorPair
         What makes the whole numbers.
     exponent, offset, low, high : float64[channels]
     extents : tuple of int
         As the model has them.
-    floored : bool
+    is_floored : bool
         Whether the numbers were rounded down to whole ones before they were clipped.
     """
 
-    made: Product | Copy | Pair
+    origin: ConvolutionSum | TensorCopy | TensorPair
     exponent: Numbers
     offset: Numbers
     low: Numbers
     high: Numbers
     extents: tuple[int, ...]
-    floored: bool = False
+    is_floored: bool = False
 
     @property
     def channels(self) -> int:
-        """How many there are."""
+        """Number of channels."""
         return len(self.exponent)
 
     @property
     def largest(self) -> Numbers:
-        """What no number of a channel exceeds, whichever its sign."""
-        free = _largest(self.made) * np.exp2(self.exponent) + np.abs(self.offset)
-        clipped: Numbers = np.minimum(free, np.maximum(np.abs(self.low), np.abs(self.high)))
-        return clipped
+        """Bound of the magnitudes in each channel."""
+        free = _largest(self.origin) * np.exp2(self.exponent) + np.abs(self.offset)
+        magnitudes: Numbers = np.minimum(free, np.maximum(np.abs(self.low), np.abs(self.high)))
+        return magnitudes
 
     @property
-    def bounded(self) -> bool:
-        """Whether anything is clipped."""
+    def is_clipped(self) -> bool:
+        """True if any channel is clipped."""
         return bool(np.isfinite(self.low).any() or np.isfinite(self.high).any())
 
-    def plus(self, constant: Numbers) -> Sums:
+    def plus(self, constant: Numbers) -> UnroundedSums:
         """Return these numbers and a constant, which must be whole if they are."""
-        if self.floored and (constant != np.rint(constant)).any():
+        if self.is_floored and (constant != np.rint(constant)).any():
             raise Unsupported("it adds a fraction to what was rounded")
         return replace(self, offset=self.offset + constant, low=self.low + constant, high=self.high + constant)
 
-    def times(self, exponent: Numbers) -> Sums:
+    def times(self, exponent: Numbers) -> UnroundedSums:
         """Return these numbers times powers of two."""
         factor = np.exp2(exponent)
         return replace(
@@ -126,30 +127,40 @@ class Sums:
             high=self.high * factor,
         )
 
-    def shifted(self, bits: Numbers) -> Sums:
+    def shift_right(self, bits: Numbers) -> UnroundedSums:
         """Return these numbers shifted right, which rounds them down."""
-        divided = self.times(-bits)
-        whole = bool((divided.exponent >= 0).all())
-        offset = np.floor(divided.offset) if whole else divided.offset
+        quotients = self.times(-bits)
+        are_exact = bool((quotients.exponent >= 0).all())
+        offset = np.floor(quotients.offset) if are_exact else quotients.offset
         return replace(
-            divided, offset=offset, low=np.floor(divided.low), high=np.floor(divided.high), floored=not whole
+            quotients,
+            offset=offset,
+            low=np.floor(quotients.low),
+            high=np.floor(quotients.high),
+            is_floored=not are_exact,
         )
 
-    def clipped(self, low: float = -np.inf, high: float = np.inf) -> Sums:
+    def clip(self, low: float = -np.inf, high: float = np.inf) -> UnroundedSums:
         """Return these numbers clipped."""
         return replace(self, low=np.clip(self.low, low, high), high=np.clip(self.high, low, high))
 
 
-def sums(
-    made: Product | Copy | Pair, channels: int, extents: tuple[int, ...], exponent: Any = 0.0, offset: Any = 0.0
-) -> Sums:
+def unbounded_sums(
+    source: ConvolutionSum | TensorCopy | TensorPair,
+    channels: int,
+    extents: tuple[int, ...],
+    exponent: Any = 0.0,
+    offset: Any = 0.0,
+) -> UnroundedSums:
     """Return unbounded sums."""
     exponent, offset, low, high = (np.full(channels, each, np.float64) for each in (exponent, offset, -np.inf, np.inf))
-    return Sums(made, exponent, offset, low, high, extents)
+    return UnroundedSums(source, exponent, offset, low, high, extents)
 
 
-def _largest(made: Product | Copy | Pair) -> Any:
-    """Return what no whole number exceeds, for all channels or each one."""
-    if isinstance(made, Product):
-        return HALF * np.abs(made.weights.astype(np.float64)).sum((1, 2, 3))
-    return HALF * (1 + 2.0 ** abs(made.exponents[0] - made.exponents[1])) if isinstance(made, Pair) else HALF
+def _largest(source: ConvolutionSum | TensorCopy | TensorPair) -> Any:
+    """Bound of the whole numbers, for all channels or each one."""
+    if isinstance(source, ConvolutionSum):
+        return HALF * np.abs(source.weights.astype(np.float64)).sum((1, 2, 3))
+    return (
+        HALF * (1 + 2.0 ** abs(source.exponents[0] - source.exponents[1])) if isinstance(source, TensorPair) else HALF
+    )

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boards.vta.compiler.layers import Addition
-from boards.vta.compiler.network import Step
+from boards.vta.compiler.network import LayerStep
 from pipeline.errors import BuildError
-from tests.boards.vta.compiler.checking import check_steps
+from tests.support.vta.checking import check_steps
 
 
 @settings(max_examples=60, deadline=None)
@@ -25,7 +25,7 @@ from tests.boards.vta.compiler.checking import check_steps
 def test_random_additions(
     shape: tuple[int, int, int], shifts: tuple[int, int, int], low: int, even: bool, seed: int | None
 ) -> None:
-    check_steps([shape, shape], [Step(Addition(shape, *shifts, low=low, even=even), (0, 1))], seed=seed)
+    check_steps([shape, shape], [LayerStep(Addition(shape, *shifts, low=low, even=even), (0, 1))], seed=seed)
 
 
 @pytest.mark.parametrize(

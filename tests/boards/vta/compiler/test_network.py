@@ -11,18 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boards.vta import Config, simulate
-from boards.vta.compiler.bias import as_weights, multipliers
+from boards.vta.compiler.epilogue import bias_inputs, bias_weights
 from boards.vta.compiler.layers import Addition, Convolution, MaxPool
-from boards.vta.compiler.network import Step, chain, compiled
-from boards.vta.config import PYNQ, ULTRA96
+from boards.vta.compiler.network import LayerStep, compile_chain, compile_network
+from boards.vta.isa.config import PYNQ, ULTRA96
 from pipeline.errors import BuildError
-from tests.boards.vta.compiler.checking import check_steps
-from tests.boards.vta.compiler.references import layer, tensor
-from tests.boards.vta.test_config import BATCHED
+from tests.boards.vta.isa.test_config import BATCHED
+from tests.support.vta.checking import check_steps
+from tests.support.vta.references import layer, tensor
 
 
 def check(*layers: Convolution, config: Config = ULTRA96, seed: int | None = None) -> None:
-    steps = [Step(layer, (number,)) for number, layer in enumerate(layers)]
+    steps = [LayerStep(layer, (number,)) for number, layer in enumerate(layers)]
     check_steps([layers[0].inputs], steps, config=config, seed=seed)
 
 
@@ -33,27 +33,27 @@ def layers(draw: st.DrawFn) -> Convolution:
     channels, outputs = draw(st.integers(1, wide)), draw(st.integers(1, wide))
     height, width = draw(st.integers(kernel, kernel + 20)), draw(st.integers(kernel, kernel + 40))
     pads = st.integers(0, kernel - 1)
-    others: dict[str, Any] = {"strides": draw(st.tuples(st.integers(1, 3), st.integers(1, 3)))}
-    others |= {"padding": draw(st.tuples(pads, pads, pads, pads)), "low": draw(st.sampled_from([-128, 0, -5]))}
-    others["even"] = draw(st.booleans())
+    options: dict[str, Any] = {"strides": draw(st.tuples(st.integers(1, 3), st.integers(1, 3)))}
+    options |= {"padding": draw(st.tuples(pads, pads, pads, pads)), "low": draw(st.sampled_from([-128, 0, -5]))}
+    options["even"] = draw(st.booleans())
     shifts = draw(st.just([draw(st.integers(0, 31))]) | st.lists(st.integers(0, 15), min_size=2, max_size=9))
-    others["shift"] = np.resize(np.array(shifts, np.int8), outputs)
+    options["shift"] = np.resize(np.array(shifts, np.int8), outputs)
     if draw(st.booleans()):
-        others["bias"] = np.resize(np.array([2**31 - 1, -(2**31), 241_300, -5], np.int64), outputs).astype(np.int32)
-    return layer((channels, height, width), outputs, kernel, draw(st.integers(0, 9)), **others)
+        options["bias"] = np.resize(np.array([2**31 - 1, -(2**31), 241_300, -5], np.int64), outputs).astype(np.int32)
+    return layer((channels, height, width), outputs, kernel, draw(st.integers(0, 9)), **options)
 
 
 @settings(max_examples=60, deadline=None)
-@given(made=layers(), config=st.sampled_from([PYNQ, ULTRA96]), seed=st.none() | st.integers(0, 99))
-def test_random_layers(made: Convolution, config: Config, seed: int | None) -> None:
-    check(made, config=config, seed=seed)
+@given(convolution=layers(), config=st.sampled_from([PYNQ, ULTRA96]), seed=st.none() | st.integers(0, 99))
+def test_random_layers(convolution: Convolution, config: Config, seed: int | None) -> None:
+    check(convolution, config=config, seed=seed)
 
 
 @pytest.mark.slow
 @settings(max_examples=600, deadline=None)
-@given(made=layers(), config=st.sampled_from([PYNQ, ULTRA96]), seed=st.none() | st.integers(0, 99))
-def test_many_random_layers(made: Convolution, config: Config, seed: int | None) -> None:
-    check(made, config=config, seed=seed)
+@given(convolution=layers(), config=st.sampled_from([PYNQ, ULTRA96]), seed=st.none() | st.integers(0, 99))
+def test_many_random_layers(convolution: Convolution, config: Config, seed: int | None) -> None:
+    check(convolution, config=config, seed=seed)
 
 
 @pytest.mark.parametrize("config", [PYNQ, ULTRA96])
@@ -71,18 +71,21 @@ def test_halves_become_even(shift: int) -> None:
     """Each value times a half of a result: every second one lies halfway."""
     weights = np.diag(np.full(16, 64, np.int8)).reshape(16, 16, 1, 1)
     bias = np.full(16, 1 << (shift - 1), np.int32) if shift > 7 else np.zeros(16, np.int32)
-    made = Convolution((16, 5, 8), weights, bias, np.full(16, shift, np.int8), even=True)
-    check(made, replace(made, inputs=(16, 5, 8), shift=np.arange(16).astype(np.int8)))
+    convolution = Convolution((16, 5, 8), weights, bias, np.full(16, shift, np.int8), even=True)
+    check(convolution, replace(convolution, inputs=(16, 5, 8), shift=np.arange(16).astype(np.int8)))
 
 
 @pytest.mark.parametrize(
-    ("weight", "bias", "shift", "possible"),
+    ("weight", "bias", "shift", "may_tie"),
     [(1, 0, 1, True), (2, 1, 2, False), (2, 2, 2, True), (2, 1, 1, True), (5, 3, 0, False), (0, 4, 3, True)],
 )
-def test_where_no_sum_lies_halfway_nothing_is_made_even(weight: int, bias: int, shift: int, possible: bool) -> None:
-    weights, both = np.full((1, 1, 1, 1), weight, np.int8), (np.array([bias], np.int32), np.array([shift], np.int8))
-    made = Convolution((1, 1, 1), weights, *both, even=True)
-    assert made.ending.even == possible
+def test_where_no_sum_lies_halfway_nothing_is_made_even(weight: int, bias: int, shift: int, may_tie: bool) -> None:
+    weights, sum_layer = (
+        np.full((1, 1, 1, 1), weight, np.int8),
+        (np.array([bias], np.int32), np.array([shift], np.int8)),
+    )
+    convolution = Convolution((1, 1, 1), weights, *sum_layer, even=True)
+    assert convolution.requantization.even == may_tie
 
 
 @pytest.mark.parametrize("seed", [None, 0, 1, 2])
@@ -100,13 +103,19 @@ def test_branches_meet_again(seed: int | None) -> None:
     wide = layer((20, 10, 9), 40, strides=(2, 2), padding=(1, 1, 1, 1), low=0)
     deep = layer((40, 5, 5), 40, padding=(1, 1, 1, 1))
     short = layer((20, 10, 9), 40, 1, strides=(2, 2))
-    both = Addition((40, 5, 5), 1, 0, 2, low=0)
-    steps = [Step(pool, (0,)), Step(wide, (1,)), Step(short, (1,)), Step(deep, (2,)), Step(both, (4, 3))]
+    sum_layer = Addition((40, 5, 5), 1, 0, 2, low=0)
+    steps = [
+        LayerStep(pool, (0,)),
+        LayerStep(wide, (1,)),
+        LayerStep(short, (1,)),
+        LayerStep(deep, (2,)),
+        LayerStep(sum_layer, (4, 3)),
+    ]
     check_steps([(20, 19, 17)], steps, seed=seed)
 
 
 @pytest.mark.parametrize(
-    "made",
+    "convolution",
     [
         layer((16, 21, 31), 16, 7, padding=(3, 3, 3, 3)),
         layer((700, 1, 1), 10, 1),
@@ -116,8 +125,8 @@ def test_branches_meet_again(seed: int | None) -> None:
         layer((3, 33, 35), 16, 7, strides=(2, 2), padding=(3, 3, 3, 3)),
     ],
 )
-def test_where_hazards_or_sizes_are_special(made: Convolution) -> None:
-    check(made)
+def test_where_hazards_or_sizes_are_special(convolution: Convolution) -> None:
+    check(convolution)
 
 
 @pytest.mark.parametrize("config", [PYNQ, ULTRA96])
@@ -125,22 +134,22 @@ def test_where_hazards_or_sizes_are_special(made: Convolution) -> None:
     ("inputs", "outputs", "stride"), [((64, 56, 56), 64, 1), ((64, 56, 56), 128, 2), ((512, 7, 7), 512, 1)]
 )
 def test_most_of_the_time_multiplies(config: Config, inputs: tuple[int, int, int], outputs: int, stride: int) -> None:
-    made = layer(inputs, outputs, padding=(1, 1, 1, 1), strides=(stride, stride), low=0)
-    compiled = chain(config, [made])
-    cycles = simulate(compiled.program).cycles
+    convolution = layer(inputs, outputs, padding=(1, 1, 1, 1), strides=(stride, stride), low=0)
+    network = compile_chain(config, [convolution])
+    cycles = simulate(network.program).cycles
     assert cycles is not None
-    assert made.macs / 256 / cycles.total > 0.8
+    assert convolution.macs / 256 / cycles.total > 0.8
 
 
 @settings(deadline=None)
 @given(st.lists(st.integers(-240_000, 240_000), min_size=1, max_size=40))
 def test_a_bias_as_products(bias: list[int]) -> None:
     config = Config()
-    weights = as_weights(config, np.array(bias, np.int32))
+    weights = bias_weights(config, np.array(bias, np.int32))
     assert weights is not None
-    products = weights.astype(np.int64) @ multipliers(config).astype(np.int64)
+    products = weights.astype(np.int64) @ bias_inputs(config).astype(np.int64)
     assert products.reshape(-1)[: len(bias)].tolist() == bias
-    assert as_weights(config, np.array([*bias, 300_000], np.int32)) is None
+    assert bias_weights(config, np.array([*bias, 300_000], np.int32)) is None
 
 
 @pytest.mark.parametrize(
@@ -162,16 +171,16 @@ def test_impossible_layers_are_refused(changes: dict[str, Any], message: str) ->
 
 
 def test_impossible_chains_are_refused() -> None:
-    made = layer((16, 8, 8), 16)
+    convolution = layer((16, 8, 8), 16)
     with pytest.raises(BuildError, match="there are no layers"):
-        chain(PYNQ, [])
+        compile_chain(PYNQ, [])
     with pytest.raises(BuildError, match=r"step 1 is for inputs of \(\(16, 8, 8\),\) and reads \(\(16, 6, 6\),\)"):
-        chain(PYNQ, [made, made])
+        compile_chain(PYNQ, [convolution, convolution])
     with pytest.raises(BuildError, match="computes 4 frames at a time"):
-        chain(BATCHED, [made])
+        compile_chain(BATCHED, [convolution])
     with pytest.raises(BuildError, match=r"a kernel of \(40, 40\) is too large for the scratchpads"):
-        chain(PYNQ, [layer((16, 50, 50), 16, 40)])
+        compile_chain(PYNQ, [layer((16, 50, 50), 16, 40)])
     with pytest.raises(BuildError, match=r"step 0 reads tensors \(1,\); before it there are 1"):
-        compiled(PYNQ, [made.inputs], [Step(made, (1,))], [1])
+        compile_network(PYNQ, [convolution.inputs], [LayerStep(convolution, (1,))], [1])
     with pytest.raises(BuildError, match=r"an input has the shape \(16, 8, 7\); the network is for \(16, 8, 8\)"):
-        chain(PYNQ, [made]).on(tensor((16, 8, 7)))
+        compile_chain(PYNQ, [convolution]).on(tensor((16, 8, 7)))

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boards.vta.compiler.builder import Builder
+from boards.vta.compiler.builder import ProgramBuilder
 from boards.vta.compiler.layers import MaxPool
-from boards.vta.compiler.network import Step
-from boards.vta.compiler.pooling import max_pool
-from boards.vta.config import ULTRA96
+from boards.vta.compiler.network import LayerStep
+from boards.vta.compiler.pooling import append_max_pool
+from boards.vta.isa.config import ULTRA96
 from pipeline.errors import BuildError
-from tests.boards.vta.compiler.checking import check_steps
+from tests.support.vta.checking import check_steps
 
 
 @st.composite
@@ -26,12 +26,12 @@ def layers(draw: st.DrawFn) -> MaxPool:
 @settings(max_examples=60, deadline=None)
 @given(layer=layers(), seed=st.none() | st.integers(0, 99))
 def test_random_pools(layer: MaxPool, seed: int | None) -> None:
-    check_steps([layer.inputs], [Step(layer, (0,))], seed=seed)
+    check_steps([layer.inputs], [LayerStep(layer, (0,))], seed=seed)
 
 
 def test_rows_that_do_not_fit_are_divided() -> None:
     layer = MaxPool((16, 3, 700), (3, 3), (2, 2), (1, 1, 1, 1))
-    check_steps([layer.inputs], [Step(layer, (0,))])
+    check_steps([layer.inputs], [LayerStep(layer, (0,))])
 
 
 def test_impossible_pools_are_refused() -> None:
@@ -40,4 +40,4 @@ def test_impossible_pools_are_refused() -> None:
     with pytest.raises(BuildError, match=r"leaves \(16, 0, 7\) results"):
         MaxPool((16, 1, 8), (2, 2), (1, 1))
     with pytest.raises(BuildError, match=r"a window of \(40, 40\) is too large"):
-        max_pool(Builder(ULTRA96), MaxPool((16, 50, 50), (40, 40), (1, 1)), 4096, 4096)
+        append_max_pool(ProgramBuilder(ULTRA96), MaxPool((16, 50, 50), (40, 40), (1, 1)), 4096, 4096)

@@ -9,10 +9,10 @@ import pytest
 
 from boards.vta import Config, simulate
 from boards.vta.compiler.layers import Addition
-from boards.vta.compiler.network import Layer, Step, compiled
-from boards.vta.config import PYNQ, ULTRA96
-from tests.boards.vta.compiler.checking import check_steps
-from tests.boards.vta.compiler.references import layer
+from boards.vta.compiler.network import Layer, LayerStep, compile_network
+from boards.vta.isa.config import PYNQ, ULTRA96
+from tests.support.vta.checking import check_steps
+from tests.support.vta.references import layer
 
 INPUT = (64, 56, 56)
 PAD = (1, 1, 1, 1)
@@ -22,10 +22,10 @@ PAD = (1, 1, 1, 1)
 class Steps:
     """The steps so far."""
 
-    steps: list[Step] = field(default_factory=list)
+    steps: list[LayerStep] = field(default_factory=list)
 
     def add(self, layer: Layer, *sources: int) -> int:
-        self.steps.append(Step(layer, sources))
+        self.steps.append(LayerStep(layer, sources))
         return len(self.steps)
 
     def block(self, source: int, inputs: tuple[int, int, int], outputs: int, stride: int) -> int:
@@ -41,13 +41,13 @@ class Steps:
         return self.add(Addition(result, shift=1, low=0), second, short)
 
 
-def steps() -> list[Step]:
-    made, source, inputs = Steps(), 0, INPUT
+def steps() -> list[LayerStep]:
+    step_list, source, inputs = Steps(), 0, INPUT
     for outputs, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
         for each in (stride, 1):
-            source = made.block(source, inputs, outputs, each)
+            source = step_list.block(source, inputs, outputs, each)
             inputs = (outputs, inputs[1] // each, inputs[2] // each)
-    return made.steps
+    return step_list.steps
 
 
 @pytest.mark.slow
@@ -60,7 +60,7 @@ def test_results(seed: int | None) -> None:
 @pytest.mark.parametrize(("config", "most_ms"), [(PYNQ, 85), (ULTRA96, 26)])
 def test_estimated_time(config: Config, most_ms: float) -> None:
     """Not far above the 66 and 20 ms in which nothing but products would be computed."""
-    network = compiled(config, [INPUT], steps(), [len(steps())])
+    network = compile_network(config, [INPUT], steps(), [len(steps())])
     assert network.macs == pytest.approx(1.70e9, rel=0.01)
     cycles = simulate(network.program).cycles
     assert cycles is not None

@@ -8,21 +8,21 @@ import numpy as np
 import pytest
 
 from boards.vta import simulate
-from boards.vta.config import ULTRA96
+from boards.vta.isa.config import ULTRA96
 from boards.vta.lowering import stage
 from boards.vta.lowering.artifact import Artifact
-from tests.boards.vta.lowering.random_networks import Draw
-from tests.executor.schedules.relax_models import run
+from tests.support.relax_models import run
+from tests.support.vta.random_networks import Draw
 
 
 @pytest.mark.parametrize("seed", [*range(12), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(12, 120))])
 def test_results_are_those_of_the_cpu(seed: int) -> None:
     draw = Draw(seed)
     module, frame = draw.module(), draw.frame()
-    artifact = Artifact.of(stage.of_module(module), ULTRA96)
+    artifact = Artifact.of(stage.lower_module(module), ULTRA96)
     memory = artifact.program.memory.copy()
     artifact.inputs[0].write(ULTRA96, frame, memory)
-    done = simulate(replace(artifact.program, memory=memory), seed=seed)
-    assert done.violations == ()
-    assert done.memory is not None
-    np.testing.assert_array_equal(artifact.outputs[0].read(ULTRA96, done.memory), run(module, {"x": frame}))
+    simulation = simulate(replace(artifact.program, memory=memory), seed=seed)
+    assert simulation.violations == ()
+    assert simulation.memory is not None
+    np.testing.assert_array_equal(artifact.outputs[0].read(ULTRA96, simulation.memory), run(module, {"x": frame}))

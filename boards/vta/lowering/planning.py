@@ -1,4 +1,4 @@
-"""Planning: whether VTA runs a group of operators, and for how long, before a plan is made."""
+"""Planning: the time of a group of operators on VTA, or the reason why it cannot run them."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from boards.vta import target, timing
+from boards.vta import target
 from boards.vta.compiler.layers import Convolution
 from boards.vta.compiler.network import Layer
 from boards.vta.lowering.stage import Binding, lower
 from boards.vta.lowering.values import Unsupported
+from boards.vta.simulator import timing
 
 
 def verdict(
-    inputs: Sequence[Any], bindings: Sequence[Binding], outputs: Sequence[Any], given: Mapping[str, object] | None
+    inputs: Sequence[Any],
+    bindings: Sequence[Binding],
+    outputs: Sequence[Any],
+    device_target: Mapping[str, object] | None,
 ) -> tuple[float, str]:
     """Return the seconds that some operators take by the estimate of cycles, and why VTA shall not run them.
 
@@ -33,17 +37,22 @@ def verdict(
         Empty if there is none.
     """
     try:
-        lowered = lower(inputs, bindings, outputs)
-        for step in lowered.steps:
-            _check_channels(step.layer, target.fewest_channels(given))
-        cycles = timing.estimate(lowered.network(target.config(given)).program)
+        stage = lower(inputs, bindings, outputs)
+        for step in stage.steps:
+            _check_channels(step.layer, target.fewest_channels(device_target))
+        cycles = timing.estimate(stage.network(target.config(device_target)).program)
     except Unsupported as error:
         return math.inf, str(error)
-    return (cycles.seconds if cycles and lowered.steps else 0.0), ""
+    return (cycles.seconds if cycles and stage.steps else 0.0), ""
 
 
 def _check_channels(layer: Layer, fewest: int) -> None:
-    if isinstance(layer, Convolution) and layer.inputs[0] < fewest and layer.kernel != layer.inputs[1:]:
+    if (
+        isinstance(layer, Convolution)
+        and layer.groups == 1
+        and layer.inputs[0] < fewest
+        and layer.kernel != layer.inputs[1:]
+    ):
         raise Unsupported(
             f"its input has fewer than {fewest} channels, so that most of VTA would idle; "
             f"'fewest_channels = {layer.inputs[0]}' in VTA's target, or --target, asks for it"

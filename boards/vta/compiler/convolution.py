@@ -7,100 +7,104 @@ from itertools import product
 
 import numpy as np
 
-from boards.vta.accesses import Access
-from boards.vta.compiler.builder import Builder, span
+from boards.vta.compiler.builder import ProgramBuilder, span
 from boards.vta.compiler.epilogue import Epilogue
 from boards.vta.compiler.layers import Convolution
 from boards.vta.compiler.packing import pack_weights
-from boards.vta.compiler.slots import Slots
-from boards.vta.compiler.tiles import DISTANCE, LISTS, SLOTS, Shape, Tile, field
-from boards.vta.compiler.tiling import best
-from boards.vta.config import Memory
-from boards.vta.encoding import Uops, pack_uops
-from boards.vta.instructions import Gemm
+from boards.vta.compiler.tiles import DISTANCE, LISTS, SLOTS, BlockedShape, OutputTile, ScratchpadSlots, field
+from boards.vta.compiler.tiling import choose_tiling
+from boards.vta.isa.config import MemoryType
+from boards.vta.isa.encoding import Uops, pack_uops
+from boards.vta.isa.instructions import Gemm
+from boards.vta.simulator.accesses import Access
 
 
-def convolution(builder: Builder, layer: Convolution, source: int, target: int) -> None:
+def append_convolution(builder: ProgramBuilder, layer: Convolution, source: int, target: int) -> None:
     """Append a layer.
 
     Parameters
     ----------
-    builder : Builder
+    builder : ProgramBuilder
         Where to.
     layer : Convolution
         What to compute.
     source, target : int
         Byte addresses of its packed input and result.
     """
-    _Schedule(builder, layer, source, target).append()
+    _ConvolutionSchedule(builder, layer, source, target).append()
 
 
-class _Schedule:
-    def __init__(self, builder: Builder, layer: Convolution, source: int, target: int) -> None:
+class _ConvolutionSchedule:
+    def __init__(self, builder: ProgramBuilder, layer: Convolution, source: int, target: int) -> None:
         self.builder, self.layer, self.config = builder, layer, builder.config
-        self.shape = Shape.of(self.config, layer)
-        self.source = builder.element(Memory.INP, source)
-        self.target = builder.element(Memory.OUT, target)
-        self.weights = builder.element(Memory.WGT, builder.constant(pack_weights(self.config, layer.weights)))
-        self.epilogue = Epilogue(builder, layer.ending)
-        reserved = self.epilogue.reserved
-        self.tiling = best(self.config, self.shape, reserved)
-        self.acc = Slots(self.config.depth(Memory.ACC) - reserved.acc, SLOTS)
-        self.inp = Slots(self.config.depth(Memory.INP) - reserved.inp, SLOTS)
-        self.wgt = Slots(self.config.depth(Memory.WGT) - reserved.wgt, SLOTS)
+        self.shape = BlockedShape.of(self.config, layer)
+        self.source = builder.element(MemoryType.INP, source)
+        self.target = builder.element(MemoryType.OUT, target)
+        self.weights = builder.element(MemoryType.WGT, builder.constant(pack_weights(self.config, layer.weights)))
+        self.epilogue = Epilogue(builder, layer.requantization)
+        constants = self.epilogue.reservation
+        self.tiling = choose_tiling(self.config, self.shape, constants)
+        self.acc = ScratchpadSlots(self.config.depth(MemoryType.ACC) - constants.acc, SLOTS)
+        self.inp = ScratchpadSlots(self.config.depth(MemoryType.INP) - constants.inp, SLOTS)
+        self.wgt = ScratchpadSlots(self.config.depth(MemoryType.WGT) - constants.wgt, SLOTS)
 
     def append(self) -> None:
         """Append all tiles."""
         for number, tile in enumerate(self._tiles()):
             start, _ = self.acc.find(number)
             self.epilogue.begin(tile, start)
-            for inputs in cut(self.shape.inputs[0], self.tiling.inputs):
+            for inputs in cut_extent(self.shape.inputs[0], self.tiling.inputs):
                 self._sum(tile, inputs, start)
             self.epilogue.finish(tile, start)
             self._store(tile, start)
 
-    def _tiles(self) -> Iterator[Tile]:
-        outputs = cut(self.shape.outputs[0], self.tiling.outputs)
-        rows, columns = cut(self.shape.outputs[1], self.tiling.height), cut(self.shape.outputs[2], self.tiling.width)
+    def _tiles(self) -> Iterator[OutputTile]:
+        outputs = cut_extent(self.shape.outputs[0], self.tiling.outputs)
+        rows, columns = (
+            cut_extent(self.shape.outputs[1], self.tiling.height),
+            cut_extent(self.shape.outputs[2], self.tiling.width),
+        )
         if self.tiling.outputs_first:
-            yield from (Tile(*ranges) for ranges in product(outputs, rows, columns))
+            yield from (OutputTile(*ranges) for ranges in product(outputs, rows, columns))
         else:
-            yield from (Tile(own, *ranges) for *ranges, own in product(rows, columns, outputs))
+            yield from (OutputTile(block_range, *ranges) for *ranges, block_range in product(rows, columns, outputs))
 
-    def _sum(self, tile: Tile, inputs: range, start: int) -> None:
+    def _sum(self, tile: OutputTile, inputs: range, start: int) -> None:
         """Append the loads of some blocks of input channels, and their products."""
         rows, columns = field(self.shape, (len(tile.rows), len(tile.columns)))
-        inp, there = self.inp.find((tile.rows, tile.columns, inputs))
-        if not there:
+        inp, is_loaded = self.inp.find((tile.rows, tile.columns, inputs))
+        if not is_loaded:
             self._load_inputs(tile, inputs, inp)
         taps = self.shape.kernel[0] * self.shape.kernel[1]
-        wgt, there = self.wgt.find((tile.outputs, inputs))
-        if not there:
-            own = len(inputs) * taps
+        wgt, is_loaded = self.wgt.find((tile.outputs, inputs))
+        if not is_loaded:
+            row_elements = len(inputs) * taps
             first = self.weights + (tile.outputs.start * self.shape.inputs[0] + inputs.start) * taps
-            self.builder.load(Memory.WGT, wgt, first, (len(tile.outputs), own), self.shape.inputs[0] * taps)
-        touched = (
+            self.builder.load(
+                MemoryType.WGT, wgt, first, (len(tile.outputs), row_elements), self.shape.inputs[0] * taps
+            )
+        accesses = (
             Access("INP", span(inp, len(inputs) * rows * columns), writes=False),
             Access("WGT", span(wgt, len(tile.outputs) * len(inputs) * taps), writes=False),
             Access("ACC", span(start, tile.count), writes=True),
         )
         for gemm in self._gemms(tile, len(inputs), (start, inp, wgt)):
-            self.builder.compute(gemm, *touched)
+            self.builder.compute(gemm, *accesses)
 
-    def _load_inputs(self, tile: Tile, inputs: range, start: int) -> None:
+    def _load_inputs(self, tile: OutputTile, inputs: range, start: int) -> None:
         _, height, width = self.shape.inputs
         size = field(self.shape, (len(tile.rows), len(tile.columns)))
-        top = tile.rows.start * self.shape.strides[0] - self.layer.padding[0]
-        left = tile.columns.start * self.shape.strides[1] - self.layer.padding[1]
-        above, below = max(0, -top), max(0, top + size[0] - height)
-        before, behind = max(0, -left), max(0, left + size[1] - width)
+        first_row = tile.rows.start * self.shape.strides[0] - self.layer.padding[0]
+        first_column = tile.columns.start * self.shape.strides[1] - self.layer.padding[1]
+        above, below = max(0, -first_row), max(0, first_row + size[0] - height)
+        before, behind = max(0, -first_column), max(0, first_column + size[1] - width)
         inside = (size[0] - above - below, size[1] - before - behind)
         pads = {"y_pad_0": above, "y_pad_1": below, "x_pad_0": before, "x_pad_1": behind}
         for at, block in enumerate(inputs):
-            first = self.source + (block * height + top + above) * width + left + before
-            self.builder.load(Memory.INP, start + at * size[0] * size[1], first, inside, width, **pads)
+            first = self.source + (block * height + first_row + above) * width + first_column + before
+            self.builder.load(MemoryType.INP, start + at * size[0] * size[1], first, inside, width, **pads)
 
-    def _gemms(self, tile: Tile, inputs: int, starts: tuple[int, int, int]) -> Iterator[Gemm]:
+    def _gemms(self, tile: OutputTile, inputs: int, starts: tuple[int, int, int]) -> Iterator[Gemm]:
         """Yield the products: in one instruction if enough micro-ops are between two with one destination."""
         rows, columns = field(self.shape, (len(tile.rows), len(tile.columns)))
         taps = self.shape.kernel[0] * self.shape.kernel[1]
@@ -119,22 +123,22 @@ class _Schedule:
             )
             return
         # One list for all taps, or one for each, as the distance and the room in UOP allow.
-        longest = self.config.depth(Memory.UOP) // LISTS
+        longest = self.config.depth(MemoryType.UOP) // LISTS
         step = tile.count * (max(1, longest // tile.count) if tile.count >= DISTANCE else 1)
         for block in range(inputs):
             words = self._uops(tile, inputs, starts, (len(tile.columns), block))
             for first in range(0, len(words), step):
-                own = words[first : first + step]
-                begin = self.builder.uops(own)
-                yield Gemm(uop_bgn=begin, uop_end=begin + len(own))
+                part = words[first : first + step]
+                begin = self.builder.uops(part)
+                yield Gemm(uop_bgn=begin, uop_end=begin + len(part))
 
-    def _uops(self, tile: Tile, inputs: int, starts: tuple[int, int, int], part: tuple[int, int]) -> Uops:
+    def _uops(self, tile: OutputTile, inputs: int, starts: tuple[int, int, int], part: tuple[int, int]) -> Uops:
         """Return a micro-op for each tap, row, column (of `part[0]`) and block of results, the last innermost."""
-        own_columns, block = part
+        uop_columns, block = part
         rows, columns = field(self.shape, (len(tile.rows), len(tile.columns)))
         taps = self.shape.kernel[0] * self.shape.kernel[1]
         acc, inp, wgt = starts
-        ranges = (*self.shape.kernel, len(tile.rows), own_columns, len(tile.outputs))
+        ranges = (*self.shape.kernel, len(tile.rows), uop_columns, len(tile.outputs))
         y, x, row, column, output = (axis.reshape(-1) for axis in np.indices(ranges))
         dst = acc + output * tile.points + row * len(tile.columns) + column
         down, across = self.shape.strides
@@ -142,7 +146,7 @@ class _Schedule:
         weight = wgt + (output * inputs + block) * taps + y * self.shape.kernel[1] + x
         return pack_uops(self.config, dst, src, weight)
 
-    def _store(self, tile: Tile, start: int) -> None:
+    def _store(self, tile: OutputTile, start: int) -> None:
         _, height, width = self.shape.outputs
         for at, block in enumerate(tile.outputs):
             first = self.target + (block * height + tile.rows.start) * width + tile.columns.start
@@ -152,6 +156,6 @@ class _Schedule:
             self.builder.store(start + at * tile.points, first, shape, shape[1] if shape[0] == 1 else width)
 
 
-def cut(extent: int, size: int) -> list[range]:
+def cut_extent(extent: int, size: int) -> list[range]:
     """Return ranges of `size`, the last one of what is left."""
     return [range(start, min(start + size, extent)) for start in range(0, extent, size)]
