@@ -13,47 +13,48 @@ _PAIR = ("QuantizeLinear", "DequantizeLinear")
 
 
 def is_quantized(model: Any) -> bool:
-    """Whether a model quantises any tensor."""
+    """Check that a model quantises a tensor."""
     return any(node.op_type in _PAIR for node in model.graph.node)
 
 
-def restored(model: Any) -> Any:
-    """Return a model in which nothing is quantised any more."""
+def remove_quantization(model: Any) -> Any:
+    """Return a copy of a model in which nothing is quantised any more."""
     from onnx import numpy_helper
 
-    found = type(model)()
-    found.CopyFrom(model)
-    graph = found.graph
-    constants = {each.name: numpy_helper.to_array(each) for each in graph.initializer}
-    made = {node.output[0]: node for node in graph.node}
-    instead: dict[str, str] = {}
-    rectified: list[str] = []
+    result = type(model)()
+    result.CopyFrom(model)
+    graph = result.graph
+    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    makers = {node.output[0]: node for node in graph.node}
+    sources: dict[str, str] = {}
+    rectified_tensors: list[str] = []
     for node in graph.node:
         if node.op_type != "DequantizeLinear":
             continue
-        source = made.get(node.input[0])
+        source = makers.get(node.input[0])
         if source is not None and source.op_type == "QuantizeLinear":
-            instead[node.output[0]] = source.input[0]
-            if _rectifies(source, made, constants):
-                rectified.append(source.input[0])
+            sources[node.output[0]] = source.input[0]
+            if _rectifies(source, makers, constants):
+                rectified_tensors.append(source.input[0])
         elif node.input[0] in constants:
-            values = dequantized(node, constants)
+            values = dequantize(node, constants)
             graph.initializer.append(numpy_helper.from_array(values, node.output[0]))
-    left = [node for node in graph.node if node.op_type not in _PAIR]
-    left = _with_rectifiers(left, dict.fromkeys(rectified))
-    for node in left:
+    nodes = [node for node in graph.node if node.op_type not in _PAIR]
+    # Quantising had rectified them; without it, their negative values would come back.
+    nodes = _with_rectifiers(nodes, dict.fromkeys(rectified_tensors))
+    for node in nodes:
         for position, name in enumerate(node.input):
-            node.input[position] = _last(name, instead)
-    _keep_outputs(graph, left, instead)
+            node.input[position] = _source(name, sources)
+    _keep_outputs(graph, nodes, sources)
     del graph.node[:]
-    graph.node.extend(left)
+    graph.node.extend(nodes)
     _drop_unused(graph)
-    return found
+    return result
 
 
-def _rectifies(node: Any, made: Mapping[str, Any], constants: Mapping[str, npt.NDArray[Any]]) -> bool:
-    """Whether quantising a sum is also what makes its negative values 0: ONNX Runtime then drops the rectifier."""
-    source, zero = made.get(node.input[0]), constants.get(node.input[-1])
+def _rectifies(node: Any, makers: Mapping[str, Any], constants: Mapping[str, npt.NDArray[Any]]) -> bool:
+    """Check that quantising a sum also makes its negative values 0: ONNX Runtime then drops the rectifier."""
+    source, zero = makers.get(node.input[0]), constants.get(node.input[-1])
     if source is None or source.op_type not in _SUMS or zero is None or zero.dtype.kind not in "iu":
         return False
     return bool((zero == np.iinfo(zero.dtype).min).all())
@@ -63,26 +64,26 @@ def _with_rectifiers(nodes: list[Any], names: Iterable[str]) -> list[Any]:
     """Return nodes with a rectifier behind each that makes one of the tensors."""
     from onnx import helper
 
-    wanted, found = set(names), []
+    rectified_tensors, result = set(names), []
     for node in nodes:
-        found.append(node)
+        result.append(node)
         for position, name in enumerate(node.output):
-            if name in wanted:
+            if name in rectified_tensors:
                 node.output[position] = f"{name}:sums"
-                found.append(helper.make_node("Relu", [f"{name}:sums"], [name], name=f"{name}:rectified"))
-    return found
+                result.append(helper.make_node("Relu", [f"{name}:sums"], [name], name=f"{name}:rectified"))
+    return result
 
 
-def dequantized(node: Any, constants: dict[str, npt.NDArray[Any]]) -> npt.NDArray[np.float32]:
-    """Return what a DequantizeLinear makes of constants."""
+def dequantize(node: Any, constants: dict[str, npt.NDArray[Any]]) -> npt.NDArray[np.float32]:
+    """Return the numbers that a DequantizeLinear makes of constants."""
     values, scale = constants[node.input[0]].astype(np.float32), constants[node.input[1]]
     zero = constants[node.input[2]].astype(np.float32) if len(node.input) > 2 else np.float32(0)
     shape = [1] * values.ndim
     if scale.size > 1:
         shape[axis_of(node)] = -1
         scale, zero = scale.reshape(shape), np.reshape(zero, shape)
-    made: npt.NDArray[np.float32] = ((values - zero) * scale).astype(np.float32)
-    return made
+    numbers: npt.NDArray[np.float32] = ((values - zero) * scale).astype(np.float32)
+    return numbers
 
 
 def axis_of(node: Any) -> int:
@@ -90,15 +91,15 @@ def axis_of(node: Any) -> int:
     return next((int(each.i) for each in node.attribute if each.name == "axis"), 1)
 
 
-def _last(name: str, instead: dict[str, str]) -> str:
-    while name in instead:
-        name = instead[name]
+def _source(name: str, sources: dict[str, str]) -> str:
+    while name in sources:
+        name = sources[name]
     return name
 
 
-def _keep_outputs(graph: Any, nodes: list[Any], instead: dict[str, str]) -> None:
+def _keep_outputs(graph: Any, nodes: list[Any], sources: dict[str, str]) -> None:
     """Let whoever makes an output call it by its name."""
-    names = {_last(each.name, instead): each.name for each in graph.output if each.name in instead}
+    names = {_source(output.name, sources): output.name for output in graph.output if output.name in sources}
     for node in nodes:
         for values in (node.input, node.output):
             for position, name in enumerate(values):
@@ -106,7 +107,7 @@ def _keep_outputs(graph: Any, nodes: list[Any], instead: dict[str, str]) -> None
 
 
 def _drop_unused(graph: Any) -> None:
-    used = {name for node in graph.node for name in node.input}
-    kept = [each for each in graph.initializer if each.name in used]
+    read_names = {name for node in graph.node for name in node.input}
+    constants = [constant for constant in graph.initializer if constant.name in read_names]
     del graph.initializer[:]
-    graph.initializer.extend(kept)
+    graph.initializer.extend(constants)

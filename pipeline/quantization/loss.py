@@ -1,4 +1,4 @@
-"""Loss: how far a quantised model's outputs are from the original's."""
+"""Loss: the distance of a quantised model's outputs from the original's."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.core.optional import require
 from pipeline.errors import InputError
-from pipeline.extras import require
 
 Outputs = list[npt.NDArray[np.float64]]
 
 
 @dataclass(frozen=True)
 class Loss:
-    """What quantising cost.
+    """The cost of quantising.
 
     Attributes
     ----------
@@ -38,14 +38,14 @@ class Loss:
     accuracy_after: float | None = None
 
 
-def measured(
+def measure_loss(
     before: Path, after: Path, frames: Sequence[Mapping[str, np.ndarray]], labels: npt.NDArray[np.int64] | None = None
 ) -> Loss:
-    """Run both ONNX models on some frames, by ONNX Runtime; raises as `compared`."""
-    return compared(outputs(before, frames), outputs(after, frames), labels)
+    """Run both ONNX models on some frames, by ONNX Runtime; raises as `compare_losses`."""
+    return compare_losses(outputs(before, frames), outputs(after, frames), labels)
 
 
-def compared(one: Outputs, other: Outputs, labels: npt.NDArray[np.int64] | None = None) -> Loss:
+def compare_losses(originals: Outputs, results: Outputs, labels: npt.NDArray[np.int64] | None = None) -> Loss:
     """Return the loss between the outputs of two models, for the same frames.
 
     Raises
@@ -53,20 +53,22 @@ def compared(one: Outputs, other: Outputs, labels: npt.NDArray[np.int64] | None 
     InputError
         If there is not one label for each frame.
     """
-    if labels is not None and len(labels) != len(one):
-        raise InputError(f"there are {len(labels)} labels for {len(one)} frames; give one for each")
-    noise = float(sum(np.square(a - b).sum() for a, b in zip(one, other, strict=True)))
-    signal = float(sum(np.square(each).sum() for each in one))
-    chosen = [np.array([each.argmax() for each in side]) for side in (one, other)]
-    accuracy = [None if labels is None else float((each == labels).mean()) for each in chosen]
+    if labels is not None and len(labels) != len(originals):
+        raise InputError(f"there are {len(labels)} labels for {len(originals)} frames; give one for each")
+    noise = float(sum(np.square(a - b).sum() for a, b in zip(originals, results, strict=True)))
+    signal = float(sum(np.square(output).sum() for output in originals))
+    classes = [np.array([output.argmax() for output in answers]) for answers in (originals, results)]
+    accuracy = [None if labels is None else float((output == labels).mean()) for output in classes]
+    # Equal outputs have no noise; outputs of zeros have no signal to compare it with.
     decibels = 10 * float(np.log10(signal / noise)) if noise and signal else float("inf")
-    return Loss(len(one), decibels, float((chosen[0] == chosen[1]).mean()), *accuracy)
+    return Loss(len(originals), decibels, float((classes[0] == classes[1]).mean()), *accuracy)
 
 
 def outputs(path: Path, frames: Sequence[Mapping[str, np.ndarray]], *, fused: bool = True) -> Outputs:
     """Return a model's first output for each frame; not `fused`, each operator is computed as ONNX defines it."""
     runtime = require("onnxruntime", "quantize", "running a model")
     options = runtime.SessionOptions()
+    # Errors only: warnings about a model are for its maker.
     options.log_severity_level = 3
     if not fused:
         options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL

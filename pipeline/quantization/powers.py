@@ -13,25 +13,31 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.core.scale_limits import ScaleLimits
 from pipeline.errors import ModelError
+from pipeline.quantization.bounds import Bounds
 from pipeline.quantization.floats import axis_of
 
 Arrays = dict[str, npt.NDArray[Any]]
 
 _LARGEST = 126
+"""The largest even number of a signed byte."""
+
 _INT32 = 2**31 - 1
 _SUFFIX = "_quantized"
 
 
-def restrict(model: Any, plain: Any) -> None:
-    """Change a quantised model so that all its scales are powers of two.
+def restrict(model: Any, original: Any, limits: ScaleLimits) -> None:
+    """Change a quantised model so that all its scales are powers of two, within what an accelerator can do.
 
     Parameters
     ----------
     model : onnx.ModelProto
         As ONNX Runtime's quantiser made it, of signed bytes with zero points of 0; is changed.
-    plain : onnx.ModelProto
-        What it was made of.
+    original : onnx.ModelProto
+        The model that was quantised.
+    limits : ScaleLimits
+        Of the accelerator.
 
     Raises
     ------
@@ -40,27 +46,36 @@ def restrict(model: Any, plain: Any) -> None:
     """
     from onnx import numpy_helper
 
-    arrays = {each.name: numpy_helper.to_array(each) for each in model.graph.initializer}
-    floating = {each.name: numpy_helper.to_array(each) for each in plain.graph.initializer}
-    made = {node.output[0]: node for node in model.graph.node}
+    arrays = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    floating = {tensor.name: numpy_helper.to_array(tensor) for tensor in original.graph.initializer}
+    makers = {node.output[0]: node for node in model.graph.node}
+    # Before anything is changed: a model that is refused stays as it was.
     _check(model, arrays)
-    changed: Arrays = {}
-    for node in model.graph.node:
-        if node.op_type in ("QuantizeLinear", "DequantizeLinear") and not _is_bias(node, arrays):
-            changed[node.input[1]] = rounded_up(arrays[node.input[1]])
+    constants = _scales(model, arrays, floating, limits)
     for node in model.graph.node:
         if node.op_type == "DequantizeLinear" and arrays.get(node.input[0], np.zeros(0)).dtype == np.int8:
             name = node.input[0]
-            changed[name] = even(floating[name.removesuffix(_SUFFIX)], changed[node.input[1]], axis_of(node))
-    for node, scale in _biases(model, made, {**arrays, **changed}):
-        changed[node.input[1]] = scale
-        changed[node.input[0]] = odd(floating[node.input[0].removesuffix(_SUFFIX)], scale)
-    for each in model.graph.initializer:
-        if each.name in changed:
-            each.CopyFrom(numpy_helper.from_array(changed[each.name], each.name))
+            constants[name] = even(floating[name.removesuffix(_SUFFIX)], constants[node.input[1]], axis_of(node))
+    # Last, since the unit of a bias is the product of the scales of its input and its weights.
+    for node, scale in _biases(model, makers, {**arrays, **constants}):
+        constants[node.input[1]] = scale
+        constants[node.input[0]] = odd(floating[node.input[0].removesuffix(_SUFFIX)], scale)
+    for tensor in model.graph.initializer:
+        if tensor.name in constants:
+            tensor.CopyFrom(numpy_helper.from_array(constants[tensor.name], tensor.name))
 
 
-def rounded_up(scale: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _scales(model: Any, arrays: Arrays, floating: Arrays, limits: ScaleLimits) -> Arrays:
+    """Return the scales of all tensors but biases, whose scales follow from those of what they are added to."""
+    pairs = [node for node in model.graph.node if node.op_type in ("QuantizeLinear", "DequantizeLinear")]
+    names = dict.fromkeys(node.input[1] for node in pairs if not _is_bias(node, arrays))
+    natural = {name: np.log2(next_power(arrays[name].astype(np.float64))) for name in names}
+    biases = {node.input[0]: floating[node.input[0].removesuffix(_SUFFIX)] for node in pairs if _is_bias(node, arrays)}
+    exponents = Bounds(model, arrays).raise_exponents(natural, biases, limits)
+    return {name: np.exp2(values).astype(arrays[name].dtype) for name, values in exponents.items()}
+
+
+def next_power(scale: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return the next powers of two."""
     return np.exp2(np.ceil(np.log2(scale.astype(np.float64)))).astype(scale.dtype)
 
@@ -77,8 +92,8 @@ def even(weights: npt.NDArray[Any], scale: npt.NDArray[Any], axis: int) -> npt.N
 def odd(bias: npt.NDArray[Any], scale: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
     """Return a bias as odd numbers of units."""
     units = bias.astype(np.float64) / scale.astype(np.float64)
-    made: npt.NDArray[np.int32] = np.clip(2 * np.floor(units / 2) + 1, -_INT32, _INT32).astype(np.int32)
-    return made
+    numbers: npt.NDArray[np.int32] = np.clip(2 * np.floor(units / 2) + 1, -_INT32, _INT32).astype(np.int32)
+    return numbers
 
 
 def _check(model: Any, arrays: Arrays) -> None:
@@ -94,11 +109,11 @@ def _is_bias(node: Any, arrays: Arrays) -> bool:
     return values is not None and values.dtype == np.int32
 
 
-def _biases(model: Any, made: dict[str, Any], arrays: Arrays) -> Iterator[tuple[Any, npt.NDArray[Any]]]:
-    """Yield who dequantises each bias, and the unit of the sums that it is added to."""
+def _biases(model: Any, makers: dict[str, Any], arrays: Arrays) -> Iterator[tuple[Any, npt.NDArray[Any]]]:
+    """Yield the node that dequantises each bias, and the unit of the sums that it is added to."""
     for node in model.graph.node:
-        sources = [made.get(name) for name in node.input]
-        if len(sources) != 3 or any(each is None or each.op_type != "DequantizeLinear" for each in sources):
+        sources = [makers.get(name) for name in node.input]
+        if len(sources) != 3 or any(source is None or source.op_type != "DequantizeLinear" for source in sources):
             continue
         data, weights, bias = sources
         if bias is not None and data is not None and weights is not None and _is_bias(bias, arrays):

@@ -5,60 +5,51 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pipeline.core.files import write_atomically
+from pipeline.core.optional import require
 from pipeline.errors import InputError, ModelError
-from pipeline.extras import require
-from pipeline.files import write_atomically
-from pipeline.plans import TensorSpec
 from pipeline.quantization import floats, powers
+from pipeline.quantization.accelerators import limits_of
+from pipeline.quantization.onnx_model import Shapes, check, give_shapes, load, modernize
+
+if TYPE_CHECKING:
+    from pipeline.core.board import Board
 
 Frames = Sequence[Mapping[str, np.ndarray]]
 
 _EXTRA, _PURPOSE = "quantize", "quantising a model"
-_KINDS = {1: "float32", 2: "uint8", 3: "int8", 6: "int32", 7: "int64", 10: "float16", 11: "float64"}
 
 
-def inputs(path: Path) -> tuple[TensorSpec, ...]:
-    """Return the inputs of an ONNX model.
-
-    Raises
-    ------
-    ModelError
-        If it is no ONNX model, or an input has no fixed shape.
-    """
-    graph = load(path).graph
-    constants = {each.name for each in graph.initializer}
-    return tuple(_spec(each) for each in graph.input if each.name not in constants)
-
-
-def load(path: Path) -> Any:
-    """Return an ONNX model; raises as `inputs`."""
-    onnx = require("onnx", _EXTRA, _PURPOSE)
-    try:
-        return onnx.load(path)
-    except OSError as error:
-        raise ModelError(f"cannot read {str(path)!r}: {error.strerror or error}") from None
-    except Exception as error:  # noqa: BLE001 - whatever its parser stumbles over
-        raise ModelError(f"{str(path)!r} is not an ONNX model: {error}") from None
-
-
-def quantize(path: Path, frames: Frames, output: Path, *, power_of_two: bool = False) -> None:
+def quantize(  # noqa: PLR0913 - all but the first three by keyword
+    path: Path,
+    frames: Frames,
+    output: Path,
+    *,
+    power_of_two: bool = False,
+    board: Board | str | None = None,
+    shapes: Shapes | None = None,
+) -> None:
     """Write a model whose convolutions and products are of int8.
 
     Parameters
     ----------
     path : Path
-        An ONNX model in floating point; with `power_of_two` also a quantised one, whose scales shall become powers of
-        two.
+        An ONNX model in floating point; where scales shall be powers of two also a quantised one, which is quantised
+        anew.
     frames : sequence of mapping of str to numpy.ndarray
         Inputs by name, such as the model will see: they say which values occur.
     output : Path
         Where to write.
     power_of_two : bool
-        Whether all scales shall be powers of two and all zero points 0, so that VTA can run the model.
+        Whether all scales shall be powers of two and all zero points 0, within what VTA's shifts and sums allow.
+    board : Board or str, optional
+        What the model shall run on: the scales are such as its accelerators need.
+    shapes : mapping of str to sequence of (int or str), optional
+        Numbers for open extents of inputs; those that get none remain open.
 
     Raises
     ------
@@ -68,21 +59,29 @@ def quantize(path: Path, frames: Frames, output: Path, *, power_of_two: bool = F
         If there are no frames, or one has infinite values or NaN.
     ModelError
         If the model cannot be quantised.
+    BoardError
+        If there is no such board.
     """
+    # What costs least is checked first; calibrating takes minutes.
+    limits = limits_of(board, power_of_two=power_of_two)
     _check(frames)
     require("onnxruntime", _EXTRA, _PURPOSE)
-    model = load(path)
+    model = modernize(load(path))
+    give_shapes(model, shapes or {})
     if floats.is_quantized(model):
-        if not power_of_two:
-            raise ModelError(f"{str(path)!r} is quantised already; --power-of-two makes its scales powers of two")
-        model = floats.restored(model)
+        if limits is None:
+            raise ModelError(
+                f"{str(path)!r} is quantised already; --power-of-two, or --board with an accelerator that needs it, "
+                "makes its scales powers of two"
+            )
+        model = floats.remove_quantization(model)
     with tempfile.TemporaryDirectory() as folder:
-        plain, made = _prepared(model, Path(folder)), Path(folder) / "quantized.onnx"
-        _static(plain, made, frames, signed=power_of_two)
-        quantized = load(made)
-        if power_of_two:
-            powers.restrict(quantized, load(plain))
-    write_atomically(output, quantized.SerializeToString(deterministic=True))
+        prepared_path, quantized_path = _prepare(model, Path(folder)), Path(folder) / "quantized.onnx"
+        _quantize_static(prepared_path, quantized_path, frames, signed_bytes=limits is not None)
+        quantized_model = load(quantized_path)
+        if limits is not None:
+            powers.restrict(quantized_model, load(prepared_path), limits)
+    write_atomically(output, check(quantized_model))
 
 
 def _check(frames: Frames) -> None:
@@ -94,31 +93,31 @@ def _check(frames: Frames) -> None:
                 raise InputError(f"frame {number} to calibrate with has infinite values or NaN in {name!r}")
 
 
-def _prepared(model: Any, folder: Path) -> Path:
+def _prepare(model: Any, folder: Path) -> Path:
     """Write the model with batch norms folded and shapes inferred, as the quantiser wants it."""
     onnx = require("onnx", _EXTRA, _PURPOSE)
     prepare = require("onnxruntime.quantization.shape_inference", _EXTRA, _PURPOSE).quant_pre_process
-    given, made = folder / "given.onnx", folder / "prepared.onnx"
-    onnx.save(model, given)
+    source, target = folder / "source.onnx", folder / "prepared.onnx"
+    onnx.save(model, source)
     try:
-        prepare(str(given), str(made), skip_symbolic_shape=True)
+        prepare(str(source), str(target), skip_symbolic_shape=True)
     except Exception as error:
         raise ModelError(f"ONNX Runtime cannot prepare the model: {error}") from error
-    return made
+    return target
 
 
-def _static(plain: Path, made: Path, frames: Frames, *, signed: bool) -> None:
+def _quantize_static(source: Path, target: Path, frames: Frames, *, signed_bytes: bool) -> None:
     """Let ONNX Runtime quantise; in its own way, unless bytes shall be signed with zero points of 0."""
     quantization = require("onnxruntime.quantization", _EXTRA, _PURPOSE)
     kind = quantization.QuantType
-    options = {"ActivationSymmetric": signed, "WeightSymmetric": True}
+    options = {"ActivationSymmetric": signed_bytes, "WeightSymmetric": True}
     try:
         quantization.quantize_static(
-            str(plain),
-            str(made),
+            str(source),
+            str(target),
             _reader(quantization, frames),
             quant_format=quantization.QuantFormat.QDQ,
-            activation_type=kind.QInt8 if signed else kind.QUInt8,
+            activation_type=kind.QInt8 if signed_bytes else kind.QUInt8,
             weight_type=kind.QInt8,
             per_channel=True,
             extra_options=options,
@@ -130,21 +129,10 @@ def _static(plain: Path, made: Path, frames: Frames, *, signed: bool) -> None:
 def _reader(quantization: Any, frames: Frames) -> Any:
     class Reader(quantization.CalibrationDataReader):  # type: ignore[misc]
         def __init__(self) -> None:
-            self._left = iter(frames)
+            self._remaining_frames = iter(frames)
 
         def get_next(self) -> dict[str, np.ndarray] | None:
-            found = next(self._left, None)
-            return None if found is None else dict(found)
+            frame = next(self._remaining_frames, None)
+            return None if frame is None else dict(frame)
 
     return Reader()
-
-
-def _spec(value: Any) -> TensorSpec:
-    tensor = value.type.tensor_type
-    extents = [dim.dim_value for dim in tensor.shape.dim]
-    kind = _KINDS.get(tensor.elem_type)
-    if kind is None or not all(extents):
-        raise ModelError(
-            f"input {value.name!r} has no fixed shape, or an unusual type; export the model with fixed ones"
-        )
-    return TensorSpec(value.name, tuple(extents), kind)

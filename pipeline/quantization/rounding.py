@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.quantization.loss import Loss, compared
+from pipeline.core.scale_limits import ScaleLimits
+from pipeline.quantization.loss import Loss, compare_losses
 
 if TYPE_CHECKING:
     from pipeline.split.graph import Graph
@@ -21,6 +22,7 @@ def round_scales(
     output: Path,
     shapes: Mapping[str, Sequence[Any]] | None = None,
     params: Mapping[str, Any] | str | Path | None = None,
+    limits: ScaleLimits | None = None,
 ) -> None:
     """Write a quantised model with scales that are powers of two, as a Relax module.
 
@@ -34,28 +36,30 @@ def round_scales(
         Where to write.
     shapes, params
         As for `pipeline.read`.
+    limits : ScaleLimits, optional
+        Of the accelerator; VTA's by default.
 
     Raises
     ------
     ModelError
         If the model cannot be read, or quantises nothing.
     """
+    from pipeline.quantization.relax_powers import restrict_scales
     from pipeline.split import frontends
     from pipeline.split.frontends import relax, relay
     from pipeline.split.frontends.formats import Format
-    from pipeline.split.powers import restricted
 
     if frontends.kind(model) is Format.RELAY:
         # In whole numbers, scales are products of these, which cannot be told apart.
-        imported = relay.load(Path(model), shapes, params, real=True)
+        source = relay.load(Path(model), shapes, params, real_arithmetic=True)
     else:
-        imported = frontends.load(model, shapes, params)
-    relax.save(restricted(imported), output)
+        source = frontends.load(model, shapes, params)
+    relax.save(restrict_scales(source, limits or ScaleLimits()), output)
 
 
-def measured(before: Graph, after: Graph, frames: Frames, labels: np.ndarray | None = None) -> Loss:
-    """Run both models on some frames, on this machine's CPU; raises as `loss.compared`."""
-    return compared(_outputs(before, frames), _outputs(after, frames), labels)
+def measure_loss(before: Graph, after: Graph, frames: Frames, labels: np.ndarray | None = None) -> Loss:
+    """Run both models on some frames, on this machine's CPU; raises as `loss.compare_losses`."""
+    return compare_losses(_outputs(before, frames), _outputs(after, frames), labels)
 
 
 def _outputs(graph: Graph, frames: Frames) -> list[np.ndarray]:
@@ -65,5 +69,5 @@ def _outputs(graph: Graph, frames: Frames) -> list[np.ndarray]:
     first = graph.outputs[0].name
     bundle = pipeline.build(graph, pipeline.plan(graph, stages=1), check=False)
     with pipeline.load(bundle) as running:
-        found = [made[first] if isinstance(made, dict) else made for made in running.map(frames)]
-        return [np.asarray(each, np.float64) for each in found]
+        outputs = [result[first] if isinstance(result, dict) else result for result in running.map(frames)]
+        return [np.asarray(each, np.float64) for each in outputs]

@@ -11,11 +11,15 @@ import pytest
 
 from pipeline.cli import main
 from pipeline.errors import InputError, ModelError
+from pipeline.executor import host_target, kernels
+from pipeline.executor.kernels import microarchitecture
 from pipeline.quantization import floats
-from pipeline.quantization.loss import measured, outputs
-from pipeline.quantization.powers import even, odd, rounded_up
-from pipeline.quantization.quantize import Frames, load, quantize
+from pipeline.quantization.loss import measure_loss, outputs
+from pipeline.quantization.onnx_model import load
+from pipeline.quantization.powers import even, next_power, odd
+from pipeline.quantization.quantize import Frames, quantize
 
+OWN = microarchitecture.of_target(kernels.target_for(host_target.host_target()))
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
@@ -47,7 +51,7 @@ def test_all_sums_of_products_are_odd(quantized: Path) -> None:
 
 
 def test_the_network_remains_accurate(digits_onnx: Path, quantized: Path, held_out: tuple[Frames, np.ndarray]) -> None:
-    found = measured(digits_onnx, quantized, *held_out)
+    found = measure_loss(digits_onnx, quantized, *held_out)
     assert found.frames == 450
     assert found.accuracy_before is not None
     assert found.accuracy_after is not None
@@ -55,6 +59,7 @@ def test_the_network_remains_accurate(digits_onnx: Path, quantized: Path, held_o
     assert found.signal_to_noise_db > 15
 
 
+@pytest.mark.skipif(OWN.dots != "vnni", reason="ONNX Runtime's fused sums overflow 16 bits on a processor without VNNI")
 def test_operators_fused_or_not_give_the_same(quantized: Path, training: Frames) -> None:
     for one, other in zip(outputs(quantized, training), outputs(quantized, training, fused=False), strict=True):
         np.testing.assert_array_equal(one, other)
@@ -66,8 +71,8 @@ def test_a_quantised_model_becomes_one_with_powers_of_two(digits_onnx: Path, tra
     with pytest.raises(ModelError, match="quantised already; --power-of-two"):
         quantize(usual, training, restricted)
     quantize(usual, training, restricted, power_of_two=True)
-    assert measured(usual, restricted, training).agreement == 1
-    restored = floats.restored(load(usual))
+    assert measure_loss(usual, restricted, training).agreement == 1
+    restored = floats.remove_quantization(load(usual))
     assert not floats.is_quantized(restored)
     onnx.checker.check_model(restored, full_check=True)
 
@@ -132,7 +137,7 @@ def test_frames_without_finite_values_are_named(digits_onnx: Path, tmp_path: Pat
 
 def test_numbers_become_powers_even_and_odd() -> None:
     scales = np.array([0.3, 0.5, 0.51], np.float32)
-    np.testing.assert_array_equal(rounded_up(scales), [0.5, 0.5, 1.0])
+    np.testing.assert_array_equal(next_power(scales), [0.5, 0.5, 1.0])
     weights = np.array([[0.4, -0.9], [100.0, 1.3]])
     np.testing.assert_array_equal(even(weights, np.array([0.25, 0.5]), 0), [[2, -4], [126, 2]])
     np.testing.assert_array_equal(odd(np.array([0.0, 1.9, -0.1]), np.array(1.0)), [1, 1, -1])

@@ -13,12 +13,12 @@ import boards
 import pipeline
 from pipeline.cli import main
 from pipeline.errors import ModelError
-from pipeline.quantization.rounding import measured, round_scales
-from pipeline.split.accelerated import notes
-from pipeline.split.clean import clean
+from pipeline.quantization.rounding import measure_loss, round_scales
 from pipeline.split.frontends import relay
 from pipeline.split.graph import from_relax
-from tests.split.frontends.relay.programs import HEADER, random
+from pipeline.split.offload import notes
+from pipeline.split.passes.normalise import clean
+from tests.support.relay_programs import HEADER, random
 
 BOARD, DEVICES = "ultra96-simulated", ("cpu", "vta-simulated", "cpu")
 CONV = 'padding=[1, 1, 1, 1], channels=16, kernel_size=[3, 3], out_dtype="int32")'
@@ -69,13 +69,13 @@ def test_without_a_request_vta_refuses_the_scales_and_names_the_remedy(tmp_path:
 
 def test_what_the_program_means_in_real_numbers_is_what_it_computes(program: Path) -> None:
     exact = pipeline.read(program, params=PARAMS)
-    real = from_relax(clean(relay.load(program, None, PARAMS, real=True)))
-    found = measured(exact, real, FRAMES)
+    real = from_relax(clean(relay.load(program, None, PARAMS, real_arithmetic=True)))
+    found = measure_loss(exact, real, FRAMES)
     assert found.signal_to_noise_db > 35
 
 
 def test_the_rounded_program_means_nearly_the_same(program: Path, rounded: Path) -> None:
-    found = measured(pipeline.read(program, params=PARAMS), pipeline.read(rounded), FRAMES)
+    found = measure_loss(pipeline.read(program, params=PARAMS), pipeline.read(rounded), FRAMES)
     assert found.frames == len(FRAMES)
     assert 20 < found.signal_to_noise_db < 60
 

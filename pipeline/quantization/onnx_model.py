@@ -1,0 +1,152 @@
+"""ONNX models on their way to the quantiser: read, with the shapes and the version that it needs, and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline.core.optional import require
+from pipeline.core.plan import TensorSpec
+from pipeline.errors import ModelError, near
+
+Shapes = Mapping[str, Sequence[int | str]]
+
+OLDEST = 13
+"""Version of the operators; before, DequantizeLinear has one scale for a whole tensor only."""
+
+_EXTRA, _PURPOSE = "quantize", "quantising a model"
+_KINDS = {1: "float32", 2: "uint8", 3: "int8", 6: "int32", 7: "int64", 10: "float16", 11: "float64"}
+
+
+def load(path: Path) -> Any:
+    """Return an ONNX model.
+
+    Raises
+    ------
+    ModelError
+        If it is none.
+    """
+    onnx = require("onnx", _EXTRA, _PURPOSE)
+    try:
+        return onnx.load(path)
+    except OSError as error:
+        raise ModelError(f"cannot read {str(path)!r}: {error.strerror or error}") from None
+    except Exception as error:  # noqa: BLE001 - whatever its parser stumbles over
+        raise ModelError(f"{str(path)!r} is not an ONNX model: {error}") from None
+
+
+def inputs(path: Path, shapes: Shapes | None = None) -> tuple[TensorSpec, ...]:
+    """Return the inputs of an ONNX model, as it is calibrated with them.
+
+    Parameters
+    ----------
+    path : Path
+    shapes : mapping of str to sequence of (int or str), optional
+        Extents of inputs whose shapes are open; where a name stands, and of batches that are open, 1 is taken.
+
+    Raises
+    ------
+    ModelError
+        If it is no ONNX model, `shapes` do not fit it, or an input has other open extents.
+    """
+    model = load(path)
+    give_shapes(model, shapes or {})
+    return tuple(_spec(each) for each in _inputs(model))
+
+
+def give_shapes(model: Any, shapes: Shapes) -> None:
+    """Change the open extents of a model's inputs to numbers, and those of the same name elsewhere as well.
+
+    Raises
+    ------
+    ModelError
+        If an input is unknown, or has another number of extents, or another extent.
+    """
+    values = {each.name: each for each in _inputs(model)}
+    numbers: dict[str, int] = {}
+    for name, shape in shapes.items():
+        if name not in values:
+            raise ModelError(f"the model has no input {name!r}; it has {', '.join(values)}{near(name, values)}")
+        tensor = values[name].type.tensor_type
+        if not tensor.HasField("shape"):
+            for _ in shape:
+                tensor.shape.dim.add()
+        dims = tensor.shape.dim
+        if len(dims) != len(shape):
+            raise ModelError(f"input {name!r} has {len(dims)} extents, and {len(shape)} are given for it")
+        for dim, extent in zip(dims, shape, strict=True):
+            _give(name, dim, extent, numbers)
+    for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param in numbers:
+                dim.dim_value = numbers[dim.dim_param]
+
+
+def _give(name: str, dim: Any, extent: int | str, numbers: dict[str, int]) -> None:
+    if dim.dim_value > 0:
+        if extent != dim.dim_value:
+            raise ModelError(f"input {name!r} has an extent of {dim.dim_value}, and {extent} is given for it")
+        return
+    if isinstance(extent, str):
+        return
+    if dim.dim_param and numbers.setdefault(dim.dim_param, extent) != extent:
+        raise ModelError(f"extent {dim.dim_param!r} cannot be {numbers[dim.dim_param]} and {extent}")
+    dim.dim_value = extent
+
+
+def modernize(model: Any) -> Any:
+    """Return a model whose operators are of a version that the quantiser's results are right with.
+
+    Raises
+    ------
+    ModelError
+        If it is older and cannot be converted.
+    """
+    version = next((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), OLDEST)
+    if version >= OLDEST:
+        return model
+    converter = require("onnx.version_converter", _EXTRA, _PURPOSE)
+    try:
+        return converter.convert_version(model, OLDEST)
+    except Exception as error:
+        raise ModelError(
+            f"the model's operators are of version {version}, and cannot be converted to version {OLDEST}, the oldest "
+            f"that can be quantised: {error}; export it with a newer one"
+        ) from error
+
+
+def check(model: Any) -> bytes:
+    """Return a model's bytes, once ONNX Runtime has accepted them; raise `ModelError` if it does not."""
+    checker = require("onnx.checker", _EXTRA, _PURPOSE)
+    runtime = require("onnxruntime", _EXTRA, _PURPOSE)
+    data: bytes = model.SerializeToString(deterministic=True)
+    options = runtime.SessionOptions()
+    options.log_severity_level = 4
+    try:
+        checker.check_model(model)
+        runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise ModelError(f"ONNX Runtime cannot run what its quantiser made of the model: {error}") from error
+    return data
+
+
+def _inputs(model: Any) -> list[Any]:
+    constants = {each.name for each in model.graph.initializer}
+    return [each for each in model.graph.input if each.name not in constants]
+
+
+def _spec(value: Any) -> TensorSpec:
+    tensor = value.type.tensor_type
+    extents = [dim.dim_value for dim in tensor.shape.dim]
+    kind = _KINDS.get(tensor.elem_type)
+    if kind is None:
+        raise ModelError(f"input {value.name!r} has an unusual type, of which no frames can be given")
+    if not tensor.HasField("shape") or any(extent <= 0 for extent in extents[1:]):
+        extent_texts = [str(extent) if extent > 0 else "..." for extent in extents] or ["..."]
+        raise ModelError(
+            f"input {value.name!r} has open extents beside the batch; give them numbers, as in "
+            f"--shape {value.name}={','.join(extent_texts)}"
+        )
+    # An open batch remains open; one frame is calibrated with at a time.
+    return TensorSpec(value.name, tuple(extent if extent > 0 else 1 for extent in extents), kind)
