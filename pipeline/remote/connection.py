@@ -9,20 +9,24 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from pipeline.core.memory import contents
+from pipeline.core.plan import StagePlan
+from pipeline.core.remote_address import Address
 from pipeline.errors import DeviceLost, RemoteError
-from pipeline.memory import contents
-from pipeline.plans import StagePlan
+from pipeline.executor.host_target import installed_version
 from pipeline.remote import messages, tensors
-from pipeline.remote.address import Address
-from pipeline.remote.messages import Answer
-from pipeline.remote.offer import installed
-from pipeline.remote.package import Package, package
-from pipeline.remote.wire import Malformed, Wire
+from pipeline.remote.messages import ServerMessage
+from pipeline.remote.stage_package import StagePackage, pack_stage
+from pipeline.remote.wire import MalformedMessage, Wire
 
 Kind = TypeVar("Kind")
 
 
-class Refused(DeviceLost):
+class ServerBusy(DeviceLost):
+    """Raised when a server has no place for another client at the moment; asking again may help."""
+
+
+class ServerRefusal(DeviceLost):
     """Raised when a server will not do what it is asked; asking again does not help."""
 
 
@@ -48,34 +52,41 @@ class Connection:
     def __init__(self, address: Address) -> None:
         self.address = address
         try:
-            connected = socket.create_connection((address.host, address.port), timeout=address.timeout)
+            stream_socket = socket.create_connection((address.host, address.port), timeout=address.timeout)
         except OSError as error:
             raise self._error(error) from error
-        self._wire: Wire[Answer] = Wire(connected, Answer)
-        with self._lost():
+        self._wire: Wire[ServerMessage] = Wire(stream_socket, ServerMessage)
+        with self._translate_errors():
             self._wire.limit(address.timeout)
-            self._wire.send(messages.Hello(messages.PROTOCOL, installed("soc-pipeline"), address.timeout / 4))
+            self._wire.send(
+                messages.Greeting(messages.PROTOCOL, installed_version("soc-pipeline"), address.timeout / 4)
+            )
             self.welcome = self._answer(messages.Welcome)
 
     def target(self) -> dict[str, object]:
         """Return TVM's description of the server's processor."""
-        with self._lost():
-            self._wire.send(messages.AskTarget())
-            return self._answer(messages.Target).description
+        with self._translate_errors():
+            self._wire.send(messages.TargetRequest())
+            return self._answer(messages.TargetAnswer).description
 
     def open(self, stage: StagePlan, code: Any) -> int:
         """Let the server load a stage, send it the files that it does not have, and return the stage's number."""
-        packed = None if code is None else package(code)
-        built_with = installed("apache-tvm")
-        request = messages.Open(self.address.device, stage, None if packed is None else packed.stage, built_with)
-        with self._lost():
+        return self.open_package(stage, None if code is None else pack_stage(code))
+
+    def open_package(self, stage: StagePlan, package: StagePackage | None, *, built_with: str = "") -> int:
+        """Open a stage whose files are packed; `built_with` is the release of TVM, by default the one here."""
+        built_with = built_with or installed_version("apache-tvm")
+        request = messages.OpenRequest(
+            self.address.device, stage, None if package is None else package.stage, built_with
+        )
+        with self._translate_errors():
             self._wire.send(request)
             message = self._message()
-            if packed is not None and isinstance(message, messages.Missing):
-                self._upload(packed, message)
+            if package is not None and isinstance(message, messages.MissingFiles):
+                self._upload(package, message)
                 self._wire.send(request)
                 message = self._message()
-            return self._checked(message, messages.Opened).program
+            return self._expect(message, messages.OpenAnswer).program
 
     def run(self, program: int, stage: StagePlan, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Run one frame through an opened stage.
@@ -85,62 +96,70 @@ class Connection:
         RemoteError
             If the stage fails on it; the connection remains of use.
         """
-        return self.timed(program, stage, arrays)[0]
+        return self.run_timed(program, stage, arrays)[0]
 
-    def timed(self, program: int, stage: StagePlan, arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], float]:
+    def run_timed(self, program: int, stage: StagePlan, arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], float]:
         """Run one frame as `run` does, and return the seconds that the server's device took as well."""
         inputs = [tensors.contiguous(array) for array in arrays]
-        with self._lost():
-            self._wire.send(messages.Run(program, tensors.heads(inputs)), [contents(array) for array in inputs])
+        with self._translate_errors():
+            self._wire.send(
+                messages.FrameRequest(program, tensors.heads(inputs)), [contents(array) for array in inputs]
+            )
             message = self._message()
-            if isinstance(message, messages.Failed):
+            if isinstance(message, messages.FrameFailure):
                 raise RemoteError(f"{self.address}: {message.error}")
-            answer, outputs = self._checked(message, messages.Ran), stage.outputs
-            most = max(messages.LARGEST_FRAME, sum(spec.nbytes for spec in outputs))
-            if len(answer.tensors) != len(outputs) or sum(tensor.nbytes for tensor in answer.tensors) > most:
-                raise Malformed(f"{len(answer.tensors)} results came; the stage makes {len(outputs)}")
-            if not all(map(messages.Tensor.fits, answer.tensors, outputs)):
-                raise Malformed("the results are not of the kind that the stage makes")
+            answer, outputs = self._expect(message, messages.FrameAnswer), stage.outputs
+            limit = max(messages.LARGEST_FRAME, sum(spec.nbytes for spec in outputs))
+            if len(answer.tensors) != len(outputs) or sum(tensor.nbytes for tensor in answer.tensors) > limit:
+                raise MalformedMessage(f"{len(answer.tensors)} results came; the stage makes {len(outputs)}")
+            if not all(map(messages.TensorHead.fits, answer.tensors, outputs)):
+                raise MalformedMessage("the results are not of the kind that the stage makes")
             return tensors.receive(self._wire, answer.tensors), answer.seconds
 
     def usable(self) -> bool:
-        """Whether the server has not gone since the last frame, as far as this machine knows."""
+        """Return True unless the server has gone since the last frame, as far as this machine knows."""
         # A server that has ended or been restarted said so; between frames it says nothing else.
         return self._wire.quiet()
+
+    def break_off(self) -> None:
+        """End a call that waits for the server in another thread: it fails."""
+        self._wire.break_off()
 
     def close(self) -> None:
         """End the session."""
         self._wire.close()
 
-    def _upload(self, packed: Package, missing: messages.Missing) -> None:
+    def _upload(self, package: StagePackage, missing: messages.MissingFiles) -> None:
         for digest in missing.digests:
-            pieces = packed.files.get(digest)
+            pieces = package.files.get(digest)
             if pieces is None:
-                raise Malformed("the server asks for a file that is not the stage's")
-            self._wire.send(messages.Upload(digest, sum(piece.nbytes for piece in pieces)), pieces)
+                raise MalformedMessage("the server asks for a file that is not the stage's")
+            self._wire.send(messages.UploadRequest(digest, sum(piece.nbytes for piece in pieces)), pieces)
 
     def _answer(self, kind: type[Kind]) -> Kind:
-        return self._checked(self._message(), kind)
+        return self._expect(self._message(), kind)
 
-    def _message(self) -> Answer:
-        while isinstance(message := self._wire.receive(), messages.Alive):
+    def _message(self) -> ServerMessage:
+        while isinstance(message := self._wire.receive(), messages.Heartbeat):
             pass
-        if isinstance(message, messages.Refused):
-            raise Refused(f"{self.address} refuses: {message.reason}")
+        if isinstance(message, messages.BusyAnswer):
+            raise ServerBusy(f"{self.address} is busy: {message.reason}")
+        if isinstance(message, messages.RefusalAnswer):
+            raise ServerRefusal(f"{self.address} refuses: {message.reason}")
         return message
 
-    def _checked(self, message: Answer, kind: type[Kind]) -> Kind:
+    def _expect(self, message: ServerMessage, kind: type[Kind]) -> Kind:
         if not isinstance(message, kind):
-            raise Malformed(f"the server answers with {type(message).__name__} instead of {kind.__name__}")
+            raise MalformedMessage(f"the server answers with {type(message).__name__} instead of {kind.__name__}")
         return message
 
     @contextlib.contextmanager
-    def _lost(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except RemoteError:
             raise
-        except (OSError, Malformed) as error:
+        except (OSError, MalformedMessage) as error:
             self._wire.close()
             raise self._error(error) from error
         except BaseException:  # a refusal, or Ctrl-C in the middle of a message
@@ -152,7 +171,7 @@ class Connection:
 
 
 def why(error: Exception, timeout: float) -> str:
-    """Say why a server is lost."""
+    """Return the reason why a server is lost."""
     if isinstance(error, TimeoutError):
         return f"the server has given no sign of life for {timeout:g} s"
     if isinstance(error, ConnectionRefusedError):

@@ -1,4 +1,7 @@
-"""The messages between a client and a server: typed, and checked when they are decoded."""
+"""The messages between a client and a server: typed, and checked when they are decoded.
+
+Their tags are the words on the wire: they stay when a class gets another name.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,11 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from pipeline.executor.manifest import Stage
-from pipeline.plans import StagePlan, TensorSpec
+from pipeline.core.plan import StagePlan, TensorSpec
+from pipeline.executor.manifest import StageFiles
+from pipeline.executor.parameters import ITEM_BYTES, MOST_AXES
 
-PROTOCOL = 2
-
-ITEM_BYTES = {
-    "bool": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8, "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8,
-    "float16": 2, "float32": 4, "float64": 8,
-}  # fmt: skip
-"""What a tensor may be made of."""
+PROTOCOL = 3
 
 LARGEST_FRAME = 1 << 30
 """Bytes that a stage's inputs may have together, and its outputs, unless a server is told otherwise."""
@@ -27,11 +25,11 @@ Count = Annotated[int, Meta(ge=0, lt=1 << 48)]
 Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 
 
-class Tensor(msgspec.Struct, frozen=True):
-    """What one tensor behind a message is; its bytes follow, row by row, in the order of x86 and Arm."""
+class TensorHead(msgspec.Struct, frozen=True):
+    """Dtype and shape of a tensor behind a message; its bytes follow, row by row, in the order of x86 and Arm."""
 
     dtype: Annotated[str, Meta(max_length=16)]
-    shape: Annotated[tuple[Count, ...], Meta(max_length=32)]
+    shape: Annotated[tuple[Count, ...], Meta(max_length=MOST_AXES)]
 
     @property
     def nbytes(self) -> int:
@@ -43,11 +41,11 @@ class Tensor(msgspec.Struct, frozen=True):
             raise ValueError(f"no tensor is made of {self.dtype!r}")
 
     def fits(self, spec: TensorSpec) -> bool:
-        """Whether a stage may read it; its extents are the code's to check, which may take several."""
+        """Return True if a stage may read it; its extents are the code's to check, which may take several."""
         return self.dtype == spec.dtype and len(self.shape) == len(spec.shape)
 
 
-class Hello(msgspec.Struct, frozen=True, tag=True):
+class Greeting(msgspec.Struct, frozen=True, tag="Hello"):
     """A client begins; it wants to hear from the server every `beat_s` seconds while it waits."""
 
     protocol: int
@@ -55,8 +53,8 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
     beat_s: Annotated[float, Meta(gt=0)]
 
 
-class Welcome(msgspec.Struct, frozen=True, tag=True):
-    """What a server is."""
+class Welcome(msgspec.Struct, frozen=True, tag="Welcome"):
+    """Description of a server."""
 
     protocol: int
     version: Text
@@ -69,73 +67,89 @@ class Welcome(msgspec.Struct, frozen=True, tag=True):
     uploads: bool
 
 
-class AskTarget(msgspec.Struct, frozen=True, tag=True):
+class TargetRequest(msgspec.Struct, frozen=True, tag="AskTarget"):
     """A client wants to build for the server's processor."""
 
 
-class Target(msgspec.Struct, frozen=True, tag=True):
+class TargetAnswer(msgspec.Struct, frozen=True, tag="Target"):
     """The processor, as TVM describes it."""
 
     description: dict[str, object]
 
 
-class Open(msgspec.Struct, frozen=True, tag=True):
+class OpenRequest(msgspec.Struct, frozen=True, tag="Open"):
     """A client wants to run a stage; a stage without code has None."""
 
     device: Text
     stage: StagePlan
-    code: Stage | None
+    code: StageFiles | None
     tvm: Text
 
 
-class Missing(msgspec.Struct, frozen=True, tag=True):
-    """The server needs these files first, by their SHA-256; the client sends each as an `Upload`."""
+class MissingFiles(msgspec.Struct, frozen=True, tag="Missing"):
+    """The server needs these files first, by their SHA-256; the client sends each as an `UploadRequest`."""
 
     digests: tuple[Digest, ...]
 
 
-class Upload(msgspec.Struct, frozen=True, tag=True):
+class UploadRequest(msgspec.Struct, frozen=True, tag="Upload"):
     """One file; its bytes follow."""
 
     digest: Digest
     nbytes: Count
 
 
-class Opened(msgspec.Struct, frozen=True, tag=True):
+class OpenAnswer(msgspec.Struct, frozen=True, tag="Opened"):
     """The stage is ready, under this number."""
 
     program: int
 
 
-class Run(msgspec.Struct, frozen=True, tag=True):
+class FrameRequest(msgspec.Struct, frozen=True, tag="Run"):
     """One frame for an opened stage; the inputs' bytes follow."""
 
     program: int
-    tensors: tuple[Tensor, ...]
+    tensors: tuple[TensorHead, ...]
 
 
-class Ran(msgspec.Struct, frozen=True, tag=True):
+class FrameAnswer(msgspec.Struct, frozen=True, tag="Ran"):
     """The frame's results, whose bytes follow, and how long the device worked for them."""
 
-    tensors: tuple[Tensor, ...]
+    tensors: tuple[TensorHead, ...]
     seconds: Annotated[float, Meta(ge=0)]
 
 
-class Failed(msgspec.Struct, frozen=True, tag=True):
+class FrameFailure(msgspec.Struct, frozen=True, tag="Failed"):
     """The stage raised an error on the frame; the next one may come."""
 
     error: Text
 
 
-class Alive(msgspec.Struct, frozen=True, tag=True):
+class Heartbeat(msgspec.Struct, frozen=True, tag="Alive"):
     """The server is still at it."""
 
 
-class Refused(msgspec.Struct, frozen=True, tag=True):
+class BusyAnswer(msgspec.Struct, frozen=True, tag="Busy"):
+    """The server has no place at the moment, but may have one soon; it closes the connection."""
+
+    reason: Text
+
+
+class RefusalAnswer(msgspec.Struct, frozen=True, tag="Refused"):
     """The server will not; it closes the connection."""
 
     reason: Text
 
 
-Request = Hello | AskTarget | Open | Upload | Run
-Answer = Welcome | Target | Missing | Opened | Ran | Failed | Alive | Refused
+ClientMessage = Greeting | TargetRequest | OpenRequest | UploadRequest | FrameRequest
+ServerMessage = (
+    Welcome
+    | TargetAnswer
+    | MissingFiles
+    | OpenAnswer
+    | FrameAnswer
+    | FrameFailure
+    | Heartbeat
+    | BusyAnswer
+    | RefusalAnswer
+)

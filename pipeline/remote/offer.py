@@ -1,18 +1,17 @@
-"""Offer: what a server has for its sessions, and what it says of itself."""
+"""Offer: a server's files and devices for its sessions, and its description of itself."""
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
-from importlib import metadata
 
 import psutil
 
 from pipeline.errors import PipelineError
-from pipeline.executor import processor
+from pipeline.executor import host_target
+from pipeline.executor.host_target import installed_version
 from pipeline.remote import messages
-from pipeline.remote.computing import Computing, offered
-from pipeline.remote.store import Store
+from pipeline.remote.device_threads import ServerDevices, offered_kinds
+from pipeline.remote.store import FileStore
 
 
 class Refusal(PipelineError):
@@ -21,13 +20,13 @@ class Refusal(PipelineError):
 
 @dataclass(frozen=True)
 class Offer:
-    """What a server offers to its sessions.
+    """Files and devices of a server, for its sessions.
 
     Attributes
     ----------
-    store : Store
+    store : FileStore
         The files of stages.
-    computing : Computing
+    computing : ServerDevices
         The devices.
     cores : tuple of int
         Host cores that stages may use.
@@ -35,28 +34,21 @@ class Offer:
         Bytes that the inputs of a stage may have together, and its outputs.
     """
 
-    store: Store
-    computing: Computing
+    store: FileStore
+    computing: ServerDevices
     cores: tuple[int, ...]
     largest_frame: int = messages.LARGEST_FRAME
 
     def welcome(self) -> messages.Welcome:
-        """Return what a client is told first."""
+        """Return the first message to a client."""
         return messages.Welcome(
             messages.PROTOCOL,
-            installed("soc-pipeline"),
-            installed("apache-tvm"),
-            processor.machine(),
-            processor.full_name()[:4096],
-            offered(),
+            installed_version("soc-pipeline"),
+            installed_version("apache-tvm"),
+            host_target.machine(),
+            host_target.full_name()[:4096],
+            offered_kinds(),
             self.cores,
             psutil.virtual_memory().total,
             self.store.uploads is not None,
         )
-
-
-def installed(name: str) -> str:
-    """Return the version of an installed package, without importing it."""
-    with contextlib.suppress(metadata.PackageNotFoundError):
-        return metadata.version(name)
-    return "(not installed)"

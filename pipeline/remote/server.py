@@ -7,15 +7,19 @@ import logging
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 
 from pipeline.errors import PipelineError
-from pipeline.remote.messages import Request
+from pipeline.remote import messages
+from pipeline.remote.messages import ClientMessage
 from pipeline.remote.offer import Offer
-from pipeline.remote.session import Session
+from pipeline.remote.session import ServerSession, SessionLimits
 from pipeline.remote.wire import Wire
 
 logger = logging.getLogger(__name__)
+
+LIMITS = SessionLimits()
 
 
 class Server:
@@ -28,7 +32,11 @@ class Server:
     offer : Offer
         What the sessions may use.
     sessions : int
-        How many there may be at once; a further client is told so and let go.
+        How many there may be at once.  For a further client, one that has been silent for long makes room, first of
+        the address that has most sessions; such a client begins anew with its next frame.  If there is none, the
+        further client is told to come again.
+    limits : SessionLimits
+        How long clients may take.
 
     Attributes
     ----------
@@ -41,9 +49,11 @@ class Server:
         If it cannot listen there.
     """
 
-    def __init__(self, host: str, port: int, offer: Offer, *, sessions: int = 32) -> None:
-        self._offer, self._most = offer, sessions
-        self._sessions: dict[threading.Thread, Wire[Request]] = {}
+    def __init__(
+        self, host: str, port: int, offer: Offer, *, sessions: int = 32, limits: SessionLimits = LIMITS
+    ) -> None:
+        self._offer, self._max_sessions, self._limits = offer, sessions, limits
+        self._sessions: dict[threading.Thread, ServerSession] = {}
         self._lock = threading.Lock()
         try:
             family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
@@ -53,15 +63,15 @@ class Server:
                 f"cannot listen at {host}:{port}: {error.strerror or error}; choose another port"
             ) from None
         self.host, self.port = host, int(self._listener.getsockname()[1])
-        self._ended = False
+        self._is_closed = False
 
     def serve(self) -> None:
         """Take clients in until `close` is called, or until Ctrl-C."""
-        while not self._ended:
+        while not self._is_closed:
             try:
                 connection, _ = self._listener.accept()
             except OSError as error:
-                if not self._ended:  # too many open files, for example
+                if not self._is_closed:  # too many open files, for example
                     logger.warning("a client could not be let in: %s", error)
                     time.sleep(0.1)
                 continue
@@ -69,44 +79,62 @@ class Server:
 
     def close(self) -> None:
         """Let all clients go and end all threads; a kernel that runs is not waited for longer than a second."""
-        self._ended = True
+        self._is_closed = True
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         with self._lock:
             sessions = dict(self._sessions)
-        for wire in sessions.values():
-            wire.break_off()
+        for session in sessions.values():
+            session.break_off()
         for thread in sessions:
             thread.join(1.0)
         self._offer.computing.close()
 
     @property
     def sessions(self) -> int:
-        """How many clients there are."""
+        """Number of clients."""
         with self._lock:
             return len(self._sessions)
 
     def _begin(self, connection: socket.socket) -> None:
         try:
-            wire: Wire[Request] = Wire(connection, Request)
+            wire: Wire[ClientMessage] = Wire(connection, ClientMessage)
         except OSError:  # it has gone already
             connection.close()
             return
-        session = Session(wire, self._offer)
+        session = ServerSession(wire, self._offer, self._limits)
         with self._lock:
             clients = len(self._sessions)
-            if clients >= 2 * self._most:  # so many that there is not even time to tell them
+            if clients >= 2 * self._max_sessions:  # so many that there is not even time to tell them
                 wire.close()
                 return
-            work = session.serve if clients < self._most else lambda: session.refuse(self._full)
+            work = (
+                session.serve if clients < self._max_sessions or self._make_room() else lambda: self._turn_away(session)
+            )
             thread = threading.Thread(target=self._live, args=(work,), name="session", daemon=True)
-            self._sessions[thread] = wire
+            self._sessions[thread] = session
             thread.start()
 
-    @property
-    def _full(self) -> str:
-        return f"this server already has {self._most} clients, and takes no more"
+    def _turn_away(self, session: ServerSession) -> None:
+        session.refuse(f"this server already has {self._max_sessions} clients, and takes no more", messages.BusyAnswer)
+
+    def _make_room(self) -> bool:
+        """Let a silent client go; return whether there was one.  The caller holds the lock."""
+        clock_s = time.monotonic()
+        peers = Counter(session.peer for session in self._sessions.values())
+        silent = [
+            (peers[session.peer], clock_s - since, thread)
+            for thread, session in self._sessions.items()
+            if (since := session.silent_since) is not None and clock_s - since >= self._limits.idle_s
+        ]
+        if not silent:
+            return False
+        *_, thread = max(silent, key=lambda entry: entry[:2])
+        # Its thread ends within a moment, and the session's place is free from now on.
+        session = self._sessions.pop(thread)
+        session.break_off()
+        return True
 
     def _live(self, work: Callable[[], None]) -> None:
         try:

@@ -4,35 +4,50 @@ from __future__ import annotations
 
 import concurrent.futures
 import logging
+import time
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
-from pipeline.errors import PipelineError
-from pipeline.memory import contents
-from pipeline.remote import messages, opening, target, tensors
-from pipeline.remote.computing import Program, beside
-from pipeline.remote.messages import Request
-from pipeline.remote.offer import Offer, Refusal, installed
-from pipeline.remote.wire import Malformed, Wire, blocks
+from pipeline.core.memory import contents
+from pipeline.core.threads import start_in_thread
+from pipeline.errors import PipelineError, reason
+from pipeline.executor.host_target import installed_version
+from pipeline.remote import messages, requests, server_target, tensors
+from pipeline.remote.device_threads import ServedStage
+from pipeline.remote.messages import ClientMessage
+from pipeline.remote.offer import Offer, Refusal
+from pipeline.remote.wire import MalformedMessage, Wire, blocks
 
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
-GREETING_S = 10.0
-"""A client has so long to say what it is."""
-
 FAREWELL_S = 1.0
 """A client that is refused has so long to hear why."""
-
-PROGRESS_S = 30.0
-"""A client that has begun a message, or takes its results, and makes no progress for so long, is let go."""
 
 MOST_PROGRAMS = 1024
 """Stages that one session may have open: one for each size of frames that they are built for; or, while a model is
 measured, one for each of its groups of operators."""
 
 
-class Session:
+class SessionLimits(NamedTuple):
+    """Seconds that clients may take.
+
+    Attributes
+    ----------
+    greeting_s : float
+        To say what they are.
+    progress_s : float
+        For the next step of a message that they have begun, or of taking their results.
+    idle_s : float
+        Without saying anything, after which they make room if somebody else comes and there is none.
+    """
+
+    greeting_s: float = 10.0
+    progress_s: float = 30.0
+    idle_s: float = 10.0
+
+
+class ServerSession:
     """Serves one client, in a thread of its own; whatever the client sends ends at worst this session.
 
     Parameters
@@ -41,124 +56,144 @@ class Session:
         Connected to the client.
     offer : Offer
         What the client may use.
+    limits : SessionLimits
+
+    Attributes
+    ----------
+    peer : str
+        The client's address.
+    silent_since : float or None
+        When the server began to wait for the client, by `time.monotonic`; None while it works for it.
     """
 
-    def __init__(self, wire: Wire[Request], offer: Offer) -> None:
-        self._wire, self._offer = wire, offer
+    def __init__(self, wire: Wire[ClientMessage], offer: Offer, limits: SessionLimits) -> None:
+        self._wire, self._offer, self._limits = wire, offer, limits
+        self.peer = wire.peer
+        self.silent_since: float | None = None
         self._beat_s = 1.0
-        self._programs: list[Program] = []
-        self._needed: opening.Needed = {}
+        self._programs: list[ServedStage] = []
+        self._missing_files: requests.Needed = {}
 
     def serve(self) -> None:
         """Answer the client until it goes."""
         try:
             self._greet()
             while True:
+                self.silent_since = time.monotonic()
                 self._wire.wait()
-                self._wire.limit(PROGRESS_S)
+                self.silent_since = None
+                self._wire.limit(self._limits.progress_s)
                 self._answer(self._wire.receive())
         except OSError as error:
             logger.info("a session has ended: %s", error)
-        except (Malformed, PipelineError) as error:
+        except (MalformedMessage, PipelineError) as error:
             logger.warning("a client is refused: %s", error)
             self.refuse(str(error))
         finally:
             self._wire.close()
 
-    def refuse(self, reason: str) -> None:
+    def break_off(self) -> None:
+        """Let the client go, from another thread."""
+        self._wire.break_off()
+
+    def refuse(
+        self, reason: str, kind: type[messages.BusyAnswer | messages.RefusalAnswer] = messages.RefusalAnswer
+    ) -> None:
         """Tell the client why there is no place for it, and let it go."""
         try:
             self._wire.limit(FAREWELL_S)
-            self._wire.send(messages.Refused(reason[:4000]))
+            self._wire.send(kind(reason[:4000]))
             self._wire.finish(FAREWELL_S)
         except OSError:
             logger.info("a client did not wait to hear why it is refused")
         self._wire.close()
 
     def _greet(self) -> None:
-        self._wire.limit(GREETING_S)
+        self._wire.limit(self._limits.greeting_s)
         hello = self._wire.receive()
-        if not isinstance(hello, messages.Hello):
-            raise Malformed("the first message is no greeting")
+        if not isinstance(hello, messages.Greeting):
+            raise MalformedMessage("the first message is no greeting")
         if hello.protocol != messages.PROTOCOL:
             raise Refusal(
                 f"the client (soc-pipeline {hello.version}) speaks protocol {hello.protocol}, "
-                f"the server (soc-pipeline {installed('soc-pipeline')}) protocol {messages.PROTOCOL}; "
+                f"the server (soc-pipeline {installed_version('soc-pipeline')}) protocol {messages.PROTOCOL}; "
                 "install the same release on both machines"
             )
-        self._beat_s = min(max(hello.beat_s, 0.01), PROGRESS_S)
+        # Neither so often that it costs anything, nor so rarely that the client gives up.
+        self._beat_s = min(max(hello.beat_s, 0.01), self._limits.progress_s)
         self._wire.send(self._offer.welcome())
 
-    def _answer(self, message: Request) -> None:
-        if isinstance(message, messages.Run):
+    def _answer(self, message: ClientMessage) -> None:
+        if isinstance(message, messages.FrameRequest):
             self._run(message)
-        elif isinstance(message, messages.Open):
+        elif isinstance(message, messages.OpenRequest):
             self._open(message)
-        elif isinstance(message, messages.Upload):
+        elif isinstance(message, messages.UploadRequest):
             self._receive(message)
-        elif isinstance(message, messages.AskTarget):
-            self._wire.send(messages.Target(self._waited(target.asked())))
+        elif isinstance(message, messages.TargetRequest):
+            self._wire.send(messages.TargetAnswer(self._await_result(server_target.ask_target())))
         else:
-            raise Malformed(f"{type(message).__name__} may not come now")
+            raise MalformedMessage(f"{type(message).__name__} may not come now")
 
-    def _open(self, message: messages.Open) -> None:
-        opening.check(message, self._offer)
+    def _open(self, message: messages.OpenRequest) -> None:
+        requests.check(message, self._offer)
         thread = self._offer.computing.device(message.device)
         # Files are compared with their SHA-256, which may take a while.
-        code = self._waited(beside(lambda: opening.code(message, self._offer), "files"))
+        code = self._await_result(start_in_thread(lambda: requests.code(message, self._offer), "files"))
         if isinstance(code, dict):
-            self._needed = code
-            self._wire.send(messages.Missing(tuple(code)))
+            self._missing_files = code
+            self._wire.send(messages.MissingFiles(tuple(code)))
             return
         if len(self._programs) >= MOST_PROGRAMS:
             raise Refusal(f"one session may have {MOST_PROGRAMS} stages open, and this one has")
-        program = Program(thread, message.stage, code)
-        if error := self._ended(program.load()).exception():
-            raise Refusal(f"stage {message.stage.name!r} cannot be loaded: {_said(error)}") from error
+        program = ServedStage(thread, message.stage, code)
+        if error := self._await_end(program.load()).exception():
+            raise Refusal(f"stage {message.stage.name!r} cannot be loaded: {_describe(error)}") from error
         self._programs.append(program)
-        self._wire.send(messages.Opened(len(self._programs) - 1))
+        self._wire.send(messages.OpenAnswer(len(self._programs) - 1))
 
-    def _receive(self, message: messages.Upload) -> None:
-        part, suffix = self._needed.get(message.digest, (None, ""))
+    def _receive(self, message: messages.UploadRequest) -> None:
+        part, suffix = self._missing_files.get(message.digest, (None, ""))
         if part is None or part.nbytes != message.nbytes:
-            raise Malformed("an upload that nobody asked for")
+            raise MalformedMessage("an upload that nobody asked for")
         self._offer.store.receive(part, suffix, blocks(self._wire, part.nbytes))
 
-    def _run(self, message: messages.Run) -> None:
+    def _run(self, message: messages.FrameRequest) -> None:
         if not 0 <= message.program < len(self._programs):
-            raise Malformed("a frame for a stage that is not open")
+            raise MalformedMessage("a frame for a stage that is not open")
         program = self._programs[message.program]
         self._check(message, program)
-        ran = self._ended(program.run(tensors.receive(self._wire, message.tensors)))
+        ran = self._await_end(program.run(tensors.receive(self._wire, message.tensors)))
         if error := ran.exception():  # the frame's own, and no reason to end the session
-            self._wire.send(messages.Failed(_said(error)))
+            self._wire.send(messages.FrameFailure(_describe(error)))
             return
-        made, seconds = ran.result()
-        outputs = [tensors.contiguous(array) for array in made]
-        self._wire.send(messages.Ran(tensors.heads(outputs), seconds), [contents(array) for array in outputs])
+        results, seconds = ran.result()
+        outputs = [tensors.contiguous(array) for array in results]
+        self._wire.send(messages.FrameAnswer(tensors.heads(outputs), seconds), [contents(array) for array in outputs])
 
-    def _check(self, message: messages.Run, program: Program) -> None:
+    def _check(self, message: messages.FrameRequest, program: ServedStage) -> None:
         specs, nbytes = program.stage.inputs, sum(tensor.nbytes for tensor in message.tensors)
         if len(message.tensors) != len(specs) or nbytes > self._offer.largest_frame:
-            raise Malformed(f"a frame of {len(message.tensors)} tensors and {nbytes} bytes for {len(specs)} inputs")
+            raise MalformedMessage(
+                f"a frame of {len(message.tensors)} tensors and {nbytes} bytes for {len(specs)} inputs"
+            )
         for tensor, spec in zip(message.tensors, specs, strict=True):
             if not tensor.fits(spec):
-                raise Malformed(f"a frame with {tensor.dtype}{list(tensor.shape)} as {spec}")
+                raise MalformedMessage(f"a frame with {tensor.dtype}{list(tensor.shape)} as {spec}")
 
-    def _waited(self, work: Future[Result]) -> Result:
-        return self._ended(work).result()
+    def _await_result(self, work: Future[Result]) -> Result:
+        return self._await_end(work).result()
 
-    def _ended(self, work: Future[Result]) -> Future[Result]:
+    def _await_end(self, work: Future[Result]) -> Future[Result]:
         """Wait for something, and let the client know that it is worth waiting."""
         try:
             while not concurrent.futures.wait((work,), self._beat_s).done:
-                self._wire.send(messages.Alive())
+                self._wire.send(messages.Heartbeat())
         except BaseException:
             work.cancel()
             raise
         return work
 
 
-def _said(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[-1] if lines else ''}"[:2000]
+def _describe(error: BaseException) -> str:
+    return f"{type(error).__name__}: {reason(error)}"[:2000]

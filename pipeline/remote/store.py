@@ -2,36 +2,48 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import re
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from pipeline.core import leftovers
+from pipeline.core.files import replacing
 from pipeline.errors import BundleError
 from pipeline.executor import manifest
-from pipeline.executor.manifest import Part, Stage
-from pipeline.files import replacing
+from pipeline.executor.bundle_folder import BundleFolder
+from pipeline.executor.manifest import StageFiles
+from pipeline.executor.verified_file import BundleFile, DamagedFile, VerifiedContent, open_regular, read
 
 LIBRARY, PARAMETERS = ".so", ".parameters"
 
-
-class Found(NamedTuple):
-    """The files of a stage, and what is said of them."""
-
-    library: Path | None
-    parameters: Path | None
-    stage: Stage
-
-    @property
-    def complete(self) -> bool:
-        """Whether nothing is missing."""
-        return self.library is not None and self.parameters is not None
+_PARTIAL = re.compile(r"\.[0-9a-f]{64}\.(so|parameters)\.\w{8}")
+"""The name of an upload while it arrives."""
 
 
-class Store:
-    """Where a server finds the files of stages.
+class StageContents(NamedTuple):
+    """The files of a stage, verified, and what is said of them; None for what is not here.
+
+    Attributes
+    ----------
+    library, parameters : VerifiedContent or None
+    stage : StageFiles
+    tvm : str
+        The release that a bundle's stage was built with; empty for an upload.
+    """
+
+    library: VerifiedContent | None
+    parameters: VerifiedContent | None
+    stage: StageFiles
+    tvm: str = ""
+
+
+class FileStore:
+    """Files of stages that a server has.
 
     Parameters
     ----------
@@ -53,24 +65,29 @@ class Store:
         self._lock = threading.Lock()
         if uploads is not None:
             uploads.mkdir(parents=True, exist_ok=True, mode=0o700)
+            for path in uploads.iterdir():
+                if _PARTIAL.fullmatch(path.name):
+                    leftovers.remove_dead(path)
 
-    def find(self, stage: Stage) -> Found:
-        """Return the library and the parameters of a stage, each verified; None for what is not here.
+    def find(self, stage: StageFiles) -> StageContents:
+        """Return the library and the parameters of a stage.
 
         What is said of a bundle's stage is then what the bundle says, whatever the client does.
         """
-        for folder, known in self._in_bundles():
-            if (known.library.sha256, known.parameters.sha256) == (stage.library.sha256, stage.parameters.sha256):
-                found = Found(_path(folder, known.library), _path(folder, known.parameters), known)
-                if found.complete:
-                    return found
+        for folder, files, tvm in self._in_bundles():
+            if (files.library.sha256, files.parameters.sha256) == (stage.library.sha256, stage.parameters.sha256):
+                try:
+                    return StageContents(folder.content(files.library), folder.content(files.parameters), files, tvm)
+                except BundleError:  # it is being copied, or damaged
+                    continue
         if self.uploads is None:
-            return Found(None, None, stage)
+            return StageContents(None, None, stage)
+        # Named by their checksums alone: what a client calls a file never becomes a path.
         names = (f"{stage.library.sha256}{LIBRARY}", f"{stage.parameters.sha256}{PARAMETERS}")
         library, arrays = (self.uploads / name for name in names)
-        return Found(_whole(library, stage.library), _whole(arrays, stage.parameters), stage)
+        return StageContents(_upload(library, stage.library), _upload(arrays, stage.parameters), stage)
 
-    def receive(self, part: Part, suffix: str, blocks: Iterable[memoryview]) -> None:
+    def receive(self, part: BundleFile, suffix: str, blocks: Iterable[memoryview]) -> None:
         """Keep an upload.
 
         Raises
@@ -90,16 +107,15 @@ class Store:
             if digest.hexdigest() != part.sha256:
                 raise BundleError(f"an upload arrived damaged: its SHA-256 is not {part.sha256}")
 
-    def _in_bundles(self) -> Iterator[tuple[Path, Stage]]:
+    def _in_bundles(self) -> Iterator[tuple[BundleFolder, StageFiles, str]]:
         """Yield the stages that the manifests name now: a bundle may be copied here while the server runs."""
         if self._bundles is None:
             return
-        for folder in (self._bundles, *(each for each in self._bundles.iterdir() if each.is_dir())):
-            try:
-                builds = manifest.read(folder).builds
-            except BundleError:  # no bundle, or one that is being copied
-                continue
-            yield from ((folder, stage) for build in builds for stage in build.stages if stage is not None)
+        for path in (self._bundles, *(each for each in self._bundles.iterdir() if each.is_dir())):
+            with contextlib.suppress(BundleError), contextlib.closing(BundleFolder(path)) as folder:
+                # What is suppressed: no bundle, or one that is being copied.
+                listing = manifest.read_from(folder)
+                yield from ((folder, files, listing.tvm) for _, files in listing.pairs if files is not None)
 
 
 def _write(stream: BinaryIO, block: memoryview) -> None:
@@ -109,32 +125,33 @@ def _write(stream: BinaryIO, block: memoryview) -> None:
         raise BundleError(f"the server cannot keep an upload: {error.strerror or error}") from error
 
 
-def _make_room(folder: Path, most: int) -> None:
+def _make_room(folder: Path, limit: int) -> None:
     """Remove what was not used for longest, until the rest has at most so many bytes."""
     files = sorted((path.stat().st_mtime, path.stat().st_size, path) for path in _files(folder))
-    used = sum(size for _, size, _ in files)
+    total = sum(size for _, size, _ in files)
     for _, size, path in files:
-        if used <= most:
+        if total <= limit:
             break
         path.unlink(missing_ok=True)
-        used -= size
+        total -= size
 
 
 def _files(folder: Path) -> list[Path]:
     return [path for path in folder.iterdir() if path.suffix in (LIBRARY, PARAMETERS) and path.name[0] != "."]
 
 
-def _path(folder: Path, part: Part) -> Path | None:
-    return _whole(folder / Path(part.file).name, part)
-
-
-def _whole(path: Path, part: Part) -> Path | None:
-    """Return `path` if the file there is what it should be, and count it as used."""
+def _upload(path: Path, part: BundleFile) -> VerifiedContent | None:
+    """Return the file at `path` if it is there, and what it should be; then it counts as used."""
     try:
-        if path.stat().st_size != part.nbytes or manifest.part(path).sha256 != part.sha256:
-            return None
-        if os.access(path, os.W_OK):
-            os.utime(path)
+        descriptor = open_regular(path)
     except OSError:
         return None
-    return path.resolve()
+    try:
+        content = read(descriptor, part.nbytes, part.sha256)
+        if os.access(path, os.W_OK):
+            os.utime(path)
+    except (OSError, DamagedFile):
+        return None
+    finally:
+        os.close(descriptor)
+    return content

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.memory import contents, empty
-from pipeline.remote.messages import Tensor
+from pipeline.core.memory import contents, empty
+from pipeline.remote.messages import TensorHead
 from pipeline.remote.wire import Wire
 
 
-def heads(arrays: Sequence[np.ndarray]) -> tuple[Tensor, ...]:
-    """Return what the arrays are."""
-    return tuple(Tensor(str(array.dtype), array.shape) for array in arrays)
+def heads(arrays: Sequence[np.ndarray]) -> tuple[TensorHead, ...]:
+    """Return the dtypes and shapes of arrays."""
+    return tuple(TensorHead(str(array.dtype), array.shape) for array in arrays)
 
 
 def contiguous(array: np.ndarray) -> np.ndarray:
@@ -22,7 +22,7 @@ def contiguous(array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(array).reshape(array.shape)
 
 
-def receive(wire: Wire[Any], tensors: Sequence[Tensor]) -> list[np.ndarray]:
+def receive(wire: Wire[Any], tensors: Sequence[TensorHead]) -> list[np.ndarray]:
     """Return the tensors that follow a message; whoever calls this has compared their sizes with what may come."""
     arrays = [empty(tensor.shape, tensor.dtype) for tensor in tensors]
     for array in arrays:

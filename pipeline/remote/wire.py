@@ -7,6 +7,7 @@ or a file.  They are sent from and received into their own memory, without anoth
 from __future__ import annotations
 
 import contextlib
+import math
 import select
 import socket
 import struct
@@ -16,11 +17,15 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from pipeline.remote.messages import Answer, Request
+from pipeline.core import forks
+from pipeline.remote.messages import ClientMessage, ServerMessage
 
 MAGIC = b"SoC1"
 LARGEST_HEAD = 4 << 20
 """Bytes; a stage with thousands of parameters has a tenth of it."""
+
+SLOWEST = 10_000
+"""Bytes per second; who sends or takes fewer for longer than the time limit is let go."""
 
 _PRELUDE = struct.Struct("!4sI")
 _AT_ONCE = 512
@@ -29,7 +34,7 @@ _AT_ONCE = 512
 Message = TypeVar("Message")
 
 
-class Malformed(ValueError):
+class MalformedMessage(ValueError):
     """Raised when what arrives is no message, or none that may come now; the connection is of no use any more."""
 
 
@@ -41,7 +46,7 @@ class Wire(Generic[Message]):
     connection : socket
         Connected; belongs to this object from now on.
     incoming : type
-        The messages that may come, `Request` or `Answer`.
+        The messages that may come, `ClientMessage` or `ServerMessage`.
 
     Raises
     ------
@@ -55,21 +60,28 @@ class Wire(Generic[Message]):
         self._socket = connection
         self._decoder = msgspec.msgpack.Decoder(incoming)
         _prepare(connection)
+        forks.watch(self)
+
+    def after_fork(self) -> None:
+        """Close the connection for this process, which was forked; the other side notices nothing."""
+        self._socket.close()
 
     def limit(self, seconds: float | None) -> None:
-        """Let every step of a later call take at most so long; None: as long as it takes."""
+        """Let later calls make progress within so long, and all in all not be slower than `SLOWEST`; None: no limit."""
         self._socket.settimeout(seconds)
 
     def send(self, message: Any, buffers: Sequence[memoryview] = ()) -> None:
         """Send a message and what follows it."""
         head = msgspec.msgpack.encode(message)
         waiting = [memoryview(_PRELUDE.pack(MAGIC, len(head)) + head), *(each for each in buffers if each.nbytes)]
+        deadline = self._deadline(sum(each.nbytes for each in waiting))
         while waiting:
-            sent = self._socket.sendmsg(waiting[:_AT_ONCE])
-            while waiting and sent >= waiting[0].nbytes:
-                sent -= waiting.pop(0).nbytes
-            if sent:
-                waiting[0] = waiting[0][sent:]
+            _check(deadline)
+            count = self._socket.sendmsg(waiting[:_AT_ONCE])
+            while waiting and count >= waiting[0].nbytes:
+                count -= waiting.pop(0).nbytes
+            if count:
+                waiting[0] = waiting[0][count:]
 
     def receive(self) -> Message:
         """Return the next message; what follows it is to be fetched by `fill`."""
@@ -77,23 +89,29 @@ class Wire(Generic[Message]):
         self.fill(memoryview(prelude))
         magic, nbytes = _PRELUDE.unpack(prelude)
         if magic != MAGIC:
-            raise Malformed(f"what came begins with {bytes(magic)!r}, and is no message of this version")
+            raise MalformedMessage(f"what came begins with {bytes(magic)!r}, and is no message of this version")
         if nbytes > LARGEST_HEAD:
-            raise Malformed(f"the head of a message has {nbytes} bytes; at most {LARGEST_HEAD} are allowed")
+            raise MalformedMessage(f"the head of a message has {nbytes} bytes; at most {LARGEST_HEAD} are allowed")
         head = bytearray(nbytes)
         self.fill(memoryview(head))
         try:
             message: Message = self._decoder.decode(head)
         except (ValueError, RecursionError) as error:  # also what the values themselves refuse
-            raise Malformed(f"a message is not valid: {error}") from None
+            raise MalformedMessage(f"a message is not valid: {error}") from None
         return message
 
     def fill(self, buffer: memoryview) -> None:
         """Receive exactly as many bytes as `buffer` has."""
+        deadline = self._deadline(buffer.nbytes)
         while buffer.nbytes:
+            _check(deadline)
             if not (came := self._socket.recv_into(buffer)):
                 raise ConnectionResetError("the other side has closed the connection")
             buffer = buffer[came:]
+
+    def _deadline(self, nbytes: int) -> float:
+        limit = self._socket.gettimeout()
+        return math.inf if limit is None else time.monotonic() + limit + nbytes / SLOWEST
 
     def wait(self) -> None:
         """Wait until something arrives, without a time limit."""
@@ -105,14 +123,23 @@ class Wire(Generic[Message]):
         finally:
             self._socket.settimeout(limit)
 
+    @property
+    def peer(self) -> str:
+        """The address of the other side, without its port; empty if it has none."""
+        try:
+            name = self._socket.getpeername()
+        except OSError:
+            return ""
+        return str(name[0]) if isinstance(name, tuple) else ""
+
     def quiet(self) -> bool:
-        """Whether nothing has arrived, not even the end."""
+        """Return True if nothing has arrived, not even the end."""
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         return not poll.poll(0)
 
     def finish(self, seconds: float) -> None:
-        """Say that nothing more comes, and give the other side some time to take note.
+        """Announce that nothing more comes, and give the other side some time to take note.
 
         Were the connection closed with something unread in it, the system would throw away also what was sent last.
         """
@@ -133,7 +160,7 @@ class Wire(Generic[Message]):
         self._socket.close()
 
 
-def blocks(wire: Wire[Request] | Wire[Answer], nbytes: int, size: int = 1 << 20) -> Iterator[memoryview]:
+def blocks(wire: Wire[ClientMessage] | Wire[ServerMessage], nbytes: int, size: int = 1 << 20) -> Iterator[memoryview]:
     """Yield the bytes that follow a message, a block at a time; each is gone when the next one is asked for."""
     room = memoryview(bytearray(min(nbytes, size)))
     while nbytes:
@@ -141,6 +168,12 @@ def blocks(wire: Wire[Request] | Wire[Answer], nbytes: int, size: int = 1 << 20)
         wire.fill(block)
         nbytes -= block.nbytes
         yield block
+
+
+def _check(deadline: float) -> None:
+    # Who sends a byte now and then makes progress, and would never end.
+    if time.monotonic() > deadline:
+        raise TimeoutError("the other side is too slow")
 
 
 def _prepare(connection: socket.socket) -> None:

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.board import Board, Device
-from pipeline.plans import Plan, StagePlan, TensorSpec
+from pipeline.core.board import Board, Device
+from pipeline.core.plan import Plan, StagePlan, TensorSpec
 
 LIMIT = 60.0
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
@@ -50,9 +50,9 @@ class Child:
         assert self.process.stdout is not None
         self.port = json.loads(self.process.stdout.readline())["port"]
 
-    def send(self, what: signal.Signals) -> None:
-        os.kill(self.process.pid, what)
-        if what == signal.SIGSTOP:
+    def send(self, title: signal.Signals) -> None:
+        os.kill(self.process.pid, title)
+        if title == signal.SIGSTOP:
             # One of its threads takes the signal, and until that one is given a core the others go on.
             os.waitpid(self.process.pid, os.WUNTRACED)
 

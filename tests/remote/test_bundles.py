@@ -12,21 +12,22 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.board import Board, Device
+from pipeline.core.board import Board, Device
+from pipeline.core.remote_address import Address
 from pipeline.errors import BuildError, DeviceLost, PipelineError
 from pipeline.executor import manifest
 from pipeline.executor.bundle import Bundle
-from pipeline.executor.manifest import Part, Stage
-from pipeline.executor.parameters import Entry
-from pipeline.remote import package
-from pipeline.remote.address import Address
-from pipeline.remote.connection import Connection, Refused
-from pipeline.remote.store import Store
+from pipeline.executor.manifest import StageFiles
+from pipeline.executor.parameters import ParameterEntry
+from pipeline.executor.verified_file import BundleFile
+from pipeline.remote import stage_package
+from pipeline.remote.connection import Connection, ServerRefusal
+from pipeline.remote.store import FileStore
 from pipeline.split.graph import Graph
-from pipeline.split.open_model import OpenModel
-from tests.executor.bundles import rewrite
-from tests.onnx_models import node, save, weights
+from pipeline.split.symbolic_model import OpenModel
 from tests.remote.conftest import Child
+from tests.support.bundles import rewrite
+from tests.support.onnx_models import node, save, weights
 
 LIMIT = 60.0
 
@@ -51,27 +52,27 @@ def test_a_package_is_the_bundles_own_files(graph: Graph, tmp_path: Path) -> Non
     name, array = next((name, array) for name, array in code.parameters.items() if array.size > 1)
     twice = code.with_parameters({f"{name} again": array.copy()})
     Bundle(bundle.plan, [twice]).save(tmp_path / "little.bundle")
-    (saved,) = manifest.read(tmp_path / "little.bundle").stages
-    assert saved is not None
-    assert package.package(twice).stage.parameters.sha256 == saved.parameters.sha256
-    assert package.package(twice).stage.entries == saved.entries
+    (bundle_path,) = manifest.read(tmp_path / "little.bundle").stages
+    assert bundle_path is not None
+    assert stage_package.pack_stage(twice).stage.parameters.sha256 == bundle_path.parameters.sha256
+    assert stage_package.pack_stage(twice).stage.entries == bundle_path.entries
 
 
 TARGET = {"kind": "llvm", "mtriple": f"{platform.machine()}-linux-gnu"}
 """Of any processor like this one: asking the server takes seconds."""
 
 
-def built(graph: Graph, address: str, target: Any = TARGET, **options: Any) -> Bundle:
+def build_for(graph: Graph, address: str, target: Any = TARGET, **options: Any) -> Bundle:
     board = Board("two machines", (Device("here"), Device("there", "remote", address=address, target=target)))
     return pipeline.build(graph, pipeline.plan(graph, board, cuts=["r"], devices=["here", "there"]), **options)
 
 
 @pytest.fixture(scope="session")
-def expected(graph: Graph) -> Callable[[np.ndarray], np.ndarray]:
-    whole = pipeline.build(graph, pipeline.plan(graph, stages=1), check=False)
+def reference(graph: Graph) -> Callable[[np.ndarray], np.ndarray]:
+    unsplit = pipeline.build(graph, pipeline.plan(graph, stages=1), check=False)
 
     def compute(x: np.ndarray) -> np.ndarray:
-        with pipeline.load(whole) as running:
+        with pipeline.load(unsplit) as running:
             return np.asarray(running.submit(x).result(LIMIT))
 
     return compute
@@ -86,39 +87,43 @@ def where(server: Child) -> str:
 
 
 def test_a_stage_is_built_for_the_server_and_uploaded_once(
-    graph: Graph, serve: Callable[..., Child], tmp_path: Path, expected: Any
+    graph: Graph, serve: Callable[..., Child], tmp_path: Path, reference: Any
 ) -> None:
     uploads = tmp_path / "uploads"
     server = serve("--accept-uploads", "--uploads", uploads)
-    bundle = built(graph, where(server), target=None)
+    bundle = build_for(graph, where(server), target=None)
     assert bundle.parity is not None
     for _ in range(2):
         with pipeline.load(bundle) as running:
             for number in range(3):
                 result = running.submit(frame(number)).result(LIMIT)
-                np.testing.assert_allclose(result, expected(frame(number)), rtol=1e-5, atol=1e-5)
-        kept = {path.name: path.stat().st_ino for path in uploads.iterdir()}
-        assert sorted(Path(name).suffix for name in kept) == [".parameters", ".so"]
+                np.testing.assert_allclose(result, reference(frame(number)), rtol=1e-5, atol=1e-5)
+        files = {path.name: path.stat().st_ino for path in uploads.iterdir()}
+        assert sorted(Path(name).suffix for name in files) == [".parameters", ".so"]
         server.restart()
-    assert {path.name: path.stat().st_ino for path in uploads.iterdir()} == kept
+    assert {path.name: path.stat().st_ino for path in uploads.iterdir()} == files
 
 
 def test_a_saved_bundle_runs_on_a_server_that_has_it(
-    graph: Graph, serve: Callable[..., Child], tmp_path: Path, expected: Any
+    graph: Graph, serve: Callable[..., Child], tmp_path: Path, reference: Any
 ) -> None:
     """The server takes no uploads, and gets the bundle while it runs."""
     server = serve("--bundles", tmp_path)
-    bundle = built(graph, where(server), check=False)
-    with pytest.raises(Refused, match="not in this server's folder of bundles, and it takes no uploads; copy the bu"):
+    bundle = build_for(graph, where(server), check=False)
+    with pytest.raises(
+        ServerRefusal, match="not in this server's folder of bundles, and it takes no uploads; copy the bu"
+    ):
         pipeline.load(bundle)
     bundle.save(tmp_path / "little.bundle")
     with pipeline.load(tmp_path / "little.bundle") as running:
-        np.testing.assert_allclose(running.submit(frame(0)).result(LIMIT), expected(frame(0)), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(running.submit(frame(0)).result(LIMIT), reference(frame(0)), rtol=1e-5, atol=1e-5)
     library = tmp_path / "little.bundle" / "stage1.so"
-    moved = shutil.copytree(tmp_path / "little.bundle", tmp_path.with_name(f"{tmp_path.name}-mine") / "little.bundle")
+    new_path = shutil.copytree(
+        tmp_path / "little.bundle", tmp_path.with_name(f"{tmp_path.name}-mine") / "little.bundle"
+    )
     library.write_bytes(library.read_bytes()[:-1] + b"!")
     with pytest.raises(DeviceLost, match="not in this server's folder"):
-        pipeline.load(moved)
+        pipeline.load(new_path)
 
 
 def test_a_bundle_for_several_sizes_runs_on_a_server_that_has_it(
@@ -133,23 +138,23 @@ def test_a_bundle_for_several_sizes_runs_on_a_server_that_has_it(
     assert isinstance(model, OpenModel)
     board = Board("two machines", (Device("here"), Device("there", "remote", address=where(server), target=TARGET)))
     plan = pipeline.plan(model.at(N=1), board, cuts=["r"], devices=["here", "there"])
-    fresh = pipeline.build(model, plan, other_sizes="symbolic", check=False)
-    fresh.save(tmp_path / "open.bundle")
-    saved = Bundle.load(tmp_path / "open.bundle")
-    kept = {package.package(build.codes[1]).stage.parameters.sha256 for build in saved.builds}
-    assert len(kept) == 1
-    assert kept != {package.package(build.codes[1]).stage.parameters.sha256 for build in fresh.builds}
+    new_bundle = pipeline.build(model, plan, other_sizes="symbolic", check=False)
+    new_bundle.save(tmp_path / "open.bundle")
+    bundle_path = Bundle.load(tmp_path / "open.bundle")
+    uploads = {stage_package.pack_stage(build.codes[1]).stage.parameters.sha256 for build in bundle_path.builds}
+    assert len(uploads) == 1
+    assert uploads != {stage_package.pack_stage(build.codes[1]).stage.parameters.sha256 for build in new_bundle.builds}
     with pipeline.load(tmp_path / "open.bundle") as running:
         for size in (1, 3):
             assert running.submit(np.ones((size, 4, 6, 6), np.float32)).result(LIMIT).shape == (size, 4, 6, 6)
-    code = saved.codes[1]
+    code = bundle_path.codes[1]
     zeros = code.with_parameters({name: np.zeros_like(value) for name, value in code.parameters.items()})
-    assert package.package(zeros).stage.parameters.sha256 not in kept
+    assert stage_package.pack_stage(zeros).stage.parameters.sha256 not in uploads
 
 
 def test_set_params_sends_the_parameters_only(graph: Graph, serve: Callable[..., Child], tmp_path: Path) -> None:
     server = serve("--accept-uploads", "--uploads", tmp_path)
-    bundle = built(graph, where(server), check=False)
+    bundle = build_for(graph, where(server), check=False)
     with pipeline.load(bundle) as running:
         before = running.submit(frame(0)).result(LIMIT)
         (name, *_) = (name for name, value in bundle.codes[1].parameters.items() if value.any())
@@ -163,7 +168,7 @@ def test_a_frame_of_the_wrong_shape_is_the_stages_error(
     graph: Graph, serve: Callable[..., Child], tmp_path: Path
 ) -> None:
     server = serve("--accept-uploads", "--uploads", tmp_path)
-    bundle = built(graph, where(server), check=False)
+    bundle = build_for(graph, where(server), check=False)
     stage, code = bundle.plan.stages[1], bundle.codes[1]
     connection = Connection(Address("remote", "127.0.0.1", server.port, timeout=30.0))
     number = connection.open(stage, code)
@@ -180,39 +185,32 @@ def test_a_frame_of_the_wrong_shape_is_the_stages_error(
         ({"features": ("no_such_flag",)}, "uses no_such_flag, which this processor does not have"),
     ],
 )
-def test_code_for_another_machine_is_refused(
-    graph: Graph, server: Child, change: Any, reason: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from pipeline.remote import connection as client
-
-    bundle = built(graph, where(server), check=False)
+def test_code_for_another_machine_is_refused(graph: Graph, server: Child, change: Any, reason: str) -> None:
+    bundle = build_for(graph, where(server), check=False)
     code = bundle.codes[1]
     assert code is not None
-    packed = package.package(code)
-    other = msgspec.structs.replace(packed.stage, **change)
-    monkeypatch.setattr(client, "package", lambda code: dataclasses.replace(packed, stage=other))
+    package = stage_package.pack_stage(code)
+    changed_stage = msgspec.structs.replace(package.stage, **change)
     connection = Connection(Address("remote", "127.0.0.1", server.port, timeout=30.0))
-    with pytest.raises(Refused, match=reason):
-        connection.open(bundle.plan.stages[1], code)
+    with pytest.raises(ServerRefusal, match=reason):
+        connection.open_package(bundle.plan.stages[1], dataclasses.replace(package, stage=changed_stage))
 
 
-def test_another_tvm_is_refused(server: Child, monkeypatch: pytest.MonkeyPatch, graph: Graph) -> None:
-    from pipeline.remote import connection
-
-    bundle = built(graph, where(server), check=False)
+def test_another_tvm_is_refused(server: Child, graph: Graph) -> None:
+    bundle = build_for(graph, where(server), check=False)
     ours = Connection(Address("remote", "127.0.0.1", server.port, timeout=30.0))
-    monkeypatch.setattr(connection, "installed", lambda name: "0.26.1")
+    package = stage_package.pack_stage(bundle.codes[1])
     with pytest.raises(
-        Refused, match=r"comes from TVM 0\.26\.1, but this machine has 0\.27.*; install the same on both"
+        ServerRefusal, match=r"comes from TVM 0\.26\.1, but this machine has 0\.27.*; install the same on both"
     ):
-        ours.open(bundle.plan.stages[1], bundle.codes[1])
+        ours.open_package(bundle.plan.stages[1], package, built_with="0.26.1")
 
 
 def test_a_bundle_for_the_server_loads_where_it_could_not_run(graph: Graph, server: Child, tmp_path: Path) -> None:
     def for_a_vax(manifest: Any, number: int) -> None:
         manifest["stages"][number]["machine"] = "vax"
 
-    built(graph, where(server), check=False).save(tmp_path / "far.bundle")
+    build_for(graph, where(server), check=False).save(tmp_path / "far.bundle")
     rewrite(tmp_path / "far.bundle", lambda manifest: for_a_vax(manifest, 1))
     assert Bundle.load(tmp_path / "far.bundle").codes[1].machine == "vax"
     rewrite(tmp_path / "far.bundle", lambda manifest: for_a_vax(manifest, 0))
@@ -222,19 +220,25 @@ def test_a_bundle_for_the_server_loads_where_it_could_not_run(graph: Graph, serv
 
 def test_whoever_cannot_be_asked_needs_a_target_in_the_board(graph: Graph) -> None:
     with pytest.raises(DeviceLost, match="nothing listens"):
-        built(graph, "remote://127.0.0.1:1/cpu", target=None)
+        build_for(graph, "remote://127.0.0.1:1/cpu", target=None)
     with pytest.raises(BuildError, match=r"rpc://127.0.0.1:1/cpu cannot be asked for its target; write it into the"):
-        built(graph, "rpc://127.0.0.1:1/cpu", target=None)
+        build_for(graph, "rpc://127.0.0.1:1/cpu", target=None)
 
 
 def test_a_package_has_the_checksums_of_the_bundle(graph: Graph, tmp_path: Path) -> None:
     pipeline.build(graph, pipeline.plan(graph, cuts=["r"]), check=False).save(tmp_path / "little.bundle")
-    loaded = Bundle.load(tmp_path / "little.bundle")
-    for number, code in enumerate(loaded.codes):
+    reloaded = Bundle.load(tmp_path / "little.bundle")
+    for number, code in enumerate(reloaded.codes):
         assert code is not None
-        stage = package.package(code).stage
-        assert stage.library.sha256 == package._part("", [memoryview(_file(tmp_path, f"{number}.so"))]).sha256
-        assert stage.parameters.sha256 == package._part("", [memoryview(_file(tmp_path, f"{number}.par"))]).sha256
+        stage = stage_package.pack_stage(code).stage
+        assert (
+            stage.library.sha256
+            == stage_package.describe_pieces("", [memoryview(_file(tmp_path, f"{number}.so"))]).sha256
+        )
+        assert (
+            stage.parameters.sha256
+            == stage_package.describe_pieces("", [memoryview(_file(tmp_path, f"{number}.par"))]).sha256
+        )
 
 
 def _file(folder: Path, suffix: str) -> bytes:
@@ -243,39 +247,39 @@ def _file(folder: Path, suffix: str) -> bytes:
 
 
 def test_a_store_keeps_to_its_room(tmp_path: Path) -> None:
-    store = Store(uploads=tmp_path, largest=500, room=1000)
-    parts = [package._part("", [memoryview(bytes([number]) * 400)]) for number in range(3)]
+    store = FileStore(uploads=tmp_path, largest=500, room=1000)
+    parts = [stage_package.describe_pieces("", [memoryview(bytes([number]) * 400)]) for number in range(3)]
     for number, part in enumerate(parts):
         store.receive(part, ".so", [memoryview(bytes([number]) * 400)])
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(f"{part.sha256}.so" for part in parts[1:])
-    nothing = package._part("", [])
-    assert store.find(Stage(parts[2], nothing, (), "", ()))[:2] == (tmp_path / f"{parts[2].sha256}.so", None)
+    nothing = stage_package.describe_pieces("", [])
+    contents = store.find(StageFiles(parts[2], nothing, (), "", ()))
+    assert contents.library is not None
+    assert (contents.library.sha256, contents.parameters) == (parts[2].sha256, None)
     with pytest.raises(PipelineError, match="a file of 600 bytes is more than this server takes"):
-        store.receive(Part("", 600, "0" * 64), ".so", [])
+        store.receive(BundleFile("", 600, "0" * 64), ".so", [])
     with pytest.raises(PipelineError, match="arrived damaged"):
-        store.receive(Part("", 3, "0" * 64), ".so", [memoryview(b"abc")])
+        store.receive(BundleFile("", 3, "0" * 64), ".so", [memoryview(b"abc")])
     assert len(list(tmp_path.iterdir())) == 2
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"library": Part("x", 3, "../../secret")}, "a file whose SHA-256 is none"),
-        ({"entries": (Entry("w", "O", (2,), 0),)}, "parameters of something else than numbers"),
+        ({"library": BundleFile("x", 3, "../../secret")}, "a file whose SHA-256 is none"),
+        ({"entries": (ParameterEntry("w", "O", (2,), 0),)}, "parameters of something else than numbers"),
     ],
 )
-def test_what_a_client_says_of_files_is_checked(
-    graph: Graph, server: Child, change: Any, reason: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    test_code_for_another_machine_is_refused(graph, server, change, reason, monkeypatch)
+def test_what_a_client_says_of_files_is_checked(graph: Graph, server: Child, change: Any, reason: str) -> None:
+    test_code_for_another_machine_is_refused(graph, server, change, reason)
 
 
 def test_of_a_bundles_stage_the_bundle_is_believed(graph: Graph, tmp_path: Path) -> None:
     """A client cannot let a server run code that its processor does not have the instructions for."""
-    built(graph, "remote://127.0.0.1:1/cpu", check=False).save(tmp_path / "little.bundle")
+    build_for(graph, "remote://127.0.0.1:1/cpu", check=False).save(tmp_path / "little.bundle")
     stage = manifest.read(tmp_path / "little.bundle").stages[1]
     assert stage is not None
     lie = msgspec.structs.replace(stage, machine="vax", features=("none",), entries=())
     for folder in (tmp_path, tmp_path / "little.bundle"):
-        assert Store(folder).find(lie).stage == stage
-    assert not Store(tmp_path / "little.bundle").find(msgspec.structs.replace(lie, library=stage.parameters)).complete
+        assert FileStore(folder).find(lie).stage == stage
+    assert None in FileStore(tmp_path / "little.bundle").find(msgspec.structs.replace(lie, library=stage.parameters))

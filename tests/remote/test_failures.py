@@ -1,5 +1,7 @@
 """Servers that die, hang and come back in the middle of a stream: the books balance, and the stream goes on."""
 
+import contextlib
+import gc
 import signal
 import threading
 from collections.abc import Callable, Sequence
@@ -10,9 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline.core.board import Device
 from pipeline.errors import DeviceLost, PipelineError, StageError
+from pipeline.executor import devices
+from pipeline.executor.devices.base import DeviceRuntime
+from pipeline.remote.device import RemoteRuntime
 from pipeline.scheduler import Pipeline
 from tests.remote.conftest import LIMIT, Child, frame, plan
+from tests.support.forked import PYTHON_WARNS, in_child
 
 QUICK = "?timeout=0.4&patience=20"
 """A server that hangs is found out soon, and one that is away is waited for, however busy this machine is."""
@@ -24,13 +31,13 @@ class Stream:
     def __init__(self, running: Pipeline) -> None:
         self._running = running
         self.futures: list[Any] = []
-        self.ended: list[int] = []
+        self.outcomes: list[int] = []
 
     def send(self, count: int) -> Sequence[Any]:
         first = len(self.futures)
         for number in range(first, first + count):
             future = self._running.submit(frame(number))
-            future.add_done_callback(lambda future: self.ended.append(future.sequence))  # type: ignore[attr-defined]
+            future.add_done_callback(lambda future: self.outcomes.append(future.sequence))  # type: ignore[attr-defined]
             self.futures.append(future)
         return self.futures[first:]
 
@@ -38,19 +45,19 @@ class Stream:
         """Compare every frame with what it must be, and return how many were delivered and have failed."""
         assert not wait(self.futures, LIMIT).not_done
         self._running.drain(timeout=LIMIT)
-        assert self.ended == list(range(len(self.futures)))
-        failed = 0
+        assert self.outcomes == list(range(len(self.futures)))
+        failures = 0
         for number, future in enumerate(self.futures):
             if (error := future.exception()) is None:
                 assert np.array_equal(future.result(), frame(number))
             else:
                 assert isinstance(error, StageError), error
                 assert isinstance(error.__cause__, DeviceLost), error.__cause__
-                failed += 1
+                failures += 1
         statistics = self._running.statistics()
-        assert (statistics.submitted, statistics.failed) == (len(self.futures), failed)
+        assert (statistics.submitted, statistics.failed) == (len(self.futures), failures)
         assert statistics.delivered + statistics.failed == statistics.submitted
-        return statistics.delivered, failed
+        return statistics.delivered, failures
 
 
 def stream(server: Child, count: int, disturb: Callable[[], None], *, replicas: int = 2) -> tuple[int, int]:
@@ -85,8 +92,8 @@ def hang(server: Child) -> Callable[[], None]:
 
 @pytest.mark.parametrize("disturbance", [restart, hang])
 def test_a_server_that_is_lost_in_a_stream(server: Child, disturbance: Any) -> None:
-    delivered, _ = stream(server, 300, disturbance(server))
-    assert delivered >= 200
+    results, _ = stream(server, 300, disturbance(server))
+    assert results >= 200
 
 
 @pytest.mark.slow
@@ -96,8 +103,8 @@ def test_a_server_that_is_lost_in_a_long_stream(server: Child, disturbance: Any)
         for _ in range(3):
             disturbance(server)()
 
-    delivered, failed = stream(server, 10_000, often)
-    assert delivered + failed >= 10_000
+    results, failures = stream(server, 10_000, often)
+    assert results + failures >= 10_000
 
 
 def test_the_error_names_the_address_and_the_reason(server: Child) -> None:
@@ -108,9 +115,9 @@ def test_the_error_names_the_address_and_the_reason(server: Child) -> None:
         assert "stage 'far' on device 'there' failed on frame 1: DeviceLost" in str(hung)
         assert f"remote://127.0.0.1:{server.port}/null: the server has given no sign of life for 0.3 s" in str(hung)
         server.kill()
-        while "no sign of life" in str(gone := running.submit(frame(2)).exception(LIMIT)):
+        while "no sign of life" in str(is_gone := running.submit(frame(2)).exception(LIMIT)):
             pass
-        assert "nothing listens there" in str(gone)
+        assert "nothing listens there" in str(is_gone)
 
 
 def test_a_server_that_was_restarted_between_two_frames_costs_none(server: Child) -> None:
@@ -123,8 +130,8 @@ def test_a_server_that_was_restarted_between_two_frames_costs_none(server: Child
 
 def test_another_server_or_this_machine_takes_over(serve: Callable[..., Child]) -> None:
     first, second = serve(), serve()
-    where = f"{first.address('null', '?timeout=0.4')} {second.address()} local:null"
-    with Pipeline(plan(where, replicas=2)) as running:
+    addresses = f"{first.address('null', '?timeout=0.4')} {second.address()} local:null"
+    with Pipeline(plan(addresses, replicas=2)) as running:
         frames = Stream(running)
         frames.send(50)
         first.kill()
@@ -135,13 +142,20 @@ def test_another_server_or_this_machine_takes_over(serve: Callable[..., Child]) 
 
 
 def test_the_preferred_server_is_taken_again_when_it_is_back(server: Child) -> None:
-    with Pipeline(plan(f"{server.address()} local:null")) as running:
-        place = running._engine.flow.workers[1]._runtime._places[0]  # type: ignore[attr-defined]
+    runtimes: list[RemoteRuntime] = []
+
+    def create(device: Device) -> DeviceRuntime:
+        runtime = devices.create(device)
+        if isinstance(runtime, RemoteRuntime):
+            runtimes.append(runtime)
+        return runtime
+
+    with Pipeline(plan(f"{server.address()} local:null"), create=create) as running:
         server.kill()
         assert running.submit(frame(0)).result(LIMIT)[0] == 0
-        assert place._connection is None
+        assert not any(runtime.sessions for runtime in runtimes)
         server.start()
-        while place._connection is None:
+        while not any(runtime.sessions for runtime in runtimes):
             assert running.submit(frame(1)).result(LIMIT)[0] == 1
 
 
@@ -168,3 +182,18 @@ def test_ctrl_c_ends_a_server_with_clients(server: Child, tmp_path: Path) -> Non
         server.send(signal.SIGTERM)
         assert server.process.wait(LIMIT) == 130
         assert isinstance(running.submit(frame(1)).exception(LIMIT), StageError)
+
+
+@pytest.mark.filterwarnings(PYTHON_WARNS)
+def test_a_forked_process_leaves_the_session_alone(server: Child) -> None:
+    with contextlib.ExitStack() as stack:
+        pipelines = [stack.enter_context(Pipeline(plan(server.address())))]
+
+        def work() -> None:
+            stack.pop_all()  # nobody has the pipeline any more
+            pipelines.pop().close()
+            gc.collect()
+
+        assert np.array_equal(pipelines[0].submit(frame(1)).result(LIMIT), frame(1))
+        assert in_child(work) == ""
+        assert np.array_equal(pipelines[0].submit(frame(2)).result(LIMIT), frame(2))

@@ -9,20 +9,15 @@ from typing import Any
 import pytest
 
 import pipeline
-from pipeline.board import Board, Device, Link
-from pipeline.executor import profile as bench
-from pipeline.executor.cost_cache import CostCache
-from pipeline.profiling import profile
-from pipeline.split.costs import estimate
+from pipeline.core.board import Board, Device, Link
+from pipeline.measure.cost_cache import CostCache
+from pipeline.measure.profile import profile
 from pipeline.split.graph import Graph
-from pipeline.split.planner import Planner
-from tests.onnx_models import node, save
+from pipeline.split.planning.costs import estimate
+from pipeline.split.planning.planner import Planner
 from tests.remote.conftest import Child
-
-
-@pytest.fixture(autouse=True)
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "ENOUGH_S", 0.0)
+from tests.support.onnx_models import node, save
+from tests.support.sampling import QUICK
 
 
 @pytest.fixture(scope="module")
@@ -32,29 +27,26 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
 
 
 def far(address: str, **options: Any) -> Board:
-    there = Device("there", options.pop("kind", "remote"), address=address, memory="there", **options)
-    return Board("two machines", (Device("cpu", cores=(0,)), there), (Link(("host", "there"), 1.0),))
+    remote_device = Device("there", options.pop("kind", "remote"), address=address, memory="there", **options)
+    return Board("two machines", (Device("cpu", cores=(0,)), remote_device), (Link(("host", "there"), 1.0),))
 
 
-def test_a_device_elsewhere_is_measured_there(
-    graph: Graph, serve: Callable[..., Child], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_device_elsewhere_is_measured_there(graph: Graph, serve: Callable[..., Child], tmp_path: Path) -> None:
     cache, uploads = CostCache(tmp_path / "costs"), tmp_path / "uploads"
     server = serve("--accept-uploads", "--uploads", uploads)
-    found = profile(graph, far(server.address("cpu", "?timeout=30")), cache=cache)
-    assert found.estimated == {}
-    assert len(found.measured["there"]) == 2
-    assert all(0 < each < 0.1 for each in found.measured["there"])
-    (link,) = found.board.links
+    costs = profile(graph, far(server.address("cpu", "?timeout=30")), cache=cache, sampling=QUICK)
+    assert costs.estimated == {}
+    assert len(costs.measured["there"]) == 2
+    assert all(0 < each < 0.1 for each in costs.measured["there"])
+    (link,) = costs.board.links
     assert link.measured
     assert link.bytes_per_s > 1e6
-    assert found.board.device("there").target is None, "the board's own word"
-    assert Planner(graph, found.board, found.measured).plan(devices=["cpu", "there"]).measured
+    assert costs.board.device("there").target is None, "the board's own word"
+    assert Planner(graph, costs.board, costs.measured).plan(devices=["cpu", "there"]).measured
     # Another address leads to the same kind of machine: nothing is built or sent again.
-    monkeypatch.setattr(bench, "compile_stage", lambda *_, **__: pytest.fail("built again"))
-    other = serve()
-    again = profile(graph, far(other.address("cpu", "?timeout=30")), cache=cache)
-    assert again.seconds == found.seconds
+    second_server = serve()
+    second_costs = profile(graph, far(second_server.address("cpu", "?timeout=30")), cache=cache, progress=pytest.fail)
+    assert second_costs.seconds == costs.seconds
 
 
 def test_a_device_elsewhere_that_cannot_be_measured_is_estimated_and_says_why(
@@ -67,7 +59,7 @@ def test_a_device_elsewhere_that_cannot_be_measured_is_estimated_and_says_why(
         ("rpc://127.0.0.1:1/cpu", {"kind": "rpc"}, "cannot be asked for its target"),
         ("rpc://127.0.0.1:1/cpu", {"kind": "rpc", "target": {"kind": "llvm"}}, "nothing listens there"),
     ):
-        found = profile(graph, far(address, **options), cache=CostCache(tmp_path))
-        assert list(found.estimated) == ["there"]
-        assert reason in found.estimated["there"]
-        assert found.seconds["there"] == tuple(estimate(graph, found.board.device("there")))
+        costs = profile(graph, far(address, **options), cache=CostCache(tmp_path), sampling=QUICK)
+        assert list(costs.estimated) == ["there"]
+        assert reason in costs.estimated["there"]
+        assert costs.seconds["there"] == tuple(estimate(graph, costs.board.device("there")))

@@ -2,6 +2,8 @@
 
 import contextlib
 import dataclasses
+import gc
+import os
 import platform
 import signal
 import socket
@@ -16,17 +18,18 @@ import psutil
 import pytest
 
 import pipeline
-from pipeline.board import Board, Device, Link
-from pipeline.errors import DeviceLost, PipelineError, RemoteError
-from pipeline.executor import profile as bench
+from pipeline.core.board import Board, Device, Link
+from pipeline.core.remote_address import parse
+from pipeline.errors import DeviceLost, PipelineError, RemoteError, StageTimeout
 from pipeline.executor.bundle import Bundle
-from pipeline.executor.cost_cache import CostCache
-from pipeline.executor.devices.rpc import RpcConnection
-from pipeline.profiling import profile
-from pipeline.remote.address import parse
-from pipeline.remote.relay import Relay
+from pipeline.measure.cost_cache import CostCache
+from pipeline.measure.profile import profile
+from pipeline.remote.rpc_device import RpcConnection
+from pipeline.remote.rpc_proxy import RpcProxy
 from pipeline.scheduler import Pipeline
-from tests.onnx_models import node, save
+from tests.support.forked import PYTHON_WARNS, in_child
+from tests.support.onnx_models import node, save
+from tests.support.sampling import QUICK
 
 pytest.importorskip("cloudpickle", reason="TVM's RPC server needs it")
 
@@ -103,6 +106,23 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     return pipeline.build(graph, pipeline.plan(graph, board, cuts=["a"], devices=["here", "there"]))
 
 
+LARGE = (1, 16, 4, 4)
+
+
+@pytest.fixture(scope="session")
+def parameters(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """Two convolutions that negate; the second one's weights are a parameter, beside the code."""
+    nodes = [node("Conv", "x v", "a"), node("Conv", "a w", "y", pads=[1, 1, 1, 1])]
+    weight = np.zeros((16, 16, 3, 3), np.float32)
+    weight[:, :, 1, 1] = -np.eye(16)
+    arrays = {"v": np.ascontiguousarray(weight[:, :, 1:2, 1:2]), "w": weight}
+    path = save(tmp_path_factory.mktemp("model") / "m.onnx", nodes, {"x": LARGE}, ["y"], arrays)
+    target = {"kind": "llvm", "mtriple": f"{platform.machine()}-linux-gnu"}
+    board = Board("bare", (Device("here"), Device("there", "rpc", target=target, address="rpc://127.0.0.1:1/cpu")))
+    graph = pipeline.read(path)
+    return pipeline.build(graph, pipeline.plan(graph, board, cuts=["a"], devices=["here", "there"]))
+
+
 def at(bundle: Bundle, address: str) -> Bundle:
     """Return the bundle for another address."""
     here, there = bundle.plan.board.devices
@@ -147,6 +167,71 @@ def test_a_server_that_dies_or_hangs_and_comes_back(bundle: Bundle, server: RpcS
     assert counted.delivered + counted.failed == counted.submitted
 
 
+def test_a_server_that_hangs_does_not_hold_up_the_stages_timeout(bundle: Bundle, server: RpcServer) -> None:
+    """The frame ends before the server is given up; and when the server goes on, so do frames."""
+    address = f"rpc://127.0.0.1:{server.port}/cpu?timeout={10 * LIMIT}"
+    with pipeline.load(at(bundle, address), stage_timeout={bundle.plan.stages[1].name: 1.0}) as running:
+        assert ask(running, 1) is None
+        server.send(signal.SIGSTOP)
+        assert isinstance(ask(running, 2), StageTimeout)
+        server.send(signal.SIGCONT)
+        assert [ask(running, number) for number in (3, 4)] == [None, None]
+
+
+def test_parameters_and_bundles_are_changed_while_frames_are_there(parameters: Bundle, server: RpcServer) -> None:
+    """The server has one session at a time, and the stages that end still need it while the new ones are loaded."""
+    bundle = at(parameters, f"rpc://127.0.0.1:{server.port}/cpu?timeout=30")
+    ((name, weight),) = bundle.codes[1].parameters.items()
+    image = np.ones(LARGE, np.float32)
+    with pipeline.load(bundle) as running:
+        futures = [running.submit(image) for _ in range(3)]
+        running.set_params(bundle.plan.stages[1].name, {name: 2 * weight})
+        futures += [running.submit(image) for _ in range(3)]
+        running.swap(bundle)
+        futures += [running.submit(image) for _ in range(3)]
+        assert [float(future.result(LIMIT).max()) for future in futures] == [1.0] * 3 + [2.0] * 3 + [1.0] * 3
+    with pipeline.load(bundle) as running:
+        assert running.submit(image).result(LIMIT).max() == 1, "the session was given back"
+
+
+def test_stages_and_replicas_share_a_server(bundle: Bundle, server: RpcServer) -> None:
+    first, second = (dataclasses.replace(stage, device="there", cores=()) for stage in bundle.plan.stages)
+    address = f"rpc://127.0.0.1:{server.port}/cpu?timeout=30"
+    there = dataclasses.replace(bundle.plan.board.device("there"), address=address)
+    plan = dataclasses.replace(
+        bundle.plan, board=Board("bare", (there,)), stages=(first, dataclasses.replace(second, replicas=2))
+    )
+    with pipeline.load(Bundle(plan, [bundle.codes[1], bundle.codes[1]])) as running:
+        assert [ask(running, number) for number in range(5)] == [None] * 5
+
+
+def test_a_swap_needs_no_second_server_of_a_trackers_pool(bundle: Bundle, start: Callable[..., RpcServer]) -> None:
+    pytest.importorskip("tornado", reason="TVM's tracker needs it")
+    tracker = start(TRACKER)
+    start(SERVER, 18190, tracker.port, "board")
+    found = at(bundle, f"rpc://127.0.0.1:{tracker.port}/board?tracker&timeout=30")
+    with pipeline.load(found) as running:
+        assert ask(running, 1) is None
+        running.swap(found)
+        assert ask(running, 2) is None
+
+
+@pytest.mark.filterwarnings(PYTHON_WARNS)
+def test_a_forked_process_leaves_the_session_alone(bundle: Bundle, server: RpcServer) -> None:
+    """TVM ends a session with its last object, and would end the parent's from there."""
+    with contextlib.ExitStack() as stack:
+        opened = [stack.enter_context(pipeline.load(at(bundle, f"rpc://127.0.0.1:{server.port}/cpu?timeout=30")))]
+
+        def work() -> None:
+            stack.pop_all()  # nobody has the pipeline any more
+            opened.pop().close()
+            gc.collect()
+
+        assert ask(opened[0], 1) is None
+        assert in_child(work) == ""
+        assert [ask(opened[0], number) for number in (2, 3)] == [None, None]
+
+
 def test_a_server_that_is_busy_with_somebody_else_is_named(bundle: Bundle, server: RpcServer) -> None:
     code = bundle.codes[1]
     mine = RpcConnection(parse(f"rpc://127.0.0.1:{server.port}/cpu?timeout=30"))
@@ -170,16 +255,13 @@ def test_a_tracker_gives_a_board_of_its_pool(bundle: Bundle, start: Callable[...
         pipeline.load(at(bundle, f"rpc://127.0.0.1:{tracker.port}/other?tracker&timeout=0.5&patience=0"))
 
 
-def test_a_model_is_measured_there_by_the_boards_own_clock(
-    bundle: Bundle, server: RpcServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bench, "ENOUGH_S", 0.0)
+def test_a_model_is_measured_there_by_the_boards_own_clock(bundle: Bundle, server: RpcServer, tmp_path: Path) -> None:
     here, there = at(bundle, f"rpc://127.0.0.1:{server.port}/cpu?timeout=60").plan.board.devices
     far = dataclasses.replace(there, memory="there")
     board = Board("bare", (here, far), (Link((here.memory, "there"), 1.0),))
     nodes = [node("Softmax", "x", "a"), node("ReduceMean", "a", "y", axes=[1])]
     graph = pipeline.read(save(tmp_path / "m.onnx", nodes, {"x": (16, 16)}, ["y"]))
-    found = profile(graph, board, cache=CostCache(tmp_path))
+    found = profile(graph, board, cache=CostCache(tmp_path), sampling=QUICK)
     assert found.estimated == {}
     assert all(0 < each < 0.1 for each in found.measured["there"])
     (link,) = found.board.links
@@ -192,27 +274,27 @@ def test_nobody_there(bundle: Bundle) -> None:
         pipeline.load(at(bundle, "rpc://127.0.0.1:1/cpu?patience=0"))
 
 
-def test_a_relay_passes_on_and_breaks_what_hangs() -> None:
+def test_a_proxy_passes_on_and_breaks_what_hangs() -> None:
     """It passes on more than the system holds, both ways at once, and does not need this process to break."""
     data = np.random.default_rng(0).bytes(5_000_000)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        relay = Relay("127.0.0.1", listener.getsockname()[1], 30.0)
-        with listener.accept()[0] as theirs, socket.create_connection(("127.0.0.1", relay.port)) as ours:
+        proxy = RpcProxy("127.0.0.1", listener.getsockname()[1], 30.0)
+        with listener.accept()[0] as theirs, socket.create_connection(("127.0.0.1", proxy.port)) as ours:
             writers = [threading.Thread(target=side.sendall, args=(data,)) for side in (ours, theirs)]
             for writer in writers:
                 writer.start()
             assert _read(theirs, len(data)) == _read(ours, len(data)) == data
             for writer in writers:
                 writer.join(LIMIT)
-            assert state(relay) == (False, False)
-            with relay.limit(0.1):
+            assert state(proxy) == (False, False)
+            with proxy.limit(0.1):
                 assert ours.recv(1) == b""
-            assert state(relay) == (True, True)
-        relay.close()
+            assert state(proxy) == (True, True)
+        proxy.close()
 
 
-def state(relay: Relay) -> tuple[bool, bool]:
-    return relay.ended, relay.expired
+def state(proxy: RpcProxy) -> tuple[bool, bool]:
+    return proxy.ended, proxy.expired
 
 
 def _read(side: socket.socket, count: int) -> bytes:
@@ -222,18 +304,36 @@ def _read(side: socket.socket, count: int) -> bytes:
     return bytes(received)
 
 
-def test_a_relay_ends_with_its_server() -> None:
+def test_a_proxy_ends_with_its_server() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        relay = Relay("127.0.0.1", listener.getsockname()[1], 30.0)
-        with socket.create_connection(("127.0.0.1", relay.port)) as ours:
+        proxy = RpcProxy("127.0.0.1", listener.getsockname()[1], 30.0)
+        with socket.create_connection(("127.0.0.1", proxy.port)) as ours:
             listener.accept()[0].close()
             assert ours.recv(1) == b""
-        assert state(relay) == (True, False)
-        relay.close()
+        assert state(proxy) == (True, False)
+        proxy.close()
 
 
-def test_the_relay_needs_no_package(root: Path) -> None:
+@pytest.mark.filterwarnings(PYTHON_WARNS)
+def test_a_proxy_that_was_closed_closes_no_files_of_others_in_a_forked_process() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        proxy = RpcProxy("127.0.0.1", listener.getsockname()[1], 30.0)
+        proxy.close()
+    # They get the numbers that the proxy's pipes had.
+    pipes = [os.pipe() for _ in range(4)]
+
+    def work() -> None:
+        proxy.after_fork()
+        for each in sum(pipes, ()):
+            os.fstat(each)
+
+    assert in_child(work) == ""
+    for each in sum(pipes, ()):
+        os.close(each)
+
+
+def test_the_proxy_needs_no_package(root: Path) -> None:
     """It starts in an instant, because it imports nothing but the standard library."""
-    source = (root / "pipeline" / "remote" / "relay.py").read_text()
+    source = (root / "pipeline" / "remote" / "rpc_proxy.py").read_text()
     assert "import pipeline" not in source
     assert "from pipeline" not in source

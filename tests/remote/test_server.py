@@ -13,29 +13,30 @@ import msgspec
 import numpy as np
 import pytest
 
+from pipeline.core.plan import StagePlan, TensorSpec
+from pipeline.core.remote_address import Address
 from pipeline.errors import DeviceLost, RemoteError
-from pipeline.plans import StagePlan, TensorSpec
+from pipeline.executor.parameters import ITEM_BYTES
 from pipeline.remote import messages
-from pipeline.remote.address import Address
-from pipeline.remote.computing import Computing
-from pipeline.remote.connection import Connection, Refused
-from pipeline.remote.messages import Answer, Hello, Open, Run, Tensor, Upload
+from pipeline.remote.connection import Connection, ServerBusy, ServerRefusal
+from pipeline.remote.device_threads import ServerDevices
+from pipeline.remote.messages import FrameRequest, Greeting, OpenRequest, ServerMessage, TensorHead, UploadRequest
 from pipeline.remote.offer import Offer
 from pipeline.remote.server import Server
-from pipeline.remote.store import Store
-from pipeline.remote.wire import LARGEST_HEAD, MAGIC, Malformed, Wire
+from pipeline.remote.store import FileStore
+from pipeline.remote.wire import LARGEST_HEAD, MAGIC, MalformedMessage, Wire
 
 LIMIT = 60.0
 X, Y = TensorSpec("x", (4,)), TensorSpec("y", (4,))
 STAGE = StagePlan("s", "there", (X,), (Y,))
-HELLO = Hello(messages.PROTOCOL, "0", 1.0)
-OPEN = Open("null", STAGE, None, "")
+HELLO = Greeting(messages.PROTOCOL, "0", 1.0)
+OPEN = OpenRequest("null", STAGE, None, "")
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
     """A server in this process, whose state can be looked at."""
-    with_limits = Offer(Store(), Computing(()), (), largest_frame=1_000_000)
+    with_limits = Offer(FileStore(), ServerDevices(()), (), largest_frame=1_000_000)
     running = Server("127.0.0.1", 0, with_limits, sessions=4)
     thread = threading.Thread(target=running.serve)
     thread.start()
@@ -46,27 +47,35 @@ def server() -> Iterator[Server]:
     assert running.sessions == 0
 
 
+class RawWire(Wire[ServerMessage]):
+    """A client's end, whose connection can also be used without messages."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        super().__init__(connection, ServerMessage)
+        self.connection = connection
+
+
 @pytest.fixture
-def wire(server: Server) -> Iterator[Wire[Answer]]:
+def wire(server: Server) -> Iterator[RawWire]:
     yield from raw(server)
 
 
-def raw(server: Server) -> Iterator[Wire[Answer]]:
-    ours: Wire[Answer] = Wire(socket.create_connection(("127.0.0.1", server.port), timeout=LIMIT), Answer)
+def raw(server: Server) -> Iterator[RawWire]:
+    ours = RawWire(socket.create_connection(("127.0.0.1", server.port), timeout=LIMIT))
     yield ours
     ours.close()
 
 
 def connect(server: Server, **options: Any) -> Connection:
-    return Connection(Address("remote", "127.0.0.1", server.port, "null", timeout=30.0, **options))
+    return Connection(Address("remote", "127.0.0.1", server.port, **{"device": "null", "timeout": 30.0, **options}))
 
 
 def works(server: Server) -> None:
     """A client that behaves is served, whatever others have done."""
     connection = connect(server)
     number = connection.open(STAGE, None)
-    (made,) = connection.run(number, STAGE, [np.arange(4, dtype=np.float32)])
-    assert made.tolist() == [0, 1, 2, 3]
+    (outputs,) = connection.run(number, STAGE, [np.arange(4, dtype=np.float32)])
+    assert outputs.tolist() == [0, 1, 2, 3]
     connection.close()
 
 
@@ -77,29 +86,29 @@ def gone(server: Server, count: int = 0) -> None:
         time.sleep(0.005)
 
 
-def refusal(wire: Wire[Answer]) -> str:
+def refusal(wire: RawWire) -> str:
     message = wire.receive()
-    assert isinstance(message, messages.Refused), message
+    assert isinstance(message, messages.RefusalAnswer), message
     with pytest.raises(ConnectionError):
         wire.receive()
     return message.reason
 
 
-def greeted(wire: Wire[Answer], *more: Any) -> None:
-    for message in more:
+def exchange(wire: RawWire, *requests: Any) -> None:
+    for message in requests:
         wire.send(message)
-        assert not isinstance(wire.receive(), messages.Refused)
+        assert not isinstance(wire.receive(), messages.RefusalAnswer)
 
 
 def test_a_frame_of_several_tensors_of_all_kinds(server: Server) -> None:
-    specs = tuple(TensorSpec(f"t{number}", (3, number), dtype) for number, dtype in enumerate(messages.ITEM_BYTES))
+    specs = tuple(TensorSpec(f"t{number}", (3, number), dtype) for number, dtype in enumerate(ITEM_BYTES))
     specs += (TensorSpec("scalar", ()), TensorSpec("turned", (5, 4)))
     stage = StagePlan("s", "there", specs, specs)
-    sent = [np.random.default_rng(0).random(spec.shape).astype(spec.dtype) for spec in specs[:-1]]
-    sent.append(np.arange(20, dtype=np.float32).reshape(4, 5).T)
+    inputs = [np.random.default_rng(0).random(spec.shape).astype(spec.dtype) for spec in specs[:-1]]
+    inputs.append(np.arange(20, dtype=np.float32).reshape(4, 5).T)
     connection = connect(server)
-    made = connection.run(connection.open(stage, None), stage, sent)
-    for ours, theirs in zip(sent, made, strict=True):
+    outputs = connection.run(connection.open(stage, None), stage, inputs)
+    for ours, theirs in zip(inputs, outputs, strict=True):
         assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape)
         assert np.array_equal(ours, theirs)
         assert theirs.ctypes.data % 64 == 0 or not theirs.size
@@ -108,22 +117,22 @@ def test_a_frame_of_several_tensors_of_all_kinds(server: Server) -> None:
 
 
 def test_a_stage_that_cannot_be_loaded_is_refused(server: Server) -> None:
-    odd = StagePlan("odd", "there", (), (Y,))
+    odd_stage = StagePlan("odd", "there", (), (Y,))
     connection = connect(server)
-    with pytest.raises(Refused, match="stage 'odd' cannot be loaded: ZeroDivisionError"):
-        connection.open(odd, None)
+    with pytest.raises(ServerRefusal, match="stage 'odd' cannot be loaded: ZeroDivisionError"):
+        connection.open(odd_stage, None)
     works(server)
 
 
 def test_a_frame_that_fails_names_the_error_there(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     from pipeline.executor.devices.null import NullRuntime
 
-    real = NullRuntime.run
+    original_run = NullRuntime.run
 
     def run(self: Any, program: Any, inputs: Any) -> Any:
         if inputs[0][0] < 0:
             raise ValueError("a negative frame")
-        return real(self, program, inputs)
+        return original_run(self, program, inputs)
 
     monkeypatch.setattr(NullRuntime, "run", run)
     connection = connect(server)
@@ -143,18 +152,18 @@ def test_a_slow_stage_is_no_hung_server(server: Server) -> None:
 
 def test_sessions_are_bounded_and_given_back(server: Server) -> None:
     four = [connect(server) for _ in range(4)]
-    with pytest.raises(Refused, match="already has 4 clients"):
+    with pytest.raises(ServerBusy, match="already has 4 clients"):
         connect(server)
     four.pop().close()
     gone(server, 3)
     works(server)
-    for each in four:
-        each.close()
+    for answer_bytes in four:
+        answer_bytes.close()
     gone(server)
 
 
-def test_another_protocol_is_named(wire: Wire[Answer]) -> None:
-    wire.send(Hello(99, "9.9", 1.0))
+def test_another_protocol_is_named(wire: RawWire) -> None:
+    wire.send(Greeting(99, "9.9", 1.0))
     assert "the client (soc-pipeline 9.9) speaks protocol 99, the server (soc-pipeline" in refusal(wire)
 
 
@@ -162,26 +171,36 @@ def test_another_protocol_is_named(wire: Wire[Answer]) -> None:
     ("before", "message", "reason"),
     [
         ((), OPEN, "the first message is no greeting"),
-        ((HELLO,), HELLO, "Hello may not come now"),
-        ((HELLO,), Run(0, ()), "a stage that is not open"),
-        ((HELLO,), Upload("0" * 64, 5), "an upload that nobody asked for"),
-        ((HELLO,), Open("gpu", STAGE, None, ""), "there is no device 'gpu'; there are cpu"),
-        ((HELLO,), Open("python", STAGE, None, ""), "there is no device 'python'"),
-        ((HELLO,), Open("remote", STAGE, None, ""), "there is no device 'remote'"),
-        ((HELLO,), Open("null", StagePlan("s", "", (TensorSpec("x", (1 << 40,)),), ()), None, ""), "1000000 bytes"),
-        ((HELLO,), Open("null", StagePlan("s", "", (TensorSpec("x", (1,), "O"),), ()), None, ""), "than numbers"),
-        ((HELLO, OPEN), Run(1, ()), "a stage that is not open"),
-        ((HELLO, OPEN), Run(-1, ()), "a stage that is not open"),
-        ((HELLO, OPEN), Run(0, ()), "0 tensors and 0 bytes for 1 inputs"),
-        ((HELLO, OPEN), Run(0, (Tensor("float32", (1 << 44,)),)), "bytes for 1 inputs"),
-        ((HELLO, OPEN), Run(0, (Tensor("int8", (4,)),)), "a frame with int8[4] as x: float32[4]"),
-        ((HELLO, OPEN), Run(0, (Tensor("float32", (4, 1)),)), "a frame with float32[4, 1] as x: float32[4]"),
+        ((HELLO,), HELLO, "Greeting may not come now"),
+        ((HELLO,), FrameRequest(0, ()), "a stage that is not open"),
+        ((HELLO,), UploadRequest("0" * 64, 5), "an upload that nobody asked for"),
+        ((HELLO,), OpenRequest("gpu", STAGE, None, ""), "there is no device 'gpu'; there are cpu"),
+        ((HELLO,), OpenRequest("python", STAGE, None, ""), "there is no device 'python'"),
+        ((HELLO,), OpenRequest("remote", STAGE, None, ""), "there is no device 'remote'"),
+        (
+            (HELLO,),
+            OpenRequest("null", StagePlan("s", "", (TensorSpec("x", (1 << 40,)),), ()), None, ""),
+            "1000000 bytes",
+        ),
+        (
+            (HELLO,),
+            OpenRequest("null", StagePlan("s", "", (TensorSpec("x", (1,), "O"),), ()), None, ""),
+            "than numbers",
+        ),
+        ((HELLO, OPEN), FrameRequest(1, ()), "a stage that is not open"),
+        ((HELLO, OPEN), FrameRequest(-1, ()), "a stage that is not open"),
+        ((HELLO, OPEN), FrameRequest(0, ()), "0 tensors and 0 bytes for 1 inputs"),
+        ((HELLO, OPEN), FrameRequest(0, (TensorHead("float32", (1 << 44,)),)), "bytes for 1 inputs"),
+        ((HELLO, OPEN), FrameRequest(0, (TensorHead("int8", (4,)),)), "a frame with int8[4] as x: float32[4]"),
+        (
+            (HELLO, OPEN),
+            FrameRequest(0, (TensorHead("float32", (4, 1)),)),
+            "a frame with float32[4, 1] as x: float32[4]",
+        ),
     ],
 )
-def test_what_may_not_come_is_refused(
-    server: Server, wire: Wire[Answer], before: Any, message: Any, reason: str
-) -> None:
-    greeted(wire, *before)
+def test_what_may_not_come_is_refused(server: Server, wire: RawWire, before: Any, message: Any, reason: str) -> None:
+    exchange(wire, *before)
     wire.send(message)
     assert reason in refusal(wire)
     works(server)
@@ -199,8 +218,8 @@ def test_what_may_not_come_is_refused(
         struct.pack("!4sI", MAGIC, 0),
     ],
 )
-def test_what_is_no_message_is_refused(server: Server, wire: Wire[Answer], data: bytes) -> None:
-    wire._socket.sendall(data)
+def test_what_is_no_message_is_refused(server: Server, wire: RawWire, data: bytes) -> None:
+    wire.connection.sendall(data)
     assert refusal(wire)
     works(server)
 
@@ -209,10 +228,17 @@ def test_fuzzed_messages_end_their_session_at_worst(server: Server) -> None:
     """Valid conversations with bytes changed, left out, doubled or made up, and ends at any point."""
     rng = random.Random(0)
     stage = StagePlan("s", "there", (TensorSpec("x", (64,)),), (TensorSpec("y", (64,)),))
-    said = [HELLO, Open("null", stage, None, "0.27"), Run(0, (Tensor("float32", (64,)),)), Upload("0" * 64, 9)]
-    whole = b"".join(_framed(message) + bytes(256 if isinstance(message, Run) else 0) for message in said)
+    conversation = [
+        HELLO,
+        OpenRequest("null", stage, None, "0.27"),
+        FrameRequest(0, (TensorHead("float32", (64,)),)),
+        UploadRequest("0" * 64, 9),
+    ]
+    valid_bytes = b"".join(
+        frame_message(message) + bytes(256 if isinstance(message, FrameRequest) else 0) for message in conversation
+    )
     for _ in range(150):
-        data = bytearray(whole)
+        data = bytearray(valid_bytes)
         for _ in range(rng.choice((1, 1, 3, 30))):
             at = rng.randrange(len(data))
             change = rng.choice(("byte", "cut", "double", "noise"))
@@ -235,11 +261,11 @@ def test_fuzzed_messages_end_their_session_at_worst(server: Server) -> None:
 
 def test_clients_that_vanish_leave_nothing(server: Server) -> None:
     for until in range(4):
-        (wire,) = [next(made) for made in [raw(server)]]
-        greeted(wire, *(HELLO, OPEN)[:until])
+        (wire,) = [next(outputs) for outputs in [raw(server)]]
+        exchange(wire, *(HELLO, OPEN)[:until])
         if until == 2:
-            wire.send(Run(0, (Tensor("float32", (4,)),)), [memoryview(bytes(7))])
-        wire._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            wire.send(FrameRequest(0, (TensorHead("float32", (4,)),)), [memoryview(bytes(7))])
+        wire.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         wire.close()
     gone(server)
     works(server)
@@ -247,20 +273,25 @@ def test_clients_that_vanish_leave_nothing(server: Server) -> None:
 
 def test_a_server_that_says_nonsense_is_lost() -> None:
     """The client trusts a server no more than the server the client."""
-    answers = [b"HTTP/1.1 400 Bad Request\r\n", _framed(messages.Opened(0)), b"", _framed(messages.Refused("no"))]
+    answers = [
+        b"HTTP/1.1 400 Bad Request\r\n",
+        frame_message(messages.OpenAnswer(0)),
+        b"",
+        frame_message(messages.RefusalAnswer("no")),
+    ]
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def answer() -> None:
-            for each in answers:
+            for answer_bytes in answers:
                 client, _ = listener.accept()
                 with client:
                     client.recv(1 << 16)
-                    client.sendall(each)
+                    client.sendall(answer_bytes)
 
         thread = threading.Thread(target=answer)
         thread.start()
         address = Address("remote", "127.0.0.1", listener.getsockname()[1], timeout=30.0)
-        for reason in ("no message", "Opened instead of Welcome", "closed the connection", "refuses: no"):
+        for reason in ("no message", "OpenAnswer instead of Welcome", "closed the connection", "refuses: no"):
             with pytest.raises(DeviceLost, match=reason):
                 Connection(address)
         thread.join(LIMIT)
@@ -270,19 +301,19 @@ def test_a_port_in_use_is_named(server: Server) -> None:
     from pipeline.errors import PipelineError
 
     with pytest.raises(PipelineError, match=f"cannot listen at 127.0.0.1:{server.port}: .*; choose another port"):
-        Server("127.0.0.1", server.port, Offer(Store(), Computing(()), ()))
+        Server("127.0.0.1", server.port, Offer(FileStore(), ServerDevices(()), ()))
 
 
-def _framed(message: Any) -> bytes:
+def frame_message(message: Any) -> bytes:
     head = msgspec.msgpack.encode(message)
     return struct.pack("!4sI", MAGIC, len(head)) + head
 
 
 def test_the_wire_bounds_what_it_allocates() -> None:
     ours, theirs = socket.socketpair()
-    wire: Wire[Answer] = Wire(ours, Answer)
+    wire: Wire[ServerMessage] = Wire(ours, ServerMessage)
     theirs.sendall(struct.pack("!4sI", MAGIC, LARGEST_HEAD + 1))
-    with pytest.raises(Malformed, match=f"at most {LARGEST_HEAD}"):
+    with pytest.raises(MalformedMessage, match=f"at most {LARGEST_HEAD}"):
         wire.receive()
     wire.close()
     theirs.close()
@@ -297,8 +328,8 @@ def test_the_stage_runs_on_the_device_that_the_address_names(serve: Callable[...
     connection.close()
 
 
-def test_a_refusal_is_heard_also_by_who_has_said_more(server: Server, wire: Wire[Answer]) -> None:
+def test_a_refusal_is_heard_also_by_who_has_said_more(server: Server, wire: RawWire) -> None:
     """Closing a connection with something unread in it used to throw the reason away."""
-    wire._socket.sendall(b"nonsense" * 1000)
+    wire.connection.sendall(b"nonsense" * 1000)
     time.sleep(0.05)
     assert "is no message" in refusal(wire)

@@ -37,5 +37,5 @@ def test_threads_may_read_their_first_manifest_together(root: Path, tmp_path: Pa
     manifest.write(tmp_path, Manifest(manifest.FORMAT, "0.27", a_plan, (None,) * len(a_plan.stages)))
     for _ in range(3):
         line = [sys.executable, "-c", TOGETHER, str(tmp_path)]
-        done = subprocess.run(line, cwd=root, capture_output=True, text=True, check=False, timeout=LIMIT)
-        assert done.returncode == 0, done.stderr
+        process = subprocess.run(line, cwd=root, capture_output=True, text=True, check=False, timeout=LIMIT)
+        assert process.returncode == 0, process.stderr

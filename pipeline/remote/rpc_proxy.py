@@ -1,4 +1,4 @@
-"""Relay: a connection in the middle of somebody else's, which can be broken when it does not answer.
+"""RpcProxy: a connection in the middle of somebody else's, which can be broken when it does not answer.
 
 TVM's RPC waits for ever for a server that hangs, and some of its calls hold Python's interpreter lock meanwhile, so
 that no other thread of the process runs.  It is given a port of this machine instead, where a small process passes its
@@ -26,7 +26,7 @@ _SECONDS = struct.Struct("d")
 _EXPIRED, _ENDED = b"x", b"e"
 
 
-class Relay:
+class RpcProxy:
     """A process that connects to a server, and passes on what one client at `port` says to it.
 
     Parameters
@@ -51,69 +51,84 @@ class Relay:
         with socket.create_connection((host, port), timeout=timeout) as server:
             self._start(server, timeout)
         self._state = b""
-        if not select.select([self._told], [], [], START_S)[0] or not (told := os.read(self._told, 16)):
+        if not select.select([self._reports], [], [], START_S)[0] or not (report_end := os.read(self._reports, 16)):
             self.close()
             raise OSError("the process that watches the connection did not start")
-        self.port = int(told)
+        self.port = int(report_end)
 
     @property
     def ended(self) -> bool:
-        """Whether nothing is passed on any more: one side has gone, or a limit was exceeded."""
-        self._look()
+        """True once nothing is passed on any more: one side has gone, or a limit was exceeded."""
+        self._read_report()
         return bool(self._state)
 
     @property
     def expired(self) -> bool:
-        """Whether a limit was exceeded."""
-        self._look()
+        """True once a limit was exceeded."""
+        self._read_report()
         return self._state == _EXPIRED
 
     @contextlib.contextmanager
     def limit(self, seconds: float) -> Iterator[None]:
         """Break the connection if what is done inside takes longer."""
-        self._tell(seconds)
+        self._order_limit(seconds)
         try:
             yield
         finally:
-            self._tell(inf)
+            self._order_limit(inf)
+
+    def break_off(self) -> None:
+        """End the process, and with it the connection; what waits for the other side, in any thread, goes on."""
+        self._child.kill()
+
+    def after_fork(self) -> None:
+        """Leave the process to the parent, when this one was forked."""
+        self._child.returncode = 0
+        self._state = _ENDED
+        self._close_pipes()
 
     def close(self) -> None:
-        """End the process, and with it the connection."""
-        self._child.kill()
+        """End the process, and give back what it was watched by."""
+        self.break_off()
         self._child.wait()
-        os.close(self._told)
-        os.close(self._orders)
+        self._close_pipes()
+
+    def _close_pipes(self) -> None:
+        # Once only: by then their numbers may be those of other files.
+        while self._pipes:
+            os.close(self._pipes.pop())
 
     def _start(self, server: socket.socket, timeout: float) -> None:
-        told, telling = os.pipe()
-        ordered, self._orders = os.pipe()
-        self._told = told
-        handles = (server.fileno(), ordered, telling)
+        report_end, write_end = os.pipe()
+        order_end, self._orders = os.pipe()
+        self._reports = report_end
+        self._pipes = [report_end, self._orders]
+        handles = (server.fileno(), order_end, write_end)
         line = [sys.executable, "-I", "-S", __file__, *map(str, handles), str(timeout)]
         try:
             self._child = subprocess.Popen(line, pass_fds=handles, stdin=subprocess.DEVNULL)  # noqa: S603 - this file
         finally:
-            os.close(telling)
-            os.close(ordered)
+            os.close(write_end)
+            os.close(order_end)
 
-    def _tell(self, seconds: float) -> None:
+    def _order_limit(self, seconds: float) -> None:
         with contextlib.suppress(BrokenPipeError):  # it has ended, which `ended` says
             os.write(self._orders, _SECONDS.pack(seconds))
 
-    def _look(self) -> None:
-        if not self._state and select.select([self._told], [], [], 0)[0]:
+    def _read_report(self) -> None:
+        if not self._state and select.select([self._reports], [], [], 0)[0]:
             # It says why before it closes the connection; if it says nothing, somebody has ended it.
-            self._state = os.read(self._told, 1) or _ENDED
+            self._state = os.read(self._reports, 1) or _ENDED
 
 
-class _Passing:
-    """What the process does: two sides, what waits for each, and a deadline."""
+class ByteForwarder:
+    """Forwarding between two sides, in the process: bytes that wait for each, and a deadline."""
 
     def __init__(self, server: socket.socket, client: socket.socket, orders: int) -> None:
-        self._other = {server: client, client: server}
-        self._waiting = {side: memoryview(b"") for side in self._other}
+        self._opposite = {server: client, client: server}
+        self._waiting = {side: memoryview(b"") for side in self._opposite}
         self._orders, self._deadline = orders, inf
-        for side in self._other:
+        for side in self._opposite:
             side.setblocking(False)
 
     def live(self) -> bytes:
@@ -126,30 +141,30 @@ class _Passing:
                 if not (order := os.read(self._orders, _SECONDS.size)):
                     return _ENDED
                 self._deadline = monotonic() + _SECONDS.unpack(order)[0]
-            for side in self._other:
-                if not self._moved(side, ready.get(side.fileno(), 0)):
+            for side in self._opposite:
+                if not self._transfer(side, ready.get(side.fileno(), 0)):
                     return _ENDED
 
     def _ready(self) -> dict[int, int]:
         """Wait for orders, and for sides that can be written to, where something waits for them, or else be read."""
         poll = select.poll()
         poll.register(self._orders, select.POLLIN)
-        for side, other in self._other.items():
+        for side, opposite in self._opposite.items():
             # What is read must find its way free.
-            reading = 0 if self._waiting[other] else select.POLLIN
+            reading = 0 if self._waiting[opposite] else select.POLLIN
             poll.register(side, reading | (select.POLLOUT if self._waiting[side] else 0))
         rest = self._deadline - monotonic()
         return dict(poll.poll(None if rest == inf else max(0.0, 1e3 * rest)))
 
-    def _moved(self, side: socket.socket, ready: int) -> bool:
+    def _transfer(self, side: socket.socket, ready: int) -> bool:
         """Send to a side and receive from it, as far as it is ready; False if it has gone."""
-        other = self._other[side]
+        opposite = self._opposite[side]
         try:
             if ready & select.POLLOUT:
                 self._waiting[side] = self._waiting[side][side.send(self._waiting[side]) :]
-            if ready & ~select.POLLOUT and not self._waiting[other]:
-                self._waiting[other] = memoryview(side.recv(BLOCK))
-                return bool(self._waiting[other])
+            if ready & ~select.POLLOUT and not self._waiting[opposite]:
+                self._waiting[opposite] = memoryview(side.recv(BLOCK))
+                return bool(self._waiting[opposite])
         except BlockingIOError:
             return True
         except OSError:
@@ -157,14 +172,14 @@ class _Passing:
         return True
 
 
-def main(server: int, orders: int, telling: int, timeout: float) -> None:
+def main(server: int, orders: int, write_end: int, timeout: float) -> None:
     """Be the process: the first three are open files, of the connected server and of the pipes."""
     with socket.create_server(("127.0.0.1", 0), backlog=1) as listener:
         listener.settimeout(timeout)
-        os.write(telling, str(listener.getsockname()[1]).encode())
+        os.write(write_end, str(listener.getsockname()[1]).encode())
         client = listener.accept()[0]
-    with socket.socket(fileno=server) as there, client:
-        os.write(telling, _Passing(there, client, orders).live())
+    with socket.socket(fileno=server) as upstream, client:
+        os.write(write_end, ByteForwarder(upstream, client, orders).live())
 
 
 if __name__ == "__main__":

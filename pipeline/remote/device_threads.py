@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from queue import SimpleQueue
+from queue import PriorityQueue
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from pipeline.board import Device
-from pipeline.errors import BoardError, near
+from pipeline.core.board import Device
+from pipeline.core.device_kinds import describe_unknown, kind_names
+from pipeline.core.plan import StagePlan
+from pipeline.errors import BoardError
 from pipeline.executor import devices
 from pipeline.executor.devices.base import DeviceRuntime
-from pipeline.plans import StagePlan
 
 Result = TypeVar("Result")
-_Work = tuple[Callable[[DeviceRuntime], Any], "Future[Any]"]
-
-ELSEWHERE = ("python", "remote", "rpc")
-"""Kinds that a server does not offer: functions do not travel, and a server passes nothing on."""
 
 
-def offered() -> tuple[str, ...]:
+class DeviceTask(NamedTuple):
+    """Ordered by the first two, of which no two are equal."""
+
+    order: int
+    number: int
+    call: Callable[[DeviceRuntime], Any] | None
+    outcome: Future[Any]
+
+
+def offered_kinds() -> tuple[str, ...]:
     """Return the kinds of device that a server may have."""
-    return tuple(sorted(set(devices.KINDS) - set(ELSEWHERE)))
+    return tuple(sorted(kind_names(lambda kind: kind.offered_to_peers)))
 
 
 class DeviceThread:
@@ -41,19 +48,21 @@ class DeviceThread:
 
     def __init__(self, kind: str, cores: Sequence[int]) -> None:
         self.kind, self._cores = kind, tuple(cores)
-        self._work: SimpleQueue[_Work | None] = SimpleQueue()
+        self._work: PriorityQueue[DeviceTask] = PriorityQueue()
+        self._numbers = itertools.count()
+        # A daemon: a kernel cannot be interrupted, and must not keep the server from ending.
         self._thread = threading.Thread(target=self._live, name=f"device {kind}", daemon=True)
         self._thread.start()
 
-    def do(self, work: Callable[[DeviceRuntime], Result]) -> Future[Result]:
-        """Let the thread call `work` with the device's runtime."""
-        done: Future[Result] = Future()
-        self._work.put((work, done))
-        return done
+    def do(self, work: Callable[[DeviceRuntime], Result], *, first: bool = False) -> Future[Result]:
+        """Let the thread call `work` with the device's runtime, after what waits already, or with `first` before it."""
+        outcome: Future[Result] = Future()
+        self._work.put(DeviceTask(0 if first else 1, next(self._numbers), work, outcome))
+        return outcome
 
     def close(self) -> None:
         """Let the thread end after what it is doing."""
-        self._work.put(None)
+        self._work.put(DeviceTask(2, next(self._numbers), None, Future()))
 
     def join(self, timeout: float) -> bool:
         """Wait for the thread's end, and return whether it has come."""
@@ -62,26 +71,27 @@ class DeviceThread:
 
     def _live(self) -> None:
         runtime: DeviceRuntime | None = None
-        while (work := self._work.get()) is not None:
-            call, done = work
-            if done.set_running_or_notify_cancel():
+        while (call := (work := self._work.get()).call) is not None:
+            outcome = work.outcome
+            if outcome.set_running_or_notify_cancel():
                 try:
-                    runtime = runtime or self._opened()
-                    done.set_result(call(runtime))
+                    # In this thread, which is the one that the runtime belongs to.
+                    runtime = runtime or self._open_runtime()
+                    outcome.set_result(call(runtime))
                 except BaseException as error:  # noqa: BLE001 - goes to who asked
-                    done.set_exception(error)
+                    outcome.set_exception(error)
             # Kept while the thread waits, they would keep a session's stage.
-            del work, call, done
+            del work, call, outcome
         if runtime is not None:
             runtime.close()
 
-    def _opened(self) -> DeviceRuntime:
+    def _open_runtime(self) -> DeviceRuntime:
         runtime = devices.create(Device(self.kind, self.kind, cores=self._cores))
         runtime.open(self._cores)
         return runtime
 
 
-class Computing:
+class ServerDevices:
     """All devices of a server, each started when a stage first asks for it.
 
     Parameters
@@ -102,8 +112,8 @@ class Computing:
         BoardError
             If the server has none.
         """
-        if kind not in offered():
-            raise BoardError(f"there is no device {kind!r}; there are {', '.join(offered())}{near(kind, offered())}")
+        if kind not in offered_kinds():
+            raise BoardError(f"there is no device {kind!r}; {describe_unknown(kind, offered_kinds())}")
         with self._lock:
             if kind not in self._threads:
                 self._threads[kind] = DeviceThread(kind, self._cores)
@@ -113,18 +123,18 @@ class Computing:
         """End all threads, and return whether they have ended in time: a kernel cannot be interrupted."""
         for thread in self._threads.values():
             thread.close()
-        ended = [thread.join(timeout) for thread in self._threads.values()]
-        return all(ended)
+        results = [thread.join(timeout) for thread in self._threads.values()]
+        return all(results)
 
 
-class Ran(NamedTuple):
+class TimedOutputs(NamedTuple):
     """A frame's results, and for how long the device ran."""
 
     outputs: list[np.ndarray]
     seconds: float
 
 
-class Program:
+class ServedStage:
     """One stage of one session, loaded on its device.
 
     Parameters
@@ -140,34 +150,20 @@ class Program:
 
     def __init__(self, thread: DeviceThread, stage: StagePlan, code: Any) -> None:
         self._thread, self.stage, self._code = thread, stage, code
-        self._loaded: Any = None
+        self._program: Any = None
 
     def load(self) -> Future[None]:
         """Make it ready."""
-        return self._thread.do(self._load)
+        # Before frames that wait: a client whose pipeline begins has others to load, on other machines.
+        return self._thread.do(self._load, first=True)
 
-    def run(self, inputs: Sequence[np.ndarray]) -> Future[Ran]:
+    def run(self, inputs: Sequence[np.ndarray]) -> Future[TimedOutputs]:
         """Run one frame."""
         return self._thread.do(lambda runtime: self._run(runtime, inputs))
 
     def _load(self, runtime: DeviceRuntime) -> None:
-        self._loaded = runtime.load(self.stage, self._code)
+        self._program = runtime.load(self.stage, self._code)
 
-    def _run(self, runtime: DeviceRuntime, inputs: Sequence[np.ndarray]) -> Ran:
-        made, seconds = runtime.timed(self._loaded, [runtime.copy_in(array) for array in inputs])
-        return Ran([runtime.copy_out(tensor) for tensor in made], seconds)
-
-
-def beside(work: Callable[[], Result], name: str) -> Future[Result]:
-    """Let a thread of its own, called `name`, do some work that takes long and is no device's."""
-    done: Future[Result] = Future()
-    done.set_running_or_notify_cancel()
-
-    def run() -> None:
-        try:
-            done.set_result(work())
-        except BaseException as error:  # noqa: BLE001 - goes to who asked
-            done.set_exception(error)
-
-    threading.Thread(target=run, name=name, daemon=True).start()
-    return done
+    def _run(self, runtime: DeviceRuntime, inputs: Sequence[np.ndarray]) -> TimedOutputs:
+        outputs, seconds = runtime.run_timed(self._program, [runtime.copy_in(array) for array in inputs])
+        return TimedOutputs([runtime.copy_out(tensor) for tensor in outputs], seconds)

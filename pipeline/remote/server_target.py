@@ -13,10 +13,12 @@ from concurrent.futures import Future
 
 import msgspec
 
+from pipeline.core.threads import start_in_thread
 from pipeline.errors import BuildError
-from pipeline.remote.computing import beside
+from pipeline.executor import host_target
 
-_CODE = "from pipeline.executor import processor; print(processor.host_target())"
+# By the module's own name, which a text would not follow.
+_CODE = f"from {host_target.__name__} import host_target; print(host_target())"
 LIMIT_S = 300.0
 """Of an emulated processor."""
 
@@ -27,20 +29,20 @@ _lock = threading.Lock()
 _answers: list[Future[dict[str, object]]] = []
 
 
-def asked() -> Future[dict[str, object]]:
+def ask_target() -> Future[dict[str, object]]:
     """Return TVM's description of this machine's processor, as soon as it is there; it is asked for once."""
     with _lock:
         if not _answers or (_answers[0].done() and _answers[0].exception()):
-            _answers[:] = [beside(_ask, "target")]
+            _answers[:] = [start_in_thread(_ask, "target")]
         return _answers[0]
 
 
 def _ask() -> dict[str, object]:
     environment = {**os.environ, "TVM_USE_RUNTIME_LIB": "0"}
     line = [sys.executable, "-c", _CODE]
-    done = subprocess.run(line, env=environment, capture_output=True, check=False, timeout=LIMIT_S)  # noqa: S603
-    if done.returncode:
-        reason = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+    process = subprocess.run(line, env=environment, capture_output=True, check=False, timeout=LIMIT_S)  # noqa: S603
+    if process.returncode:
+        reason = process.stderr.decode(errors="replace").strip().splitlines()[-1:]
         raise BuildError(f"TVM on this machine does not tell its processor's target: {' '.join(reason)}")
-    described = msgspec.json.decode(done.stdout, type=dict[str, object])
-    return {name: value for name, value in described.items() if name not in _DERIVED}
+    description = msgspec.json.decode(process.stdout, type=dict[str, object])
+    return {name: value for name, value in description.items() if name not in _DERIVED}

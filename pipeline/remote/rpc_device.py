@@ -1,0 +1,140 @@
+"""A device of a bare board that runs TVM's own RPC server.
+
+It is slow: tensors travel at about 0.06 GB/s.  ``soc-pipeline serve`` is the better server where it can be installed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pipeline.core.plan import StagePlan
+from pipeline.core.remote_address import Address
+from pipeline.core.tvm_access import tvm
+from pipeline.errors import DeviceLost
+from pipeline.executor.stage_code import StageCode
+from pipeline.remote import rpc_session, stage_package, tensors
+
+WAYS = 3
+"""How often copying is measured: a large tensor takes a while."""
+
+
+class RpcStage(NamedTuple):
+    """A stage on the board, with its parameters there."""
+
+    main: Any
+    parameters: list[Any]
+    machine: Any
+
+
+class RpcConnection:
+    """Share of one stage in a session with TVM's RPC server, or with one that its tracker knows; used by one thread.
+
+    Such a server has one session at a time: stages of this process with the same address share it, and their calls take
+    turns.  So the stages of a new bundle can be loaded while those of the old one still have frames.  Of a tracker's
+    pool, each stage has a server of its own as long as there are free ones.
+
+    Parameters
+    ----------
+    address : Address
+
+    Raises
+    ------
+    DeviceLost
+        From every call, if the server cannot be reached, a call takes longer than the address's `timeout`, or the
+        server is gone.  The connection is of no use then.
+    """
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self._programs: list[RpcStage] = []
+        self._session = rpc_session.join(address)
+
+    def open(self, stage: StagePlan, code: StageCode | None) -> int:
+        """Send a stage, load it there, and return its number."""
+        if code is None:
+            raise DeviceLost(f"{self.address}: stage {stage.name!r} has no code; build the bundle for this device")
+        package = stage_package.pack_stage(code)
+        (library,) = package.files[package.stage.library.sha256]
+        name, session = f"{package.stage.library.sha256}.so", self._session
+        with session.call(package.stage.library.nbytes + package.stage.parameters.nbytes):
+            machine = _machine(session.module(name, library), session.device)
+            parameters = [tvm.runtime.tensor(array, session.device) for array in code.parameters.values()]
+            self._programs.append(RpcStage(machine["main"], parameters, machine))
+        return len(self._programs) - 1
+
+    def run(self, program: int, stage: StagePlan, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Run one frame through an opened stage.
+
+        Raises
+        ------
+        RemoteError
+            If the stage fails on it; the connection remains of use.
+        """
+        stage_program = self._programs[program]
+        nbytes = sum(array.nbytes for array in arrays) + sum(spec.nbytes for spec in stage.outputs)
+        with self._session.call(nbytes):
+            return self._run(stage_program, arrays)
+
+    def run_timed(self, program: int, stage: StagePlan, arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], float]:
+        """Run one frame as `run` does, and return the seconds that it takes on the board as well, by its own clock."""
+        stage_program = self._programs[program]
+        outputs = self.run(program, stage, arrays)
+        with self._session.call(sum(array.nbytes for array in arrays)):
+            return outputs, self._seconds(stage_program, arrays)
+
+    def ways(self, nbytes: int) -> tuple[float, float]:
+        """Return the measured seconds that so many bytes take to the board, and back."""
+        array = np.zeros(nbytes, np.uint8)
+        with self._session.call(2 * WAYS * nbytes):
+            sending, receiving = zip(*_times(self._session.device, array), strict=True)
+        return min(sending), min(receiving)
+
+    def usable(self) -> bool:
+        """Return True until the connection ends."""
+        return not self._session.ended
+
+    def break_off(self) -> None:
+        """End the session, and with it the call that hangs in another thread."""
+        self._session.break_off()
+
+    def close(self) -> None:
+        """Give back what the stage has; the last one ends the session, so that the server is free for the next."""
+        # Objects of the board are given back by calls, which a server that hangs must not hold up.
+        with self._session.turn():
+            self._programs.clear()
+        rpc_session.leave(self._session)
+
+    # Tensors of the board are given back by calls, too: they must be gone before the turn is over, and its time limit.
+
+    def _run(self, stage_program: RpcStage, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        outputs = stage_program.main(*self._send(arrays), *stage_program.parameters)
+        return [tensor.numpy() for tensor in ([outputs] if isinstance(outputs, tvm.runtime.Tensor) else outputs)]
+
+    def _seconds(self, stage_program: RpcStage, arrays: Sequence[np.ndarray]) -> float:
+        evaluator = stage_program.machine.time_evaluator("main", self._session.device, number=1)
+        return float(evaluator(*self._send(arrays), *stage_program.parameters).mean)
+
+    def _send(self, arrays: Sequence[np.ndarray]) -> list[Any]:
+        return [tvm.runtime.tensor(tensors.contiguous(array), self._session.device) for array in arrays]
+
+
+def _times(device: Any, array: np.ndarray) -> list[tuple[float, float]]:
+    """Return the seconds there and back, several times."""
+    tensor, times = tvm.runtime.tensor(array, device), []
+    for _ in range(WAYS):
+        begin = time.perf_counter()
+        tensor.copyfrom(array)
+        middle = time.perf_counter()
+        tensor.numpy()
+        times.append((middle - begin, time.perf_counter() - middle))
+    return times
+
+
+def _machine(module: Any, device: Any) -> Any:
+    from tvm.runtime.vm import VirtualMachine
+
+    return VirtualMachine(module, device)

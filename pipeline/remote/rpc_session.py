@@ -1,0 +1,247 @@
+"""The session with a TVM RPC server, for all stages of this process that have its address."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import struct
+import threading
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+from pipeline.core import forks
+from pipeline.core.remote_address import Address
+from pipeline.core.tvm_access import tvm
+from pipeline.errors import BundleError, DeviceLost, RemoteError, reason
+from pipeline.remote.connection import why
+from pipeline.remote.rpc_proxy import RpcProxy
+
+SLOWEST = 5e6
+"""Bytes per second that a link must reach, so that sending what is large is not taken for a server that hangs."""
+
+LARGEST_ANSWER = 1 << 16
+"""Bytes of a tracker's answer."""
+
+_TRACKER_MAGIC = 0x2F271
+_REQUEST, _SUMMARY, _SUCCESS = 4, 6, 0
+
+
+class RpcSession:
+    """A session; begun by `join`, and ended by the last `leave`.
+
+    Parameters
+    ----------
+    address : Address
+
+    Attributes
+    ----------
+    device : tvm.runtime.Device
+        The address's, there.
+    users : int
+        How many stages share it.
+    """
+
+    def __init__(self, address: Address) -> None:
+        from tvm import rpc
+
+        self.address, self.users = address, 0
+        self._turn = threading.Lock()
+        self._modules: dict[str, Any] = {}
+        try:
+            host, port, key = _from_tracker(address) if address.tracker else (address.host, address.port, address.key)
+            self._proxy = RpcProxy(host, port, address.timeout)
+        except OSError as error:
+            raise DeviceLost(f"{address}: {why(error, address.timeout)}") from error
+        try:
+            with self.call(0, "it serves somebody else already, or hangs"):
+                self._session = rpc.connect("127.0.0.1", self._proxy.port, key)
+                self.device: Any = self._session.device(address.device, 0)
+        except BaseException:
+            self._proxy.close()
+            raise
+        forks.watch(self)
+
+    def after_fork(self) -> None:
+        """Leave the session to the parent process; TVM would end it for both."""
+        forks.keep(self)
+        _addresses.clear()
+        self._proxy.after_fork()
+
+    @property
+    def ended(self) -> bool:
+        """True once it is of no use any more."""
+        return self._proxy.ended
+
+    def module(self, name: str, library: Any) -> Any:
+        """Return a library as it is loaded there; to be called inside of `call`.
+
+        It is sent once: to write to the file of a library that is in use would change its code.
+        """
+        if name not in self._modules:
+            self._session.upload(bytearray(library), name)
+            self._modules[name] = self._session.load_module(name)
+        return self._modules[name]
+
+    @contextlib.contextmanager
+    def turn(self, seconds: float | None = None) -> Iterator[None]:
+        """Have the session alone; it ends if that takes longer than `seconds`, by default the address's `timeout`."""
+        with self._turn, self._proxy.limit(self.address.timeout if seconds is None else seconds):
+            yield
+
+    @contextlib.contextmanager
+    def call(self, nbytes: int, hint: str = "it hangs") -> Iterator[None]:
+        """Have the session alone, for calls that move so many bytes.
+
+        Raises
+        ------
+        DeviceLost
+            If they take too long, or the server is gone.
+        RemoteError
+            If they fail there; the session remains of use.
+        """
+        limit = self.address.timeout + nbytes / SLOWEST
+        try:
+            with self.turn(limit), _clear_frames():
+                yield
+        except (tvm.error.InternalError, RuntimeError, ValueError, TypeError, AttributeError) as error:
+            if isinstance(error, BundleError):
+                raise
+            cause = reason(error)
+            if self._proxy.expired:
+                raise DeviceLost(f"{self.address}: no answer within {limit:.3g} s: {hint}") from error
+            if self._proxy.ended:
+                raise DeviceLost(f"{self.address}: the server has closed the connection: {cause}") from error
+            raise RemoteError(f"{self.address}: {cause}") from error
+
+    def break_off(self) -> None:
+        """End all calls, in any thread."""
+        self._proxy.break_off()
+
+    def close(self) -> None:
+        """End it, so that the server is free for the next."""
+        with self.turn():
+            self._modules.clear()
+            self._session = self.device = None
+        self._proxy.close()
+
+
+@contextlib.contextmanager
+def _clear_frames() -> Iterator[None]:
+    """Let an error keep nothing of the board, which would have to be given back to it later, without a limit."""
+    try:
+        yield
+    except BaseException as error:
+        traceback.clear_frames(error.__traceback__)
+        raise
+
+
+class _Sessions:
+    """Those with one address."""
+
+    def __init__(self, address: Address) -> None:
+        self._address, self._sessions = address, list[RpcSession]()
+        self._lock = threading.Lock()
+
+    def join(self) -> RpcSession:
+        """Return a session with one more user."""
+        with self._lock:
+            self._sessions = [each for each in self._sessions if not each.ended]
+            if not self._sessions or (self._address.tracker and _has_free_server(self._address)):
+                self._sessions.append(RpcSession(self._address))
+            # The one with fewest users: calls of one session take turns.
+            session = min(self._sessions, key=lambda each: each.users)
+            session.users += 1
+            return session
+
+    def leave(self, session: RpcSession) -> None:
+        """Note that a session has a user less; the last one ends it."""
+        with self._lock:
+            session.users -= 1
+            if session.users == 0:
+                if session in self._sessions:
+                    self._sessions.remove(session)
+                session.close()
+
+
+_addresses: dict[Address, _Sessions] = {}
+
+
+def join(address: Address) -> RpcSession:
+    """Return the session with the server at an address, begun if there is none; `leave` it when it is of no more use.
+
+    Raises
+    ------
+    DeviceLost
+        If the server cannot be reached, or serves another process.
+    """
+    return _addresses.setdefault(address, _Sessions(address)).join()
+
+
+def leave(session: RpcSession) -> None:
+    """Note that a session has one user less; it ends with the last one."""
+    _addresses[session.address].leave(session)
+
+
+def _from_tracker(address: Address) -> tuple[str, int, str]:
+    """Ask TVM's tracker for a free server; while there is none it does not answer."""
+    try:
+        return _server(_ask_tracker(address, [_REQUEST, address.key, "", 1]))
+    except TimeoutError:
+        raise DeviceLost(f"{address}: the tracker has no free server within {address.timeout:g} s") from None
+    except (ValueError, TypeError) as error:
+        raise DeviceLost(f"{address}: the tracker's answer is no server: {error}") from None
+
+
+def _has_free_server(address: Address) -> bool:
+    """Ask TVM's tracker whether it would give a server at once."""
+    try:
+        status, summary = _ask_tracker(address, [_SUMMARY])
+        return status == _SUCCESS and int(summary["queue_info"].get(address.key, {}).get("free", 0)) > 0
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return False
+
+
+def _server(answer: Any) -> tuple[str, int, str]:
+    status, (host, port, key) = answer
+    if status != _SUCCESS:
+        raise ValueError(answer)
+    return str(host), int(port), str(key)
+
+
+def _answer(tracker: socket.socket) -> Any:
+    data = bytearray()
+    while len(data) < 4 or len(data) < 4 + _length(data):
+        if not (came := tracker.recv(LARGEST_ANSWER)):
+            raise ValueError("it has closed the connection")
+        data += came
+    return json.loads(data[4:])
+
+
+def _length(data: bytearray) -> int:
+    (length,) = struct.unpack("<i", data[:4])
+    if not 0 < length < LARGEST_ANSWER:
+        raise ValueError(f"{length} bytes")
+    return int(length)
+
+
+def _ask_tracker(address: Address, question: list[Any]) -> Any:
+    """Return a tracker's answer; raise `TimeoutError` if it does not come."""
+    with _tracker(address) as tracker:
+        request = json.dumps(question).encode()
+        tracker.sendall(struct.pack("<i", len(request)) + request)
+        return _answer(tracker)
+
+
+@contextlib.contextmanager
+def _tracker(address: Address) -> Iterator[socket.socket]:
+    try:
+        stream = socket.create_connection((address.host, address.port), timeout=address.timeout)
+    except OSError as error:
+        raise DeviceLost(f"{address}: {why(error, address.timeout)}") from error
+    with stream:
+        stream.sendall(struct.pack("<i", _TRACKER_MAGIC))
+        if stream.recv(4, socket.MSG_WAITALL) != struct.pack("<i", _TRACKER_MAGIC):
+            raise DeviceLost(f"{address}: there is no TVM tracker")
+        yield stream
