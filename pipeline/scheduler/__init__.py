@@ -2,14 +2,13 @@
 
 from pipeline.scheduler.admission import Admission
 from pipeline.scheduler.frame import FrameFuture
+from pipeline.scheduler.options import Supervision
 from pipeline.scheduler.pipeline import Pipeline
 from pipeline.scheduler.statistics import Percentiles, StageStatistics, Statistics
-from pipeline.scheduler.supervision import Supervision
-from pipeline.scheduler.trace import Event, Trace
+from pipeline.scheduler.trace import Trace, TraceEvent
 
 __all__ = [
     "Admission",
-    "Event",
     "FrameFuture",
     "Percentiles",
     "Pipeline",
@@ -17,4 +16,5 @@ __all__ = [
     "Statistics",
     "Supervision",
     "Trace",
+    "TraceEvent",
 ]

@@ -1,4 +1,4 @@
-"""Admission: which frames wait at the entrance, and which are dropped there."""
+"""Admission: the choice of frames that wait at the entrance, and of those that are dropped there."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pipeline.core import arguments
+from pipeline.errors import ArgumentError
+
 POLICIES = ("block", "latest", "drop-oldest", "deadline")
+# A newer frame is worth more than an older one, so that few wait: with "drop-oldest" the stage never runs dry.
 DEFAULT_WAITING = {"latest": 1, "drop-oldest": 2, "deadline": 1}
 
 
 @dataclass(frozen=True)
 class Admission:
-    """What happens to a frame that finds no room; chosen once, when a pipeline starts.
+    """Policy for a frame that finds no room; chosen once, when a pipeline starts.
 
     Attributes
     ----------
@@ -29,7 +33,7 @@ class Admission:
 
     Raises
     ------
-    ValueError
+    ArgumentError
         If the policy is unknown, or the options do not belong to it.
     """
 
@@ -38,28 +42,33 @@ class Admission:
     deadline: float = math.inf
 
     def __post_init__(self) -> None:
-        if self.policy not in POLICIES:
-            raise ValueError(f"admission is {self.policy!r}; it must be one of {', '.join(map(repr, POLICIES))}")
-        if self.waiting < 0 or (self.waiting and self.policy == "block"):
-            raise ValueError(f"waiting is {self.waiting}; it counts the frames that wait to be dropped or started")
-        if (self.policy == "deadline") != math.isfinite(self.deadline) or not self.deadline > 0:
-            raise ValueError("admission='deadline' needs deadline=seconds, above 0, and nothing else does")
+        arguments.choice("admission", self.policy, POLICIES)
+        waiting = arguments.count("waiting", self.waiting, 0)
+        if waiting and self.policy == "block":
+            raise ArgumentError(f"waiting is {waiting}; with admission='block' frames wait for as long as it takes")
+        deadline = arguments.duration("deadline", self.deadline)
+        if (self.policy == "deadline") != math.isfinite(deadline):
+            raise ArgumentError(
+                f"admission is {self.policy!r} and deadline is {self.deadline}; admission='deadline' needs "
+                "deadline=seconds, above 0, and nothing else does"
+            )
 
     @property
     def drops(self) -> bool:
-        """Whether frames are dropped instead of letting the caller wait."""
+        """True if frames are dropped instead of letting the caller wait."""
         return self.policy != "block"
 
     @property
-    def line(self) -> float:
-        """How many frames may wait."""
+    def most_waiting(self) -> float:
+        """Number of frames that may wait."""
         return (self.waiting or DEFAULT_WAITING[self.policy]) if self.drops else math.inf
 
     @property
     def overflow(self) -> str:
-        """Why a frame leaves a full line."""
-        return "replaced" if self.line == 1 else "full"
+        """Reason why a frame leaves a full queue."""
+        return "replaced" if self.most_waiting == 1 else "full"
 
     def late(self, timestamp: float, forecast: Callable[[], float]) -> bool:
-        """Whether a frame of that time, should it start now and take `forecast` seconds, would miss its deadline."""
+        """Return true if a frame of that time misses its deadline, should it start now and take `forecast` seconds."""
+        # The forecast is asked for last: it looks at every stage.
         return self.policy == "deadline" and time.time() + forecast() > timestamp + self.deadline

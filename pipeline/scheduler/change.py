@@ -7,25 +7,23 @@ one bundle only, and if the new one cannot be loaded nothing has changed.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
+from pipeline.core.plan import Plan
+from pipeline.core.shapes import Build, OpenShapes
 from pipeline.errors import InputError, PlanError, near
-from pipeline.plans import Plan
+from pipeline.scheduler.arrays import read_array
 from pipeline.scheduler.copies import snapshot
-from pipeline.sizes import Build, OpenShapes
-
-if TYPE_CHECKING:
-    from pipeline.scheduler.engine import Engine
-    from pipeline.scheduler.newcomers import Newcomers
+from pipeline.scheduler.engine import Engine
+from pipeline.scheduler.pending_builds import PendingBuilds
 
 
-class Built(Protocol):
-    """What a bundle has."""
+class RunnableBundle(Protocol):
+    """A bundle, as `Pipeline.swap` takes it."""
 
     @property
     def builds(self) -> Sequence[Build]:
@@ -33,75 +31,52 @@ class Built(Protocol):
 
     @property
     def shapes(self) -> OpenShapes | None:
-        """What varies between them."""
+        """Extents that vary between them."""
 
 
 class Changes:
-    """Adds the calls to `Pipeline`; they are safe from any thread and from callbacks, and do not wait for frames."""
+    """The calls behind `Pipeline.set_params` and `Pipeline.swap`; they do not wait for frames.
 
-    _engine: Engine
-    _newcomers: Newcomers
+    Parameters
+    ----------
+    engine : Engine
+    pending_builds : PendingBuilds
+        It makes no more builds, since the stages change that they are made from.
+    """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._changing = threading.Lock()
+    def __init__(self, engine: Engine, pending_builds: PendingBuilds) -> None:
+        self._engine, self._pending_builds = engine, pending_builds
 
-    def set_params(self, group: str, values: Mapping[str, Any]) -> None:
-        """Give a stage other parameters, for all frames submitted after the call.
+    def set_params(self, stage: str, values: Mapping[str, Any]) -> None:
+        """Give a stage other parameters."""
+        with self._engine.changing:
+            deployment = self._engine.deployment
+            names = [planned.name for planned in deployment.plan.stages]
+            if stage not in names:
+                raise InputError(f"no stage is called {stage!r}; there are {', '.join(names)}{near(stage, names)}")
+            number = names.index(stage)
+            builds = [_replace_parameters(build, number, values) for build in deployment.builds]
+            self._bring(builds, deployment.shapes)
 
-        Parameters
-        ----------
-        group : str
-            Name of the stage.
-        values : mapping of str to array
-            New values by the parameters' names; the others stay.  They are copied.
+    def swap(self, bundle: RunnableBundle) -> None:
+        """Bring another bundle, with the same inputs and outputs."""
+        with self._engine.changing:
+            plan, successor = self._engine.deployment.plan, bundle.builds[0]
+            for side in ("inputs", "outputs"):
+                before, after = getattr(plan, side), getattr(successor.plan, side)
+                if before != after:
+                    raise PlanError(f"the new bundle has other {side}: {_join(after)} instead of {_join(before)}")
+            check_codes(successor.plan, successor.codes)
+            self._bring(bundle.builds, bundle.shapes)
 
-        Raises
-        ------
-        InputError
-            If there is no such stage or parameter, or a dtype or shape differs; nothing is changed then.
-        PipelineClosed
-            If the pipeline is closed.
-        """
-        with self._changing:
-            flow = self._engine.flow
-            names = [stage.name for stage in flow.plan.stages]
-            if group not in names:
-                raise InputError(f"no stage is called {group!r}; there are {', '.join(names)}{near(group, names)}")
-            number = names.index(group)
-            builds = [_with_parameters(build, number, values) for build in flow.builds]
-            self._engine.swap(self._engine.open(builds, flow.shapes))
-            self._newcomers.forget()
-
-    def swap(self, bundle: Built) -> None:
-        """Run another bundle, for all frames submitted after the call.
-
-        Parameters
-        ----------
-        bundle : Bundle
-            Its inputs and outputs are those of the bundle that it replaces; its stages may be others.
-
-        Raises
-        ------
-        PlanError
-            If it has other inputs or outputs; nothing is changed then.
-        PipelineError
-            If it cannot be loaded; nothing is changed then.
-        PipelineClosed
-            If the pipeline is closed.
-        """
-        with self._changing:
-            plan, fresh = self._engine.flow.plan, bundle.builds[0]
-            for what in ("inputs", "outputs"):
-                old, new = getattr(plan, what), getattr(fresh.plan, what)
-                if old != new:
-                    raise PlanError(f"the new bundle has other {what}: {_listed(new)} instead of {_listed(old)}")
-            checked_codes(fresh.plan, fresh.codes)
-            self._engine.swap(self._engine.open(bundle.builds, bundle.shapes))
-            self._newcomers.forget()
+    def _bring(self, builds: Sequence[Build], shapes: OpenShapes | None) -> None:
+        if self._engine.closing:  # before devices are opened for nothing
+            raise self._engine.closed_error()
+        self._engine.swap(self._engine.open(builds, shapes))
+        self._pending_builds.forget()
 
 
-def checked_codes(plan: Plan, codes: Sequence[Any] | None) -> tuple[Any, ...]:
+def check_codes(plan: Plan, codes: Sequence[Any] | None) -> tuple[Any, ...]:
     """Return a code for each stage, or raise `PlanError` if there are more or less."""
     if codes is None:
         return (None,) * len(plan.stages)
@@ -110,30 +85,30 @@ def checked_codes(plan: Plan, codes: Sequence[Any] | None) -> tuple[Any, ...]:
     return tuple(codes)
 
 
-def _with_parameters(build: Build, number: int, values: Mapping[str, Any]) -> Build:
+def _replace_parameters(build: Build, number: int, values: Mapping[str, Any]) -> Build:
     """Return the build with other values for parameters of one stage."""
     code = build.codes[number]
-    checked = _checked_values(build.plan.stages[number].name, getattr(code, "parameters", {}), values)
-    fresh = code.with_parameters(checked)
-    return replace(build, codes=(*build.codes[:number], fresh, *build.codes[number + 1 :]))
+    arrays = _check_values(build.plan.stages[number].name, getattr(code, "parameters", {}), values)
+    successor = code.with_parameters(arrays)
+    return replace(build, codes=(*build.codes[:number], successor, *build.codes[number + 1 :]))
 
 
-def _checked_values(group: str, known: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    checked = {}
+def _check_values(stage: str, parameters: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Return copies of the values, which fit the parameters."""
+    arrays = {}
     for name, value in values.items():
-        if name not in known:
+        if name not in parameters:
+            names = ", ".join(parameters) or "none"
+            raise InputError(f"stage {stage!r} has no parameter {name!r}; it has {names}{near(name, parameters)}")
+        array, current = read_array("parameter", name, value), parameters[name]
+        if (array.dtype, array.shape) != (current.dtype, current.shape):
             raise InputError(
-                f"stage {group!r} has no parameter {name!r}; it has {', '.join(known) or 'none'}{near(name, known)}"
+                f"parameter {name!r} of stage {stage!r}: {array.dtype}{list(array.shape)} given, "
+                f"{current.dtype}{list(current.shape)} expected"
             )
-        array, old = np.asarray(value), known[name]
-        if (array.dtype, array.shape) != (old.dtype, old.shape):
-            raise InputError(
-                f"parameter {name!r} of stage {group!r}: {array.dtype}{list(array.shape)} given, "
-                f"{old.dtype}{list(old.shape)} expected"
-            )
-        checked[name] = snapshot(array)
-    return checked
+        arrays[name] = snapshot(array)
+    return arrays
 
 
-def _listed(specs: Sequence[Any]) -> str:
+def _join(specs: Sequence[Any]) -> str:
     return ", ".join(map(str, specs))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import repeat
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
 
 
-class Places:
+class Permits:
     """A number of places to wait for; waiting costs nothing and ends on arrival.
 
     Both this and `Channel` rest on `queue.SimpleQueue`, which is written in C and documented as safe between
@@ -39,22 +40,12 @@ class Places:
             If none became free within `timeout` seconds; 0 does not wait, None waits for ever.
         """
         try:
-            taken = self._free.get(timeout=timeout)
+            is_free = self._free.get(timeout=timeout)
         except Empty:
             raise TimeoutError(f"no place became free within {timeout} s") from None
-        if not taken:
+        if not is_free:
             self._free.put(False)  # for the next one who waits
-        return taken
-
-    def try_take(self) -> bool:
-        """Take a place if there is one, and return whether there was."""
-        # An exception costs more than the question.
-        if self._free.empty():
-            return False
-        try:
-            return self.take(0)
-        except TimeoutError:
-            return False
+        return is_free
 
     def give(self) -> None:
         """Free one place that was taken."""
@@ -72,59 +63,119 @@ class Channel(Generic[Item]):
     ----------
     capacity : int
         How many items may wait, at least 1; a writer waits for its place.
-    freed : callable, optional
-        Called by a reader that has made room.
     """
 
-    def __init__(self, capacity: int, freed: Callable[[], object] | None = None) -> None:
-        self.places = Places(capacity)
-        self._freed = freed
-        self._items: deque[Item] = deque()
+    def __init__(self, capacity: int) -> None:
+        self._places = Permits(capacity)
+        self._made_room: Callable[[], object] = self._places.give
+        self.items: deque[Item] = deque()
         # One token for each item at least: readers wait for tokens, so that an item can be taken back from the middle.
-        self._tokens: SimpleQueue[bool] = SimpleQueue()
+        self.tokens: SimpleQueue[bool] = SimpleQueue()
 
     def __len__(self) -> int:
-        return len(self._items)
+        return len(self.items)
 
     def put(self, item: Item) -> None:
         """Wait for a place, then hand over `item`; a closed channel forgets it."""
-        if self.places.take():
-            self.put_reserved(item)
-
-    def put_reserved(self, item: Item) -> None:
-        """Hand over `item` on a place that the caller has already taken from `places`."""
-        self._items.append(item)
-        self._tokens.put(True)
+        if self._places.take():
+            try:
+                self.items.append(item)
+                self.tokens.put(True)
+            except BaseException:
+                # Interrupted in between, maybe: a token too few keeps items back, and one too many does nothing.
+                self.tokens.put(True)
+                raise
 
     def get(self) -> Item | None:
         """Wait for an item; None means that the channel is closed and everything before has been read."""
-        while self._tokens.get():
+        while self.tokens.get():
             try:
-                item = self._items.popleft()
+                item = self.items.popleft()
             except IndexError:  # it was taken back
                 continue
-            self.places.give()
-            if self._freed is not None:
-                self._freed()
+            self._made_room()
             return item
-        self._tokens.put(False)  # for the next reader
+        self.tokens.put(False)  # for the next reader
         return None
-
-    def take_back(self, item: Item) -> bool:
-        """Free the place of an item that nobody has read yet, and return whether that was so."""
-        try:
-            self._items.remove(item)
-        except ValueError:
-            return False
-        try:
-            if not self._tokens.get_nowait():
-                self._tokens.put(False)
-        except Empty:  # a reader has the token, and will find nothing for it
-            pass
-        self.places.give()
-        return True
 
     def close(self) -> None:
         """Let writers go on without effect, and readers once they have read what is there."""
-        self.places.close()
-        self._tokens.put(False)
+        self._places.close()
+        self.tokens.put(False)
+
+
+class EntryChannel(Channel[Item]):
+    """A channel at the pipeline's entrance: its one writer, an `Entry`, asks for room first and does not wait.
+
+    Parameters
+    ----------
+    capacity : int
+        As for `Channel`.
+    made_room : callable
+        Called by a reader that has made room.
+
+    Attributes
+    ----------
+    items, tokens
+        What waits, and what readers wait with, for `Entry`.
+    """
+
+    def __init__(self, capacity: int, made_room: Callable[[], object]) -> None:
+        super().__init__(capacity)
+        self.capacity, self._made_room = capacity, made_room
+
+    def take_back(self, item: Item) -> bool:
+        """Remove an item that nobody has read yet, and return whether that was so."""
+        try:
+            self.items.remove(item)
+        except ValueError:
+            return False
+        try:
+            if not self.tokens.get_nowait():
+                self.tokens.put(False)
+        except Empty:  # a reader has the token, and will find nothing for it
+            pass
+        return True
+
+
+class Inlet(Generic[Item]):
+    """The channels in front of the first stages, which take an item together; for one writer, under a lock.
+
+    Parameters
+    ----------
+    channels : sequence of EntryChannel
+    """
+
+    def __init__(self, channels: Sequence[EntryChannel[Item]]) -> None:
+        self._channels = channels
+        # Looked up once: `has_room` and `put` run for each frame, under the lock that all callers share.
+        self._lines = [(channel.items, channel.capacity) for channel in channels]
+        self._items = [channel.items for channel in channels]
+        self._tokens = [channel.tokens for channel in channels]
+        self._append_item = self._items[0].append if len(channels) == 1 else None
+
+    def has_room(self) -> bool:
+        """Return true if one more item may wait in each of them; readers only make more room."""
+        for items, capacity in self._lines:  # noqa: SIM110 - a generator takes twice as long
+            if len(items) >= capacity:
+                return False
+        return True
+
+    def put(self, item: Item) -> None:
+        """Hand over an item to all of them, or, if an interrupt comes before that, to none."""
+        # Signals are served between two steps of Python code, and either of these is one.
+        if self._append_item is not None:
+            self._append_item(item)
+        else:
+            list(map(deque.append, self._items, repeat(item)))
+        self.wake()
+
+    def wake(self) -> None:
+        """Let readers look for items: the second half of `put`, which may be made again."""
+        for tokens in self._tokens:
+            tokens.put(True)
+
+    def take_back(self, item: Item) -> None:
+        """Remove an item wherever nobody has read it yet."""
+        for channel in self._channels:
+            channel.take_back(item)

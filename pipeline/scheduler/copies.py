@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.core.memory import empty
 from pipeline.executor.devices.base import DeviceRuntime
-from pipeline.memory import empty
 from pipeline.scheduler.frame import Frame
-from pipeline.scheduler.inputs import Accepted
-from pipeline.scheduler.wiring import Read, StageWiring, Wiring
+from pipeline.scheduler.inputs import AcceptedInputs
+from pipeline.scheduler.wiring import SlotRead, StageWiring, Wiring
 
 
 def snapshot(array: np.ndarray) -> np.ndarray:
@@ -21,13 +21,13 @@ def snapshot(array: np.ndarray) -> np.ndarray:
     return copy
 
 
-def kept_apart(accepted: Accepted, *, copy: bool) -> Accepted:
+def copy_inputs(frame_inputs: AcceptedInputs, *, copy: bool) -> AcceptedInputs:
     """Return copies of the caller's arrays, or with ``copy=False`` these themselves."""
-    return accepted._replace(arrays=[snapshot(array) for array in accepted.arrays]) if copy else accepted
+    return frame_inputs._replace(arrays=[snapshot(array) for array in frame_inputs.arrays]) if copy else frame_inputs
 
 
 class StageCopies:
-    """What one stage takes from a frame and leaves in it.
+    """The tensors that one stage takes from a frame and leaves in it.
 
     Parameters
     ----------
@@ -40,24 +40,24 @@ class StageCopies:
 
     Attributes
     ----------
-    needed : bool
+    may_copy : bool
         Whether tensors may have to change their memory here.
     """
 
     def __init__(self, runtime: DeviceRuntime, wiring: StageWiring, readers: Sequence[int]) -> None:
         self._runtime, self._reads, self._writes = runtime, wiring.reads, wiring.writes
-        self.needed = wiring.copies
+        self.may_copy = wiring.copies
         # Most stages read each tensor alone, from their own memory: then there is nothing to count or to guard.
-        self._only = tuple(read.slot for read in wiring.reads)
+        self._own_slots = tuple(read.slot for read in wiring.reads)
         self._simple = all(read.source is None and readers[read.slot] == 1 for read in wiring.reads)
-        self._shared = {read.slot for read in wiring.reads if read.source is not None and readers[read.slot] > 1}
+        self._shared_slots = {read.slot for read in wiring.reads if read.source is not None and readers[read.slot] > 1}
 
     def take(self, frame: Frame) -> list[Any]:
         """Return the stage's inputs in its memory; what nobody else will read leaves the frame."""
         if self._simple:
             tensors = frame.tensors
-            inputs = [tensors[slot] for slot in self._only]
-            for slot in self._only:
+            inputs = [tensors[slot] for slot in self._own_slots]
+            for slot in self._own_slots:
                 tensors[slot] = None
             return inputs
         return [self._take(frame, read) for read in self._reads]
@@ -72,8 +72,8 @@ class StageCopies:
             if write.array is not None:
                 frame.tensors[write.array] = self._runtime.copy_out(tensor)
 
-    def _take(self, frame: Frame, read: Read) -> Any:
-        if read.slot in self._shared:
+    def _take(self, frame: Frame, read: SlotRead) -> Any:
+        if read.slot in self._shared_slots:
             with frame.exclusively():
                 tensor = frame.tensors[read.slot] = self._bring(frame, read)
         else:
@@ -82,20 +82,21 @@ class StageCopies:
             frame.release(slot)
         return tensor
 
-    def _bring(self, frame: Frame, read: Read) -> Any:
+    def _bring(self, frame: Frame, read: SlotRead) -> Any:
         tensor = frame.tensors[read.slot]
         if tensor is None and read.source is not None:
             tensor = self._runtime.copy_in(frame.tensors[read.source])
         return tensor
 
 
-def results(frame: Frame, wiring: Wiring) -> list[np.ndarray]:
+def output_arrays(frame: Frame, wiring: Wiring) -> list[np.ndarray]:
     """Return the frame's output arrays; none of them shares memory with an array that the caller may change."""
     arrays = [frame.tensors[slot] for slot in wiring.outputs]
-    if not frame.borrowed:
+    # Frames whose inputs were copied share nothing with their caller.
+    if not frame.caller_arrays:
         return arrays
-    return [_own(array, frame.borrowed) for array in arrays]
+    return [_unshare(array, frame.caller_arrays) for array in arrays]
 
 
-def _own(array: np.ndarray, borrowed: Sequence[np.ndarray]) -> np.ndarray:
-    return array.copy() if any(np.may_share_memory(array, each) for each in borrowed) else array
+def _unshare(array: np.ndarray, caller_arrays: Sequence[np.ndarray]) -> np.ndarray:
+    return array.copy() if any(np.may_share_memory(array, other) for other in caller_arrays) else array

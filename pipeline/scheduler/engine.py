@@ -1,32 +1,29 @@
-"""Engine: what runs behind a `Pipeline`: the flows, the entrance and the ledger, and what stops them.
+"""Engine: the deployments and the books behind a `Pipeline`, and their end.
 
 The threads know the engine but not the `Pipeline` in the caller's hands, so that a forgotten one can be noticed.
 """
 
 from __future__ import annotations
 
-import logging
+import os
 import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import wait
+from collections.abc import Sequence
 from itertools import chain
 from time import monotonic
 
-from pipeline.errors import FrameDropped, PipelineClosed, PipelineError, StageTimeout
-from pipeline.scheduler.entrance import Entrance, Ticket
-from pipeline.scheduler.flow import Flow
-from pipeline.scheduler.flows import Flows
-from pipeline.scheduler.frame import Frame, FrameFuture
-from pipeline.scheduler.inputs import Accepted
+from pipeline.core.shapes import Build, OpenShapes
+from pipeline.errors import PipelineClosed, PipelineError, describe_error
+from pipeline.scheduler.admission_queue import AdmissionQueue
+from pipeline.scheduler.deployment import Deployment, Deployments
+from pipeline.scheduler.frame import Frame
+from pipeline.scheduler.intake import Intake
+from pipeline.scheduler.interrupts import uninterrupted
 from pipeline.scheduler.ledger import Ledger
-from pipeline.scheduler.observation import Observer
-from pipeline.scheduler.settings import Settings
-from pipeline.scheduler.surroundings import Surroundings
-from pipeline.scheduler.trace import Trace
-from pipeline.scheduler.watchdog import Run, Watchdog
-from pipeline.sizes import Build, OpenShapes
-
-logger = logging.getLogger(__name__)
+from pipeline.scheduler.options import PipelineOptions
+from pipeline.scheduler.statistics import Statistics, summarise_stage
+from pipeline.scheduler.waiting import Latch
+from pipeline.scheduler.watchdog import Watchdog
+from pipeline.scheduler.worker_context import WorkerContext
 
 
 class Engine:
@@ -35,21 +32,24 @@ class Engine:
     Parameters
     ----------
     builds, shapes
-        As for `Flow`.
-    settings : Settings
+        As for `Deployment`.
+    options : PipelineOptions
+        As the pipeline's caller chose them.
 
     Attributes
     ----------
-    flows : Flows
+    ledger : Ledger
+        The books; its lock guards what decides about frames.
+    queue : AdmissionQueue
+        Where frames wait to start.
+    deployments : Deployments
         The workers.
+    intake : Intake
+        The way in for frames.
+    changing : Lock
+        Held by whoever brings another deployment.
     error : BaseException or None
         What ended the pipeline; the first one stays.
-    closing : bool
-        Whether no more frames are accepted.
-    trace : Trace or None
-        Where events are noted.
-    observers : tuple of callable
-        Who is shown each frame that comes in.
 
     Raises
     ------
@@ -57,139 +57,105 @@ class Engine:
         If a device cannot be opened or a stage not loaded; no thread is left then.
     """
 
-    def __init__(self, builds: Sequence[Build], shapes: OpenShapes | None, settings: Settings) -> None:
+    def __init__(self, builds: Sequence[Build], shapes: OpenShapes | None, options: PipelineOptions) -> None:
+        self._process = os.getpid()
+        self.options, self.changing = options, threading.Lock()
         self.error: BaseException | None = None
-        self.closing = False
-        self.trace: Trace | None = settings.trace
-        self.observers: tuple[Observer, ...] = ()
-        self.flows = Flows()
-        self._supervision = settings.supervision
-        self.ledger = Ledger(self._left, lambda: self.entrance.freed())  # noqa: PLW0108 - made right after
-        self.entrance = Entrance(settings.admission, self.ledger, lambda: self.flows.current.capacity)
-        self._watchdog = Watchdog(self._expired) if settings.supervision.limited else None
-        self._around = Surroundings(
-            create=settings.create,
-            freed=self.entrance.freed,
-            withdraw=self.withdraw,
-            finished=self.ledger.finish,
-            failed=self._failed,
-            broke=self._broke,
-            trace=settings.trace,
-            watchdog=self._watchdog,
-            limit=settings.supervision.limit,
+        self._gave_up, self._empty = False, Latch()
+        self.deployments = Deployments()
+        self.ledger = Ledger(self._retire, lambda: self.queue.use_room())  # noqa: PLW0108 - made right after
+        self.queue = AdmissionQueue(options.admission, self.ledger, lambda: self.deployments.current.capacity)
+        self.intake = Intake(
+            self.ledger, self.queue, self.deployments, closed_error=self.closed_error, inside=self.inside
         )
-        self.flows.current = self.open(builds, shapes)
+        self._watchdog = Watchdog() if options.supervision.limited else None
+        self._context = WorkerContext(
+            options,
+            self._watchdog,
+            on_room=self.queue.use_room,
+            withdraw=self.intake.withdraw,
+            on_finish=self.ledger.finish,
+            on_failure=self._fail,
+            stop=self._stop,
+            on_break=self._break,
+        )
+        self.deployments.current = self.open(builds, shapes)
         if self._watchdog is not None:
             self._watchdog.start()
 
     @property
-    def flow(self) -> Flow:
+    def deployment(self) -> Deployment:
         """The one that new frames go through."""
-        return self.flows.current
+        return self.deployments.current
 
-    def open(self, builds: Sequence[Build], shapes: OpenShapes | None) -> Flow:
-        """Return a flow whose workers wait for frames."""
-        return Flow(builds, shapes, self._around)
+    @property
+    def closing(self) -> bool:
+        """True if no more frames are accepted."""
+        return self.intake.closing
 
-    def submit(
-        self,
-        accepted: Accepted,
-        future: FrameFuture,
-        ticket: Callable[[], Ticket] | None = Ticket,
-        *,
-        borrowed: bool = False,
-    ) -> Ticket | None:
-        """Start a frame, or let it wait, or drop it, as the admission policy says; see `Entrance.submit`.
+    def open(self, builds: Sequence[Build], shapes: OpenShapes | None) -> Deployment:
+        """Return a deployment whose workers wait for frames."""
+        return Deployment(builds, shapes, self._context)
 
-        Raises
-        ------
-        PipelineClosed
-            If the pipeline is closed.
-        """
-        with self.ledger.lock:
-            if self.closing:
-                raise self.closed()
-            flow = self.flows.current
-            if accepted.check is not flow.check:  # another bundle came meanwhile
-                accepted = flow.check.find(accepted)
-            frame = flow.frame(accepted, future, borrowed=borrowed)
-            future.frame = frame
-            try:
-                held = self.entrance.submit(frame, ticket)
-            except KeyboardInterrupt:
-                # In the middle: some first stages may have got the frame and others not.
-                self.abandon(self.closed_before())
-                raise
-        if held is not None or self.entrance.admission.drops:
-            # Also for room that was made while the frame took its place in the line.
-            self.entrance.settle()
-        for observer in self.observers:
-            observer(accepted.arrays, future)
-        return held
+    @uninterrupted
+    def swap(self, successor: Deployment, *, late: bool = False) -> None:
+        """Let all frames submitted from now on go through `successor`; those before them stay where they are.
 
-    def withdraw(self, frame: Frame, reason: BaseException) -> bool:
-        """End a frame with `reason` and free its places, unless a stage has taken it up; return whether it was so."""
-        if not frame.withdraw(reason):
-            return False
-        with self.ledger.lock:
-            self.entrance.remove(frame)
-            if frame in self.ledger:
-                frame.flow.take_back(frame)
-        self.ledger.end_withdrawn(frame)
-        return True
-
-    def swap(self, fresh: Flow) -> None:
-        """Let all frames submitted from now on go through `fresh`; those before them stay in the flow that they are in.
+        Parameters
+        ----------
+        successor : Deployment
+        late : bool
+            Whether it is also for frames that have been waiting since before a close.
 
         Raises
         ------
         PipelineClosed
-            If the pipeline is closed; the fresh flow ends then.
+            If the pipeline is closed; the successor ends then.
         """
         with self.ledger.lock:
-            if not self.closing:
-                self.flows.swap(fresh)
-                self._left()
+            if not self.closing or (late and self.queue.unbuilt_frames):
+                self.deployments.swap(successor)
+                self._retire()
                 return
-        fresh.shut()
-        fresh.join()
-        raise self.closed()
+        # Without the lock, which its workers may need to end.
+        successor.shut()
+        successor.group.join()
+        raise self.closed_error()
 
     def drain(self, timeout: float | None) -> None:
         """Wait until the frames submitted so far have ended; see `Pipeline.drain`."""
         with self.ledger.lock:
-            waiting = [] if self.entrance.paused else self.entrance.frames()
+            waiting = [] if self.queue.is_paused else self.queue.frames()
             futures = [frame.future for frame in (*self.ledger.frames(), *waiting)]
         if futures and self.inside():
             raise TimeoutError("a callback must not wait for its own pipeline")
-        if left := wait(futures, timeout).not_done:
-            raise TimeoutError(f"{len(left)} frames were not finished within {timeout} s")
+        deadline = None if timeout is None else monotonic() + timeout
+        for future in futures:
+            if not future.wait(None if deadline is None else max(0.0, deadline - monotonic())):
+                open_count = sum(not future.done() for future in futures)
+                raise TimeoutError(f"{open_count} frames were not finished within {timeout} s")
 
-    def flush(self) -> int:
-        """Drop the frames that no stage has taken up, and return how many there were."""
-        with self.ledger.lock:
-            frames = [*self.ledger.frames(), *self.entrance.frames()]
-        # The newest first: a place that becomes free shall not be taken by a frame that is to be dropped.
-        return sum(self.withdraw(frame, FrameDropped(frame.number, "flushed")) for frame in reversed(frames))
-
+    @uninterrupted
     def close(self) -> None:
         """Take no more frames; the workers end once those that are in have."""
         with self.ledger.lock:
-            self.closing = True
-            self.entrance.refuse(self.closed)
-            self.entrance.paused = False
-            self._left()
-        self.entrance.settle()
+            self.intake.closing = True
+            self.queue.refuse(self.closed_error)
+            self.queue.is_paused = False
+            self._retire()
+        self.queue.settle()
 
+    @uninterrupted
     def abandon(self, reason: BaseException, after: int = -1) -> None:
         """Take no more frames, and give up those with numbers above `after`, also where a device keeps a worker busy.
 
         Frames that no stage has taken up are cancelled.
         """
         with self.ledger.lock:
-            self.closing = self.entrance.paused = True
-            self.entrance.refuse(self.closed)
-            waiting = [frame.future for frame in self.entrance.frames()]
+            self.intake.closing = self.queue.is_paused = self._gave_up = True
+            self.queue.refuse(self.closed_error)
+            waiting = [frame.future for frame in self.queue.frames()]
+        # Without the lock: a cancelled future calls back.
         for future in waiting:
             future.cancel()
         if after < 0:
@@ -197,78 +163,111 @@ class Engine:
         self.ledger.abandon(reason, after)
         self.close()
 
-    def closed(self) -> PipelineClosed:
+    def after_fork(self) -> None:
+        """Be closed, in a process that was forked; frames that are in fail."""
+        self.changing = threading.Lock()  # a thread of the parent may hold it
+        if not self.closing:
+            self.error = PipelineClosed(
+                f"it belongs to process {self._process}, from which this one was forked; load it after the fork"
+            )
+        self.intake.closing = True
+        for deployment in self.deployments.all():
+            deployment.group.after_fork()
+        self.queue.after_fork()
+        self.ledger.after_fork(self.closed_error())
+        self._empty.set()
+
+    def closed_error(self) -> PipelineClosed:
         """Return the error of those who come too late."""
         if self.error is None:
             return PipelineClosed("the pipeline is closed; it takes no more frames")
-        return self._stopped(self.error)
+        return self._stop_error(self.error)
 
-    def closed_before(self) -> PipelineClosed:
+    def unfinished_error(self) -> PipelineClosed:
         """Return the error of frames that a close did not wait for."""
-        return PipelineClosed(f"the pipeline {self.flow.plan.model!r} was closed before this frame was finished")
+        return PipelineClosed(f"the pipeline {self.deployment.plan.model!r} was closed before this frame was finished")
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait for the workers' end, at most `timeout` seconds in all, and return whether they have ended.
+        """Wait for the end of all frames and then of the workers, at most `timeout` seconds in all.
 
-        Those that have been given up are not waited for.
+        Where frames have been given up, whatever may still be in a device is not waited for.
+
+        Returns
+        -------
+        bool
+            Whether all frames have ended, and the workers that are waited for.
         """
         deadline = None if timeout is None else monotonic() + timeout
-        ended = self.flows.join(deadline)
-        if ended and self._watchdog is not None:
+        if not self._empty.wait(timeout):
+            return False
+        if self._gave_up:
+            return True
+        is_complete = self.deployments.join(deadline)
+        if is_complete and self._watchdog is not None:
             self._watchdog.join()
-        return ended
+        return is_complete
 
     def inside(self) -> bool:
-        """Whether the calling thread must not wait for frames, because it runs stages or callbacks of frames."""
+        """Return true if the calling thread must not wait for frames, because it runs stages or callbacks of frames."""
         me = threading.get_ident()
-        return me == self.ledger.deliverer or me in self._around.crew
+        return me in self.ledger.callers or me in self._context.worker_threads
 
-    def _left(self) -> None:
+    def statistics(self) -> Statistics:
+        """Return an immutable snapshot; frames are counted under the lock, so that the books always add up."""
+        with self.ledger.lock:
+            deployment, counts = self.deployment, self.ledger.counts()
+            waiting, blocked_callers = len(self.queue), self.queue.blocked_callers
+            counters = [self.deployments.counters(stage.name) for stage in deployment.plan.stages]
+        # Without the lock: sorting durations takes long, and workers write them without it.
+        stages = [
+            summarise_stage(stage, counters[number], deployment.queue_length(number), counts.elapsed_s)
+            for number, stage in enumerate(deployment.plan.stages)
+        ]
+        return Statistics(
+            **counts._asdict(),
+            frames_per_s=counts.delivered / counts.elapsed_s if counts.elapsed_s else 0.0,
+            latency_s=self.ledger.latency.percentiles(),
+            stages=tuple(stages),
+            waiting=waiting,
+            blocked_callers=blocked_callers,
+            forecast_s=deployment.forecast(),
+        )
+
+    def _retire(self) -> None:
         """See whether the last frame of something has left; under the ledger's lock."""
-        if self.flows.replaced:
-            self.flows.retire(chain(self.ledger.frames(), self.entrance.all()))
-        if self.closing and not self.ledger and not self.entrance.frames():
+        if self.deployments.former:
+            self.deployments.retire(chain(self.ledger.frames(), self.queue.all()))
+        if self.closing and not self.ledger and not self.queue.frames():
             self._shut()
+            self._empty.set()
 
     def _shut(self) -> None:
-        self.flows.shut()
+        self.deployments.shut()
         if self._watchdog is not None:
             self._watchdog.stop()
 
-    def _failed(self, frame: Frame, error: BaseException) -> None:
-        if self._supervision.on_error == "stop":
+    def _fail(self, frame: Frame, error: BaseException) -> None:
+        if self.options.supervision.on_error == "stop":
             self._stop(error, frame.number)
 
     def _stop(self, error: BaseException, after: int = -1) -> None:
         with self.ledger.lock:
-            if self.error is not None:  # the first one wins
+            # The first one wins.  But it may have left frames in front of it to be finished, which none will be now.
+            if self.error is None:
+                self.error = error
+            elif after >= 0:
                 return
-            self.error = error
-        self.abandon(self._stopped(error), after)
+        self.abandon(self._stop_error(self.error), after)
 
-    def _stopped(self, error: BaseException) -> PipelineClosed:
-        reason = PipelineClosed(f"the pipeline {self.flow.plan.model!r} has stopped: {error}")
+    def _stop_error(self, error: BaseException) -> PipelineClosed:
+        reason = PipelineClosed(
+            f"the pipeline {self.deployment.plan.model!r} has stopped: {describe_error(error, kind=False)}"
+        )
         reason.__cause__ = error
         return reason
 
-    def _expired(self, run: Run) -> None:
-        post = run.worker.post
-        error = StageTimeout(post.stage.name, run.worker.device, run.frame.number, monotonic() - run.started)
-        logger.warning("%s; its device is restarted", error)
-        run.worker.give_up(run, error)
-        try:
-            if self._supervision.on_timeout == "fail-pipeline":
-                self._stop(error)
-            else:
-                run.frame.flow.replace(run)
-        except BaseException as cause:  # noqa: BLE001 - ends the pipeline
-            self._broke(cause)
-        finally:
-            run.worker.left.set()
-
-    def _broke(self, error: BaseException) -> None:
-        what = PipelineError(
-            f"a worker of the pipeline {self.flow.plan.model!r} broke: {type(error).__name__}: {error}"
-        )
-        what.__cause__ = error
-        self._stop(what)
+    def _break(self, error: BaseException) -> None:
+        model = self.deployment.plan.model
+        failure = PipelineError(f"a worker of the pipeline {model!r} broke: {describe_error(error)}")
+        failure.__cause__ = error
+        self._stop(failure)

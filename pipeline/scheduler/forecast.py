@@ -1,15 +1,15 @@
-"""Forecast: when a frame that starts now will end, by the times that the stages took lately."""
+"""Forecast: the end of a frame that starts now, by the times that the stages took lately."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline.plans import Plan
+from pipeline.core.plan import Plan
 from pipeline.scheduler.statistics import StageCounters, percentiles
 from pipeline.scheduler.wiring import Wiring
 
 LATELY = 64
-"""How many of the newest runs count."""
+"""Number of the newest runs that count: enough for a 95th percentile, few enough to follow a change of pace."""
 
 
 class Forecast:
@@ -26,15 +26,15 @@ class Forecast:
 
     Attributes
     ----------
-    started : int
+    starts : int
         Frames that were handed to the first stages.
     """
 
     def __init__(self, plan: Plan, wiring: Wiring, counters: Sequence[Sequence[StageCounters]]) -> None:
-        self._planned = [stage.seconds for stage in plan.stages]
+        self._plan_times = [stage.seconds for stage in plan.stages]
         self._successors = [stage.successors for stage in wiring.stages]
         self._counters = counters
-        self.started = 0
+        self.starts = 0
 
     def __call__(self) -> float:
         """Return seconds: the longest path through all stages, or what the stage with the most work still has to do.
@@ -43,18 +43,19 @@ class Forecast:
         that stage on before it.
         """
         longest, rest = 0.0, [0.0] * len(self._counters)
+        # From the last stage on: the way behind a stage is known when its turn comes.
         for number in reversed(range(len(self._counters))):
-            usual, slow = self._times(number)
+            median, slow = self._times(number)
             after = max((rest[each] for each in self._successors[number]), default=0.0)
             rest[number] = after + slow
-            ahead = self.started - sum(each.passed for each in self._counters[number])
-            longest = max(longest, rest[number], rest[number] + ahead * usual / len(self._counters[number]))
+            ahead = self.starts - sum(each.passed for each in self._counters[number])
+            longest = max(longest, rest[number], rest[number] + ahead * median / len(self._counters[number]))
         return longest
 
     def _times(self, number: int) -> tuple[float, float]:
-        """Return how long the stage takes usually, and when it is slow."""
+        """Return the stage's median time, and its time when it is slow."""
         recent = [seconds for each in self._counters[number] for seconds in each.lately(LATELY)]
         if not recent:
-            return self._planned[number], self._planned[number]
-        found = percentiles(recent)
-        return found.p50, found.p95
+            return self._plan_times[number], self._plan_times[number]
+        times = percentiles(recent)
+        return times.p50, times.p95

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import functools
+import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from pipeline.scheduler.flow import Flow
+from pipeline.core.affinity import call_unpinned
+from pipeline.scheduler.interrupts import contain, uninterrupted
+from pipeline.scheduler.waiting import SafeCondition
 
-Result = np.ndarray | dict[str, np.ndarray]
+logger = logging.getLogger(__name__)
+
+FrameResult = np.ndarray | dict[str, np.ndarray]
 """One output as its array, several as arrays by name."""
 
 _NONE: Mapping[int, int] = MappingProxyType({})
@@ -22,7 +28,18 @@ _WAITING, _BEGUN, _WITHDRAWN = range(3)
 
 
 class FrameFuture(Future[Any]):
-    """What `Pipeline.submit` returns: the result to come, and whose it is.
+    """Result to come of a frame, as `Pipeline.submit` returns it.
+
+    Whatever a callback raises ends that callback alone, and is logged.
+
+    Parameters
+    ----------
+    timestamp, metadata
+        As below.
+    output_names : sequence of str
+        Names of the pipeline's outputs.
+    callers : set of int, optional
+        Identifiers of the threads that are in callbacks of the pipeline's frames; they note themselves there.
 
     Attributes
     ----------
@@ -36,13 +53,78 @@ class FrameFuture(Future[Any]):
         What it stands for, as long as that is on its way; the scheduler's own.
     """
 
-    def __init__(self, timestamp: float, metadata: Any) -> None:
+    def __init__(
+        self, timestamp: float, metadata: Any, output_names: Sequence[str], callers: set[int] | None = None
+    ) -> None:
         super().__init__()
+        # A layer without state of its own, and so the cheapest way to have waits that can be interrupted.
+        self._condition.__class__ = SafeCondition
         self.sequence = -1
         self.timestamp = timestamp
         self.metadata = metadata
         self.frame: Frame | None = None
+        self._output_names = output_names
+        self._callers = set() if callers is None else callers
 
+    def outputs(self, timeout: float | None = None) -> dict[str, np.ndarray]:
+        """Wait as `result` does, and return the output arrays by name, also if there is only one.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds to wait.
+
+        Raises
+        ------
+        concurrent.futures.TimeoutError
+            If they are not there in time.
+        CancelledError, FrameDropped, StageError, PipelineClosed
+            If the frame has ended without a result.
+        """
+        result = self.result(timeout)
+        return result if isinstance(result, dict) else {self._output_names[0]: result}
+
+    def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
+        """Call `fn` with this future when it ends; what it starts is not kept on the stage's cores."""
+        # Letting the thread go and catching it again takes 10 to 20 us.  What asyncio puts here only wakes its loop.
+        starts_nothing = getattr(fn, "__module__", "") == "asyncio.futures"
+        self.notify_at_end(fn if starts_nothing else functools.partial(call_unpinned, fn))
+
+    def notify_at_end(self, fn: Callable[[Future[Any]], object]) -> None:
+        """Call `fn`, which starts no thread and no process, with this future when it ends."""
+        callers = self._callers
+
+        def call(future: Future[Any]) -> None:
+            me = threading.get_ident()
+            inner = me in callers
+            callers.add(me)
+            try:
+                error = contain(fn, future)
+            finally:
+                if not inner:
+                    callers.discard(me)
+            if error is not None:
+                self._report(error)
+
+        super().add_done_callback(call)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it has ended in whatever way, at most `timeout` seconds, and return whether it has."""
+        try:
+            self.exception(timeout)
+        except (CancelledError, concurrent.futures.TimeoutError):
+            return self.done()
+        return True
+
+    def after_fork(self, error: BaseException) -> None:
+        """End with `error` in a process that was forked; others who wait, or are called back, are the parent's."""
+        self._condition = SafeCondition()
+        self._waiters.clear()
+        self._done_callbacks: list[Callable[[Future[Any]], object]] = []
+        if not self.done():
+            self.set_exception(error)
+
+    @uninterrupted
     def cancel(self) -> bool:
         """Take the frame back if no stage has taken it up yet; its place is free at once.
 
@@ -51,11 +133,40 @@ class FrameFuture(Future[Any]):
         bool
             Whether the frame is cancelled.
         """
-        cancelled = super().cancel()
+        is_cancelled = super().cancel()
         frame = self.frame  # gone when the frame ends, which may be now
-        if cancelled and frame is not None:
-            frame.flow.withdraw(frame, CancelledError())
-        return cancelled
+        if is_cancelled and frame is not None:
+            frame.deployment.withdraw(frame, CancelledError())
+        return is_cancelled
+
+    def _report(self, error: BaseException) -> None:
+        outcome = f"{type(error).__name__}, which ended only the callback"
+        logger.error("a callback of frame %d raised %s", self.sequence, outcome, exc_info=error)
+
+
+class Carrier(Protocol):
+    """The deployment that a frame goes through, as the frame and those who book it know it."""
+
+    def has_room(self) -> bool:
+        """Return true if a frame may start; under the ledger's lock."""
+
+    def forecast(self) -> float:
+        """Return the seconds that a frame would take that starts now."""
+
+    def start(self, frame: Frame) -> None:
+        """Hand a frame to the first stages; under the ledger's lock."""
+
+    def wake(self) -> None:
+        """Let the first stages look for frames."""
+
+    def take_back(self, frame: Frame) -> None:
+        """Free the places of a withdrawn frame; under the ledger's lock."""
+
+    def withdraw(self, frame: Frame, reason: BaseException) -> bool:
+        """End a frame with `reason` unless a stage has taken it up; return whether it was so."""
+
+    def result(self, frame: Frame) -> FrameResult:
+        """Return the outputs of a finished frame."""
 
 
 class Frame:
@@ -65,11 +176,11 @@ class Frame:
     ----------
     future : FrameFuture
         What the caller holds.
-    flow : Flow
+    deployment : Carrier
         The workers that it goes through, also after `swap` has brought others.
     tensors : list
         One place for each slot of the wiring, the model inputs filled in; taken over.
-    borrowed : sequence of ndarray
+    caller_arrays : sequence of ndarray
         Arrays among them that still belong to the caller.
     waiting : mapping of int to int
         For each stage that joins branches, how many of them it waits for.
@@ -80,40 +191,54 @@ class Frame:
     ----------
     number : int
         Its sequence number; -1 until it is submitted.
-    entered : float
+    entry_s : float
         `time.perf_counter` when it started.
     error : BaseException or None
         Why the remaining stages leave the frame alone; the first one stays.
-    finished : bool
+    is_finished : bool
         Whether all stages are done with it.
     build : int
-        Which of the flow's builds runs it.
+        Which of the deployment's builds runs it.
     crop : mapping or None
         What of its outputs is the result, if its inputs were padded.
     """
 
     __slots__ = (
-        "_copying", "_lock", "_readers", "_state", "_unannounced", "_waiting",
-        "borrowed", "build", "crop", "entered", "error", "finished", "flow", "future", "number", "tensors",
+        "_announces_late",
+        "_copying",
+        "_lock",
+        "_readers",
+        "_state",
+        "_waiting",
+        "build",
+        "caller_arrays",
+        "crop",
+        "deployment",
+        "entry_s",
+        "error",
+        "future",
+        "is_finished",
+        "number",
+        "tensors",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913, PLR0917 - made in one place, and for each frame
         self,
         future: FrameFuture,
-        flow: Flow,
+        deployment: Carrier,
         tensors: list[Any],
-        borrowed: Sequence[np.ndarray] = (),
+        caller_arrays: Sequence[np.ndarray] = (),
         waiting: Mapping[int, int] = _NONE,
         readers: Mapping[int, int] = _NONE,
     ) -> None:
         self.number = -1
-        self.entered = 0.0
-        self.future, self.flow, self.tensors, self.borrowed = future, flow, tensors, borrowed
+        self.entry_s = 0.0
+        self.future, self.deployment, self.tensors, self.caller_arrays = future, deployment, tensors, caller_arrays
         self.error: BaseException | None = None
-        self.finished = False
+        self.is_finished = False
         self.build = 0
         self.crop: Mapping[str, tuple[slice, ...]] | None = None
-        self._state, self._unannounced = _WAITING, False
+        self._state, self._announces_late = _WAITING, False
         self._lock = threading.Lock()
         # A lock of its own: a copy may take long, or hang, and the frame must be able to end meanwhile.
         self._copying = threading.Lock() if readers else self._lock
@@ -150,7 +275,7 @@ class Frame:
             if self.error is None:
                 self.error = error
 
-    def arrived(self, stage: int) -> bool:
+    def count_arrival(self, stage: int) -> bool:
         """Count one branch that reached a joining stage; True for the last."""
         with self._lock:
             self._waiting[stage] -= 1
@@ -175,18 +300,29 @@ class Frame:
             if self._state == _WITHDRAWN:  # it is ending already
                 return
             if self._state == _WAITING:
-                self._unannounced, self._state = True, _BEGUN
+                self._announces_late, self._state = True, _BEGUN
                 reason = CancelledError()
             if self.error is None:
                 self.error = reason
-            self.finished = True
+            self.is_finished = True
 
     def announce_cancellation(self) -> None:
         """Let the future end as cancelled, for those too who wait for several futures at once."""
-        if self._unannounced:
+        if self._announces_late:
             # As a caller's own cancellation would, but for the frame, which is ending already.
             Future.cancel(self.future)
             self.future.set_running_or_notify_cancel()
+
+    def take_over(self, substitute: Frame) -> None:
+        """Become what `other` is, which goes nowhere, but for the number, the future and the state."""
+        self.deployment, self.tensors, self.caller_arrays = (
+            substitute.deployment,
+            substitute.tensors,
+            substitute.caller_arrays,
+        )
+        self.build, self.crop = substitute.build, substitute.crop
+        self._waiting, self._readers = substitute._waiting, substitute._readers
+        self._copying = substitute._copying
 
     def end(self) -> None:
         """Let go of everything.
@@ -195,6 +331,6 @@ class Frame:
         refer to the error, tensors would stay in memory until Python searches for cycles.
         """
         self.error = _ENDED
-        self.tensors, self.borrowed = [], ()
+        self.tensors, self.caller_arrays = [], ()
         self.future.frame = None
         del self.future

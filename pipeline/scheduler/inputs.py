@@ -1,4 +1,4 @@
-"""Inputs: what a frame has to look like."""
+"""Inputs: the check of a frame's arrays against the plan."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pipeline.core.plan import TensorSpec
 from pipeline.errors import InputError, near
-from pipeline.plans import TensorSpec
+from pipeline.scheduler.arrays import read_array
 
 Crop = Mapping[str, tuple[slice, ...]]
 """For each output, the part of it that the caller gets."""
 
 
-class Accepted(NamedTuple):
+class AcceptedInputs(NamedTuple):
     """A frame's inputs, checked.
 
     Attributes
@@ -46,9 +47,9 @@ class InputCheck:
 
     def __init__(self, specs: Sequence[TensorSpec]) -> None:
         self._specs = {spec.name: spec for spec in specs}
-        self._expected = tuple((spec.name, np.dtype(spec.dtype), spec.shape) for spec in specs)
+        self._signature = tuple((spec.name, np.dtype(spec.dtype), spec.shape) for spec in specs)
 
-    def accept(self, inputs: Any) -> Accepted:
+    def accept(self, inputs: Any) -> AcceptedInputs:
         """Return the arrays in the plan's order, and the build that takes them.
 
         Parameters
@@ -59,33 +60,34 @@ class InputCheck:
         Raises
         ------
         InputError
-            If a name is unknown or missing, or a dtype, rank or shape differs.
+            If a name is unknown or missing, a value is no array, or a dtype, rank or shape differs.
         """
-        named = self._named(inputs)
+        arrays_by_name = self._name_arrays(inputs)
+        # Compared one by one, without a list of differences: all of them fit nearly always.
         arrays = []
-        for name, dtype, shape in self._expected:
-            array = np.asarray(named[name])
+        for name, dtype, shape in self._signature:
+            array = read_array("input", name, arrays_by_name[name])
             if array.dtype != dtype or array.shape != shape:
                 raise InputError(_wrong_kind(self._specs[name], array))
             arrays.append(array)
-        return Accepted(self, arrays)
+        return AcceptedInputs(self, arrays)
 
-    def find(self, accepted: Accepted) -> Accepted:
-        """Return what another check has accepted, with the build that takes it here.
+    def find(self, frame_inputs: AcceptedInputs) -> AcceptedInputs:
+        """Return inputs that another check has accepted, with the build that takes them here.
 
         Raises
         ------
         InputError
             If none does.
         """
-        named = zip(self._specs, accepted.arrays, strict=True)
-        return self.accept(dict(named))._replace(crop=accepted.crop)
+        arrays_by_name = zip(self._specs, frame_inputs.arrays, strict=True)
+        return self.accept(dict(arrays_by_name))._replace(crop=frame_inputs.crop)
 
     def array(self, name: str, value: Any) -> np.ndarray:
         """Return one input as an array; raise `InputError` if there is no such input or it does not fit."""
         if name not in self._specs:
             raise InputError(self._unknown(name))
-        array = np.asarray(value)
+        array = read_array("input", name, value)
         spec = self._specs[name]
         if array.dtype != np.dtype(spec.dtype) or not self._fits(spec, array):
             raise InputError(_wrong_kind(spec, array))
@@ -94,21 +96,21 @@ class InputCheck:
     def _fits(self, spec: TensorSpec, array: np.ndarray) -> bool:
         return array.shape == spec.shape
 
-    def _named(self, inputs: Any) -> Mapping[str, Any]:
-        named = inputs if isinstance(inputs, Mapping) else self._single(inputs)
-        if named.keys() != self._specs.keys():
-            raise InputError(self._wrong_names(named))
-        return named
+    def _name_arrays(self, inputs: Any) -> Mapping[str, Any]:
+        arrays_by_name = inputs if isinstance(inputs, Mapping) else self._single(inputs)
+        if arrays_by_name.keys() != self._specs.keys():
+            raise InputError(self._wrong_names(arrays_by_name))
+        return arrays_by_name
 
     def _single(self, value: Any) -> Mapping[str, Any]:
         if len(self._specs) != 1:
             raise InputError(f"give the inputs by name: there are {len(self._specs)}: {', '.join(self._specs)}")
         return dict.fromkeys(self._specs, value)
 
-    def _wrong_names(self, named: Mapping[str, Any]) -> str:
-        if unknown := [name for name in named if name not in self._specs]:
+    def _wrong_names(self, arrays_by_name: Mapping[str, Any]) -> str:
+        if unknown := [name for name in arrays_by_name if name not in self._specs]:
             return self._unknown(unknown[0])
-        missing = [name for name in self._specs if name not in named]
+        missing = [name for name in self._specs if name not in arrays_by_name]
         return f"no value for the input {missing[0]!r}; the inputs are {', '.join(map(str, self._specs.values()))}"
 
     def _unknown(self, name: object) -> str:
@@ -116,6 +118,6 @@ class InputCheck:
 
 
 def _wrong_kind(spec: TensorSpec, array: np.ndarray) -> str:
-    what = "dtype" if array.dtype != np.dtype(spec.dtype) else "rank" if array.ndim != len(spec.shape) else "shape"
-    given, expected = f"{array.dtype}{list(array.shape)}", f"{spec.dtype}{list(spec.shape)}"
-    return f"wrong {what} for the input {spec.name!r}: {given} given, {expected} expected"
+    aspect = "dtype" if array.dtype != np.dtype(spec.dtype) else "rank" if array.ndim != len(spec.shape) else "shape"
+    actual, expected = f"{array.dtype}{list(array.shape)}", f"{spec.dtype}{list(spec.shape)}"
+    return f"wrong {aspect} for the input {spec.name!r}: {actual} given, {expected} expected"

@@ -5,15 +5,31 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError
 from time import perf_counter
+from types import MappingProxyType
+from typing import NamedTuple
 
+from pipeline.core.forks import keep
 from pipeline.errors import FrameDropped
-from pipeline.scheduler.frame import Frame, Result
+from pipeline.scheduler.frame import Frame, FrameResult
+from pipeline.scheduler.interrupts import uninterrupted
 from pipeline.scheduler.statistics import Durations
 
 logger = logging.getLogger(__name__)
+
+
+class FrameCounts(NamedTuple):
+    """The frames of a pipeline at one moment; the fields are those of `Statistics`."""
+
+    submitted: int
+    delivered: int
+    failed: int
+    cancelled: int
+    dropped: Mapping[str, int]
+    in_flight: int
+    elapsed_s: float
 
 
 class Ledger:
@@ -25,9 +41,9 @@ class Ledger:
 
     Parameters
     ----------
-    left : callable
+    on_departure : callable
         Called when a frame has left, under `lock`.
-    room : callable
+    on_room : callable
         Called, without the lock, when frames have left, before their futures end.
 
     Attributes
@@ -45,17 +61,22 @@ class Ledger:
         `time.perf_counter` at the first submission and the newest end.
     deliverer : int
         Identifier of the thread in which frames end just now, 0 if there is none.
+    callers : set of int
+        Identifiers of the threads that are in callbacks of frames just now.
     """
 
-    def __init__(self, left: Callable[[], None], room: Callable[[], None]) -> None:
-        self._left, self._room = left, room
+    def __init__(self, on_departure: Callable[[], None], on_room: Callable[[], None]) -> None:
+        self._on_departure, self._on_room = on_departure, on_room
         self.lock = threading.RLock()
         self._frames: dict[int, Frame] = {}
+        # Also those that wait to start, and those that have left but whose futures have not ended yet.
+        self._open_frames: dict[int, Frame] = {}
         self.submitted = self.delivered = self.failed = self.cancelled = 0
         self.dropped: Counter[str] = Counter()
         self.latency = Durations()
         self.first = self.last = 0.0
         self.deliverer = 0
+        self.callers: set[int] = set()
 
     def __len__(self) -> int:
         return len(self._frames)
@@ -65,15 +86,16 @@ class Ledger:
 
     def number(self, frame: Frame) -> None:
         """Give the frame its number: from now on it is in the books.  Under `lock`."""
-        frame.number = frame.future.sequence = self.submitted
-        self.submitted += 1
+        self._open_frames[self.submitted] = frame
+        # In one step: an interrupt between the two would give the number to two frames.
+        frame.number, self.submitted = self.submitted, self.submitted + 1
+        frame.future.sequence = frame.number
 
     def start(self, frame: Frame) -> None:
         """Note that the frame is in flight.  Under `lock`, and before anybody can finish it."""
         if frame.number < 0:
             self.number(frame)
-        frame.entered = perf_counter()
-        self.first = self.first or frame.entered
+        self.first = self.first or perf_counter()
         self._frames[frame.number] = frame
 
     def frames(self, after: int = -1) -> list[Frame]:
@@ -81,18 +103,39 @@ class Ledger:
         with self.lock:
             return [frame for number, frame in self._frames.items() if number > after]
 
+    def counts(self) -> FrameCounts:
+        """Return the books of this moment.  Under `lock`, so that they always add up."""
+        end_count = self.delivered + self.failed + self.cancelled + sum(self.dropped.values())
+        in_flight = self.submitted - end_count
+        elapsed_s = ((perf_counter() if in_flight else self.last) - self.first) if self.first else 0.0
+        dropped = MappingProxyType(dict(self.dropped))
+        return FrameCounts(self.submitted, self.delivered, self.failed, self.cancelled, dropped, in_flight, elapsed_s)
+
+    def after_fork(self, error: BaseException) -> None:
+        """Fail the frames that have not ended, in a process that was forked."""
+        self.lock, self.deliverer, self.last = threading.RLock(), 0, perf_counter()
+        # Some may be in the books as ended already: another thread was about to end their futures.
+        self.failed = self.submitted - self.delivered - self.cancelled - sum(self.dropped.values())
+        frames = list(self._open_frames.values())
+        keep(frames)
+        self._frames, self._open_frames = {}, {}
+        for frame in frames:
+            frame.future.after_fork(error)
+
     def finish(self, frame: Frame) -> None:
         """Note that all stages are done with the frame, and let all frames end whose turn it is."""
-        frame.finished = True
+        frame.is_finished = True
         self._deliver()
 
+    @uninterrupted
     def abandon(self, reason: BaseException, after: int = -1) -> None:
         """Give up the frames in flight with numbers above `after`, also where a device keeps its worker busy."""
         for frame in self.frames(after):
-            if not frame.finished:
+            if not frame.is_finished:
                 frame.abandon(reason)
         self._deliver()
 
+    @uninterrupted
     def end_withdrawn(self, frame: Frame) -> None:
         """End, out of turn, a frame that no stage will ever see."""
         self._end(frame)
@@ -109,7 +152,7 @@ class Ledger:
     def _next(self) -> Frame | None:
         with self.lock:
             frame = next(iter(self._frames.values()), None)
-            if frame is not None and frame.finished:
+            if frame is not None and frame.is_finished:
                 return frame
             self.deliverer = 0
             return None
@@ -119,19 +162,20 @@ class Ledger:
         with self.lock:
             self._frames.pop(frame.number, None)
             self._count(frame, error)
-            self._left()
-        self._room()
+            self._on_departure()
+        self._on_room()
         try:
             _complete(frame, result, error)
-        except BaseException:  # callbacks are the caller's code, and this thread must survive it
-            logger.exception("a callback of frame %d failed", frame.number)
+        except BaseException:  # somebody else has ended the future, and this thread must survive it
+            logger.exception("the future of frame %d could not be ended", frame.number)
+        self._open_frames.pop(frame.number, None)
         frame.end()
 
     def _count(self, frame: Frame, error: BaseException | None) -> None:
         self.last = perf_counter()
         if error is None:
             self.delivered += 1
-            self.latency.add(self.last - frame.entered)
+            self.latency.add(self.last - frame.entry_s)
         elif isinstance(error, CancelledError):
             self.cancelled += 1
         elif isinstance(error, FrameDropped):
@@ -140,16 +184,16 @@ class Ledger:
             self.failed += 1
 
 
-def _outcome(frame: Frame) -> tuple[Result | None, BaseException | None]:
+def _outcome(frame: Frame) -> tuple[FrameResult | None, BaseException | None]:
     if frame.error is not None:
         return None, frame.error
     try:
-        return frame.flow.result(frame), None
+        return frame.deployment.result(frame), None
     except BaseException as error:  # noqa: BLE001 - it is the frame's end
         return None, error
 
 
-def _complete(frame: Frame, result: Result | None, error: BaseException | None) -> None:
+def _complete(frame: Frame, result: FrameResult | None, error: BaseException | None) -> None:
     if error is None:
         frame.future.set_result(result)
     elif isinstance(error, CancelledError):

@@ -1,4 +1,4 @@
-"""Inputs whose shapes vary: which build takes a frame, and whether it has to be padded."""
+"""Open inputs: the choice of a build for frames whose shapes vary, and their padding."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.core.plan import TensorSpec
+from pipeline.core.shapes import Build, OpenShapes, Size, describe_shape, describe_size
 from pipeline.errors import InputError
-from pipeline.plans import TensorSpec
-from pipeline.scheduler.inputs import Accepted, Crop, InputCheck
-from pipeline.sizes import Build, OpenShapes, Size, shown, told
+from pipeline.scheduler.arrays import read_array
+from pipeline.scheduler.inputs import AcceptedInputs, Crop, InputCheck
 
 
 class UnknownSize(InputError):
@@ -47,7 +48,7 @@ class OpenInputCheck(InputCheck):
         self._symbolic = next((number for number, each in enumerate(builds) if each.symbolic), None)
         self._sizes = [(shapes.size(each.inputs), number) for number, each in enumerate(builds) if not each.symbolic]
 
-    def accept(self, inputs: Any) -> Accepted:
+    def accept(self, inputs: Any) -> AcceptedInputs:
         """Return the arrays, the build that takes them, and what of its outputs is the result.
 
         Raises
@@ -57,16 +58,17 @@ class OpenInputCheck(InputCheck):
         UnknownSize
             If no build takes the frame's size.
         """
-        named = self._named(inputs)
-        arrays = [np.asarray(named[spec.name]) for spec, _, _ in self._shapes]
+        arrays_by_name = self._name_arrays(inputs)
+        arrays = [read_array("input", spec.name, arrays_by_name[spec.name]) for spec, _, _ in self._shapes]
         for array, (spec, dtype, pattern) in zip(arrays, self._shapes, strict=True):
             if array.dtype != dtype:
-                given = f"{array.dtype}{list(array.shape)}"
+                actual = f"{array.dtype}{list(array.shape)}"
                 raise InputError(
-                    f"wrong dtype for the input {spec.name!r}: {given} given, {spec.dtype}{shown(pattern)} expected"
+                    f"wrong dtype for the input {spec.name!r}: {actual} given, "
+                    f"{spec.dtype}{describe_shape(pattern)} expected"
                 )
         build = self._exact.get(tuple(array.shape for array in arrays))
-        return self._elsewhere(arrays) if build is None else Accepted(self, arrays, build)
+        return self._elsewhere(arrays) if build is None else AcceptedInputs(self, arrays, build)
 
     def _fits(self, spec: TensorSpec, array: np.ndarray) -> bool:
         pattern = self._open.inputs[spec.name]
@@ -75,12 +77,13 @@ class OpenInputCheck(InputCheck):
             for extent, expected in zip(array.shape, pattern, strict=True)
         )
 
-    def _elsewhere(self, arrays: list[np.ndarray]) -> Accepted:
+    def _elsewhere(self, arrays: list[np.ndarray]) -> AcceptedInputs:
         size = self._size(arrays)
+        # Before padding: it computes nothing that is thrown away.
         if self._symbolic is not None:
-            return Accepted(self, arrays, self._symbolic)
+            return AcceptedInputs(self, arrays, self._symbolic)
         if self._open.padded and (larger := self._larger(size)) is not None:
-            return self._padded(arrays, size, larger)
+            return self._pad_inputs(arrays, size, larger)
         raise UnknownSize(size, arrays, self._why(size))
 
     def _size(self, arrays: Sequence[np.ndarray]) -> Size:
@@ -96,20 +99,20 @@ class OpenInputCheck(InputCheck):
         ]
         return min(fitting)[1] if fitting else None
 
-    def _padded(self, arrays: Sequence[np.ndarray], size: Size, build: int) -> Accepted:
+    def _pad_inputs(self, arrays: Sequence[np.ndarray], size: Size, build: int) -> AcceptedInputs:
         keys = next(key for key, number in self._exact.items() if number == build)
         crop: Crop = {
             name: tuple(slice(None) if each is None else slice(size[each[0]] * each[1]) for each in axes)
             for name, axes in self._open.padded.items()
         }
         padded = [_pad(array, shape) for array, shape in zip(arrays, keys, strict=True)]
-        return Accepted(self, padded, build, crop)
+        return AcceptedInputs(self, padded, build, crop)
 
     def _why(self, size: Size) -> str:
-        known = "; ".join(told(each) for each, _ in self._sizes)
+        sizes = "; ".join(describe_size(each) for each, _ in self._sizes)
         return (
-            f"no build for {told(size)}: there are builds for {known}; give frames of these sizes, or build the bundle "
-            f"for {told(size)} as well"
+            f"no build for {describe_size(size)}: there are builds for {sizes}; give frames of these sizes, or build "
+            f"the bundle for {describe_size(size)} as well"
         )
 
 
@@ -119,6 +122,6 @@ def _pad(array: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     return padded
 
 
-def check_for(builds: Sequence[Build], shapes: OpenShapes | None) -> InputCheck:
+def make_input_check(builds: Sequence[Build], shapes: OpenShapes | None) -> InputCheck:
     """Return the check for a pipeline's inputs."""
     return InputCheck(builds[0].plan.inputs) if shapes is None else OpenInputCheck(builds, shapes)

@@ -1,46 +1,55 @@
-"""Pipeline: submit, map, close; the caller's end of a plan that is running."""
+"""Pipeline: the caller's end of a plan that is running; all of its calls are here."""
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import math
 import time
+import warnings
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
-from pipeline.board import Device
+import numpy as np
+
+from pipeline.core import arguments, forks
+from pipeline.core.board import Device
+from pipeline.core.plan import Plan
+from pipeline.core.shapes import Build, OpenShapes
 from pipeline.errors import FrameDropped
 from pipeline.executor import devices
 from pipeline.executor.devices.base import DeviceRuntime
-from pipeline.plans import Plan
-from pipeline.scheduler import interpreter, snapshot
 from pipeline.scheduler.admission import Admission
-from pipeline.scheduler.asynchronous import AsyncCalls
-from pipeline.scheduler.change import Changes, checked_codes
-from pipeline.scheduler.copies import kept_apart
+from pipeline.scheduler.async_calls import AsyncCalls
+from pipeline.scheduler.change import Changes, RunnableBundle, check_codes
+from pipeline.scheduler.copies import copy_inputs
 from pipeline.scheduler.engine import Engine
-from pipeline.scheduler.entrance import Ticket
-from pipeline.scheduler.forgotten import watch
 from pipeline.scheduler.frame import FrameFuture
-from pipeline.scheduler.inputs import InputCheck
-from pipeline.scheduler.lifecycle import LifeCycle
-from pipeline.scheduler.newcomers import Builder, Newcomers
-from pipeline.scheduler.observation import Observation
+from pipeline.scheduler.intake import Observer
 from pipeline.scheduler.open_inputs import UnknownSize
-from pipeline.scheduler.original import OriginalCalls
-from pipeline.scheduler.settings import Settings
+from pipeline.scheduler.options import PipelineOptions, Supervision
+from pipeline.scheduler.original_calls import OriginalCalls
+from pipeline.scheduler.pending_builds import PendingBuilds, SizeBuilder
 from pipeline.scheduler.statistics import Statistics
-from pipeline.scheduler.supervision import Supervision
+from pipeline.scheduler.switch_interval import SwitchInterval
 from pipeline.scheduler.trace import Trace
-from pipeline.sizes import Build, OpenShapes
+from pipeline.scheduler.unclosed import unwatch, watch
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+GRACE_S = 0.5
+"""Seconds that an abrupt end waits for devices that are in the middle of something."""
 
 
-class Pipeline(LifeCycle, Changes, AsyncCalls, OriginalCalls, Observation):
+class Pipeline:
     """A plan that is running: frames go in, results come out in order.
 
-    Each stage has one worker thread per replica, each with its own device runtime.  Leaving the ``with`` block finishes
-    what is in; leaving it by an exception gives up what is in and returns at once.
+    Each stage has one worker thread per replica, each with its own device runtime.  Those of CPU stages rest when it is
+    closed, without taking time of any core, and the next pipeline on the same cores uses them again.  Leaving the
+    ``with`` block finishes what is in; leaving it by an exception gives up what is in and returns at once.
 
     Every frame that was submitted ends as exactly one of delivered, failed (`StageError`, `PipelineClosed`), cancelled
     and dropped (`FrameDropped`, with its reason).
@@ -70,7 +79,7 @@ class Pipeline(LifeCycle, Changes, AsyncCalls, OriginalCalls, Observation):
         ``"fail-frame"`` and restart the stage's device, or ``"fail-pipeline"``.
     switch_interval : float, optional
         Seconds after which a thread that is busy in Python hands over the interpreter, as long as the pipeline is
-        open: for the whole process; see `pipeline.scheduler.interpreter`.
+        open: for the whole process; see `pipeline.scheduler.switch_interval`.
     shapes : OpenShapes, optional
         What varies in the shapes of the inputs.
     more : sequence of Build
@@ -84,8 +93,8 @@ class Pipeline(LifeCycle, Changes, AsyncCalls, OriginalCalls, Observation):
         If the number of codes is not that of the stages.
     PipelineError
         If a device cannot be opened or a stage not loaded; no thread is left then.
-    ValueError
-        If an option is unknown or does not go with the others.
+    ArgumentError
+        If an option is unknown, not in its range, or does not go with the others.
 
     Examples
     --------
@@ -110,29 +119,43 @@ class Pipeline(LifeCycle, Changes, AsyncCalls, OriginalCalls, Observation):
         switch_interval: float | None = None,
         shapes: OpenShapes | None = None,
         more: Sequence[Build] = (),
-        build: Builder | None = None,
+        build: SizeBuilder | None = None,
     ) -> None:
-        super().__init__()
         supervision = Supervision(on_error, {} if stage_timeout is None else stage_timeout, on_timeout)
         supervision.check(stage.name for stage in plan.stages)
-        settings = Settings(create, Admission(admission, waiting, deadline), supervision, trace)
-        self._interval = interpreter.Interval(switch_interval)
+        options = PipelineOptions(create, Admission(admission, waiting, deadline), supervision, trace)
+        self._switch_interval = SwitchInterval(switch_interval)
         try:
-            self._engine = Engine([Build(plan, checked_codes(plan, codes)), *more], shapes, settings)
+            self._engine = Engine([Build(plan, check_codes(plan, codes)), *more], shapes, options)
         except BaseException:
-            self._interval.end()
+            self._switch_interval.end()
             raise
-        self._newcomers = Newcomers(self._engine, build, self._changing)
+        self._pending_builds = PendingBuilds(self._engine, build)
+        self._changes = Changes(self._engine, self._pending_builds)
+        self._async_calls = AsyncCalls(self._engine, self._pending_builds)
+        self._original_calls = OriginalCalls()
         watch(self, self._engine)
+        forks.watch(self)
 
     @property
     def plan(self) -> Plan:
-        """What new frames follow; `swap` changes it."""
-        return self._engine.flow.plan
+        """Plan that new frames follow; `swap` changes it."""
+        return self._engine.deployment.plan
 
     @property
-    def _check(self) -> InputCheck:
-        return self._engine.flow.check
+    def closed(self) -> bool:
+        """True if no more frames are accepted."""
+        return self._engine.closing
+
+    @property
+    def error(self) -> BaseException | None:
+        """Error that has ended the pipeline before it was closed, None if nothing has."""
+        return self._engine.error
+
+    @property
+    def trace(self) -> Trace | None:
+        """Trace in which events are noted, None if they are not."""
+        return self._engine.options.trace
 
     def submit(
         self,
@@ -150,7 +173,7 @@ class Pipeline(LifeCycle, Changes, AsyncCalls, OriginalCalls, Observation):
         inputs : mapping of str to array, or array
             The inputs by name; an array alone if there is only one.
         timeout : float, optional
-            Seconds to wait for a place; None waits as long as it takes, 0 not at all.
+            Seconds to wait for a place; None and infinity wait as long as it takes, 0 not at all.
         copy : bool
             Copy the arrays, so that the caller may reuse them at once.  With False they pass by reference: the caller
             promises not to change them until the result is there.
@@ -163,10 +186,13 @@ class Pipeline(LifeCycle, Changes, AsyncCalls, OriginalCalls, Observation):
         -------
         FrameFuture
             A `concurrent.futures.Future`.  Its result is the output array, or a dictionary of arrays by name if there
-            are several outputs; it never changes.  Callbacks run in a worker's thread, in the order of the frames.
+            are several outputs; `FrameFuture.outputs` always is that dictionary.  It never changes.  Callbacks run in
+            a worker's thread, in the order of the frames.
 
         Raises
         ------
+        ArgumentError
+            If `timeout` or `timestamp` is no number of seconds; here as everywhere.
         InputError
             If a name, dtype, rank or shape differs from the plan's, or there is no build for its size and none can be
             made; such a frame leaves no trace.
@@ -175,16 +201,13 @@ class Pipeline(LifeCycle, Changes, AsyncCalls, OriginalCalls, Observation):
         PipelineClosed
             If the pipeline is closed, or was while waiting.
         """
-        future = FrameFuture(time.time() if timestamp is None else timestamp, metadata)
+        timeout = arguments.time_limit("timeout", timeout)
+        future = self._make_future(timestamp, metadata)
         try:
-            accepted = kept_apart(self._check.accept(inputs), copy=copy)
-            ticket = self._engine.submit(accepted, future, None if timeout == 0 else Ticket, borrowed=not copy)
+            frame_inputs = copy_inputs(self._engine.deployment.check.accept(inputs), copy=copy)
+            self._engine.intake.submit_in_time(frame_inputs, future, timeout, by_reference=not copy)
         except UnknownSize as unknown:
-            return self._newcomers.submit(unknown, future, timeout, copy=copy)
-        except TimeoutError:
-            raise self._no_place(timeout) from None
-        if ticket is not None:
-            self._wait(ticket, timeout)
+            return self._pending_builds.submit(unknown, future, timeout, copy=copy)
         return future
 
     def map(
@@ -211,11 +234,211 @@ class Pipeline(LifeCycle, Changes, AsyncCalls, OriginalCalls, Observation):
         StageError
             If a stage failed on the frame whose turn it is.
         """
+        return self._map(frames, arguments.time_limit("timeout", timeout), copy=copy)
+
+    async def submit_async(
+        self, inputs: Any, *, copy: bool = True, timestamp: float | None = None, metadata: Any = None
+    ) -> asyncio.Future[Any]:
+        """Let one frame in as soon as there is a place for it; only the calling task waits for that.
+
+        Arguments and errors are those of `submit`; time limits are asyncio's own, such as ``asyncio.timeout``.
+
+        Returns
+        -------
+        asyncio.Future
+            To be awaited for the result; cancelling it cancels the frame if no stage has taken it up.
+        """
+        return await self._async_calls.submit(inputs, self._make_future(timestamp, metadata), copy=copy)
+
+    def amap(self, frames: AsyncIterable[Any] | Iterable[Any], *, copy: bool = True) -> AsyncGenerator[Any, None]:
+        """Yield the result of each frame, in order, as `map` does, to ``async for``.
+
+        Parameters
+        ----------
+        frames : asynchronous iterable or iterable
+            Each as for `submit`; taken only as the pipeline has places.
+        copy : bool
+            As for `submit`.
+        """
+        return self._async_calls.map(frames, self._make_future, copy=copy)
+
+    def set_input(self, name: str, value: Any) -> None:
+        """Set one input of the next `run` to a copy of `value`; it stays set for later runs until it is set again.
+
+        Raises
+        ------
+        InputError
+            If there is no such input, or its dtype or shape differs; nothing is set then.
+        """
+        self._original_calls.set_input(self._engine.deployment.check, name, value)
+
+    def run(self, *, timeout: float | None = None) -> None:
+        """Let a frame of the inputs that are set enter the pipeline, as `submit` does.
+
+        Raises
+        ------
+        InputError
+            If an input has never been set.
+        """
+        inputs = self._original_calls.inputs([spec.name for spec in self.plan.inputs])
+        # The values are snapshots already, but results must not share memory with the next run's inputs.
+        self._original_calls.add(self.submit(inputs, timeout=timeout, copy=False))
+
+    def get_output(self, *, timeout: float | None = None) -> list[np.ndarray]:
+        """Wait for the oldest frame that `run` let in and return its outputs in the plan's order.
+
+        Raises
+        ------
+        TimeoutError
+            If it is not there within `timeout` seconds; the next call waits for the same frame.
+        StageError
+            If a stage failed on it; the next call waits for the next frame.
+        PipelineClosed
+            If the pipeline is closed and all outputs have been read.
+        """
+        return self._original_calls.outputs(arguments.time_limit("timeout", timeout))
+
+    def stop(self) -> None:
+        """Finish what is in and close the pipeline."""
+        self.close()
+
+    def set_params(self, group: str, values: Mapping[str, Any]) -> None:
+        """Give a stage other parameters, for all frames submitted after the call; it does not wait for frames.
+
+        Parameters
+        ----------
+        group : str
+            Name of the stage.
+        values : mapping of str to array
+            New values by the parameters' names; the others stay.  They are copied.
+
+        Raises
+        ------
+        InputError
+            If there is no such stage or parameter, or a dtype or shape differs; nothing is changed then.
+        PipelineClosed
+            If the pipeline is closed.
+        """
+        self._changes.set_params(group, values)
+
+    def swap(self, bundle: RunnableBundle) -> None:
+        """Run another bundle, for all frames submitted after the call; it does not wait for frames.
+
+        Parameters
+        ----------
+        bundle : Bundle
+            Its inputs and outputs are those of the bundle that it replaces; its stages may be others.
+
+        Raises
+        ------
+        PlanError, PipelineError
+            If it has other inputs or outputs, or cannot be loaded; nothing is changed then.
+        PipelineClosed
+            If the pipeline is closed.
+        """
+        self._changes.swap(bundle)
+
+    def statistics(self) -> Statistics:
+        """Return an immutable snapshot of what the pipeline has done so far."""
+        return self._engine.statistics()
+
+    def latencies(self) -> list[float]:
+        """Return the newest durations from submission to delivery in seconds, in no order; at most 1024."""
+        return self._engine.ledger.latency.values()
+
+    def observe(self, observer: Observer) -> Callable[[], None]:
+        """Show each frame that comes in from now on to `observer`; return what ends that.
+
+        Parameters
+        ----------
+        observer : callable
+            Given the inputs in the plan's order and the frame's future, in the thread that submits.  It has to be
+            quick, must not raise, and may read the arrays only until it returns.
+        """
+        return self._engine.intake.observe(observer)
+
+    def drain(self, *, timeout: float | None = None) -> None:
+        """Wait at most `timeout` seconds until the frames submitted so far have ended; more may come meanwhile.
+
+        Raises
+        ------
+        TimeoutError
+            If they had not ended in time, or the caller is a callback, which must not wait for its own pipeline.
+        """
+        self._engine.drain(arguments.time_limit("timeout", timeout))
+
+    def flush(self) -> int:
+        """Drop the frames that no stage has taken up, with the reason ``"flushed"``, and return how many there were."""
+        return self._engine.intake.flush()
+
+    def pause(self) -> None:
+        """Start no more frames; those that have started are finished, those submitted wait or are dropped."""
+        self._engine.queue.is_paused = not self._engine.closing
+
+    def resume(self) -> None:
+        """Start frames again."""
+        self._engine.queue.is_paused = False
+        self._engine.queue.settle()
+
+    def close(self, *, drain: bool = True, timeout: float | None = None) -> None:
+        """Take no more frames and end the workers; may be called again, from any thread and from callbacks.
+
+        Called from a callback it only begins the end, since a worker cannot wait for itself.  Once frames have been
+        given up, here or because of an error, devices that are still at them are not waited for.
+
+        Parameters
+        ----------
+        drain : bool
+            Finish the frames that are in, also those that wait.  With False those that no stage has taken up are
+            cancelled, and the others fail with `PipelineClosed`.
+        timeout : float, optional
+            Seconds to wait for frames to finish; those left are given up.
+        """
+        timeout = arguments.time_limit("timeout", timeout)
+        unwatch(self)
+        engine = self._engine
+        # First of all: nobody comes in while the rest is being ended.
+        engine.close()
+        self._original_calls.end()
+        self._switch_interval.end()
+        if engine.inside():
+            if not drain:
+                engine.abandon(engine.unfinished_error())
+            return
+        is_complete = False
+        try:
+            is_complete = drain and engine.join(timeout)
+        finally:
+            # Also when Ctrl-C ends the wait.
+            if not is_complete:
+                engine.abandon(engine.unfinished_error())
+            self._warn_of_busy_stages()
+
+    def after_fork(self) -> None:
+        """Be closed in a process that was forked from the one that it belongs to; called there."""
+        unwatch(self)
+        self._engine.after_fork()
+        self._pending_builds.after_fork()
+        self._original_calls.after_fork()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close(drain=error_type is None)
+
+    def __repr__(self) -> str:
+        stages = ", ".join(f"{stage.name} on {stage.device}" for stage in self.plan.stages)
+        return f"<Pipeline {self.plan.model!r}, {'closed' if self.closed else 'running'}: {stages}>"
+
+    def _map(self, frames: Iterable[Any], timeout: float | None, *, copy: bool) -> Generator[Any, None, None]:
         waiting: deque[FrameFuture] = deque()
         try:
             for frame in frames:
                 waiting.append(self.submit(frame, timeout=timeout, copy=copy))
-                if len(waiting) >= self._engine.flow.capacity:
+                if len(waiting) >= self._engine.deployment.capacity:
                     yield from _results(waiting.popleft(), timeout)
                 # One more than comes in, so that results do not pile up behind a hiccup of the caller.
                 if waiting and waiting[0].done():
@@ -226,30 +449,18 @@ class Pipeline(LifeCycle, Changes, AsyncCalls, OriginalCalls, Observation):
             for future in waiting:
                 future.cancel()
 
-    def statistics(self) -> Statistics:
-        """Return an immutable snapshot of what the pipeline has done so far."""
-        return snapshot.take(self._engine)
+    def _make_future(self, timestamp: float | None = None, metadata: Any = None) -> FrameFuture:
+        capture_time = time.time() if timestamp is None else arguments.moment("timestamp", timestamp)
+        return self._engine.intake.make_future(capture_time, metadata)
 
-    def __repr__(self) -> str:
-        stages = ", ".join(f"{stage.name} on {stage.device}" for stage in self.plan.stages)
-        return f"<Pipeline {self.plan.model!r}, {'closed' if self.closed else 'running'}: {stages}>"
-
-    def _wait(self, ticket: Ticket, timeout: float | None) -> None:
-        inside = self._engine.inside()
-        try:
-            ticket.wait(0 if inside else timeout)
-        except TimeoutError:
-            if self._engine.entrance.leave(ticket):
-                raise self._no_place(timeout, inside=inside) from None
-            ticket.wait()  # it was settled at the last moment
-        except KeyboardInterrupt:
-            self._engine.entrance.leave(ticket)
-            raise
-
-    def _no_place(self, timeout: float | None, *, inside: bool = False) -> TimeoutError:
-        why = "a callback must not wait for its own pipeline" if inside else f"none became free within {timeout} s"
-        most = f"{self.plan.model!r} takes {self.plan.frames_in_flight} frames at once"
-        return TimeoutError(f"no place for the frame: {why}; the pipeline {most}")
+    def _warn_of_busy_stages(self) -> None:
+        if busy := self._engine.deployments.busy(GRACE_S):
+            names = ", ".join(repr(name) for name in busy)
+            warnings.warn(
+                f"stages that are still busy in their device: {names}; their threads end when the device returns",
+                ResourceWarning,
+                stacklevel=3,
+            )
 
 
 def _results(future: FrameFuture, timeout: float | None) -> Iterator[Any]:

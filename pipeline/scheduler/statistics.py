@@ -9,10 +9,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pipeline.plans import StagePlan
+from pipeline.core.plan import StagePlan
 
 RECENT = 1024
-"""How many of the newest durations the percentiles rest on."""
+"""Number of the newest durations that the percentiles rest on: ten of them lie above the 99th."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Percentiles:
 
 @dataclass(frozen=True)
 class StageStatistics:
-    """What one stage has done.
+    """Counts and times of one stage.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class StageStatistics:
 
 @dataclass(frozen=True)
 class Statistics:
-    """What a pipeline has done; ``submitted == delivered + failed + cancelled + sum(dropped) + in_flight``.
+    """Counts and times of a pipeline; ``submitted == delivered + failed + cancelled + sum(dropped) + in_flight``.
 
     Attributes
     ----------
@@ -86,6 +86,10 @@ class Statistics:
         In the plan's order.
     waiting : int
         Frames that wait at the entrance.
+    blocked_callers : int
+        Callers that wait at the entrance, each with a frame that is not submitted yet.
+    forecast_s : float
+        Seconds that a frame would take that starts now, by the stages' newest times, or the plan's until there are any.
     """
 
     submitted: int
@@ -99,6 +103,8 @@ class Statistics:
     latency_s: Percentiles
     stages: tuple[StageStatistics, ...]
     waiting: int = 0
+    blocked_callers: int = 0
+    forecast_s: float = 0.0
 
 
 class Durations:
@@ -136,12 +142,12 @@ def percentiles(values: Sequence[float]) -> Percentiles:
     """Return the percentiles of `values` by nearest rank."""
     if not values:
         return Percentiles()
-    ordered = sorted(values)
-    return Percentiles(*(ordered[math.ceil(share * len(ordered)) - 1] for share in (0.5, 0.95, 0.99)))
+    ascending = sorted(values)
+    return Percentiles(*(ascending[math.ceil(share * len(ascending)) - 1] for share in (0.5, 0.95, 0.99)))
 
 
 class StageCounters:
-    """What a worker counts; only its own thread writes."""
+    """Counts and times of a worker; only its own thread writes."""
 
     __slots__ = ("busy_s", "copy", "failed", "frames_in", "frames_out", "restarts", "run", "skipped", "wait")
 
@@ -158,13 +164,13 @@ class StageCounters:
         self.copy.add(copy)
         self.run.add(run)
 
-    def absorb(self, others: Sequence[StageCounters]) -> None:
+    def absorb(self, group: Sequence[StageCounters]) -> None:
         """Add what workers that have ended counted."""
-        for other in others:
+        for member in group:
             for name in ("frames_in", "frames_out", "failed", "skipped", "restarts", "busy_s"):
-                setattr(self, name, getattr(self, name) + getattr(other, name))
+                setattr(self, name, getattr(self, name) + getattr(member, name))
             for name in ("wait", "run", "copy"):
-                for seconds in getattr(other, name).values():
+                for seconds in getattr(member, name).values():
                     getattr(self, name).add(seconds)
 
     @property
@@ -173,22 +179,22 @@ class StageCounters:
         return self.frames_out + self.failed + self.skipped
 
     def lately(self, count: int) -> list[float]:
-        """Return how long the newest `count` frames kept the worker, in seconds."""
+        """Return the seconds that the newest `count` frames kept the worker."""
         pairs = zip(self.run.lately(count), self.copy.lately(count), strict=False)
         return [run + copy for run, copy in pairs]
 
 
-def summarise(
+def summarise_stage(
     stage: StagePlan, workers: Sequence[StageCounters], queue_length: int, elapsed_s: float
 ) -> StageStatistics:
-    """Return what a stage's workers have counted, as shares of `elapsed_s`."""
+    """Return the sum of a stage's workers, with shares of `elapsed_s`."""
     # Ends before beginnings, so that no frame has ended which has not come.
     out, failed, skipped = (
-        sum(getattr(each, what) for each in workers) for what in ("frames_out", "failed", "skipped")
+        sum(getattr(each, name) for each in workers) for name in ("frames_out", "failed", "skipped")
     )
     wait, run, copy = (
-        percentiles([seconds for each in workers for seconds in getattr(each, what).values()])
-        for what in ("wait", "run", "copy")
+        percentiles([seconds for each in workers for seconds in getattr(each, name).values()])
+        for name in ("wait", "run", "copy")
     )
     busy_s = sum(each.busy_s for each in workers)
     return StageStatistics(

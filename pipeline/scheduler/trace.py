@@ -1,13 +1,16 @@
-"""Trace: which stage worked on which frame when."""
+"""Trace: the times at which stages worked on frames."""
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from itertools import islice
 from typing import NamedTuple
 
+from pipeline.core import arguments
 
-class Event(NamedTuple):
+
+class TraceEvent(NamedTuple):
     """One span of time that a frame spent at a stage.
 
     Attributes
@@ -39,19 +42,26 @@ class Trace:
     Parameters
     ----------
     limit : int
-        How many events are kept.  A frame makes two to four per stage.
+        How many events are kept, at least 1.  A frame makes two to four per stage.
+
+    Raises
+    ------
+    ArgumentError
+        If the limit is no such number.
     """
 
     def __init__(self, limit: int = 100_000) -> None:
         # Plain tuples: they are made ten times as fast, and the garbage collector does not go through them again.
-        self._events: deque[tuple[str, int, str, float, float, int]] = deque(maxlen=limit)
+        self._events: deque[tuple[str, int, str, float, float, int]] = deque(
+            maxlen=min(arguments.count("limit", limit, 1), sys.maxsize)
+        )
 
     def __len__(self) -> int:
         return len(self._events)
 
     @property
     def full(self) -> bool:
-        """Whether it holds as many events as it may, so that older ones are gone."""
+        """True if it holds as many events as it may, so that older ones are gone."""
         return len(self._events) == self._events.maxlen
 
     def add(  # noqa: PLR0913, PLR0917 - the fields of an event
@@ -60,15 +70,15 @@ class Trace:
         """Note one event; safe from any thread."""
         self._events.append((stage, frame, kind, start, end, replica))
 
-    def events(self) -> tuple[Event, ...]:
+    def events(self) -> tuple[TraceEvent, ...]:
         """Return the events kept, by start."""
-        return tuple(sorted(map(Event._make, self._events.copy()), key=lambda event: event.start))
+        return tuple(sorted(map(TraceEvent._make, self._events.copy()), key=lambda event: event.start))
 
-    def newest(self, count: int) -> list[Event]:
+    def newest(self, count: int) -> list[TraceEvent]:
         """Return the newest `count` events, the last noted first, without looking at the others."""
         while True:
             try:
-                return list(map(Event._make, tuple(islice(reversed(self._events), count))))
+                return list(map(TraceEvent._make, tuple(islice(reversed(self._events), count))))
             except RuntimeError:  # noqa: PERF203 - a worker noted another one meanwhile
                 continue
 

@@ -8,58 +8,53 @@ from dataclasses import dataclass
 from math import inf
 from queue import Empty, SimpleQueue
 from time import monotonic
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pipeline.scheduler.frame import Frame
-    from pipeline.scheduler.worker import Worker
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
-    """A worker that is running its stage on a frame.
+class TimedRun:
+    """A run of a stage on a frame that has a deadline.
 
     Attributes
     ----------
-    started, deadline : float
+    start_s, deadline : float
         Seconds of `time.monotonic`.
+    expire : callable
+        Called in the watchdog's thread, with the run, once the deadline has passed.
     """
 
-    worker: Worker
-    frame: Frame
-    started: float
-    deadline: float
+    start_s: float
+    deadline_s: float
+    expire: Callable[[TimedRun], None]
 
 
 class Watchdog:
     """The runs that have a deadline.
 
-    A run ends exactly once: by its worker, or by the watchdog, who then owns the frame.
-
-    Parameters
-    ----------
-    expired : callable
-        Called in the watchdog's thread with each run whose deadline has passed.
+    A run ends exactly once: by its worker, or by the watchdog, whose `TimedRun.expire` then owns the frame.
     """
 
-    def __init__(self, expired: Callable[[Run], None]) -> None:
-        self._expired = expired
-        self._runs: dict[Run, bool] = {}
+    def __init__(self) -> None:
+        self._runs: dict[TimedRun, bool] = {}
         self._wake_at = inf
         self._alarm: SimpleQueue[bool] = SimpleQueue()
-        self._thread = threading.Thread(target=self._live, name="watchdog", daemon=True)
+        self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
-    def begin(self, worker: Worker, frame: Frame, limit: float) -> Run:
+    @property
+    def wake_at(self) -> float:
+        """Time of `time.monotonic` at which it will wake up; infinity while nothing runs."""
+        return self._wake_at
+
+    def begin(self, limit: float, expire: Callable[[TimedRun], None]) -> TimedRun:
         """Note that a run begins, which must end within `limit` seconds."""
-        now = monotonic()
-        run = Run(worker, frame, now, now + limit)
+        now_s = monotonic()
+        run = TimedRun(now_s, now_s + limit, expire)
         self._runs[run] = True
         # Looked at only after the run is noted: the watchdog looks for runs only after it has set this to infinity.
-        if run.deadline < self._wake_at:
+        if run.deadline_s < self._wake_at:
             self._alarm.put(True)
         return run
 
-    def end(self, run: Run) -> bool:
+    def end(self, run: TimedRun) -> bool:
         """Note the end of a run, and return whether it was in time."""
         return self._runs.pop(run, False)
 
@@ -76,18 +71,23 @@ class Watchdog:
         """Let the thread end."""
         self._alarm.put(False)
 
-    def _live(self) -> None:
+    def _watch(self) -> None:
         while self._sleep():
-            now = monotonic()
-            for run in list(self._runs):
-                if run.deadline <= now and self.end(run):
-                    self._expired(run)
+            self._expire_runs()
+
+    def _expire_runs(self) -> None:
+        # On its own, so that a sleeping watchdog refers to no run, nor to its frame.
+        now_s = monotonic()
+        for run in list(self._runs):
+            # `end` decides who owns the frame: the worker may come back at this very moment.
+            if run.deadline_s <= now_s and self.end(run):
+                run.expire(run)
 
     def _sleep(self) -> bool:
         """Sleep until a deadline or an alarm; False when it is time to end."""
         self._wake_at = inf
-        next_ = self._wake_at = min((run.deadline for run in list(self._runs)), default=inf)
+        wake_at = self._wake_at = min((run.deadline_s for run in list(self._runs)), default=inf)
         try:
-            return self._alarm.get(timeout=None if next_ == inf else max(0.0, next_ - monotonic()))
+            return self._alarm.get(timeout=None if wake_at == inf else max(0.0, wake_at - monotonic()))
         except Empty:
             return True

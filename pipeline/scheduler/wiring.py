@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pipeline.plans import Plan, StagePlan
+from pipeline.core.plan import Plan, StagePlan
 
 
 @dataclass(frozen=True)
-class Read:
+class SlotRead:
     """One input of a stage.
 
     Attributes
@@ -35,7 +35,7 @@ class Read:
 
 
 @dataclass(frozen=True)
-class Write:
+class SlotWrite:
     """One output of a stage.
 
     Attributes
@@ -52,7 +52,7 @@ class Write:
 
 @dataclass(frozen=True)
 class StageWiring:
-    """What one stage reads and writes, and who comes before and after it.
+    """Slots that one stage reads and writes, and the stages before and after it.
 
     Attributes
     ----------
@@ -62,14 +62,14 @@ class StageWiring:
         Numbers of the stages it reads from, and of those that read from it.
     """
 
-    reads: tuple[Read, ...]
-    writes: tuple[Write, ...]
+    reads: tuple[SlotRead, ...]
+    writes: tuple[SlotWrite, ...]
     predecessors: tuple[int, ...]
     successors: tuple[int, ...]
 
     @property
     def copies(self) -> bool:
-        """Whether tensors may have to change their memory here."""
+        """True if tensors may have to change their memory here."""
         return any(read.source is not None for read in self.reads) or any(
             write.array is not None for write in self.writes
         )
@@ -121,9 +121,10 @@ def wire(plan: Plan, memories: Sequence[str]) -> Wiring:
         tuple(_read(slots, spec.name, memories[number], _made_in(makers, memories, spec.name)) for spec in stage.inputs)
         for number, stage in enumerate(plan.stages)
     ]
+    # The caller reads the results before the writes are laid out, or nobody would leave arrays for it.
     outputs = tuple(slots.claim(spec.name, None) for spec in plan.outputs)
     writes = [
-        tuple(Write(slots.find(spec.name, memories[number]), slots.find(spec.name, None)) for spec in stage.outputs)
+        tuple(SlotWrite(slots.find(spec.name, memories[number]), slots.find(spec.name, None)) for spec in stage.outputs)
         for number, stage in enumerate(plan.stages)
     ]
     inputs = tuple(slots.claim(spec.name, None) for spec in plan.inputs)
@@ -154,8 +155,8 @@ def _made_in(makers: dict[str, int], memories: Sequence[str], name: str) -> str 
     return memories[makers[name]] if name in makers else None
 
 
-def _read(slots: _Slots, name: str, memory: str, made_in: str | None) -> Read:
-    return Read(slots.claim(name, memory), None if made_in == memory else slots.claim(name, None))
+def _read(slots: _Slots, name: str, memory: str, made_in: str | None) -> SlotRead:
+    return SlotRead(slots.claim(name, memory), None if made_in == memory else slots.claim(name, None))
 
 
 def _predecessors(stage: StagePlan, makers: dict[str, int]) -> Iterator[int]:

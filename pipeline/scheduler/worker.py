@@ -5,18 +5,33 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
+from functools import partial
 from queue import SimpleQueue
 from time import monotonic, perf_counter
-from typing import Any
+from typing import Any, Protocol
 
-from pipeline.errors import PipelineError, StageError
+from pipeline.core.threads import Lease
+from pipeline.errors import PipelineError, StageError, StageTimeout, describe_error
 from pipeline.executor.devices.base import DeviceRuntime
 from pipeline.scheduler.copies import StageCopies
 from pipeline.scheduler.frame import Frame
-from pipeline.scheduler.post import Post
-from pipeline.scheduler.watchdog import Run
+from pipeline.scheduler.interrupts import uninterrupted
+from pipeline.scheduler.reopening import Reopening
+from pipeline.scheduler.waiting import Latch
+from pipeline.scheduler.watchdog import TimedRun
+from pipeline.scheduler.worker_context import Assignment
 
 logger = logging.getLogger(__name__)
+
+
+class Supervisor(Protocol):
+    """Replaces workers and does without them: the group that they belong to."""
+
+    def replace(self, worker: Worker, frame: Frame) -> None:
+        """Start another worker in place of one that was given up; it passes the frame on."""
+
+    def lose(self, worker: Worker, error: BaseException) -> None:
+        """Go on without a worker whose device could not be opened again."""
 
 
 class Worker:
@@ -24,12 +39,12 @@ class Worker:
 
     Parameters
     ----------
-    post : Post
+    assignment : Assignment
         What to do.
     runtime : DeviceRuntime
         What to do it on; used in the worker's thread only.
-    copies : StageCopies
-        What to take from a frame and leave in it.
+    supervisor : Supervisor
+        Whom to tell of a device that does not come back.
     first : Frame, optional
         A frame that the stage has failed on, to be passed on before anything else.
 
@@ -37,23 +52,44 @@ class Worker:
     ----------
     given_up : bool
         Whether the device did not come back in time: the thread ends when it does, and touches nothing.
-    left : threading.Event
+    departed : Latch
         Set when the worker has ended, or has been given up and replaced.
+    opened_s : float
+        Seconds that its device took to be there.
     """
 
-    def __init__(self, post: Post, runtime: DeviceRuntime, copies: StageCopies, first: Frame | None = None) -> None:
-        self.post, self.counters, self.given_up = post, post.counters, False
-        self._runtime, self._copies, self._first = runtime, copies, first
-        self._root, self._inbox, self._pass_on = post.root, post.inbox, post.pass_on
-        self._guarded = bool(post.cores) or post.watchdog is not None
-        name = f"stage {post.stage.name}" + (f" {post.replica}" if post.stage.replicas > 1 else "")
-        self._thread = threading.Thread(target=self._live, name=name, daemon=True)
-        self.left = threading.Event()
-        self._opened: SimpleQueue[BaseException | None] = SimpleQueue()
+    def __init__(
+        self, assignment: Assignment, runtime: DeviceRuntime, supervisor: Supervisor, first: Frame | None = None
+    ) -> None:
+        stage, replica, context = assignment.stage, assignment.replica, assignment.context
+        self.assignment, self.counters, self.given_up = assignment, assignment.counters, False
+        self._context, self._supervisor, self._runtime, self._first = context, supervisor, runtime, first
+        # Fields of the assignment that each frame asks for.
+        self._root, self._inbox, self._pass_on = (
+            not assignment.wiring.predecessors,
+            assignment.inbox,
+            assignment.pass_on,
+        )
+        self._trace, self._watchdog = context.options.trace, context.watchdog if assignment.limit else None
+        self._is_guarded = bool(assignment.cores) or self._watchdog is not None
+        self._copies = StageCopies(runtime, assignment.wiring, assignment.readers)
+        name = f"stage {stage.name}" + (f" {replica}" if stage.replicas > 1 else "")
+        self._lease = Lease(self._live, name, runtime.thread_kind(stage.cores_of(replica)))
+        self.departure = Latch()
+        self._opening: SimpleQueue[BaseException | None] = SimpleQueue()
+        self._reopening: Reopening | None = None
+        self.opened_s = 0.0
 
-    def start(self) -> None:
-        """Start the thread; `wait_opened` tells what came of it."""
-        self._thread.start()
+    @uninterrupted
+    def start(self, limit: float | None = None) -> None:
+        """Start the thread; `wait_opened` tells what came of it.
+
+        With a limit, in seconds, the device is opened again in place of another one: if it is not there in time, or
+        fails, the worker is lost, and nobody has to wait for it.
+        """
+        if limit is not None:
+            self._reopening = Reopening(limit, lambda: self._open_too_late(limit))
+        self._lease.start()
 
     def wait_opened(self) -> None:
         """Wait until the device has loaded the stage.
@@ -63,18 +99,8 @@ class Worker:
         PipelineError
             If the device cannot be opened or the stage not loaded.
         """
-        if (error := self._opened.get()) is not None:
+        if (error := self._opening.get()) is not None:
             raise error
-
-    def give_up(self, run: Run, error: BaseException) -> None:
-        """Take the frame and the cores from a run that the watchdog has ended; the frame still has to be passed on."""
-        self.given_up = True
-        self.counters.failed += 1
-        self._leave_cores()
-        now = perf_counter()
-        self._trace(run.frame.number, "failed", now - (monotonic() - run.started), now)
-        run.frame.fail(error)
-        self.post.failed(run.frame, error)
 
     @property
     def device(self) -> str:
@@ -82,137 +108,204 @@ class Worker:
         return self._runtime.device.name
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait for the thread's end, at most `timeout` seconds, and return whether it has ended."""
-        if self._thread.ident is None or self._thread is threading.current_thread():
-            return True
-        self._thread.join(timeout)
-        return not self._thread.is_alive()
+        """Wait until the thread is done with this, at most `timeout` seconds, and return whether it is."""
+        return not self._lease.begun_elsewhere() or self._lease.join(timeout)
 
-    def wait_left(self, timeout: float | None = None) -> bool:
+    def wait_departed(self, timeout: float | None = None) -> bool:
         """Wait at most `timeout` seconds until the worker has ended or been replaced, and return whether it has."""
-        if self._thread.ident is None or self._thread is threading.current_thread():
+        if not self._lease.begun_elsewhere():
             return True
-        return self.left.wait(timeout) and (self.given_up or self.join())
+        return self.departure.wait(timeout) and (self.given_up or self.join())
 
-    def _live(self) -> None:
+    def _live(self) -> bool:
+        """Return true if the thread may be used again: not after it has hung in its device."""
+        me = threading.get_ident()
+        self._context.worker_threads.add(me)
+        try:
+            self._work()
+        except BaseException as error:  # noqa: BLE001 - ends the pipeline, and is its frames' error
+            self._context.on_break(error)
+        finally:
+            self._context.worker_threads.discard(me)
+            self.departure.set()
+        return not self.given_up
+
+    def _work(self) -> None:
+        if self._first is not None:  # it does not wait for the device
+            self._pass_on(self._first)
+            self._first = None
+        if (programs := self._opened_programs()) is None:
+            return
+        try:
+            self._serve(programs)
+        finally:
+            self._close()
+
+    def _opened_programs(self) -> list[Any] | None:
+        """Return the loaded stages; None, and whoever has to know is told, if that fails."""
+        begin = perf_counter()
+        if self._reopening is not None:
+            self._reopening.begin()
         try:
             programs = self._open()
         except BaseException as error:  # noqa: BLE001 - raised by wait_opened
-            self._opened.put(self._no_start(error))
-            self.left.set()
-            return
-        me = threading.get_ident()
-        self.post.crew.add(me)
-        self._opened.put(None)
-        try:
-            self._serve(programs)
-        except BaseException as error:  # noqa: BLE001 - ends the pipeline, and is its frames' error
-            self.post.broke(error)
-        finally:
+            self._no_start(self._start_error(error))
+            return None
+        if self._reopening is not None and not self._reopening.end():
             self._close()
-            self.post.crew.discard(me)
-            self.left.set()
+            return None
+        self.opened_s = perf_counter() - begin
+        self._opening.put(None)
+        return programs
 
     def _open(self) -> list[Any]:
-        self._runtime.open(self.post.stage.cores_of(self.post.replica))
+        self._runtime.open(self.assignment.stage.cores_of(self.assignment.replica))
         try:
-            return [self._runtime.load(stage, code) for stage, code in self.post.loads]
+            return [self._runtime.load(stage, code) for stage, code in self.assignment.loads]
         except BaseException:
             self._close()
             raise
 
-    def _no_start(self, error: BaseException) -> BaseException:
-        if not isinstance(error, PipelineError):
-            where = f"stage {self.post.stage.name!r} on device {self.device!r}"
-            cause, error = error, PipelineError(f"{where} cannot start: {type(error).__name__}: {error}")
-            error.__cause__ = cause
-        if self._first is not None:  # nobody waits for a replacement to open
-            self.post.broke(error)
-        return error
+    def _no_start(self, error: BaseException) -> None:
+        if self._reopening is None:
+            self._opening.put(error)
+        elif self._reopening.end():
+            self._supervisor.lose(self, error)
+
+    def _start_error(self, error: BaseException) -> BaseException:
+        if isinstance(error, PipelineError):
+            return error
+        failure = PipelineError(f"{self._where} cannot start: {describe_error(error)}")
+        failure.__cause__ = error
+        return failure
+
+    def _open_too_late(self, limit: float) -> None:
+        """Give up a device that is not there in time; called in another thread."""
+        self.given_up = True
+        self._break_off()
+        self._supervisor.lose(
+            self, PipelineError(f"{self._where} cannot start: it was not opened again within {limit:.3g} s")
+        )
+        self.departure.set()
+
+    @property
+    def _where(self) -> str:
+        return f"stage {self.assignment.stage.name!r} on device {self.device!r}"
+
+    def _break_off(self) -> None:
+        try:
+            self._runtime.break_off()
+        except Exception:
+            logger.exception("device %r of stage %r could not be interrupted", self.device, self.assignment.stage.name)
 
     def _close(self) -> None:
         try:
             self._runtime.close()
         except Exception:
-            logger.exception("device %r of stage %r could not be closed", self.device, self.post.stage.name)
+            logger.exception("device %r of stage %r could not be closed", self.device, self.assignment.stage.name)
 
     def _serve(self, programs: Sequence[Any]) -> None:
-        if self._first is not None:
-            self._pass_on(self._first)
-            self._first = None
         while not self.given_up and (arrival := self._inbox.get()) is not None:
             self._process(programs, *arrival)
             del arrival  # it would keep the frame's tensors while the worker waits for the next
 
-    def _process(self, programs: Sequence[Any], frame: Frame, queued: float) -> None:
+    def _process(self, programs: Sequence[Any], frame: Frame, arrival_s: float) -> None:
         if self._root and not frame.begin():
             return
         self.counters.frames_in += 1
         if frame.error is None:
-            if self._guarded:
-                self._run_guarded(programs[frame.build], frame, queued)
+            if self._is_guarded:
+                self._run_guarded(programs[frame.build], frame, arrival_s)
             else:
-                self._attempt(programs[frame.build], frame, queued)
+                self._attempt(programs[frame.build], frame, arrival_s)
         else:
             self.counters.skipped += 1
+        # Given up, the frame is the successor's, who may have passed it on already.
         if not self.given_up:
             self._pass_on(frame)
 
-    def _run_guarded(self, program: Any, frame: Frame, queued: float) -> None:
-        post = self.post
-        for core in post.cores:
+    def _run_guarded(self, program: Any, frame: Frame, arrival_s: float) -> None:
+        # Taken before the clock starts: waiting for another stage's core is not this one's fault.
+        for core in self.assignment.cores:
             core.acquire()
-        run = post.watchdog.begin(self, frame, post.limit) if post.watchdog is not None else None
-        self._attempt(program, frame, queued, run)
+        run = None
+        if self._watchdog is not None:
+            run = self._watchdog.begin(self.assignment.limit, partial(self._expire, frame))
+        self._attempt(program, frame, arrival_s, run)
         if not self.given_up:
             self._leave_cores()
 
-    def _attempt(self, program: Any, frame: Frame, queued: float, run: Run | None = None) -> None:
-        taken = perf_counter()
+    def _attempt(self, program: Any, frame: Frame, arrival_s: float, run: TimedRun | None = None) -> None:
+        begin_s = perf_counter()
         try:
             times = self._run(program, frame)
         except BaseException as error:  # noqa: BLE001 - travels with the frame
             if run is None or self._in_time(run):
-                self._trace(frame.number, "queue", queued, taken)
-                self._trace(frame.number, "failed", taken, perf_counter())
+                self._note_event(frame.number, "queue", arrival_s, begin_s)
+                self._note_event(frame.number, "failed", begin_s, perf_counter())
                 self._fail(frame, error)
         else:
             if run is None or self._in_time(run):
-                self._note(frame.number, (queued, taken, *times))
+                self._note(frame.number, (arrival_s, begin_s, *times))
 
     def _run(self, program: Any, frame: Frame) -> tuple[float, float, float]:
         inputs = self._copies.take(frame)
-        ready = perf_counter()
+        ready_s = perf_counter()
         outputs = self._runtime.run(program, inputs)
-        ran = perf_counter()
+        ran_s = perf_counter()
         self._copies.leave(frame, outputs)
-        return ready, ran, perf_counter()
+        return ready_s, ran_s, perf_counter()
 
-    def _in_time(self, run: Run) -> bool:
-        watchdog = self.post.watchdog
-        if watchdog is not None and not watchdog.end(run):
+    def _in_time(self, run: TimedRun) -> bool:
+        if self._watchdog is not None and not self._watchdog.end(run):
             self.given_up = True
         return not self.given_up
 
     def _fail(self, frame: Frame, error: BaseException) -> None:
         self.counters.failed += 1
-        failure = StageError(self.post.stage.name, self.device, frame.number, error)
+        failure = StageError(self.assignment.stage.name, self.device, frame.number, error)
         frame.fail(failure)
-        self.post.failed(frame, failure)
+        self._context.on_failure(frame, failure)
 
     def _note(self, number: int, times: tuple[float, float, float, float, float]) -> None:
-        queued, taken, ready, ran, left = times
-        self.counters.ran(taken - queued, ready - taken + left - ran, ran - ready)
-        if self.post.trace is None:
+        arrival_s, begin_s, ready_s, ran_s, stored_s = times
+        self.counters.ran(begin_s - arrival_s, ready_s - begin_s + stored_s - ran_s, ran_s - ready_s)
+        if self._trace is None:
             return
         for kind, start, end in zip(("queue", "copy", "run", "copy"), times, times[1:], strict=False):
-            if kind != "copy" or self._copies.needed:
-                self._trace(number, kind, start, end)
+            if kind != "copy" or self._copies.may_copy:
+                self._note_event(number, kind, start, end)
 
-    def _trace(self, number: int, kind: str, start: float, end: float) -> None:
-        if (trace := self.post.trace) is not None:
-            trace.add(self.post.stage.name, number, kind, start, end, self.post.replica)
+    def _note_event(self, number: int, kind: str, start: float, end: float) -> None:
+        if self._trace is not None:
+            self._trace.add(self.assignment.stage.name, number, kind, start, end, self.assignment.replica)
 
     def _leave_cores(self) -> None:
-        for core in self.post.cores:
+        for core in self.assignment.cores:
             core.release()
+
+    def _expire(self, frame: Frame, run: TimedRun) -> None:
+        """Give up a run that is over its limit; called in the watchdog's thread."""
+        error = StageTimeout(self.assignment.stage.name, self.device, frame.number, monotonic() - run.start_s)
+        logger.warning("%s; its device is restarted", error)
+        self._give_up(frame, run, error)
+        try:
+            if self._context.options.supervision.on_timeout == "fail-pipeline":
+                self._context.stop(error)
+            else:
+                self._supervisor.replace(self, frame)
+        except BaseException as cause:  # noqa: BLE001 - ends the pipeline
+            self._context.on_break(cause)
+        finally:
+            self.departure.set()
+
+    def _give_up(self, frame: Frame, run: TimedRun, error: BaseException) -> None:
+        """Take the frame and the cores from the device's thread; the frame still has to be passed on."""
+        self.given_up = True
+        self.counters.failed += 1
+        self._leave_cores()
+        end_s = perf_counter()
+        self._note_event(frame.number, "failed", end_s - (monotonic() - run.start_s), end_s)
+        frame.fail(error)
+        self._context.on_failure(frame, error)
+        self._break_off()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.board import Board, Device
+from pipeline.core.board import Board, Device
+from pipeline.core.plan import Plan, StagePlan, TensorSpec
 from pipeline.executor.devices.base import DeviceRuntime
-from pipeline.plans import Plan, StagePlan, TensorSpec
 
 LIMIT = 30.0
 """Seconds after which a test that waits gives up; nothing is ever measured by it."""
@@ -34,7 +35,7 @@ def make_graph(
     in_flight = stage_options.pop("in_flight", 0)
     standard = Device("d", kind)
     board = Board("test", tuple({device.name: device for device in (standard, *devices.values())}.values()), ())
-    planned = tuple(
+    stage_plans = tuple(
         StagePlan(
             name,
             devices.get(name, standard).name,
@@ -45,7 +46,7 @@ def make_graph(
         for name, reads in stages.items()
     )
     specs = [tuple(TensorSpec(name, shape) for name in names) for names in (inputs, outputs)]
-    return Plan("test", "", board, specs[0], specs[1], planned, in_flight)
+    return Plan("test", "", board, specs[0], specs[1], stage_plans, in_flight)
 
 
 def make_chain(stages: int = 3, **options: Any) -> Plan:
@@ -133,6 +134,15 @@ class Gate:
         """Wait until one more frame is held."""
         if not self.entered.acquire(timeout=LIMIT):
             raise TimeoutError("no frame came")
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    """Wait until a condition holds that nobody announces."""
+    deadline = time.monotonic() + LIMIT
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError("the condition has never held")
+        threading.Event().wait(0.001)
 
 
 @pytest.fixture

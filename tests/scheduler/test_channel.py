@@ -1,10 +1,12 @@
+import contextlib
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from pipeline.scheduler.channel import Channel, Places
+from pipeline.scheduler.channel import Channel, Permits
+from tests.support.interrupt_at import InterruptAt
 
 
 def in_thread(call: Callable[[], Any]) -> Callable[[], Any]:
@@ -46,15 +48,15 @@ def test_writer_waits_for_a_place() -> None:
     channel = Channel[int](2)
     channel.put(0)
     channel.put(1)
-    written = threading.Event()
+    items = threading.Event()
 
     def write() -> bool:
         channel.put(2)
-        written.set()
+        items.set()
         return True
 
     wait = in_thread(write)
-    assert not written.is_set()
+    assert not items.is_set()
     assert len(channel) == 2
     assert channel.get() == 0
     wait()
@@ -79,19 +81,30 @@ def test_close_wakes_readers_and_writers() -> None:
 
 
 def test_places_time_out_and_come_back() -> None:
-    places = Places(1)
-    assert places.take(0)
+    permits = Permits(1)
+    assert permits.take(0)
     with pytest.raises(TimeoutError, match=r"within 0\.01 s"):
-        places.take(0.01)
+        permits.take(0.01)
     with pytest.raises(TimeoutError):
-        places.take(0)
-    places.give()
-    assert places.take(0)
+        permits.take(0)
+    permits.give()
+    assert permits.take(0)
 
 
 def test_closed_places_wake_everybody() -> None:
-    places = Places(1)
-    places.take()
-    waits = [in_thread(places.take) for _ in range(3)]
-    places.close()
+    permits = Permits(1)
+    permits.take()
+    waits = [in_thread(permits.take) for _ in range(3)]
+    permits.close()
     assert [wait() for wait in waits] == [False] * 3
+
+
+def test_an_interrupted_writer_keeps_no_item_of_others_back() -> None:
+    """Between an item and its token, an interrupt once made every later reader one item late."""
+    for step in range(1, 12):
+        channel = Channel[int](4)
+        with contextlib.suppress(KeyboardInterrupt), InterruptAt(step):
+            channel.put(1)
+        channel.put(2)
+        channel.close()
+        assert list(iter(channel.get, None)) in ([2], [1, 2])

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline.core.plan import Plan
 from pipeline.errors import PipelineClosed, StageError
-from pipeline.plans import Plan
 from pipeline.scheduler import FrameFuture, Pipeline
 
 
@@ -53,7 +53,7 @@ def test_every_frame_ends_once(
     plan = graph(stages, outputs=tensors[-1:], queue_depth=choose.randint(1, 3), in_flight=choose.randint(0, 5))
     running = Pipeline(plan, [Unreliable(seed + number) for number in range(len(stages))], create=functions)
     futures: list[list[FrameFuture]] = [[] for _ in range(3)]
-    ended = note_ends(monkeypatch)
+    ends = note_ends(monkeypatch)
     feeders = [
         threading.Thread(target=feed, args=(running, random.Random(seed + 100 + each), futures[each]))
         for each in range(3)
@@ -68,32 +68,32 @@ def test_every_frame_ends_once(
     running.close(drain=seed % 3 != 0)
     for feeder in feeders:
         feeder.join(60)
-    submitted = [future for each in futures for future in each]
-    assert not wait(submitted, 30).not_done
-    assert sorted(future.sequence for future in submitted) == list(range(len(submitted)))
-    assert ended == sorted(ended)
-    check(running, submitted)
+    submitted_frames = [future for each in futures for future in each]
+    assert not wait(submitted_frames, 30).not_done
+    assert sorted(future.sequence for future in submitted_frames) == list(range(len(submitted_frames)))
+    assert ends == sorted(ends)
+    check(running, submitted_frames)
 
 
 def note_ends(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return the numbers of frames as they are delivered or fail; a callback may be added only after that."""
-    ended: list[int] = []
+    ends: list[int] = []
     for name in ("set_result", "set_exception"):
         end = getattr(FrameFuture, name)
 
         def noted(future: FrameFuture, value: Any, end: Callable[..., None] = end) -> None:
-            ended.append(future.sequence)
+            ends.append(future.sequence)
             end(future, value)
 
         monkeypatch.setattr(FrameFuture, name, noted)
-    return ended
+    return ends
 
 
 def check(running: Pipeline, futures: Sequence[FrameFuture]) -> None:
-    cancelled = [future for future in futures if future.cancelled()]
-    failed = [future for future in futures if not future.cancelled() and future.exception() is not None]
-    assert all(isinstance(future.exception(), StageError | PipelineClosed) for future in failed)
+    cancelled_frames = [future for future in futures if future.cancelled()]
+    failed_frames = [future for future in futures if not future.cancelled() and future.exception() is not None]
+    assert all(isinstance(future.exception(), StageError | PipelineClosed) for future in failed_frames)
     statistics = running.statistics()
     assert (statistics.submitted, statistics.in_flight) == (len(futures), 0)
-    assert (statistics.cancelled, statistics.failed) == (len(cancelled), len(failed))
-    assert statistics.delivered == len(futures) - len(cancelled) - len(failed)
+    assert (statistics.cancelled, statistics.failed) == (len(cancelled_frames), len(failed_frames))
+    assert statistics.delivered == len(futures) - len(cancelled_frames) - len(failed_frames)

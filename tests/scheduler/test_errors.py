@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.board import Device
+from pipeline.core.board import Device
+from pipeline.core.plan import Plan
 from pipeline.errors import BoardError, PipelineError, PlanError, StageError
-from pipeline.plans import Plan
 from pipeline.scheduler import Pipeline
 from pipeline.scheduler.frame import Frame
 
@@ -45,11 +45,11 @@ def test_fault_3_an_error_reaches_its_frame_and_later_frames_go_on(
             if number not in {2, 5}:
                 np.testing.assert_array_equal(future.result(30), frame(number))
                 continue
-            caught = future.exception(30)
-            assert isinstance(caught, StageError)
-            assert (caught.stage, caught.device, caught.frame) == ("b", "d", number)
-            assert caught.__cause__ is error
-            assert f"stage 'b' on device 'd' failed on frame {number}: {type(error).__name__}" in str(caught)
+            raised_errors = future.exception(30)
+            assert isinstance(raised_errors, StageError)
+            assert (raised_errors.stage, raised_errors.device, raised_errors.frame) == ("b", "d", number)
+            assert raised_errors.__cause__ is error
+            assert f"stage 'b' on device 'd' failed on frame {number}: {type(error).__name__}" in str(raised_errors)
         statistics = running.statistics()
     assert (statistics.submitted, statistics.delivered, statistics.failed) == (8, 6, 2)
     assert [stage.failed for stage in statistics.stages] == [0, 2, 0]
@@ -90,34 +90,39 @@ def test_a_failing_copy_is_the_error_of_its_stage(chain: Callable[..., Plan], fu
                 running.submit(X).result(30)
 
 
-def test_callbacks_cannot_break_a_worker(chain: Callable[..., Plan], caplog: pytest.LogCaptureFixture) -> None:
+def test_callbacks_cannot_break_a_worker(
+    chain: Callable[..., Plan], functions: Any, gate: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     def callback(error: BaseException) -> Callable[[Future[Any]], None]:
         def call(future: Future[Any]) -> None:
             raise error
 
         return call
 
-    with caplog.at_level(logging.ERROR), Pipeline(chain(2)) as running:
+    plan = chain(2, queue_depth=4)
+    with caplog.at_level(logging.ERROR), Pipeline(plan, [gate, keep], create=functions) as running:
         for error in (ValueError("careless"), SystemExit(1), KeyboardInterrupt()):
             running.submit(X).add_done_callback(callback(error))
+        # Not before: added to a future that is done, a callback runs in this thread, and may interrupt it.
+        gate.open.set()
         np.testing.assert_array_equal(running.submit(X).result(30), X)
         assert running.statistics().delivered == 4
 
 
 def test_a_callback_may_submit_but_not_wait_for_its_own_pipeline(chain: Callable[..., Plan]) -> None:
-    again: list[Any] = []
+    second_try: list[Any] = []
 
     def resubmit(future: Future[Any]) -> None:
         try:
-            again.append(running.submit(X))
-            again.append(running.submit(X))
+            second_try.append(running.submit(X))
+            second_try.append(running.submit(X))
         except TimeoutError as error:
-            again.append(error)
+            second_try.append(error)
 
     with Pipeline(chain(1, in_flight=1)) as running:
         running.submit(X).add_done_callback(resubmit)
         running.submit(X)
-    assert any("a callback must not wait for its own pipeline" in str(each) for each in again)
+    assert any("a callback must not wait for its own pipeline" in str(each) for each in second_try)
 
 
 @pytest.mark.parametrize("broken", [0, 1, 2])
@@ -126,18 +131,18 @@ def test_a_stage_that_cannot_be_loaded_is_told_by_the_constructor(
 ) -> None:
     codes: list[Any] = [keep] * 3
     codes[broken] = OSError("no such library")
-    with pytest.raises(PipelineError, match="on device 'd' cannot start: OSError: no such library") as caught:
+    with pytest.raises(PipelineError, match="on device 'd' cannot start: OSError: no such library") as raised_errors:
         Pipeline(chain(3), codes, create=functions)
-    assert caught.value.__cause__ is codes[broken]
-    opened = [what for what, _ in functions.log]
-    assert opened.count("open") == opened.count("close") == broken + 1, "what was opened was closed"
+    assert raised_errors.value.__cause__ is codes[broken]
+    openings = [what for what, _ in functions.log]
+    assert openings.count("open") == openings.count("close") == broken + 1, "what was opened was closed"
 
 
 def test_our_own_errors_pass_unchanged(chain: Callable[..., Plan], functions: Any) -> None:
     error = BoardError("no such accelerator")
-    with pytest.raises(BoardError) as caught:
+    with pytest.raises(BoardError) as raised_errors:
         Pipeline(chain(1), [error], create=functions)
-    assert caught.value is error
+    assert raised_errors.value is error
     with pytest.raises(BoardError, match="did you mean 'null'"):
         Pipeline(chain(1, kind="nul"))
     with pytest.raises(PlanError, match="2 codes were given for 1 stages"):
@@ -166,18 +171,18 @@ def test_failed_frames_free_their_tensors_without_the_garbage_collector(
     inputs: list[weakref.ref[Any]] = []
 
     def fail(x: np.ndarray) -> Sequence[np.ndarray]:
-        made = x.view(Watched)
-        inputs.append(weakref.ref(made))
+        product = x.view(Watched)
+        inputs.append(weakref.ref(product))
         raise ValueError("too hot")
 
     gc.collect()
     gc.disable()
-    before = sum(isinstance(each, Frame) for each in gc.get_objects())
+    before = sum(type(each) is Frame for each in gc.get_objects())
     try:
         with Pipeline(chain(1), [fail], create=functions) as running:
             for _ in range(3):
                 assert isinstance(running.submit(X).exception(30), StageError)
         assert [reference() for reference in inputs] == [None] * 3
-        assert sum(isinstance(each, Frame) for each in gc.get_objects()) == before
+        assert sum(type(each) is Frame for each in gc.get_objects()) == before
     finally:
         gc.enable()

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.board import Device
-from pipeline.plans import Plan, TensorSpec
+from pipeline.core.board import Device
+from pipeline.core.plan import Plan, TensorSpec
 from pipeline.scheduler import Pipeline
 
 X = np.arange(4, dtype=np.float32)
@@ -31,12 +31,12 @@ def test_five_frames_before_any_is_read_come_back_in_order(chain: Callable[..., 
 
 
 def test_futures_end_in_the_order_of_submission(graph: Callable[..., Plan]) -> None:
-    ended: list[int] = []
+    ends: list[int] = []
     plan = graph({"a": ["x"], "b": ["a"], "c": ["a"], "d": ["x"], "e": ["b", "d"]}, outputs=["c", "e"])
     with Pipeline(plan) as running:
         for _ in range(500):
-            running.submit(X, copy=False).add_done_callback(lambda future: ended.append(future.sequence))  # type: ignore[attr-defined]
-    assert ended == list(range(500))
+            running.submit(X, copy=False).add_done_callback(lambda future: ends.append(future.sequence))  # type: ignore[attr-defined]
+    assert ends == list(range(500))
 
 
 def test_branches_work_on_one_frame_at_the_same_time(graph: Callable[..., Plan], functions: Any) -> None:
@@ -72,11 +72,11 @@ def test_faults_1_and_9_any_input_of_any_stage_and_one_output_twice(graph: Calla
 def test_copies_happen_only_between_memories_and_once_for_each(
     graph: Callable[..., Plan], functions: Any, two_memories: Mapping[str, Device]
 ) -> None:
-    near, far = two_memories["near"], two_memories["far"]
+    near_memory, far_memory = two_memories["near"], two_memories["far"]
     plan = graph(
         {"a": ["x"], "b": ["a"], "c": ["b", "x"], "d": ["b"], "e": ["c", "d", "a"]},
         outputs=["e"],
-        devices={"a": near, "b": near, "c": far, "d": far, "e": near},
+        devices={"a": near_memory, "b": near_memory, "c": far_memory, "d": far_memory, "e": near_memory},
     )
     codes = [lambda x: [x + 1], lambda a: [a * 2], lambda b, x: [b - x], lambda b: [b * b], lambda c, d, a: [c + d + a]]
     with Pipeline(plan, codes, create=functions) as running:
@@ -84,8 +84,8 @@ def test_copies_happen_only_between_memories_and_once_for_each(
     b = (X + 1) * 2
     np.testing.assert_array_equal(result, (b - X) + b * b + X + 1)
     copies = [entry for entry in functions.log if entry[0] in {"in", "out"}]
-    expected = [("in", "near"), ("out", "near"), ("in", "far"), ("in", "far"), ("out", "far"), ("out", "far")]
-    assert sorted(copies) == sorted([*expected, ("in", "near"), ("in", "near"), ("out", "near")])
+    reference = [("in", "near"), ("out", "near"), ("in", "far"), ("in", "far"), ("out", "far"), ("out", "far")]
+    assert sorted(copies) == sorted([*reference, ("in", "near"), ("in", "near"), ("out", "near")])
 
 
 def test_a_stage_that_returns_too_little_fails_the_frame(graph: Callable[..., Plan], functions: Any) -> None:
@@ -155,9 +155,9 @@ def test_stages_that_share_a_core_take_turns(graph: Callable[..., Plan], functio
         finally:
             busy.release()
 
-    plan = graph(
-        {"a": ["x"], "b": ["x"], "c": ["a", "b"]}, outputs=["c"], cores={"a": (0, 1), "b": (1, 2), "c": (2, 1, 0)}
-    )
+    cores = {"a": (0, 1), "b": (1, 2), "c": (2, 1, 0)}
+    # Devices of this kind compute on the host; null devices, which compute nothing, may share a core.
+    plan = graph({"a": ["x"], "b": ["x"], "c": ["a", "b"]}, outputs=["c"], cores=cores, kind="test")
     with Pipeline(plan, [alone, alone, lambda a, b: alone(a)], create=functions) as running:
         for future in [running.submit(X) for _ in range(30)]:
             np.testing.assert_array_equal(future.result(30), X)
@@ -194,12 +194,12 @@ def test_random_graphs_compute_what_one_stage_after_the_other_computes(
     )
     codes = [functools.partial(mix, factor=number + 2) for number in range(len(stages))]
     with Pipeline(plan, codes, create=functions) as running:
-        sent = [{"x": frame(number), "y": frame(3 * number)} for number in range(12)]
-        futures = [running.submit(inputs, copy=bool(choose.randint(0, 1))) for inputs in sent]
-        for inputs, future in zip(sent, futures, strict=True):
-            known = dict(inputs)
+        sent_frames = [{"x": frame(number), "y": frame(3 * number)} for number in range(12)]
+        futures = [running.submit(inputs, copy=bool(choose.randint(0, 1))) for inputs in sent_frames]
+        for inputs, future in zip(sent_frames, futures, strict=True):
+            reference_values = dict(inputs)
             for code, (name, reads) in zip(codes, stages.items(), strict=True):
-                (known[name],) = code(*(known[each] for each in reads))
+                (reference_values[name],) = code(*(reference_values[each] for each in reads))
             result = future.result(30)
             for name in outputs:
-                np.testing.assert_array_equal(result[name] if len(outputs) > 1 else result, known[name])
+                np.testing.assert_array_equal(result[name] if len(outputs) > 1 else result, reference_values[name])

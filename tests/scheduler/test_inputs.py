@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline.core.plan import Plan
 from pipeline.errors import InputError
-from pipeline.plans import Plan
 from pipeline.scheduler import Pipeline
 from pipeline.scheduler.copies import snapshot
 
@@ -31,9 +31,9 @@ def test_fault_6_and_12_wrong_inputs_are_refused_and_leave_no_trace(graph: Calla
     inputs, message = WRONG[case]
     with Pipeline(graph({"a": ["x", "y"]}, inputs=["x", "y"], outputs=["a"], queue_depth=1, in_flight=1)) as running:
         for _ in range(3):  # more than there are places
-            with pytest.raises(InputError, match=message) as caught:
+            with pytest.raises(InputError, match=message) as raised_errors:
                 running.submit(inputs)
-            assert caught.value.exit_status == 2
+            assert raised_errors.value.exit_status == 2
         assert running.statistics().submitted == 0
         future = running.submit({"x": X, "y": X}, timeout=0)
         assert future.sequence == 0
@@ -67,11 +67,11 @@ def test_the_caller_may_reuse_its_buffer_at_once(chain: Callable[..., Plan], fun
 
 
 def test_fault_2_results_never_change(chain: Callable[..., Plan], functions: Any) -> None:
-    held = []
+    held_frame = []
     with Pipeline(chain(2), [lambda x: [x + 1], lambda x: [x * 2]], create=functions) as running:
         for value in range(50):
-            held.append(running.submit(np.full(4, value, np.float32)).result(30))
-    for value, result in enumerate(held):
+            held_frame.append(running.submit(np.full(4, value, np.float32)).result(30))
+    for value, result in enumerate(held_frame):
         np.testing.assert_array_equal(result, np.full(4, (value + 1) * 2, np.float32))
 
 
@@ -95,18 +95,18 @@ def test_an_output_that_is_an_input_is_kept_apart_too(graph: Callable[..., Plan]
 
 
 def test_arrays_pass_by_reference_when_asked(chain: Callable[..., Plan], functions: Any) -> None:
-    seen: list[np.ndarray] = []
+    sightings: list[np.ndarray] = []
 
     def look(x: np.ndarray) -> Sequence[np.ndarray]:
-        seen.append(x)
+        sightings.append(x)
         return [x + 1]
 
     with Pipeline(chain(1), [look], create=functions) as running:
         mine = X.copy()
         running.submit(mine, copy=False).result(30)
         running.submit(mine).result(30)
-    assert seen[0] is mine
-    assert not np.shares_memory(seen[1], mine)
+    assert sightings[0] is mine
+    assert not np.shares_memory(sightings[1], mine)
 
 
 @pytest.mark.parametrize(

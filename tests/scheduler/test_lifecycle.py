@@ -1,5 +1,6 @@
 """drain, flush, pause, resume; from anywhere, also during errors."""
 
+import functools
 import threading
 from collections.abc import Callable
 from concurrent.futures import wait
@@ -8,9 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline.core.plan import Plan
 from pipeline.errors import FrameDropped, PipelineClosed, StageError
-from pipeline.plans import Plan
+from pipeline.executor.bundle import Bundle
 from pipeline.scheduler import Pipeline
+from tests.scheduler.conftest import wait_until
 
 X = np.arange(4, dtype=np.float32)
 
@@ -56,17 +59,21 @@ def test_flush_frees_places_for_those_who_wait(chain: Callable[..., Plan], funct
     with Pipeline(chain(1, queue_depth=1), [gate], create=functions) as running:
         running.submit(X)
         gate.wait_entered()
-        queued = running.submit(X)
-        got: list[Any] = []
-        waiting = threading.Thread(target=lambda: got.append(running.submit(X)))
+        queued_frame = running.submit(X)
+        answers: list[Any] = []
+        waiting = threading.Thread(target=lambda: answers.append(running.submit(X)))
         waiting.start()
-        while not running._engine.entrance.all():
-            threading.Event().wait(0.001)
+        wait_until(lambda: running.statistics().blocked_callers)
         assert running.flush() == 1
         waiting.join(30)
-        assert isinstance(queued.exception(0), FrameDropped)
+        assert isinstance(queued_frame.exception(0), FrameDropped)
         gate.open.set()
-        np.testing.assert_array_equal(got[0].result(30), X)
+        np.testing.assert_array_equal(answers[0].result(30), X)
+
+
+def holds_up(running: Pipeline) -> bool:
+    statistics = running.statistics()
+    return statistics.blocked_callers + statistics.waiting > 0
 
 
 def test_pause_starts_nothing_and_resume_goes_on(chain: Callable[..., Plan], functions: Any) -> None:
@@ -75,17 +82,18 @@ def test_pause_starts_nothing_and_resume_goes_on(chain: Callable[..., Plan], fun
             running.submit(X).result(30)
             running.pause()
             running.pause()
-            got: list[Any] = []
-            waiting = threading.Thread(target=lambda got=got, running=running: got.append(running.submit(X)))
+            answers: list[Any] = []
+            waiting = threading.Thread(
+                target=lambda answers=answers, running=running: answers.append(running.submit(X))
+            )
             waiting.start()
-            while not running._engine.entrance.all():
-                threading.Event().wait(0.001)
+            wait_until(functools.partial(holds_up, running))
             assert running.statistics().stages[0].frames_in == 1
             running.drain(timeout=30)
             running.resume()
             running.resume()
             waiting.join(30)
-            np.testing.assert_array_equal(got[0].result(30), X)
+            np.testing.assert_array_equal(answers[0].result(30), X)
 
 
 def test_close_resumes_a_paused_pipeline_to_finish_what_is_in(chain: Callable[..., Plan]) -> None:
@@ -111,13 +119,13 @@ CALLS: dict[str, Callable[[Pipeline], object]] = {
 
 
 def _same(running: Pipeline) -> Any:
-    return running._engine.flow
+    return Bundle(running.plan, (None,) * len(running.plan.stages))
 
 
 @pytest.mark.parametrize("call", CALLS)
 def test_every_call_may_come_from_a_callback(chain: Callable[..., Plan], call: str) -> None:
     outcome: list[Any] = []
-    done = threading.Event()
+    finish = threading.Event()
 
     def callback(_: Any) -> None:
         try:
@@ -125,12 +133,12 @@ def test_every_call_may_come_from_a_callback(chain: Callable[..., Plan], call: s
             outcome.append(None)
         except TimeoutError as error:
             outcome.append(error)
-        done.set()
+        finish.set()
 
     running = Pipeline(chain(2))
     futures = [running.submit(X) for _ in range(3)]
     futures[1].add_done_callback(callback)
-    assert done.wait(30)
+    assert finish.wait(30)
     running.close()
     assert not wait(futures, 30).not_done
     assert call == "drain" or outcome == [None]
@@ -167,8 +175,8 @@ def test_every_call_may_come_from_many_threads_and_during_errors(
     running.close()
     assert not errors
     statistics = running.statistics()
-    ended = statistics.delivered + statistics.failed + statistics.cancelled + sum(statistics.dropped.values())
-    assert (statistics.submitted, statistics.in_flight) == (ended, 0)
+    ends = statistics.delivered + statistics.failed + statistics.cancelled + sum(statistics.dropped.values())
+    assert (statistics.submitted, statistics.in_flight) == (ends, 0)
 
 
 def test_on_error_stop_finishes_what_is_before_and_ends_the_rest(
@@ -218,21 +226,20 @@ def test_on_error_stop_keeps_the_traceback_and_wakes_those_who_wait(
     with Pipeline(chain(1, queue_depth=1), [fail], create=functions, on_error="stop") as running:
         first, second = running.submit(X), running.submit(X)
         gate.wait_entered()
-        caught: list[BaseException] = []
+        raised_errors: list[BaseException] = []
 
         def submit() -> None:
             try:
                 running.submit(X)
             except PipelineClosed as error:
-                caught.append(error)
+                raised_errors.append(error)
 
         waiting = threading.Thread(target=submit)
         waiting.start()
-        while not running._engine.entrance.all():
-            threading.Event().wait(0.001)
+        wait_until(lambda: running.statistics().blocked_callers)
         gate.open.set()
         waiting.join(30)
-        assert caught[0].__cause__ is first.exception(30) is running.error
+        assert raised_errors[0].__cause__ is first.exception(30) is running.error
         assert second.cancelled()
         cause = running.error.__cause__ if running.error else None
         assert cause is not None

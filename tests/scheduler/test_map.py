@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline.core.plan import Plan
 from pipeline.errors import InputError, PipelineClosed, StageError
-from pipeline.plans import Plan
 from pipeline.scheduler import Pipeline
 
 X = np.arange(4, dtype=np.float32)
@@ -31,18 +31,18 @@ def test_map_of_nothing(chain: Callable[..., Plan]) -> None:
 
 
 def test_map_takes_frames_only_as_there_are_places(chain: Callable[..., Plan]) -> None:
-    taken = itertools.count()
+    taken_frames = itertools.count()
 
     def frames() -> Iterator[np.ndarray]:
         while True:
-            next(taken)
+            next(taken_frames)
             yield X
 
     with Pipeline(chain(2, in_flight=5)) as running:
         results = running.map(frames())
         for number in range(100):
             next(results)
-            assert next(taken) <= (number + 1) + 5 + number + 1  # each look counts too
+            assert next(taken_frames) <= (number + 1) + 5 + number + 1  # each look counts too
         results.close()
 
 
@@ -69,11 +69,11 @@ def test_map_ends_with_the_first_error(chain: Callable[..., Plan], functions: An
         return [x]
 
     with Pipeline(chain(1), [fail], create=functions) as running:
-        got = []
+        answers = []
         with pytest.raises(StageError, match="frame 3"):
             for result in running.map(frame(number) for number in range(10)):
-                got.append(result[0])
-        assert got == [0, 1, 2]
+                answers.append(result[0])
+        assert answers == [0, 1, 2]
         np.testing.assert_array_equal(running.submit(X).result(30), X)
 
 
@@ -100,9 +100,9 @@ def test_the_original_sequence(graph: Callable[..., Plan], functions: Any) -> No
         running.set_input("y", frame(10))
         buffer[:] = -1
         running.run()
-    held = [running.get_output(timeout=30) for _ in range(5)]
+    held_frame = [running.get_output(timeout=30) for _ in range(5)]
     running.stop()
-    for number, (b, a) in enumerate(held):
+    for number, (b, a) in enumerate(held_frame):
         np.testing.assert_array_equal(a, frame(number + 1))
         np.testing.assert_array_equal(b, frame(10 * (number + 1)))
     with pytest.raises(PipelineClosed):

@@ -16,9 +16,9 @@ import numpy as np
 import psutil
 import pytest
 
+from pipeline.core.plan import Plan, StagePlan, TensorSpec, encode
 from pipeline.errors import InputError, PlanError, StageError
 from pipeline.executor.bundle import Bundle
-from pipeline.plans import Plan, StagePlan, TensorSpec, encode
 from pipeline.scheduler import Pipeline
 from pipeline.scheduler.channel import Channel
 
@@ -39,9 +39,9 @@ def test_fault_01_inputs_are_bound_by_name(graph: Callable[..., Plan], functions
 def test_fault_02_held_results_never_change(chain: Callable[..., Plan], functions: Any) -> None:
     """Every call returned the same buffers."""
     with Pipeline(chain(2), [lambda x: [x + 1]] * 2, create=functions) as running:
-        held = [running.submit(frame(number)).result(30) for number in range(30)]
-    assert [result[0] for result in held] == [number + 2 for number in range(30)]
-    assert not any(np.shares_memory(held[0], other) for other in held[1:])
+        held_frame = [running.submit(frame(number)).result(30) for number in range(30)]
+    assert [result[0] for result in held_frame] == [number + 2 for number in range(30)]
+    assert not any(np.shares_memory(held_frame[0], other) for other in held_frame[1:])
 
 
 def test_fault_03_an_error_in_a_stage_reaches_the_caller(chain: Callable[..., Plan], functions: Any) -> None:
@@ -70,8 +70,8 @@ def test_fault_05_memory_is_flat(chain: Callable[..., Plan]) -> None:
         before = process.memory_info().rss
         for _ in range(1100):
             running.submit(big).result(30)
-        grown = process.memory_info().rss - before
-    assert grown < 50e6
+        growth = process.memory_info().rss - before
+    assert growth < 50e6
 
 
 @pytest.mark.parametrize(
@@ -103,10 +103,10 @@ def test_fault_08_a_full_pipeline_is_waited_for_without_spinning(
         with pytest.raises(TimeoutError):
             while True:
                 running.submit(frame(0), timeout=0.2)
-        started = time.process_time()
+        begin_s = time.process_time()
         with pytest.raises(TimeoutError):
             running.submit(frame(0), timeout=1.0)
-        assert time.process_time() - started < 0.4
+        assert time.process_time() - begin_s < 0.4
         gate.open.set()
 
 
@@ -248,7 +248,7 @@ def test_fault_16_parameters_change_at_a_frame_boundary(chain: Callable[..., Pla
 def test_fault_17_channels_lose_nothing_between_many_threads() -> None:
     """Queue indices were a data race on processors with weak ordering."""
     channel: Channel[int] = Channel(3)
-    got: list[int] = []
+    answers: list[int] = []
 
     def write(begin: int) -> None:
         for item in range(begin, begin + 500):
@@ -256,7 +256,7 @@ def test_fault_17_channels_lose_nothing_between_many_threads() -> None:
 
     def read() -> None:
         while (item := channel.get()) is not None:
-            got.append(item)
+            answers.append(item)
 
     writers = [threading.Thread(target=write, args=(500 * number,)) for number in range(4)]
     readers = [threading.Thread(target=read) for _ in range(3)]
@@ -267,7 +267,7 @@ def test_fault_17_channels_lose_nothing_between_many_threads() -> None:
     channel.close()
     for thread in readers:
         thread.join(30)
-    assert sorted(got) == list(range(2000))
+    assert sorted(answers) == list(range(2000))
 
 
 def test_fault_18_workers_end_before_what_they_use(chain: Callable[..., Plan], functions: Any, gate: Any) -> None:

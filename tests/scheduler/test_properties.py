@@ -14,11 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline.board import Board, Device
+from pipeline.core.board import Board, Device
+from pipeline.core.plan import Plan, StagePlan, TensorSpec
 from pipeline.errors import FrameDropped, PipelineClosed, StageError
 from pipeline.executor.bundle import Bundle
 from pipeline.executor.devices.null import NullRuntime
-from pipeline.plans import Plan, StagePlan, TensorSpec
 from pipeline.scheduler import FrameFuture, Pipeline
 
 LIMIT = 30.0
@@ -88,7 +88,7 @@ class Case:
         outputs = tuple(spec for number, spec in enumerate(specs) if number not in read)
         return Plan("random", "", board, (specs[0],), outputs, stages, self.in_flight)
 
-    def expected(self, frame: int, factor: int) -> dict[str, int]:
+    def reference(self, frame: int, factor: int) -> dict[str, int]:
         """Return every tensor's value, one stage after the other."""
         values = [frame * 7]
         for reads, code in zip(self.reads, self.codes, strict=True):
@@ -182,10 +182,12 @@ def kind(case: Case, future: FrameFuture) -> str:
     if error is None:
         result = future.result(0)
         outputs = [spec.name for spec in case.plan.outputs]
-        named = result if len(outputs) > 1 else {outputs[0]: result}
-        frame = int(next(iter(named.values()))[0])
-        values = case.expected(frame, future.metadata)
-        assert {name: int(array[1]) for name, array in named.items()} == {name: values[name] for name in outputs}
+        arrays_by_name = result if len(outputs) > 1 else {outputs[0]: result}
+        frame = int(next(iter(arrays_by_name.values()))[0])
+        values = case.reference(frame, future.metadata)
+        assert {name: int(array[1]) for name, array in arrays_by_name.items()} == {
+            name: values[name] for name in outputs
+        }
         return "delivered"
     if isinstance(error, FrameDropped):
         assert error.frame == future.sequence

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline.core.plan import Plan, TensorSpec, decode, encode
 from pipeline.errors import InputError, PipelineError, PlanError, StageError
-from pipeline.plans import Plan, TensorSpec, decode, encode
-from pipeline.python_stages import with_stage
+from pipeline.executor.python_stages import with_stage
 from pipeline.scheduler import Pipeline, Trace
 
 X = np.arange(4, dtype=np.float32)
@@ -137,3 +137,32 @@ def test_functions_share_the_interpreter_but_not_the_thread(chain: Callable[...,
         for future in [running.submit(X) for _ in range(4)]:
             future.result(30)
     assert len(threads) == 2
+
+
+def test_a_function_may_return_its_own_buffer_each_time(chain: Callable[..., Plan]) -> None:
+    """All results were the last one."""
+    own_buffer = np.zeros(4, np.float32)
+
+    def double(x: np.ndarray) -> np.ndarray:
+        np.multiply(x, 2, out=own_buffer)
+        return own_buffer
+
+    plan, codes = with_stage(chain(1), [None], double, inputs=["a"], outputs=[TensorSpec("y", (4,))])
+    with Pipeline(plan, codes) as running:
+        results = [future.result(30) for future in [running.submit(X + number) for number in range(20)]]
+    np.testing.assert_array_equal(results, [2 * (X + number) for number in range(20)])
+    assert not any(np.shares_memory(result, own_buffer) for result in results)
+
+
+def test_what_is_declared_fresh_passes_by_reference(chain: Callable[..., Plan]) -> None:
+    outcome: list[np.ndarray] = []
+
+    def double(x: np.ndarray) -> np.ndarray:
+        outcome.append(x * 2)
+        return outcome[-1]
+
+    plan, codes = with_stage(chain(1), [None], double, inputs=["a"], outputs=[TensorSpec("y", (4,))], fresh=True)
+    with Pipeline(plan, codes) as running:
+        result = running.submit(X).result(30)
+    np.testing.assert_array_equal(result, 2 * X)
+    assert np.shares_memory(result, outcome[0])

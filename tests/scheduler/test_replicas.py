@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.board import Board, Device
+from pipeline.core.board import Board, Device
+from pipeline.core.plan import Plan, decode, encode
 from pipeline.errors import PlanError
-from pipeline.plans import Plan, decode, encode
 from pipeline.scheduler import Pipeline
 
 
@@ -41,17 +41,17 @@ def test_outputs_stay_in_order_and_memory_bounded_behind_a_slow_frame(
     def hold_first(x: np.ndarray) -> Sequence[np.ndarray]:
         return gate(x) if x[0] == 0 else [x]
 
-    ended: list[int] = []
+    ends: list[int] = []
     plan = chain(2, replicas={"a": 4, "b": 1}, in_flight=8)
     with Pipeline(plan, [hold_first, lambda x: [x]], create=functions) as running:
         futures = [running.submit(frame(number)) for number in range(8)]
         for future in futures:
-            future.add_done_callback(lambda future: ended.append(future.sequence))  # type: ignore[attr-defined]
+            future.add_done_callback(lambda future: ends.append(future.sequence))  # type: ignore[attr-defined]
         with pytest.raises(TimeoutError):
             running.submit(frame(8), timeout=0.05)
         assert not any(future.done() for future in futures)
         gate.open.set()
-    assert ended == list(range(8))
+    assert ends == list(range(8))
 
 
 def test_places_count_replicas(chain: Callable[..., Plan]) -> None:
@@ -59,7 +59,7 @@ def test_places_count_replicas(chain: Callable[..., Plan]) -> None:
 
 
 def test_cores_are_shared_out() -> None:
-    from pipeline.plans import StagePlan
+    from pipeline.core.plan import StagePlan
 
     stage = StagePlan("a", "d", (), (), cores=(4, 5, 6, 7), replicas=2)
     assert [stage.cores_of(replica) for replica in range(2)] == [(4, 5), (6, 7)]
@@ -67,15 +67,15 @@ def test_cores_are_shared_out() -> None:
 
 
 def test_each_replica_opens_its_own_cores_and_device(graph: Callable[..., Plan], functions: Any) -> None:
-    opened: list[tuple[str, Sequence[int]]] = []
+    openings: list[tuple[str, Sequence[int]]] = []
 
     def create(device: Device) -> Any:
         runtime = functions(device)
-        whole = runtime.open
+        full_result = runtime.open
 
         def note(cores: Sequence[int]) -> None:
-            opened.append((device.name, tuple(cores)))
-            whole(cores)
+            openings.append((device.name, tuple(cores)))
+            full_result(cores)
 
         runtime.open = note
         return runtime
@@ -89,15 +89,15 @@ def test_each_replica_opens_its_own_cores_and_device(graph: Callable[..., Plan],
     with Pipeline(spread, [lambda x: [x + 1]], create=create) as running:
         for result, number in zip(running.map(frame(number) for number in range(20)), range(20), strict=True):
             np.testing.assert_array_equal(result, frame(number + 1))
-    assert opened == [("d", (0,)), ("e", (1,))]
+    assert openings == [("d", (0,)), ("e", (1,))]
 
 
 def test_replicas_on_devices_with_memories_of_their_own_meet_in_arrays(
     graph: Callable[..., Plan], functions: Any, two_memories: Mapping[str, Device]
 ) -> None:
     """The tensors' own checks tell if one reaches a device that it is not on."""
-    near = two_memories["near"]
-    plan = graph({"a": ["x"], "b": ["a"], "c": ["b", "a"]}, outputs=["c"], devices=dict.fromkeys("abc", near))
+    near_memory = two_memories["near"]
+    plan = graph({"a": ["x"], "b": ["a"], "c": ["b", "a"]}, outputs=["c"], devices=dict.fromkeys("abc", near_memory))
     stages = list(plan.stages)
     stages[1] = dataclasses.replace(stages[1], replicas=2, replica_devices=("near", "far"))
     board = Board("test", tuple(two_memories.values()))

@@ -9,7 +9,7 @@ import numpy as np
 import psutil
 import pytest
 
-from pipeline.plans import Plan
+from pipeline.core.plan import Plan
 from pipeline.scheduler import Percentiles, Pipeline, Trace
 from pipeline.scheduler.statistics import RECENT, Durations, percentiles
 
@@ -60,24 +60,24 @@ def test_stages_are_counted_apart(chain: Callable[..., Plan]) -> None:
 
 
 def test_statistics_are_read_while_frames_run(chain: Callable[..., Plan]) -> None:
-    done = threading.Event()
-    wrong: list[Any] = []
+    finish = threading.Event()
+    mismatches: list[Any] = []
 
     def read() -> None:
-        while not done.is_set():
+        while not finish.is_set():
             snapshot = running.statistics()
-            ended = snapshot.delivered + snapshot.failed + snapshot.cancelled + sum(snapshot.dropped.values())
-            if snapshot.submitted != ended + snapshot.in_flight or snapshot.in_flight < 0:
-                wrong.append(snapshot)
+            ends = snapshot.delivered + snapshot.failed + snapshot.cancelled + sum(snapshot.dropped.values())
+            if snapshot.submitted != ends + snapshot.in_flight or snapshot.in_flight < 0:
+                mismatches.append(snapshot)
 
     with Pipeline(chain(2)) as running:
         reader = threading.Thread(target=read)
         reader.start()
         for _ in running.map([X] * 2000, copy=False):
             pass
-        done.set()
+        finish.set()
         reader.join(30)
-    assert not wrong
+    assert not mismatches
     assert running.statistics().delivered == 2000
 
 
@@ -129,10 +129,10 @@ def test_fault_8_waiting_uses_no_processor(chain: Callable[..., Plan], functions
         for _ in range(4):
             running.submit(X)
         gate.wait_entered()
-        started = time.process_time()
+        begin_s = time.process_time()
         with pytest.raises(TimeoutError):
             running.submit(X, timeout=1.0)
-        used = time.process_time() - started
+        used = time.process_time() - begin_s
         gate.open.set()
     # Who polls or spins uses nearly all of the second; the rest leaves room for a loaded machine.
     assert used < 0.4
@@ -145,12 +145,12 @@ def test_fault_5_memory_is_flat_over_100_000_frames(chain: Callable[..., Plan]) 
     with Pipeline(chain(3)) as running:
         for _ in running.map(itertools_repeat(1000), copy=False):
             pass
-        started = process.memory_info().rss
+        begin_s = process.memory_info().rss
         for _ in running.map(itertools_repeat(99_000), copy=False):
             pass
-        grown = process.memory_info().rss - started
+        growth = process.memory_info().rss - begin_s
         assert running.statistics().delivered == 100_000
-    assert grown < 5e6
+    assert growth < 5e6
     assert (threading.active_count(), process.num_fds()) == (threads, handles)
 
 
@@ -170,9 +170,9 @@ def test_fault_5_tensors_are_dropped_as_soon_as_nobody_reads_them(
     alive: list[weakref.ref[Any]] = []
 
     def make(x: np.ndarray) -> Any:
-        made = (x + 1).view(Watched)
-        alive.append(weakref.ref(made))
-        return [made]
+        product = (x + 1).view(Watched)
+        alive.append(weakref.ref(product))
+        return [product]
 
     def last(x: np.ndarray) -> Any:
         left.append([reference() is not None for reference in alive])

@@ -1,21 +1,28 @@
 """Stages that do not come back in time."""
 
+import functools
+import gc
 import logging
 import math
 import pickle
+import re
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import wait
+from logging.handlers import QueueHandler
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
 import pytest
 
-from pipeline.board import Device
+from pipeline.core.board import Device
+from pipeline.core.plan import Plan
 from pipeline.errors import PipelineClosed, PipelineError, StageTimeout
-from pipeline.plans import Plan
 from pipeline.scheduler import Pipeline, Supervision, Trace
+from pipeline.scheduler.watchdog import TimedRun, Watchdog
+from tests.scheduler.conftest import wait_until
 
 LIMIT = 0.05
 
@@ -53,20 +60,19 @@ def test_the_frame_fails_and_the_stage_goes_on_with_a_new_device(
         stage = running.statistics().stages[1]
         assert (stage.restarts, stage.failed, stage.frames_out) == (1, 1, 5)
         gate.open.set()
-    opened = [what for what, _ in functions.log]
-    assert opened.count("open") == opened.count("close") == 3 + replicas - 1 + 1
-    (failed,) = (event for event in trace.events() if event.kind == "failed")
-    assert (failed.stage, failed.frame) == ("b", 1)
-    assert failed.end - failed.start >= LIMIT
+    openings = [what for what, _ in functions.log]
+    assert openings.count("open") == openings.count("close") == 3 + replicas - 1 + 1
+    (failed_frames,) = (event for event in trace.events() if event.kind == "failed")
+    assert (failed_frames.stage, failed_frames.frame) == ("b", 1)
+    assert failed_frames.end - failed_frames.start >= LIMIT
 
 
 def test_a_late_result_is_ignored_and_its_thread_ends(chain: Callable[..., Plan], functions: Any, gate: Any) -> None:
     with Pipeline(chain(1), [hang_on(0, gate)], create=functions, stage_timeout=LIMIT) as running:
         first = running.submit(frame(0))
         assert isinstance(first.exception(30), StageTimeout)
-        (old,) = running._engine.flow.given_up
         gate.open.set()
-        assert old.join(30)
+        wait_until(lambda: ("close", "d") in functions.log)
         assert [running.submit(frame(number)).result(30)[0] for number in (1, 2)] == [1, 2]
         statistics = running.statistics()
     assert (statistics.delivered, statistics.failed) == (2, 1)
@@ -124,13 +130,13 @@ def test_the_pipeline_fails_if_it_shall(chain: Callable[..., Plan], functions: A
 def test_a_device_that_cannot_be_opened_again_ends_the_pipeline(
     chain: Callable[..., Plan], functions: Any, gate: Any
 ) -> None:
-    created: list[Any] = []
+    runtimes: list[Any] = []
 
     def create(device: Device) -> Any:
-        created.append(functions(device))
-        if len(created) > 1:
-            created[-1].open = lambda cores: (_ for _ in ()).throw(OSError("gone"))
-        return created[-1]
+        runtimes.append(functions(device))
+        if len(runtimes) > 1:
+            runtimes[-1].open = lambda cores: (_ for _ in ()).throw(OSError("gone"))
+        return runtimes[-1]
 
     with Pipeline(chain(1), [gate], create=create, stage_timeout=LIMIT) as running:
         futures = [running.submit(frame(number)) for number in range(3)]
@@ -139,6 +145,98 @@ def test_a_device_that_cannot_be_opened_again_ends_the_pipeline(
         assert isinstance(running.error, PipelineError)
         assert "cannot start: OSError: gone" in str(running.error)
         gate.open.set()
+
+
+def open_again(reopen: Callable[[], object], open_: Callable[[Any], None], cores: Any) -> None:
+    reopen()
+    open_(cores)
+
+
+def make_slow_devices(functions: Any, reopen: Callable[[], object], workers: int) -> Callable[[Device], Any]:
+    """Return what makes devices; those after the first `workers` do `reopen` before they are open."""
+    runtimes: list[Any] = []
+
+    def create(device: Device) -> Any:
+        runtime = functions(device)
+        runtimes.append(runtime)
+        runtime.opening_s = 0.1
+        if len(runtimes) > workers:
+            runtime.open = functools.partial(open_again, reopen, runtime.open)
+        return runtime
+
+    return create
+
+
+def test_a_frame_does_not_wait_for_the_device_that_is_opened_again(
+    chain: Callable[..., Plan], functions: Any, gate: Any
+) -> None:
+    """Its StageTimeout came when the device was there: on a board that hangs, after 30 s."""
+    opening = threading.Event()
+
+    def create(device: Device) -> Any:
+        runtime = reopen(device)
+        runtime.opening_s = 60.0
+        return runtime
+
+    reopen = make_slow_devices(functions, lambda: opening.wait(30), 1)
+    with Pipeline(chain(1), [hang_on(0, gate)], create=create, stage_timeout=LIMIT) as running:
+        futures = [running.submit(frame(number)) for number in range(2)]
+        assert isinstance(futures[0].exception(30), StageTimeout)
+        assert not opening.is_set()
+        opening.set()
+        assert futures[1].result(30)[0] == 1
+        gate.open.set()
+
+
+def gone() -> None:
+    raise OSError("gone")
+
+
+def fails(_: Any) -> Callable[[], None]:
+    def reopen() -> None:
+        raise OSError("gone")
+
+    return reopen
+
+
+NOT_OPENED = pytest.mark.parametrize(
+    ("reopen", "message"),
+    [(fails, "cannot start: OSError: gone"), (lambda gate: gate, r"it was not opened again within 0\.\d+ s")],
+    ids=["fails", "hangs"],
+)
+
+
+@NOT_OPENED
+def test_a_device_that_is_not_opened_again_ends_a_pipeline_whose_stage_has_no_other(
+    chain: Callable[..., Plan], functions: Any, gate: Any, reopen: Any, message: str
+) -> None:
+    create = make_slow_devices(functions, reopen(gate), 1)
+    with Pipeline(chain(1), [hang_on(1, gate)], create=create, stage_timeout=LIMIT) as running:
+        futures = [running.submit(frame(number)) for number in range(3)]
+        assert not wait(futures, 30).not_done
+        assert isinstance(futures[1].exception(), StageTimeout)
+        assert re.search(message, str(running.error))
+        gate.open.set()
+
+
+@NOT_OPENED
+def test_a_stage_goes_on_with_its_other_replicas(
+    chain: Callable[..., Plan], functions: Any, gate: Any, reopen: Any, message: str
+) -> None:
+    lost_device: SimpleQueue[logging.LogRecord] = SimpleQueue()
+    handler = QueueHandler(lost_device)
+    handler.setLevel(logging.ERROR)
+    logging.getLogger("pipeline.scheduler").addHandler(handler)
+    create, plan = make_slow_devices(functions, reopen(gate), 2), chain(1, replicas=2, in_flight=8)
+    with Pipeline(plan, [hang_on(1, gate)], create=create, stage_timeout=LIMIT) as running:
+        futures = [running.submit(frame(number)) for number in range(8)]
+        assert isinstance(futures[1].exception(30), StageTimeout)
+        assert [future.result(30)[0] for future in futures if future is not futures[1]] == [0, *range(2, 8)]
+        text = lost_device.get(timeout=30).getMessage()
+        assert re.search(message + "; the stage goes on with 1 other replica$", text)
+        assert running.submit(frame(9)).result(30)[0] == 9
+        gate.open.set()
+    logging.getLogger("pipeline.scheduler").removeHandler(handler)
 
 
 def test_close_waits_for_the_new_worker_and_not_for_the_old(
@@ -153,11 +251,17 @@ def test_close_waits_for_the_new_worker_and_not_for_the_old(
     gate.open.set()
 
 
+def count_runs() -> int:
+    gc.collect()
+    return sum(type(value) is TimedRun for value in gc.get_objects())
+
+
 def test_many_quick_runs_are_not_disturbed(chain: Callable[..., Plan]) -> None:
+    before = count_runs()
     with Pipeline(chain(3), stage_timeout=30.0) as running:
         for number, result in enumerate(running.map(frame(number) for number in range(500))):
             assert result[0] == number
-        assert not running._engine._watchdog._runs  # type: ignore[union-attr]
+        wait_until(lambda: count_runs() <= before)
 
 
 def test_without_a_limit_there_is_no_watchdog(chain: Callable[..., Plan]) -> None:
@@ -167,13 +271,28 @@ def test_without_a_limit_there_is_no_watchdog(chain: Callable[..., Plan]) -> Non
         assert [thread for thread in threading.enumerate() if thread.name == "watchdog"]
 
 
-def test_an_idle_watchdog_sleeps(chain: Callable[..., Plan]) -> None:
-    with Pipeline(chain(1), stage_timeout=0.01) as running:
-        running.submit(frame(0)).result(30)
-        watchdog = running._engine._watchdog
-        assert watchdog is not None
-        time.sleep(0.1)  # the deadline of the run that is over
-        assert watchdog._wake_at == math.inf
+def test_an_idle_watchdog_sleeps() -> None:
+    expiries: list[TimedRun] = []
+    watchdog = Watchdog()
+    watchdog.start()
+    run = watchdog.begin(0.01, expiries.append)
+    assert watchdog.end(run)
+    wait_until(lambda: time.monotonic() > run.deadline_s and watchdog.wake_at == math.inf)
+    watchdog.stop()
+    watchdog.join()
+    assert not expiries
+
+
+def test_an_idle_watchdog_keeps_nothing() -> None:
+    """It kept the newest run that it had looked at, and so the frame of that run, until the next one."""
+    before = count_runs()
+    watchdog, late = Watchdog(), threading.Event()
+    watchdog.start()
+    watchdog.begin(0.001, lambda _: late.set())
+    assert late.wait(30)
+    wait_until(lambda: count_runs() <= before)
+    watchdog.stop()
+    watchdog.join()
 
 
 def test_stop_on_error_counts_time_outs(chain: Callable[..., Plan], functions: Any, gate: Any) -> None:
@@ -191,8 +310,8 @@ def test_stop_on_error_counts_time_outs(chain: Callable[..., Plan], functions: A
     [
         ({"on_error": "ignore"}, "on_error is 'ignore'; it must be 'skip' or 'stop'"),
         ({"on_timeout": "retry"}, "on_timeout is 'retry'"),
-        ({"timeouts": 0.0}, "a stage's limit is 0.0 s"),
-        ({"timeouts": {"a": -1.0}}, "a stage's limit is -1.0 s"),
+        ({"timeouts": 0.0}, "stage_timeout is 0.0; it must be a time in seconds, above 0"),
+        ({"timeouts": {"a": -1.0}}, r"stage_timeout\['a'\] is -1.0"),
     ],
 )
 def test_options_are_checked(options: dict[str, Any], message: str) -> None:

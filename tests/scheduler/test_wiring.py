@@ -4,20 +4,20 @@ from collections.abc import Callable
 
 import pytest
 
-from pipeline.board import Device
-from pipeline.plans import Plan
-from pipeline.scheduler.wiring import Read, Write, wire
+from pipeline.core.board import Device
+from pipeline.core.plan import Plan
+from pipeline.scheduler.wiring import SlotRead, SlotWrite, wire
 
 
 def test_chain_in_one_memory_passes_by_reference(chain: Callable[..., Plan]) -> None:
     """x -> [a] -> [b] -> [c] -> caller: one copy in, none between, one out."""
     wiring = wire(chain(3), ["m"] * 3)
     a, b, c = wiring.stages
-    assert a.reads == (Read(0, 1),)
+    assert a.reads == (SlotRead(0, 1),)
     assert wiring.inputs == (1,)
-    assert b.reads == (Read(2),)
-    assert a.writes == (Write(slot=2),)
-    assert c.writes == (Write(array=wiring.outputs[0]),)
+    assert b.reads == (SlotRead(2),)
+    assert a.writes == (SlotWrite(slot=2),)
+    assert c.writes == (SlotWrite(array=wiring.outputs[0]),)
     assert (wiring.roots, wiring.leaves) == ((0,), (2,))
     assert [stage.successors for stage in wiring.stages] == [(1,), (2,), ()]
     assert [stage.copies for stage in wiring.stages] == [True, False, True]
@@ -46,15 +46,15 @@ def test_skip_edge_and_model_input_of_a_later_stage(graph: Callable[..., Plan]) 
     assert len(wiring.inputs) == 2
     assert wiring.stages[2].reads[0].source == wiring.inputs[1]
     assert wiring.stages[2].reads[1:] == (
-        Read(wiring.stages[1].writes[0].slot or 0),
-        Read(wiring.stages[0].writes[0].slot or 0),
+        SlotRead(wiring.stages[1].writes[0].slot or 0),
+        SlotRead(wiring.stages[0].writes[0].slot or 0),
     )
 
 
 def test_unread_tensors_have_no_place(graph: Callable[..., Plan]) -> None:
     plan = graph({"a": ["x"]}, inputs=["x", "unused"], makes={"a": ["a", "waste"]}, outputs=["a"])
     wiring = wire(plan, ["m"])
-    assert wiring.stages[0].writes[1] == Write(None, None)
+    assert wiring.stages[0].writes[1] == SlotWrite(None, None)
     assert wiring.readers[wiring.inputs[1]] == 0
 
 
@@ -67,9 +67,9 @@ def test_model_input_that_is_a_model_output(graph: Callable[..., Plan]) -> None:
 @pytest.mark.parametrize("memories", [["m", "m"], ["m", "n"]])
 def test_the_plan_is_not_changed(graph: Callable[..., Plan], memories: list[str]) -> None:
     """Fault 11: reading the configuration changed it."""
-    plan, same = (
+    plan, is_same = (
         graph({"a": ["x"], "b": ["a", "x"]}, outputs=["a", "b"], devices={"b": Device("other", "null")})
         for _ in range(2)
     )
     assert wire(plan, memories) == wire(plan, memories)
-    assert plan == same
+    assert plan == is_same

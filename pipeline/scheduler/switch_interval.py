@@ -10,15 +10,23 @@ at 0.5 ms; ``bench/interpreter.py`` measures both.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 
+from pipeline.core import arguments
+from pipeline.errors import ArgumentError
+from pipeline.scheduler.interrupts import uninterrupted
+
+LONGEST = 1000.0
+"""Seconds; the interpreter counts microseconds in 32 bits or more."""
+
 _lock = threading.RLock()
-_wanted: list[float] = []
+_requests: list[float] = []
 _before = 0.0
 
 
-class Interval:
+class SwitchInterval:
     """Keeps the process's switch interval at `seconds` or less, until `end`.
 
     Parameters
@@ -29,24 +37,35 @@ class Interval:
     """
 
     def __init__(self, seconds: float | None) -> None:
-        if seconds is not None and not seconds > 0:
-            raise ValueError(f"switch_interval is {seconds}; it must be a time in seconds, above 0")
         self._seconds = seconds
         if seconds is not None:
+            seconds = self._seconds = arguments.duration("switch_interval", seconds)
+            if seconds > LONGEST:
+                raise ArgumentError(f"switch_interval is {seconds}; it must be at most {LONGEST:.0f} seconds")
             global _before  # noqa: PLW0603 - the interval is the process's
             with _lock:
-                _before = _before if _wanted else sys.getswitchinterval()
-                _wanted.append(seconds)
+                _before = _before if _requests else sys.getswitchinterval()
+                _requests.append(seconds)
                 _apply()
 
+    @uninterrupted
     def end(self) -> None:
         """Want it no longer; may be called again."""
         with _lock:
             seconds, self._seconds = self._seconds, None
             if seconds is not None:
-                _wanted.remove(seconds)
+                _requests.remove(seconds)
                 _apply()
 
 
+def _after_fork() -> None:
+    global _lock  # noqa: PLW0603 - a thread of the parent may hold it
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
 def _apply() -> None:
-    sys.setswitchinterval(min((_before, *_wanted)))
+    sys.setswitchinterval(min((_before, *_requests)))

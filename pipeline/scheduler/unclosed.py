@@ -8,48 +8,48 @@ import warnings
 import weakref
 from typing import Protocol
 
-from pipeline.plans import Plan
+from pipeline.core.plan import Plan
 from pipeline.scheduler.engine import Engine
 
 
 class Closable(Protocol):
-    """What is watched."""
+    """A pipeline, as far as it is watched."""
 
     @property
     def plan(self) -> Plan:
-        """What runs."""
+        """Plan that runs."""
 
     def close(self, *, drain: bool = True) -> None:
         """End it."""
 
 
-_watched: weakref.WeakKeyDictionary[Closable, weakref.finalize[[Engine], Closable]] = weakref.WeakKeyDictionary()
+_finalizers: weakref.WeakKeyDictionary[Closable, weakref.finalize[[Engine], Closable]] = weakref.WeakKeyDictionary()
 
 
 def watch(pipeline: Closable, engine: Engine) -> None:
     """End `engine` and warn if `pipeline` is collected, or still there when the interpreter ends."""
-    finalizer = weakref.finalize(pipeline, _collected, engine)
+    finalizer = weakref.finalize(pipeline, _close_collected, engine)
     finalizer.atexit = False
-    _watched[pipeline] = finalizer
+    _finalizers[pipeline] = finalizer
 
 
 def unwatch(pipeline: Closable) -> None:
     """Watch no longer: the pipeline is being closed."""
-    if (finalizer := _watched.pop(pipeline, None)) is not None:
+    if (finalizer := _finalizers.pop(pipeline, None)) is not None:
         finalizer.detach()
 
 
-def _collected(engine: Engine) -> None:
+def _close_collected(engine: Engine) -> None:
     # Its frames may still be waited for; their threads end after them.  This may be any place in any thread, also one
     # where the engine's own tables are half changed: so another thread closes it, and nothing here waits for a lock.
     _thread.start_new_thread(engine.close, ())
-    _warn(engine.flow.plan)
+    _warn(engine.deployment.plan)
 
 
 @atexit.register
 def _at_exit() -> None:
     # Threads must not be in native code when the interpreter goes down under them.
-    for pipeline in list(_watched):
+    for pipeline in list(_finalizers):
         pipeline.close(drain=False)
         _warn(pipeline.plan)
 

@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.errors import FrameDropped, InputError, PipelineClosed
+from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from pipeline.core.shapes import Build, OpenShapes, Size
+from pipeline.errors import BuildError, FrameDropped, InputError, PipelineClosed
 from pipeline.executor.bundle import Bundle
-from pipeline.plans import Plan, StagePlan, TensorSpec
 from pipeline.scheduler import Pipeline
-from pipeline.sizes import Build, OpenShapes, Size
 from tests.scheduler.conftest import LIMIT
 
 SHAPES = OpenShapes({"x": ("N", 2)})
 PADDED = OpenShapes({"x": ("N", 2)}, {"b": (("N", 1), None)})
 
 
-def sized(plan: Plan, rows: int) -> Plan:
+def resize_plan(plan: Plan, rows: int) -> Plan:
     """Return a plan with other extents."""
 
     def specs(before: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
@@ -36,9 +36,23 @@ def sized(plan: Plan, rows: int) -> Plan:
     return dataclasses.replace(plan, inputs=specs(plan.inputs), outputs=specs(plan.outputs), stages=stages)
 
 
+class AddRows:
+    """A stage with parameters, none of which anybody knows."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+        self.parameters: dict[str, np.ndarray] = {}
+
+    def __call__(self, x: np.ndarray) -> list[np.ndarray]:
+        return [x + self.rows]
+
+    def with_parameters(self, _: Any) -> AddRows:
+        return self
+
+
 def build(plan: Plan, rows: int, *, symbolic: bool = False) -> Build:
     """Return a build of two stages: the first one adds its number of rows, the second one 1000."""
-    return Build(sized(plan, rows), (lambda x: [x + rows], lambda a: [a + 1000]), symbolic)
+    return Build(resize_plan(plan, rows), (AddRows(rows), lambda a: [a + 1000]), symbolic)
 
 
 def frame(rows: int, value: float = 0.0) -> np.ndarray:
@@ -49,14 +63,14 @@ def frame(rows: int, value: float = 0.0) -> np.ndarray:
 def start(chain: Callable[..., Plan], functions: Any) -> Callable[..., Pipeline]:
     """Starts a pipeline with builds of some sizes."""
 
-    def started(*rows: int, shapes: OpenShapes = SHAPES, symbolic: int = 0, **options: Any) -> Pipeline:
+    def begin_s(*rows: int, shapes: OpenShapes = SHAPES, symbolic: int = 0, **options: Any) -> Pipeline:
         plan = chain(2)
         first, *more = [build(plan, each) for each in rows]
         if symbolic:
             more.append(build(plan, symbolic, symbolic=True))
         return Pipeline(first.plan, first.codes, create=functions, shapes=shapes, more=more, **options)
 
-    return started
+    return begin_s
 
 
 class Builder:
@@ -76,9 +90,9 @@ class Builder:
 
 @pytest.fixture
 def builder(chain: Callable[..., Plan]) -> Iterator[Builder]:
-    made = Builder(chain(2))
-    yield made
-    made.open.set()
+    product = Builder(chain(2))
+    yield product
+    product.open.set()
 
 
 def test_each_frame_meets_the_build_for_its_size(start: Callable[..., Pipeline]) -> None:
@@ -154,22 +168,25 @@ def test_a_size_that_cannot_be_built_fails_its_frames_only(start: Callable[..., 
     with start(4, build=builder) as running:
         future = running.submit(frame(3))
         builder.open.set()
-        with pytest.raises(ValueError, match="no such luck"):
+        with pytest.raises(
+            BuildError, match="no build for N=3 could be made: ValueError: no such luck"
+        ) as failed_frames:
             future.result(LIMIT)
-        with pytest.raises(InputError, match="no build for N=3") as refused:
+        assert failed_frames.value.__cause__ is builder.error
+        with pytest.raises(InputError, match="no build for N=3") as refusals:
             running.submit(frame(3))
-        assert refused.value.__cause__ is builder.error
+        assert refusals.value.__cause__ is builder.error
         assert running.submit(frame(4)).result(LIMIT).shape == (4, 2)
 
 
 def test_frames_that_wait_for_a_build_are_bounded(start: Callable[..., Pipeline], builder: Builder) -> None:
     with start(4, build=builder) as running:
-        most = running.plan.frames_in_flight
-        futures = [running.submit(frame(3)) for _ in range(most)]
+        limit = running.plan.frames_in_flight
+        futures = [running.submit(frame(3)) for _ in range(limit)]
         with pytest.raises(TimeoutError):
             running.submit(frame(3), timeout=0.01)
         builder.open.set()
-        assert len([future.result(LIMIT) for future in futures]) == most
+        assert len([future.result(LIMIT) for future in futures]) == limit
 
 
 def test_a_policy_that_drops_does_not_wait_for_a_build(start: Callable[..., Pipeline], builder: Builder) -> None:
@@ -189,7 +206,8 @@ def test_a_frame_that_waits_for_a_build_can_be_cancelled(start: Callable[..., Pi
         assert second.result(LIMIT).shape == (3, 2)
         with pytest.raises(CancelledError):
             first.result(LIMIT)
-        assert running.statistics().submitted == 1
+        statistics = running.statistics()
+        assert (statistics.submitted, statistics.delivered, statistics.cancelled) == (2, 1, 1)
 
 
 def test_closing_finishes_what_waits_for_a_build(start: Callable[..., Pipeline], builder: Builder) -> None:
@@ -211,7 +229,7 @@ def test_closing_without_draining_cancels_what_waits_for_a_build(
         running.submit(frame(3))
 
 
-@pytest.mark.parametrize("change", ["swap", "forget"])
+@pytest.mark.parametrize("change", ["swap", "set_params"])
 def test_another_bundle_or_other_parameters_end_the_making_of_builds(
     start: Callable[..., Pipeline], builder: Builder, change: str
 ) -> None:
@@ -222,7 +240,7 @@ def test_another_bundle_or_other_parameters_end_the_making_of_builds(
             plan = running.plan
             running.swap(Bundle(plan, [lambda x: [x], lambda x: [x]], shapes=SHAPES))
         else:
-            running._newcomers.forget()
+            running.set_params("a", {})
         builder.open.set()
         with pytest.raises(InputError, match="another bundle by now"):
             future.result(LIMIT)
@@ -247,3 +265,113 @@ def test_a_coroutine_may_bring_a_new_size(start: Callable[..., Pipeline], builde
 
     with start(4, build=builder) as running:
         assert asyncio.run(use(running)) == [(4, 2), (3, 2), (4, 2)]
+
+
+def test_drain_waits_for_what_waits_for_a_build(start: Callable[..., Pipeline], builder: Builder) -> None:
+    with start(4, build=builder) as running:
+        future = running.submit(frame(3))
+        with pytest.raises(TimeoutError, match="1 frames were not finished"):
+            running.drain(timeout=0.01)
+        builder.open.set()
+        running.drain(timeout=LIMIT)
+        assert future.done()
+
+
+def test_what_waits_for_a_build_is_in_the_books(start: Callable[..., Pipeline], builder: Builder) -> None:
+    with start(4, build=builder) as running:
+        futures = [running.submit(frame(3)) for _ in range(3)]
+        assert [future.sequence for future in futures] == [0, 1, 2]
+        statistics = running.statistics()
+        assert (statistics.submitted, statistics.in_flight, statistics.waiting) == (3, 3, 3)
+        assert running.submit(frame(4)).result(LIMIT).shape == (4, 2)
+        assert futures[1].cancel()
+        assert running.statistics().cancelled == 1
+        builder.open.set()
+        running.drain(timeout=LIMIT)
+        statistics = running.statistics()
+        assert (statistics.submitted, statistics.delivered, statistics.cancelled) == (4, 3, 1)
+
+
+def test_flush_drops_what_waits_for_a_build(start: Callable[..., Pipeline], builder: Builder) -> None:
+    with start(4, build=builder) as running:
+        futures = [running.submit(frame(3)) for _ in range(3)]
+        assert running.flush() == 3
+        for future in futures:
+            with pytest.raises(FrameDropped, match="flushed"):
+                future.result(0)
+        assert running.statistics().dropped == {"flushed": 3}
+        builder.open.set()
+        assert running.submit(frame(3)).result(LIMIT).shape == (3, 2)
+
+
+def test_frames_that_are_dropped_while_they_wait_for_a_build_are_counted(
+    start: Callable[..., Pipeline], builder: Builder
+) -> None:
+    with start(4, build=builder, admission="drop-oldest") as running:
+        limit = running.plan.frames_in_flight
+        futures = [running.submit(frame(3)) for _ in range(limit + 2)]
+        assert running.statistics().dropped == {"full": 2}
+        assert [future.done() for future in futures] == [True, True, *[False] * limit]
+        builder.open.set()
+        running.drain(timeout=LIMIT)
+    statistics = running.statistics()
+    assert statistics.submitted == limit + 2 == statistics.delivered + sum(statistics.dropped.values())
+
+
+def test_a_failed_build_is_told_even_if_its_own_text_cannot_be_had(
+    start: Callable[..., Pipeline], builder: Builder
+) -> None:
+    class Unreadable(Exception):
+        def __str__(self) -> str:
+            raise ZeroDivisionError
+
+    builder.error = Unreadable()
+    with start(4, build=builder) as running:
+        future = running.submit(frame(3))
+        builder.open.set()
+        with pytest.raises(BuildError, match=r"no build for N=3 could be made: Unreadable: \(its text cannot be read"):
+            future.result(LIMIT)
+        with pytest.raises(InputError, match="no build for N=3"):
+            running.submit(frame(3))
+        assert running.submit(frame(4)).result(LIMIT).shape == (4, 2)
+
+
+def test_a_failed_build_is_counted(start: Callable[..., Pipeline], builder: Builder) -> None:
+    builder.error = ZeroDivisionError("division by zero")
+    with start(4, build=builder) as running:
+        futures = [running.submit(frame(3)) for _ in range(2)]
+        builder.open.set()
+        for future in futures:
+            with pytest.raises(BuildError, match="no build for N=3 could be made: ZeroDivisionError: division by zero"):
+                future.result(LIMIT)
+        assert running.statistics().failed == 2
+
+
+def test_a_cancelled_newcomer_makes_room_for_another(start: Callable[..., Pipeline], builder: Builder) -> None:
+    with start(4, build=builder) as running:
+        futures = [running.submit(frame(3)) for _ in range(running.plan.frames_in_flight)]
+        threading.Timer(0.05, futures[0].cancel).start()
+        assert running.submit(frame(3), timeout=LIMIT).sequence == len(futures)
+        builder.open.set()
+
+
+def test_close_gives_up_what_waits_for_a_build_in_time(start: Callable[..., Pipeline], builder: Builder) -> None:
+    running = start(4, build=builder)
+    future = running.submit(frame(3))
+    running.close(timeout=0.01)
+    assert future.cancelled()
+    assert running.statistics().cancelled == 1
+
+
+def test_a_failed_frame_that_stops_the_pipeline_cancels_what_waits_for_a_build(
+    start: Callable[..., Pipeline], builder: Builder, functions: Any, chain: Callable[..., Plan]
+) -> None:
+    def fail(_: np.ndarray) -> Any:
+        raise RuntimeError("no luck")
+
+    plan = resize_plan(chain(2), 4)
+    with Pipeline(plan, [fail, fail], create=functions, shapes=SHAPES, build=builder, on_error="stop") as running:
+        waiting = running.submit(frame(3))
+        assert running.submit(frame(4)).exception(LIMIT) is not None
+        with pytest.raises(CancelledError):
+            waiting.result(LIMIT)

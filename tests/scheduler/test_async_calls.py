@@ -1,6 +1,7 @@
 """asyncio: nothing waits in the event loop's thread."""
 
 import asyncio
+import gc
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
@@ -8,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline.core.plan import Plan
 from pipeline.errors import InputError, PipelineClosed, StageError
-from pipeline.plans import Plan
 from pipeline.scheduler import Pipeline
+from tests.scheduler.conftest import wait_until
 
 
 def frame(number: int) -> np.ndarray:
@@ -18,10 +20,10 @@ def frame(number: int) -> np.ndarray:
 
 
 def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    async def limited() -> Any:
+    async def limit_time() -> Any:
         return await asyncio.wait_for(coroutine, 30)
 
-    return asyncio.run(limited())
+    return asyncio.run(limit_time())
 
 
 def test_submit_and_await(chain: Callable[..., Plan], functions: Any) -> None:
@@ -75,7 +77,7 @@ def test_a_cancelled_task_leaves_the_line(chain: Callable[..., Plan], functions:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert not running._engine.entrance.all()
+        assert not running.statistics().blocked_callers
         gate.open.set()
         for future in futures:
             await future
@@ -106,13 +108,13 @@ def test_errors_arrive(chain: Callable[..., Plan], functions: Any) -> None:
         return [x]
 
     async def use() -> list[float]:
-        got = []
+        answers = []
         with pytest.raises(InputError):
             await running.submit_async(frame(0)[:1])
         with pytest.raises(StageError, match="frame 3"):
             async for result in running.amap(frame(number) for number in range(10)):
-                got.append(result[0])
-        return got
+                answers.append(result[0])
+        return answers
 
     with Pipeline(chain(1), [fail], create=functions) as running:
         assert run(use()) == [0, 1, 2]
@@ -149,20 +151,47 @@ def test_leaving_amap_early_cancels_what_waits(chain: Callable[..., Plan], funct
 
 
 def test_a_loop_that_is_gone_harms_nobody(chain: Callable[..., Plan], functions: Any, gate: Any) -> None:
-    async def use() -> None:
+    async def use() -> Coroutine[Any, Any, Any]:
         for number in range(2):
             await running.submit_async(frame(number))
-        accepted = running._check.accept(frame(2))
-        running._engine.submit(accepted, _future(), lambda: AsyncTicket(asyncio.get_running_loop()))
+        submission = running.submit_async(frame(2))
+        submission.send(None)
+        assert running.statistics().blocked_callers == 1
+        return submission
 
-    from pipeline.scheduler.asynchronous import AsyncTicket
-    from pipeline.scheduler.frame import FrameFuture
-
-    def _future() -> FrameFuture:
-        return FrameFuture(0.0, None)
-
-    with Pipeline(chain(1, queue_depth=1), [gate], create=functions) as running:
-        run(use())
+    with Pipeline(chain(1, queue_depth=1, in_flight=2), [gate], create=functions) as running:
+        loop = asyncio.new_event_loop()
+        submission = loop.run_until_complete(use())
+        loop.close()
         gate.open.set()
-        while running.statistics().delivered < 3:
-            threading.Event().wait(0.001)
+        wait_until(lambda: running.statistics().delivered == 3)
+        submission.close()
+
+
+def test_nobody_has_to_ask_for_a_dropped_frame(chain: Callable[..., Plan], functions: Any, gate: Any) -> None:
+    """asyncio complained of an exception that was never retrieved, for each of them."""
+    complaints: list[dict[str, Any]] = []
+
+    async def use() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+        futures = [await running.submit_async(frame(number)) for number in range(5)]
+        gate.open.set()
+        await asyncio.wait(futures)
+        futures.clear()
+        gc.collect()
+
+    async def fail() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+        future = await broken.submit_async(frame(0))
+        await asyncio.wait([future])
+        del future
+        # The worker may still hold the frame's future, and so this one.
+        await asyncio.to_thread(wait_until, lambda: gc.collect() >= 0 and complaints)
+
+    with Pipeline(chain(1, queue_depth=1), [gate], create=functions, admission="latest") as running:
+        run(use())
+    assert sum(running.statistics().dropped.values()) >= 2
+    assert not complaints
+    with Pipeline(chain(1), [lambda _: 1 / 0], create=functions) as broken:
+        run(fail())
+    assert "never retrieved" in complaints[0]["message"]

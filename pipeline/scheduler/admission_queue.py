@@ -1,0 +1,196 @@
+"""AdmissionQueue: starts each frame as soon as there is room for it, in the order of submission.
+
+Whoever makes room starts the frame that waits for it.  So nobody polls, and a frame does not wait for its caller to
+wake up.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from queue import Empty, SimpleQueue
+
+from pipeline.core.forks import keep
+from pipeline.errors import FrameDropped
+from pipeline.scheduler.admission import Admission
+from pipeline.scheduler.frame import Frame
+from pipeline.scheduler.interrupts import uninterrupted
+from pipeline.scheduler.ledger import Ledger
+
+
+class Ticket:
+    """Wait of a thread for its frame to start."""
+
+    def __init__(self) -> None:
+        self._outcome: SimpleQueue[BaseException | None] = SimpleQueue()
+
+    def settle(self, error: BaseException | None = None) -> None:
+        """End the wait: the frame has started, or never will because of `error`."""
+        self._outcome.put(error)
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait for that; raise the error, or `TimeoutError` after `timeout` seconds."""
+        try:
+            error = self._outcome.get(timeout=timeout)
+        except Empty:
+            raise TimeoutError from None
+        if error is not None:
+            raise error
+
+
+class AdmissionQueue:
+    """The frames that wait to start.
+
+    Once a frame has started, it waits for nothing but later stages: so there is no deadlock.
+
+    Parameters
+    ----------
+    admission : Admission
+        Who may wait.
+    ledger : Ledger
+        Its lock guards the queue too.
+    capacity : callable
+        Returns how many frames may be in flight.
+
+    Attributes
+    ----------
+    drops : bool
+        Whether frames are dropped instead of letting the caller wait.
+    is_paused : bool
+        Whether no frame starts for the time being.
+    unbuilt_frames : list of Frame
+        Submitted frames that wait for a build, and then for their place in the queue.
+    on_unbuilt_change : callable
+        Called, under the lock, when a frame has left `unbuilt_frames`.
+    """
+
+    def __init__(self, admission: Admission, ledger: Ledger, capacity: Callable[[], int]) -> None:
+        self.admission, self._ledger, self._capacity = admission, ledger, capacity
+        # Computed once: asked for twice for each frame.
+        self.drops = admission.drops
+        self._waiting: deque[tuple[Frame, Ticket | None]] = deque()
+        self.is_paused = False
+        self.unbuilt_frames: list[Frame] = []
+        self.on_unbuilt_change: Callable[[], None] = lambda: None
+
+    def __len__(self) -> int:
+        """Count the submitted frames; those whose callers wait are not submitted yet.  Under the ledger's lock."""
+        return len(self.frames())
+
+    @property
+    def blocked_callers(self) -> int:
+        """Number of callers that wait to submit a frame; under the ledger's lock."""
+        return sum(ticket is not None for _, ticket in self._waiting)
+
+    def submit(self, frame: Frame, make_ticket: Callable[[], Ticket] | None) -> Ticket | None:
+        """Start the frame, or let it wait, or drop it, as the policy says; under the ledger's lock.
+
+        Parameters
+        ----------
+        frame : Frame
+        make_ticket : callable or None
+            Makes what the caller would wait with, where the policy lets callers wait; None if it would not wait.
+
+        Returns
+        -------
+        Ticket or None
+            To wait for, if the caller has to wait.
+
+        Raises
+        ------
+        TimeoutError
+            If the caller would have to wait and does not want to.
+        """
+        if self.drops:
+            self._ledger.number(frame)
+            self._waiting.append((frame, None))
+            return None
+        if not self._waiting and self._has_room(frame):
+            self._start(frame)
+            return None
+        if make_ticket is None:
+            raise TimeoutError
+        ticket = make_ticket()
+        self._waiting.append((frame, ticket))
+        return ticket
+
+    def use_room(self) -> None:
+        """Start frames that wait for the room that the caller has just made."""
+        if self._waiting:
+            self.settle()
+
+    @uninterrupted
+    def settle(self) -> None:
+        """Start the frames that may start, and drop those that must not wait any longer."""
+        with self._ledger.lock:
+            dropped_frames = [
+                frame for frame, reason in self._start_waiting() if frame.withdraw(FrameDropped(frame.number, reason))
+            ]
+        # Without the lock: their callbacks may call back into the pipeline.
+        for frame in dropped_frames:
+            self._ledger.end_withdrawn(frame)
+
+    @uninterrupted
+    def leave(self, ticket: Ticket) -> bool:
+        """Wait no longer, and return whether that was in time: else the frame has started."""
+        with self._ledger.lock:
+            withdrawn = [frame for frame, other in self._waiting if other is ticket]
+            self._waiting = deque(entry for entry in self._waiting if entry[1] is not ticket)
+        for frame in withdrawn:
+            frame.end()
+        return bool(withdrawn)
+
+    def remove(self, frame: Frame) -> None:
+        """Let a frame wait no longer, if it does; under the ledger's lock."""
+        self._waiting = deque(entry for entry in self._waiting if entry[0] is not frame)
+        if frame in self.unbuilt_frames:
+            self.unbuilt_frames.remove(frame)
+            self.on_unbuilt_change()
+
+    def admit(self, frame: Frame) -> None:
+        """Let a frame that was unbuilt take its place in the queue; under the ledger's lock."""
+        self.remove(frame)
+        self._waiting.append((frame, None))
+
+    def frames(self) -> list[Frame]:
+        """Return the submitted frames that wait; under the ledger's lock."""
+        return [*(frame for frame, ticket in self._waiting if ticket is None), *self.unbuilt_frames]
+
+    def all(self) -> list[Frame]:
+        """Return the frames in the queue, submitted or not; under the ledger's lock."""
+        return [frame for frame, _ in self._waiting]
+
+    def after_fork(self) -> None:
+        """Forget the queue, in a process that was forked."""
+        keep(self._waiting)
+        self._waiting, self.unbuilt_frames = deque(), []
+
+    def refuse(self, error: Callable[[], BaseException]) -> None:
+        """Tell those who wait for a place by an error that there will be none; under the ledger's lock."""
+        refusals = [(frame, ticket) for frame, ticket in self._waiting if ticket is not None]
+        self._waiting = deque(entry for entry in self._waiting if entry[1] is None)
+        for frame, ticket in refusals:
+            ticket.settle(error())
+            frame.end()
+
+    def _start_waiting(self) -> Iterator[tuple[Frame, str]]:
+        while self._waiting:
+            frame, ticket = self._waiting[0]
+            if self.admission.late(frame.future.timestamp, frame.deployment.forecast):
+                yield frame, "late"
+            elif not self._has_room(frame):
+                break
+            else:
+                self._start(frame)
+                if ticket is not None:
+                    ticket.settle()
+            self._waiting.popleft()
+        while len(self._waiting) > self.admission.most_waiting:
+            yield self._waiting.popleft()[0], self.admission.overflow
+
+    def _has_room(self, frame: Frame) -> bool:
+        return not self.is_paused and len(self._ledger) < self._capacity() and frame.deployment.has_room()
+
+    def _start(self, frame: Frame) -> None:
+        self._ledger.start(frame)
+        frame.deployment.start(frame)

@@ -1,0 +1,282 @@
+"""Deployment: the workers of one bundle and the channels between them.  `swap` replaces a deployment as a whole."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from time import monotonic, perf_counter
+from typing import Any
+
+from pipeline.core.board import Device
+from pipeline.core.plan import Plan, StagePlan
+from pipeline.core.shapes import Build, OpenShapes
+from pipeline.executor.devices.base import DeviceRuntime
+from pipeline.scheduler.channel import Channel, EntryChannel, Inlet
+from pipeline.scheduler.copies import output_arrays
+from pipeline.scheduler.forecast import Forecast
+from pipeline.scheduler.frame import Frame, FrameFuture, FrameResult
+from pipeline.scheduler.inputs import AcceptedInputs
+from pipeline.scheduler.open_inputs import make_input_check
+from pipeline.scheduler.statistics import StageCounters
+from pipeline.scheduler.wiring import wire
+from pipeline.scheduler.worker_context import Arrival, Assignment, WorkerContext
+from pipeline.scheduler.worker_group import WorkerGroup
+
+_END = -1
+"""The number under which a frame's last stages are joined."""
+
+
+class Deployment:
+    """A plan that is running.
+
+    Parameters
+    ----------
+    builds : sequence of Build
+        What to run; the same stages for frames of several sizes.
+    shapes : OpenShapes or None
+        What varies between them.
+    context : WorkerContext
+        The pipeline.
+
+    Attributes
+    ----------
+    plan : Plan
+        That of the first build, which all others follow but for the tensors' shapes.
+    check : InputCheck
+        What finds the build for a frame.
+    capacity : int
+        How many frames may be in flight.
+    output_names : tuple of str
+        Names of the plan's outputs.
+    group : WorkerGroup
+        The workers.
+    counters : dict of str to list of StageCounters
+        Those of each stage's workers.
+
+    Raises
+    ------
+    PipelineError
+        If a device cannot be opened or a stage not loaded; no thread is left then.
+    """
+
+    def __init__(self, builds: Sequence[Build], shapes: OpenShapes | None, context: WorkerContext) -> None:
+        self.builds, self.shapes, self._context = tuple(builds), shapes, context
+        self.check = make_input_check(builds, shapes)
+        self.plan = plan = builds[0].plan
+        self.capacity, self.output_names = plan.frames_in_flight, tuple(spec.name for spec in plan.outputs)
+        # All runtimes are there before the first one opens: where they work decides how tensors travel.
+        devices = [[plan.board.device(name) for name in stage.replica_names] for stage in plan.stages]
+        runtimes = [[context.options.create(device) for device in replicas] for replicas in devices]
+        self._wiring = wire(plan, list(map(_memory, plan.stages, runtimes)))
+        self._inboxes, self._inlet = self._make_channels()
+        self._cores = _shared_cores(plan, runtimes)
+        self.group = WorkerGroup(context)
+        self.counters: dict[str, list[StageCounters]] = {stage.name: [] for stage in plan.stages}
+        for number, stage in enumerate(plan.stages):
+            for replica, runtime in enumerate(runtimes[number]):
+                assignment = self._assign(number, replica, devices[number][replica], runtime)
+                self.group.add(assignment, runtime)
+                self.counters[stage.name].append(assignment.counters)
+        self._forecast = Forecast(plan, self._wiring, list(self.counters.values()))
+        self._prepare_frames()
+        self._open()
+
+    def make_frame(self, frame_inputs: AcceptedInputs, future: FrameFuture, *, by_reference: bool) -> Frame:
+        """Return a frame that holds the pipeline's inputs."""
+        tensors = self._empty.copy()
+        for slot, array in zip(self._wiring.inputs, frame_inputs.arrays, strict=True):
+            if self._wiring.readers[slot]:
+                tensors[slot] = array
+        frame = Frame(future, self, tensors, frame_inputs.arrays if by_reference else (), self._waiting, self._readers)
+        frame.build, frame.crop = frame_inputs.build, frame_inputs.crop
+        return frame
+
+    def has_room(self) -> bool:
+        """Return true if each first stage has a place in front of it; under the ledger's lock."""
+        return self._inlet.has_room()
+
+    def start(self, frame: Frame) -> None:
+        """Hand a frame to the first stages, which have room for it; under the ledger's lock."""
+        # Together, so that whoever takes the frame back knows whether it was counted.
+        self._forecast.starts, frame.entry_s = self._forecast.starts + 1, perf_counter()
+        self._inlet.put((frame, frame.entry_s))
+
+    def forecast(self) -> float:
+        """Return the seconds that a frame would take that starts now."""
+        return self._forecast()
+
+    def withdraw(self, frame: Frame, reason: BaseException) -> bool:
+        """End a frame with `reason` unless a stage has taken it up; return whether it was so."""
+        return self._context.withdraw(frame, reason)
+
+    def take_back(self, frame: Frame) -> None:
+        """Free the places of a withdrawn frame; under the ledger's lock."""
+        if frame.entry_s:
+            self._forecast.starts -= 1
+        self._inlet.take_back((frame, frame.entry_s))
+
+    def wake(self) -> None:
+        """Let the first stages look for frames that an interrupted `start` has handed to them."""
+        self._inlet.wake()
+
+    def result(self, frame: Frame) -> FrameResult:
+        """Return the outputs of a finished frame."""
+        arrays = output_arrays(frame, self._wiring)
+        if frame.crop is not None:
+            arrays = [array[frame.crop[spec.name]] for array, spec in zip(arrays, self.plan.outputs, strict=True)]
+        if len(arrays) == 1:
+            return arrays[0]
+        return {spec.name: array for spec, array in zip(self.plan.outputs, arrays, strict=True)}
+
+    def queue_length(self, number: int) -> int:
+        """Return the number of frames that wait in front of a stage."""
+        return len(self._inboxes[number])
+
+    def shut(self) -> None:
+        """Let each worker end after what it is doing, or waits for."""
+        for inbox in self._inboxes:
+            inbox.close()
+
+    def _make_channels(self) -> tuple[list[Channel[Arrival]], Inlet[Arrival]]:
+        """Return the channels in front of all stages, and those among them that frames begin at."""
+        stages, on_room = self.plan.stages, self._context.on_room
+        entries = {number: EntryChannel[Arrival](stages[number].queue_depth, on_room) for number in self._wiring.roots}
+        inboxes = [
+            entries[number] if number in entries else Channel[Arrival](stage.queue_depth)
+            for number, stage in enumerate(stages)
+        ]
+        return inboxes, Inlet(list(entries.values()))
+
+    def _assign(self, number: int, replica: int, device: Device, runtime: DeviceRuntime) -> Assignment:
+        stage = self.plan.stages[number]
+        # In the order of the cores: two stages that share several take them in the same order, and so never cross.
+        cores = sorted(set(stage.cores_of(replica)) & self._cores.keys()) if runtime.occupies_cores else []
+        return Assignment(
+            self._context,
+            stage,
+            replica,
+            device,
+            self._wiring.stages[number],
+            self._wiring.readers,
+            [(build.plan.stages[number], build.codes[number]) for build in self.builds],
+            self._inboxes[number],
+            self._route(number),
+            tuple(self._cores[core] for core in cores),
+            self._context.options.supervision.limit(stage.name),
+        )
+
+    def _route(self, number: int) -> Callable[[Frame], None]:
+        stages, leaves, on_finish = self._wiring.stages, self._wiring.leaves, self._context.on_finish
+        targets = [
+            (self._inboxes[successor], successor if len(stages[successor].predecessors) > 1 else None)
+            for successor in stages[number].successors
+        ]
+
+        def pass_on(frame: Frame) -> None:
+            for inbox, join in targets:
+                if join is None or frame.count_arrival(join):
+                    inbox.put((frame, perf_counter()))
+
+        # With one last stage there is nothing to join, and a frame ends without a lock.
+        def end(frame: Frame) -> None:
+            if frame.count_arrival(_END):
+                on_finish(frame)
+
+        return pass_on if targets else on_finish if len(leaves) == 1 else end
+
+    def _prepare_frames(self) -> None:
+        # Made once: a frame copies them, so that submitting one costs no loop over the stages.
+        wiring = self._wiring
+        self._empty: list[Any] = [None] * len(wiring.readers)
+        joins = {number: len(stage.predecessors) for number, stage in enumerate(wiring.stages)}
+        joins[_END] = len(wiring.leaves)
+        self._waiting = {number: branches for number, branches in joins.items() if branches > 1}
+        self._readers = {slot: readers for slot, readers in enumerate(wiring.readers) if readers > 1}
+
+    def _open(self) -> None:
+        try:
+            self.group.open()
+        except BaseException as error:
+            self.shut()
+            for worker in self.group.workers:
+                # Ctrl-C does not wait for a device that is being loaded.
+                worker.join(None if isinstance(error, Exception) else 0)
+            raise
+
+
+def _memory(stage: StagePlan, runtimes: Sequence[DeviceRuntime]) -> str:
+    """Return the memory of all replicas, or one of their own if it differs: then their tensors travel as arrays."""
+    memories = {runtime.memory for runtime in runtimes}
+    return memories.pop() if len(memories) == 1 else f"those of {stage.name}"
+
+
+def _shared_cores(plan: Plan, runtimes: Sequence[Sequence[DeviceRuntime]]) -> dict[int, threading.Lock]:
+    """Return a lock for each host core that several stages compute on."""
+    pairs = zip(plan.stages, runtimes, strict=True)
+    users = Counter(chain.from_iterable(set(stage.cores) for stage, replicas in pairs if replicas[0].occupies_cores))
+    return {core: threading.Lock() for core, count in users.items() if count > 1}
+
+
+class Deployments:
+    """All deployments of a pipeline; guarded by the ledger's lock where they change.
+
+    Attributes
+    ----------
+    current : Deployment
+        The one that new frames go through.
+    former : list of Deployment
+        Those that have frames in them still.
+    retired_counters : dict of str to StageCounters
+        What the workers of former deployments have counted, by stage.
+    """
+
+    current: Deployment
+
+    def __init__(self) -> None:
+        self.former: list[Deployment] = []
+        self.retired_counters: dict[str, StageCounters] = {}
+        # Empty, but their workers may not have ended yet.
+        self._ending: list[Deployment] = []
+
+    def swap(self, successor: Deployment) -> None:
+        """Let new frames go through `successor`."""
+        self.former.append(self.current)
+        self.current = successor
+
+    def retire(self, frames: Iterable[Frame]) -> None:
+        """End the former deployments that none of `frames`, which are all there are, goes through."""
+        live_deployments = {frame.deployment for frame in frames}
+        for deployment in [deployment for deployment in self.former if deployment not in live_deployments]:
+            deployment.shut()
+            for name, counters in deployment.counters.items():
+                self.retired_counters.setdefault(name, StageCounters()).absorb(counters)
+            self.former.remove(deployment)
+            self._ending = [ending for ending in self._ending if not ending.group.join(0.0)] + [deployment]
+
+    def all(self) -> list[Deployment]:
+        """Return those whose workers may not have ended."""
+        return [self.current, *self.former, *self._ending]
+
+    def counters(self, stage: str) -> list[StageCounters]:
+        """Return the counters of a stage, of all workers that it ever had."""
+        retired = [self.retired_counters[stage]] if stage in self.retired_counters else []
+        running = (*self.former, self.current)
+        return retired + [counters for deployment in running for counters in deployment.counters.get(stage, ())]
+
+    def shut(self) -> None:
+        """Let all workers end."""
+        for deployment in self.all():
+            deployment.shut()
+
+    def join(self, deadline: float | None) -> bool:
+        """Wait for the workers' end until `time.monotonic` is `deadline`, and return whether they have ended."""
+        return all(deployment.group.join(deadline) for deployment in self.all())
+
+    def busy(self, timeout: float) -> list[str]:
+        """Return the names of the stages whose workers, also those given up, do not end within `timeout` seconds."""
+        deadline = monotonic() + timeout
+        groups = [deployment.group for deployment in self.all()]
+        workers = [worker for group in groups for worker in (*group.workers, *group.given_up)]
+        return [worker.assignment.stage.name for worker in workers if not worker.join(max(0.0, deadline - monotonic()))]

@@ -1,0 +1,219 @@
+"""Intake: frames come into a running pipeline here, and those that no stage has taken up can be taken back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
+from typing import Any
+
+import numpy as np
+
+from pipeline.errors import FrameDropped, PipelineClosed
+from pipeline.scheduler.admission_queue import AdmissionQueue, Ticket
+from pipeline.scheduler.deployment import Deployments
+from pipeline.scheduler.frame import Frame, FrameFuture
+from pipeline.scheduler.inputs import AcceptedInputs
+from pipeline.scheduler.interrupts import contain, uninterrupted
+from pipeline.scheduler.ledger import Ledger
+
+logger = logging.getLogger(__name__)
+
+Observer = Callable[[Sequence[np.ndarray], FrameFuture], None]
+"""Looks at the inputs and the future of a frame that has come in."""
+
+
+class Intake:
+    """The way in, and the way back.
+
+    Parameters
+    ----------
+    ledger : Ledger
+        Its lock guards what happens here.
+    queue : AdmissionQueue
+        Where frames wait to start.
+    deployments : Deployments
+        Where they go.
+    closed_error : callable
+        Returns the error of those who come too late.
+    inside : callable
+        Whether the calling thread must not wait for frames.
+
+    Attributes
+    ----------
+    closing : bool
+        Whether no more frames are accepted.
+    observers : tuple of callable
+        Who is shown each frame that comes in.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        queue: AdmissionQueue,
+        deployments: Deployments,
+        *,
+        closed_error: Callable[[], PipelineClosed],
+        inside: Callable[[], bool],
+    ) -> None:
+        self._ledger, self._queue, self._deployments = ledger, queue, deployments
+        self._closed_error, self._inside = closed_error, inside
+        self.closing = False
+        self.observers: tuple[Observer, ...] = ()
+
+    def make_future(self, timestamp: float, metadata: Any) -> FrameFuture:
+        """Return the future of a frame that is about to come in."""
+        return FrameFuture(timestamp, metadata, self._deployments.current.output_names, self._ledger.callers)
+
+    def submit_in_time(
+        self, frame_inputs: AcceptedInputs, future: FrameFuture, timeout: float | None, *, by_reference: bool
+    ) -> None:
+        """Submit a frame and wait until it has started, if it has to; see `Pipeline.submit`.
+
+        Raises
+        ------
+        TimeoutError
+            If there was no place in time, or the caller must not wait.
+        PipelineClosed
+            If the pipeline is closed, or was while waiting.
+        """
+        try:
+            ticket = self.submit(frame_inputs, future, None if timeout == 0 else Ticket, by_reference=by_reference)
+        except TimeoutError:
+            raise self._no_place(timeout) from None
+        if ticket is not None:
+            self._wait(ticket, timeout)
+
+    def submit(
+        self,
+        frame_inputs: AcceptedInputs,
+        future: FrameFuture,
+        make_ticket: Callable[[], Ticket] | None = Ticket,
+        *,
+        by_reference: bool = False,
+    ) -> Ticket | None:
+        """Start a frame, or let it wait, or drop it, as the admission policy says; see `AdmissionQueue.submit`.
+
+        Raises
+        ------
+        PipelineClosed
+            If the pipeline is closed.
+        """
+        try:
+            ticket = self._enter(frame_inputs, future, make_ticket, by_reference=by_reference)
+        except BaseException:
+            # Between any two steps, if it is an interrupt.
+            self._undo(future)
+            raise
+        if ticket is not None or self._queue.drops:
+            # Also for room that was made while the frame took its place in the queue.
+            self._queue.settle()
+        for observer in self.observers:
+            if (error := contain(observer, frame_inputs.arrays, future)) is not None:
+                logger.error("an observer of frame %d failed", future.sequence, exc_info=error)
+        return ticket
+
+    def submit_unbuilt(self, future: FrameFuture) -> Frame:
+        """Return a frame that is in the books, and waits for a build until `admit`; under the ledger's lock."""
+        if self.closing:
+            raise self._closed_error()
+        frame = future.frame = Frame(future, self._deployments.current, [])
+        self._ledger.number(frame)
+        self._queue.unbuilt_frames.append(frame)
+        return frame
+
+    def admit(self, frame: Frame, frame_inputs: AcceptedInputs, *, by_reference: bool) -> None:
+        """Let a frame in for which there is a build now, unless it was withdrawn."""
+        with self._ledger.lock:
+            if frame not in self._queue.unbuilt_frames:
+                return
+            frame.take_over(self._make_frame(frame_inputs, frame.future, by_reference=by_reference))
+            self._queue.admit(frame)
+        self._queue.settle()
+
+    @uninterrupted
+    def withdraw(self, frame: Frame, reason: BaseException) -> bool:
+        """End a frame with `reason` and free its places, unless a stage has taken it up; return whether it was so."""
+        if not frame.withdraw(reason):
+            return False
+        with self._ledger.lock:
+            self._queue.remove(frame)
+            if frame in self._ledger:
+                frame.deployment.take_back(frame)
+        self._ledger.end_withdrawn(frame)
+        return True
+
+    def flush(self) -> int:
+        """Drop the frames that no stage has taken up, and return how many there were."""
+        with self._ledger.lock:
+            frames = [*self._ledger.frames(), *self._queue.frames()]
+        # The newest first: a place that becomes free shall not be taken by a frame that is to be dropped.
+        return sum(self.withdraw(frame, FrameDropped(frame.number, "flushed")) for frame in reversed(frames))
+
+    def observe(self, observer: Observer) -> Callable[[], None]:
+        """Show each frame that comes in from now on to `observer`; return what ends that."""
+        with self._ledger.lock:
+            self.observers = (*self.observers, observer)
+
+        def end() -> None:
+            with self._ledger.lock:
+                self.observers = tuple(other for other in self.observers if other is not observer)
+
+        return end
+
+    def _enter(
+        self,
+        frame_inputs: AcceptedInputs,
+        future: FrameFuture,
+        make_ticket: Callable[[], Ticket] | None,
+        *,
+        by_reference: bool,
+    ) -> Ticket | None:
+        with self._ledger.lock:
+            if self.closing:
+                raise self._closed_error()
+            frame = future.frame = self._make_frame(frame_inputs, future, by_reference=by_reference)
+            ticket = self._queue.submit(frame, make_ticket)
+            if self.closing:  # by a signal handler, in the middle of this
+                raise self._closed_error()
+            return ticket
+
+    def _make_frame(self, frame_inputs: AcceptedInputs, future: FrameFuture, *, by_reference: bool) -> Frame:
+        deployment = self._deployments.current
+        if frame_inputs.check is not deployment.check:  # another bundle came meanwhile
+            frame_inputs = deployment.check.find(frame_inputs)
+        return deployment.make_frame(frame_inputs, future, by_reference=by_reference)
+
+    @uninterrupted
+    def _undo(self, future: FrameFuture) -> None:
+        """Take back what `submit` had done of a frame when it was interrupted, or refused."""
+        frame = future.frame
+        if frame is None:
+            return
+        with self._ledger.lock:
+            is_submitted = frame.number >= 0
+            if not is_submitted:
+                self._queue.remove(frame)
+                frame.end()
+        if is_submitted:
+            frame.deployment.wake()
+            # If it has begun meanwhile, it is finished: nobody waits for it.
+            self.withdraw(frame, CancelledError())
+
+    def _wait(self, ticket: Ticket, timeout: float | None) -> None:
+        inside = self._inside()
+        try:
+            ticket.wait(0 if inside else timeout)
+        except TimeoutError:
+            if self._queue.leave(ticket):
+                raise self._no_place(timeout, inside=inside) from None
+            ticket.wait()  # it was settled at the last moment
+        except BaseException:
+            self._queue.leave(ticket)
+            raise
+
+    def _no_place(self, timeout: float | None, *, inside: bool = False) -> TimeoutError:
+        plan = self._deployments.current.plan
+        reason = "a callback must not wait for its own pipeline" if inside else f"none became free within {timeout} s"
+        limit = f"the pipeline {plan.model!r} takes {plan.frames_in_flight} frames at once"
+        return TimeoutError(f"no place for the frame: {reason}; {limit}")

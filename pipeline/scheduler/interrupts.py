@@ -1,0 +1,133 @@
+"""Interrupts: a signal must not tear a change of the books in two.
+
+Python runs signal handlers in the main thread, between any two of its steps, and Ctrl-C raises an exception there.  A
+worker can never be hit, but a caller can: between taking a frame out of the books and ending its future, say.  So the
+main thread makes such changes with its handlers put off: they run, and raise, once the change is complete.
+
+`submit` does without, as it happens for each frame: it mends what an interrupt has torn, see `Engine.submit`.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import threading
+from collections.abc import Callable
+from importlib import import_module
+from types import FrameType
+from typing import Any, TypeVar
+
+Call = TypeVar("Call", bound=Callable[..., Any])
+
+# The functions of the module `signal` turn numbers into enumerations, which takes ten times as long as the rest.
+_signal = import_module("_signal")
+
+SIGNALS = tuple(
+    int(getattr(signal, name))
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGALRM", "SIGUSR1", "SIGUSR2", "SIGBREAK")
+    if hasattr(signal, name)
+)
+"""Those whose handlers are known to raise exceptions in the main thread."""
+
+# Both belong to the main thread alone.
+_put_off: dict[int, Callable[[int, FrameType | None], Any]] = {}
+_pending: list[int] = []
+
+
+def uninterrupted(call: Call) -> Call:
+    """Make a function whose effects no signal tears: in the main thread, handlers run when it has returned."""
+
+    @functools.wraps(call)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if _put_off or not in_main_thread():
+            return call(*args, **kwargs)
+        try:
+            _put_off_handlers()
+            return call(*args, **kwargs)
+        finally:
+            try:
+                _put_back_handlers()
+            finally:
+                _raise_pending()
+
+    return run  # type: ignore[return-value]
+
+
+def contain(call: Callable[..., object], *args: Any) -> BaseException | None:
+    """Call the user's code in the middle of a change, and return the exception that it ended with.
+
+    It can be interrupted; a KeyboardInterrupt of the main thread is raised, once the change is complete.
+    """
+    is_put_off = bool(_put_off) and in_main_thread()
+    try:
+        if not is_put_off:
+            call(*args)
+        else:
+            try:
+                _put_back_handlers()
+                call(*args)
+            finally:
+                _put_off_handlers()
+    except KeyboardInterrupt as error:
+        if is_put_off:
+            _pending.append(signal.SIGINT)
+        elif in_main_thread():
+            raise
+        else:
+            return error
+    except BaseException as error:  # noqa: BLE001 - whatever it is, the change goes on
+        return error
+    return None
+
+
+def in_main_thread() -> bool:
+    """Return true in the thread that signals interrupt."""
+    return threading.get_ident() == threading.main_thread().ident
+
+
+def _after_fork() -> None:
+    """Put the handlers back that the parent's main thread had put off."""
+    _put_back_handlers()
+    _pending.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _note(number: int, _: FrameType | None) -> None:
+    _pending.append(number)
+
+
+def _raise_pending() -> None:
+    last_error: BaseException | None = None
+    while _pending:
+        try:
+            signal.raise_signal(_pending.pop())
+        except BaseException as error:  # noqa: BLE001, PERF203 - what remained would interrupt a later call
+            last_error = error
+    if last_error is not None:
+        raise last_error
+
+
+def _put_off_handlers() -> None:
+    for number in SIGNALS:
+        handler = _signal.getsignal(number)
+        if callable(handler) and handler is not _note:
+            # Noted first: an interrupt in between finds what it has to put back.
+            _put_off[number] = handler
+            _signal.signal(number, _note)
+
+
+def _put_back_handlers() -> None:
+    last_error: BaseException | None = None
+    while _put_off:
+        try:
+            for number, handler in list(_put_off.items()):
+                _signal.signal(number, handler)
+                _put_off.pop(number, None)
+        except BaseException as error:  # noqa: BLE001, PERF203 - by a handler that is back already
+            last_error = error
+    if last_error is not None:
+        raise last_error

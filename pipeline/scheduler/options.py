@@ -1,0 +1,89 @@
+"""Options of a pipeline: chosen when it starts, and kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from pipeline.core import arguments
+from pipeline.core.board import Device
+from pipeline.errors import ArgumentError, near
+from pipeline.executor.devices.base import DeviceRuntime
+from pipeline.scheduler.admission import Admission
+from pipeline.scheduler.trace import Trace
+
+
+@dataclass(frozen=True)
+class Supervision:
+    """Reaction to stages that fail or hang.
+
+    Attributes
+    ----------
+    on_error : str
+        ``"skip"``: a failed frame ends alone.  ``"stop"``: the first failed frame ends the pipeline: those before it
+        are finished, those behind it are cancelled or fail.
+    timeouts : float or mapping of str to float
+        Seconds that a stage may run on one frame, for all stages or by name; the stages left out have no limit.
+    on_timeout : str
+        ``"fail-frame"``: the frame fails, and the stage goes on with a new worker and a newly opened device.
+        ``"fail-pipeline"``: all frames fail.
+
+    Raises
+    ------
+    ArgumentError
+        If an option is unknown, or a limit is not a time.
+    """
+
+    on_error: str = "skip"
+    timeouts: float | Mapping[str, float] = field(default_factory=dict)
+    on_timeout: str = "fail-frame"
+
+    def __post_init__(self) -> None:
+        arguments.choice("on_error", self.on_error, ("skip", "stop"))
+        arguments.choice("on_timeout", self.on_timeout, ("fail-frame", "fail-pipeline"))
+        if isinstance(self.timeouts, Mapping):
+            for name, limit in self.timeouts.items():
+                arguments.duration(f"stage_timeout[{name!r}]", limit)
+        else:
+            arguments.duration("stage_timeout", self.timeouts)
+
+    @property
+    def limited(self) -> bool:
+        """True if any stage has a limit."""
+        return bool(self.timeouts)
+
+    def limit(self, stage: str) -> float:
+        """Return the seconds that a stage may run on one frame, 0 if it has no limit."""
+        timeout = self.timeouts.get(stage, math.inf) if isinstance(self.timeouts, Mapping) else self.timeouts
+        limit = arguments.duration("stage_timeout", timeout)
+        return 0.0 if limit == math.inf else limit
+
+    def check(self, stages: Iterable[str]) -> None:
+        """Raise `ArgumentError` if there is a limit for a stage that does not exist."""
+        names = list(stages)
+        for name in self.timeouts if isinstance(self.timeouts, Mapping) else ():
+            if name not in names:
+                raise ArgumentError(f"a limit for the stage {name!r}; there are {', '.join(names)}{near(name, names)}")
+
+
+@dataclass(frozen=True)
+class PipelineOptions:
+    """All options, packed once.
+
+    Attributes
+    ----------
+    create : callable
+        Makes the runtime of a device.
+    admission : Admission
+        Which frames wait at the entrance, and which are dropped there.
+    supervision : Supervision
+        What happens when stages fail or hang.
+    trace : Trace or None
+        Where to note events.
+    """
+
+    create: Callable[[Device], DeviceRuntime]
+    admission: Admission
+    supervision: Supervision
+    trace: Trace | None = None

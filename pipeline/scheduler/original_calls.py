@@ -1,0 +1,92 @@
+"""The call sequence of the original proposal: set_input, run, get_output."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from pipeline.errors import InputError, PipelineClosed
+from pipeline.scheduler.copies import snapshot
+from pipeline.scheduler.frame import FrameFuture
+from pipeline.scheduler.inputs import InputCheck
+from pipeline.scheduler.waiting import SafeCondition
+
+
+class OriginalCalls:
+    """The inputs that are set, and the runs whose outputs have not been read.
+
+    `Pipeline` is called in this order:
+
+    >>> pipeline.set_input("image", image)  # doctest: +SKIP
+    >>> pipeline.run()  # doctest: +SKIP
+    >>> (scores,) = pipeline.get_output(timeout=1.0)  # doctest: +SKIP
+    >>> pipeline.stop()  # doctest: +SKIP
+    """
+
+    def __init__(self) -> None:
+        self._values: dict[str, np.ndarray] = {}
+        self._runs: deque[FrameFuture] = deque()
+        self._no_more_runs = False
+        self._change = SafeCondition()
+
+    def set_input(self, check: InputCheck, name: str, value: Any) -> None:
+        """Set one input, if it passes the check, to a copy of a value."""
+        self._values[name] = snapshot(check.array(name, value))
+
+    def inputs(self, names: Sequence[str]) -> dict[str, np.ndarray]:
+        """Return the inputs that are set, which have to be all."""
+        if missing := [name for name in names if name not in self._values]:
+            raise InputError(f"input {missing[0]!r} is not set; call set_input({missing[0]!r}, ...) before run()")
+        return self._values
+
+    def add(self, future: FrameFuture) -> None:
+        """Note a run."""
+        with self._change:
+            self._runs.append(future)
+            self._change.notify()
+
+    def outputs(self, timeout: float | None) -> list[np.ndarray]:
+        """Wait for the oldest run, take it and return its outputs."""
+        deadline = None if timeout is None else monotonic() + timeout
+        while True:
+            oldest = self._oldest(deadline, timeout)
+            if not oldest.wait(_remaining(deadline)):
+                raise TimeoutError(f"frame {oldest.sequence} was not finished within {timeout} s")
+            if self._take(oldest):
+                return list(oldest.outputs().values())
+
+    def end(self) -> None:
+        """Expect no more runs."""
+        with self._change:
+            self._no_more_runs = True
+            self._change.notify_all()
+
+    def after_fork(self) -> None:
+        """Expect no more runs, in a process that was forked."""
+        self._change = SafeCondition()  # a thread of the parent may hold its lock
+        self.end()
+
+    def _oldest(self, deadline: float | None, timeout: float | None) -> FrameFuture:
+        """Wait for a run that has not been read, and return the oldest."""
+        with self._change:
+            if not self._change.wait_for(lambda: self._runs or self._no_more_runs, _remaining(deadline)):
+                raise TimeoutError(f"no output within {timeout} s")
+            if not self._runs:
+                raise PipelineClosed("the pipeline is closed and all outputs have been read")
+            return self._runs[0]
+
+    def _take(self, oldest: FrameFuture) -> bool:
+        """Take a run, unless another thread has done so meanwhile; return whether it is the caller's."""
+        with self._change:
+            if not self._runs or self._runs[0] is not oldest:
+                return False
+            self._runs.popleft()
+            return True
+
+
+def _remaining(deadline: float | None) -> float | None:
+    return None if deadline is None else max(0.0, deadline - monotonic())

@@ -1,0 +1,56 @@
+"""Reopening: a device that is opened again, in place of one that did not come back; in time, or not at all."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+OPENINGS = 10
+"""So many times as long as the first time it may take: a server has to be started again, and files to be sent."""
+
+
+def opening_limit(stage_limit: float, opened_s: float, opening_s: float) -> float:
+    """Return the seconds that a device may take, for a stage with a limit.
+
+    Parameters
+    ----------
+    stage_limit : float
+        Seconds of a run.
+    opened_s : float
+        Seconds that it took the first time.
+    opening_s : float
+        Seconds that the device may always take.
+    """
+    return max(stage_limit, OPENINGS * opened_s, opening_s)
+
+
+class Reopening:
+    """The time that a device has; it ends exactly once, by the device or by the clock.
+
+    Parameters
+    ----------
+    limit : float
+        Seconds.
+    late : callable
+        Called, in a thread of its own, when they are over.
+    """
+
+    def __init__(self, limit: float, late: Callable[[], None]) -> None:
+        self._late = late
+        self._decision = threading.Lock()
+        self._timer = threading.Timer(limit, self._expire)
+        self._timer.daemon = True
+
+    def begin(self) -> None:
+        """Start the clock."""
+        self._timer.start()
+
+    def end(self) -> bool:
+        """Stop the clock, and return whether that was in time."""
+        in_time = self._decision.acquire(blocking=False)
+        self._timer.cancel()
+        return in_time
+
+    def _expire(self) -> None:
+        if self._decision.acquire(blocking=False):
+            self._late()

@@ -1,0 +1,64 @@
+"""Waiting: a latch and a condition that a signal cannot tear.
+
+`threading.Event` and `threading.Condition` take their lock in Python code: an interrupt right behind that, in the main
+thread, leaves it locked for ever, and a signal handler that sets an event may find it locked by the thread that it has
+interrupted.  What is here takes locks in C only.
+"""
+
+from __future__ import annotations
+
+import threading
+from operator import attrgetter
+from queue import Empty, SimpleQueue
+
+
+class Latch:
+    """Something that happens once, and can be waited for; may be set anywhere, also in a signal handler."""
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._waiting: list[SimpleQueue[None]] = []
+
+    def is_set(self) -> bool:
+        """Return whether it has happened."""
+        return self._is_set
+
+    def set(self) -> None:
+        """Let it happen, and wake all who wait."""
+        self._is_set = True
+        for waker in self._waiting.copy():
+            waker.put(None)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it has happened, at most `timeout` seconds, and return whether it has."""
+        if self._is_set:
+            return True
+        waker: SimpleQueue[None] = SimpleQueue()
+        self._waiting.append(waker)
+        try:
+            # Looked at only now: from here on `set` sees the waker.
+            if not self._is_set:
+                waker.get(timeout=timeout)
+        except Empty:
+            pass
+        finally:
+            self._waiting.remove(waker)
+        return self._is_set
+
+
+class SafeCondition(threading.Condition):
+    """A condition on a reentrant lock; for use by ``with`` only."""
+
+    # Looked up by ``with`` before it calls them; what it then calls is the lock's own, in C.
+    __enter__ = property(attrgetter("_lock.__enter__"))
+    __exit__ = property(attrgetter("_lock.__exit__"))
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for a notification, as `threading.Condition.wait` does."""
+        try:
+            return super().wait(timeout)
+        except BaseException:
+            # Interrupted while the lock was away: whoever called is about to release it.
+            if not self._is_owned():  # type: ignore[attr-defined]
+                self.acquire()
+            raise

@@ -1,0 +1,103 @@
+"""Worker context: the work of one worker, and the pipeline around all of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipeline.core.board import Device
+from pipeline.core.plan import StagePlan
+from pipeline.scheduler.channel import Channel
+from pipeline.scheduler.frame import Frame
+from pipeline.scheduler.options import PipelineOptions
+from pipeline.scheduler.statistics import StageCounters
+from pipeline.scheduler.watchdog import Watchdog
+from pipeline.scheduler.wiring import StageWiring
+
+Arrival = tuple[Frame, float]
+"""A frame and when it began to wait, by `time.perf_counter`."""
+
+
+@dataclass(frozen=True)
+class WorkerContext:
+    """The pipeline, as its workers know it; one for all deployments.
+
+    Attributes
+    ----------
+    options : PipelineOptions
+        The runtimes' maker, the limits of the stages and the trace.
+    watchdog : Watchdog or None
+        Whom to tell of runs that have a limit.
+    on_room : callable
+        Called when there is room in front of a first stage.
+    withdraw : callable
+        Ends a frame that no stage has taken up, with an error.
+    on_finish : callable
+        Called with each frame that all stages are done with.
+    on_failure : callable
+        Called with each frame that a stage on_failure on, and the error.
+    stop : callable
+        Ends the pipeline with an error.
+    on_break : callable
+        Called with the error of a worker that on_break.
+    worker_threads : set of int
+        Identifiers of the workers' threads.
+    """
+
+    options: PipelineOptions
+    watchdog: Watchdog | None
+    on_room: Callable[[], None]
+    withdraw: Callable[[Frame, BaseException], bool]
+    on_finish: Callable[[Frame], None]
+    on_failure: Callable[[Frame, BaseException], None]
+    stop: Callable[[BaseException], None]
+    on_break: Callable[[BaseException], None]
+    worker_threads: set[int] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """The work of one worker; a worker that replaces it takes over all of this.
+
+    Attributes
+    ----------
+    context : WorkerContext
+        The pipeline.
+    stage : StagePlan
+        What to run.
+    replica : int
+        Number of the worker among those of its stage.
+    device : Device
+        What to run it on.
+    wiring : StageWiring
+        The stage's slots in a frame.
+    readers : sequence of int
+        For each slot of the pipeline, how many times it is read.
+    loads : sequence of (StagePlan, object)
+        The stage and its code in each of the deployment's builds.
+    inbox : Channel
+        Frames that wait for the stage, with the time they came.
+    pass_on : callable
+        Called with each frame when the stage is done with it; may wait for places.
+    cores : tuple of lock
+        One for each host core that another stage uses too, in the order of the cores; held while the stage runs.
+    limit : float
+        Seconds that a run may take, 0 if it has no limit.
+    counters : StageCounters
+        What has been done.
+    """
+
+    context: WorkerContext
+    stage: StagePlan
+    replica: int
+    device: Device
+    wiring: StageWiring
+    readers: Sequence[int]
+    loads: Sequence[tuple[StagePlan, Any]]
+    inbox: Channel[Arrival]
+    pass_on: Callable[[Frame], None]
+    cores: tuple[threading.Lock, ...] = ()
+    limit: float = 0.0
+    counters: StageCounters = field(default_factory=StageCounters)

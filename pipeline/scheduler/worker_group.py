@@ -1,0 +1,100 @@
+"""Worker group: the workers of a deployment, opened, replaced and joined together."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from time import monotonic
+
+from pipeline.core.forks import keep
+from pipeline.executor.devices.base import DeviceRuntime
+from pipeline.scheduler.frame import Frame
+from pipeline.scheduler.reopening import opening_limit
+from pipeline.scheduler.worker import Worker
+from pipeline.scheduler.worker_context import Assignment, WorkerContext
+
+logger = logging.getLogger(__name__)
+
+
+class WorkerGroup:
+    """The workers of a deployment.
+
+    Parameters
+    ----------
+    context : WorkerContext
+        The pipeline.
+
+    Attributes
+    ----------
+    workers : list of Worker
+        Those that are at work.
+    given_up : list of Worker
+        Those whose device did not come back in time.
+    """
+
+    def __init__(self, context: WorkerContext) -> None:
+        self._context = context
+        # The watchdog replaces and loses workers while others look at them.
+        self._lock = threading.Lock()
+        self.workers: list[Worker] = []
+        self.given_up: list[Worker] = []
+
+    def add(self, assignment: Assignment, runtime: DeviceRuntime) -> None:
+        """Have one more worker, which `open` starts."""
+        self.workers.append(Worker(assignment, runtime, self))
+
+    def open(self) -> None:
+        """Start the workers and wait for their devices.
+
+        Raises
+        ------
+        PipelineError
+            If a device cannot be opened or a stage not loaded; threads may be left then.
+        """
+        # One after the other: many devices are loaded by code that only one thread may run at a time.
+        for worker in self.workers:
+            worker.start()
+            worker.wait_opened()
+
+    def replace(self, worker: Worker, frame: Frame) -> None:
+        """Start a new worker, with a new runtime, in place of one that does not come back; it passes the frame on."""
+        assignment = worker.assignment
+        runtime = self._context.options.create(assignment.device)
+        # It passes the frame on before it opens the device, so that those behind do not wait for that.
+        successor = Worker(assignment, runtime, self, frame)
+        assignment.counters.restarts += 1
+        with self._lock:
+            self.workers[self.workers.index(worker)] = successor
+            self.given_up = [hung for hung in self.given_up if not hung.join(0)] + [worker]
+        successor.start(opening_limit(assignment.limit, worker.opened_s, runtime.opening_s))
+
+    def lose(self, worker: Worker, error: BaseException) -> None:
+        """Go on without a worker whose device could not be opened again, if its stage has others."""
+        stage = worker.assignment.stage
+        with self._lock:
+            remaining = sum(colleague.assignment.stage is stage for colleague in self.workers) - 1
+            if remaining:
+                self.workers.remove(worker)
+                self.given_up.append(worker)
+        if remaining:
+            plural = "s" * (remaining > 1)
+            logger.error("%s; the stage goes on with %d other replica%s", error, remaining, plural)
+        else:
+            self._context.on_break(error)
+
+    def after_fork(self) -> None:
+        """Have no workers, in a process that was forked."""
+        keep((self.workers, self.given_up))
+        self.workers, self.given_up = [], []
+
+    def join(self, deadline: float | None = None) -> bool:
+        """Wait for the end of the workers until `time.monotonic` is `deadline`, and return whether they have ended.
+
+        A worker that is given up meanwhile is not waited for, but the one in its place is.
+        """
+        departures: set[Worker] = set()
+        while running := [worker for worker in self.workers if worker not in departures]:
+            if not running[0].wait_departed(None if deadline is None else max(0.0, deadline - monotonic())):
+                return False
+            departures.add(running[0])
+        return True
