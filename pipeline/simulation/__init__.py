@@ -1,4 +1,4 @@
-"""Simulation: what a plan would do on a board that is not here, by discrete events."""
+"""Simulation of a plan on a board that is not here, by discrete events."""
 
 from __future__ import annotations
 

@@ -19,18 +19,19 @@ class Clock:
 
     Attributes
     ----------
-    now : float
+    time : float
         Seconds since the start.
     """
 
     def __init__(self) -> None:
-        self.now = 0.0
+        self.time = 0.0
         self._due: list[tuple[float, int, Resume]] = []
         self._order = count()
 
     def after(self, seconds: float, resume: Resume) -> None:
         """Call `resume` in `seconds`."""
-        heapq.heappush(self._due, (self.now + seconds, next(self._order), resume))
+        # The number decides between equal times, and keeps functions from being compared.
+        heapq.heappush(self._due, (self.time + seconds, next(self._order), resume))
 
     def sleep(self, seconds: float) -> Request:
         """Return the request to go on in `seconds`."""
@@ -49,7 +50,7 @@ class Clock:
     def run(self) -> None:
         """Go on until nothing is due any more; whoever waits then waits for ever."""
         while self._due:
-            self.now, _, resume = heapq.heappop(self._due)
+            self.time, _, resume = heapq.heappop(self._due)
             resume()
 
 
@@ -81,9 +82,9 @@ class Tokens:
 
     def try_take(self) -> bool:
         """Take one if there is one, and return whether there was."""
-        taken = self.free > 0
-        self.free -= taken
-        return taken
+        available = self.free > 0
+        self.free -= available
+        return available
 
     def give(self) -> None:
         """Give one back, to whoever has waited longest."""

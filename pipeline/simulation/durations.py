@@ -1,4 +1,4 @@
-"""Durations: how long each frame takes in each stage."""
+"""Durations: the seconds of each frame in each stage."""
 
 from __future__ import annotations
 
@@ -6,22 +6,24 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from pipeline.plans import Plan
+from pipeline.core.plan import Plan
 
 
-def durations(
-    plan: Plan, frames: int, variance: float, samples: Mapping[str, Sequence[float]], seed: int
+def draw_durations(
+    plan: Plan, frames: int, cv: float, samples: Mapping[str, Sequence[float]], seed: int
 ) -> list[np.ndarray]:
     """Return for each stage the seconds of each frame.
 
     What a frame draws does not depend on the order of events, so that two plans can be compared on equal frames.
     """
-    found = []
+    stage_seconds = []
     for number, stage in enumerate(plan.stages):
+        # A generator of its own, so that a stage with samples does not shift what the next one draws.
         generator = np.random.default_rng([seed, number])
         if stage.name in samples:
-            found.append(generator.choice(np.asarray(samples[stage.name], np.float64), frames))
+            stage_seconds.append(generator.choice(np.asarray(samples[stage.name], np.float64), frames))
             continue
-        sigma = np.sqrt(np.log1p(variance**2))
-        found.append(stage.seconds * generator.lognormal(-(sigma**2) / 2, sigma, frames))
-    return found
+        # Parameters of the logarithm that give the distribution the mean 1 and the coefficient of variation `cv`.
+        sigma = np.sqrt(np.log1p(cv**2))
+        stage_seconds.append(stage.seconds * generator.lognormal(-(sigma**2) / 2, sigma, frames))
+    return stage_seconds

@@ -24,7 +24,7 @@ class Entrance:
 
     Attributes
     ----------
-    dropped : Counter of str
+    drops : Counter of str
         Frames that were not started, by the reason.
     """
 
@@ -33,38 +33,38 @@ class Entrance:
         self._admission, self._forecast = admission, forecast
         self._line: deque[int] = deque()
         self._next = 0
-        self.dropped: Counter[str] = Counter()
+        self.drops: Counter[str] = Counter()
 
     def arrival(self, number: int) -> float:
-        """Return when a frame comes."""
+        """Return the time at which a frame comes."""
         return number / self._fps if self._fps else 0.0
 
-    def starting(self, now: float, reserve: Callable[[], bool]) -> Iterator[int]:
+    def admit(self, time: float, reserve: Callable[[], bool]) -> Iterator[int]:
         """Yield the frames that start now, each after `reserve` has found room for it; drop those that must not wait.
 
         One frame is let in after the other, as each of them is looked at when it comes.
         """
-        yield from self._settled(now, reserve)
-        while self._next < self._frames and self.arrival(self._next) <= now:
+        yield from self._admit_waiting(time, reserve)
+        while self._next < self._frames and self.arrival(self._next) <= time:
             self._line.append(self._next)
             self._next += 1
-            yield from self._settled(now, reserve)
+            yield from self._admit_waiting(time, reserve)
 
-    def _settled(self, now: float, reserve: Callable[[], bool]) -> Iterator[int]:
+    def _admit_waiting(self, time: float, reserve: Callable[[], bool]) -> Iterator[int]:
         while self._line:
-            if self._late(self._line[0], now):
+            if self._late(self._line[0], time):
                 self._drop("late")
             elif reserve():
                 yield self._line.popleft()
             else:
                 break
-        while len(self._line) > self._admission.line:
+        while len(self._line) > self._admission.most_waiting:
             self._drop(self._admission.overflow)
 
-    def _late(self, number: int, now: float) -> bool:
+    def _late(self, number: int, time: float) -> bool:
         limit = self._admission.deadline
-        return self._admission.policy == "deadline" and now + self._forecast() > self.arrival(number) + limit
+        return self._admission.policy == "deadline" and time + self._forecast() > self.arrival(number) + limit
 
     def _drop(self, reason: str) -> None:
         self._line.popleft()
-        self.dropped[reason] += 1
+        self.drops[reason] += 1

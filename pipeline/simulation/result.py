@@ -1,11 +1,11 @@
-"""What a simulation found, as immutable values."""
+"""Results of a simulation, as immutable values."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from pipeline.scheduler.statistics import Percentiles
-from pipeline.scheduler.trace import Event
+from pipeline.scheduler.trace import TraceEvent
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Simulation:
     stages : tuple of SimulatedStage
     links : mapping of str to float
         Share of the time in which each link is in use.
-    events : tuple of Event
+    events : tuple of TraceEvent
         What each stage did when, if that was asked for.
     """
 
@@ -80,7 +80,7 @@ class Simulation:
     since_arrival_s: Percentiles
     stages: tuple[SimulatedStage, ...]
     links: dict[str, float] = field(default_factory=dict)
-    events: tuple[Event, ...] = ()
+    events: tuple[TraceEvent, ...] = ()
 
     @property
     def bottleneck(self) -> str:

@@ -9,19 +9,20 @@ from itertools import chain
 
 import numpy as np
 
+from pipeline.core.plan import Plan
+from pipeline.core.renaming import refuse_renamed
 from pipeline.errors import PlanError
-from pipeline.plans import Plan
 from pipeline.scheduler.admission import Admission
 from pipeline.scheduler.forecast import Forecast
 from pipeline.scheduler.statistics import percentiles
 from pipeline.scheduler.trace import Trace
 from pipeline.scheduler.wiring import wire
 from pipeline.simulation.clock import Clock, Request, Tokens
-from pipeline.simulation.durations import durations
+from pipeline.simulation.durations import draw_durations
 from pipeline.simulation.entrance import Entrance
-from pipeline.simulation.moves import moves
 from pipeline.simulation.result import Simulation
-from pipeline.simulation.station import Frame, Station, Transfer, Work
+from pipeline.simulation.station import SimulatedFrame, Station, Transfer, Work
+from pipeline.simulation.transfers import find_moves
 
 OVERHEAD_S = 50e-6
 """What the scheduler takes for each frame in each stage, unless something else is said: measured on x86-64 cores of a
@@ -30,16 +31,14 @@ virtual machine, where most of it is the system's, to wake threads (bench/simula
 _END = -1
 """The number under which a frame's last stages are joined."""
 
-_IDLE_KINDS = ("null", "simulated", "python")
-"""Devices whose runs keep no core busy, so that stages on the same core do not wait for each other."""
 
-
+@refuse_renamed(variance="cv")
 def simulate(  # noqa: PLR0913 - all but the first by keyword
     plan: Plan,
     *,
     frames: int = 1000,
     fps: float | None = None,
-    variance: float = 0.0,
+    cv: float = 0.0,
     samples: Mapping[str, Sequence[float]] | None = None,
     seed: int = 0,
     trace: bool = False,
@@ -60,8 +59,9 @@ def simulate(  # noqa: PLR0913 - all but the first by keyword
         How many, at least 2.
     fps : float, optional
         How many arrive per second, evenly.  By default each arrives as soon as it is taken.
-    variance : float
-        Standard deviation of a stage's time, as a share of it; times are distributed log-normally.
+    cv : float
+        Coefficient of variation of a stage's time, its standard deviation as a share of it; times are
+        distributed log-normally.
     samples : mapping of str to sequence of float, optional
         Seconds that a stage was measured to take; each frame gets one of them, drawn at random.
     seed : int
@@ -83,21 +83,21 @@ def simulate(  # noqa: PLR0913 - all but the first by keyword
     PlanError
         If a number is impossible, or the plan's times are all 0.
     """
-    _check(plan, frames, fps, samples or {}, variance=variance, overhead=overhead)
+    _check(plan, frames, fps, samples or {}, cv=cv, overhead=overhead)
     policy = _admission(admission, waiting, deadline, fps)
     stream = _Stream(plan, frames, fps, policy, Trace(limit=8 * frames * len(plan.stages)) if trace else None)
-    stream.build(durations(plan, frames, variance, samples or {}, seed), overhead)
+    stream.build(draw_durations(plan, frames, cv, samples or {}, seed), overhead)
     return stream.run()
 
 
 def _admission(policy: str, waiting: int, deadline: float, fps: float | None) -> Admission:
     try:
-        found = Admission(policy, waiting, deadline)
+        rules = Admission(policy, waiting, deadline)
     except ValueError as error:
         raise PlanError(str(error)) from None
-    if found.drops and fps is None:
+    if rules.drops and fps is None:
         raise PlanError(f"admission {policy!r} drops frames that come too fast; say with fps how many come per second")
-    return found
+    return rules
 
 
 def _check(
@@ -117,13 +117,13 @@ def _check(
 
 
 class _Stream:
-    """The entrance, the stations, and the books."""
+    """The entrance, the stations, and the accounts of a stream."""
 
     def __init__(self, plan: Plan, frames: int, fps: float | None, admission: Admission, trace: Trace | None) -> None:
         self._plan, self._frames, self._fps, self._admission, self._trace = plan, frames, fps, admission, trace
         self._clock = Clock()
         self._wiring = wire(plan, [plan.board.device(stage.device).memory for stage in plan.stages])
-        self._inside: deque[Frame] = deque()
+        self._inside: deque[SimulatedFrame] = deque()
         self._ends: list[float] = []
         self._latencies: list[float] = []
         self._since_arrival: list[float] = []
@@ -135,14 +135,14 @@ class _Stream:
         cores, devices = self._shared_cores(), self._devices()
         for number, stage in enumerate(plan.stages):
             before, after = (
-                [Transfer(move.seconds, links.get(move.ends), " - ".join(move.ends)) for move in each]
-                for each in moves(plan, self._wiring, number)
+                [Transfer(move.seconds, links.get(move.ends), " - ".join(move.ends)) for move in moves]
+                for moves in find_moves(plan, self._wiring, number)
             )
-            moving = sum(each.seconds for each in (*before, *after))
+            transfer_s = sum(transfer.seconds for transfer in (*before, *after))
             work = [
                 Work(
                     # What moves takes as long as it takes; the rest of the stage's time varies.
-                    _without(times[number], min(moving, stage.seconds)),
+                    _without(times[number], min(transfer_s, stage.seconds)),
                     before,
                     after,
                     [cores[core] for core in sorted(stage.cores_of(replica)) if core in cores],
@@ -151,8 +151,8 @@ class _Stream:
                 )
                 for replica in range(stage.replicas)
             ]
-            freed = self._settle if number in self._wiring.roots else _nothing
-            self._stations.append(Station(clock, stage, work, freed, self._trace))
+            on_departure = self._settle if number in self._wiring.roots else _nothing
+            self._stations.append(Station(clock, stage, work, on_departure, self._trace))
         for number, station in enumerate(self._stations):
             station.pass_on = self._route(number)
         self._forecast = Forecast(plan, self._wiring, [station.counters for station in self._stations])
@@ -161,18 +161,19 @@ class _Stream:
     def run(self) -> Simulation:
         for number in range(self._frames if self._fps else 1):
             self._clock.after(self._entrance.arrival(number), self._settle)
+        # Until nothing is due: each frame has left or been dropped by then, or the rules let a plan block itself.
         self._clock.run()
-        plan, seconds, delivered = self._plan, self._clock.now, len(self._ends)
-        if delivered + self._entrance.dropped.total() != self._frames:
-            raise AssertionError(f"{self._frames} frames came, {delivered} went, dropped: {self._entrance.dropped}")
+        plan, seconds, count = self._plan, self._clock.time, len(self._ends)
+        if count + self._entrance.drops.total() != self._frames:
+            raise AssertionError(f"{self._frames} frames came, {count} went, dropped: {self._entrance.drops}")
         return Simulation(
             model=plan.model,
             board=plan.board.name,
             frames=self._frames,
             seconds=seconds,
-            delivered=delivered,
-            dropped=dict(self._entrance.dropped),
-            frames_per_s=(delivered - 1) / max(self._ends[-1] - self._ends[0], 1e-12) if delivered > 1 else 0.0,
+            delivered=count,
+            dropped=dict(self._entrance.drops),
+            frames_per_s=(count - 1) / max(self._ends[-1] - self._ends[0], 1e-12) if count > 1 else 0.0,
             latency_s=percentiles(self._latencies),
             since_arrival_s=percentiles(self._since_arrival),
             stages=tuple(station.result(seconds) for station in self._stations),
@@ -182,17 +183,18 @@ class _Stream:
 
     def _settle(self) -> None:
         """Start the frames that have come and find room."""
-        now = self._clock.now
-        for number in self._entrance.starting(now, self._reserve):
+        time = self._clock.time
+        for number in self._entrance.admit(time, self._reserve):
             # Without a rate, a frame comes when it is taken.
-            frame = Frame(number, self._entrance.arrival(number) if self._fps else now, now, self._joins)
+            frame = SimulatedFrame(number, self._entrance.arrival(number) if self._fps else time, time, self._joins)
             self._inside.append(frame)
-            self._forecast.started += 1
+            self._forecast.starts += 1
             for root in self._wiring.roots:
                 self._stations[root].put_reserved(frame)
 
     def _reserve(self) -> bool:
         """Take room inside, and in front of each first stage, if there is."""
+        # All are looked at before one is taken: the place of a frame that does not start would never be free again.
         roots = [self._stations[number].places for number in self._wiring.roots]
         if len(self._inside) >= self._plan.frames_in_flight or not all(places.free for places in roots):
             return False
@@ -204,39 +206,41 @@ class _Stream:
         joins[_END] = len(self._wiring.leaves)
         return {number: branches for number, branches in joins.items() if branches > 1}
 
-    def _route(self, number: int) -> Callable[[Frame], Iterator[Request]]:
+    def _route(self, number: int) -> Callable[[SimulatedFrame], Iterator[Request]]:
         successors = self._wiring.stages[number].successors
 
-        def pass_on(frame: Frame) -> Iterator[Request]:
+        def pass_on(frame: SimulatedFrame) -> Iterator[Request]:
             for successor in successors:
-                if frame.joined(successor):
+                if frame.join_branch(successor):
                     yield from self._stations[successor].put(frame)
-            if not successors and frame.joined(_END):
-                frame.finished = True
+            if not successors and frame.join_branch(_END):
+                frame.is_complete = True
                 self._deliver()
 
         return pass_on
 
     def _deliver(self) -> None:
         """Let the frames out whose turn it is; one that is ready early still counts as inside."""
-        now = self._clock.now
-        while self._inside and self._inside[0].finished:
+        time = self._clock.time
+        while self._inside and self._inside[0].is_complete:
             frame = self._inside.popleft()
-            self._ends.append(now)
-            self._latencies.append(now - frame.started)
-            self._since_arrival.append(now - frame.arrived)
+            self._ends.append(time)
+            self._latencies.append(time - frame.start_time)
+            self._since_arrival.append(time - frame.arrival_time)
         self._settle()
 
     def _devices(self) -> dict[str, Tokens]:
-        """Return what computes one frame at a time, whichever stage or replica it belongs to."""
-        alone = [each for each in self._plan.board.devices if each.overlaps or (each.places > 1 and not each.cores)]
-        return {each.name: Tokens(self._clock, 1) for each in alone if each.kind not in _IDLE_KINDS}
+        """Return a token for each device that computes one frame at a time, of whichever stage or replica."""
+        serial_devices = [
+            device for device in self._plan.board.devices if device.overlaps or (device.places > 1 and not device.cores)
+        ]
+        return {device.name: Tokens(self._clock, 1) for device in serial_devices if device.capabilities.computes}
 
     def _shared_cores(self) -> dict[int, Tokens]:
-        computing = [
-            stage for stage in self._plan.stages if self._plan.board.device(stage.device).kind not in _IDLE_KINDS
-        ]
-        users = Counter(chain.from_iterable(set(stage.cores) for stage in computing))
+        # Where a run keeps no core busy, stages on the same core do not wait for each other.
+        board = self._plan.board
+        busy = [stage for stage in self._plan.stages if board.device(stage.device).capabilities.occupies_cores]
+        users = Counter(chain.from_iterable(set(stage.cores) for stage in busy))
         return {core: Tokens(self._clock, 1) for core, number in users.items() if number > 1}
 
     def _links(self, seconds: float) -> dict[str, float]:
@@ -244,8 +248,8 @@ class _Stream:
         return {name: sum(each.on_link.get(name, 0.0) for each in self._stations) / seconds for name in names}
 
 
-def _without(seconds: np.ndarray, moving: float) -> Callable[[int], float]:
-    computing: list[float] = np.maximum(seconds - moving, 0.0).tolist()
+def _without(seconds: np.ndarray, transfer_s: float) -> Callable[[int], float]:
+    computing: list[float] = np.maximum(seconds - transfer_s, 0.0).tolist()
     return computing.__getitem__
 
 

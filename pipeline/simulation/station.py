@@ -12,39 +12,40 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from pipeline.plans import StagePlan
+from pipeline.core.plan import StagePlan
 from pipeline.scheduler.statistics import StageCounters, percentiles
 from pipeline.scheduler.trace import Trace
 from pipeline.simulation.clock import Clock, Process, Request, Tokens
 from pipeline.simulation.result import SimulatedStage
 
 
-class Frame:
+class SimulatedFrame:
     """A frame on its way.
 
     Attributes
     ----------
     number : int
-    arrived, started : float
+    arrival_time, start_time : float
         When it came to the entrance, and when it went in.
-    missing : dict of int to int
+    missing_branches : dict of int to int
         For each stage that joins branches, how many of them have not come yet.
-    finished : bool
+    is_complete : bool
+        Whether all branches have come to the end.
     """
 
-    __slots__ = ("arrived", "finished", "missing", "number", "started")
+    __slots__ = ("arrival_time", "is_complete", "missing_branches", "number", "start_time")
 
-    def __init__(self, number: int, arrived: float, started: float, joins: dict[int, int]) -> None:
-        self.number, self.arrived, self.started = number, arrived, started
-        self.missing = dict(joins)
-        self.finished = False
+    def __init__(self, number: int, arrival_time: float, start_time: float, joins: dict[int, int]) -> None:
+        self.number, self.arrival_time, self.start_time = number, arrival_time, start_time
+        self.missing_branches = dict(joins)
+        self.is_complete = False
 
-    def joined(self, stage: int) -> bool:
+    def join_branch(self, stage: int) -> bool:
         """Note that a branch has come to a stage, and return whether it was the last one."""
-        if stage not in self.missing:
+        if stage not in self.missing_branches:
             return True
-        self.missing[stage] -= 1
-        return not self.missing[stage]
+        self.missing_branches[stage] -= 1
+        return not self.missing_branches[stage]
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Work:
-    """What a worker does with a frame.
+    """The steps of a worker for one frame.
 
     Attributes
     ----------
@@ -99,7 +100,7 @@ class Station:
     stage : StagePlan
     work : sequence of Work
         For each replica.
-    freed : callable
+    on_departure : callable
         Called when a frame has left the queue.
     trace : Trace or None
 
@@ -116,42 +117,47 @@ class Station:
     """
 
     def __init__(
-        self, clock: Clock, stage: StagePlan, work: Sequence[Work], freed: Callable[[], None], trace: Trace | None
+        self,
+        clock: Clock,
+        stage: StagePlan,
+        work: Sequence[Work],
+        on_departure: Callable[[], None],
+        trace: Trace | None,
     ) -> None:
-        self.stage, self._clock, self._freed, self._trace = stage, clock, freed, trace
+        self.stage, self._clock, self._on_departure, self._trace = stage, clock, on_departure, trace
         self.places = Tokens(clock, stage.queue_depth)
-        self.pass_on: Callable[[Frame], Iterator[Request]]
+        self.pass_on: Callable[[SimulatedFrame], Iterator[Request]]
         self.on_link: dict[str, float] = {}
-        self._frames: deque[tuple[Frame, float]] = deque()
+        self._frames: deque[tuple[SimulatedFrame, float]] = deque()
         self._ready = Tokens(clock, 0)
-        self._blocked = 0.0
+        self._blocked_s = 0.0
         self._longest = 0
         self._waits: list[float] = []
         self.counters = [StageCounters() for _ in work]
-        for replica, each in enumerate(work):
-            clock.start(self._serve(each, replica))
+        for replica, replica_work in enumerate(work):
+            clock.start(self._serve(replica_work, replica))
 
-    def put(self, frame: Frame) -> Iterator[Request]:
+    def put(self, frame: SimulatedFrame) -> Iterator[Request]:
         """Wait for a place in the queue, then go into it."""
         yield self.places.take()
         self.put_reserved(frame)
 
-    def put_reserved(self, frame: Frame) -> None:
+    def put_reserved(self, frame: SimulatedFrame) -> None:
         """Go into the queue, on a place that is taken already."""
-        self._frames.append((frame, self._clock.now))
+        self._frames.append((frame, self._clock.time))
         self._ready.give()
         # Those that the workers at leisure take up at once do not wait.
         self._longest = max(self._longest, self._ready.free)
 
     def result(self, seconds: float) -> SimulatedStage:
-        """Return what happened in `seconds`."""
-        whole = seconds * self.stage.replicas or 1.0
+        """Summarise the station over `seconds`."""
+        worker_seconds = seconds * self.stage.replicas or 1.0
         return SimulatedStage(
             name=self.stage.name,
             device=self.stage.device,
             frames=len(self._waits),
-            busy=sum(each.busy_s for each in self.counters) / whole,
-            blocked=self._blocked / whole,
+            busy=sum(worker.busy_s for worker in self.counters) / worker_seconds,
+            blocked=self._blocked_s / worker_seconds,
             queue_mean=sum(self._waits) / (seconds or 1.0),
             queue_longest=self._longest,
             wait_s=percentiles(self._waits),
@@ -162,30 +168,32 @@ class Station:
         clock = self._clock
         while True:
             yield self._ready.take()
-            frame, queued = self._frames.popleft()
+            frame, arrival_time = self._frames.popleft()
+            # At once, as the scheduler does: the stage before may go on while this one computes.
             self.places.give()
-            self._freed()
-            self._waits.append(clock.now - queued)
+            self._on_departure()
+            self._waits.append(clock.time - arrival_time)
             for core in work.cores:
                 yield core.take()
-            taken = clock.now
+            start_time = clock.time
             yield from self._move(work.before)
-            ready = clock.now
+            ready_time = clock.time
             if work.device is not None:
                 yield work.device.take()
-            began = clock.now
+            run_start = clock.time
             yield clock.sleep(work.seconds(frame.number))
             if work.device is not None:
                 work.device.give()
-            ran = clock.now
+            run_end = clock.time
             yield from self._move(work.after)
-            self._note(frame.number, replica, (queued, taken, ready, began, ran, clock.now))
+            self._note(frame.number, replica, (arrival_time, start_time, ready_time, run_start, run_end, clock.time))
             for core in work.cores:
                 core.give()
+            # The cores are free for others meanwhile: most of this is the system, waking the next thread.
             yield clock.sleep(work.overhead)
-            left = clock.now
+            departure_time = clock.time
             yield from self.pass_on(frame)
-            self._blocked += clock.now - left
+            self._blocked_s += clock.time - departure_time
 
     def _move(self, transfers: Sequence[Transfer]) -> Iterator[Request]:
         for transfer in transfers:
@@ -197,9 +205,11 @@ class Station:
                 self.on_link[transfer.name] = self.on_link.get(transfer.name, 0.0) + transfer.seconds
 
     def _note(self, number: int, replica: int, times: tuple[float, ...]) -> None:
-        queued, taken, ready, _, ran, end = times
+        arrival_time, start_time, ready_time, _, run_end, end = times
         # A run begins when it is asked for: waiting for the device's turn is part of it, as the scheduler counts it.
-        self.counters[replica].ran(taken - queued, ready - taken + end - ran, ran - ready)
+        self.counters[replica].ran(
+            start_time - arrival_time, ready_time - start_time + end - run_end, run_end - ready_time
+        )
         if self._trace is not None:
             for kind, start, stop in zip(("queue", "copy", "wait", "run", "copy"), times, times[1:], strict=False):
                 if kind in ("queue", "run") or (kind == "copy" and stop > start):

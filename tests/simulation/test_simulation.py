@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline import simulation
-from pipeline.board import Board, Device, Link
+from pipeline.core.board import Board, Device, Link
+from pipeline.core.plan import Plan, StagePlan, TensorSpec
 from pipeline.errors import PlanError
-from pipeline.plans import Plan, StagePlan, TensorSpec
 from pipeline.simulation import Simulation
 
 MS = 1e-3
@@ -49,7 +49,7 @@ def depth(one: Plan, queue_depth: int) -> Plan:
 
 @pytest.mark.parametrize("times", [(5,), (5, 5, 5), (3, 9, 5), (9, 1), (1, 9), (1, 2, 3, 4, 5)])
 @pytest.mark.parametrize("queue_depth", [1, 2, 5])
-def test_without_variance_the_rate_is_that_of_the_slowest_stage(times: tuple[float, ...], queue_depth: int) -> None:
+def test_without_variation_the_rate_is_that_of_the_slowest_stage(times: tuple[float, ...], queue_depth: int) -> None:
     found = simulate(depth(chain(*times), queue_depth), frames=200)
     assert found.frames_per_s == pytest.approx(1 / (max(times) * MS))
     assert found.bottleneck == f"s{times.index(max(times))}"
@@ -118,7 +118,7 @@ def test_branches_join() -> None:
 
 
 def test_a_worker_runs_one_frame_at_a_time_in_order() -> None:
-    found = simulate(chain(3, 9, 5), frames=60, variance=0.5, trace=True)
+    found = simulate(chain(3, 9, 5), frames=60, cv=0.5, trace=True)
     for stage in ("s0", "s1", "s2"):
         runs = [event for event in found.events if event.stage == stage and event.kind == "run"]
         assert [event.frame for event in runs] == list(range(60))
@@ -155,7 +155,7 @@ def test_a_device_that_overlaps_computes_one_frame_at_a_time() -> None:
     (one,) = chain(10).stages
     rates = {}
     for replicas in (1, 2, 3):
-        stage = replace(one, device="gpu", replicas=replicas, moving=4 * MS)
+        stage = replace(one, device="gpu", replicas=replicas, transfer_s=4 * MS)
         made = replace(chain(10), board=board, stages=(stage,))
         rates[replicas] = simulate(made, frames=300).frames_per_s
         if replicas > 1:
@@ -173,13 +173,13 @@ def test_stages_on_one_accelerator_take_turns() -> None:
 
 
 def test_equal_seeds_give_equal_streams_and_others_do_not() -> None:
-    one, same, other = (simulate(chain(3, 9, 5), frames=100, variance=0.3, seed=seed) for seed in (1, 1, 2))
+    one, same, other = (simulate(chain(3, 9, 5), frames=100, cv=0.3, seed=seed) for seed in (1, 1, 2))
     assert one == same
     assert one != other
 
 
-def test_variance_costs_rate_and_longer_queues_win_some_back() -> None:
-    rates = [simulate(depth(chain(5, 5, 5), size), frames=2000, variance=0.5).frames_per_s for size in (1, 2, 4, 16)]
+def test_variation_costs_rate_and_longer_queues_win_some_back() -> None:
+    rates = [simulate(depth(chain(5, 5, 5), size), frames=2000, cv=0.5).frames_per_s for size in (1, 2, 4, 16)]
     assert rates == sorted(rates)
     assert rates[0] < 0.9 / (5 * MS) < rates[-1] < 1 / (5 * MS) * 1.02
 
@@ -212,17 +212,17 @@ def test_a_line_drops_its_oldest_frame() -> None:
     assert 45 * MS < found.since_arrival_s.p99 <= 60 * MS
 
 
-@pytest.mark.parametrize("variance", [0.0, 0.1])
-def test_what_would_be_late_does_not_start(variance: float) -> None:
+@pytest.mark.parametrize("cv", [0.0, 0.1])
+def test_what_would_be_late_does_not_start(cv: float) -> None:
     times = chain(4, 3, 10, 5)
     found, latest = (
-        simulate(times, **FAST, variance=variance, seed=3, **options)
+        simulate(times, **FAST, cv=cv, seed=3, **options)
         for options in ({"admission": "deadline", "deadline": 60 * MS}, {"admission": "latest"})
     )
     assert found.dropped.keys() <= {"late", "replaced"}
     assert sum(found.dropped.values()) + found.delivered == 400
     assert found.frames_per_s == pytest.approx(latest.frames_per_s, rel=0.05)
-    assert found.since_arrival_s.p99 <= (60 + 10 * bool(variance)) * MS < latest.since_arrival_s.p99
+    assert found.since_arrival_s.p99 <= (60 + 10 * bool(cv)) * MS < latest.since_arrival_s.p99
     never = simulate(chain(10), admission="deadline", deadline=5 * MS, **FAST)
     assert (never.delivered, never.frames_per_s, never.dropped) == (0, 0.0, {"late": 400})
 
@@ -249,7 +249,7 @@ def cases(draw: Any) -> tuple[Plan, int]:
 @given(cases())
 def test_nothing_is_lost_and_nothing_is_faster_than_it_can_be(case: tuple[Plan, int]) -> None:
     one, seed = case
-    found = simulate(one, frames=60, variance=0.4, seed=seed, trace=True)
+    found = simulate(one, frames=60, cv=0.4, seed=seed, trace=True)
     assert [stage.frames for stage in found.stages] == [60] * len(one.stages)
     check_bounds(one, found)
 
@@ -275,7 +275,7 @@ def test_longer_queues_are_never_slower_in_a_chain_without_replicas(case: tuple[
     one, seed = case
     single = replace(one, stages=tuple(replace(stage, replicas=1) for stage in one.stages), in_flight=0)
     longer = depth(single, 1 + max(stage.queue_depth for stage in single.stages))
-    sooner, later = (simulate(each, frames=60, variance=0.4, seed=seed).seconds for each in (longer, single))
+    sooner, later = (simulate(each, frames=60, cv=0.4, seed=seed).seconds for each in (longer, single))
     assert sooner <= later * (1 + 1e-9)
 
 
@@ -284,13 +284,13 @@ def test_longer_queues_are_never_slower_in_a_chain_without_replicas(case: tuple[
     [
         ({"frames": 1}, "frames is 1; a rate needs at least 2"),
         ({"fps": 0.0}, "fps is 0.0; it must be above 0"),
-        ({"variance": -0.1}, "variance is -0.1"),
+        ({"cv": -0.1}, "cv is -0.1"),
         ({"overhead": -1e-6}, "overhead is -1e-06; it must be at least 0"),
         ({"samples": {"s9": [1.0]}}, "samples of 's9', but the plan has no such stage"),
         ({"admission": "newest", "fps": 9.0}, "admission is 'newest'; it must be one of 'block', 'latest', "),
         ({"admission": "latest"}, "admission 'latest' drops frames that come too fast; say with fps how many"),
         ({"admission": "deadline", "fps": 9.0}, "admission='deadline' needs deadline=seconds"),
-        ({"waiting": 2}, "waiting is 2; it counts"),
+        ({"waiting": 2}, "waiting is 2; with admission=.block. frames wait"),
     ],
     ids=str,
 )
