@@ -6,14 +6,14 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from pipeline import timeline
 from pipeline.errors import InputError, MissingExtra
-from pipeline.scheduler.trace import Event
+from pipeline.observe import timeline
+from pipeline.scheduler.trace import TraceEvent
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def record(stage_ms: tuple[float, ...], frames: int) -> list[Event]:
+def record(stage_ms: tuple[float, ...], frames: int) -> list[TraceEvent]:
     """What a pipeline of such stages would note, all frames being there at the start."""
     free = [100.0] * len(stage_ms)
     events = []
@@ -22,8 +22,8 @@ def record(stage_ms: tuple[float, ...], frames: int) -> list[Event]:
         for stage, milliseconds in enumerate(stage_ms):
             begin = max(ready, free[stage])
             ready = free[stage] = begin + milliseconds / 1e3
-            events += [Event(f"s{stage}", frame, "queue", begin - 1e-3, begin)]
-            events += [Event(f"s{stage}", frame, "run", begin, ready)]
+            events += [TraceEvent(f"s{stage}", frame, "queue", begin - 1e-3, begin)]
+            events += [TraceEvent(f"s{stage}", frame, "run", begin, ready)]
     return events
 
 
@@ -59,7 +59,7 @@ def test_other_formats_are_refused_before_anything_is_drawn(tmp_path: Path, name
 
 def test_no_event_is_an_error_with_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"trace=Trace\(\)"):
-        timeline.draw([Event("a", 0, "queue", 1.0, 2.0)], tmp_path / "timeline.png")
+        timeline.draw([TraceEvent("a", 0, "queue", 1.0, 2.0)], tmp_path / "timeline.png")
 
 
 def test_without_matplotlib_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +69,11 @@ def test_without_matplotlib_the_extra_is_named(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_hand_over_of_microseconds_is_no_copy_in_the_picture() -> None:
-    events = [*record((10, 10), 40), Event("s1", 9, "copy", 100.1, 100.103), Event("s1", 10, "copy", 100.11, 100.11001)]
+    events = [
+        *record((10, 10), 40),
+        TraceEvent("s1", 9, "copy", 100.1, 100.103),
+        TraceEvent("s1", 10, "copy", 100.11, 100.11001),
+    ]
     figure = timeline._figure(events, ["s0", "s1"], (100.05, 100.15), "copies")
     assert sum(patch.get_hatch() is not None for patch in figure.axes[0].patches) == 1
 
@@ -93,5 +97,5 @@ def test_few_frames_are_shown_from_the_start() -> None:
 
 def test_waits_that_overlap_get_lanes_of_their_own() -> None:
     spans = [(0, 4), (1, 2), (2, 3), (3.5, 6), (4, 5)]
-    waits = [Event("s", frame, "queue", start, end) for frame, (start, end) in enumerate(spans)]
+    waits = [TraceEvent("s", frame, "queue", start, end) for frame, (start, end) in enumerate(spans)]
     assert timeline.lanes(waits) == [0, 1, 1, 1, 0]

@@ -9,20 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.web import drawing
-from pipeline.web.recent import Recent
-from pipeline.web.sample import Sample, Sampler
-from pipeline.web.summary import summary
+from pipeline.core.tensor_quantization import numbers
+from pipeline.observe.web import drawing
+from pipeline.observe.web.recent import Recent
+from pipeline.observe.web.sample import Sample, Sampler
+from pipeline.observe.web.summary import summary
 
 if TYPE_CHECKING:
-    from pipeline.plans import Plan
+    from pipeline.core.plan import Plan
     from pipeline.scheduler.pipeline import Pipeline
     from pipeline.scheduler.statistics import Percentiles, StageStatistics, Statistics
 
 Rgb = Callable[[np.ndarray], np.ndarray]
 
 
-class Watched:
+class WatchedPipeline:
     """A running pipeline that is looked at; nothing is asked of it but by `update`.
 
     Parameters
@@ -34,36 +35,36 @@ class Watched:
 
     def __init__(self, running: Pipeline, rgb: Rgb | None = None) -> None:
         self._running, self._rgb, self._recent, self._sampler = running, rgb, Recent(), Sampler()
-        self._shown: tuple[Sample, dict[str, Any]] | None = None
+        self._description: tuple[Sample, dict[str, Any]] | None = None
         self.close = running.observe(self._sampler)
 
     def update(self) -> dict[str, Any]:
-        """Return what is to be shown now, and let one more frame be kept for the next time."""
-        running, found, plan = self._running, self._running.statistics(), self._running.plan
-        self._recent.add(found)
-        self._sampler.wanted = True
+        """Return the newest state, and let the next frame be kept for the next update."""
+        running, statistics, plan = self._running, self._running.statistics(), self._running.plan
+        self._recent.add(statistics)
+        self._sampler.wants_frame = True
         return {
             "model": plan.model,
             "state": _state(running),
-            "frames": self._frames(found),
-            "latency": {"ms": _milliseconds(found.latency_s), **drawing.histogram(running.latencies())},
-            "stages": [self._stage(plan, number, stage) for number, stage in enumerate(found.stages)],
+            "frames": self._frames(statistics),
+            "latency": {"ms": _milliseconds(statistics.latency_s), **drawing.histogram(running.latencies())},
+            "stages": [self._stage(plan, number, stage) for number, stage in enumerate(statistics.stages)],
             "edges": drawing.edges(plan),
             "timeline": None if running.trace is None else drawing.timeline(running.trace, plan),
             "frame": self._frame(plan),
         }
 
-    def _frames(self, found: Statistics) -> dict[str, Any]:
+    def _frames(self, statistics: Statistics) -> dict[str, Any]:
         return {
             "per_s": self._recent.frames_per_s,
-            "submitted": found.submitted,
-            "in_flight": found.in_flight,
-            "waiting": found.waiting,
+            "submitted": statistics.submitted,
+            "in_flight": statistics.in_flight,
+            "waiting": statistics.waiting,
             "ends": {
-                "delivered": found.delivered,
-                "failed": found.failed,
-                "cancelled": found.cancelled,
-                **{f"dropped ({reason})": count for reason, count in found.dropped.items()},
+                "delivered": statistics.delivered,
+                "failed": statistics.failed,
+                "cancelled": statistics.cancelled,
+                **{f"dropped ({reason})": count for reason, count in statistics.dropped.items()},
             },
         }
 
@@ -87,9 +88,9 @@ class Watched:
         sample = self._sampler.last
         if sample is None:
             return None
-        if self._shown is None or self._shown[0] is not sample:
-            self._shown = sample, _shown(sample, plan, self._rgb)
-        return self._shown[1]
+        if self._description is None or self._description[0] is not sample:
+            self._description = sample, _describe_sample(sample, plan, self._rgb)
+        return self._description[1]
 
 
 def _state(running: Pipeline) -> str:
@@ -102,14 +103,18 @@ def _milliseconds(durations: Percentiles) -> list[float]:
     return [round(seconds * 1e3, 3) for seconds in astuple(durations)]
 
 
-def _shown(sample: Sample, plan: Plan, rgb: Rgb | None) -> dict[str, Any]:
+def _describe_sample(sample: Sample, plan: Plan, rgb: Rgb | None) -> dict[str, Any]:
     images = [rgb(sample.inputs[0])] if rgb is not None else []
     inputs = [
         summary(spec.name, array, image)
         for spec, array, image in zip_longest(plan.inputs[: len(sample.inputs)], sample.inputs, images)
     ]
-    shown: dict[str, Any] = {"number": sample.number, "inputs": inputs, "outputs": [], "error": None}
+    description: dict[str, Any] = {"number": sample.number, "inputs": inputs, "outputs": [], "error": None}
     if isinstance(sample.result, BaseException):
-        return {**shown, "error": str(sample.result)}
-    named = sample.result if isinstance(sample.result, Mapping) else {plan.outputs[0].name: sample.result}
-    return {**shown, "outputs": [summary(name, array) for name, array in named.items()]}
+        return {**description, "error": str(sample.result)}
+    arrays = sample.result if isinstance(sample.result, Mapping) else {plan.outputs[0].name: sample.result}
+    outputs = numbers(arrays, plan.quantization)
+    return {
+        **description,
+        "outputs": [{**summary(name, array), "dtype": str(arrays[name].dtype)} for name, array in outputs.items()],
+    }

@@ -1,4 +1,4 @@
-"""Summary: what a page shows of an array: its kind, its range, its picture, its largest scores."""
+"""Summary of an array for a page: its kind, its range, its picture, its largest scores."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.web.picture import MOST, picture
+from pipeline.observe.web.picture import MOST, picture
 
 BEST = 5
 """How many scores are listed."""
 
 _LOOKED_AT = 10_000
+"""Values that an array's numbers rest on: all of a large one would take the interpreter from the workers for long."""
+
 _MOST_SCORES = 100_000
+"""Longer rows are hardly scores of classes, and take long to sort."""
 
 
 def summary(name: str, array: np.ndarray, image: np.ndarray | None = None) -> dict[str, Any]:
@@ -23,16 +26,20 @@ def summary(name: str, array: np.ndarray, image: np.ndarray | None = None) -> di
     ``mean`` rest on at most some 10,000 of its values, evenly spread; ``best`` lists the largest scores of its first
     row, and ``rows`` the index of the largest one in each of the first rows.
     """
-    found: dict[str, Any] = {"name": name, "dtype": str(array.dtype), "shape": list(array.shape)}
+    description: dict[str, Any] = {"name": name, "dtype": str(array.dtype), "shape": list(array.shape)}
     if array.dtype.kind not in "buif" or not array.size:
-        return found
+        return description
     values = array.reshape(-1)[:: max(1, array.size // _LOOKED_AT)]
-    found |= {"low": float(values.min()), "high": float(values.max()), "mean": float(values.mean(dtype=np.float64))}
+    description |= {
+        "low": float(values.min()),
+        "high": float(values.max()),
+        "mean": float(values.mean(dtype=np.float64)),
+    }
     if (png := picture(array if image is None else image)) is not None:
-        found["picture"] = "data:image/png;base64," + base64.b64encode(png).decode()
+        description["picture"] = "data:image/png;base64," + base64.b64encode(png).decode()
     elif array.ndim in (1, 2) and 1 < array.shape[-1] <= _MOST_SCORES:
-        found |= _scores(np.atleast_2d(array)[:MOST])
-    return found
+        description |= _scores(np.atleast_2d(array)[:MOST])
+    return description
 
 
 def _scores(rows: np.ndarray) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The trace file: what a pipeline did when, in the JSON format that Perfetto and Chrome's tracing page open.
+"""The trace file: a pipeline's events in the JSON format that Perfetto and Chrome's tracing page open.
 
 Each worker of a stage has a track, with the queue in front of it on tracks of its own, since several frames may wait
 at the same time.  Slices are named ``run 12``, ``copy 12`` and ``queue 12`` after the frame's number, which is also
@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from pipeline.core.files import write_atomically
 from pipeline.errors import InputError
-from pipeline.files import write_atomically
-from pipeline.scheduler.trace import Event
-from pipeline.timeline import lanes
+from pipeline.observe.timeline import lanes
+from pipeline.scheduler.trace import TraceEvent
 
 PROCESS = 1
 """All tracks are of one process, so that the viewer shows them one below the other."""
@@ -26,15 +26,15 @@ class Track(NamedTuple):
     """A row of the viewer; the events on it never overlap."""
 
     name: str
-    events: list[Event]
+    events: list[TraceEvent]
 
 
-def save(events: Iterable[Event], path: str | Path, *, model: str = "", stages: Sequence[str] = ()) -> None:
+def save(events: Iterable[TraceEvent], path: str | Path, *, model: str = "", stages: Sequence[str] = ()) -> None:
     """Write events as a trace file; open it at https://ui.perfetto.dev, or at chrome://tracing.
 
     Parameters
     ----------
-    events : iterable of Event
+    events : iterable of TraceEvent
         In any order, of one pipeline.
     path : str or Path
         The file, usually ending in ``.json``; it appears only when it is complete.
@@ -66,44 +66,44 @@ def check(path: Path) -> None:
         raise InputError(f"cannot write the trace to {str(path)!r}: there is no folder {str(path.parent)!r}")
 
 
-def records(events: Iterable[Event], model: str = "", stages: Sequence[str] = ()) -> list[dict[str, Any]]:
+def records(events: Iterable[TraceEvent], model: str = "", stages: Sequence[str] = ()) -> list[dict[str, Any]]:
     """Return the records of the format; their times are microseconds since the first event."""
-    ordered = sorted(events, key=lambda event: event.start)
-    origin = ordered[0].start if ordered else 0.0
-    made = [_meta("process_name", 0, name=f"pipeline {model}".strip())]
-    runs: list[tuple[Event, int]] = []
-    for number, track in enumerate(_tracks(ordered, stages), start=1):
-        made.append(_meta("thread_name", number, name=track.name))
-        made.append(_meta("thread_sort_index", number, sort_index=number))
-        made.extend(_slice(event, number, origin) for event in track.events)
+    sorted_events = sorted(events, key=lambda event: event.start)
+    origin = sorted_events[0].start if sorted_events else 0.0
+    trace_records = [_meta("process_name", 0, name=f"pipeline {model}".strip())]
+    runs: list[tuple[TraceEvent, int]] = []
+    for number, track in enumerate(_tracks(sorted_events, stages), start=1):
+        trace_records.append(_meta("thread_name", number, name=track.name))
+        trace_records.append(_meta("thread_sort_index", number, sort_index=number))
+        trace_records.extend(_slice(event, number, origin) for event in track.events)
         runs += [(event, number) for event in track.events if event.kind == "run"]
-    return [*made, *_flows(runs, origin)]
+    return [*trace_records, *_flows(runs, origin)]
 
 
-def _tracks(events: Sequence[Event], stages: Sequence[str]) -> Iterator[Track]:
+def _tracks(events: Sequence[TraceEvent], stages: Sequence[str]) -> Iterator[Track]:
     for stage in dict.fromkeys([*stages, *(event.stage for event in events)]):
-        own = [event for event in events if event.stage == stage]
-        yield from _lanes(f"queue of {stage}", [event for event in own if event.kind == "queue"])
-        work = [event for event in own if event.kind != "queue"]
+        stage_events = [event for event in events if event.stage == stage]
+        yield from _lanes(f"queue of {stage}", [event for event in stage_events if event.kind == "queue"])
+        work = [event for event in stage_events if event.kind != "queue"]
         replicas = sorted({event.replica for event in work})
         for replica in replicas:
             name = stage if replicas == [0] else f"{stage}, replica {replica}"
             yield from _lanes(name, [event for event in work if event.replica == replica])
 
 
-def _lanes(name: str, events: Sequence[Event]) -> Iterator[Track]:
+def _lanes(name: str, events: Sequence[TraceEvent]) -> Iterator[Track]:
     """Divide events, given by start, into tracks on which none overlaps another; a viewer would hide part of them."""
-    chosen = lanes(events)
-    for lane in sorted(set(chosen)):
-        mine = [event for event, its in zip(events, chosen, strict=True) if its == lane]
-        yield Track(f"{name} ({lane + 1})" if lane else name, mine)
+    event_lanes = lanes(events)
+    for lane in sorted(set(event_lanes)):
+        lane_events = [event for event, event_lane in zip(events, event_lanes, strict=True) if event_lane == lane]
+        yield Track(f"{name} ({lane + 1})" if lane else name, lane_events)
 
 
 def _meta(kind: str, track: int, **arguments: Any) -> dict[str, Any]:
     return {"ph": "M", "name": kind, "pid": PROCESS, "tid": track, "args": arguments}
 
 
-def _slice(event: Event, track: int, origin: float) -> dict[str, Any]:
+def _slice(event: TraceEvent, track: int, origin: float) -> dict[str, Any]:
     # From whole nanoseconds, so that rounding never makes neighbours overlap.
     start, end = _nanoseconds(event.start - origin), _nanoseconds(event.end - origin)
     return {
@@ -118,8 +118,8 @@ def _slice(event: Event, track: int, origin: float) -> dict[str, Any]:
     }
 
 
-def _flows(runs: Iterable[tuple[Event, int]], origin: float) -> Iterator[dict[str, Any]]:
-    journeys: dict[int, list[tuple[Event, int]]] = {}
+def _flows(runs: Iterable[tuple[TraceEvent, int]], origin: float) -> Iterator[dict[str, Any]]:
+    journeys: dict[int, list[tuple[TraceEvent, int]]] = {}
     for event, track in runs:
         journeys.setdefault(event.frame, []).append((event, track))
     for frame, journey in sorted(journeys.items()):

@@ -1,5 +1,5 @@
 """The live view: a page that shows in a browser what a running pipeline does."""
 
-from pipeline.web.server import ViewServer, serve
+from pipeline.observe.web.server import ViewServer, serve
 
 __all__ = ["ViewServer", "serve"]

@@ -1,4 +1,4 @@
-"""Servers on this machine's loopback address: what those for metrics and for the live view have in common."""
+"""The common base of servers on this machine's loopback address: for metrics, and for the live view."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 ADDRESS = "127.0.0.1"
 """Whoever is on another machine has to be let in by the user's own means, such as a tunnel."""
 
-Listening = TypeVar("Listening")
+HOSTS = (ADDRESS, "localhost")
+"""Names under which a browser may know a server; another one points here to read what is not its own."""
+
+Listener = TypeVar("Listener")
 
 
 class LoopbackServer(ABC):
@@ -26,12 +29,12 @@ class LoopbackServer(ABC):
     @property
     @abstractmethod
     def url(self) -> str:
-        """Where it serves."""
+        """Address that it serves."""
 
     @property
     @abstractmethod
     def serving(self) -> bool:
-        """Whether it has started and was not closed yet."""
+        """True from the start until it is closed."""
 
     @abstractmethod
     def close(self) -> None:
@@ -51,13 +54,18 @@ class LoopbackServer(ABC):
             self.close()
 
 
-def listen(what: str, port: int, start: Callable[[], Listening]) -> Listening:
-    """Return what `start` returns, which takes a port of the loopback address.
+def is_local_name(host: str) -> bool:
+    """Tell a ``Host`` that names this machine, at any port: a tunnel may begin at one of its own."""
+    return host in HOSTS or host.rpartition(":")[0] in HOSTS
+
+
+def listen(service: str, port: int, start: Callable[[], Listener]) -> Listener:
+    """Listen on a port of the loopback address by `start`, and return its result.
 
     Parameters
     ----------
-    what : str
-        Is served, such as ``"metrics"``.
+    service : str
+        The name of what is served, such as ``"metrics"``.
     port : int
     start : callable
 
@@ -67,11 +75,11 @@ def listen(what: str, port: int, start: Callable[[], Listening]) -> Listening:
         If the port is taken, not allowed, or none.
     """
     if not 0 <= port <= 65535:
-        raise InputError(f"cannot serve {what} on port {port}; give one from 1 to 65535, or 0 for one that is free")
+        raise InputError(f"cannot serve {service} on port {port}; give one from 1 to 65535, or 0 for one that is free")
     try:
         return start()
     except OSError as error:
         why = "another program uses it" if error.errno == errno.EADDRINUSE else error.strerror
         raise InputError(
-            f"cannot serve {what} on port {port}: {why}; give another, or 0 for one that is free"
+            f"cannot serve {service} on port {port}: {why}; give another, or 0 for one that is free"
         ) from None

@@ -1,21 +1,23 @@
 from __future__ import annotations
 
 import gc
+import http.client
 import socket
 import sys
 import threading
 import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 from unittest import mock
 
 import numpy as np
 import pytest
 
-from pipeline import metrics
-from pipeline.board import Board, Device
+from pipeline.core.board import Board, Device
+from pipeline.core.plan import Plan, StagePlan, TensorSpec
 from pipeline.errors import InputError, MissingExtra
-from pipeline.plans import Plan, StagePlan, TensorSpec
+from pipeline.observe import prometheus
 from pipeline.scheduler import Pipeline
 
 parser = pytest.importorskip("prometheus_client.parser")
@@ -45,7 +47,7 @@ def value(samples: Samples, name: str, **labels: str) -> float:
 
 
 def test_what_is_served_is_what_the_statistics_say(running: Pipeline) -> None:
-    with metrics.serve(running) as server:
+    with prometheus.serve(running) as server:
         assert server.url == f"http://127.0.0.1:{server.port}/metrics"
         before = scrape(server.url)
         list(running.map([X] * 10))
@@ -71,7 +73,7 @@ def test_dropped_frames_are_counted_by_reason(running: Pipeline) -> None:
     import dataclasses
 
     statistics = dataclasses.replace(running.statistics(), dropped={"late": 3, "newer": 4})
-    with metrics.MetricsServer(lambda: statistics, 0) as server:
+    with prometheus.MetricsServer(lambda: statistics, 0) as server:
         found = scrape(server.url)
     assert value(found, "frames_ended_total", end="dropped", reason="late") == 3
     assert value(found, "frames_ended_total", end="dropped", reason="newer") == 4
@@ -79,7 +81,7 @@ def test_dropped_frames_are_counted_by_reason(running: Pipeline) -> None:
 
 def test_statistics_are_read_only_when_somebody_asks(running: Pipeline) -> None:
     read = mock.Mock(wraps=running.statistics)
-    with metrics.MetricsServer(read, 0) as server:
+    with prometheus.MetricsServer(read, 0) as server:
         assert read.call_count == 0
         scrape(server.url)
         assert read.call_count == 1
@@ -87,7 +89,8 @@ def test_statistics_are_read_only_when_somebody_asks(running: Pipeline) -> None:
 
 def test_it_listens_on_loopback_only_and_stops_with_the_block(running: Pipeline) -> None:
     before = threading.active_count()
-    with metrics.serve(running) as server:
+    with prometheus.serve(running) as server:
+        assert server._server is not None
         assert server._server.server_address == ("127.0.0.1", server.port)
     assert threading.active_count() == before
     with pytest.raises(ConnectionRefusedError):
@@ -97,13 +100,13 @@ def test_it_listens_on_loopback_only_and_stops_with_the_block(running: Pipeline)
 
 def test_the_last_statistics_are_served_after_the_pipeline(running: Pipeline) -> None:
     list(running.map([X] * 3))
-    with metrics.serve(running) as server:
+    with prometheus.serve(running) as server:
         running.close()
         assert value(scrape(server.url), "frames_ended_total", end="delivered", reason="") == 3
 
 
 def test_two_pipelines_are_served_apart(running: Pipeline) -> None:
-    with metrics.serve(running) as one, metrics.serve(running) as other:
+    with prometheus.serve(running) as one, prometheus.serve(running) as other:
         assert one.port != other.port
         assert scrape(one.url).keys() == scrape(other.url).keys()
 
@@ -112,26 +115,74 @@ def test_a_port_in_use_is_one_clear_error(running: Pipeline) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(InputError, match=f"port {port}: another program uses it; give another, or 0"):
-            metrics.serve(running, port)
+            prometheus.serve(running, port)
 
 
 @pytest.mark.parametrize("port", [-1, 65536])
 def test_a_port_that_is_none_is_refused(running: Pipeline, port: int) -> None:
     with pytest.raises(InputError, match="from 1 to 65535"):
-        metrics.serve(running, port)
+        prometheus.serve(running, port)
 
 
 def test_without_the_package_the_extra_is_named(running: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(MissingExtra, match=r"soc-pipeline\[metrics\]"):
-        metrics.serve(running)
+        prometheus.serve(running)
 
 
 def test_a_forgotten_server_warns_and_stops(running: Pipeline) -> None:
-    server: Any = metrics.serve(running)
+    server: Any = prometheus.serve(running)
     port = server.port
     with pytest.warns(ResourceWarning, match=f"127.0.0.1:{port}/metrics was not closed"):  # noqa: PT031 - both forget it
         del server
         gc.collect()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port), timeout=30)
+
+
+def ask(server: prometheus.MetricsServer, host: str | None) -> http.client.HTTPResponse:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    connection.putrequest("GET", "/metrics", skip_host=True)
+    if host is not None:
+        connection.putheader("Host", host.format(port=server.port))
+    connection.endheaders()
+    return connection.getresponse()
+
+
+@pytest.mark.parametrize(
+    "host", ["example.org", "example.org:{port}", "127.0.0.1.example.org", "localhost.evil", "", None]
+)
+def test_a_name_that_is_not_this_machines_is_refused(running: Pipeline, host: str | None) -> None:
+    read = mock.Mock(wraps=running.statistics)
+    with prometheus.MetricsServer(read, 0) as server, ask(server, host) as answer:
+        assert answer.status == 403
+        assert b"http://127.0.0.1" in answer.read()
+    assert read.call_count == 0
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "localhost:9000", "127.0.0.1:{port}"])
+def test_this_machines_names_are_served_also_through_a_tunnel(running: Pipeline, host: str) -> None:
+    with prometheus.serve(running) as server, ask(server, host) as answer:
+        assert answer.status == 200
+        assert b"soc_pipeline" in answer.read()
+
+
+def test_silent_clients_have_few_threads_and_keep_nobody_out(running: Pipeline) -> None:
+    before = threading.active_count()
+    with prometheus.MetricsServer(running.statistics, 0, connections=4) as server, ExitStack() as stack:
+        silent = [stack.enter_context(socket.create_connection(("127.0.0.1", server.port), 60)) for _ in range(12)]
+        scrape(server.url)
+        for cut in silent[:8]:
+            assert cut.recv(1) == b"", "the oldest are closed for those who come"
+        assert threading.active_count() <= before + 1 + 4
+        scrape(server.url)
+    assert threading.active_count() == before, "who is still silent does not outlive the server"
+
+
+def test_a_silent_client_is_let_go(running: Pipeline) -> None:
+    with (
+        prometheus.MetricsServer(running.statistics, 0, idle_s=0.05) as server,
+        socket.create_connection(("127.0.0.1", server.port), 60) as silent,
+    ):
+        silent.sendall(b"GET /met")
+        assert silent.recv(1) == b""

@@ -17,10 +17,10 @@ from unittest import mock
 
 import pytest
 
-from pipeline import web
 from pipeline.errors import InputError, MissingExtra
+from pipeline.observe import web
 from pipeline.scheduler import Pipeline
-from tests.web.streams import IMAGE, NAME, pipeline, streaming
+from tests.support.streams import IMAGE, NAME, pipeline, streaming
 
 pytest.importorskip("tornado")
 FILES = ("/", "/view.css", "/view.js", "/graph.js", "/charts.js")
@@ -80,7 +80,7 @@ def test_the_page_is_whole_and_asks_nobody_else(server: web.ViewServer, address:
 
 
 def test_all_files_of_the_page_are_served(server: web.ViewServer) -> None:
-    names = {file.name for file in resources.files("pipeline.web").joinpath("page").iterdir()}
+    names = {file.name for file in resources.files("pipeline.observe.web").joinpath("page").iterdir()}
     assert names == {"index.html", *(address[1:] for address in FILES[1:])}
 
 
@@ -199,10 +199,10 @@ def test_closing_does_not_wait_for_one_who_does_not_read(running: Pipeline, serv
 def test_it_listens_on_loopback_only_and_stops_with_the_block(running: Pipeline) -> None:
     before = threading.active_count()
     with web.serve(running) as server:
-        assert server._serving._listening.getsockname() == ("127.0.0.1", server.port)
+        assert server._server_loop._listening.getsockname() == ("127.0.0.1", server.port)
         assert server.url == f"http://127.0.0.1:{server.port}/"
     assert threading.active_count() == before
-    assert running._engine.observers == ()
+    assert running._engine.intake.observers == ()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", server.port), timeout=30)
     server.close()
@@ -217,7 +217,7 @@ def test_a_server_shows_one_pipeline_after_the_other(running: Pipeline) -> None:
         with pipeline() as other:
             list(other.map([IMAGE] * 4))
             server.show(other)
-            assert running._engine.observers == ()
+            assert running._engine.intake.observers == ()
             assert next(update for update in seen if update["frames"]["submitted"])["frames"]["submitted"] == 4
 
 

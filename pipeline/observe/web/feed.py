@@ -13,6 +13,8 @@ PERIOD_S = 0.4
 """While an update is made, the interpreter is taken from the workers."""
 
 _GOODBYE_S = 1.0
+"""Longest wait for readers to take the last update; a browser that hangs must not hold up the end."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -33,21 +35,21 @@ class Feed:
     """
 
     def __init__(self, read: Callable[[], Any]) -> None:
-        self._read, self.readers, self._ended = read, 0, False
-        self._wanted = asyncio.Event()
+        self._read, self.readers, self._is_over = read, 0, False
+        self._has_readers = asyncio.Event()
         self._next: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> None:
         """Publish updates until cancelled."""
         while True:
-            await self._wanted.wait()
+            await self._has_readers.wait()
             self._publish()
             await asyncio.sleep(PERIOD_S)
 
     async def end(self) -> None:
         """Let the readers have the last update, and wait a little until they have left."""
         self._publish()
-        self._ended = True
+        self._is_over = True
         for _ in range(100):
             if not self.readers:
                 break
@@ -56,18 +58,18 @@ class Feed:
 
     async def next(self) -> bytes | None:
         """Return the next message, None if there will be none."""
-        return None if self._ended else await asyncio.shield(self._next)
+        return None if self._is_over else await asyncio.shield(self._next)
 
     def join(self) -> None:
         """Count one reader more."""
         self.readers += 1
-        self._wanted.set()
+        self._has_readers.set()
 
     def leave(self) -> None:
         """Count one reader less."""
         self.readers -= 1
         if not self.readers:
-            self._wanted.clear()
+            self._has_readers.clear()
 
     def _publish(self) -> None:
         if not self.readers:
@@ -78,5 +80,5 @@ class Feed:
             logger.exception("the live view could not be brought up to date")
 
     def _settle(self, message: bytes | None) -> None:
-        settled, self._next = self._next, asyncio.get_running_loop().create_future()
-        settled.set_result(message)
+        future, self._next = self._next, asyncio.get_running_loop().create_future()
+        future.set_result(message)

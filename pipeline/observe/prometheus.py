@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from pipeline.extras import require
-from pipeline.loopback import ADDRESS, LoopbackServer, listen
+from pipeline.core.optional import require
+from pipeline.observe.local_server import ADDRESS, LoopbackServer, listen
+from pipeline.observe.wsgi import WsgiServer
 
 if TYPE_CHECKING:
     from pipeline.scheduler.pipeline import Pipeline
@@ -27,6 +29,8 @@ class MetricsServer(LoopbackServer):
         Returns the newest `Statistics`.
     port : int
         0 takes one that is free.
+    **limits
+        Of connections, as for `pipeline.observe.wsgi.WsgiServer`.
 
     Attributes
     ----------
@@ -34,25 +38,26 @@ class MetricsServer(LoopbackServer):
         Where it listens.
     """
 
-    def __init__(self, statistics: Callable[[], Statistics], port: int) -> None:
+    def __init__(self, statistics: Callable[[], Statistics], port: int, **limits: Any) -> None:
         client = require("prometheus_client", "metrics", PURPOSE)
         # Of its own, so that several pipelines in one process are served apart.
         registry = client.CollectorRegistry(auto_describe=False)
         registry.register(_Collector(statistics))
-        self._server: Any = None
-        self._server, self._thread = listen(
-            "metrics", port, lambda: client.start_http_server(port, addr=ADDRESS, registry=registry)
-        )
-        self.port: int = self._server.server_port
+        self._server: WsgiServer | None = None
+        server = listen("metrics", port, lambda: WsgiServer(client.make_wsgi_app(registry), port, **limits))
+        # The thread knows what it serves but not this object, so that a forgotten one can be noticed.
+        self._thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
+        self._thread.start()
+        self._server, self.port = server, server.server_port
 
     @property
     def serving(self) -> bool:
-        """Whether it has started and was not closed yet."""
+        """True from the start until it is closed."""
         return getattr(self, "_server", None) is not None
 
     @property
     def url(self) -> str:
-        """Where to point Prometheus, or a browser."""
+        """Address for Prometheus, or for a browser."""
         return f"http://{ADDRESS}:{self.port}/metrics"
 
     def close(self) -> None:
@@ -60,8 +65,8 @@ class MetricsServer(LoopbackServer):
         if self._server is None:
             return
         server, self._server = self._server, None
-        server.shutdown()
-        server.server_close()
+        # In this order: the thread ends only after the server has stopped.
+        server.end()
         self._thread.join()
 
 
@@ -103,35 +108,35 @@ class _Collector:
 
     def collect(self) -> Iterator[Any]:
         core = require("prometheus_client.core", "metrics", PURPOSE)
-        found = self._statistics()
-        yield from _frames(core, found)
-        yield from _stages(core, found)
+        snapshot = self._statistics()
+        yield from _frames(core, snapshot)
+        yield from _stages(core, snapshot)
 
 
-def _frames(core: Any, found: Statistics) -> Iterator[Any]:
-    yield core.CounterMetricFamily(f"{_PREFIX}_frames_submitted", "Frames accepted.", value=found.submitted)
-    ended = core.CounterMetricFamily(f"{_PREFIX}_frames_ended", "Frames by their end.", labels=("end", "reason"))
+def _frames(core: Any, snapshot: Statistics) -> Iterator[Any]:
+    yield core.CounterMetricFamily(f"{_PREFIX}_frames_submitted", "Frames accepted.", value=snapshot.submitted)
+    ends = core.CounterMetricFamily(f"{_PREFIX}_frames_ended", "Frames by their end.", labels=("end", "reason"))
     for end in ("delivered", "failed", "cancelled"):
-        ended.add_metric((end, ""), getattr(found, end))
-    for reason, count in found.dropped.items():
-        ended.add_metric(("dropped", reason), count)
-    yield ended
-    for name, meaning, value in (
-        ("frames_in_flight", "Frames that have not ended.", found.in_flight),
-        ("frames_waiting", "Frames among them that wait at the entrance.", found.waiting),
+        ends.add_metric((end, ""), getattr(snapshot, end))
+    for reason, count in snapshot.dropped.items():
+        ends.add_metric(("dropped", reason), count)
+    yield ends
+    for name, description, value in (
+        ("frames_in_flight", "Frames that have not ended.", snapshot.in_flight),
+        ("frames_waiting", "Frames among them that wait at the entrance.", snapshot.waiting),
     ):
-        yield core.GaugeMetricFamily(f"{_PREFIX}_{name}", meaning, value=value)
+        yield core.GaugeMetricFamily(f"{_PREFIX}_{name}", description, value=value)
     latency = core.GaugeMetricFamily(
         f"{_PREFIX}_latency_seconds", "From submission to delivery, of the newest frames.", labels=("quantile",)
     )
-    _add_quantiles(latency, (), found.latency_s)
+    _add_quantiles(latency, (), snapshot.latency_s)
     yield latency
 
 
-def _stages(core: Any, found: Statistics) -> Iterator[Any]:
+def _stages(core: Any, snapshot: Statistics) -> Iterator[Any]:
     names = ("stage", "device")
-    taken = core.CounterMetricFamily(f"{_PREFIX}_stage_frames_in", "Frames that a stage took up.", labels=names)
-    done = core.CounterMetricFamily(
+    frames_in = core.CounterMetricFamily(f"{_PREFIX}_stage_frames_in", "Frames that a stage took up.", labels=names)
+    frames_out = core.CounterMetricFamily(
         f"{_PREFIX}_stage_frames_out", "Frames that a stage ran, failed on or passed by.", labels=(*names, "end")
     )
     busy = core.CounterMetricFamily(f"{_PREFIX}_stage_busy_seconds", "Time of running and copying.", labels=names)
@@ -144,17 +149,17 @@ def _stages(core: Any, found: Statistics) -> Iterator[Any]:
         "Time of a frame in a stage, of the newest frames: it waits, is copied, and runs.",
         labels=(*names, "part", "quantile"),
     )
-    for stage in found.stages:
+    for stage in snapshot.stages:
         labels = (stage.name, stage.device)
-        taken.add_metric(labels, stage.frames_in)
+        frames_in.add_metric(labels, stage.frames_in)
         for end, count in (("ran", stage.frames_out), ("failed", stage.failed), ("skipped", stage.skipped)):
-            done.add_metric((*labels, end), count)
+            frames_out.add_metric((*labels, end), count)
         busy.add_metric(labels, stage.busy_s)
         restarts.add_metric(labels, stage.restarts)
         queue.add_metric(labels, stage.queue_length)
         for part, durations in (("wait", stage.wait_s), ("copy", stage.copy_s), ("run", stage.run_s)):
             _add_quantiles(times, (*labels, part), durations)
-    yield from (taken, done, busy, restarts, queue, times)
+    yield from (frames_in, frames_out, busy, restarts, queue, times)
 
 
 def _add_quantiles(family: Any, labels: tuple[str, ...], durations: Percentiles) -> None:

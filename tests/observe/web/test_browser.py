@@ -8,12 +8,17 @@ from typing import Any
 
 import pytest
 
-from pipeline import web
-from tests.web.streams import NAME, pipeline, streaming
+from pipeline.observe import web
+from tests.support.streams import NAME, pipeline, streaming
 
 pytest.importorskip("tornado")
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright to drive a browser")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+# Also as root and without a GPU; and the browser itself talks to nobody.
+ARGUMENTS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]  # fmt: skip
 DELIVERED = "Number(document.querySelector('#frames [data-name=delivered] td')?.textContent)"
 
 
@@ -22,7 +27,7 @@ def browser() -> Iterator[Any]:
     with playwright.sync_playwright() as tool:
         path = next(filter(None, map(shutil.which, BROWSERS)), None)
         try:
-            browser = tool.chromium.launch(executable_path=path, args=["--no-sandbox"])
+            browser = tool.chromium.launch(executable_path=path, args=ARGUMENTS)
         except playwright.Error as error:
             pytest.skip(f"no browser: {str(error).splitlines()[0]}")
         yield browser

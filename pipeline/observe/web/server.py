@@ -7,10 +7,10 @@ import socket
 import threading
 from typing import TYPE_CHECKING, Any
 
-from pipeline.extras import require
-from pipeline.loopback import ADDRESS, LoopbackServer, listen
-from pipeline.web.feed import Feed
-from pipeline.web.update import Rgb, Watched
+from pipeline.core.optional import require
+from pipeline.observe.local_server import ADDRESS, LoopbackServer, listen
+from pipeline.observe.web.feed import Feed
+from pipeline.observe.web.update import Rgb, WatchedPipeline
 
 if TYPE_CHECKING:
     from pipeline.scheduler.pipeline import Pipeline
@@ -37,33 +37,34 @@ class ViewServer(LoopbackServer):
 
     def __init__(self, port: int = 0) -> None:
         require("tornado", "web", PURPOSE)
-        self._watched: Watched | None = None
+        self._watched_pipeline: WatchedPipeline | None = None
         self._thread: threading.Thread | None = None
+        # `show` and `close` may come from different threads.
         self._lock = threading.Lock()
         listening = listen("the view", port, lambda: socket.create_server((ADDRESS, port)))
         listening.setblocking(False)  # else the loop would wait for one reader, and for nothing but that
         self.port: int = listening.getsockname()[1]
         # The thread knows what it serves but not this object, so that a forgotten one can be noticed.
-        self._serving = _Serving(listening)
-        self._thread = threading.Thread(target=self._serving.run, name="live view", daemon=True)
+        self._server_loop = _ServerLoop(listening)
+        self._thread = threading.Thread(target=self._server_loop.run, name="live view", daemon=True)
         self._thread.start()
-        self._serving.ready.wait()
+        self._server_loop.ready.wait()
 
     @property
     def serving(self) -> bool:
-        """Whether it has started and was not closed yet."""
+        """True from the start until it is closed."""
         return getattr(self, "_thread", None) is not None
 
     @property
     def url(self) -> str:
-        """What to open in a browser."""
+        """Address to open in a browser."""
         return f"http://{ADDRESS}:{self.port}/"
 
     def show(self, running: Pipeline, rgb: Rgb | None = None) -> None:
         """Show this pipeline from now on, instead of the one before; `rgb` as for `serve`."""
         with self._lock:
-            before, self._watched = self._watched, Watched(running, rgb)
-            self._serving.watched = self._watched
+            before, self._watched_pipeline = self._watched_pipeline, WatchedPipeline(running, rgb)
+            self._server_loop.watched_pipeline = self._watched_pipeline
         if before is not None:
             before.close()
 
@@ -71,12 +72,12 @@ class ViewServer(LoopbackServer):
         """Stop serving, after a last update; may be called again."""
         with self._lock:
             thread, self._thread = self._thread, None
-            watched, self._watched = self._watched, None
+            watched_pipeline, self._watched_pipeline = self._watched_pipeline, None
         if thread is not None:
-            self._serving.stop()
+            self._server_loop.stop()
             thread.join()
-        if watched is not None:
-            watched.close()
+        if watched_pipeline is not None:
+            watched_pipeline.close()
 
 
 def serve(running: Pipeline, port: int = 0, *, rgb: Rgb | None = None) -> ViewServer:
@@ -114,13 +115,13 @@ def serve(running: Pipeline, port: int = 0, *, rgb: Rgb | None = None) -> ViewSe
     return server
 
 
-class _Serving:
-    """What runs in the server's thread."""
+class _ServerLoop:
+    """The event loop of the server's thread."""
 
     def __init__(self, listening: socket.socket) -> None:
         self._listening = listening
         self.ready = threading.Event()
-        self.watched: Watched | None = None
+        self.watched_pipeline: WatchedPipeline | None = None
 
     def run(self) -> None:
         """Serve until `stop`."""
@@ -133,13 +134,14 @@ class _Serving:
     async def _serve(self) -> None:
         from tornado.httpserver import HTTPServer
 
-        from pipeline.web.site import application
+        from pipeline.observe.web.site import application
 
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         feed = Feed(self._read)
         server = HTTPServer(application(feed))
         server.add_socket(self._listening)
         updates = asyncio.create_task(feed.run())
+        # Not before: `stop` needs the loop, and a browser the handlers.
         self.ready.set()
         await self._stopping.wait()
         updates.cancel()
@@ -148,4 +150,4 @@ class _Serving:
         await server.close_all_connections()
 
     def _read(self) -> Any:
-        return None if self.watched is None else self.watched.update()
+        return None if self.watched_pipeline is None else self.watched_pipeline.update()

@@ -21,25 +21,26 @@ class Recent:
     """
 
     def __init__(self) -> None:
-        self._taken: deque[tuple[float, Statistics]] = deque()
+        self._snapshots: deque[tuple[float, Statistics]] = deque()
 
-    def add(self, found: Statistics) -> None:
+    def add(self, statistics: Statistics) -> None:
         """Take in the newest statistics, and forget those that are too old, but for one."""
-        now = perf_counter()
-        self._taken.append((now, found))
-        while len(self._taken) > 2 and now - self._taken[1][0] >= WINDOW_S:
-            self._taken.popleft()
+        time = perf_counter()
+        self._snapshots.append((time, statistics))
+        # The newest one from before the window remains, so that the rates span all of it.
+        while len(self._snapshots) > 2 and time - self._snapshots[1][0] >= WINDOW_S:
+            self._snapshots.popleft()
 
     @property
     def frames_per_s(self) -> float:
         """Frames delivered per second; at first, since the beginning."""
-        newest = self._taken[-1][1]
+        newest = self._snapshots[-1][1]
         seconds = self._seconds
-        return (newest.delivered - self._taken[0][1].delivered) / seconds if seconds else newest.frames_per_s
+        return (newest.delivered - self._snapshots[0][1].delivered) / seconds if seconds else newest.frames_per_s
 
     def busy(self, stage: StageStatistics) -> float:
         """Return the share of the time in which a stage ran, 0 to 1; at first, since the beginning."""
-        before = next((each for each in self._taken[0][1].stages if each.name == stage.name), None)
+        before = next((each for each in self._snapshots[0][1].stages if each.name == stage.name), None)
         seconds = self._seconds
         if before is None or not seconds:
             return stage.busy
@@ -47,4 +48,4 @@ class Recent:
 
     @property
     def _seconds(self) -> float:
-        return self._taken[-1][0] - self._taken[0][0]
+        return self._snapshots[-1][0] - self._snapshots[0][0]

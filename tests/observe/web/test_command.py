@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pipeline import cli
-from pipeline.commands import common
+from pipeline.commands.shared import console
 
 pytest.importorskip("tornado")
 
@@ -20,7 +20,7 @@ def test_bench_shows_what_it_measures(
 ) -> None:
     seen: list[Any] = []
     threads: list[threading.Thread] = []
-    notice = common.notice
+    notice = console.notice
 
     def look(url: str) -> None:
         with urllib.request.urlopen(f"{url}events", timeout=60) as answer:
@@ -31,7 +31,7 @@ def test_bench_shows_what_it_measures(
         threads.append(threading.Thread(target=look, args=(text.removeprefix("view: "),)))
         threads[0].start()
 
-    monkeypatch.setattr(common, "notice", told)
+    monkeypatch.setattr(console, "notice", told)
     assert cli.main(["bench", str(digits_onnx), "--stages", "2", "--rounds", "1", "--frames", "20", "--view", "0"]) == 0
     threads[0].join()
     assert capsys.readouterr().err.startswith("view: http://127.0.0.1:")
@@ -42,7 +42,8 @@ def test_bench_shows_what_it_measures(
 
 
 @pytest.mark.parametrize(
-    ("port", "words"), [("x", "--view is 'x'"), ("-1", "--view is '-1'"), ("70000", "from 1 to 65535")]
+    ("port", "words"),
+    [("x", "--view is 'x'"), ("-1", "--view is '-1'"), ("70000", "--view is '70000'; it must be a port")],
 )
 def test_a_port_that_is_none_is_refused_before_anything_is_measured(
     digits_onnx: Path, port: str, words: str, capsys: pytest.CaptureFixture[str]

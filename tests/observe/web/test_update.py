@@ -7,19 +7,20 @@ import json
 import numpy as np
 import pytest
 
-from pipeline.board import Board, Device
-from pipeline.plans import Plan, StagePlan, TensorSpec
+from pipeline.core.board import Board, Device
+from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from pipeline.core.tensor_quantization import Quantization
+from pipeline.observe.web import drawing
+from pipeline.observe.web.picture import LARGEST, picture
+from pipeline.observe.web.summary import summary
+from pipeline.observe.web.update import WatchedPipeline
 from pipeline.scheduler import Pipeline, Trace
-from pipeline.web import drawing
-from pipeline.web.picture import LARGEST, picture
-from pipeline.web.summary import summary
-from pipeline.web.update import Watched
-from tests.web.streams import IMAGE, NAME, pipeline, plan
+from tests.support.streams import IMAGE, NAME, pipeline, plan
 
 
 def test_an_update_says_what_the_statistics_say() -> None:
     with pipeline() as running:
-        watched = Watched(running)
+        watched = WatchedPipeline(running)
         list(running.map([IMAGE] * 20))
         found, update = running.statistics(), watched.update()
         assert update["model"] == NAME
@@ -38,7 +39,7 @@ def test_an_update_says_what_the_statistics_say() -> None:
 
 def test_busy_shares_are_those_of_the_last_seconds() -> None:
     with pipeline() as running:
-        watched = Watched(running)
+        watched = WatchedPipeline(running)
         list(running.map([IMAGE] * 20))
         first = watched.update()["stages"][0]["busy"]
         idle = watched.update()["stages"][0]["busy"]
@@ -47,7 +48,7 @@ def test_busy_shares_are_those_of_the_last_seconds() -> None:
 
 def test_a_frame_is_kept_when_one_is_wanted_and_not_before() -> None:
     with pipeline() as running:
-        watched = Watched(running)
+        watched = WatchedPipeline(running)
         list(running.map([IMAGE] * 3))
         assert watched.update()["frame"] is None
         list(running.map([IMAGE] * 3))
@@ -61,9 +62,22 @@ def test_a_frame_is_kept_when_one_is_wanted_and_not_before() -> None:
         assert watched.update()["frame"]["number"] == 3
 
 
+def test_scores_of_integers_are_shown_as_the_numbers_they_stand_for() -> None:
+    scores = TensorSpec("scores", (1, 3), "int8")
+    board = Board("board", (Device("device", "python"),))
+    stage = StagePlan("classify", "device", (TensorSpec("x", (1,)),), (scores,))
+    own = Plan("m", "", board, stage.inputs, (scores,), (stage,), quantization=(Quantization("scores", (0.5,), (-2,)),))
+    with Pipeline(own, [lambda _: np.array([[-2, 4, 0]], np.int8)]) as running:
+        watched = WatchedPipeline(running)
+        watched.update()
+        running.submit(np.zeros(1, np.float32)).result()
+        (shown,) = watched.update()["frame"]["outputs"]
+    assert (shown["dtype"], shown["best"]) == ("int8", [[1, 3.0], [2, 1.0], [0, 0.0]])
+
+
 def test_the_callers_array_may_change_after_the_frame() -> None:
     with pipeline() as running:
-        watched, mine = Watched(running), IMAGE.copy()
+        watched, mine = WatchedPipeline(running), IMAGE.copy()
         watched.update()
         running.submit(mine, copy=False).result()
         mine[:] = 0
@@ -72,7 +86,9 @@ def test_the_callers_array_may_change_after_the_frame() -> None:
 
 def test_a_camera_s_own_format_is_turned_into_a_picture() -> None:
     with pipeline() as running:
-        watched = Watched(running, lambda array: np.full((16, 16, 3), round(float(array.max())) * 255, np.uint8))
+        watched = WatchedPipeline(
+            running, lambda array: np.full((16, 16, 3), round(float(array.max())) * 255, np.uint8)
+        )
         watched.update()
         running.submit(IMAGE).result()
         picture = watched.update()["frame"]["inputs"][0]["picture"]
@@ -89,7 +105,7 @@ def test_a_frame_that_failed_shows_its_error() -> None:
         raise ValueError("too dark")
 
     with Pipeline(Plan("m", "", Board("b", (Device("python", "python"),)), (x,), (y,), (stage,)), [fail]) as running:
-        watched = Watched(running)
+        watched = WatchedPipeline(running)
         watched.update()
         assert running.submit(np.zeros(4, np.float32)).exception() is not None
         update = watched.update()
@@ -100,7 +116,7 @@ def test_a_frame_that_failed_shows_its_error() -> None:
 
 def test_without_a_trace_there_is_no_timeline() -> None:
     with pipeline(trace=False) as running:
-        assert Watched(running).update()["timeline"] is None
+        assert WatchedPipeline(running).update()["timeline"] is None
 
 
 def test_the_timeline_has_the_newest_frames_in_a_row_for_each_worker() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.plans import Plan
-from pipeline.scheduler.trace import Event, Trace
+from pipeline.core.plan import Plan
+from pipeline.scheduler.trace import Trace, TraceEvent
 
 FRAMES = 12
 """How many of the newest frames the timeline shows."""
@@ -19,7 +19,7 @@ _EVENTS = 6
 
 
 def edges(plan: Plan) -> list[dict[str, Any]]:
-    """Return what travels from where to where: stages by their position, -1 is the caller, and so is the last one."""
+    """Return the tensors between stages, by their positions: -1 and the number behind the last are the caller."""
     makers = {spec.name: -1 for spec in plan.inputs}
     sizes: dict[tuple[int, int], list[Any]] = {}
     for number, stage in enumerate(plan.stages):
@@ -44,30 +44,34 @@ def timeline(trace: Trace, plan: Plan) -> dict[str, Any]:
     """
     rows = [(stage.name, replica) for stage in plan.stages for replica in range(stage.replicas)]
     events = _last_frames(trace.newest(_EVENTS * FRAMES * len(rows)))
-    places = {row: place for place, row in enumerate(rows)}
-    shown = [event for event in events if (event.stage, event.replica) in places]
+    row_numbers = {row: number for number, row in enumerate(rows)}
+    visible_events = [event for event in events if (event.stage, event.replica) in row_numbers]
     # The waits before would fill half the picture where the queues are long.
-    origin = min((event.start for event in shown if event.kind != "queue"), default=0.0)
-    names = [f"{stage} {replica + 1}" if (stage, 1) in places else stage for stage, replica in rows]
+    origin = min((event.start for event in visible_events if event.kind != "queue"), default=0.0)
+    names = [f"{stage} {replica + 1}" if (stage, 1) in row_numbers else stage for stage, replica in rows]
     return {
         "rows": names,
-        "span": _milliseconds(max((event.end for event in shown), default=0.0) - origin),
-        "events": [_bar(places[event.stage, event.replica], event, origin) for event in shown if event.end > origin],
+        "span": _milliseconds(max((event.end for event in visible_events), default=0.0) - origin),
+        "events": [
+            _bar(row_numbers[event.stage, event.replica], event, origin)
+            for event in visible_events
+            if event.end > origin
+        ],
     }
 
 
-def _last_frames(events: Sequence[Event]) -> list[Event]:
+def _last_frames(events: Sequence[TraceEvent]) -> list[TraceEvent]:
     newest = set(sorted({event.frame for event in events})[-FRAMES:])
     return [event for event in events if event.frame in newest]
 
 
-def _bar(row: int, event: Event, origin: float) -> list[Any]:
+def _bar(row: int, event: TraceEvent, origin: float) -> list[Any]:
     start = max(event.start, origin)
     return [row, event.frame, event.kind, _milliseconds(start - origin), _milliseconds(event.end - start)]
 
 
 def histogram(seconds: Sequence[float]) -> dict[str, Any]:
-    """Return how many durations fall into each of equal steps from the shortest to the 99th percentile.
+    """Count the durations in each of equal steps from the shortest to the 99th percentile.
 
     Returns
     -------
@@ -77,6 +81,7 @@ def histogram(seconds: Sequence[float]) -> dict[str, Any]:
     if not seconds:
         return {"from": 0.0, "to": 0.0, "counts": [], "above": 0}
     values = np.asarray(seconds)
+    # One outlier, such as the first frame, would squeeze all others into one bar.
     low, high = float(values.min()), float(np.partition(values, -(len(values) // 100) - 1)[-(len(values) // 100) - 1])
     counts, _ = np.histogram(values, BARS, (low, high if high > low else low + 1e-6))
     return {

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from pipeline.errors import FrameDropped
-from pipeline.scheduler.frame import FrameFuture, Result
+from pipeline.scheduler.frame import FrameFuture, FrameResult
 
 
 @dataclass(frozen=True)
@@ -37,25 +37,25 @@ class Sampler:
 
     Attributes
     ----------
-    wanted : bool
+    wants_frame : bool
         Whether the next frame is to be kept.
     last : Sample or None
         The newest frame that was kept and has ended.
     """
 
     def __init__(self) -> None:
-        self.wanted = False
+        self.wants_frame = False
         self.last: Sample | None = None
 
     def __call__(self, inputs: Sequence[np.ndarray], future: FrameFuture) -> None:
         """Look at a frame that comes in; an observer of `Pipeline.observe`."""
-        if self.wanted:
-            self.wanted = False
-            future.add_done_callback(partial(self._keep, [array.copy() for array in inputs]))
+        if self.wants_frame:
+            self.wants_frame = False
+            future.notify_at_end(partial(self._keep, [array.copy() for array in inputs]))
 
     def _keep(self, inputs: Sequence[np.ndarray], future: FrameFuture) -> None:
         try:
-            result: Result | BaseException = future.result()
+            result: FrameResult | BaseException = future.result()
         except (CancelledError, FrameDropped):
             return  # they have no result and are no failures either
         except Exception as error:  # noqa: BLE001 - it is shown

@@ -1,4 +1,4 @@
-"""Site: what is at which address, and who may ask; imported only where Tornado is there."""
+"""Site: the files and events by their addresses, for local callers; imported only where Tornado is there."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Any
 from tornado.iostream import StreamClosedError
 from tornado.web import Application, HTTPError, RequestHandler
 
-from pipeline.web.feed import Feed
+from pipeline.observe.local_server import is_local_name
+from pipeline.observe.web.feed import Feed
 
-HOSTS = ("127.0.0.1", "localhost")
-"""Names under which a browser may know this server; another one points here to read what is not its own."""
-
+# The page needs nothing from elsewhere, so that nothing from elsewhere may run in it or embed it.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -38,20 +37,19 @@ def application(feed: Feed) -> Application:
     pages = [(address, _File, {"name": name, "kind": kind}) for address, (name, kind) in FILES.items()]
     return Application(
         [*pages, ("/events", _Events, {"feed": feed})],
-        default_handler_class=_Missing,
+        default_handler_class=_MissingPage,
         log_function=lambda _: None,
     )
 
 
-class _Handler(RequestHandler):
+class _PageHandler(RequestHandler):
     def set_default_headers(self) -> None:
         self.clear_header("Server")
         for name, value in HEADERS.items():
             self.set_header(name, value)
 
     def prepare(self) -> None:
-        # With any port: a tunnel from another machine may begin at one of its own.
-        if self.request.host.rpartition(":")[0] not in HOSTS and self.request.host not in HOSTS:
+        if not is_local_name(self.request.host):
             raise HTTPError(403, reason="Open this page as http://127.0.0.1 or http://localhost")
 
     def write_error(self, status_code: int, **_: Any) -> None:
@@ -59,18 +57,18 @@ class _Handler(RequestHandler):
         self.finish(f"{status_code} {self._reason}\n")
 
 
-class _File(_Handler):
+class _File(_PageHandler):
     def initialize(self, name: str, kind: str) -> None:
         self._name, self._kind = name, kind
 
     def get(self) -> None:
         self.set_header("Content-Type", self._kind)
-        self.finish(resources.files("pipeline.web").joinpath("page").joinpath(self._name).read_bytes())
+        self.finish(resources.files("pipeline.observe.web").joinpath("page").joinpath(self._name).read_bytes())
 
     head = get
 
 
-class _Events(_Handler):
+class _Events(_PageHandler):
     def initialize(self, feed: Feed) -> None:
         self._feed = feed
 
@@ -89,7 +87,7 @@ class _Events(_Handler):
             self._feed.leave()
 
 
-class _Missing(_Handler):
+class _MissingPage(_PageHandler):
     def prepare(self) -> None:
         super().prepare()
         raise HTTPError(404)

@@ -1,4 +1,4 @@
-"""The timeline picture: which stage worked on which frame when."""
+"""The timeline picture: the work of each stage on each frame over time."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from pipeline.core.files import write_atomically
+from pipeline.core.optional import require
 from pipeline.errors import InputError
-from pipeline.extras import require
-from pipeline.files import write_atomically
 
 FORMATS = ("png", "svg")
 PURPOSE = "drawing the timeline"
@@ -135,12 +135,12 @@ def window(events: Iterable[Event], stages: Sequence[str], frames: int) -> Windo
 def lanes(waits: Sequence[Event]) -> list[int]:
     """Return for each wait, given in order of start, the lowest lane where it overlaps no earlier one."""
     ends: list[float] = []
-    chosen = []
+    wait_lanes = []
     for wait in waits:
-        free = next((lane for lane, end in enumerate(ends) if end <= wait.start), len(ends))
-        ends[free : free + 1] = [wait.end]
-        chosen.append(free)
-    return chosen
+        lowest_lane = next((lane for lane, end in enumerate(ends) if end <= wait.start), len(ends))
+        ends[lowest_lane : lowest_lane + 1] = [wait.end]
+        wait_lanes.append(lowest_lane)
+    return wait_lanes
 
 
 def _figure(events: Sequence[Event], stages: Sequence[str], span: Window, title: str) -> Any:
@@ -148,47 +148,47 @@ def _figure(events: Sequence[Event], stages: Sequence[str], span: Window, title:
     size = (14, 1.6 + 0.95 * len(stages))
     figure = matplotlib.Figure(figsize=size, layout="constrained", facecolor="white")
     axes = figure.add_subplot()
-    shown = sorted((event for event in events if _visible(event, span)), key=lambda event: event.start)
+    visible_events = sorted((event for event in events if _visible(event, span)), key=lambda event: event.start)
     for row, stage in enumerate(stages):
-        own = [event for event in shown if event.stage == stage]
+        stage_events = [event for event in visible_events if event.stage == stage]
         axes.axhspan(row - BAR / 2, row + BAR / 2, color=PALE, linewidth=0, zorder=0)
-        _draw_bars(axes, row, [event for event in own if event.kind != "queue"], span)
-        _draw_waits(axes, row, [event for event in own if event.kind == "queue"], span)
-        _draw_share(axes, row, [event for event in own if event.kind != "queue"], span)
-    _label(axes, stages, span, title, _pace(shown, stages[-1]))
-    _draw_legend(figure, {event.kind for event in shown})
+        _draw_bars(axes, row, [event for event in stage_events if event.kind != "queue"], span)
+        _draw_waits(axes, row, [event for event in stage_events if event.kind == "queue"], span)
+        _draw_share(axes, row, [event for event in stage_events if event.kind != "queue"], span)
+    _label(axes, stages, span, title, _pace(visible_events, stages[-1]))
+    _draw_legend(figure, {event.kind for event in visible_events})
     return figure
 
 
-def _draw_bars(axes: Any, row: int, own: list[Event], span: Window) -> None:
-    for event in own:
-        left, right = _milliseconds(event, span)
+def _draw_bars(axes: Any, row: int, stage_events: list[Event], span: Window) -> None:
+    for event in stage_events:
+        x_start, x_end = _milliseconds(event, span)
         colour, number = _colour(event), str(event.frame)
         if event.kind == "copy":
-            axes.barh(row, right - left, BAR, left, color="white", edgecolor=colour, hatch="/////", linewidth=0.8)
+            axes.barh(row, x_end - x_start, BAR, x_start, color="white", edgecolor=colour, hatch="/////", linewidth=0.8)
             continue
         edge = FAILED if event.kind == "failed" else "white"
-        axes.barh(row, right - left, BAR, left, color=colour, edgecolor=edge, linewidth=0.8)
-        inches = (right - left) * 11.5 / ((span[1] - span[0]) * 1e3)
+        axes.barh(row, x_end - x_start, BAR, x_start, color=colour, edgecolor=edge, linewidth=0.8)
+        inches = (x_end - x_start) * 11.5 / ((span[1] - span[0]) * 1e3)
         # Across where it fits, upright where only that fits, else no number at all.
         rotation = 0 if inches > 0.1 * len(number) + 0.06 else 90
         if inches > 0.13:
             style = {"fontsize": 9.5, "color": "white", "weight": "bold", "rotation": rotation}
-            axes.text((left + right) / 2, row, number, ha="center", va="center", clip_on=True, **style)
+            axes.text((x_start + x_end) / 2, row, number, ha="center", va="center", clip_on=True, **style)
 
 
 def _draw_waits(axes: Any, row: int, waits: list[Event], span: Window) -> None:
-    chosen = lanes(waits)
-    step = min(0.07, 0.36 / (max(chosen, default=0) + 1))
-    for wait, lane in zip(waits, chosen, strict=True):
+    wait_lanes = lanes(waits)
+    step = min(0.07, 0.36 / (max(wait_lanes, default=0) + 1))
+    for wait, lane in zip(waits, wait_lanes, strict=True):
         height = row - BAR / 2 - step * (lane + 0.8)
         axes.plot(_milliseconds(wait, span), [height] * 2, color=_colour(wait), linewidth=1.8, solid_capstyle="butt")
 
 
-def _draw_share(axes: Any, row: int, own: list[Event], span: Window) -> None:
-    whole = [event.end - event.start for event in own if event.kind == "run"] or [0.0]
-    within = sum(min(event.end, span[1]) - max(event.start, span[0]) for event in own)
-    note = f"{sum(whole) / len(whole) * 1e3:.2f} ms\n{within / (span[1] - span[0]):.0%} busy"
+def _draw_share(axes: Any, row: int, stage_events: list[Event], span: Window) -> None:
+    run_seconds = [event.end - event.start for event in stage_events if event.kind == "run"] or [0.0]
+    within = sum(min(event.end, span[1]) - max(event.start, span[0]) for event in stage_events)
+    note = f"{sum(run_seconds) / len(run_seconds) * 1e3:.2f} ms\n{within / (span[1] - span[0]):.0%} busy"
     axes.annotate(note, (1.008, row), xycoords=("axes fraction", "data"), va="center", fontsize=10, color=INK)
 
 
@@ -205,7 +205,7 @@ def _label(axes: Any, stages: Sequence[str], span: Window, title: str, pace: str
     axes.spines[:].set_visible(False)
 
 
-def _draw_legend(figure: Any, present: set[str]) -> None:
+def _draw_legend(figure: Any, kinds: set[str]) -> None:
     patch = require("matplotlib.patches", "demo", PURPOSE).Patch
     line = require("matplotlib.lines", "demo", PURPOSE).Line2D
     handles = {
@@ -214,8 +214,10 @@ def _draw_legend(figure: Any, present: set[str]) -> None:
         "failed": patch(facecolor=GREY, edgecolor=FAILED, label="fails"),
         "queue": line([], [], color=GREY, linewidth=1.8, label="waits in the queue"),
     }
-    used = [handle for kind, handle in handles.items() if kind in present]
-    figure.legend(handles=used, loc="outside lower right", ncols=4, frameon=False, fontsize=10, labelcolor=INK)
+    legend_handles = [handle for kind, handle in handles.items() if kind in kinds]
+    figure.legend(
+        handles=legend_handles, loc="outside lower right", ncols=4, frameon=False, fontsize=10, labelcolor=INK
+    )
 
 
 def _pace(events: Iterable[Event], last: str) -> str:

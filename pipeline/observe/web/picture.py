@@ -15,6 +15,8 @@ MOST = 16
 """Pictures of a batch on one sheet, at most."""
 
 _SMALLEST = 8
+"""Pixels per side; a smaller array is rather a list of scores than an image."""
+
 _CHANNELS = {1: 0, 3: 2, 4: 6}
 """PNG's colour type by the number of channels: grey, RGB, RGB with opacity."""
 
@@ -71,11 +73,11 @@ def _sheet(images: np.ndarray) -> np.ndarray:
     step = math.ceil(max(rows * images.shape[1], columns * images.shape[2]) / LARGEST)
     images = images[:, ::step, ::step]
     _, height, width, channels = images.shape
-    filled = np.zeros((rows * columns, height, width, channels), images.dtype)
-    filled[: len(images)] = images
-    sheet = filled.reshape(rows, columns, height, width, channels).swapaxes(1, 2)
-    whole: np.ndarray = sheet.reshape(rows * height, columns * width, channels)
-    return whole
+    tiles = np.zeros((rows * columns, height, width, channels), images.dtype)
+    tiles[: len(images)] = images
+    sheet = tiles.reshape(rows, columns, height, width, channels).swapaxes(1, 2)
+    pixels: np.ndarray = sheet.reshape(rows * height, columns * width, channels)
+    return pixels
 
 
 def _levels(values: np.ndarray) -> np.ndarray:
@@ -84,6 +86,7 @@ def _levels(values: np.ndarray) -> np.ndarray:
     values = values.astype(np.float32)
     low, high = float(values.min()), float(values.max())
     if not math.isfinite(low + high):
+        # A network that diverges shows infinities and NaN as 0, and the rest in its own range.
         np.nan_to_num(values, copy=False, posinf=0.0, neginf=0.0)
         low, high = float(values.min()), float(values.max())
     if low >= 0 and high <= 255:

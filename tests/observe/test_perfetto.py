@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline import trace_file
-from pipeline.board import Board, Device
+from pipeline.core.board import Board, Device
+from pipeline.core.plan import Plan, StagePlan, TensorSpec
 from pipeline.errors import InputError
-from pipeline.plans import Plan, StagePlan, TensorSpec
+from pipeline.observe import perfetto
 from pipeline.scheduler import Pipeline, Trace
-from pipeline.scheduler.trace import Event
+from pipeline.scheduler.trace import TraceEvent
 
 Record = dict[str, Any]
 FRAMES = 12
@@ -40,7 +40,7 @@ def content(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> Record:
     with Pipeline(plan, trace=trace) as running:
         assert len(list(running.map([np.zeros(4, np.float32)] * FRAMES))) == FRAMES
     path = tmp_path_factory.mktemp("trace") / "trace.json"
-    trace_file.save(trace.events(), path, model=plan.model, stages=[stage.name for stage in plan.stages])
+    perfetto.save(trace.events(), path, model=plan.model, stages=[stage.name for stage in plan.stages])
     assert list(path.parent.iterdir()) == [path]
     loaded: Record = json.loads(path.read_text())
     return loaded
@@ -156,24 +156,24 @@ def test_queue_wait_copy_and_compute_are_apart(records: list[Record]) -> None:
 
 def test_times_are_exact_to_the_nanosecond() -> None:
     start = 123_456.0
-    events = [Event("a", 0, "run", start, start + 1e-6), Event("a", 1, "run", start + 1e-6, start + 3e-6)]
-    first, second = slices(trace_file.records(events))
+    events = [TraceEvent("a", 0, "run", start, start + 1e-6), TraceEvent("a", 1, "run", start + 1e-6, start + 3e-6)]
+    first, second = slices(perfetto.records(events))
     assert (first["ts"], first["dur"], second["ts"], second["dur"]) == (0.0, 1.0, 1.0, 2.0)
 
 
 def test_events_that_overlap_get_tracks_of_their_own() -> None:
     """As when a device is given up, a new worker takes over, and the device comes back after all."""
-    events = [Event("a", 0, "run", 0.0, 5.0), Event("a", 1, "run", 1.0, 2.0)]
-    assert list(names(trace_file.records(events)).values()) == ["a", "a (2)"]
+    events = [TraceEvent("a", 0, "run", 0.0, 5.0), TraceEvent("a", 1, "run", 1.0, 2.0)]
+    assert list(names(perfetto.records(events)).values()) == ["a", "a (2)"]
 
 
 def test_no_event_is_a_valid_file_too(tmp_path: Path) -> None:
-    trace_file.save([], tmp_path / "trace.json")
+    perfetto.save([], tmp_path / "trace.json")
     assert violations(json.loads((tmp_path / "trace.json").read_text())) == []
 
 
 @pytest.mark.parametrize(("name", "message"), [("missing/trace.json", "no folder"), (".", "is a folder")])
 def test_a_place_that_cannot_be_is_refused(tmp_path: Path, name: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        trace_file.save([], tmp_path / name)
+        perfetto.save([], tmp_path / name)
     assert list(tmp_path.iterdir()) == []

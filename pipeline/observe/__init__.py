@@ -1,0 +1,1 @@
+"""Views of a running pipeline from outside: metrics, traces, timelines, a page."""
