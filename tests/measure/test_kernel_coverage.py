@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.board import Board, Device
-from pipeline.executor import processor
-from pipeline.executor.kernel_times import by_function
+from pipeline.core.board import Board, Device
+from pipeline.executor import host_target
+from pipeline.executor.tuning.kernel_times import by_function
 from pipeline.split.graph import Graph
-from tests.onnx_models import IMAGE, node, save, weights
+from tests.support.onnx_models import IMAGE, node, save, weights
 
-OTHER = "aarch64" if processor.machine() == "x86_64" else "x86_64"
+OTHER = "aarch64" if host_target.machine() == "x86_64" else "x86_64"
 
 
 @pytest.fixture(scope="module")

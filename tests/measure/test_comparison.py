@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 import pipeline
-from pipeline.board import Board, Device
-from pipeline.comparison import compare
+from pipeline.core.board import Board, Device
+from pipeline.core.plan import Plan, StagePlan, TensorSpec
 from pipeline.errors import InputError, PlanError, StageError
 from pipeline.executor.bundle import Bundle
-from pipeline.plans import Plan, StagePlan, TensorSpec
-from pipeline.sides import _Ends
+from pipeline.measure.comparison import compare
+from pipeline.measure.throughput import steady_rate
 
 
 def simulated(*milliseconds: float) -> Bundle:
@@ -30,15 +30,15 @@ def simulated(*milliseconds: float) -> Bundle:
 
 
 def test_a_bundle_alone_is_measured_against_its_plan() -> None:
-    found = compare(None, simulated(5, 20, 10), frames=12, rounds=3)
-    (side,) = found.sides
-    assert (found.model, found.rounds, found.ratio, found.measured) == ("simulated", 3, None, False)
-    assert found.pipelined is side
+    comparison = compare(None, simulated(5, 20, 10), frames=12, rounds=3)
+    (side,) = comparison.variants
+    assert (comparison.model, comparison.rounds, comparison.ratio, comparison.measured) == ("simulated", 3, None, False)
+    assert comparison.pipelined is side
     assert side.name == "3 stages"
-    assert found.predicted_frames_per_s == pytest.approx(50)
+    assert comparison.predicted_frames_per_s == pytest.approx(50)
     # A simulated stage may take longer on a loaded machine, but hardly less than its time.
     assert 0 < side.frames_per_s <= 55
-    assert found.bottleneck == "stage1"
+    assert comparison.bottleneck == "stage1"
     assert [stage.predicted_s for stage in side.stages] == [0.005, 0.02, 0.01]
     assert all(stage.seconds >= 0.9 * stage.predicted_s for stage in side.stages)
     assert all(0 < stage.busy <= side.stages[1].busy <= 1 for stage in side.stages)
@@ -48,19 +48,21 @@ def test_a_bundle_alone_is_measured_against_its_plan() -> None:
 def test_the_unsplit_model_is_measured_on_one_core_and_on_all(small_onnx: Path) -> None:
     graph = pipeline.read(small_onnx)
     plan = pipeline.plan(graph, stages=2)
-    told: list[str] = []
-    found = compare(graph, pipeline.build(graph, plan, check=False), frames=4, rounds=2, progress=told.append)
-    one_core, all_cores, pipelined = found.sides
+    texts: list[str] = []
+    comparison = compare(graph, pipeline.build(graph, plan, check=False), frames=4, rounds=2, progress=texts.append)
+    one_core, all_cores, pipelined = comparison.variants
     cores = plan.board.devices[0].cores
     assert one_core.stages[0].cores == cores[-1:]
     assert all_cores.stages[0].cores == cores
     assert one_core.name == "unsplit, 1 core"
     assert pipelined.name.startswith("2 stages, ")
-    assert found.ratio == pipelined.frames_per_s / one_core.frames_per_s
-    assert all(0 < stage.busy <= 1 and stage.seconds > 0 for side in found.sides for stage in side.stages)
+    assert comparison.ratio == pipelined.frames_per_s / one_core.frames_per_s
+    assert all(0 < stage.busy <= 1 and stage.seconds > 0 for side in comparison.variants for stage in side.stages)
     # The sides take turns, and change their order.
-    rounds = [text for text in told if text.startswith("round")]
-    assert [text.partition(": ")[2] for text in rounds] == [each.name for each in (*found.sides, *found.sides[::-1])]
+    rounds = [text for text in texts if text.startswith("round")]
+    assert [text.partition(": ")[2] for text in rounds] == [
+        each.name for each in (*comparison.variants, *comparison.variants[::-1])
+    ]
 
 
 def test_frames_are_chosen_by_their_time() -> None:
@@ -69,10 +71,10 @@ def test_frames_are_chosen_by_their_time() -> None:
     assert 0 < side.frames_per_s <= 2.75
 
 
-@pytest.mark.parametrize("wrong", [{"frames": 1}, {"frames": 0}, {"rounds": 0}])
-def test_a_rate_needs_two_frames_and_a_round(wrong: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=f"{next(iter(wrong))} is {next(iter(wrong.values()))}"):
-        compare(None, simulated(1), **wrong)
+@pytest.mark.parametrize("options", [{"frames": 1}, {"frames": 0}, {"rounds": 0}])
+def test_a_rate_needs_two_frames_and_a_round(options: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=f"{next(iter(options))} is {next(iter(options.values()))}"):
+        compare(None, simulated(1), **options)
 
 
 def test_a_bundle_of_another_model_is_refused(small_onnx: Path) -> None:
@@ -89,7 +91,7 @@ def test_a_failing_stage_is_reported(small_onnx: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("together", "times", "rate"),
+    ("replicas", "times", "rate"),
     [
         (1, [1.0, 1.5, 2.0, 2.5], 2.0),
         # As two replicas end that began together: a pair each second.
@@ -97,8 +99,6 @@ def test_a_failing_stage_is_reported(small_onnx: Path) -> None:
         (3, [1.0, 1.0], 1e9),
     ],
 )
-def test_a_rate_is_that_of_steady_work(together: int, times: list[float], rate: float) -> None:
+def test_a_rate_is_that_of_steady_work(replicas: int, times: list[float], rate: float) -> None:
     """Of pairs, one frame came for free, and a stream of two pairs was half as long as it seemed."""
-    ends = _Ends(together)
-    ends._times = times
-    assert ends.rate() == pytest.approx(rate)
+    assert steady_rate(times, replicas) == pytest.approx(rate)

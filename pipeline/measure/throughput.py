@@ -1,4 +1,4 @@
-"""Side: one way to run a model, streamed and measured round by round."""
+"""Throughput: variants of running a model, streamed and measured round by round."""
 
 from __future__ import annotations
 
@@ -13,40 +13,38 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline import api
-from pipeline.plans import TensorSpec
+from pipeline.core.plan import TensorSpec
+from pipeline.core.random_frame import random_frame
 from pipeline.scheduler.copies import snapshot
+from pipeline.scheduler.pipeline import Pipeline
 from pipeline.scheduler.statistics import Statistics
 
 if TYPE_CHECKING:
     from pipeline.executor.bundle import Bundle
-    from pipeline.scheduler.pipeline import Pipeline
     from pipeline.scheduler.trace import Trace
 
 ROUND_S = 1.0
-"""How long a side streams in one round, unless the caller says how many frames."""
+"""How long a variant streams in one round, unless the caller says how many frames."""
 
-FEWEST = 4
-"""Frames of a side in one round, however slow it is; of each replica."""
+MIN_FRAMES = 4
+"""Frames of a variant in one round, however slow it is; of each replica."""
 
-MOST = 10_000
+MAX_FRAMES = 10_000
 """And however fast it is."""
 
 Frames = Sequence[Mapping[str, np.ndarray]]
 Watch = Callable[["Pipeline"], None]
-"""Is given each pipeline that begins to stream."""
+"""A function of each pipeline that begins to stream."""
 
 
 def random_frames(specs: Sequence[TensorSpec], count: int) -> Frames:
     """Return so many random frames, aligned, so that they pass by reference: the copying of inputs is not measured."""
-    from pipeline.executor.build import random_frame
-
     return [{name: snapshot(array) for name, array in random_frame(specs, number).items()} for number in range(count)]
 
 
 @dataclass(frozen=True)
 class StageShare:
-    """What one stage did while a side streamed.
+    """Load of one stage while a variant streamed.
 
     Attributes
     ----------
@@ -58,7 +56,7 @@ class StageShare:
     seconds : float
         Mean time of one frame, transfers included.
     predicted_s : float
-        What the plan says.
+        The plan's prediction.
     """
 
     name: str
@@ -70,7 +68,7 @@ class StageShare:
 
 
 @dataclass(frozen=True)
-class Side:
+class Variant:
     """One way to run the model; all values are medians over the rounds.
 
     Attributes
@@ -91,70 +89,70 @@ class Side:
     stages: tuple[StageShare, ...]
 
 
-class Run:
-    """A side while it is measured.
+class VariantRun:
+    """A variant while it is measured.
 
     Parameters
     ----------
     name : str
     bundle : Bundle
-        What it runs.
     watch : callable
-        Given each pipeline that begins to stream.
-    always : Trace, optional
+        Gets each pipeline that begins to stream.
+    common_trace : Trace, optional
         Where to note the events of all streams that have no trace of their own.
     """
 
-    def __init__(self, name: str, bundle: Bundle, watch: Watch, always: Trace | None = None) -> None:
-        self.name, self._bundle, self._watch, self._always = name, bundle, watch, always
-        self._together = max(stage.replicas for stage in bundle.plan.stages)
+    def __init__(self, name: str, bundle: Bundle, watch: Watch, common_trace: Trace | None = None) -> None:
+        self.name, self.bundle, self._watch, self._common_trace = name, bundle, watch, common_trace
+        self._replicas = max(stage.replicas for stage in bundle.plan.stages)
         self._frames = 0
         self._rates: list[float] = []
         self._statistics: list[Statistics] = []
 
-    def warm_up(self, inputs: Frames, frames: int | None) -> None:
-        """Stream a little, uncounted, and choose the frames of a round unless they are given."""
-        fewest = FEWEST * self._together
-        rate, _ = self._stream(inputs, fewest)
-        self._frames = frames or min(MOST, max(fewest, math.ceil(ROUND_S * rate)))
+    def warm_up(self, inputs: Frames, frames: int | None, seconds: float = ROUND_S) -> None:
+        """Stream a little, uncounted; unless `frames` says it, choose as many for a round as take `seconds`."""
+        minimum = MIN_FRAMES * self._replicas
+        rate, _ = self._stream_frames(inputs, minimum)
+        self._frames = frames or min(MAX_FRAMES, max(minimum, math.ceil(seconds * rate)))
 
     def stream(self, inputs: Frames) -> float:
         """Stream one round, and return its frames per second."""
-        rate, found = self._stream(inputs, self._frames)
+        rate, counters = self._stream_frames(inputs, self._frames)
         self._rates.append(rate)
-        self._statistics.append(found)
+        self._statistics.append(counters)
         return rate
 
     def trace(self, inputs: Frames, trace: Trace) -> None:
         """Stream one round more, uncounted, and note its events."""
-        self._stream(inputs, self._frames, trace)
+        self._stream_frames(inputs, self._frames, trace)
 
-    def result(self) -> Side:
+    def result(self) -> Variant:
         """Return the medians over the rounds so far."""
-        latencies = [each.latency_s for each in self._statistics]
-        return Side(
+        latencies = [counters.latency_s for counters in self._statistics]
+        return Variant(
             name=self.name,
             frames_per_s=statistics.median(self._rates),
-            latency_p50_s=statistics.median(each.p50 for each in latencies),
-            latency_p99_s=statistics.median(each.p99 for each in latencies),
-            stages=tuple(self._share(number) for number in range(len(self._bundle.plan.stages))),
+            latency_p50_s=statistics.median(latency.p50 for latency in latencies),
+            latency_p99_s=statistics.median(latency.p99 for latency in latencies),
+            stages=tuple(self._share(number) for number in range(len(self.bundle.plan.stages))),
         )
 
-    def _stream(self, inputs: Frames, frames: int, trace: Trace | None = None) -> tuple[float, Statistics]:
+    def _stream_frames(self, inputs: Frames, frames: int, trace: Trace | None = None) -> tuple[float, Statistics]:
         """Return the rate of a stream in frames per second, and the pipeline's statistics."""
         # The caller only waits for places: what it did beside the workers would take their cores' time.
-        ends = _Ends(self._together)
-        with api.load(self._bundle, trace=self._always if trace is None else trace) as running:
+        ends = _FrameEnds()
+        plan, codes = self.bundle.plan, self.bundle.codes
+        with Pipeline(plan, codes, trace=self._common_trace if trace is None else trace) as running:
             self._watch(running)
             for frame in islice(cycle(inputs), frames):
-                running.submit(frame, copy=False).add_done_callback(ends.note)
-        return ends.rate(), running.statistics()
+                running.submit(frame, copy=False).notify_at_end(ends.note)
+        return ends.rate(self._replicas), running.statistics()
 
     def _share(self, number: int) -> StageShare:
-        stage = self._bundle.plan.stages[number]
-        seconds = [_seconds_per_frame(each, number) for each in self._statistics]
+        stage = self.bundle.plan.stages[number]
+        seconds = [_seconds_per_frame(counters, number) for counters in self._statistics]
         # The statistics' own share counts filling and draining as idle, which is much of a short stream.
-        busy = [min(1.0, rate * each) for rate, each in zip(self._rates, seconds, strict=True)]
+        busy = [min(1.0, rate * duration) for rate, duration in zip(self._rates, seconds, strict=True)]
         return StageShare(
             name=stage.name,
             device=stage.device,
@@ -165,16 +163,30 @@ class Run:
         )
 
 
-def _seconds_per_frame(found: Statistics, number: int) -> float:
-    stage = found.stages[number]
-    return stage.busy * found.elapsed_s / stage.frames_out
+def _seconds_per_frame(counters: Statistics, number: int) -> float:
+    stage = counters.stages[number]
+    return stage.busy * counters.elapsed_s / stage.frames_out
 
 
-class _Ends:
-    """When the frames of a stream ended, of which so many may end `together`, one on each replica."""
+def steady_rate(ends: Sequence[float], replicas: int = 1) -> float:
+    """Return the frames per second between the first ends and the last.
 
-    def __init__(self, together: int = 1) -> None:
-        self._together = together
+    Parameters
+    ----------
+    ends : sequence of float
+        The seconds at which the frames of a stream ended, in order.
+    replicas : int
+        So many frames may end together, one on each replica.  Counted from the first end on, of frames that end in
+        pairs a pair too many would be seen: of four, three in the time of two.
+    """
+    first = min(replicas, len(ends) - 1)
+    return (len(ends) - first) / max(ends[-1] - ends[first - 1], 1e-9)
+
+
+class _FrameEnds:
+    """Times at which the frames of a stream ended, and their failures."""
+
+    def __init__(self) -> None:
         self._times: list[float] = []
         self._failures: list[BaseException] = []
 
@@ -185,13 +197,8 @@ class _Ends:
         if not future.cancelled() and (error := future.exception()):
             self._failures.append(error)
 
-    def rate(self) -> float:
-        """Return the frames per second between the first ends and the last, or raise the first failure.
-
-        Counted from the first end on, of frames that end in pairs a pair too many would be seen: of four, three in the
-        time of two.
-        """
+    def rate(self, replicas: int) -> float:
+        """Return the frames per second, or raise the first failure."""
         if self._failures:
             raise self._failures[0]
-        first = min(self._together, len(self._times) - 1)
-        return (len(self._times) - first) / max(self._times[-1] - self._times[first - 1], 1e-9)
+        return steady_rate(self._times, replicas)

@@ -1,4 +1,4 @@
-"""Measured times on disk: one small JSON file for each, under a key that says all that the time depends on."""
+"""Cost cache: measured times on disk, one small JSON file each, under a key of all that they depend on."""
 
 from __future__ import annotations
 
@@ -11,47 +11,52 @@ from typing import Any
 
 import msgspec
 
-from pipeline.board import Device
-from pipeline.executor import devices, far, parameters, processor
-from pipeline.files import CACHE_VARIABLE, cache_folder, write_atomically
-from pipeline.plans import StagePlan, TensorSpec
-from pipeline.tvm_access import tvm, tvm_ffi
+from pipeline.core.board import Device
+from pipeline.core.files import CACHE_VARIABLE, cache_folder, write_atomically
+from pipeline.core.plan import StagePlan, TensorSpec
+from pipeline.core.tvm_access import tvm, tvm_ffi
+from pipeline.executor import build, devices, host_target, parameters
+from pipeline.measure import remote_rates
 
-FORMAT = 2
+FORMAT = 3
+"""Part of the folder's name: records of another format stay unread."""
+
+COMPILER = Path(build.__file__).parent
+"""The folder with the sources of this package's own compiler."""
 
 
-class Made(msgspec.Struct, frozen=True):
-    """A tensor that a group makes, as it lies in memory.
+class OutputLayout(msgspec.Struct, frozen=True):
+    """Shape and layout of a tensor that a group makes, as it lies in memory.
 
     Attributes
     ----------
     shape : tuple of int
     inner : bool
-        Whether it is in the stage's own layout, and not in the model's.
+        True if it is in the stage's own layout, and not in the model's.
     """
 
     shape: tuple[int, ...]
     inner: bool
 
 
-class Record(msgspec.Struct, frozen=True):
-    """What was measured.
+class TimeRecord(msgspec.Struct, frozen=True):
+    """One measured time.
 
     Attributes
     ----------
     key : str
         In full, for people, and should two keys ever have one hash.
     seconds : float
-    made : tuple of Made
-        Of a group, its outputs.
-    crowded : float, optional
+    outputs : tuple of OutputLayout
+        Of a group.
+    contended : float, optional
         Seconds of a group while the device's other cores work as hard, if it has any.
     """
 
     key: str
     seconds: float
-    made: tuple[Made, ...] = ()
-    crowded: float | None = None
+    outputs: tuple[OutputLayout, ...] = ()
+    contended: float | None = None
 
 
 class CostCache:
@@ -68,28 +73,28 @@ class CostCache:
     """
 
     def __init__(self, folder: Path | None, *, fresh: bool = False) -> None:
-        self._folder, self._fresh = folder, fresh
+        self._folder, self._ignores_records = folder, fresh
 
     @staticmethod
     def of_user(*, fresh: bool = False) -> CostCache:
-        """Return the cache in the user's own folder; see `pipeline.files.cache_folder`."""
+        """Return the cache in the user's own folder; see `pipeline.core.files.cache_folder`."""
         return CostCache(cache_folder(), fresh=fresh)
 
-    def get(self, key: str) -> Record | None:
-        """Return what was measured for a key, if it was."""
-        if self._folder is None or self._fresh:
+    def get(self, key: str) -> TimeRecord | None:
+        """Return the record of a key, if there is one."""
+        if self._folder is None or self._ignores_records:
             return None
         path = self._path(key)
         try:
-            found = msgspec.json.decode(path.read_bytes(), type=Record)
+            record = msgspec.json.decode(path.read_bytes(), type=TimeRecord)
         except FileNotFoundError:
             return None
         except (OSError, msgspec.MsgspecError) as error:
             _warn(f"the measured time in {str(path)!r} cannot be read ({error}); it is measured again")
             return None
-        return found if found.key == key and found.seconds >= 0 else None
+        return record if record.key == key and record.seconds >= 0 else None
 
-    def put(self, record: Record) -> None:
+    def put(self, record: TimeRecord) -> None:
         """Keep a record."""
         if self._folder is None:
             return
@@ -107,8 +112,8 @@ class CostCache:
         return self._folder / f"costs-{FORMAT}" / digest[:2] / f"{digest[2:34]}.json"  # type: ignore[operator]
 
 
-def place(device: Device, cores: int = 1) -> dict[str, object]:
-    """Return what the times of a device depend on besides what runs there.
+def describe_processor(device: Device, cores: int = 1) -> dict[str, object]:
+    """Return a device's part of a key: its kind, processor, target, and the versions of the compilers.
 
     Those of a device on another machine depend on that machine, and not on the address where it is reached.
 
@@ -119,60 +124,58 @@ def place(device: Device, cores: int = 1) -> dict[str, object]:
     cores : int
         How many of its cores are used.
     """
-    kind, name = device.kind, processor.full_name() if device.kind == "cpu" else ""
-    if devices.elsewhere(device):
-        where = far.preferred(device)
-        kind, name = f"{where.scheme} {where.device}", far.machine(device)
+    kind, name = device.kind, host_target.full_name() if device.capabilities.is_processor else ""
+    if devices.is_remote(device):
+        address = remote_rates.preferred_address(device)
+        kind, name = f"{address.scheme} {address.device}", remote_rates.describe_machine(device)
     return {
         "kind": kind,
         "processor": name,
-        "target": str(processor.target(device.target)),
+        "target": str(host_target.target(device.target)),
         "cores": cores,
         "tvm": str(tvm.__version__),
-        "kernels": kernels(),
+        "kernels": kernels_digest(),
     }
 
 
-def key_of_group(where: Mapping[str, object], stage: StagePlan, module: Any, inner: Sequence[bool]) -> str:
+def key_of_group(processor: Mapping[str, object], stage: StagePlan, module: Any, inner: Sequence[bool]) -> str:
     """Return the key of a fused group: its operators, attributes, shapes and element types, but no names.
 
     Parameters
     ----------
-    where : mapping
-        Of `place`.
+    processor : mapping
+        Of `describe_processor`.
     stage : StagePlan
         With the group's inputs and outputs.
     module : tvm.IRModule
     inner : sequence of bool
         For each input, whether it comes in the stage's own layout.
     """
-    # Lifted, so that groups which differ in their weights only are equal.
-    main, lifted = parameters.lift(module["main"])
-    others = [function for variable, function in module.functions.items() if variable.name_hint != "main"]
-    read = [f"{_shape(spec)}{' inner' if each else ''}" for spec, each in zip(stage.inputs, inner, strict=True)]
+    # Without their weights, so that groups which differ in their weights only are equal.
+    main, arrays = parameters.lift(module["main"])
+    callees = [function for variable, function in module.functions.items() if variable.name_hint != "main"]
+    inputs = [f"{_shape(spec)}{' inner' if flag else ''}" for spec, flag in zip(stage.inputs, inner, strict=True)]
     group = {
         "structure": _hash(main),
-        "functions": sorted(map(_hash, others)),
-        "inputs": read,
+        "functions": sorted(map(_hash, callees)),
+        "inputs": inputs,
         "outputs": [_shape(spec) for spec in stage.outputs],
-        "parameters": [f"{array.dtype}{list(array.shape)}" for array in lifted.values()],
+        "parameters": [f"{array.dtype}{list(array.shape)}" for array in arrays.values()],
     }
-    return _text({**group, **where})
+    return _text({**group, **processor})
 
 
-def key_of_memory(where: Mapping[str, object], *memories: str) -> str:
+def key_of_memory(processor: Mapping[str, object], *memories: str) -> str:
     """Return the key of copying inside of a memory, or between two."""
-    return _text({"copying": memories, **where})
+    return _text({"copying": memories, **processor})
 
 
 @functools.cache
-def kernels() -> str:
+def kernels_digest(root: Path = COMPILER) -> str:
     """Return a digest of this package's own compiler: whoever changes how kernels are written measures anew."""
-    root = Path(__file__).parent
-    sources = [root / "build.py", *sorted((root / "schedules").rglob("*.py"))]
     digest = hashlib.sha256()
-    for path in sources:
-        digest.update(path.read_bytes() if path.exists() else b"")
+    for path in [root / "build.py", *sorted((root / "kernels").rglob("*.py"))]:
+        digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 

@@ -6,27 +6,30 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pipeline import api
 from pipeline.errors import InputError, PlanError
-from pipeline.sides import Run, Side, Watch, random_frames
+from pipeline.executor.build import compile_plan
+from pipeline.executor.bundle import Bundle
+from pipeline.measure.throughput import Variant, VariantRun, Watch, random_frames
+from pipeline.split import extract, stage_parts
+from pipeline.split.planning.planner import Planner
 
 if TYPE_CHECKING:
-    from pipeline.board import Board, Device
-    from pipeline.executor.bundle import Bundle
+    from pipeline.core.board import Board, Device
     from pipeline.scheduler.trace import Trace
     from pipeline.split.graph import Graph
 
 _DISTINCT = 4
+"""So many frames are streamed in turns: a single one would stay in the caches."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a comparison found.
+    """Results of a comparison.
 
     Attributes
     ----------
     model : str
-    sides : tuple of Side
+    variants : tuple of Variant
         The unsplit model on one core and on all cores of its device (if it has several), then the pipeline; the
         pipeline alone if there was only a bundle.
     rounds : int
@@ -34,19 +37,19 @@ class Comparison:
     predicted_frames_per_s : float
         What the plan says of the pipeline; 0 if it says nothing.
     measured : bool
-        Whether that prediction rests on measured operators (True) or on estimates (False).
+        True if that prediction rests on measured operators (True) or on estimates (False).
     """
 
     model: str
-    sides: tuple[Side, ...]
+    variants: tuple[Variant, ...]
     rounds: int
     predicted_frames_per_s: float
     measured: bool
 
     @property
-    def pipelined(self) -> Side:
+    def pipelined(self) -> Variant:
         """The pipeline."""
-        return self.sides[-1]
+        return self.variants[-1]
 
     @property
     def bottleneck(self) -> str:
@@ -56,7 +59,7 @@ class Comparison:
     @property
     def ratio(self) -> float | None:
         """Frames per second of the pipeline over those of the unsplit model on one core; None without a model."""
-        return self.pipelined.frames_per_s / self.sides[0].frames_per_s if len(self.sides) > 1 else None
+        return self.pipelined.frames_per_s / self.variants[0].frames_per_s if len(self.variants) > 1 else None
 
 
 def compare(  # noqa: PLR0913 - all but the first two by keyword
@@ -68,11 +71,11 @@ def compare(  # noqa: PLR0913 - all but the first two by keyword
     progress: Callable[[str], None] = lambda _: None,
     watch: Watch = lambda _: None,
     trace: Trace | None = None,
-    always: Trace | None = None,
+    common_trace: Trace | None = None,
 ) -> Comparison:
     """Stream random frames through the unsplit model and through the pipeline.
 
-    The sides take turns, so that whatever else the machine does meets all of them.
+    The variants take turns, so that whatever else the machine does meets all of them.
 
     Parameters
     ----------
@@ -81,16 +84,16 @@ def compare(  # noqa: PLR0913 - all but the first two by keyword
     bundle : Bundle
         The pipeline.
     frames : int, optional
-        How many frames a side streams in each round, at least 2; by default as many as take a second, at least 4.
+        How many frames a variant streams in each round, at least 2; by default as many as take a second, at least 4.
     rounds : int
         At least 1.
     progress : callable, optional
-        Told what is being done.
+        Gets a text for each step.
     watch : callable, optional
-        Given each pipeline that begins to stream.
+        Gets each pipeline that begins to stream.
     trace : Trace, optional
         Where to note the events of one more round of the pipeline, which is not counted.
-    always : Trace, optional
+    common_trace : Trace, optional
         Where to note those of all counted rounds, for whoever watches.
 
     Raises
@@ -103,12 +106,13 @@ def compare(  # noqa: PLR0913 - all but the first two by keyword
         If a stage fails on a frame.
     """
     _check(graph, bundle, frames, rounds)
-    sides = []
+    variants: list[tuple[str, Bundle]] = []
     if graph is not None:
         progress("building the unsplit model")
         plan = bundle.plan
-        sides = unsplit(graph, plan.board, plan.board.device(plan.stages[0].device))
-    runs = [Run(name, each, watch, always) for name, each in (*sides, (_pipeline_name(bundle), bundle))]
+        variants = build_unsplit(graph, plan.board, plan.board.device(plan.stages[0].device))
+    variants.append((_pipeline_name(bundle), bundle))
+    runs = [VariantRun(name, variant, watch, common_trace) for name, variant in variants]
     inputs = random_frames(bundle.plan.inputs, _DISTINCT)
     for run in runs:
         progress(f"warming up {run.name}")
@@ -122,8 +126,9 @@ def compare(  # noqa: PLR0913 - all but the first two by keyword
         progress("tracing")
         runs[-1].trace(inputs, trace)
     plan = bundle.plan
-    predicted = 1 / plan.slowest if plan.slowest else 0.0
-    return Comparison(plan.model, tuple(run.result() for run in runs), rounds, predicted, plan.measured)
+    # Once the pipeline is full, its slowest stage sets the pace.
+    predicted_frames_per_s = 1 / plan.slowest if plan.slowest else 0.0
+    return Comparison(plan.model, tuple(run.result() for run in runs), rounds, predicted_frames_per_s, plan.measured)
 
 
 def _check(graph: Graph | None, bundle: Bundle, frames: int | None, rounds: int) -> None:
@@ -148,18 +153,24 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def unsplit(graph: Graph, board: Board, device: Device) -> list[tuple[str, Bundle]]:
+def build_unsplit(graph: Graph, board: Board, device: Device) -> list[tuple[str, Bundle]]:
     """Build the model in one piece for one core of `device`, and for all its cores if it has several.
 
     Returns
     -------
     list of (str, Bundle)
-        Each with its name, such as ``"unsplit, 2 cores"``.
+        With their names, such as ``"unsplit, 2 cores"``.
     """
-    sides = []
+    variants = []
+    # Its one device has to run all, wherever the model says that it belongs.
+    graph = replace(graph, annotations=())
     # A build for several cores is slower on one of them than a build for that one.
     for cores in dict.fromkeys((device.cores[-1:], device.cores)):
-        narrowed = replace(board, devices=(replace(device, cores=cores),))
-        bundle = api.build(graph, api.plan(graph, narrowed, stages=1), check=False)
-        sides.append((f"unsplit, {_count(len(cores) or 1, 'core')}", bundle))
-    return sides
+        one_device_board = replace(board, devices=(replace(device, cores=cores),))
+        plan = Planner(graph, one_device_board).plan(stages=1)
+        # A planner leaves out cores that would not help; whether they do is the question here.
+        plan = replace(plan, stages=(replace(plan.stages[0], cores=cores),))
+        modules = map(extract.module, stage_parts.parts(graph, plan))
+        bundle = Bundle(plan, compile_plan(plan, modules, progress=lambda _: None))
+        variants.append((f"unsplit, {_count(len(cores) or 1, 'core')}", bundle))
+    return variants

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -10,38 +11,38 @@ from typing import Any
 import pytest
 
 import pipeline
-from pipeline.board import Device
-from pipeline.executor import cost_cache
-from pipeline.executor.cost_cache import CostCache, Made, Record
-from pipeline.files import cache_folder
-from pipeline.plans import StagePlan
+from pipeline.core.board import Device
+from pipeline.core.files import cache_folder
+from pipeline.core.plan import StagePlan
+from pipeline.measure import cost_cache
+from pipeline.measure.cost_cache import CostCache, OutputLayout, TimeRecord
 from pipeline.split import extract
-from tests.onnx_models import node, save, weights
+from tests.support.onnx_models import node, save, weights
 
-RECORD = Record("key", 0.5, (Made((1, 2), inner=True),))
+RECORD = TimeRecord("key", 0.5, (OutputLayout((1, 2), inner=True),))
 
 
-def stored(folder: Path) -> list[Path]:
+def list_files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
-def test_what_is_kept_is_found(tmp_path: Path) -> None:
+def test_a_record_is_read_back(tmp_path: Path) -> None:
     cache = CostCache(tmp_path / "new")
     assert cache.get("key") is None
     cache.put(RECORD)
     assert cache.get("key") == CostCache(tmp_path / "new").get("key") == RECORD
     assert cache.get("other") is None
-    cache.put(Record("key", 0.25))
-    assert cache.get("key") == Record("key", 0.25)
-    assert len(stored(tmp_path)) == 1
+    cache.put(TimeRecord("key", 0.25))
+    assert cache.get("key") == TimeRecord("key", 0.25)
+    assert len(list_files(tmp_path)) == 1
 
 
 def test_a_fresh_cache_takes_nothing_and_keeps_everything(tmp_path: Path) -> None:
     CostCache(tmp_path).put(RECORD)
     fresh = CostCache(tmp_path, fresh=True)
     assert fresh.get("key") is None
-    fresh.put(Record("key", 0.25))
-    assert CostCache(tmp_path).get("key") == Record("key", 0.25)
+    fresh.put(TimeRecord("key", 0.25))
+    assert CostCache(tmp_path).get("key") == TimeRecord("key", 0.25)
 
 
 def test_without_a_folder_nothing_is_kept() -> None:
@@ -54,7 +55,7 @@ def test_without_a_folder_nothing_is_kept() -> None:
 def test_a_damaged_record_is_ignored_with_a_warning(tmp_path: Path, content: bytes) -> None:
     cache = CostCache(tmp_path)
     cache.put(RECORD)
-    (path,) = stored(tmp_path)
+    (path,) = list_files(tmp_path)
     path.write_bytes(content)
     with pytest.warns(RuntimeWarning, match=r"measured time in .* cannot be read .*; it is measured again"):
         assert cache.get("key") is None
@@ -66,7 +67,7 @@ def test_a_damaged_record_is_ignored_with_a_warning(tmp_path: Path, content: byt
 def test_a_record_that_cannot_be_is_not_taken(tmp_path: Path, content: bytes) -> None:
     cache = CostCache(tmp_path)
     cache.put(RECORD)
-    stored(tmp_path)[0].write_bytes(content)
+    list_files(tmp_path)[0].write_bytes(content)
     assert cache.get("key") is None
 
 
@@ -80,21 +81,21 @@ def test_a_folder_that_cannot_be_written_costs_one_warning(tmp_path: Path) -> No
 
 
 def test_many_writers_and_readers_never_meet_half_a_record(tmp_path: Path) -> None:
-    found: list[Record | None] = []
+    records: list[TimeRecord | None] = []
 
     def work(number: int) -> None:
         cache = CostCache(tmp_path)
         for turn in range(20):
-            cache.put(Record("key", number + turn / 100))
-            found.append(cache.get("key"))
+            cache.put(TimeRecord("key", number + turn / 100))
+            records.append(cache.get("key"))
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
-    assert len([each for each in found if each is not None and each.key == "key"]) == 80
-    assert len(stored(tmp_path)) == 1
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len([record for record in records if record is not None and record.key == "key"]) == 80
+    assert len(list_files(tmp_path)) == 1
 
 
 # Where.
@@ -107,8 +108,8 @@ def test_the_folder_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
     assert cache_folder() == Path("/cache/soc-pipeline")
     monkeypatch.setenv("HOME", "/home/somebody")
-    for other in ("", "relative"):
-        monkeypatch.setenv("XDG_CACHE_HOME", other)
+    for folder in ("", "relative"):
+        monkeypatch.setenv("XDG_CACHE_HOME", folder)
         assert cache_folder() == Path("/home/somebody/.cache/soc-pipeline")
 
 
@@ -132,31 +133,33 @@ def group(folder: Path, name: str, *, channels: int = 4, pads: int = 1, activati
     return StagePlan("s", "cpu", part.inputs, part.outputs), extract.module(part)
 
 
-def key(made: tuple[Any, Any], *, device: Device | None = None, cores: int = 1, inner: bool = False) -> str:
-    return cost_cache.key_of_group(cost_cache.place(device or Device("cpu"), cores), *made, [inner])
+def key(pair: tuple[Any, Any], *, device: Device | None = None, cores: int = 1, inner: bool = False) -> str:
+    return cost_cache.key_of_group(cost_cache.describe_processor(device or Device("cpu"), cores), *pair, [inner])
 
 
 def test_names_and_weights_do_not_count(tmp_path: Path) -> None:
     assert key(group(tmp_path, "one")) == key(group(tmp_path, "two"))
 
 
-@pytest.mark.parametrize("other", [{"channels": 8}, {"pads": 0}, {"activation": "Sigmoid"}], ids=str)
-def test_operators_attributes_and_shapes_count(tmp_path: Path, other: dict[str, Any]) -> None:
-    assert key(group(tmp_path, "one")) != key(group(tmp_path, "two", **other))
+@pytest.mark.parametrize("options", [{"channels": 8}, {"pads": 0}, {"activation": "Sigmoid"}], ids=str)
+def test_operators_attributes_and_shapes_count(tmp_path: Path, options: dict[str, Any]) -> None:
+    assert key(group(tmp_path, "one")) != key(group(tmp_path, "two", **options))
 
 
 def test_place_and_layout_count(tmp_path: Path) -> None:
-    made = group(tmp_path, "one")
+    pair = group(tmp_path, "one")
     arm = Device("cpu", target={"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a72"})
-    keys = [key(made), key(made, device=arm), key(made, cores=2), key(made, inner=True)]
+    keys = [key(pair), key(pair, device=arm), key(pair, cores=2), key(pair, inner=True)]
     for address in ("rpc://there:1/cpu", "rpc://elsewhere:1/cpu"):
-        keys.append(key(made, device=dataclasses.replace(arm, kind="rpc", address=address)))
+        keys.append(key(pair, device=dataclasses.replace(arm, kind="rpc", address=address)))
     assert len(set(keys)) == len(keys)
-    assert key(made, device=Device("other name", flops=1)) == key(made)
+    assert key(pair, device=Device("other name", flops=1)) == key(pair)
 
 
-def test_the_compilers_own_sources_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = group(tmp_path, "one")
-    before = key(made)
-    monkeypatch.setattr(cost_cache, "kernels", lambda: "other")
-    assert key(made) != before
+def test_the_compilers_own_sources_count(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(cost_cache.COMPILER, tmp_path / "compiler"))
+    digest = cost_cache.kernels_digest()
+    assert cost_cache.kernels_digest(folder) == cost_cache.describe_processor(Device("cpu"))["kernels"] == digest
+    next((folder / "kernels").rglob("*.py")).write_text("# Another way to write a kernel.\n")
+    cost_cache.kernels_digest.cache_clear()
+    assert cost_cache.kernels_digest(folder) != digest

@@ -1,14 +1,14 @@
-"""Which operators of a stage have no kernel of their own, and their share of its time."""
+"""Kernel coverage: operators of a stage without a kernel of their own, and their share of its time."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from pipeline.board import Device
-from pipeline.executor.code import KernelCall, StageCode
-from pipeline.executor.kernel_times import of_calls
-from pipeline.plans import StagePlan
+from pipeline.core.board import Device
+from pipeline.core.plan import StagePlan
+from pipeline.executor.stage_code import KernelCall, StageCode
+from pipeline.executor.tuning.kernel_times import of_calls
 
 _VIEWS = {"expand_dims", "flatten", "reshape", "squeeze"}
 """Kinds of operators that compute nothing."""
@@ -65,9 +65,9 @@ class StageGeneral:
 
 
 def of_stage(
-    stage: StagePlan, code: StageCode, device: Device, made_by: Mapping[str, NamedOperator], *, measured: bool
+    stage: StagePlan, code: StageCode, device: Device, producers: Mapping[str, NamedOperator], *, run: bool
 ) -> StageGeneral:
-    """Return what no rule wrote in a stage that was just compiled.
+    """Return the kernels that no rule wrote in a stage that was just compiled.
 
     What only shows a tensor in another shape or layout is left out.
 
@@ -77,25 +77,30 @@ def of_stage(
     code : StageCode
     device : Device
         Where it runs.
-    made_by : mapping of str to NamedOperator
+    producers : mapping of str to NamedOperator
         The stage's operators, by the tensors that they make.
-    measured : bool
-        Whether to run the stage, which this machine can.
+    run : bool
+        Whether to run the stage, which this machine can, for its shares.
     """
     if code.calls is None:
-        return StageGeneral(stage.name, (GeneralKernel(_working(made_by.values()), 1.0),))
-    found = {number: _operators(call, made_by) for number, call in enumerate(code.calls) if call.rule == "general"}
-    general = {number: operators for number, operators in found.items() if operators}
-    seconds = of_calls(stage, code, device) if general and measured else []
+        return StageGeneral(stage.name, (GeneralKernel(_without_views(producers.values()), 1.0),))
+    calls = {number: call for number, call in enumerate(code.calls) if call.rule == "general"}
+    general_operators = {
+        number: operators for number, call in calls.items() if (operators := _operators(call, producers))
+    }
+    seconds = of_calls(stage, code, device) if general_operators and run else []
     total = sum(seconds)
-    kernels = [GeneralKernel(each, seconds[number] / total if total else None) for number, each in general.items()]
+    kernels = [
+        GeneralKernel(operators, seconds[number] / total if total else None)
+        for number, operators in general_operators.items()
+    ]
     return StageGeneral(stage.name, tuple(sorted(kernels, key=lambda kernel: -(kernel.share or 0.0))))
 
 
-def _operators(call: KernelCall, made_by: Mapping[str, NamedOperator]) -> tuple[NamedOperator, ...]:
+def _operators(call: KernelCall, producers: Mapping[str, NamedOperator]) -> tuple[NamedOperator, ...]:
     # A tensor may be spelt another way inside a stage's module.
-    return _working(made_by.get(tensor, NamedOperator(tensor, "operator")) for tensor in call.results)
+    return _without_views(producers.get(tensor, NamedOperator(tensor, "operator")) for tensor in call.results)
 
 
-def _working(operators: Iterable[NamedOperator]) -> tuple[NamedOperator, ...]:
+def _without_views(operators: Iterable[NamedOperator]) -> tuple[NamedOperator, ...]:
     return tuple(dict.fromkeys(each for each in operators if each.kind not in _VIEWS))

@@ -1,0 +1,1 @@
+"""Measuring: the times of operators, links and whole models."""

@@ -1,0 +1,224 @@
+"""Group times: measured seconds of fused groups on a device."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from typing import Any, NamedTuple
+
+from pipeline.core.board import Device
+from pipeline.core.plan import StagePlan
+from pipeline.core.threads import run_in_thread
+from pipeline.executor import devices, parameters
+from pipeline.executor.build import Progress, compile_stage
+from pipeline.executor.stage_code import StageCode
+from pipeline.measure import cost_cache
+from pipeline.measure.cost_cache import CostCache, OutputLayout, TimeRecord
+from pipeline.measure.frame_pass import FramePass, TimedGroup
+from pipeline.measure.sampling import FULL, Sampling
+from pipeline.split import extract
+from pipeline.split.graph import Graph
+
+MOST_OTHERS = 7
+"""On so many other cores, at most, the same frames are computed meanwhile: each takes as much memory."""
+
+
+class GroupTimes(NamedTuple):
+    """Seconds of one frame in each group.
+
+    Attributes
+    ----------
+    isolated : list of float
+        Nothing else runs on the device.
+    contended : list of float
+        Its other cores are busy with frames of the same model, as in a pipeline or by replicas: they share the memory,
+        and often a cache.  The same as `isolated` if it has none.
+    """
+
+    isolated: list[float]
+    contended: list[float]
+
+    @staticmethod
+    def of(records: Sequence[TimeRecord]) -> GroupTimes:
+        """Return the times of one record per group."""
+        return GroupTimes(
+            [record.seconds for record in records],
+            [record.seconds if record.contended is None else record.contended for record in records],
+        )
+
+    def scale(self, model: GroupTimes) -> GroupTimes:
+        """Return the times so that they add up to those of the unsplit model, which is one group."""
+        return GroupTimes(*(_scale(times, total) for times, (total,) in zip(self, model, strict=True)))
+
+
+def _scale(times: Sequence[float], total: float) -> list[float]:
+    factor = total / (sum(times) or 1.0)
+    return [factor * seconds for seconds in times]
+
+
+def measure(  # noqa: PLR0913 - all but the first three by keyword
+    pairs: Sequence[tuple[StagePlan, Any]],
+    device: Device,
+    progress: Progress,
+    *,
+    cores: int = 1,
+    cache: CostCache | None = None,
+    sampling: Sampling = FULL,
+) -> GroupTimes:
+    """Return the seconds of one frame in each group.
+
+    Parameters
+    ----------
+    pairs : sequence of (StagePlan, tvm.IRModule)
+        The groups, in order; equal ones are built once, and have one time.
+    device : Device
+    progress : callable
+        Gets a text for each step.
+    cores : int
+        How many of its fastest cores they run on.
+    cache : CostCache, optional
+        Groups whose time it has are neither built nor run; by default everything is measured.
+    sampling : Sampling
+    """
+    timer = GroupTimer(device, cores, CostCache(None) if cache is None else cache, sampling)
+    return timer.time(timer.prepare(pairs, progress), progress)
+
+
+def extract_groups(graph: Graph, cuts: Sequence[int]) -> list[tuple[StagePlan, Any]]:
+    """Return the groups between the cuts, each with its module."""
+    return [
+        (StagePlan(f"group{number}", "", part.inputs, part.outputs), extract.module(part))
+        for number, part in enumerate(extract.parts(graph, cuts))
+    ]
+
+
+def fastest_cores(device: Device, cores: int) -> tuple[int, ...]:
+    """Return the last ones of a device's fastest cores; the first ones are more often disturbed."""
+    best = max(map(device.speed, device.cores), default=1.0)
+    return tuple(core for core in device.cores if device.speed(core) == best)[-cores:]
+
+
+class GroupTimer:
+    """Builds and times the groups of one model on one device, unless they are cached; see `measure`.
+
+    Parameters
+    ----------
+    device : Device
+    cores : int
+        How many of its fastest cores they run on.
+    cache : CostCache
+        Where times may be known from, and where they go.
+    sampling : Sampling
+    """
+
+    def __init__(self, device: Device, cores: int, cache: CostCache, sampling: Sampling = FULL) -> None:
+        self._device, self._cores, self._cache, self._sampling = device, cores, cache, sampling
+        self._measuring_cores = fastest_cores(device, cores)
+        remote = devices.is_remote(device)
+        fastest = () if remote else fastest_cores(device, len(device.cores))
+        self._busy_cores = [core for core in fastest if core not in self._measuring_cores][:MOST_OTHERS]
+        # Another machine would have to be sent all groups again for each turn.
+        self._turns = 1 if remote else sampling.turns
+        self._processor = {**cost_cache.describe_processor(device, cores), "others": len(self._busy_cores)}
+        self._records: dict[str, TimeRecord] = {}
+        self._codes: dict[str, tuple[StageCode, tuple[OutputLayout, ...]]] = {}
+        self._layouts: dict[str, tuple[OutputLayout, ...]] = {}
+
+    def prepare(self, pairs: Sequence[tuple[StagePlan, Any]], progress: Progress) -> list[TimedGroup]:
+        """Build the groups whose time is not cached."""
+        return list(self._groups(pairs, progress))
+
+    def time(self, groups: Sequence[TimedGroup], progress: Progress = lambda _: None) -> GroupTimes:
+        """Return the seconds of each group; those of groups that were built are measured, anew by each call."""
+        if any(group.code is not None for group in groups):
+            progress("measuring")
+            self._time(groups)
+        return GroupTimes.of([self._records[group.key] for group in groups])
+
+    def _groups(self, pairs: Sequence[tuple[StagePlan, Any]], progress: Progress) -> Iterator[TimedGroup]:
+        """Yield each group, built for the layout that the ones before it make unless its time is cached.
+
+        A layout is changed at a stage's borders only.
+        """
+        inner: set[str] = set()
+        for number, (stage, module) in enumerate(pairs):
+            key = cost_cache.key_of_group(self._processor, stage, module, [spec.name in inner for spec in stage.inputs])
+            if key not in self._records and (record := self._cache.get(key)) is not None:
+                self._records[key] = record
+            if key not in self._records and key not in self._codes:
+                progress(f"building group {number + 1} of {len(pairs)}")
+                self._codes[key] = self._compile(stage, module, inner)
+            code, outputs = self._codes[key] if key in self._codes else (None, self._records[key].outputs)
+            inner.update(spec.name for spec, layout in zip(stage.outputs, outputs, strict=True) if layout.inner)
+            yield TimedGroup(key, stage, outputs, _nbytes(stage, module), code)
+
+    def _compile(self, stage: StagePlan, module: Any, inner: set[str]) -> tuple[StageCode, tuple[OutputLayout, ...]]:
+        names = {spec.name for spec in stage.inputs} & inner
+        code = compile_stage(module, self._device, self._cores, inner=names)
+        return code, tuple(OutputLayout(spec.shape, spec.name in names) for spec in stage.outputs)
+
+    def _time(self, groups: Sequence[TimedGroup]) -> None:
+        isolated_turns, contended_turns = [], []
+        kind = devices.thread_kind(self._device, self._measuring_cores)
+        for _ in range(self._turns):
+            isolated_turns.append(run_in_thread(lambda: self._time_turn(groups), "group times", kind))
+            # In turn with the isolated ones, so that a disturbance of the machine meets both.
+            if self._busy_cores:
+                with self._contention(groups):
+                    contended_turns.append(run_in_thread(lambda: self._time_turn(groups), "group times", kind))
+        for key in isolated_turns[0]:
+            seconds = statistics.median(turn[key] for turn in isolated_turns)
+            contended_s = statistics.median(turn[key] for turn in contended_turns) if contended_turns else None
+            self._records[key] = TimeRecord(key, seconds, self._layouts[key], contended_s)
+            self._cache.put(self._records[key])
+
+    def _time_turn(self, groups: Sequence[TimedGroup]) -> dict[str, float]:
+        """Return the time of each group that was built, by its key."""
+        with closing(FramePass(self._device, self._measuring_cores, groups)) as frame:
+            rounds: list[dict[int, float]] = []
+            end = time.perf_counter() + self._sampling.turn_s
+            while len(rounds) < self._sampling.rounds or time.perf_counter() < end:
+                rounds.append(frame.run())
+            self._layouts = frame.outputs
+        times: dict[str, list[float]] = {}
+        for number in rounds[0]:
+            seconds = statistics.median(round_times[number] for round_times in rounds)
+            times.setdefault(groups[number].key, []).append(seconds)
+        # A group that is repeated has one time, whichever of its positions a later plan asks for.
+        return {key: statistics.median(positions) for key, positions in times.items()}
+
+    @contextmanager
+    def _contention(self, groups: Sequence[TimedGroup]) -> Iterator[None]:
+        """Keep the other cores busy with frames of their own, each in a thread that belongs to its core."""
+        stop = threading.Event()
+
+        def work(frame: FramePass) -> None:
+            while not stop.is_set():
+                frame.run()
+
+        with ExitStack() as stack:
+            threads = [stack.enter_context(ThreadPoolExecutor(1, f"busy {core}")) for core in self._busy_cores]
+            # A runtime belongs to the thread that opens it.
+            opening = [
+                thread.submit(FramePass, self._device, [core], groups)
+                for thread, core in zip(threads, self._busy_cores, strict=True)
+            ]
+            frames = [future.result() for future in opening]
+            working = [thread.submit(work, frame) for thread, frame in zip(threads, frames, strict=True)]
+            try:
+                yield
+            finally:
+                stop.set()
+                for thread, frame in zip(threads, frames, strict=True):
+                    thread.submit(frame.close)
+            for future in working:
+                future.result()
+
+
+def _nbytes(stage: StagePlan, module: Any) -> int:
+    weights = sum(array.nbytes for array in parameters.lift(module["main"])[1].values())
+    return weights + sum(spec.nbytes for spec in (*stage.inputs, *stage.outputs))

@@ -1,0 +1,225 @@
+"""Profile: seconds of each fused group on each device of a board, measured where possible."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import compress
+from typing import TYPE_CHECKING, Any
+
+from pipeline.core.board import Board, Device, Link
+from pipeline.errors import BuildError, DeviceLost
+from pipeline.measure.sampling import FULL, Sampling
+
+if TYPE_CHECKING:
+    from pipeline.core.plan import StagePlan
+    from pipeline.measure.cost_cache import CostCache
+    from pipeline.measure.group_times import GroupTimes
+    from pipeline.split.graph import Graph
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Costs of a model's groups of operators on the devices of a board.
+
+    Attributes
+    ----------
+    board : Board
+        With the rates that were measured in place of its own.
+    seconds : mapping of str to tuple of float
+        For each device, the seconds of one frame in each fused group, isolated on one core; infinite where the device
+        cannot run the group.  Of a device that can run them all they add up to what the whole model takes there
+        (on cores of this machine, as it streams); groups of some microseconds, timed one by one, would not.
+    estimated : mapping of str to str
+        The devices whose seconds are estimates, and why they were not measured.
+    contended : mapping of str to tuple of float
+        For each device that was measured, the seconds while its other cores are busy with the same model.
+    """
+
+    board: Board
+    seconds: Mapping[str, tuple[float, ...]]
+    estimated: Mapping[str, str] = field(default_factory=dict)
+    contended: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+    @property
+    def measured(self) -> dict[str, tuple[float, ...]]:
+        """The seconds on those devices that were measured."""
+        return {name: times for name, times in self.seconds.items() if name not in self.estimated}
+
+
+def profile(  # noqa: PLR0913 - all but the first two by keyword
+    graph: Graph,
+    board: Board | str = "host",
+    *,
+    fresh: bool = False,
+    cache: CostCache | None = None,
+    sampling: Sampling = FULL,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Profile:
+    """Measure a model's fused groups on each device of a board that this machine has, and the links by copying.
+
+    Devices of other machines are measured there, by their own clock, if their servers run and take uploads.
+
+    What is measured is kept in the user's cache, by operators, shapes, target and versions, so that the next call takes
+    almost no time, and other models with the same operators little more than one build of the whole model.
+
+    Parameters
+    ----------
+    graph : Graph
+    board : Board or str
+        A board, its name, or the path of its TOML file.
+    fresh : bool
+        Measure again what is in the cache.
+    cache : CostCache, optional
+        Another place than the user's cache.
+    sampling : Sampling, optional
+        How often, and for how long, a time is measured.
+    progress : callable, optional
+        Gets a text for each step.
+
+    Raises
+    ------
+    BoardError
+        If the board is unknown or its file wrong.
+    BuildError
+        If TVM cannot compile a group.
+    """
+    from pipeline.measure.cost_cache import CostCache
+
+    if isinstance(board, str):
+        import boards
+
+        board = boards.get(board)
+    cache = cache or CostCache.of_user(fresh=fresh)
+    described_board, absent = _describe_devices(board)
+    local = [device for device in described_board.devices if device.name not in absent]
+    rated_board = _measure_rates(described_board, local, cache)
+    seconds, contended_seconds = _time_devices(graph, rated_board, absent, _ProfileOptions(cache, sampling, progress))
+    # Targets that servers told were for measuring; the board keeps what its user says.
+    targets = {device.name: device.target for device in board.devices}
+    devices = tuple(replace(device, target=targets[device.name]) for device in rated_board.devices)
+    return Profile(replace(rated_board, devices=devices), seconds, absent, contended_seconds)
+
+
+@dataclass(frozen=True)
+class _ProfileOptions:
+    """Options of all measurements of one profile."""
+
+    cache: CostCache
+    sampling: Sampling
+    progress: Callable[[str], None]
+
+
+Seconds = dict[str, tuple[float, ...]]
+
+
+def _time_devices(
+    graph: Graph, board: Board, absent: dict[str, str], options: _ProfileOptions
+) -> tuple[Seconds, Seconds]:
+    """Return the seconds by device, isolated and contended; devices that are lost meanwhile join the absent ones."""
+    from pipeline.measure.group_times import extract_groups
+    from pipeline.split.planning.costs import estimate
+
+    pairs = extract_groups(graph, graph.group_ends[:-1])
+    seconds: Seconds = {}
+    contended_seconds: Seconds = {}
+    for device in board.devices:
+        if device.name not in absent:
+            try:
+                seconds[device.name], contended_seconds[device.name] = _time_groups(graph, device, pairs, options)
+            except DeviceLost as error:  # while it is measured, or since it takes no uploads
+                absent[device.name] = str(error)
+        if device.name in absent:
+            seconds[device.name] = tuple(estimate(graph, device))
+    return seconds, contended_seconds
+
+
+def _describe_devices(board: Board) -> tuple[Board, dict[str, str]]:
+    """Return the board with the targets that servers tell, and why devices cannot be measured, by their names."""
+    pairs = [_describe_device(device) for device in board.devices]
+    absent = {device.name: reason for device, reason in pairs if reason}
+    return replace(board, devices=tuple(device for device, _ in pairs)), absent
+
+
+def _describe_device(device: Device) -> tuple[Device, str]:
+    """Return the device, with its target if a server tells it, and why it cannot be measured, if so."""
+    from pipeline.executor import detection, devices
+    from pipeline.measure import remote_rates
+
+    if not devices.is_remote(device):
+        return device, detection.why_absent(device)
+    if not devices.computes(device):
+        return device, f"{device.address} computes nothing"
+    try:
+        return remote_rates.complete_target(device), ""
+    except (DeviceLost, BuildError) as error:
+        return device, str(error)
+
+
+def _measure_rates(board: Board, local: list[Device], cache: CostCache) -> Board:
+    """Return the board with what copying measures: bytes per second of its CPUs, and links between local devices."""
+    from pipeline.measure import link_rates
+
+    rates = {device.name: link_rates.memory_rate(device, cache) for device in local if device.capabilities.is_processor}
+    devices = tuple(_set_rate(device, rates.get(device.name)) for device in board.devices)
+    by_memory = {device.memory: device for device in local}
+    return replace(board, devices=devices, links=tuple(_measure_link(link, by_memory, cache) for link in board.links))
+
+
+def _set_rate(device: Device, rate: float | None) -> Device:
+    if rate is None:
+        return device
+    return replace(device, bytes_per_s=rate, measured=tuple(dict.fromkeys((*device.measured, "bytes_per_s"))))
+
+
+def _measure_link(link: Link, by_memory: Mapping[str, Device], cache: CostCache) -> Link:
+    """Return a link as it is measured, if both ends can be and one of them is of this machine."""
+    from pipeline.executor import devices
+    from pipeline.measure import link_rates
+
+    source, target = map(by_memory.get, link.ends)
+    if source is None or target is None:
+        return link
+    if devices.is_remote(source):
+        source, target = target, source
+    if not devices.is_remote(target):
+        return link_rates.measure_link(source, target, cache)
+    try:
+        return link if devices.is_remote(source) else link_rates.measure_remote_link(source, target)
+    except DeviceLost:
+        return link
+
+
+def _time_groups(
+    graph: Graph, device: Device, pairs: Sequence[tuple[StagePlan, Any]], options: _ProfileOptions
+) -> Iterator[tuple[float, ...]]:
+    """Yield the seconds of each group, isolated and contended; those that the device cannot run are not built."""
+    from pipeline.measure.group_times import measure
+    from pipeline.split.planning.costs import runs
+
+    runnable = runs(graph, device)
+    group_times = measure(
+        list(compress(pairs, runnable)), device, options.progress, cache=options.cache, sampling=options.sampling
+    )
+    if all(runnable):
+        group_times = group_times.scale(_time_unsplit(graph, device, options))
+    for seconds in group_times:
+        remaining = iter(seconds)
+        yield tuple(next(remaining) if can_run else math.inf for can_run in runnable)
+
+
+def _time_unsplit(graph: Graph, device: Device, options: _ProfileOptions) -> GroupTimes:
+    from pipeline.measure.group_times import extract_groups, measure
+    from pipeline.measure.unsplit_rate import UnsplitBaseline
+
+    if device.capabilities.is_processor:
+        return UnsplitBaseline(graph, device, options.cache, options.progress, options.sampling).time()
+    # Frames that stream to other memories would be measured with their copies, which a plan adds by itself.
+    return measure(
+        extract_groups(graph, ()),
+        device,
+        lambda _: options.progress("measuring the whole model"),
+        cache=options.cache,
+        sampling=options.sampling,
+    )

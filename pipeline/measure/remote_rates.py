@@ -1,0 +1,95 @@
+"""Remote rates: devices of other machines, as they are measured, and the time of tensors there and back."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from pipeline.core.board import Device
+from pipeline.core.plan import StagePlan, TensorSpec
+from pipeline.core.remote_address import Address, alternatives
+from pipeline.executor import devices
+from pipeline.remote.connection import Connection
+
+ROUNDS = 7
+"""So often a transfer is timed: few, since the fastest time counts and is soon met."""
+
+SMALL = TensorSpec("small", (1,), "uint8")
+"""A tensor whose bytes take no time, so that only its message does."""
+
+
+def preferred_address(device: Device) -> Address:
+    """Return the first of a device's addresses, the one that is measured."""
+    return alternatives(device.address)[0]
+
+
+def complete_target(device: Device) -> Device:
+    """Return the device with its target, which its server is asked for unless the board says it.
+
+    Raises
+    ------
+    DeviceLost
+        If the server cannot be reached.
+    BuildError
+        If nobody can be asked.
+    """
+    if device.target is not None:
+        return device
+    return replace(device, target=devices.ask_target(device))
+
+
+def describe_machine(device: Device) -> str:
+    """Return the processor of a device's machine; of TVM's server, which does not know it, the address.
+
+    Raises
+    ------
+    DeviceLost
+        If the server cannot be reached.
+    """
+    address = preferred_address(device)
+    if address.scheme != "remote":
+        return str(address)
+    with contextlib.closing(Connection(address)) as connection:
+        return f"{connection.welcome.processor} ({len(connection.welcome.cores)} cores)"
+
+
+def time_transfers(device: Device, nbytes: int) -> tuple[float, float]:
+    """Return the measured seconds of so many bytes to a device, and back.
+
+    Raises
+    ------
+    DeviceLost
+        If the server cannot be reached.
+    """
+    address = preferred_address(device)
+    if address.scheme == "rpc":
+        from pipeline.remote.rpc_device import RpcConnection
+
+        with contextlib.closing(RpcConnection(address)) as board:
+            return board.ways(nbytes)
+    # A device that computes nothing gives back its inputs, from the first one on, as many as it has outputs.
+    with contextlib.closing(Connection(replace(address, device="null"))) as connection:
+        large = TensorSpec("large", (nbytes,), "uint8")
+        upload_s = _seconds(connection, StagePlan("there", "null", (SMALL, large), (SMALL,)))
+        both_ways_s = _seconds(connection, StagePlan("both", "null", (large,), (large,)))
+    return upload_s, max(both_ways_s - upload_s, 0.0)
+
+
+def fastest_time(work: Callable[[], object]) -> float:
+    """Return the fastest of a few times that some work takes: whatever else a machine does only adds."""
+    times = []
+    for _ in range(ROUNDS):
+        begin = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - begin)
+    return min(times)
+
+
+def _seconds(connection: Connection, stage: StagePlan) -> float:
+    program = connection.open(stage, None)
+    arrays = [np.zeros(spec.shape, spec.dtype) for spec in stage.inputs]
+    return fastest_time(lambda: connection.run(program, stage, arrays))

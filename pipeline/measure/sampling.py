@@ -1,0 +1,32 @@
+"""Sampling: the repetitions and the seconds of a measurement."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Numbers of repetitions; smaller ones are faster, and less exact.
+
+    Attributes
+    ----------
+    turns : int
+        So often all groups are timed, by turns isolated and contended.  The median turn counts, since what disturbs a
+        machine may last for a second.
+    rounds : int
+        At least so many frames go through all groups in a turn.  The median of a group's times counts: the fastest
+        ones, added up, are a time that no frame ever takes.
+    turn_s : float
+        A turn also lasts at least for so long.
+    stream_s : float
+        How long an unsplit model streams in one turn.
+    """
+
+    turns: int = 3
+    rounds: int = 4
+    turn_s: float = 0.5
+    stream_s: float = 1.0
+
+
+FULL = Sampling()

@@ -1,0 +1,94 @@
+"""Unsplit baseline: the unsplit model as it streams on a device, which measured groups are scaled to.
+
+What the scheduler does between two frames counts, as it does in every stream: hardly any of its code is left in the
+caches of a core that has just run a model, so that it takes a twentieth of a model of some milliseconds.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from dataclasses import replace
+
+from pipeline.core.board import Board, Device
+from pipeline.core.plan import Plan, StagePlan
+from pipeline.executor.build import compile_stage
+from pipeline.executor.bundle import Bundle
+from pipeline.executor.stage_code import StageCode
+from pipeline.measure import cost_cache
+from pipeline.measure.cost_cache import CostCache, TimeRecord
+from pipeline.measure.group_times import MOST_OTHERS, GroupTimes, extract_groups, fastest_cores
+from pipeline.measure.sampling import FULL, Sampling
+from pipeline.measure.throughput import Frames, VariantRun, random_frames
+from pipeline.split.graph import Graph
+
+
+class UnsplitBaseline:
+    """The unsplit model on one device; built at once unless its time is cached.
+
+    Parameters
+    ----------
+    graph : Graph
+    device : Device
+        Cores of this machine that can run all of the model.
+    cache : CostCache
+        Where its time may be known from, and where it goes.
+    progress : callable
+        Gets a text for each step, unless the time is cached.
+    sampling : Sampling
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        device: Device,
+        cache: CostCache,
+        progress: Callable[[str], None],
+        sampling: Sampling = FULL,
+    ) -> None:
+        self._cache, self._progress, self._sampling = cache, progress, sampling
+        cores = fastest_cores(device, MOST_OTHERS + 1)
+        ((group, module),) = extract_groups(graph, ())
+        stage = replace(group, name="whole", device=device.name, cores=cores[-1:])
+        processor = {**cost_cache.describe_processor(device), "others": len(cores) - 1, "streams": True}
+        self._key = cost_cache.key_of_group(processor, stage, module, [False] * len(stage.inputs))
+        self._record = cache.get(self._key)
+        self._frames: Frames = []
+        self.runs: list[tuple[int, VariantRun]] = []
+        """What streams on one core, and on several if there are; each with the number of its replicas.
+
+        Empty if the time is cached.
+        """
+        if self._record is None:
+            progress("building the whole model")
+            self._frames = random_frames(graph.inputs, 2)
+            self.runs = self._warm_up(graph, device, stage, compile_stage(module, device), cores)
+
+    def time(self) -> GroupTimes:
+        """Return the seconds of one frame: on one core, and while all of the device's fastest cores have frames.
+
+        They are measured, anew by each call, unless they were cached.
+        """
+        if self._record is None or self.runs:
+            self._progress("measuring the whole model")
+            # The runs take turns, so that what disturbs the machine meets all of them.
+            rounds = [
+                [run.stream(self._frames) / replicas for replicas, run in self.runs]
+                for _ in range(self._sampling.turns)
+            ]
+            isolated, *contended = (1 / statistics.median(rates) for rates in zip(*rounds, strict=True))
+            self._record = TimeRecord(self._key, isolated, (), *contended)
+            self._cache.put(self._record)
+        return GroupTimes.of([self._record])
+
+    def _warm_up(
+        self, graph: Graph, device: Device, stage: StagePlan, code: StageCode, cores: tuple[int, ...]
+    ) -> list[tuple[int, VariantRun]]:
+        stages = [stage, replace(stage, cores=cores, replicas=len(cores))] if len(cores) > 1 else [stage]
+        board, runs = Board(device.name, (device,)), []
+        for variant in stages:
+            plan = Plan(graph.name, graph.digest, board, graph.inputs, graph.outputs, (variant,))
+            run = VariantRun(graph.name, Bundle(plan, [code]), lambda _: None)
+            run.warm_up(self._frames, None, self._sampling.stream_s)
+            runs.append((variant.replicas, run))
+        return runs
