@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from pipeline.errors import TuningError
 
 if TYPE_CHECKING:
-    from pipeline.executor.tuning.bench import Bench
-    from pipeline.executor.tuning.database import Record
+    from pipeline.core.plan import Plan
+    from pipeline.executor.tuning.bench import TrialBench
+    from pipeline.executor.tuning.database import TuningRecord
     from pipeline.executor.tuning.tasks import Task
-    from pipeline.executor.tuning.tuner import Step
-    from pipeline.plans import Plan
+    from pipeline.executor.tuning.tuner import TuningStep
     from pipeline.split.graph import Graph
 
 
@@ -25,10 +25,10 @@ def tune(  # noqa: PLR0913 - all but the first three by keyword
     trials: int = 64,
     seconds: float = float("inf"),
     seed: int = 0,
-    bench: Bench | None = None,
+    bench: TrialBench | None = None,
     progress: Callable[[str], None] = lambda _: None,
-    told: Callable[[Step], None] = lambda _: None,
-) -> list[Record]:
+    told: Callable[[TuningStep], None] = lambda _: None,
+) -> list[TuningRecord]:
     """Search faster kernels for the operators that take the most time, the slowest first.
 
     For convolutions and dense layers, which have a rule, those are the rule's own with other tiles; for operators
@@ -48,7 +48,7 @@ def tune(  # noqa: PLR0913 - all but the first three by keyword
     seconds : float
         After so long, no more are begun.
     seed : int
-    bench : Bench, optional
+    bench : TrialBench, optional
         What measures; by default a process on the stage's own cores.
     progress, told : callable, optional
         Told what is being done; told of each trial.
@@ -70,7 +70,7 @@ def tune(  # noqa: PLR0913 - all but the first three by keyword
     from pipeline.executor.tuning.tuner import Budget
     from pipeline.executor.tuning.tuner import tune as search
 
-    known = Database.load(database, create=True)
+    kernels = Database.load(database, create=True)
     tasks = _tasks(graph, plan, progress)
     if not tasks:
         raise TuningError(
@@ -79,16 +79,16 @@ def tune(  # noqa: PLR0913 - all but the first three by keyword
         )
     budget = Budget(trials, seconds)
     progress("tuning")
-    with ProcessBench() as own:
-        return search(tasks, known, bench or own, budget, seed=seed, told=told)
+    with ProcessBench() as default_bench:
+        return search(tasks, kernels, bench or default_bench, budget, seed=seed, told=told)
 
 
 def _tasks(graph: Graph, plan: Plan, progress: Callable[[str], None]) -> list[Task]:
-    from pipeline.executor.tuning.tasks import Subject, merged, of_stage
-    from pipeline.split import extract, planned
+    from pipeline.executor.tuning.tasks import Subject, merge_tasks, of_stage
+    from pipeline.split import extract, stage_parts
 
-    found: list[Task] = []
-    for stage, part in zip(plan.stages, planned.parts(graph, plan), strict=True):
+    tasks: list[Task] = []
+    for stage, part in zip(plan.stages, stage_parts.parts(graph, plan), strict=True):
         progress(f"timing {stage.name}")
-        found += of_stage(Subject(stage, extract.module(part), plan.board.device(stage.device)))
-    return sorted(merged(found), key=lambda task: -task.seconds)
+        tasks += of_stage(Subject(stage, extract.module(part), plan.board.device(stage.device)))
+    return sorted(merge_tasks(tasks), key=lambda task: -task.seconds)

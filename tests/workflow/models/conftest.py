@@ -30,9 +30,9 @@ class Network:
 
     def check(self, **how: Any) -> None:
         """Cut, build and stream as `pipeline.plan` is told, and compare the result."""
-        found, _ = run(self.graph, [self.frame], **how)
-        expect(found, self.unsplit, 1e-5)
-        expect(found, self.onnxruntime, 1e-4)
+        answer, _ = run(self.graph, [self.frame], **how)
+        expect(answer, self.unsplit, 1e-5)
+        expect(answer, self.onnxruntime, 1e-4)
 
 
 @pytest.fixture(scope="session")
@@ -50,8 +50,8 @@ def _network(name: str) -> Network:
         frame = np.random.default_rng(0).standard_normal(graph.inputs[0].shape, np.float32)
         reference = _run_onnxruntime(file, frame)
     _expect_spread(reference)
-    whole, nbytes = run(graph, [frame], stages=1)
-    return Network(graph, frame, whole, reference, nbytes)
+    total, nbytes = run(graph, [frame], stages=1)
+    return Network(graph, frame, total, reference, nbytes)
 
 
 def _expect_spread(answer: np.ndarray) -> None:

@@ -42,26 +42,26 @@ def test_automatic_stages_give_the_unsplit_answer(network: Networks, name: str, 
     ],
 )
 def test_every_legal_cut_gives_the_unsplit_answer(network: Networks, name: str, share: int, shares: int) -> None:
-    found = network(name)
-    cuts = legal_cuts(found.graph)
+    answer = network(name)
+    cuts = legal_cuts(answer.graph)
     # Equal shares of everything between the first and the last cut.
-    assert len(cuts) == len(found.graph.group_ends) - 1 > shares
+    assert len(cuts) == len(answer.graph.group_ends) - 1 > shares
     for cut in cuts[share::shares]:
-        found.check(cuts=[cut.position])
+        answer.check(cuts=[cut.position])
 
 
 @pytest.mark.parametrize(
     "name", ["shufflenet", *(pytest.param(each, marks=SLOW) for each in ("resnet50", "densenet121", "inception_v1"))]
 )
 def test_a_tensor_may_skip_stages(network: Networks, name: str) -> None:
-    found = network(name)
-    tensor, positions = longest_skip(found.graph)
-    plan = pipeline.plan(found.graph, cuts=positions)
+    answer = network(name)
+    tensor, positions = longest_skip(answer.graph)
+    plan = pipeline.plan(answer.graph, cuts=positions)
     reading = [any(spec.name == tensor for spec in stage.inputs) for stage in plan.stages]
     assert len(positions) > 1
     assert tensor in {spec.name for spec in plan.stages[0].outputs}
     assert reading == [False] * len(positions) + [True]
-    found.check(cuts=positions)
+    answer.check(cuts=positions)
 
 
 def longest_skip(graph: Graph) -> tuple[str, list[int]]:
@@ -70,10 +70,10 @@ def longest_skip(graph: Graph) -> tuple[str, list[int]]:
     for position, operator in enumerate(graph.operators):
         for tensor in (*operator.inputs, *operator.outputs):
             uses.setdefault(tensor, []).append(position)
-    made = {tensor for operator in graph.operators for tensor in operator.outputs}
+    output = {tensor for operator in graph.operators for tensor in operator.outputs}
     gaps = [
         (tensor, [end for end in graph.group_ends[:-1] if begin < end <= next_])
-        for tensor in made
+        for tensor in output
         for begin, next_ in pairwise(uses[tensor])
     ]
     tensor, cuts = max(gaps, key=lambda gap: (len(gap[1]), gap[0]))
@@ -82,23 +82,23 @@ def longest_skip(graph: Graph) -> tuple[str, list[int]]:
 
 @pytest.mark.parametrize("name", [pytest.param(each, marks=SLOW) for each in ("squeezenet", "resnet50", "densenet121")])
 def test_no_parameter_is_in_two_stages(network: Networks, name: str) -> None:
-    found = network(name)
-    bundle = pipeline.build(found.graph, pipeline.plan(found.graph, stages=4), check=False)
+    answer = network(name)
+    bundle = pipeline.build(answer.graph, pipeline.plan(answer.graph, stages=4), check=False)
     sizes = [sum(array.nbytes for array in code.parameters.values()) for code in bundle.codes if code]
     assert min(sizes) > 0
-    assert sum(sizes) == found.parameter_bytes
+    assert sum(sizes) == answer.parameter_bytes
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_memory_stays_flat_while_frames_stream(network: Networks) -> None:
-    found = network("shufflenet")
-    bundle = pipeline.build(found.graph, pipeline.plan(found.graph, stages=4), check=False)
+    answer = network("shufflenet")
+    bundle = pipeline.build(answer.graph, pipeline.plan(answer.graph, stages=4), check=False)
     process = psutil.Process()
     with pipeline.load(bundle) as running:
-        last = list(running.map([found.frame] * 50))[-1]
+        last = list(running.map([answer.frame] * 50))[-1]
         before = process.memory_info().rss
-        for result in running.map([found.frame] * 200):
+        for result in running.map([answer.frame] * 200):
             last = result
         grown = process.memory_info().rss - before
     assert np.isfinite(last).all()

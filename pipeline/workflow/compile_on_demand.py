@@ -8,17 +8,18 @@ from pathlib import Path
 
 import msgspec
 
-from pipeline.building import Options, compiled_at
+from pipeline.core.files import cache_folder
+from pipeline.core.plan import Plan
+from pipeline.core.shapes import Build, Size
 from pipeline.errors import PipelineError
-from pipeline.executor import cost_cache
 from pipeline.executor.bundle import Bundle
-from pipeline.files import cache_folder
-from pipeline.plans import Plan
-from pipeline.sizes import Build, Size
+from pipeline.measure import cost_cache
 from pipeline.split.graph import Graph
-from pipeline.split.open_model import OpenModel, at_other_size, content
+from pipeline.split.stage_parts import at_other_size
+from pipeline.split.symbolic_model import OpenModel, content
+from pipeline.workflow.bundle_builder import Options, compiled_at
 
-FORMAT = 1
+FORMAT = 2
 
 
 class Maker:
@@ -30,7 +31,7 @@ class Maker:
         What the bundle was built from.
     bundle : Bundle
     folder : Path, optional
-        Where builds are kept; by default a folder of the user's, see `pipeline.files.cache_folder`.
+        Where builds are kept; by default a folder of the user's, see `pipeline.core.files.cache_folder`.
 
     Raises
     ------
@@ -54,21 +55,25 @@ class Maker:
         graph = self._model.at(size)
         plan = at_other_size(self._bundle.plan, graph)
         path = None if self._folder is None else self._folder / f"builds-{FORMAT}" / self._key(graph, plan)
-        if path is not None and (kept := _kept(path)) is not None:
-            return Build(kept.plan, kept.codes)
-        made = compiled_at(graph, plan, Options(lambda _: None, check=False, numerics=self._bundle.numerics))
+        if path is not None and (cached_build := _load_kept(path)) is not None:
+            return Build(cached_build.plan, cached_build.codes)
+        new_build = compiled_at(graph, plan, Options(lambda _: None, check=False, numerics=self._bundle.numerics))
         if path is not None:
-            _keep(Bundle(made.plan, made.codes, numerics=self._bundle.numerics), path)
-        return made
+            _keep(Bundle(new_build.plan, new_build.codes, numerics=self._bundle.numerics), path)
+        return new_build
 
     def _key(self, graph: Graph, plan: Plan) -> str:
         """Return a name that says all that the code depends on."""
-        devices = [cost_cache.place(plan.board.device(each.device), len(each.cores_of(0))) for each in plan.stages]
-        facts = (content(graph), [each.operators for each in plan.stages], devices, self._bundle.numerics)
+        devices = [
+            cost_cache.describe_processor(plan.board.device(stage.device), len(stage.cores_of(0)))
+            for stage in plan.stages
+        ]
+        stages = [(each.operators, each.options) for each in plan.stages]
+        facts = (content(graph), stages, devices, self._bundle.numerics)
         return f"{hashlib.sha256(msgspec.json.encode(facts)).hexdigest()[:32]}.bundle"
 
 
-def _kept(path: Path) -> Bundle | None:
+def _load_kept(path: Path) -> Bundle | None:
     if not path.exists():
         return None
     try:

@@ -19,8 +19,8 @@ IMAGE = np.linspace(0, 1, 32 * 32, dtype=np.float32).reshape(1, 1, 32, 32)
 
 def parameters(bundle: Bundle) -> dict[str, np.ndarray]:
     """Return those of the second stage."""
-    found: dict[str, np.ndarray] = bundle.codes[1].parameters
-    return found
+    answer: dict[str, np.ndarray] = bundle.codes[1].parameters
+    return answer
 
 
 @pytest.fixture(scope="module")
@@ -34,10 +34,10 @@ def bundles() -> list[Bundle]:
 def test_new_parameters_count_for_the_frames_behind_them(bundles: list[Bundle]) -> None:
     with pipeline.load(bundles[0]) as running:
         name, bias = next((name, array) for name, array in parameters(bundles[0]).items() if array.size == 80)
-        old = [running.submit(IMAGE) for _ in range(5)]
+        previous_value = [running.submit(IMAGE) for _ in range(5)]
         running.set_params("stage1", {name: bias + 1})
-        new = [running.submit(IMAGE) for _ in range(5)]
-        before, after = ([each.result(timeout=60) for each in futures] for futures in (old, new))
+        replacement = [running.submit(IMAGE) for _ in range(5)]
+        before, after = ([each.result(timeout=60) for each in futures] for futures in (previous_value, replacement))
     assert all(np.array_equal(each, before[0]) for each in before)
     assert all(np.array_equal(each, after[0]) for each in after)
     assert not np.allclose(before[0], after[0])

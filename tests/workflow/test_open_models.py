@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,8 @@ import pytest
 import pipeline
 from pipeline.errors import BuildError, BundleError, InputError, ModelError, PlanError
 from pipeline.executor.bundle import Bundle
-from pipeline.split.open_model import OpenModel
-from tests.onnx_models import node, save, weights
+from pipeline.split.symbolic_model import OpenModel
+from tests.support.onnx_models import node, save, weights
 
 SHAPES: dict[str, list[int | str]] = {"data": ["N", 3, 16, 16]}
 BATCHES = (1, 2, 8, 16, 32, 5)
@@ -46,9 +46,9 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def model(file: Path) -> OpenModel:
-    found = pipeline.read(file, shapes=SHAPES)
-    assert isinstance(found, OpenModel)
-    return found
+    answer = pipeline.read(file, shapes=SHAPES)
+    assert isinstance(answer, OpenModel)
+    return answer
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def batch(rows: int) -> np.ndarray:
     return weights(rows, 3, 16, 16)
 
 
-def check(file: Path, results: Iterator[Any], sizes: tuple[int, ...] = BATCHES) -> None:
+def check(file: Path, results: Iterable[Any], sizes: Sequence[int] = BATCHES) -> None:
     """Compare with ONNX Runtime."""
     session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
     for rows, result in zip(sizes, results, strict=True):
@@ -89,9 +89,9 @@ def test_each_size_has_a_build(file: Path, model: OpenModel, plan: pipeline.Plan
     bundle.save(tmp_path / "net.bundle")
     single = pipeline.build(model.at(N=16), plan, check=False)
     single.save(tmp_path / "single.bundle")
-    several, alone = (sum(each.stat().st_size for each in (tmp_path / name).glob("*.parameters"))
+    several, isolated_time = (sum(each.stat().st_size for each in (tmp_path / name).glob("*.parameters"))
                       for name in ("net.bundle", "single.bundle"))  # fmt: skip
-    assert several < 2 * alone
+    assert several < 2 * isolated_time
     with pipeline.load(tmp_path / "net.bundle") as running:
         check(file, running.map(map(batch, (1, 16, 32, 16))), (1, 16, 32, 16))
         with pytest.raises(InputError, match="no build for N=5: there are builds for N=16; N=32; N=1"):
@@ -116,13 +116,13 @@ def test_new_sizes_are_compiled_once_and_kept(
     file: Path, model: OpenModel, plan: pipeline.Plan, tmp_path: Path, cache: Path
 ) -> None:
     pipeline.build(model, plan).save(tmp_path / "net.bundle")
-    kept: list[dict[str, int]] = []
+    remainder: list[dict[str, int]] = []
     for _ in range(2):
         with pipeline.load(tmp_path / "net.bundle", on_new_shape="compile", model=file) as running:
             check(file, running.map(map(batch, (5, 16, 2, 5))), (5, 16, 2, 5))
-        kept.append({each.name: each.stat().st_mtime_ns for each in cache.glob("builds-*/*")})
-    assert kept[0] == kept[1]
-    assert len(kept[0]) == 2
+        remainder.append({each.name: each.stat().st_mtime_ns for each in cache.glob("builds-*/*")})
+    assert remainder[0] == remainder[1]
+    assert len(remainder[0]) == 2
 
 
 def test_a_kept_build_that_is_damaged_is_made_again(
@@ -131,8 +131,8 @@ def test_a_kept_build_that_is_damaged_is_made_again(
     bundle = pipeline.build(model, plan, check=False)
     with pipeline.load(bundle, on_new_shape="compile", model=model) as running:
         running.submit(batch(2)).result(60)
-    (kept,) = cache.glob("builds-*/*")
-    (kept / "stage0.so").write_bytes(b"")
+    (remainder,) = cache.glob("builds-*/*")
+    (remainder / "stage0.so").write_bytes(b"")
     with (
         pytest.warns(RuntimeWarning, match="made again"),
         pipeline.load(bundle, on_new_shape="compile", model=model) as running,
@@ -216,19 +216,28 @@ def test_wrong_uses(file: Path, model: OpenModel, plan: pipeline.Plan, tmp_path:
         pipeline.load(bundle, on_new_shape="yes")
     with pytest.raises(PlanError, match="several sizes"):
         bundle.with_stage(lambda x: x, inputs=["data"], outputs=["data"])
-    other = pipeline.read(save(tmp_path / "o.onnx", [node("Relu", "z", "y")], {"z": ["N"]}, ["y"]), {"z": ["N"]})
+    rival = pipeline.read(save(tmp_path / "o.onnx", [node("Relu", "z", "y")], {"z": ["N"]}, ["y"]), {"z": ["N"]})
     with pytest.raises(PlanError, match="for another model"):
-        pipeline.build(other, plan)
+        pipeline.build(rival, plan)
 
 
 def test_a_manifest_without_the_stages_of_a_size(model: OpenModel, plan: pipeline.Plan, tmp_path: Path) -> None:
     from pipeline.executor import manifest
 
     pipeline.build(model, plan, sizes=[{"N": 2}], check=False).save(tmp_path / "net.bundle")
-    found = manifest.read(tmp_path / "net.bundle")
-    (tmp_path / "net.bundle" / found.more[0].stages[0].library.file).unlink()  # type: ignore[union-attr]
+    answer = manifest.read(tmp_path / "net.bundle")
+    (tmp_path / "net.bundle" / answer.more[0].stages[0].library.file).unlink()  # type: ignore[union-attr]
     with pytest.raises(BundleError, match=r"stage0\.1\.so' is missing"):
         Bundle.load(tmp_path / "net.bundle")
+
+
+def test_a_range_is_built_size_by_size(model: OpenModel, plan: pipeline.Plan, file: Path) -> None:
+    bundle = pipeline.build(model, plan, sizes=[{"N": "1..2"}, {"N": range(2, 4)}], check=False)
+    assert [build.inputs["data"][0] for build in bundle.builds] == [16, 1, 2, 3]
+    with pipeline.load(bundle) as running:
+        check(file, running.map(map(batch, (3, 1, 2))), (3, 1, 2))
+    with pytest.raises(ModelError, match="the extent N is 0"):
+        pipeline.build(model, plan, sizes=[{"N": "0..2"}])
 
 
 def soc(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -238,7 +247,7 @@ def soc(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 def test_the_command_line(file: Path, tmp_path: Path) -> None:
     bundle, shape = tmp_path / "net.bundle", "--shape=data=N,3,16,16"
-    built = soc(
+    build_result = soc(
         "build",
         file,
         shape,
@@ -252,23 +261,24 @@ def test_the_command_line(file: Path, tmp_path: Path) -> None:
         bundle,
         "--json",
     )
-    assert built.returncode == 0, built.stderr
-    assert json.loads(built.stdout)["verification"]["reference"].startswith("ONNX Runtime")
-    assert json.loads(built.stdout)["inputs"] == [{"data": [4, 3, 16, 16]}, {"data": [2, 3, 16, 16]}]
+    assert build_result.returncode == 0, build_result.stderr
+    assert json.loads(build_result.stdout)["verification"]["reference"].startswith("ONNX Runtime")
+    assert json.loads(build_result.stdout)["inputs"] == [{"data": [4, 3, 16, 16]}, {"data": [2, 3, 16, 16]}]
     for rows in (1, 3, 4):
         np.save(tmp_path / f"{rows}.npy", batch(rows))
     frames = [tmp_path / f"{rows}.npy" for rows in (1, 3, 4)]
     ran = soc("run", bundle, "--input", *frames, "--output", tmp_path / "results")
     assert ran.returncode == 0, ran.stderr
     check(file, (np.load(tmp_path / "results" / f"{rows}.npz")["y"] for rows in (1, 3, 4)), (1, 3, 4))
-    for wrong, message in (
+    for mistake, message in (
         (soc("inspect", file, shape), "give at least one size, such as --size N=16"),
         (soc("inspect", file, "--shape=data=1,3,16,16", "--size=N=1"), "--size gives extents for names in --shape"),
-        (soc("inspect", file, shape, "--size=N=x"), "--size 'N=x' is not NAME=EXTENT"),
+        (soc("inspect", file, shape, "--size=N=x"), "--size is 'N=x'; it must be NAME=EXTENT"),
         (soc("inspect", file, shape, "--size=M=2"), "no extent is called 'M'"),
         (soc("run", bundle, "--input", *frames, "--output", tmp_path / "r.npz"), "give a folder for one per frame"),
     ):
-        assert (wrong.returncode, wrong.stdout) == (2, "")
-        assert message in wrong.stderr
-        assert "Traceback" not in wrong.stderr
-    assert not (tmp_path / "r.npz").exists()
+        assert (mistake.returncode, mistake.stdout) == (2, "")
+        assert message in mistake.stderr
+        assert "Traceback" not in mistake.stderr
+    # What came before the frame that does not fit is kept.
+    check(file, [np.load(tmp_path / "r.npz")["y"][0]], [1])

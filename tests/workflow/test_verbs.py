@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.board import Board, Device
+from pipeline.core.board import Board, Device
 from pipeline.errors import BoardError, BundleError, PlanError
-from tests.onnx_models import Arrays, assert_close, by_onnxruntime, frame, node, save, weights
+from tests.support.onnx_models import Arrays, assert_close, by_onnxruntime, frame, node, save, weights
 
 
 @pytest.fixture

@@ -1,0 +1,124 @@
+"""The verb build: each stage of a plan is compiled for its device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.errors import ModelError, PlanError
+
+if TYPE_CHECKING:
+    from pipeline.core.board import Board
+    from pipeline.core.plan import Plan
+    from pipeline.core.shapes import SizeRange
+    from pipeline.executor.bundle import Bundle
+    from pipeline.split.graph import Graph
+    from pipeline.split.symbolic_model import OpenModel
+
+
+def build(  # noqa: PLR0913 - all but the first two by keyword
+    graph: Graph | OpenModel | Sequence[Any] | Mapping[str, Any],
+    plan: Plan | None = None,
+    *,
+    connect: Mapping[str, str] | None = None,
+    board: Board | str = "host",
+    devices: Sequence[str] | None = None,
+    sizes: Sequence[SizeRange] = (),
+    other_sizes: str = "refuse",
+    check: bool = True,
+    tolerance: float | None = None,
+    seed: int = 0,
+    tuning: str | Path | None = None,
+    winograd: bool = False,
+    weights: str = "float32",
+    progress: Callable[[str], None] = lambda _: None,
+) -> Bundle:
+    """Compile each stage of a plan for its device.
+
+    Parameters
+    ----------
+    graph : Graph, OpenModel, sequence, or mapping of str to object
+        The graph that the plan was made for, the model that has this graph at some size, or several models that
+        `pipeline.chain` connects.
+    plan : Plan, optional
+        By default that of `pipeline.plan` for `board` and `devices`, with a stage for each of several models.
+    connect : mapping of str to str, optional
+        Of several models, as for `pipeline.chain`.
+    board : Board or str
+        Without a plan, what it shall run on.
+    devices : sequence of str, optional
+        Without a plan, the board's device for each stage.
+    sizes : sequence of mapping of str to (int, range or str)
+        Of an open model, the sizes to build for beside the plan's own, such as ``[{"N": 16}, {"N": 32}]``, or ranges of
+        them, such as ``[{"N": "1..8"}]`` or ``[{"N": range(1, 9)}]``.  Parameters that are the same for all are kept
+        once.
+    other_sizes : str
+        What becomes of frames of other sizes.  ``"refuse"``: an error lists the sizes there are.  ``"pad"``: they are
+        filled up with zeros to the next larger size, and the result is cropped; tried out on a random frame.
+        ``"symbolic"``: they run in a build for any size, which is slower.
+    check : bool
+        Compare the stages with the unsplit model on a seeded random frame; what was found is ``bundle.parity``, None
+        for stages that this machine cannot run.  Without it, nothing is run, and ``bundle.general`` has no shares.
+    tolerance : float, optional
+        Largest allowed error, as a share of the largest output; by default 1e-5, 1e-4 with `winograd`, 5e-3 with
+        weights as float16, 5e-2 as bfloat16; 2e-2 and 1e-1 if the model has tensors of these dtypes, whose stages
+        are compared with the model in float32.
+    seed : int
+        Of the random frame.
+    tuning : str or Path, optional
+        A database of `pipeline.tune`, whose kernels are used where they were measured to be faster.
+    winograd : bool
+        Compute 3x3 convolutions by Winograd's transforms where that takes fewer cycles; see
+        `pipeline.core.numerics.Numerics` for the error.
+    weights : str
+        What weights of convolutions and dense layers are stored as: ``"float32"``, ``"float16"`` or ``"bfloat16"``.
+        Half as many bytes are read, and sums stay float32.
+    progress : callable, optional
+        Told what is being done.
+
+    Returns
+    -------
+    Bundle
+        Its ``general`` has, for each stage, the operators that have no kernel of their own, and their share of the
+        stage's time; see `pipeline.measure.kernel_coverage.StageGeneral`.
+
+    Raises
+    ------
+    PlanError
+        If the plan belongs to another graph, or its stages do not.
+    BuildError
+        If TVM cannot compile a stage, or the stages differ from the unsplit model.
+    TuningError
+        If the database is missing, damaged, or another kind of file.
+    """
+    from pipeline.core.numerics import Numerics
+    from pipeline.executor.tuning.lookup import TuningLookup
+    from pipeline.split.symbolic_model import OpenModel
+    from pipeline.workflow import bundle_builder
+    from pipeline.workflow.chain import chain
+
+    if isinstance(graph, Sequence | Mapping):
+        graph = chain(graph, connect)
+    elif connect:
+        raise ModelError("connect is for several models; give a list of them")
+    if plan is None:
+        plan = _own_plan(graph, board, devices)
+    elif devices is not None or board != "host":
+        raise PlanError("the plan says what to run on; leave out board and devices")
+    database = None if tuning is None else TuningLookup.load(tuning)
+    options = bundle_builder.Options(progress, check, tolerance, seed, database, Numerics(winograd, weights))
+    if isinstance(graph, OpenModel):
+        return bundle_builder.build_open(graph, plan, sizes, other_sizes, options)
+    if sizes or other_sizes != "refuse":
+        raise ModelError(f"{graph.name!r} was read with fixed shapes; give names for what varies to pipeline.read")
+    return bundle_builder.build(graph, plan, options)
+
+
+def _own_plan(graph: Graph | OpenModel, board: Board | str, devices: Sequence[str] | None) -> Plan:
+    from pipeline.split.graph import Graph
+    from pipeline.workflow.plan import plan
+
+    if not isinstance(graph, Graph):
+        raise PlanError(f"{graph.name!r} has shapes that vary; plan it at a size: pipeline.plan(model.at(...))")
+    return plan(graph, board, stages="models" if graph.model_ends else "auto", devices=devices)

@@ -1,0 +1,197 @@
+"""Building: a graph, or a model at several sizes, becomes a bundle; what `pipeline.build` does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pipeline.core.numerics import EXACT, Numerics, check_tolerance, rounding_of
+from pipeline.core.plan import Plan
+from pipeline.core.shapes import Build, Size, SizeRange, describe_size, sizes_in
+from pipeline.errors import BuildError, ModelError
+from pipeline.executor import parameters
+from pipeline.executor.build import compile_plan, runs_here
+from pipeline.executor.bundle import Bundle
+from pipeline.executor.parity import Parity, check_parity
+from pipeline.executor.stage_code import StageCode
+from pipeline.executor.tuning.lookup import TuningLookup
+from pipeline.measure.kernel_coverage import NamedOperator, StageGeneral, of_stage
+from pipeline.split import extract, stage_parts
+from pipeline.split.extract import GraphPart
+from pipeline.split.graph import Graph
+from pipeline.split.output_quantization import output_quantization
+from pipeline.split.stage_parts import at_other_size
+from pipeline.split.symbolic_model import OpenModel
+from pipeline.workflow import padding, unsplit
+
+OTHER_SIZES = ("refuse", "pad", "symbolic")
+"""What may become of frames of sizes that a bundle was not built for."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """As for `pipeline.build`."""
+
+    progress: Callable[[str], None]
+    check: bool = True
+    tolerance: float | None = None
+    seed: int = 0
+    tuning_lookup: TuningLookup | None = None
+    numerics: Numerics = EXACT
+
+    def __post_init__(self) -> None:
+        if self.tolerance is not None:
+            check_tolerance(self.tolerance)
+
+    def tolerance_of(self, graph: Graph, plan: Plan) -> float:
+        """Return the largest error of a plan's stages together, as a share of the largest output."""
+        if self.tolerance is not None:
+            return self.tolerance
+        rounding = rounding_of(spec.dtype for spec in graph.tensors.values())
+        return max(rounding, *(self.numerics.of_stage(stage.options).tolerance for stage in plan.stages))
+
+
+def build(graph: Graph, plan: Plan, options: Options) -> Bundle:
+    """Return the bundle for one size."""
+    parts = stage_parts.parts(graph, plan)
+    reference_outputs = _run_unsplit(graph, plan, options)
+    codes = _compile(graph, plan, parts, options)
+    parity = _parity(graph, plan, codes, reference_outputs, options)
+    general = _general(plan, parts, codes, options)
+    plan = replace(plan, quantization=output_quantization(graph))
+    return Bundle(plan, codes, parity, general, numerics=options.numerics)
+
+
+def build_open(model: OpenModel, plan: Plan, sizes: Sequence[SizeRange], other_sizes: str, options: Options) -> Bundle:
+    """Return the bundle for the plan's size and others.
+
+    Raises
+    ------
+    ModelError
+        If a size or `other_sizes` is unknown.
+    BuildError
+        If frames shall be padded, but results depend on what they are padded with.
+    """
+    if other_sizes not in OTHER_SIZES:
+        raise ModelError(f"other_sizes is {other_sizes!r}; it must be one of {', '.join(OTHER_SIZES)}")
+    first = model.size_of(plan)
+    further = [each for given in sizes for each in map(model.check_size, sizes_in(given)) if each != first]
+    graph = model.at(first)
+    bundle = build(graph, plan, options)
+    builds = [
+        build_at(model, plan, dict(size), options) for size in dict.fromkeys(tuple(size.items()) for size in further)
+    ]
+    if other_sizes == "symbolic":
+        builds.append(_symbolic(model, plan, first, options))
+    bundle = _sharing_parameters(bundle, builds)
+    bundle.shapes = model.complete(graph)
+    if other_sizes == "pad":
+        options.progress("padding")
+        tolerance_of = options.tolerance_of(graph, plan)
+        bundle.shapes = replace(bundle.shapes, padded=padding.axes(model, bundle, tolerance_of, options.seed))
+    return bundle
+
+
+def build_at(model: OpenModel, plan: Plan, size: Size, options: Options) -> Build:
+    """Return the stages of a plan for another size."""
+    options.progress(f"reading for {describe_size(size)}")
+    graph = model.at(size)
+    named_options = replace(options, progress=lambda text: options.progress(f"{text} for {describe_size(size)}"))
+    return compiled_at(graph, at_other_size(plan, graph), named_options)
+
+
+def compiled_at(graph: Graph, plan: Plan, options: Options) -> Build:
+    """Return the stages of a plan that was made for `graph`, or for the same model at another size."""
+    reference_outputs = _run_unsplit(graph, plan, options)
+    codes = _compile(graph, plan, stage_parts.parts(graph, plan), options)
+    _parity(graph, plan, codes, reference_outputs, options)
+    return Build(plan, tuple(codes))
+
+
+def _symbolic(model: OpenModel, plan: Plan, size: Size, options: Options) -> Build:
+    graph = model.symbolic(size)
+    symbolic_plan = at_other_size(plan, graph)
+    named_options = replace(options, progress=lambda text: options.progress(f"{text} for any size"))
+    reference_outputs = _run_unsplit(model.at(size), symbolic_plan, named_options)
+    codes = _compile(graph, symbolic_plan, stage_parts.parts(graph, symbolic_plan), named_options, symbolic=True)
+    _parity(graph, symbolic_plan, codes, reference_outputs, named_options)
+    return Build(symbolic_plan, tuple(codes), symbolic=True)
+
+
+def _compile(
+    graph: Graph, plan: Plan, parts: Sequence[GraphPart], options: Options, *, symbolic: bool = False
+) -> list[StageCode | None]:
+    tuning_lookup, numerics = options.tuning_lookup, options.numerics
+    modules = _modules(graph, parts)
+    return compile_plan(plan, modules, options.progress, tuning=tuning_lookup, numerics=numerics, symbolic=symbolic)
+
+
+def _modules(graph: Graph, parts: Sequence[GraphPart]) -> Iterator[Any]:
+    """Yield each stage's module; memory that was only needed for the one before is free by then."""
+    for part in parts:
+        graph.release()
+        yield extract.module(part)
+    graph.release()
+
+
+def _run_unsplit(graph: Graph, plan: Plan, options: Options) -> dict[str, np.ndarray] | None:
+    """Return a random frame's outputs of the unsplit model, whose weights are gone by the time that stages are built.
+
+    None if nothing shall be compared, or this machine cannot run the stages.
+    """
+    if not options.check or not _run_here(plan):
+        return None
+    options.progress("running the unsplit model")
+    return unsplit.outputs(graph, plan, options.seed)
+
+
+def _run_here(plan: Plan) -> bool:
+    try:
+        return all(runs_here(plan.board.device(stage.device)) for stage in plan.stages)
+    except BuildError:  # a target that is none: building will name the stage
+        return False
+
+
+def _parity(
+    graph: Graph,
+    plan: Plan,
+    codes: Sequence[StageCode | None],
+    reference_outputs: Mapping[str, np.ndarray] | None,
+    options: Options,
+) -> Parity | None:
+    if reference_outputs is None:
+        return None
+    options.progress("comparing with the unsplit model")
+    stages = [(stage, code) for stage, code in zip(plan.stages, codes, strict=True) if code is not None]
+    return check_parity(plan, stages, reference_outputs, tolerance=options.tolerance_of(graph, plan), seed=options.seed)
+
+
+def _general(
+    plan: Plan, parts: Sequence[GraphPart], codes: Sequence[StageCode | None], options: Options
+) -> list[StageGeneral]:
+    generals = []
+    for stage, part, code in zip(plan.stages, parts, codes, strict=True):
+        if code is not None:
+            if options.check:
+                options.progress(f"timing {stage.name}")
+            made_by = {name: NamedOperator(each.name, each.kind) for each in part.operators for name in each.outputs}
+            device = plan.board.device(stage.device)
+            is_timed = options.check and runs_here(device)
+            generals.append(of_stage(stage, code, device, made_by, run=is_timed))
+    return generals
+
+
+def _sharing_parameters(bundle: Bundle, builds_of_sizes: Sequence[Build]) -> Bundle:
+    """Return the bundle with further builds; parameters that are equal are in memory once."""
+    builds = [bundle.codes, *(build.codes for build in builds_of_sizes)]
+    code_lists: list[list[Any]] = [[] for _ in builds]
+    for codes in zip(*builds, strict=True):
+        sets = parameters.share_arrays([code.parameters if code else {} for code in codes])
+        for code_list, code, values in zip(code_lists, codes, sets, strict=True):
+            code_list.append(code and code.with_parameters(values))
+    first, *rest = code_lists
+    sharing = [replace(build, codes=tuple(codes)) for build, codes in zip(builds_of_sizes, rest, strict=True)]
+    return Bundle(bundle.plan, first, bundle.parity, bundle.general, numerics=bundle.numerics, more=sharing)

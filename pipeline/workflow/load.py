@@ -1,0 +1,74 @@
+"""The verb load: a bundle becomes a running pipeline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from pipeline.core.device_map import DeviceMap
+    from pipeline.executor.bundle import Bundle
+    from pipeline.scheduler.pipeline import Pipeline
+    from pipeline.workflow.compile_on_demand import Maker
+
+
+def load(
+    bundle: Bundle | str | Path,
+    *,
+    devices: DeviceMap | None = None,
+    on_new_shape: str = "refuse",
+    model: Any = None,
+    params: Any = None,
+    **options: Any,
+) -> Pipeline:
+    """Return a running pipeline.
+
+    Parameters
+    ----------
+    bundle : Bundle, str or Path
+        A bundle, or the folder where one was saved.
+    devices : mapping of str to (str or Device), optional
+        Devices that stand for those of the plan, by their names there, such as
+        ``{"gpu": "cuda:1", "board": "remote://127.0.0.1:9123/cpu"}``; they run the same code.
+    on_new_shape : str
+        What becomes of frames of a size that the bundle has no build for.  ``"refuse"``: an error lists the sizes.
+        ``"compile"``: a build is made from `model` in the background and kept on disk, while other frames go on.
+    model : OpenModel, str or Path, optional
+        What the bundle was built from, for ``"compile"``.
+    params : mapping, str or Path, optional
+        Of that model, as for `pipeline.read`.
+    **options
+        As for `pipeline.Pipeline`, such as ``trace``.
+
+    Raises
+    ------
+    BundleError
+        If the bundle is missing, damaged, or built for another kind of machine.
+    PlanError
+        If `model` is not what it was built from.
+    BoardError
+        If `devices` names one that the plan has not, or one that cannot run what was built.
+    ArgumentError
+        If `on_new_shape` is unknown, or does not go with the other arguments, or an option is none.
+    """
+    from pipeline.core import arguments
+    from pipeline.executor.bundle import Bundle
+    from pipeline.scheduler.pipeline import Pipeline
+
+    arguments.choice("on_new_shape", on_new_shape, ("refuse", "compile"))
+    code = bundle.on_devices(devices or {}) if isinstance(bundle, Bundle) else Bundle.load(bundle, devices)
+    build = _maker(code, model, params) if on_new_shape == "compile" else None
+    return Pipeline(code.plan, code.codes, shapes=code.shapes, more=code.more, build=build, **options)
+
+
+def _maker(bundle: Bundle, model: Any, params: Any) -> Maker:
+    from pipeline.split.symbolic_model import OpenModel, open_model
+    from pipeline.workflow.compile_on_demand import Maker
+
+    if bundle.shapes is None:
+        raise ArgumentError("on_new_shape='compile' needs a bundle that was built from a model with shapes that vary")
+    if model is None:
+        raise ArgumentError("on_new_shape='compile' needs the model that the bundle was built from: model=...")
+    return Maker(model if isinstance(model, OpenModel) else open_model(model, bundle.shapes.inputs, params), bundle)

@@ -1,0 +1,90 @@
+"""Padding: the proof that a frame may be filled up to a larger size, and the part of the outputs that is its result."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pipeline.core.compare import compare_output
+from pipeline.core.random_frame import random_frame
+from pipeline.core.shapes import Build, Multiple, Size, describe_size, extent_multiples
+from pipeline.errors import BuildError
+from pipeline.executor.parity import run_stages
+from pipeline.workflow import unsplit
+
+if TYPE_CHECKING:
+    from pipeline.executor.bundle import Bundle
+    from pipeline.split.graph import Graph
+    from pipeline.split.symbolic_model import OpenModel
+
+Axes = dict[str, tuple[Multiple | None, ...]]
+
+
+def axes(model: OpenModel, bundle: Bundle, tolerance: float, seed: int) -> Axes:
+    """Return for each output what its extents are multiples of, after trying out that frames may be padded.
+
+    A random frame of a smaller size, padded with zeros or with random values, must give the results that the model
+    gives at that size.
+
+    Raises
+    ------
+    BuildError
+        If they differ, or no build is large enough to pad to.
+    """
+    largest = max(bundle.builds, key=lambda build: sum(spec.nbytes for spec in build.plan.inputs))
+    size = model.size_of(largest.plan)
+    small = {name: max(1, extent // 2) for name, extent in size.items()}
+    if small == size:
+        raise BuildError(
+            f"no frame can be padded to {describe_size(size)}, the smallest size there is; build for a larger one"
+        )
+    graph = model.at(small)
+    multiples_by_output = _axes(graph, largest, size, small)
+    _try(graph, largest, multiples_by_output, small, tolerance, seed)
+    return multiples_by_output
+
+
+def _axes(graph: Graph, largest: Build, size: Size, small: Size) -> Axes:
+    axes_by_output: Axes = {}
+    for spec, output in zip(largest.plan.outputs, graph.outputs, strict=True):
+        factors = (
+            extent_multiples(spec.shape, output.shape, size, small) if len(spec.shape) == len(output.shape) else None
+        )
+        if factors is None:
+            raise BuildError(
+                f"frames cannot be padded: the output {spec.name!r} has the shape {list(spec.shape)} for "
+                f"{describe_size(size)}, but {list(output.shape)} for {describe_size(small)}; build "
+                "for each size, or for any"
+            )
+        axes_by_output[spec.name] = factors
+    return axes_by_output
+
+
+def _try(graph: Graph, largest: Build, axes_by_output: Axes, small: Size, tolerance: float, seed: int) -> None:  # noqa: PLR0913, PLR0917
+    board, plan = largest.plan.board, largest.plan
+    frame = random_frame(graph.inputs, seed)
+    references = unsplit.outputs(graph, plan, seed)
+    filling = random_frame(plan.inputs, seed + 1)
+    # Large ones, so that a maximum is among them.
+    for title, factor in (("zeros", 0), ("other values", 8)):
+        full_frame = {spec.name: _fill_up(frame[spec.name], filling[spec.name] * factor) for spec in plan.inputs}
+        results = run_stages(board, list(zip(plan.stages, largest.codes, strict=True)), full_frame)
+        for spec in plan.outputs:
+            part = results[spec.name][_crop(axes_by_output[spec.name], small)]
+            error = compare_output(part, references[spec.name]).relative
+            if not error <= tolerance:
+                raise BuildError(
+                    f"frames cannot be padded: with {title} behind it, a frame of {describe_size(small)} gives "
+                    f"{spec.name!r} with an error of {error:.3g} of the largest value; build for each size, or for any"
+                )
+
+
+def _fill_up(array: np.ndarray, filling: np.ndarray) -> np.ndarray:
+    full = filling.astype(array.dtype)
+    full[tuple(map(slice, array.shape))] = array
+    return full
+
+
+def _crop(factors: tuple[Multiple | None, ...], size: Size) -> tuple[slice, ...]:
+    return tuple(slice(None) if each is None else slice(size[each[0]] * each[1]) for each in factors)

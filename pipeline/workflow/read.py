@@ -1,0 +1,81 @@
+"""The verb read: a model becomes a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+from pipeline.errors import ModelError
+
+if TYPE_CHECKING:
+    from pipeline.split.graph import Graph
+    from pipeline.split.symbolic_model import OpenModel
+
+
+@overload
+def read(
+    model: Any,
+    shapes: Mapping[str, Sequence[int]] | None = ...,
+    params: Mapping[str, Any] | str | Path | None = ...,
+    *,
+    verify: bool = ...,
+) -> Graph: ...
+
+
+@overload
+def read(
+    model: Any,
+    shapes: Mapping[str, Sequence[int | str]],
+    params: Mapping[str, Any] | str | Path | None = ...,
+    *,
+    verify: bool = ...,
+) -> Graph | OpenModel: ...
+
+
+def read(
+    model: Any,
+    shapes: Mapping[str, Sequence[int | str]] | None = None,
+    params: Mapping[str, Any] | str | Path | None = None,
+    *,
+    verify: bool = False,
+) -> Graph | OpenModel:
+    """Read a model, fold its constants and batch norms, and return its graph.
+
+    Parameters
+    ----------
+    model : str, Path, torch.export.ExportedProgram, tvm.IRModule, or tvm.relax.Function
+        An ONNX file, a TFLite model, a file of ``torch.export.save``, a Relay program (text or JSON), or a Relax
+        module (TVMScript or JSON), whose content says which; or an exported PyTorch program or Relax module itself.
+    shapes : mapping of str to sequence of (int or str), optional
+        Extents for inputs whose shape is symbolic in the model; names, such as ``["N", 3, 224, 224]``, for extents
+        that shall vary.
+    params : mapping, str or Path, optional
+        Parameters of a Relay program or Relax module by name: arrays, or a file of ``relay.save_param_dict`` or
+        ``numpy.savez``.  What has no value here is an input of the model.
+    verify : bool
+        Compare with the library that the format belongs to, on random input; see `pipeline.verify`.
+
+    Returns
+    -------
+    Graph or OpenModel
+        With names in `shapes`, a model that has a graph at each size: ``model.at(N=16)``.
+
+    Raises
+    ------
+    ModelError
+        If the file is missing, not a model, or uses operators that are not supported; all of them are named.
+    BuildError
+        If the model as it was read computes something else.
+    """
+    from pipeline.split.graph import Graph
+    from pipeline.split.reading import read_model
+
+    graph = read_model(model, shapes, params)
+    if verify:
+        from pipeline.workflow.verify import verify as verify_graph
+
+        if not isinstance(graph, Graph):
+            raise ModelError("a model is verified at a size: read it with numbers for all extents")
+        verify_graph(graph, model)
+    return graph

@@ -1,0 +1,42 @@
+"""The unsplit model, which stages are compared with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from pipeline.core.random_frame import random_frame
+from pipeline.executor import precision
+from pipeline.executor.build import compile_stage
+from pipeline.executor.parity import run_stages
+from pipeline.split import extract
+from pipeline.split.graph import Graph
+
+
+def outputs(graph: Graph, plan: Plan, seed: int) -> dict[str, np.ndarray]:
+    """Compute a graph's outputs for a random frame, as one stage on the device of a plan's first stage.
+
+    Beside the graph's outputs, it returns what stages make that have a tolerance of their own.  The graph is compiled
+    without tuning and without other numerics, which would be compared with themselves; for the same reason numbers of
+    16 bits are float32, unless rounding decides about something.
+    """
+    (part,) = extract.parts(graph, [])
+    toleranced_specs = (spec for stage in plan.stages if stage.options.tolerance is not None for spec in stage.outputs)
+    part = replace(part, outputs=tuple(dict.fromkeys((*part.outputs, *toleranced_specs))))
+    stage = StagePlan("unsplit", plan.stages[0].device, part.inputs, part.outputs)
+    frame, module = random_frame(graph.inputs, seed), extract.module(part)
+    if precision.is_widely_comparable(module) and (wide := precision.widen(module)) is not None:
+        module, stage = wide, replace(stage, inputs=_widen(stage.inputs), outputs=_widen(stage.outputs))
+        frame |= {spec.name: frame[spec.name].astype(spec.dtype) for spec in stage.inputs}
+    code = compile_stage(module, plan.board.device(stage.device))
+    del module
+    graph.release()
+    outputs = run_stages(plan.board, [(stage, code)], frame)
+    # An input may be an output, too, which no stage makes.
+    return {spec.name: outputs[spec.name] for spec in (*graph.outputs, *part.outputs)}
+
+
+def _widen(specs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
+    return tuple(replace(spec, dtype="float32") if spec.dtype in precision.NARROW else spec for spec in specs)
