@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.io import media
+from tests.support import media
 
 pytestmark = pytest.mark.slow
 for package in ("av", "cyclonedds", "onnx", "onnxruntime", "rosbags", "sklearn", "yaml"):
@@ -45,32 +45,34 @@ def clone(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         command = folder / "bin" / name
         command.write_text(f'#!/bin/sh\nexec "{sys.executable}"{words} "$@"\n')
         command.chmod(0o755)
-    typed(blocks(root)["Examples"], folder, root)
+    run_commands(blocks(root)["Examples"], folder, root)
     return folder
 
 
-def typed(commands: str, folder: Path, root: Path, **environment: str) -> str:
+def run_commands(commands: str, folder: Path, root: Path, **environment: str) -> str:
     """Return what is printed."""
     lines = [line for line in commands.splitlines() if not line.startswith(INSTALLATION)]
     path = f"{folder / 'bin'}:{os.environ['PATH']}"
     env = {**os.environ, "PATH": path, "PYTHONPATH": str(root), **environment}
     line = ["bash", "-e", "-c", "\n".join(lines)]
-    with (folder / "printed").open("w+", encoding="utf-8") as printed:
-        shell = subprocess.Popen(line, cwd=folder, env=env, stdout=printed, stderr=printed, start_new_session=True)
+    with (folder / "printed").open("w+", encoding="utf-8") as output_file:
+        shell = subprocess.Popen(
+            line, cwd=folder, env=env, stdout=output_file, stderr=output_file, start_new_session=True
+        )
         try:
             status = shell.wait(PATIENCE_S)
         finally:
             # What it has left in the background when a command failed.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(shell.pid, signal.SIGKILL)
-        printed.seek(0)
-        out = printed.read()
+        output_file.seek(0)
+        out = output_file.read()
     assert status == 0, out
     return out
 
 
 def test_camera_to_overlay_video(clone: Path, root: Path) -> None:
-    typed(blocks(root)["Camera to overlay video"], clone, root)
+    run_commands(blocks(root)["Camera to overlay video"], clone, root)
     lines = (clone / "overlay.jsonl").read_text(encoding="utf-8").splitlines()
     # A pattern is live, so that on a busy machine some of its pictures are passed over.
     assert 0 < len(lines) <= 90
@@ -78,21 +80,23 @@ def test_camera_to_overlay_video(clone: Path, root: Path) -> None:
 
 
 def test_a_node_and_a_bag(clone: Path, root: Path) -> None:
-    out = typed(blocks(root)["A node for ROS 2, and a bag"], clone, root, ROS_DOMAIN_ID=str(20 + os.getpid() % 200))
+    out = run_commands(
+        blocks(root)["A node for ROS 2, and a bag"], clone, root, ROS_DOMAIN_ID=str(20 + os.getpid() % 200)
+    )
     answers = [line for line in out.splitlines() if " logits [1, 10]: " in line]
     assert len(answers) == len(set(answers)) == 100
     assert " 0 dropped, 0 without an answer by error" in out
 
 
 def test_in_a_program_of_your_own(clone: Path, root: Path) -> None:
-    assert "300 frames, " in typed(blocks(root)["In a program of your own"], clone, root)
+    assert "300 frames, " in run_commands(blocks(root)["In a program of your own"], clone, root)
     assert len((root / "examples" / "embed.py").read_text(encoding="utf-8").splitlines()) <= 20
 
 
 def test_an_ultra96(clone: Path, root: Path) -> None:
     if not LINKERS:
         pytest.skip("needs a linker for Arm: aarch64-linux-gnu-gcc or ziglang")
-    out = typed(blocks(root)["An Ultra96, from the model to the board"], clone, root)
+    out = run_commands(blocks(root)["An Ultra96, from the model to the board"], clone, root)
     assert "all 5 tests passed" in out
     assert (clone / "ultra96.bundle" / "manifest.json").is_file()
     assert (clone / "simulated.npz").is_file()

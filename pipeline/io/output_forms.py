@@ -1,0 +1,57 @@
+"""Forms of outputs: those of detectors and classifiers that can be drawn or published."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from pipeline.errors import InputError
+
+COLUMNS = ("left", "top", "right", "bottom", "score", "class")
+
+
+class OutputForm(NamedTuple):
+    """A form that outputs have.
+
+    Attributes
+    ----------
+    fits : callable
+        Whether an output of a shape has it.
+    rule, remedy : str
+        Begin and end of the message about one that has not.
+    """
+
+    fits: Callable[[Sequence[int]], bool]
+    rule: str
+    remedy: str
+
+    def check(self, shape: Sequence[int], name: str = "") -> None:
+        """Check that an output has this form.
+
+        Parameters
+        ----------
+        shape : sequence of int
+        name : str
+            Of the output, for the message.
+
+        Raises
+        ------
+        InputError
+            If it has another one.
+        """
+        if not self.fits(shape):
+            subject = f"the output {name!r}" if name else "the output"
+            raise InputError(f"{self.rule}, but {subject} is {list(shape)}{self.remedy}")
+
+
+BOXES = OutputForm(
+    lambda shape: bool(shape) and shape[-1] == len(COLUMNS),
+    f"boxes are rows of {', '.join(COLUMNS)}, such as [1, 100, {len(COLUMNS)}]",
+    "; give a model that selects its boxes (non-maximum suppression), or a Python stage that does",
+)
+SCORES = OutputForm(
+    # Of one picture: a batch of them, or a map of scores, has no one best class.
+    lambda shape: sum(extent > 1 for extent in shape) <= 1,
+    "labels are for scores along one axis, such as [1, 1000]",
+    ", which is no classifier's; leave out show=label",
+)

@@ -1,0 +1,68 @@
+"""Geometry: the place of a picture in the input of a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pipeline.errors import InputError
+
+RESIZE = ("stretch", "letterbox", "crop")
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """A picture's place in the model's input, in pixels.
+
+    Attributes
+    ----------
+    width, height : int
+        Of the picture after it was resized.
+    left, top : int
+        Where its corner lies; below zero if it stands out.
+    across, down : float
+        The model's pixels for one of the picture's.
+    """
+
+    width: int
+    height: int
+    left: int
+    top: int
+    across: float
+    down: float
+
+    def back(self, x: float, y: float) -> tuple[float, float]:
+        """Map a point of the model's input back to the picture."""
+        return (x - self.left) / self.across, (y - self.top) / self.down
+
+    @property
+    def margins(self) -> bool:
+        """True if part of the input stays free."""
+        return self.left > 0 or self.top > 0
+
+
+def fit(resize: str, picture: tuple[int, int], room: tuple[int, int]) -> Geometry:
+    """Fit a picture into `room`.
+
+    Parameters
+    ----------
+    resize : str
+        ``"stretch"``: all of both, proportions change.  ``"letterbox"``: all of the picture, in the middle, with
+        margins.  ``"crop"``: all of the room, and what stands out is cut off.
+    picture, room : (int, int)
+        Widths and heights.
+
+    Raises
+    ------
+    InputError
+        If `resize` is unknown.
+    """
+    if resize not in RESIZE:
+        raise InputError(f"resize is {resize!r}; it must be {', '.join(map(repr, RESIZE))}")
+    (width, height), (wide, high) = picture, room
+    across, down = wide / width, high / height
+    if resize != "stretch":
+        # One factor for both directions: the smaller keeps all of the picture, the larger fills all of the room.
+        across = down = min(across, down) if resize == "letterbox" else max(across, down)
+    # A picture that is much wider than high would otherwise lose its last row.
+    size = max(1, round(width * across)), max(1, round(height * down))
+    return Geometry(*size, (wide - size[0]) // 2, (high - size[1]) // 2, across, down)

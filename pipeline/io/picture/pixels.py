@@ -1,0 +1,108 @@
+"""Pixels: the reading of an array of bytes as a picture.
+
+Pictures travel as the camera or decoder made them, and are converted once, while they are resized.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pipeline.core.optional import require
+from pipeline.core.plan import TensorSpec
+from pipeline.errors import InputError
+
+SHARED = ("bgr24", "bgra", "gray", "nv12", "rgb24", "rgba", "yuv420p", "yuvj420p")
+"""Formats that PyAV reads from an array in place."""
+
+FORMATS = (*SHARED, "yuyv422")
+"""Formats in which pictures travel; others are converted to RGB where they are read."""
+
+
+def library() -> Any:
+    """Return PyAV.
+
+    Raises
+    ------
+    MissingExtra
+        If it is not installed.
+    """
+    return require("av", "video", "cameras and video")
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """Format, size and colours of a picture.
+
+    Attributes
+    ----------
+    format : str
+        FFmpeg's name, one of `FORMATS`.
+    width, height : int
+    colorspace, color_range : int
+        FFmpeg's numbers; those for unknown by default.
+    """
+
+    format: str
+    width: int
+    height: int
+    colorspace: int = 2
+    color_range: int = 0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the array of bytes."""
+        if self.format in ("nv12", "yuv420p", "yuvj420p"):
+            return self.height * 3 // 2, self.width
+        channels = {"bgr24": 3, "rgb24": 3, "bgra": 4, "rgba": 4, "yuyv422": 2}.get(self.format)
+        return (self.height, self.width, channels) if channels else (self.height, self.width)
+
+    def spec(self, name: str) -> TensorSpec:
+        """Return the tensor of such a picture."""
+        return TensorSpec(name, self.shape, "uint8")
+
+    def wrap(self, array: np.ndarray) -> Any:
+        """Return the array as PyAV's frame, in place where PyAV can."""
+        kind = library().VideoFrame
+        array = np.ascontiguousarray(array)
+        frame = (
+            kind.from_numpy_buffer(array, self.format)
+            if self.format in SHARED
+            else kind.from_ndarray(array, self.format)
+        )
+        frame.colorspace, frame.color_range = self.colorspace, self.color_range
+        return frame
+
+    def array(self, frame: Any) -> np.ndarray:
+        """Return PyAV's frame as an array, brought to this size and format if it is of another one."""
+        if (frame.width, frame.height, frame.format.name) != (self.width, self.height, self.format):
+            frame = frame.reformat(self.width, self.height, self.format)
+        pixels: np.ndarray = frame.to_ndarray()
+        return pixels
+
+    def rgb(self, array: np.ndarray) -> np.ndarray:
+        """Return the picture as uint8 [height, width, 3]."""
+        if self.format == "rgb24":
+            return array
+        picture: np.ndarray = self.wrap(array).to_ndarray(format="rgb24")
+        return picture
+
+
+def choose_pixels(frame: Any, target: str | None = None) -> Pixels:
+    """Choose the format that PyAV's frame travels in: its own, or `target`.
+
+    Raises
+    ------
+    InputError
+        If the picture is empty.
+    """
+    source_format = frame.format.name
+    if not frame.width or not frame.height:
+        raise InputError("a picture without any pixels")
+    # Half a chroma sample has no place in the array.
+    cut_chroma = (frame.width % 2 or frame.height % 2) and source_format in ("nv12", "yuv420p", "yuvj420p", "yuyv422")
+    format_name = target or (source_format if source_format in FORMATS and not cut_chroma else "rgb24")
+    colours = (frame.colorspace, frame.color_range) if format_name == source_format else (2, 0)
+    return Pixels(format_name, frame.width, frame.height, *map(int, colours))

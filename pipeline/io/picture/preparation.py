@@ -1,0 +1,242 @@
+"""Preparation: from a picture to the input of a model: resized, normalised, in its layout.
+
+It is a stage in front of the model's own, so that it works on the next picture while they work on this one.
+FFmpeg converts and resizes in one pass, without the interpreter's lock, as NumPy does the rest.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pipeline.core.plan import TensorSpec
+from pipeline.errors import InputError
+from pipeline.io.picture.geometry import Geometry, fit
+from pipeline.io.picture.pixels import Pixels, library
+
+if TYPE_CHECKING:
+    from pipeline.executor.bundle import Bundle
+
+FILL = 114
+"""Grey of margins, as networks that detect objects are trained with."""
+
+PLANES = {1: "gray", 3: "gbrp"}
+
+
+@dataclass(frozen=True)
+class PictureLayout:
+    """Channels, rows and columns of a model's input, and their order.
+
+    Attributes
+    ----------
+    channels, height, width : int
+    last : bool
+        Whether channels are the last axis.
+    """
+
+    channels: int
+    height: int
+    width: int
+    last: bool
+
+    def planes(self, array: np.ndarray) -> np.ndarray:
+        """Return the array as [channels, height, width], in place."""
+        view = array.reshape(self.height, self.width, self.channels) if self.last else array
+        return view.transpose(2, 0, 1) if self.last else view.reshape(self.channels, self.height, self.width)
+
+
+def layout(spec: TensorSpec) -> PictureLayout:
+    """Return the layout of a model's input.
+
+    Raises
+    ------
+    InputError
+        If it takes no pictures.
+    """
+    shape = spec.shape[1:] if len(spec.shape) == 4 and spec.shape[0] == 1 else spec.shape
+    if len(shape) == 3 and spec.dtype in ("float16", "float32", "uint8"):
+        if shape[0] in PLANES:
+            return PictureLayout(*shape, last=False)
+        if shape[2] in PLANES:
+            return PictureLayout(shape[2], *shape[:2], last=True)
+    raise InputError(
+        f"images do not fit the model's input {spec}; it takes one picture with 1 or 3 channels, first or last, as "
+        "float32, float16 or uint8; give .npy files"
+    )
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """Rules by which pictures become inputs.
+
+    Attributes
+    ----------
+    resize : str
+        ``"stretch"``, ``"letterbox"`` or ``"crop"``; see `fit`.
+    mean, std : sequence of float
+        For each channel, or one for all, of values from 0 to 1: what a float input gets is ``(value - mean) / std``.
+        Inputs of bytes get bytes.
+    channels : str
+        Their order: ``"rgb"`` or ``"bgr"``; `mean` and `std` have the same.
+
+    Raises
+    ------
+    InputError
+        If an option is unknown, or a number makes no sense.
+    """
+
+    resize: str = "stretch"
+    mean: Sequence[float] = (0.0,)
+    std: Sequence[float] = (1.0,)
+    channels: str = "rgb"
+
+    def __post_init__(self) -> None:
+        fit(self.resize, (1, 1), (1, 1))
+        if self.channels not in ("rgb", "bgr"):
+            raise InputError(f"channels is {self.channels!r}; it must be 'rgb' or 'bgr'")
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if len(values) not in PLANES or not np.isfinite(values).all():
+                raise InputError(f"{name} is {list(values)}; it must be one number, or three")
+        if not all(each > 0 for each in self.std):
+            raise InputError(f"std is {list(self.std)}; it must be above 0")
+
+    def layout(self, spec: TensorSpec) -> PictureLayout:
+        """Return the layout of a model's input.
+
+        Raises
+        ------
+        InputError
+            If it takes no pictures, or bytes that shall be normalised.
+        """
+        if spec.dtype == "uint8" and (any(self.mean) or any(each != 1 for each in self.std)):
+            raise InputError(f"the model's input {spec} takes bytes, which have no mean and std to be normalised by")
+        return layout(spec)
+
+    def array(self, planes: Sequence[np.ndarray], spec: TensorSpec, geometry: Geometry) -> np.ndarray:
+        """Return the input that `spec` describes.
+
+        Parameters
+        ----------
+        planes : sequence of array
+            Grey, or red, green and blue: uint8 of `geometry`'s height and width.
+        spec : TensorSpec
+        geometry : Geometry
+        """
+        arrangement = layout(spec)
+        array = np.full(spec.shape, FILL, spec.dtype) if geometry.margins else np.empty(spec.shape, spec.dtype)
+        views = arrangement.planes(array)
+        across, down = (
+            _overlap(geometry.left, geometry.width, arrangement.width),
+            _overlap(geometry.top, geometry.height, arrangement.height),
+        )
+        for view, plane in zip(views, planes if self.channels == "rgb" else planes[::-1], strict=True):
+            view[down[0], across[0]] = plane[down[1], across[1]]
+        if spec.dtype != "uint8":
+            self._normalise(views)
+        return array
+
+    def _normalise(self, views: np.ndarray) -> None:
+        for number, view in enumerate(views):
+            mean, std = (each[number % len(each)] for each in (self.mean, self.std))
+            np.divide(view, view.dtype.type(255 * std), out=view)
+            if mean:
+                np.subtract(view, view.dtype.type(mean / std), out=view)
+
+
+def _overlap(begin: int, extent: int, room: int) -> tuple[slice, slice]:
+    """Return the part of the room that is filled, and the part of the picture that fills it."""
+    extent_inside = min(extent, room - begin) if begin >= 0 else min(extent + begin, room)
+    return slice(max(begin, 0), max(begin, 0) + extent_inside), slice(max(-begin, 0), max(-begin, 0) + extent_inside)
+
+
+class PreparationStage:
+    """The stage: a function from the picture's bytes to the model's input.
+
+    Parameters
+    ----------
+    pixels : Pixels
+        What it gets.
+    spec : TensorSpec
+        What it returns.
+    preparation : Preparation
+
+    Raises
+    ------
+    InputError
+        If the input takes no pictures, or bytes that shall be normalised.
+    """
+
+    def __init__(self, pixels: Pixels, spec: TensorSpec, preparation: Preparation) -> None:
+        arrangement = preparation.layout(spec)
+        self._pixels, self._spec, self._preparation = pixels, spec, preparation
+        self.geometry = fit(preparation.resize, (pixels.width, pixels.height), (arrangement.width, arrangement.height))
+        self._planes = PLANES[arrangement.channels]
+        # Of FFmpeg's scalers, each serves one thread at a time; replicas of the stage have several.
+        self._local = threading.local()
+        library()
+
+    def __call__(self, array: np.ndarray) -> np.ndarray:
+        """Return the model's input."""
+        small = self._scaler().reformat(
+            self._pixels.wrap(array),
+            self.geometry.width,
+            self.geometry.height,
+            self._planes,
+            interpolation="BILINEAR",
+            threads=1,
+        )
+        planes = [_bytes(plane) for plane in small.planes]
+        # FFmpeg's planes are green, blue and red.
+        colours = planes if len(planes) == 1 else [planes[2], planes[0], planes[1]]
+        return self._preparation.array(colours, self._spec, self.geometry)
+
+    def _scaler(self) -> Any:
+        if not hasattr(self._local, "scaler"):
+            self._local.scaler = library().video.reformatter.VideoReformatter()
+        return self._local.scaler
+
+
+def _bytes(plane: Any) -> np.ndarray:
+    return np.frombuffer(plane, np.uint8).reshape(plane.height, plane.line_size)[:, : plane.width]
+
+
+def prepare_bundle(bundle: Bundle, pixels: Pixels | None, preparation: Preparation) -> tuple[Bundle, Geometry | None]:
+    """Return a bundle that takes pictures, and where in the model's input they lie; as it is if it takes them anyway.
+
+    Parameters
+    ----------
+    bundle : Bundle
+    pixels : Pixels or None
+        What comes; None if frames come as the model takes them.
+    preparation : Preparation
+
+    Raises
+    ------
+    InputError
+        If the model takes no pictures.
+    PlanError
+        If the bundle is one for several sizes.
+    """
+    if pixels is None:
+        return bundle, None
+    if len(bundle.plan.inputs) != 1:
+        names = ", ".join(spec.name for spec in bundle.plan.inputs)
+        raise InputError(f"a picture is one input, but the model has {names}; give a .npz with these names")
+    spec = bundle.plan.inputs[0]
+    if pixels.format in ("gray", "rgb24") and (spec.shape, spec.dtype) == (pixels.shape, "uint8"):
+        return bundle, None
+    stage = PreparationStage(pixels, spec, preparation)
+    name = _unique_name("prepare", {each.name for each in bundle.plan.stages})
+    tensors = {each.name for each in (*bundle.plan.inputs, *bundle.plan.outputs)}
+    tensors |= {each.name for part in bundle.plan.stages for each in part.outputs}
+    picture = pixels.spec(_unique_name("picture", tensors))
+    extension = bundle.with_stage(stage, inputs=[picture], outputs=[spec.name], name=name, fresh=True)
+    return extension, stage.geometry
+
+
+def _unique_name(name: str, taken_names: set[str]) -> str:
+    return name if name not in taken_names else _unique_name(f"{name}_", taken_names)

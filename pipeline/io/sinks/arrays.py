@@ -1,0 +1,133 @@
+"""Results as arrays: all in one .npz file, or one file for each frame."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from itertools import chain, count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.core.files import replacing
+from pipeline.core.plan import TensorSpec
+from pipeline.errors import InputError
+from pipeline.io.sinks.base import Sink, SinkKind, SinkOptions
+from pipeline.io.source_frame import FrameResult
+from pipeline.io.uri import Uri, has_suffix
+
+
+class StackedArrays(Sink):
+    """Stacks all results into one .npz file, written when the last one is there; they have one shape.
+
+    Parameters
+    ----------
+    path : Path
+    outputs : sequence of TensorSpec
+        The model's.
+
+    Raises
+    ------
+    OSError
+        If nothing can be written there.
+    """
+
+    def __init__(self, path: Path, outputs: Sequence[TensorSpec]) -> None:
+        self._names = [spec.name for spec in outputs]
+        self._results: list[FrameResult] = []
+        self._shapes: list[tuple[int, ...]] = []
+        with contextlib.ExitStack() as stack:
+            # Opened now, so that a place where nothing can be written is found before the frames run.
+            self._stream = stack.enter_context(replacing(path))
+            self._stack = stack.pop_all()
+
+    def add(self, result: FrameResult) -> None:
+        """Keep one result.
+
+        Raises
+        ------
+        InputError
+            If its shapes are not those of the first one.
+        """
+        shapes = [np.shape(result.outputs[name]) for name in self._names]
+        if self._results and shapes != self._shapes:
+            raise InputError(
+                f"{result.frame.name}: the results have several shapes, {self._shapes} and {shapes}, which one .npz "
+                "cannot stack; give a folder for one per frame"
+            )
+        self._shapes = shapes
+        self._results.append(result)
+
+    def finish(self) -> None:
+        """Write the file.
+
+        Raises
+        ------
+        InputError
+            If there is nothing to write; what was there before stays.
+        """
+        with self._stack:
+            if not self._results:
+                raise InputError("there are no results for one .npz; give a folder for one per frame")
+            np.savez(self._stream, **{name: self._stack_output(name) for name in self._names})
+
+    def finish_early(self) -> None:
+        """Write the file, or leave what was there before if there is nothing to write."""
+        if self._results:
+            self.finish()
+            return
+        with contextlib.suppress(InputError):
+            self.finish()
+
+    def _stack_output(self, name: str) -> Any:
+        return np.stack([result.outputs[name] for result in self._results])
+
+
+class Folder(Sink):
+    """Writes each result to a .npz file of its own.
+
+    Parameters
+    ----------
+    folder : Path
+        Made if it is not there.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
+        self._folder = folder
+        self._names_in_use: set[str] = set()
+
+    def add(self, result: FrameResult) -> None:
+        """Write one result."""
+        with replacing(self._folder / f"{self._unique_name(result.frame.name)}.npz") as stream:
+            np.savez(stream, **result.outputs)
+
+    def _unique_name(self, name: str) -> str:
+        """Return a name of its own: inputs from several folders may be called the same."""
+        candidates = (f"{name}-{number}" for number in count(2))
+        unique = next(each for each in chain([name], candidates) if each not in self._names_in_use)
+        self._names_in_use.add(unique)
+        return unique
+
+
+def _open_stacked(uri: Uri, options: SinkOptions) -> StackedArrays:
+    uri.check_options()
+    return StackedArrays(uri.path, options.outputs)
+
+
+def _open_folder(uri: Uri, _: SinkOptions) -> Folder:
+    uri.check_options()
+    if uri.path.exists() and not uri.path.is_dir():
+        raise InputError(f"{uri.text!r} is a file; give a .npz file, or a folder for one .npz per frame")
+    return Folder(uri.path)
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() or not path.suffix
+
+
+KINDS = (
+    SinkKind("npz", _open_stacked, "a .npz file", has_suffix(".npz")),
+    SinkKind("folder", _open_folder, "a folder for one .npz per frame", _is_folder),
+)

@@ -1,0 +1,143 @@
+"""Sink: the interface of all destinations of results, and their entries in the registry."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from pipeline.core.plan import TensorSpec
+from pipeline.io.picture.geometry import Geometry
+from pipeline.io.source_frame import FrameResult
+from pipeline.io.uri import Uri
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class Sink:
+    """Takes results, in order, and drops them; a context manager.
+
+    What was recorded is completed when the ``with`` block ends, also by an exception: a camera that is lost takes
+    nothing along.  A sink of one's own has `add`, `finish` if there is something to do in the end, and `finish_early`
+    if that is another thing after an exception.
+    """
+
+    def add(self, result: FrameResult) -> None:
+        """Take one result."""
+
+    def finish(self) -> None:
+        """Complete what was recorded."""
+
+    def finish_early(self) -> None:
+        """Complete what was recorded before something went wrong, and remove what holds nothing."""
+        self.finish()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.finish()
+            return
+        try:
+            self.finish_early()
+        except Exception as second:  # noqa: BLE001 - whatever it is, the first error says more
+            warnings.warn(f"what was recorded before is incomplete: {second}", RuntimeWarning, stacklevel=2)
+
+
+class Callback(Sink):
+    """Calls a function with each result.
+
+    Parameters
+    ----------
+    function : callable
+        Called with a `FrameResult`, in one thread, in order.
+    """
+
+    def __init__(self, function: Callable[[FrameResult], object]) -> None:
+        self._function = function
+
+    def add(self, result: FrameResult) -> None:
+        """Call the function."""
+        self._function(result)
+
+
+class SinkGroup(Sink):
+    """Hands each result to several sinks.
+
+    Parameters
+    ----------
+    sinks : sequence of Sink
+    """
+
+    def __init__(self, sinks: Sequence[Sink]) -> None:
+        self._sinks = list(sinks)
+
+    def add(self, result: FrameResult) -> None:
+        """Hand it on."""
+        for sink in self._sinks:
+            sink.add(result)
+
+    def finish(self) -> None:
+        """Complete all; the first error comes out, after the others are completed as well."""
+        _call_all([sink.finish for sink in self._sinks])
+
+    def finish_early(self) -> None:
+        """Complete those that hold something."""
+        _call_all([sink.finish_early for sink in self._sinks])
+
+
+def _call_all(functions: Sequence[Callable[[], None]]) -> None:
+    """Call all functions, also after one that failed; the first error comes out."""
+    errors: list[BaseException] = []
+    for function in functions:
+        try:
+            function()
+        except BaseException as error:  # noqa: BLE001, PERF203 - it is raised below
+            errors.append(error)
+    if errors:
+        raise errors[0]
+
+
+@dataclass(frozen=True)
+class SinkOptions:
+    """Facts of the model for a sink.
+
+    Attributes
+    ----------
+    outputs : sequence of TensorSpec
+        The model's.
+    geometry : Geometry or None
+        Where the pictures lie in the model's input.
+    """
+
+    outputs: Sequence[TensorSpec]
+    geometry: Geometry | None = None
+
+
+@dataclass(frozen=True)
+class SinkKind:
+    """An entry of the registry: how a kind of sink is recognised, and what opens it.
+
+    Attributes
+    ----------
+    name : str
+        What stands in front of the colon.
+    open : callable
+        Opens the sink at a `Uri`; refuses options in it that it does not know.
+    example : str
+        For messages that say what is supported.
+    recognise : callable
+        Whether a path without a kind in front of it is such a sink.
+    """
+
+    name: str
+    open: Callable[[Uri, SinkOptions], Sink]
+    example: str
+    recognise: Callable[[Path], bool] = lambda _: False

@@ -1,0 +1,76 @@
+"""Sinks by their text, such as ``results.npz`` or ``out.mp4?show=label``."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Iterator, Sequence
+from functools import cache
+
+from pipeline.core.plan import TensorSpec
+from pipeline.errors import InputError
+from pipeline.io.picture.geometry import Geometry
+from pipeline.io.sinks.base import Sink, SinkGroup, SinkKind, SinkOptions
+from pipeline.io.uri import Uri, parse_uri
+
+MODULES = (
+    "pipeline.io.sinks.arrays",
+    "pipeline.io.sinks.json_lines",
+    "pipeline.io.sinks.video",
+    # By its name, as all are: it is in a room above this one, since it has messages to write.
+    "pipeline.ros.bag_sink",
+)
+"""Each has `KINDS`, a sequence of `SinkKind`; the first that recognises a path opens it."""
+
+
+@cache
+def load_kinds() -> tuple[SinkKind, ...]:
+    """Return all kinds of sinks."""
+    return tuple(kind for name in MODULES for kind in importlib.import_module(name).KINDS)
+
+
+def open_sink(text: str, outputs: Sequence[TensorSpec], geometry: Geometry | None = None) -> Sink:
+    """Open the sink that `text` means.
+
+    Parameters
+    ----------
+    text : str
+        ``FILE.npz``, a folder, ``FILE.jsonl`` (``jsonl:-`` is standard output), ``bag:PATH?storage=sqlite3``, or
+        ``FILE.mp4?show=label&labels=FILE&codec=ffv1``.
+    outputs : sequence of TensorSpec
+        The model's.
+    geometry : Geometry, optional
+        Where in the model's input the pictures lie.
+
+    Raises
+    ------
+    InputError
+        If there is no place for it, or an option is not for it.
+    """
+    names = {kind.name: kind for kind in load_kinds()}
+    uri = parse_uri(text, names)
+    if uri.location != "-" and not uri.path.absolute().parent.is_dir():
+        raise InputError(f"cannot write {text!r}: there is no folder {str(uri.path.parent)!r}")
+    kind = names.get(uri.kind) or _recognise(uri)
+    return kind.open(uri, SinkOptions(outputs, geometry))
+
+
+@contextlib.contextmanager
+def open_sinks(texts: Sequence[str], outputs: Sequence[TensorSpec], geometry: Geometry | None = None) -> Iterator[Sink]:
+    """Open a sink for each text; all are completed in the end, also after an error."""
+    sinks: list[Sink] = []
+    try:
+        sinks += (open_sink(text, outputs, geometry) for text in texts)
+    except BaseException:
+        SinkGroup(sinks).finish_early()
+        raise
+    with SinkGroup(sinks) as group:
+        yield group
+
+
+def _recognise(uri: Uri) -> SinkKind:
+    kind = next((kind for kind in load_kinds() if kind.recognise(uri.path)), None)
+    if kind is None:
+        *examples, last = (kind.example for kind in load_kinds())
+        raise InputError(f"cannot write {uri.text!r}; give {', '.join(examples)}, or {last}")
+    return kind

@@ -1,0 +1,82 @@
+"""Frame: one input for the pipeline, with its name and the time it was captured."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pipeline.core.tensor_quantization import Quantization, numbers
+
+if TYPE_CHECKING:
+    from pipeline.io.picture.pixels import Pixels
+
+SECOND = 1_000_000_000
+"""Nanoseconds."""
+
+
+@dataclass(frozen=True)
+class SourceFrame:
+    """One input for the pipeline, as a source yields it.
+
+    Attributes
+    ----------
+    name : str
+        Of the frame; sinks that write one file per frame use it.
+    inputs : array, or mapping of str to array
+        As for `Pipeline.submit`.
+    stamp : int
+        When it was captured, in nanoseconds, which a float of seconds could not tell apart: by `time.time_ns` if it
+        is live, as recorded otherwise (of a video file, from its beginning).
+    ready : float
+        When it could first be had, by `time.time`; latencies and deadlines count from here.  Of a live source this is
+        `timestamp`; of a recording, when it was read, or when its turn was.
+    pixels : Pixels, optional
+        How to read `inputs` as a picture.
+    frame_id : str
+        Which coordinates it is in, if its message of ROS 2 said so.
+    """
+
+    name: str
+    inputs: np.ndarray | Mapping[str, np.ndarray]
+    stamp: int
+    ready: float = field(default_factory=time.time)
+    pixels: Pixels | None = None
+    frame_id: str = ""
+
+    @property
+    def timestamp(self) -> float:
+        """Time of the capture in seconds."""
+        return self.stamp / SECOND
+
+
+@dataclass(frozen=True)
+class FrameResult:
+    """A frame and what the pipeline made of it.
+
+    Attributes
+    ----------
+    frame : SourceFrame
+    outputs : mapping of str to array
+        By name.
+    number : int
+        The frame's sequence number in the pipeline; numbers of frames that were dropped are missing.
+    seconds : float
+        From `SourceFrame.ready` to the result.
+    quantization : sequence of Quantization
+        Of those outputs whose integers stand for other numbers.
+    """
+
+    frame: SourceFrame
+    outputs: Mapping[str, Any]
+    number: int = 0
+    seconds: float = 0.0
+    quantization: Sequence[Quantization] = ()
+
+    @property
+    def numbers(self) -> Mapping[str, Any]:
+        """The outputs, quantised ones as the numbers that they stand for: scores as scores, pixels as pixels."""
+        return numbers(self.outputs, self.quantization)

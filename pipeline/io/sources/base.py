@@ -1,0 +1,114 @@
+"""Source: the interface of all origins of frames, and their entries in the registry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from pipeline.core.plan import TensorSpec
+from pipeline.io.picture.preparation import Preparation
+from pipeline.io.uri import Uri
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from pipeline.io.picture.pixels import Pixels
+    from pipeline.io.source_frame import SourceFrame
+
+
+class FrameSource:
+    """Yields frames, once; a context manager that lets go of what it reads from.
+
+    A source of one's own has `__iter__`, and what differs of the attributes.
+
+    Attributes
+    ----------
+    live : bool
+        Whether frames come at their own pace and are lost if nobody takes them.
+    owns_memory : bool
+        Whether each frame has memory of its own, which the pipeline need not copy.
+    pixels : Pixels or None
+        What all its frames are, if they are pictures that have to be prepared for the model.
+    """
+
+    live = False
+    owns_memory = False
+    pixels: Pixels | None = None
+
+    def __iter__(self) -> Iterator[SourceFrame]:
+        """Yield the frames."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Let go of what it reads from."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _ignore(_: str) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """Settings with which a source is opened.
+
+    Attributes
+    ----------
+    specs : sequence of TensorSpec
+        The model's inputs.
+    preparation : Preparation
+        For images, which differ in size and so are prepared as they are read.
+    fps : float, optional
+        Frames per second: what a camera is set to, or the pace at which a recording is played.
+    speed : float, optional
+        Plays a recording at its own pace times this.
+    reconnect : float
+        Seconds for which a camera or stream that was lost is tried again.
+    notice : callable
+        Told of losses.
+    """
+
+    specs: Sequence[TensorSpec] = ()
+    preparation: Preparation = field(default_factory=Preparation)
+    fps: float | None = None
+    speed: float | None = None
+    reconnect: float = 0.0
+    notice: Callable[[str], None] = _ignore
+
+
+@dataclass(frozen=True)
+class SourceKind:
+    """An entry of the registry: how a kind of source is recognised, and what opens it.
+
+    Attributes
+    ----------
+    names : sequence of str
+        What stands in front of the colon.
+    open : callable
+        Opens the source at a `Uri`; refuses options in it that it does not know.
+    example : str
+        For messages that say what is supported.
+    recognise : callable
+        Whether a path without a kind in front of it is such a source.
+    live : bool
+        Whether frames come at their own pace; a live source may be opened again when it is lost.
+    takes_fps : bool
+        Whether `open` heeds `SourceOptions.fps` itself; a recording is else played at that pace.
+    """
+
+    names: Sequence[str]
+    open: Callable[[Uri, SourceOptions], FrameSource]
+    example: str
+    recognise: Callable[[Path], bool] = lambda _: False
+    live: bool = False
+    takes_fps: bool = False

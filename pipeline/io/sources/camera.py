@@ -1,0 +1,148 @@
+"""Cameras and network streams as live sources."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from typing import Any
+
+from pipeline.errors import SourceLost
+from pipeline.io.picture.pixels import Pixels, choose_pixels, library
+from pipeline.io.source_frame import SECOND, SourceFrame
+from pipeline.io.sources.base import FrameSource, SourceKind, SourceOptions
+from pipeline.io.sources.capture_clock import CaptureClock
+from pipeline.io.sources.decoding import PictureDecoder, open_container, reason
+from pipeline.io.uri import Uri
+
+SILENCE = 5.0
+"""Seconds without a picture after which a stream counts as lost."""
+
+LATE = {"fflags": "nobuffer", "flags": "low_delay"}
+"""Keeps FFmpeg from collecting pictures before it hands out the first one."""
+
+
+class Capture(FrameSource):
+    """Pictures from a camera or a network stream, as they come.
+
+    Parameters
+    ----------
+    target : str
+        Device or address, as FFmpeg calls it.
+    name : str
+        What messages and frames call it.
+    kind : str, optional
+        FFmpeg's name of the input, such as ``"v4l2"``.
+    options : mapping of str to str, optional
+        FFmpeg's options for it.
+
+    Raises
+    ------
+    InputError
+        If it cannot be opened.
+    """
+
+    live = True
+    owns_memory = True
+    pixels: Pixels
+
+    def __init__(
+        self, target: str, name: str, kind: str | None = None, options: Mapping[str, str] | None = None
+    ) -> None:
+        self._name, self._clock, self._count = name, CaptureClock(), 0
+        self._container = open_container(
+            target, name, format=kind, options={**LATE, **(options or {})}, timeout=SILENCE
+        )
+        try:
+            # What the network has lost or spoilt is gone: the next picture counts.
+            self._pictures = iter(PictureDecoder(self._container, lambda _: None, live=True))
+            first = self._next()
+            self.pixels = choose_pixels(first)
+        except BaseException:
+            self.close()
+            raise
+        self._first = self._frame(first)
+
+    def __iter__(self) -> Iterator[SourceFrame]:
+        """Yield the pictures, without end."""
+        return chain([self._first], self._rest())
+
+    def close(self) -> None:
+        """Close the device or connection."""
+        self._container.close()
+
+    def _rest(self) -> Iterator[SourceFrame]:
+        while True:
+            yield self._frame(self._next())
+
+    def _next(self) -> Any:
+        try:
+            return next(self._pictures)
+        except StopIteration:
+            raise SourceLost(f"{self._name} has ended after {self._count} frames") from None
+        except (library().FFmpegError, OSError) as error:
+            raise SourceLost(f"{self._name} is lost after {self._count} frames: {reason(error)}") from None
+
+    def _frame(self, picture: Any) -> SourceFrame:
+        moment = self._clock.capture_time(picture.time)
+        self._count += 1
+        stamp = round(moment * SECOND)
+        return SourceFrame(f"{self._count - 1:06d}", self.pixels.array(picture), stamp, moment, self.pixels)
+
+
+def open_camera(device: str, size: str | None = None, fps: float | None = None, encoding: str | None = None) -> Capture:
+    """Open a camera of Video4Linux.
+
+    Parameters
+    ----------
+    device : str
+        Such as ``"/dev/video0"``.
+    size : str, optional
+        Such as ``"640x480"``; by default what the camera is set to, as for the others.
+    fps : float, optional
+        Pictures per second.
+    encoding : str, optional
+        What the camera sends, by FFmpeg's name: ``"yuyv422"``, ``"mjpeg"``, ``"nv12"``.
+
+    Raises
+    ------
+    InputError
+        If it is not there, or refuses what is asked.
+    """
+    settings = {"video_size": size, "framerate": fps and f"{fps:g}", "input_format": encoding}
+    options = {name: value for name, value in settings.items() if value}
+    # Stamps by the clock of `time.time`, whatever the driver's is.
+    return Capture(device, f"camera {device}", "v4l2", {"timestamps": "abs", **options})
+
+
+def open_stream(url: str, options: Mapping[str, str] | None = None) -> Capture:
+    """Open a network stream, such as ``rtsp://camera/path``.
+
+    Parameters
+    ----------
+    url : str
+    options : mapping of str to str, optional
+        FFmpeg's options for it; RTSP runs over TCP by default, which passes firewalls and loses nothing.
+
+    Raises
+    ------
+    InputError
+        If nobody answers, or it has no pictures.
+    """
+    defaults = {"rtsp_transport": "tcp"} if url.startswith("rtsp") else {}
+    return Capture(url, url, options={**defaults, **(options or {})})
+
+
+def _open_camera(uri: Uri, options: SourceOptions) -> Capture:
+    return open_camera(uri.location, fps=options.fps, **uri.check_options("size", "encoding"))
+
+
+def _open_stream(uri: Uri, _: SourceOptions) -> Capture:
+    # What looks like options is part of the address.
+    return open_stream(uri.text)
+
+
+KINDS = (
+    SourceKind(("camera",), _open_camera, "camera:/dev/video0", live=True, takes_fps=True),
+    # Network protocols of FFmpeg.
+    SourceKind(("http", "https", "rtmp", "rtsp", "rtsps", "srt", "udp"), _open_stream, "rtsp://...", live=True),
+)

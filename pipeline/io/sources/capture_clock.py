@@ -1,0 +1,45 @@
+"""Capture clock: times of a camera's or stream's pictures by the clock of this machine."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+
+NEAR = 10.0
+"""Seconds within which a stamp counts as a time of this machine's clock."""
+
+WINDOW = 300
+"""How many of the newest stamps are compared, so that clocks may drift apart."""
+
+
+class CaptureClock:
+    """Turns a stream's own stamps into times of `time.time`.
+
+    Drivers of cameras stamp pictures by this machine's clock, and these stamps stay.  Senders of streams begin
+    anywhere: of the newest pictures, the one that came quickest is taken to have come at once, so that what others
+    needed longer counts as their delay.
+
+    Parameters
+    ----------
+    read_clock : callable
+        Returns the time.
+    """
+
+    def __init__(self, read_clock: Callable[[], float] = time.time) -> None:
+        self._read_clock = read_clock
+        self._offsets: deque[float] = deque(maxlen=WINDOW)
+        self._last = 0.0
+
+    def capture_time(self, stamp: float | None) -> float:
+        """Return the time of the picture with `stamp`, in seconds, that has just arrived."""
+        read_clock = self._read_clock()
+        if stamp is None:
+            return read_clock
+        if read_clock - NEAR < stamp <= read_clock:
+            return stamp
+        if stamp < self._last:  # the sender has begun anew
+            self._offsets.clear()
+        self._last = stamp
+        self._offsets.append(read_clock - stamp)
+        return stamp + min(self._offsets)

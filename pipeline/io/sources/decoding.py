@@ -1,0 +1,85 @@
+"""Decoding: the pictures in what PyAV has opened."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pipeline.errors import InputError
+from pipeline.io.picture.pixels import library
+
+
+def open_container(target: str, name: str, **options: Any) -> Any:
+    """Open a container.
+
+    Parameters
+    ----------
+    target : str
+        File, address, or device, as FFmpeg calls it.
+    name : str
+        What messages call it.
+    **options
+        As for ``av.open``.
+
+    Raises
+    ------
+    InputError
+        If it is not there, or has no pictures.
+    """
+    av = library()
+    try:
+        container = av.open(target, **options)
+    except (av.FFmpegError, ValueError, OSError) as error:
+        raise InputError(f"cannot open {name!r}: {reason(error)}") from None
+    if not container.streams.video:
+        container.close()
+        raise InputError(f"{name!r} has no video in it")
+    return container
+
+
+def reason(error: BaseException) -> str:
+    """Return FFmpeg's message without the number and the name in front and behind."""
+    text = getattr(error, "strerror", None) or str(error)
+    return str(text)[:1].lower() + str(text)[1:]
+
+
+class PictureDecoder:
+    """Yields the pictures of a container's first video stream.
+
+    Decoding runs in FFmpeg's own threads, or without the interpreter's lock.
+
+    Parameters
+    ----------
+    container : av.container.InputContainer
+        Closed in the end by whoever opened it.
+    on_damage : callable
+        Told of each error of the decoder; what it does not raise is skipped.
+    live : bool
+        Whether a picture is wanted as soon as it is there, instead of many pictures per second.
+    """
+
+    def __init__(self, container: Any, on_damage: Callable[[Exception], None], *, live: bool = False) -> None:
+        self._container, self._on_damage = container, on_damage
+        self.stream = container.streams.video[0]
+        # Threads that work on several pictures at once deliver each of them later.
+        self.stream.thread_type = "SLICE" if live else "AUTO"
+
+    def __iter__(self) -> Iterator[Any]:
+        for packet in self._container.demux(self.stream):
+            yield from self._pictures(packet)
+
+    def _pictures(self, packet: Any) -> list[Any]:
+        pictures: list[Any] = []
+        with self._report_damage():
+            pictures += packet.decode()
+            if any(picture.is_corrupt for picture in pictures):
+                raise ValueError("a picture is incomplete")
+        return [picture for picture in pictures if not picture.is_corrupt]
+
+    @contextlib.contextmanager
+    def _report_damage(self) -> Iterator[None]:
+        try:
+            yield
+        except (library().FFmpegError, ValueError) as error:
+            self._on_damage(error)

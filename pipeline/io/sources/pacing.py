@@ -1,0 +1,42 @@
+"""Pacing: plays a recording at a pace, as a camera would have delivered it."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator
+
+from pipeline.io.source_frame import SourceFrame
+from pipeline.io.sources.base import FrameSource
+
+
+class PacedSource(FrameSource):
+    """The frames of a recording, each when its turn is.
+
+    Parameters
+    ----------
+    source : FrameSource
+        Closed with this one.
+    fps : float, optional
+        Frames per second.
+    speed : float, optional
+        Instead of `fps`: the frames' own pace times this.
+    """
+
+    def __init__(self, source: FrameSource, fps: float | None = None, speed: float | None = None) -> None:
+        self._source, self._fps, self._speed = source, fps, speed
+        self.live, self.owns_memory, self.pixels = source.live, source.owns_memory, source.pixels
+
+    def __iter__(self) -> Iterator[SourceFrame]:
+        """Yield the frames; each is ready when its turn is, so that whoever takes it late sees the delay."""
+        begin, first = time.time(), None
+        for number, frame in enumerate(self._source):
+            first = frame.timestamp if first is None else first
+            since = (frame.timestamp - first) / self._speed if self._speed else number / (self._fps or 1.0)
+            due = begin + since
+            time.sleep(max(0.0, due - time.time()))
+            yield dataclasses.replace(frame, ready=due)
+
+    def close(self) -> None:
+        """Close the recording."""
+        self._source.close()

@@ -1,0 +1,77 @@
+"""Sources by their text, such as ``camera:/dev/video0`` or ``drive.mp4``."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from functools import cache
+
+from pipeline.errors import InputError
+from pipeline.io.sources.base import FrameSource, SourceKind, SourceOptions
+from pipeline.io.sources.pacing import PacedSource
+from pipeline.io.sources.reconnect import ReconnectingSource
+from pipeline.io.uri import Uri, parse_uri
+
+MODULES = (
+    "pipeline.io.sources.camera",
+    "pipeline.io.sources.video",
+    # By its name, as all are: it is in a room above this one, since it has messages to read.
+    "pipeline.ros.bag_source",
+    "pipeline.io.sources.pattern",
+    # Last: any folder is one of files, also that of a bag.
+    "pipeline.io.sources.files",
+)
+"""Each has `KINDS`, a sequence of `SourceKind`; the first that recognises a path opens it."""
+
+
+@cache
+def load_kinds() -> tuple[SourceKind, ...]:
+    """Return all kinds of sources."""
+    return tuple(kind for name in MODULES for kind in importlib.import_module(name).KINDS)
+
+
+def open_source(text: str, options: SourceOptions) -> FrameSource:
+    """Open the source that `text` means.
+
+    Parameters
+    ----------
+    text : str
+        ``camera:DEVICE?size=640x480&encoding=mjpeg``, a network address, ``bag:PATH?topic=TOPIC``,
+        ``pattern:640x480@30``, ``video:FILE?damaged=skip``, or a path.
+    options : SourceOptions
+
+    Raises
+    ------
+    InputError
+        If there is no such source, or an option is not for it.
+    MissingExtra
+        If it needs a package that is not installed.
+    """
+    names = {name: kind for kind in load_kinds() for name in kind.names}
+    uri = parse_uri(text, names)
+    kind = names.get(uri.kind)
+    if options.reconnect and not (kind and kind.live):
+        raise InputError(f"{text!r} is not live, so that it cannot be lost; leave out what shall be done then")
+    kind = kind or _recognise(uri)
+    if kind.live:
+        return _open_live(kind, uri, options)
+    source = kind.open(uri, options)
+    has_pace = not kind.takes_fps and (options.fps is not None or options.speed is not None)
+    return PacedSource(source, options.fps, options.speed) if has_pace else source
+
+
+def _open_live(kind: SourceKind, uri: Uri, options: SourceOptions) -> FrameSource:
+    if options.speed is not None or (options.fps is not None and not kind.takes_fps):
+        raise InputError(f"{uri.text!r} is live: its pace is its own")
+    open_again = functools.partial(kind.open, uri, options)
+    return ReconnectingSource(open_again, options.reconnect, options.notice) if options.reconnect else open_again()
+
+
+def _recognise(uri: Uri) -> SourceKind:
+    kind = next((kind for kind in load_kinds() if kind.recognise(uri.path)), None)
+    if kind is None:
+        *examples, last = (kind.example for kind in load_kinds())
+        remedy = f"supported are {', '.join(examples)}, and {last}"
+        problem = "cannot read" if uri.path.exists() else "no source at"
+        raise InputError(f"{problem} {uri.text!r}; {remedy}")
+    return kind

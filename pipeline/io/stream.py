@@ -1,0 +1,126 @@
+"""Streaming: frames from a source through a pipeline into a sink."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from itertools import islice
+
+from pipeline.errors import PipelineError, StageError
+from pipeline.io.sinks.base import Sink
+from pipeline.io.source_frame import FrameResult, SourceFrame
+from pipeline.io.sources.base import FrameSource
+from pipeline.io.stream_loop import Outputs, StreamLoop, SubmittedFrame
+from pipeline.scheduler.pipeline import Pipeline
+from pipeline.scheduler.statistics import Durations, Percentiles
+
+POLICIES = {True: "latest", False: "block"}
+"""Whether a source is live -> the admission that suits it."""
+
+
+@dataclass(frozen=True)
+class StreamSummary:
+    """Summary of a stream, besides the pipeline's statistics.
+
+    Attributes
+    ----------
+    latency_s : Percentiles
+        From capture to the result; of a recording, from when a frame was read or its turn was.
+    passed_over : int
+        Frames of a live source that were not submitted, because the sink was behind.
+    interrupted : bool
+        Whether the user ended it.
+    """
+
+    latency_s: Percentiles
+    passed_over: int = 0
+    interrupted: bool = False
+
+
+class FrameStream:
+    """One stream.  The source is read in the caller's thread, the sink works in one of its own.
+
+    Nothing piles up: while the sink is behind, a recording waits, and frames of a live source are passed over.
+
+    Parameters
+    ----------
+    running : Pipeline
+        With the admission that suits the source; see `POLICIES`.
+    source : FrameSource
+    sink : Sink
+    skip_failed : bool
+        Whether frames that fail are left out; else the first one ends the stream with its error.
+    limit : int, optional
+        How many frames are read.
+    """
+
+    def __init__(
+        self, running: Pipeline, source: FrameSource, sink: Sink, *, skip_failed: bool = False, limit: int | None = None
+    ) -> None:
+        self._running, self._source, self._sink = running, source, sink
+        self._skip_failed, self._limit = skip_failed, limit
+        self._loop = StreamLoop(running, self._deliver, self._fail, "sink")
+        self._latencies, self._passed_over = Durations(), 0
+
+    def run(self) -> StreamSummary:
+        """Stream until the source ends, the limit is reached, or the user interrupts a live source.
+
+        The sink gets all frames that a source yielded before it failed.  No call of the sink runs any more when this
+        returns or raises.
+
+        Raises
+        ------
+        PipelineError
+            Of the source, of the first frame that failed, or of the sink.
+        """
+        source_error, was_interrupted = None, False
+        try:
+            try:
+                was_interrupted = self._read()
+            except Exception as error:  # noqa: BLE001 - it is raised below, unless a frame failed, which says more
+                source_error = error
+            self._loop.close()
+        except BaseException as error:
+            self._end_early(error)
+            raise
+        if failure := self._loop.error or source_error:
+            raise failure
+        return StreamSummary(self._latencies.percentiles(), self._passed_over, was_interrupted)
+
+    def _end_early(self, error: BaseException) -> None:
+        self._loop.abandon(error)
+        try:
+            # Ends all frames at once, so that nobody waits for them.
+            self._running.close(drain=False)
+        finally:
+            self._loop.close()
+
+    def _read(self) -> bool:
+        """Submit the frames; return whether the user ended it."""
+        try:
+            for frame in islice(self._source, self._limit):
+                if self._loop.error is not None:
+                    return False
+                self._submit(frame)
+        except KeyboardInterrupt:
+            if not self._source.live:
+                raise
+            return True
+        return False
+
+    def _submit(self, frame: SourceFrame) -> None:
+        if self._source.live and self._loop.full:
+            self._passed_over += 1
+            return
+        self._loop.submit(frame.inputs, copy=not self._source.owns_memory, timestamp=frame.ready, metadata=frame)
+
+    def _deliver(self, submission: SubmittedFrame, outputs: Outputs) -> None:
+        frame: SourceFrame = submission.future.metadata
+        seconds = (submission.end_time or time.time()) - frame.ready
+        self._latencies.add(seconds)
+        quantization = self._running.plan.quantization
+        self._sink.add(FrameResult(frame, outputs, submission.future.sequence, seconds, quantization))
+
+    def _fail(self, error: PipelineError) -> None:
+        if not (self._skip_failed and isinstance(error, StageError)):
+            raise error

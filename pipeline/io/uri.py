@@ -1,0 +1,90 @@
+"""Uri: the text that names a source or sink: ``kind:location?option=value&option=value``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pipeline.errors import InputError, near
+
+
+@dataclass(frozen=True)
+class Uri:
+    """A text taken apart.
+
+    Attributes
+    ----------
+    text : str
+        As it was given.
+    kind : str
+        Such as ``"camera"``; empty where the text is a path.
+    location : str
+        Such as ``"/dev/video0"``.
+    options : mapping of str to str
+    """
+
+    text: str
+    kind: str
+    location: str
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def path(self) -> Path:
+        """The location as a path."""
+        return Path(self.location)
+
+    def check_options(self, *names: str) -> Mapping[str, str]:
+        """Return the options.
+
+        Raises
+        ------
+        InputError
+            If there is one that is not among `names`.
+        """
+        for name in self.options:
+            if name not in names:
+                remedy = f"the options are {', '.join(names)}{near(name, names)}" if names else "it takes no options"
+                raise InputError(f"{self.text!r} has the option {name!r}; {remedy}")
+        return self.options
+
+
+def parse_uri(text: str, kinds: Collection[str]) -> Uri:
+    """Take `text` apart; one of `kinds` in front of a colon is its kind.
+
+    Raises
+    ------
+    InputError
+        If an option has no value.
+    """
+    kind, colon, remainder = text.partition(":")
+    # A file that is there is meant, whatever its name looks like.
+    if Path(text).exists() or not colon or kind not in kinds:
+        kind, remainder = "", text
+    if Path(remainder).exists():
+        return Uri(text, kind, remainder)
+    location, _, query = remainder.partition("?")
+    pairs = [part.partition("=") for part in query.split("&") if part]
+    for name, _, value in pairs:
+        if not value:
+            raise InputError(f"{text!r}: the option {name!r} has no value; write {name}=VALUE")
+    return Uri(text, kind, location, {name: value for name, _, value in pairs})
+
+
+def parse_size(text: str) -> tuple[int, int]:
+    """Return the width and height that ``640x480`` stands for.
+
+    Raises
+    ------
+    InputError
+        If it is no size.
+    """
+    width, _, height = text.partition("x")
+    if not (width.isdecimal() and height.isdecimal() and int(width) and int(height)):
+        raise InputError(f"{text!r} is not a size; write WIDTHxHEIGHT, such as 640x480")
+    return int(width), int(height)
+
+
+def has_suffix(*suffixes: str) -> Callable[[Path], bool]:
+    """Return a test whether a path is a file's with one of these suffixes."""
+    return lambda path: path.suffix.lower() in suffixes and not path.is_dir()
