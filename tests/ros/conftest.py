@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.ros import onnx_bundle
+from tests.support.ros import onnx_bundle
 
 HEIGHT, WIDTH = 24, 32
 
@@ -43,20 +43,20 @@ def domain() -> int:
 @pytest.fixture
 def process(root: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Start processes that are ended with the test."""
-    started: list[subprocess.Popen[str]] = []
+    processes: list[subprocess.Popen[str]] = []
 
     def start(*arguments: object, **environment: str) -> subprocess.Popen[str]:
         line = [*map(str, arguments)]
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         env = {**os.environ, "PYTHONPATH": str(root), **environment}
-        made = subprocess.Popen(line, cwd=root, text=True, env=env, **pipes)
-        started.append(made)
-        return made
+        child = subprocess.Popen(line, cwd=root, text=True, env=env, **pipes)
+        processes.append(child)
+        return child
 
     yield start
-    for each in started:
-        each.kill()
-        each.communicate()
+    for child in processes:
+        child.kill()
+        child.communicate()
 
 
 @pytest.fixture
@@ -64,9 +64,9 @@ def node(process: Callable[..., subprocess.Popen[str]]) -> Callable[..., subproc
     """Start ``soc-pipeline node`` and wait until it has subscribed."""
 
     def start(*arguments: object, **environment: str) -> subprocess.Popen[str]:
-        made = process(sys.executable, "-m", "pipeline.cli", "node", *arguments, **environment)
-        assert made.stderr is not None
-        assert "->" in (first := made.stderr.readline()), first + made.stderr.read()
-        return made
+        child = process(sys.executable, "-m", "pipeline.cli", "node", *arguments, **environment)
+        assert child.stderr is not None
+        assert "->" in (first := child.stderr.readline()), first + child.stderr.read()
+        return child
 
     return start

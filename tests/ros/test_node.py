@@ -1,186 +1,271 @@
-"""The neutral core: any middleware calls `take`, and answers come in order."""
+"""The plugin: configuration, bundle and transport together, within one process."""
 
 from __future__ import annotations
 
+import dataclasses
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-import pipeline
-from pipeline.errors import InputError, StageError
-from pipeline.io.node import Answer, Counts, Header, Node, Request
-from pipeline.plans import TensorSpec
-from tests.ros.functions import bundle
+from pipeline.core.plan import TensorSpec
+from pipeline.core.tensor_quantization import Quantization
+from pipeline.errors import InputError
+from pipeline.executor.bundle import Bundle
+from pipeline.ros.bridge import Header
+from pipeline.ros.configuration import Configuration, PreparationSettings, Publication, Quality, Topic, read
+from pipeline.ros.messages import cdr
+from pipeline.ros.node import RosNode
+from tests.support.ros.functions import Local, bundle
+from tests.support.ros.samples import picture
 
-NUMBERS = TensorSpec("x", (2,), "float32")
-
-
-def decode(number: int) -> Request:
-    if number < 0:
-        raise InputError("below zero")
-    return Request(Header(number * 10**9 + 7, f"frame {number}"), np.full(2, number, np.float32))
-
-
-@contextmanager
-def started(
-    function: Callable[[np.ndarray], Any], publish: Callable[[Answer], None], errors: list[Exception], **options: Any
-) -> Iterator[tuple[Node, Any]]:
-    made = bundle(function, [NUMBERS], [TensorSpec("y", (2,), "float32")])
-    with pipeline.load(made, **options) as running, Node(running, decode, publish, errors.append) as node:
-        yield node, running
+IMAGE, DETECTIONS, TENSOR = "sensor_msgs/msg/Image", "vision_msgs/msg/Detection2DArray", "soc_pipeline_msgs/msg/Tensor"
+SPEC = TensorSpec("picture", (4, 6, 3), "uint8")
+ROWS = TensorSpec("rows", (1, 2, 6), "float32")
+FLOATS = "std_msgs/msg/Float32MultiArray"
 
 
-def test_each_message_is_answered_in_order_with_its_own_header() -> None:
-    answers: list[Answer] = []
+def pictures(count: int, shape: tuple[int, ...] = (4, 6, 3)) -> list[np.ndarray]:
+    seed = np.random.default_rng(0)
+    return [seed.integers(0, 256, shape, np.uint8) for _ in range(count)]
+
+
+def detect(array: np.ndarray) -> list[np.ndarray]:
+    rows = [[1, 2, 4, 4, 0.75, 1], [0, 0, 1, 1, 0.25, 0]]
+    return [255 - array, np.array([rows], np.float32)]
+
+
+def configure(*publish: Publication, **options: Any) -> Configuration:
+    return Configuration("", Topic("/camera", IMAGE), publish, **options)
+
+
+def run_node(configuration: Configuration, arrays: list[np.ndarray], made: Any = None) -> tuple[Local, RosNode]:
+    transport = Local()
+    made = made or bundle(detect, [SPEC], [TensorSpec("image", SPEC.shape, "uint8"), ROWS])
+    with RosNode(configuration, made, transport) as plugin:
+        for number, array in enumerate(arrays):
+            stamp = (1700000000 + number) * 10**9 + number
+            transport.send("/camera", cdr.encode(picture(array, stamp, f"frame {number}"), IMAGE))
+    return transport, plugin
+
+
+def stamps(messages: list[Any]) -> list[tuple[int, int, str]]:
+    return [(each.header.stamp.sec, each.header.stamp.nanosec, each.header.frame_id) for each in messages]
+
+
+def test_pictures_and_detections_are_published_with_stamp_and_frame() -> None:
+    arrays = pictures(20)
+    to = (Publication("/out", IMAGE, "image"), Publication("/found", DETECTIONS, "rows", labels=["cat", "dog"]))
+    transport, plugin = run_node(configure(*to, admission="block"), arrays)
+    images = [cdr.decode(payload, IMAGE) for payload, _ in transport.published["/out"]]
+    found = [cdr.decode(payload, DETECTIONS) for payload, _ in transport.published["/found"]]
+    headers = [(1700000000 + number, number, f"frame {number}") for number in range(20)]
+    assert stamps(images) == stamps(found) == headers
+    assert all(np.array_equal(each.data, 255 - array.reshape(-1)) for each, array in zip(images, arrays, strict=True))
+    assert {(each.encoding, each.width, each.height, each.step) for each in images} == {("rgb8", 6, 4, 18)}
+    (detection,) = found[0].detections
+    assert (detection.results[0].hypothesis.class_id, detection.results[0].hypothesis.score) == ("dog", 0.75)
+    assert (
+        detection.bbox.center.position.x,
+        detection.bbox.center.position.y,
+        detection.bbox.size_x,
+        detection.bbox.size_y,
+    ) == (2.5, 3, 3, 2)
+    assert [stamp for _, stamp in transport.published["/out"]][1] == 1700000001 * 10**9 + 1
+    assert plugin.condition().counts.published == 20
+
+
+def test_detections_of_integers_are_published_as_the_numbers_they_stand_for() -> None:
+    rows = np.array([[[1, 2, 4, 4, 96, 1], [0, 0, 1, 1, 32, 0]]], np.int8)
+    made = bundle(lambda _: rows, [SPEC], [TensorSpec("rows", (1, 2, 6), "int8")])
+    scales = Quantization("rows", (1.0, 1.0, 1.0, 1.0, 1 / 128, 1.0), (0,) * 6, axis=2)
+    made = Bundle(dataclasses.replace(made.plan, quantization=(scales,)), made.codes)
+    to = (Publication("/found", DETECTIONS), Publication("/raw", TENSOR))
+    transport, _ = run_node(configure(*to, admission="block"), pictures(1), made)
+    (found,) = (cdr.decode(payload, DETECTIONS) for payload, _ in transport.published["/found"])
+    assert [each.results[0].hypothesis.score for each in found.detections] == [0.75]
+    (raw,) = (cdr.decode(payload, TENSOR) for payload, _ in transport.published["/raw"])
+    assert (raw.dtype, raw.data.tobytes()) == ("int8", rows.tobytes())
+
+
+def test_pictures_of_another_size_are_prepared_and_boxes_lie_in_them() -> None:
+    pytest.importorskip("av")
+    to = Publication("/found", DETECTIONS, "rows")
+    options = configure(to, admission="block", prepare=PreparationSettings(resize="letterbox"))
+    transport, _ = run_node(options, pictures(2, (8, 24, 3)))
+    (detection,) = cdr.decode(transport.published["/found"][0][0], DETECTIONS).detections
+    # 24x8 in 6x4: a quarter, with a margin of one row above and below.
+    assert (detection.bbox.center.position.x, detection.bbox.center.position.y) == (10, 8)
+    assert (detection.bbox.size_x, detection.bbox.size_y) == (12, 8)
+
+
+def test_tensors_are_published_with_a_header_and_without() -> None:
+    to = (Publication("/t", TENSOR, "rows"), Publication("/f", FLOATS, "rows"))
+    transport, _ = run_node(configure(*to), pictures(1))
+    tensor = cdr.decode(transport.published["/t"][0][0], TENSOR)
+    floats = cdr.decode(transport.published["/f"][0][0], FLOATS)
+    assert (tensor.name, tensor.dtype, tensor.shape.tolist()) == ("rows", "float32", [1, 2, 6])
+    assert tensor.data.view(np.float32).tolist() == floats.data.tolist() == [1, 2, 4, 4, 0.75, 1, 0, 0, 1, 1, 0.25, 0]
+    assert [each.size for each in floats.layout.dim] == [1, 2, 6]
+    assert stamps([tensor]) == [(1700000000, 0, "frame 0")]
+
+
+def test_tensors_are_read_as_they_are_written() -> None:
+    spec = TensorSpec("x", (2, 3), "float32")
+    made = bundle(lambda x: x * 2, [spec], [TensorSpec("y", (2, 3), "float32")])
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    for kind in (TENSOR, FLOATS):
+        transport = Local()
+        configuration = Configuration("", Topic("/x", kind), [Publication("/y", kind)])
+        with RosNode(configuration, made, transport):
+            transport.send("/x", message_of(array, kind))
+        found = cdr.decode(transport.published["/y"][0][0], kind)
+        assert found.data.view(np.float32).tolist() == (array * 2).reshape(-1).tolist()
+
+
+def message_of(array: np.ndarray, kind: str) -> bytearray:
+    from pipeline.ros.messages import tensors
+    from pipeline.ros.messages.message_reader import message_header
+    from pipeline.ros.messages.message_writer import tensor
+
+    message = tensor(array, message_header(Header()), "x") if kind == TENSOR else tensors.message(array)
+    return cdr.encode(message, kind)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_messages_that_are_damaged_or_change_are_refused_and_diagnosed() -> None:
     errors: list[Exception] = []
-    with started(lambda x: x * 2, answers.append, errors) as (node, running):
-        assert all(node.take(number) for number in range(300))
-    assert [each.header for each in answers] == [decode(number).header for number in range(300)]
-    assert [each.outputs["y"][0] for each in answers] == [2 * number for number in range(300)]
-    assert node.counts() == Counts(received=300, published=300)
-    assert (running.statistics().delivered, errors) == (300, [])
+    transport = Local()
+    made = bundle(detect, [SPEC], [TensorSpec("image", SPEC.shape, "uint8"), ROWS])
+    intact = cdr.encode(picture(pictures(1)[0], 5), IMAGE)
+    smaller = cdr.encode(picture(np.zeros((2, 2, 3), np.uint8), 5), IMAGE)
+    with RosNode(configure(Publication("/out", IMAGE, "image")), made, transport, errors.append) as plugin:
+        plugin.diagnose()
+        for payload in (intact[:50], intact, smaller, b"", intact):
+            transport.send("/camera", payload)
+        wait_for(lambda: plugin.condition().counts.published == 2)
+        plugin.diagnose()
+        counts = plugin.condition().counts
+    assert (counts.received, counts.refused, len(errors)) == (5, 3, 3)
+    assert "images change from" in str(errors[1])
+    payloads = [payload for payload, _ in transport.published["/diagnostics"]]
+    statuses = [cdr.decode(each, "diagnostic_msgs/msg/DiagnosticArray").status for each in payloads]
+    assert [(each[0].level, each[0].message.partition(":")[0]) for each in statuses] == [
+        (1, "waiting for the first message"), (2, "3 messages without an answer"), (1, "no new message"),
+    ]  # fmt: skip
+    values = {each.key: each.value for each in statuses[1][0].values}
+    assert (values["received"], values["refused"], values["delivered"]) == ("5", "3", "2")
+    assert [each.name for each in statuses[1]] == [
+        "soc_pipeline: pipeline",
+        "soc_pipeline: function",
+        "soc_pipeline: pass",
+    ]
 
 
-def test_messages_that_cannot_be_read_or_do_not_fit_are_refused_and_reported() -> None:
-    answers: list[Answer] = []
-    errors: list[Exception] = []
-    with started(lambda x: x, answers.append, errors) as (node, running):
-        assert not node.take(-1)
-        node._decode = lambda _: Request(Header(), np.zeros(3, np.float32))
-        assert not node.take(1)
-        node._decode = decode
-        assert node.take(2)
-    assert [type(each) for each in errors] == [InputError, InputError]
-    assert node.counts() == Counts(received=3, refused=2, published=1)
-    assert running.statistics().submitted == 1
+def test_a_model_that_does_not_take_what_comes_ends_the_node_with_an_error() -> None:
+    transport = Local()
+    made = bundle(lambda x: x, [TensorSpec("x", (2, 7), "float64")], [TensorSpec("y", (2, 7), "float64")])
+    with RosNode(configure(Publication("/out", TENSOR)), made, transport) as plugin:
+        transport.send("/camera", cdr.encode(picture(pictures(1)[0], 5), IMAGE))
+        with pytest.raises(InputError, match="images do not fit the model's input"):
+            plugin.run(threading.Event())
 
 
-def test_a_frame_that_fails_ends_alone() -> None:
-    def odd_fails(x: np.ndarray) -> np.ndarray:
-        if x[0] % 2:
-            raise ArithmeticError("odd")
-        return x
-
-    answers: list[Answer] = []
-    errors: list[Exception] = []
-    with started(odd_fails, answers.append, errors) as (node, _):
-        for number in range(6):
-            node.take(number)
-    assert [each.outputs["y"][0] for each in answers] == [0, 2, 4]
-    assert [type(each) for each in errors] == [StageError] * 3
-
-
-def test_an_answer_that_cannot_be_sent_is_counted_and_the_next_one_is_sent() -> None:
-    answers: list[Answer] = []
-    errors: list[Exception] = []
-
-    def publish(answer: Answer) -> None:
-        if answer.header.frame_id == "frame 1":
-            raise ConnectionError("nobody there")
-        answers.append(answer)
-
-    with started(lambda x: x, publish, errors) as (node, _):
-        for number in range(3):
-            node.take(number)
-    assert [each.header.frame_id for each in answers] == ["frame 0", "frame 2"]
-    assert node.counts() == Counts(received=3, published=2, unpublished=1)
-    assert [type(each) for each in errors] == [ConnectionError]
+@pytest.mark.parametrize(
+    ("publication", "words"),
+    [
+        (Publication("/o", IMAGE, "imag"), "no output 'imag'; did you mean 'image'?"),
+        (Publication("/o", IMAGE), "has several outputs; name one"),
+        (Publication("/o", "sensor_msgs/msg/CompressedImage", "image"), "cannot be published as sensor_msgs/msg/Comp"),
+        (Publication("/o", FLOATS, "image"), "is a std_msgs/msg/UInt8MultiArray, not a std_msgs/msg/Float32MultiArray"),
+        (Publication("/o", IMAGE, "line"), "is no picture"),
+        (Publication("/o", DETECTIONS, "image"), "rows of left, top, right, bottom, score, class"),
+    ],
+)
+def test_what_does_not_fit_the_model_is_refused_at_the_start(publication: Publication, words: str) -> None:
+    line = TensorSpec("line", (5,), "float32")
+    made = bundle(detect, [SPEC], [TensorSpec("image", SPEC.shape, "uint8"), ROWS, line])
+    with pytest.raises(InputError) as refusal:
+        RosNode(configure(publication), made, Local())
+    assert words in str(refusal.value)
 
 
-def test_latest_drops_what_waits_and_the_books_balance() -> None:
-    gate = threading.Event()
-    answers: list[Answer] = []
-    errors: list[Exception] = []
-
-    def slow(x: np.ndarray) -> np.ndarray:
-        assert gate.wait(60)
-        return x
-
-    with started(slow, answers.append, errors, admission="latest") as (node, running):
-        # The line has places for more frames than are inside, and one that waits is replaced.
-        for number in range(10):
-            node.take(number)
-        gate.set()
-    statistics, counts = running.statistics(), node.counts()
-    assert statistics.dropped["replaced"] > 0
-    assert answers[-1].header.frame_id == "frame 9"
-    assert statistics.submitted == 10 == statistics.delivered + sum(statistics.dropped.values())
-    assert (counts.published, errors) == (statistics.delivered, [])
+def test_quality_chooses_the_admission() -> None:
+    sensor, reliable = (Configuration("", Topic("/c", qos=qos), []) for qos in ("sensor_data", "reliable"))
+    explicit = Configuration("", Topic("/c", qos=Quality(reliable=True, depth=3)), [], admission="drop-oldest")
+    assert (sensor.policy, reliable.policy, explicit.policy) == ("latest", "block", "drop-oldest")
 
 
-def test_nothing_piles_up_while_answers_are_not_taken() -> None:
-    gate, taken = threading.Event(), []
-    errors: list[Exception] = []
-
-    def publish(_: Answer) -> None:
-        assert gate.wait(60)
-
-    def take_all(node: Node) -> None:
-        for number in range(100):
-            node.take(number)
-            taken.append(number)
-
-    with started(lambda x: x, publish, errors) as (node, running):
-        thread = threading.Thread(target=take_all, args=(node,))
-        thread.start()
-        running.drain()
-        room = 2 * running.plan.frames_in_flight + 2
-        assert len(taken) <= room + 2
-        gate.set()
-        thread.join()
-    assert node.counts() == Counts(received=100, published=100)
+TEXT = """
+bundle: some.bundle
+subscribe: {topic: /camera, qos: {reliable: false, depth: 2}}
+publish: [{topic: /out, type: soc_pipeline_msgs/msg/Tensor}]
+"""
 
 
-def test_a_closed_node_takes_nothing_and_closes_twice() -> None:
-    errors: list[Exception] = []
-    with started(lambda x: x, lambda _: None, errors) as (node, _):
-        node.close()
-        assert not node.take(1)
-        node.close()
-    assert node.counts() == Counts()
+def write_file(folder: Path, text: str) -> Path:
+    path = folder / "node.yaml"
+    path.write_text(text)
+    return path
 
 
-def test_a_message_without_a_stamp_counts_as_captured_now() -> None:
-    errors: list[Exception] = []
-    answers: list[Answer] = []
-    with started(lambda x: x, answers.append, errors, admission="deadline", deadline=30.0) as (node, running):
-        node._decode = lambda _: Request(Header(0, "f"), np.zeros(2, np.float32))
-        node.take(1)
-    assert [each.header for each in answers] == [Header(0, "f")]
-    assert running.statistics().delivered == 1
+def test_a_file_is_read_with_changes_and_its_bundle_lies_beside_it(tmp_path: Path) -> None:
+    pytest.importorskip("yaml")
+    found = read(write_file(tmp_path, TEXT), ["subscribe.topic=/other", "publish.0.score=0.25", "prepare.mean=[0.5]"])
+    assert (found.bundle, found.subscribe.topic) == (str(tmp_path / "some.bundle"), "/other")
+    assert (found.publish[0].score, found.prepare.mean, found.subscribe.qos) == (0.25, [0.5], Quality(False, 2))
 
 
-def test_the_example_in_the_documentation_runs() -> None:
-    from pipeline.io import node as module
+def test_a_file_of_parameters_of_ros_is_read(tmp_path: Path) -> None:
+    pytest.importorskip("yaml")
+    inside = "\n".join(f"    {line}" for line in TEXT.strip().splitlines())
+    found = read(write_file(tmp_path, f"/detector:\n  ros__parameters:\n{inside}\n"))
+    assert (found.name, found.subscribe.topic) == ("detector", "/camera")
 
-    assert module.__doc__ is not None
-    lines = module.__doc__.partition("::\n")[2].splitlines()
-    text = "\n".join(line.removeprefix("    ") for line in lines)
-    assert len([line for line in lines if line.strip()]) <= 20
 
-    class Message:
-        time_ns, frame, payload = 5, "camera", bytes(480 * 640 * 3)
+@pytest.mark.parametrize(
+    ("text", "changes", "words"),
+    [
+        (TEXT + "typo: 1", [], "unknown field `typo`"),
+        (TEXT.replace("/out", "3"), [], None),
+        (TEXT, ["subscribe.qos=best"], "Invalid enum value 'best' - at `$.subscribe.qos`"),
+        (TEXT, ["subscribe.qos.depth=0"], "must be at least 1"),
+        (TEXT, ["subscribe.type=sensor_msgs/msg/Imag"], "did you mean 'sensor_msgs/msg/Image'"),
+        (TEXT, ["publish=[]"], "publish is empty"),
+        (TEXT, ["publish.7.topic=/x"], "nothing called '7'"),
+        (TEXT, ["topic"], "write it like"),
+        ("a: [", [], "is not valid YAML"),
+        ("", [], "Expected `object`, got `null`"),
+    ],
+)
+def test_mistakes_in_a_file_are_named(tmp_path: Path, text: str, changes: list[str], words: str | None) -> None:
+    pytest.importorskip("yaml")
+    if words is None:
+        text, words = text.replace("topic: 3", "topic: [3]"), "Expected `str`, got `array` - at `$.publish[0].topic`"
+    with pytest.raises(InputError) as refusal:
+        read(write_file(tmp_path, text), changes)
+    assert words in str(refusal.value)
+    assert "\n" not in str(refusal.value)
 
-    class Bus:
-        sent: list[Any] = []  # noqa: RUF012
 
-        def subscribe(self, _: str, take: Callable[[Any], bool]) -> None:
-            self.take = take
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot read the configuration"):
+        read(tmp_path / "none.yaml")
 
-        def spin(self) -> None:
-            self.take(Message())
 
-        def send(self, *what: Any) -> None:
-            self.sent.append(what)
+def test_the_sample_is_a_configuration(tmp_path: Path) -> None:
+    pytest.importorskip("yaml")
+    from pipeline.commands.node import SAMPLE
 
-    spec = TensorSpec("x", (480, 640, 3), "uint8")
-    made = bundle(lambda x: x, [spec], [TensorSpec("y", (480, 640, 3), "uint8")])
-    with pytest.MonkeyPatch.context() as patch:
-        real = pipeline.load
-        patch.setattr(pipeline, "load", lambda _, **options: real(made, **options))
-        exec(compile(text, "example", "exec"), {"bus": Bus()})
-    assert Bus.sent == [("results/y", bytes(480 * 640 * 3), 5, "camera")]
+    found = read(write_file(tmp_path, SAMPLE))
+    assert (found.policy, found.publish[0].type) == ("latest", DETECTIONS)

@@ -16,22 +16,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.ros import onnx_bundle
-from tests.ros.expected import boxes, weighted_sum
-from tests.ros.test_over_dds import configuration
+from tests.ros.transports.test_dds import configuration
+from tests.support.ros import onnx_bundle
+from tests.support.ros.expected import boxes, weighted_sum
 
 pytestmark = pytest.mark.slow
 pytest.importorskip("cyclonedds")
 
-from pipeline.io.ros.over_dds import LOCALHOST  # noqa: E402 - it may be missing
+from pipeline.ros.transports.dds import LOCALHOST  # noqa: E402 - it may be missing
 
 FOLDER = Path(__file__).parent / "peers"
 HEIGHT, WIDTH, COUNT, PATIENCE_S = 480, 640, 300, 100
 
 
 def build(*line: object, cwd: Path) -> None:
-    done = subprocess.run([*map(str, line)], cwd=cwd, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    process_end = subprocess.run([*map(str, line)], cwd=cwd, capture_output=True, text=True, check=False)
+    assert process_end.returncode == 0, process_end.stdout + process_end.stderr
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def peers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def sent(number: int) -> np.ndarray:
+def sent_picture(number: int) -> np.ndarray:
     """Return the picture that the publisher makes."""
     at = np.arange(HEIGHT * WIDTH * 3)
     return ((at * 31 + number * 7 + (at >> 8)) & 255).astype(np.uint8).reshape(HEIGHT, WIDTH, 3)
@@ -61,27 +61,28 @@ def sent(number: int) -> np.ndarray:
 def test_300_images_and_300_detection_messages_pass_between_fast_dds_and_cyclone_dds(  # noqa: PLR0917 - fixtures
     peers: Path, large: Path, domain: int, tmp_path: Path, node: Callable[..., Any], process: Callable[..., Any]
 ) -> None:
-    running = node("--config", configuration(tmp_path, large, domain), "--json")
+    # Debian's Cyclone DDS is 0.10.
+    running = node("--config", configuration(tmp_path, large, domain, octets=True), "--json")
     arguments = (domain, "inverted", "detections", COUNT, PATIENCE_S)
     subscriber = process(peers / "cyclone_subscriber", *arguments, CYCLONEDDS_URI=LOCALHOST)
     publisher = process(peers / "fast_publisher", domain, "camera", COUNT, WIDTH, HEIGHT, 30)
-    published, _ = publisher.communicate(timeout=PATIENCE_S)
-    taken, err = subscriber.communicate(timeout=PATIENCE_S)
+    publisher_lines, _ = publisher.communicate(timeout=PATIENCE_S)
+    subscriber_lines, err = subscriber.communicate(timeout=PATIENCE_S)
     assert (publisher.returncode, subscriber.returncode) == (0, 0), err
-    lines = [line.split() for line in taken.splitlines()]
+    lines = [line.split() for line in subscriber_lines.splitlines()]
     images, detections = ([line[1:] for line in lines if line[0] == kind] for kind in ("image", "detections"))
-    pictures = [sent(number) for number in range(COUNT)]
+    pictures = [sent_picture(number) for number in range(COUNT)]
     stamps = [(str(1700000000 + number), str(number * 1001 + 1)) for number in range(COUNT)]
-    assert [line.split()[:3] for line in published.splitlines()] == [
-        [*stamp, str(weighted_sum(each))] for stamp, each in zip(stamps, pictures, strict=True)
+    assert [line.split()[:3] for line in publisher_lines.splitlines()] == [
+        [*stamp, str(weighted_sum(array))] for stamp, array in zip(stamps, pictures, strict=True)
     ]
     size = [str(WIDTH), str(HEIGHT), str(3 * WIDTH * HEIGHT)]
     assert images == [
-        [*stamp, "camera_front", "rgb8", *size, str(weighted_sum(onnx_bundle.inverted(each)))]
-        for stamp, each in zip(stamps, pictures, strict=True)
+        [*stamp, "camera_front", "rgb8", *size, str(weighted_sum(onnx_bundle.inverted(array)))]
+        for stamp, array in zip(stamps, pictures, strict=True)
     ]
     assert detections == [
-        [*stamp, "camera_front", *map(text, boxes(each))] for stamp, each in zip(stamps, pictures, strict=True)
+        [*stamp, "camera_front", *map(text, boxes(array))] for stamp, array in zip(stamps, pictures, strict=True)
     ]
     running.send_signal(signal.SIGTERM)
     running.communicate(timeout=PATIENCE_S)

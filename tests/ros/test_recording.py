@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.io.ros.configuration import Quality
-from tests.ros import onnx_bundle
-from tests.ros.samples import store
-from tests.ros.test_over_dds import configuration
+from pipeline.ros.configuration import Quality
+from tests.ros.transports.test_dds import configuration
+from tests.support.ros import onnx_bundle
+from tests.support.ros.samples import store
 
 pytest.importorskip("cyclonedds")
 pytest.importorskip("rosbags")
 
-from tests.ros.playing import IMAGE, Player, record
+from tests.support.ros.playing import IMAGE, Player, record
 
 HEIGHT, WIDTH, COUNT = 480, 640, 45
 PATIENCE_S = 60
@@ -52,17 +52,17 @@ def test_answers_have_the_recorded_stamps_in_order_and_the_books_balance(  # noq
     out, err = running.communicate(timeout=PATIENCE_S)
     player.take()
     assert (running.returncode, err) == (0, "")
-    answered = [checked(each, stamps) for each in player.found]
-    assert answered == sorted(set(answered))
+    answers = [check_answer(each, stamps) for each in player.payloads]
+    assert answers == sorted(set(answers))
     counts, statistics = (json.loads(out)[name] for name in ("counts", "statistics"))
     assert counts["received"] == counts["published"] + sum(statistics["dropped"].values())
     assert (counts["refused"], counts["unpublished"], statistics["failed"]) == (0, 0, 0)
-    assert counts["published"] == len(answered)
+    assert counts["published"] == len(answers)
     # What was chosen: a reliable subscription loses nothing, sensor data gives way to what is newer.
-    assert answered == list(range(COUNT)) if quality.reliable else set(statistics["dropped"]) <= {"replaced"}
+    assert answers == list(range(COUNT)) if quality.reliable else set(statistics["dropped"]) <= {"replaced"}
 
 
-def checked(payload: bytes, stamps: list[int]) -> int:
+def check_answer(payload: bytes, stamps: list[int]) -> int:
     """Return which message an answer is to, after comparing its picture, as rosbags reads it."""
     message = store().deserialize_cdr(payload, IMAGE)
     number = stamps.index(message.header.stamp.sec * 10**9 + message.header.stamp.nanosec)

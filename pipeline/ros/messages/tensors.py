@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.errors import InputError
+from pipeline.ros.messages.types import create_message
 
 TYPES = {
     "float32": "std_msgs/msg/Float32MultiArray",
@@ -33,29 +34,22 @@ def kind(dtype: str) -> str:
     InputError
         If there is none.
     """
-    known = {"float16": "float32", "bool": "uint8"}.get(dtype, dtype)
-    if known not in TYPES:
+    carrier = {"float16": "float32", "bool": "uint8"}.get(dtype, dtype)
+    if carrier not in TYPES:
         raise InputError(f"ROS has no message for arrays of {dtype}; there are those of {', '.join(TYPES)}")
-    return TYPES[known]
+    return TYPES[carrier]
 
 
-def message(array: np.ndarray, types: Any) -> Any:
-    """Return `array` as a message.
-
-    Parameters
-    ----------
-    array : array
-    types : mapping of str to type
-        The messages' classes by name.
-    """
+def message(array: np.ndarray) -> Any:
+    """Return `array` as a message."""
     name = kind(str(array.dtype))
     strides = [int(np.prod(array.shape[axis:])) for axis in range(array.ndim)]
     extents = [
-        types["std_msgs/msg/MultiArrayDimension"](label=f"d{axis}", size=extent, stride=stride)
+        create_message("std_msgs/msg/MultiArrayDimension", f"d{axis}", extent, stride)
         for axis, (extent, stride) in enumerate(zip(array.shape, strides, strict=True))
     ]
-    layout = types["std_msgs/msg/MultiArrayLayout"](dim=extents, data_offset=0)
-    return types[name](layout=layout, data=np.ascontiguousarray(array, DTYPES[name]).reshape(-1))
+    layout = create_message("std_msgs/msg/MultiArrayLayout", extents, 0)
+    return create_message(name, layout, np.ascontiguousarray(array, DTYPES[name]).reshape(-1))
 
 
 def array(message: Any, name: str) -> np.ndarray:

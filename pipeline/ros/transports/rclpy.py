@@ -10,10 +10,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import InputError, MissingExtra
-from pipeline.io.ros.transport import Receive, Send, Transport
+from pipeline.ros.transports.base import Receive, Send, Transport
 
 if TYPE_CHECKING:
-    from pipeline.io.ros.configuration import Quality
+    from pipeline.ros.configuration import Configuration, Quality
 
 
 class Rclpy(Transport):
@@ -40,6 +40,7 @@ class Rclpy(Transport):
                 f"transport rclpy: {error}; source the setup file of a ROS 2 installation, or use the transport dds"
             ) from None
         self._profile, self._reliability, self._history = qos.QoSProfile, qos.ReliabilityPolicy, qos.HistoryPolicy
+        # A context of its own, so that it can be shut down beside other nodes of the process.
         self._context = rclpy.Context()
         rclpy.init(context=self._context, domain_id=domain)
         self._node = rclpy.create_node(name, context=self._context)
@@ -50,13 +51,14 @@ class Rclpy(Transport):
     def subscribe(self, topic: str, kind: str, quality: Quality, receive: Receive) -> None:
         """Let rclpy's executor call `receive`."""
         self._node.create_subscription(self._message(kind), topic, receive, self._qos(quality), raw=True)
+        # Only now: a node that does nothing but publish needs no thread.
         if not self._thread.is_alive():
             self._thread.start()
 
     def publisher(self, topic: str, kind: str, quality: Quality) -> Send:
-        """Return what publishes; rclpy notes the time itself."""
+        """Return a function that publishes; rclpy notes the time itself."""
         publisher = self._node.create_publisher(self._message(kind), topic, self._qos(quality))
-        return lambda payload, _: publisher.publish(payload)
+        return lambda payload, _: publisher.publish(bytes(payload))
 
     def stop(self) -> None:
         """End the executor."""
@@ -82,3 +84,8 @@ class Rclpy(Transport):
             history=self._history.KEEP_LAST,
             reliability=kinds.RELIABLE if quality.reliable else kinds.BEST_EFFORT,
         )
+
+
+def open_transport(domain: int, configuration: Configuration) -> Rclpy:
+    """Connect as a configuration says."""
+    return Rclpy(domain, configuration.name)

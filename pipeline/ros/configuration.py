@@ -1,16 +1,17 @@
-"""Configuration: what a node reads from its YAML file."""
+"""Configuration: the contents of a node's YAML file."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
+from pipeline.core.files import check_regular
+from pipeline.core.optional import require
 from pipeline.errors import InputError
-from pipeline.extras import require
-from pipeline.io.ros.messages import fields
+from pipeline.ros.messages.types import fields
 
 PARAMETERS = "ros__parameters"
 """Under which ROS 2 has the parameters of a node in a file."""
@@ -38,12 +39,12 @@ Profile = Literal["sensor_data", "reliable"] | Quality
 
 
 def quality(profile: Profile) -> Quality:
-    """Return what a profile, or its name, stands for."""
+    """Return the quality that a profile, or its name, stands for."""
     return PROFILES[profile] if isinstance(profile, str) else profile
 
 
 class Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the node subscribes to: a topic, its message type and its quality of service."""
+    """Subscription of the node: a topic, its message type and its quality of service."""
 
     topic: str
     type: str = "sensor_msgs/msg/Image"
@@ -51,7 +52,7 @@ class Topic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Publication(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the node publishes.
+    """Publication of one output.
 
     Attributes
     ----------
@@ -76,8 +77,8 @@ class Publication(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     labels: Sequence[str] = ()
 
 
-class Prepared(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How pictures become inputs; see `pipeline.io.prepare.Preparation`."""
+class PreparationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Rules by which pictures become inputs; see `pipeline.io.picture.preparation.Preparation`."""
 
     resize: str = "stretch"
     mean: Sequence[float] = (0.0,)
@@ -102,13 +103,18 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Of DDS and ROS 2; ``ROS_DOMAIN_ID`` by default.
     localhost : bool
         Whether the node only talks to others on this machine, without multicast.
+    octets : bool
+        Whether peers are told that numbers of 8 bits are octets, as programs (not ROS nodes) with Cyclone DDS 0.10
+        want it; for the transport DDS.
     admission : str, optional
         By default ``"latest"`` for a subscription to sensor data, ``"block"`` for a reliable one.
     deadline : float, optional
         In seconds, for the admission ``"deadline"``.
-    prepare : Prepared
+    prepare : PreparationSettings
     diagnostics : str
         Topic, once a second; none if it is empty.
+    devices : mapping of str to str
+        What stands for devices of the bundle's plan, as for `pipeline.load`.
     """
 
     bundle: str
@@ -118,10 +124,12 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     transport: Literal["dds", "zenoh", "rclpy"] = "dds"
     domain: int | None = None
     localhost: bool = False
+    octets: bool = False
     admission: str | None = None
     deadline: float | None = None
-    prepare: Prepared = Prepared()
+    prepare: PreparationSettings = PreparationSettings()
     diagnostics: str = "/diagnostics"
+    devices: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     @property
     def policy(self) -> str:
@@ -146,31 +154,32 @@ def read(path: str | Path, changes: Sequence[str] = ()) -> Configuration:
         If PyYAML is not installed.
     """
     try:
+        check_regular(Path(path))
         values = _yaml(Path(path).read_text(encoding="utf-8"), f"{str(path)!r}")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read the configuration {str(path)!r}: {error}") from None
     values = _parameters(values)
     for change in changes:
-        values = _changed(values, change)
+        values = _apply_change(values, change)
     try:
-        found = msgspec.convert(values, Configuration)
+        configuration = msgspec.convert(values, Configuration)
     except msgspec.ValidationError as error:
         raise InputError(f"{str(path)!r}: {error}") from None
-    _check(found)
-    bundle = Path(path).parent / found.bundle
-    return msgspec.structs.replace(found, bundle=str(bundle))
+    _check(configuration)
+    bundle = Path(path).parent / configuration.bundle
+    return msgspec.structs.replace(configuration, bundle=str(bundle))
 
 
-def _yaml(text: str, where: str) -> Any:
+def _yaml(text: str, origin: str) -> Any:
     yaml = require("yaml", "ros2", "the node's configuration")
     try:
         return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise InputError(f"{where} is not valid YAML: {' '.join(str(error).split())}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # numbers of thousands of digits, too
+        raise InputError(f"{origin} is not valid YAML: {' '.join(str(error).split())}") from None
 
 
 def _parameters(values: Any) -> Any:
-    """Return what is under the one node's name and `PARAMETERS`, if it is a file of parameters."""
+    """Return the values under the one node's name and `PARAMETERS`, if it is a file of parameters."""
     if isinstance(values, dict) and len(values) == 1:
         ((name, inside),) = values.items()
         if isinstance(inside, dict) and PARAMETERS in inside:
@@ -178,7 +187,7 @@ def _parameters(values: Any) -> Any:
     return values
 
 
-def _changed(values: Any, change: str) -> Any:
+def _apply_change(values: Any, change: str) -> Any:
     name, equals, text = change.partition("=")
     if not equals or not name:
         raise InputError(f"--set is {change!r}; write it like subscribe.topic=/camera/image_raw")
@@ -197,11 +206,11 @@ def _with(values: Any, keys: Sequence[str], value: Any, change: str) -> Any:
     raise InputError(f"--set {change}: there is nothing called {key!r} to set")
 
 
-def _check(found: Configuration) -> None:
-    topics: Sequence[Topic | Publication] = (found.subscribe, *found.publish)
+def _check(configuration: Configuration) -> None:
+    topics: Sequence[Topic | Publication] = (configuration.subscribe, *configuration.publish)
     for topic in topics:
         fields(topic.type)
         if quality(topic.qos).depth < 1:
             raise InputError(f"topic {topic.topic!r} has qos.depth {quality(topic.qos).depth}; it must be at least 1")
-    if not found.publish:
+    if not configuration.publish:
         raise InputError("publish is empty; list at least one topic, with a type such as sensor_msgs/msg/Image")

@@ -1,50 +1,48 @@
-"""Node: messages in, results out, in order; the same core for every middleware.
+"""Bridge: messages in, results out, in order; the same for every middleware.
 
-A middleware calls `take` with each message, from whichever thread it likes, and the node calls `publish` with each
+A middleware calls `take` with each message, from whichever thread it likes, and the bridge calls `publish` with each
 answer, from a thread of its own.  Embedded in one that is not known here::
 
     import numpy as np
     import pipeline
-    from pipeline.io.node import Header, Node, Request
+    from pipeline.ros.bridge import Bridge, BridgeRequest, Header
 
     def decode(message):
         header = Header(message.time_ns, message.frame)
-        return Request(header, np.frombuffer(message.payload, np.uint8).reshape(480, 640, 3))
+        return BridgeRequest(header, np.frombuffer(message.payload, np.uint8).reshape(480, 640, 3))
 
     def publish(answer):
         for name, array in answer.outputs.items():
             bus.send(f"results/{name}", array.tobytes(), answer.header.stamp, answer.header.frame_id)
 
     with pipeline.load("model.bundle", admission="latest") as running:
-        with Node(running, decode, publish) as node:
-            bus.subscribe("camera", node.take)
+        with Bridge(running, decode, publish) as bridge:
+            bus.subscribe("camera", bridge.take)
             bus.spin()
-        print(node.counts(), running.statistics())
+        print(bridge.counts(), running.statistics())
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
-from queue import Queue
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.errors import FrameDropped, InputError, PipelineClosed, PipelineError
-from pipeline.io.frame import SECOND
+from pipeline.errors import InputError, PipelineClosed
+from pipeline.io.source_frame import SECOND
+from pipeline.io.stream_loop import Outputs, StreamLoop, SubmittedFrame
 
 if TYPE_CHECKING:
-    from pipeline.scheduler.frame import FrameFuture
     from pipeline.scheduler.pipeline import Pipeline
 
 
 @dataclass(frozen=True)
 class Header:
-    """What comes back with an answer as it came with the message.
+    """Stamp and coordinates, which an answer has from its message.
 
     Attributes
     ----------
@@ -59,7 +57,7 @@ class Header:
 
 
 @dataclass(frozen=True)
-class Request:
+class BridgeRequest:
     """A message as the pipeline takes it.
 
     Attributes
@@ -74,8 +72,8 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What the pipeline made of a message.
+class BridgeAnswer:
+    """Outputs of the pipeline for a message.
 
     Attributes
     ----------
@@ -91,7 +89,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Counts:
-    """What became of the messages, besides the pipeline's own statistics.
+    """Counts of messages by their end, besides the pipeline's own statistics.
 
     ``received == refused + submitted`` of the statistics, and once it is closed ``delivered == published +
     unpublished``.
@@ -114,7 +112,7 @@ def ignore(_: Exception) -> None:
     """Say nothing of an error."""
 
 
-class Node:
+class Bridge:
     """A running pipeline between a subscription and a publication.
 
     Nothing piles up: while answers are not taken by the middleware, `take` waits, and so does the middleware, which
@@ -126,9 +124,9 @@ class Node:
         Its admission decides about messages that come too fast: ``"latest"`` for sensor data, ``"block"`` where each
         message counts.  It is closed by whoever opened it, after the node.
     decode : callable
-        Makes a `Request` of a message; may raise `InputError`.
+        Makes a `BridgeRequest` of a message; may raise `InputError`.
     publish : callable
-        Called with each `Answer`, in the order of the messages, one at a time.
+        Called with each `BridgeAnswer`, in the order of the messages, one at a time.
     report : callable
         Told of each message that was refused, frame that failed, and answer that could not be sent.  They end alone.
     """
@@ -136,18 +134,15 @@ class Node:
     def __init__(
         self,
         running: Pipeline,
-        decode: Callable[[Any], Request],
-        publish: Callable[[Answer], None],
+        decode: Callable[[Any], BridgeRequest],
+        publish: Callable[[BridgeAnswer], None],
         report: Callable[[Exception], None] = ignore,
     ) -> None:
-        self._running, self._decode, self._publish, self._report = running, decode, publish, report
-        self._names = [spec.name for spec in running.plan.outputs]
-        # More than are inside, so that the pipeline never waits for its results to be taken.
-        self._line: Queue[FrameFuture | None] = Queue(2 * running.plan.frames_in_flight + 2)
-        self._entrance, self._closed, self._counts = threading.Lock(), False, Counts()
-        self._counting = threading.Lock()
-        self._taker = threading.Thread(target=self._take_answers, name="answers", daemon=True)
-        self._taker.start()
+        self._decode, self._publish, self._report = decode, publish, report
+        self._loop = StreamLoop(running, self._deliver, report, "answers")
+        self._entrance, self._is_closed = threading.Lock(), False
+        # Of the middleware's threads and the loop's.
+        self._counting, self._counts = threading.Lock(), Counts()
 
     def take(self, message: Any) -> bool:
         """Submit a message, as soon as there is a place for it.
@@ -159,34 +154,32 @@ class Node:
         """
         # One after the other, so that the line has the order of the frames.
         with self._entrance:
-            if self._closed:
+            if self._is_closed:
                 return False
             self._count(received=1)
             try:
                 request = self._decode(message)
                 # Without a stamp it counts as captured now.
                 stamp = request.header.stamp / SECOND if request.header.stamp else None
-                future = self._running.submit(request.inputs, copy=False, timestamp=stamp, metadata=request.header)
+                self._loop.submit(request.inputs, copy=False, timestamp=stamp, metadata=request.header)
             except (InputError, PipelineClosed) as error:
                 self._count(refused=1)
                 self._report(error)
                 return False
-            self._line.put(future)
             return True
 
     def counts(self) -> Counts:
-        """Return what became of the messages so far."""
+        """Return the counts of messages so far."""
         return self._counts
 
     def close(self) -> None:
         """Take no more messages, publish the answers to those that were taken, and return."""
+        # A message that was let in is submitted before the loop closes.
         with self._entrance:
-            if not self._closed:
-                self._closed = True
-                self._line.put(None)
-        self._taker.join()
+            self._is_closed = True
+        self._loop.close()
 
-    def __enter__(self) -> Node:  # noqa: PYI034 - Self is newer than the oldest Python
+    def __enter__(self) -> Bridge:  # noqa: PYI034 - Self is newer than the oldest Python
         return self
 
     def __exit__(
@@ -194,29 +187,17 @@ class Node:
     ) -> None:
         self.close()
 
-    def _take_answers(self) -> None:
-        while (future := self._line.get()) is not None:
-            try:
-                result = future.result()
-            except (FrameDropped, CancelledError):
-                continue
-            except PipelineError as error:
-                self._report(error)
-                continue
-            outputs = result if isinstance(result, dict) else {self._names[0]: result}
-            self._send(Answer(future.metadata, outputs))
-
-    def _send(self, answer: Answer) -> None:
+    def _deliver(self, frame: SubmittedFrame, outputs: Outputs) -> None:
         try:
-            self._publish(answer)
+            self._publish(BridgeAnswer(frame.future.metadata, outputs))
         except Exception as error:  # noqa: BLE001 - a middleware's trouble with one answer must not end the others
             self._count(unpublished=1)
             self._report(error)
         else:
             self._count(published=1)
 
-    def _count(self, **more: int) -> None:
+    def _count(self, **increments: int) -> None:
         with self._counting:
             self._counts = replace(
-                self._counts, **{name: getattr(self._counts, name) + by for name, by in more.items()}
+                self._counts, **{name: getattr(self._counts, name) + by for name, by in increments.items()}
             )

@@ -10,30 +10,26 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.core.optional import require
+from pipeline.core.plan import TensorSpec
 from pipeline.errors import InputError, MissingExtra, near
-from pipeline.extras import require
-from pipeline.io import images, tensors
-from pipeline.io.frame import SECOND, Frame
-from pipeline.io.source import Source
-from pipeline.plans import TensorSpec
+from pipeline.io.source_frame import SECOND, SourceFrame
+from pipeline.io.sources.base import FrameSource, SourceKind, SourceOptions
+from pipeline.io.uri import Uri
+from pipeline.ros.messages import images, tensors
+from pipeline.ros.messages.types import message_store
 
 IMAGE, COMPRESSED = "sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage"
 READABLE = (IMAGE, COMPRESSED, *tensors.DTYPES)
 SUFFIXES = (".db3", ".mcap")
 
 
-def typestore() -> Any:
-    """Return the messages of ROS 2, for bags that do not bring their own."""
-    found = require("rosbags.typesys", "bag", "bags of ROS 2")
-    return found.get_typestore(found.Stores.ROS2_HUMBLE)
-
-
 def is_bag(path: Path) -> bool:
-    """Whether `path` looks like a bag: a folder with ``metadata.yaml``, or one of its files."""
+    """Tell a bag by its path: a folder with ``metadata.yaml``, or one of its files."""
     return (path / "metadata.yaml").is_file() or path.suffix in SUFFIXES
 
 
-class Bag(Source):
+class Bag(FrameSource):
     """Images or arrays from one topic of a bag, each with the time in its header, or else that of its recording.
 
     Parameters
@@ -51,7 +47,7 @@ class Bag(Source):
         If it is missing, damaged, or has no such topic.
     """
 
-    fresh = True
+    owns_memory = True
 
     def __init__(self, path: str | Path, specs: Sequence[TensorSpec] = (), topic: str | None = None) -> None:
         self._path, self._specs, self._count = Path(path), specs, 0
@@ -60,50 +56,52 @@ class Bag(Source):
             raise InputError(f"no bag at {str(path)!r}")
         self._reader = require("rosbags.highlevel", "bag", "bags of ROS 2")
         with contextlib.ExitStack() as stack, self._read():
-            self._bag = self._reader.AnyReader([self._path], default_typestore=typestore())
+            self._bag = self._reader.AnyReader([self._path], default_typestore=message_store())
             stack.enter_context(self._bag)
-            self._connections = [each for each in self._bag.connections if each.topic == self._topic(topic)]
+            self._connections = [
+                connection for connection in self._bag.connections if connection.topic == self._topic(topic)
+            ]
             frames = self._frames()
             # The first one says what all are.
             first = next(frames, None)
             if first is None:
                 raise InputError(f"{str(path)!r} has no message in {self._connections[0].topic}")
-            self.pixels, self._all = first.pixels, chain([first], frames)
+            self.pixels, self._frames_left = first.pixels, chain([first], frames)
             self._stack = stack.pop_all()
 
-    def __iter__(self) -> Iterator[Frame]:
+    def __iter__(self) -> Iterator[SourceFrame]:
         """Yield the messages as frames."""
-        return self._all
+        return self._frames_left
 
     def close(self) -> None:
         """Close the bag."""
         self._stack.close()
 
-    def _topic(self, wanted: str | None) -> str:
-        found = {each.topic for each in self._bag.connections if each.msgtype in READABLE}
-        if wanted in found or (wanted is None and len(found) == 1):
-            return wanted or found.pop()
-        if wanted is None:
-            what = f"several; write 'bag:{self._path}?topic=TOPIC'" if found else "none"
+    def _topic(self, topic: str | None) -> str:
+        topics = {connection.topic for connection in self._bag.connections if connection.msgtype in READABLE}
+        if topic in topics or (topic is None and len(topics) == 1):
+            return topic or topics.pop()
+        if topic is None:
+            problem = f"several; write 'bag:{self._path}?topic=TOPIC'" if topics else "none"
         else:
-            what = f"no {wanted!r}{near(wanted, found)}"
-        there = f": {', '.join(sorted(found))}" if found else ""
-        raise InputError(f"of topics with images or arrays, {str(self._path)!r} has {what}{there}")
+            problem = f"no {topic!r}{near(topic, topics)}"
+        list_of_topics = f": {', '.join(sorted(topics))}" if topics else ""
+        raise InputError(f"of topics with images or arrays, {str(self._path)!r} has {problem}{list_of_topics}")
 
-    def _frames(self) -> Iterator[Frame]:
+    def _frames(self) -> Iterator[SourceFrame]:
         with self._read():
-            for connection, received, data in self._bag.messages(connections=self._connections):
-                yield self._frame(self._bag.deserialize(data, connection.msgtype), connection.msgtype, received)
+            for connection, record_time, data in self._bag.messages(connections=self._connections):
+                yield self._frame(self._bag.deserialize(data, connection.msgtype), connection.msgtype, record_time)
                 self._count += 1
 
-    def _frame(self, message: Any, kind: str, received: int) -> Frame:
-        name, stamp = f"{self._path.stem}-{self._count:06d}", _stamp(message, received)
+    def _frame(self, message: Any, kind: str, record_time: int) -> SourceFrame:
+        name, stamp = f"{self._path.stem}-{self._count:06d}", _stamp(message, record_time)
         if kind in tensors.DTYPES:
-            return Frame(name, self._inputs(tensors.array(message, kind)), stamp)
-        pixels, array = images.raw(message) if kind == IMAGE else self._decompressor.raw(message)
+            return SourceFrame(name, self._inputs(tensors.array(message, kind)), stamp)
+        pixels, array = images.read_picture(message) if kind == IMAGE else self._decompressor.read_picture(message)
         if self.pixels not in (None, pixels):
             raise InputError(f"{name}: the images change from {self.pixels} to {pixels}")
-        return Frame(name, array, stamp, pixels=pixels, frame_id=message.header.frame_id)
+        return SourceFrame(name, array, stamp, pixels=pixels, frame_id=message.header.frame_id)
 
     def _inputs(self, array: np.ndarray) -> np.ndarray:
         if len(self._specs) > 1:
@@ -123,8 +121,15 @@ class Bag(Source):
             ) from None
 
 
-def _stamp(message: Any, received: int) -> int:
+def _stamp(message: Any, record_time: int) -> int:
     header = getattr(message, "header", None)
     if header is None or not (header.stamp.sec or header.stamp.nanosec):
-        return received
+        return record_time
     return int(header.stamp.sec) * SECOND + int(header.stamp.nanosec)
+
+
+def _open(uri: Uri, options: SourceOptions) -> Bag:
+    return Bag(uri.path, options.specs, uri.check_options("topic").get("topic"))
+
+
+KINDS = (SourceKind(("bag",), _open, "bag:PATH", is_bag),)

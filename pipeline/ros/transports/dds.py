@@ -6,15 +6,15 @@ import threading
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from pipeline.core.optional import require
 from pipeline.errors import InputError
-from pipeline.extras import require
-from pipeline.io.ros.messages import DTYPES, Field, fields
-from pipeline.io.ros.transport import Receive, Send, Transport
+from pipeline.ros.messages.types import DTYPES, MessageField, fields
+from pipeline.ros.transports.base import Payload, Receive, Send, Transport
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from pipeline.io.ros.configuration import Quality
+    from pipeline.ros.configuration import Configuration, Quality
 
 LOCALHOST = (
     '<CycloneDDS><Domain><General><Interfaces><NetworkInterface name="lo"/></Interfaces>'
@@ -25,6 +25,9 @@ LOCALHOST = (
     "<MaxAutoParticipantIndex>32</MaxAutoParticipantIndex></Discovery></Domain></CycloneDDS>"
 )
 """Configuration of Cyclone DDS for this machine alone, without multicast, which loopback often lacks."""
+
+IDL = {"char": "uint8"}
+"""Primitive type of ROS -> that of IDL, as ROS 2 generates it, where the names differ; IDL's octet is a byte here."""
 
 OCTETS = ("byte", "char", "int8", "uint8")
 
@@ -44,49 +47,70 @@ def library(part: str) -> ModuleType:
 
 
 @cache
-def described(name: str) -> Any:
+def describe_type(name: str, *, octets: bool = False) -> Any:
     """Return a type for Cyclone DDS whose samples are the bytes of their CDR.
 
     Cyclone's own Python types make a list of a sequence of bytes, which takes 30 ms for a small picture.  So samples
-    are only described by such a type, for receivers that compare types, and encoded and decoded by `cdr`.
+    are only described by such a type, for receivers that compare types, and encoded and decoded by `cdr`.  Nodes of
+    ROS 2 compare names; programs that use DDS itself compare types, and never match those that differ.
+
+    Parameters
+    ----------
+    name : str
+    octets : bool
+        Describe each number of 8 bits as an octet.
     """
     idl = library("idl")
     package, _, short = name.partition("/msg/")
-    made = idl.make_idl_struct(
+    struct = idl.make_idl_struct(
         f"{short}_",
         f"{package}.msg.dds_.{short}_",
-        {each.name: _type(each) for each in fields(name)},
+        {each.name: _type(each, octets=octets) for each in fields(name)},
         dataclassify=False,
     )
-    made.__init__ = _keep
-    made.serialize = lambda self, *_, **__: self.payload
-    made.deserialize = classmethod(lambda cls, data, *_, **__: cls(data))
-    made.deserialize_key = classmethod(lambda cls, *_, **__: cls(b""))
-    return made
+    struct.__init__ = _keep
+    struct.serialize = lambda self, *_, **__: _Padding(self.payload)
+    struct.deserialize = classmethod(lambda cls, data, *_, **__: cls(data))
+    struct.deserialize_key = classmethod(lambda cls, *_, **__: cls(b""))
+    return struct
 
 
-def _keep(self: Any, payload: bytes) -> None:
+def _keep(self: Any, payload: Payload) -> None:
     self.payload = payload
 
 
-def _type(field: Field) -> Any:
+class _Padding:
+    """A payload with the methods that Cyclone's writer calls; those of `bytearray` would copy each picture again."""
+
+    def __init__(self, payload: Payload) -> None:
+        self._payload = payload
+
+    def __len__(self) -> int:
+        return len(self._payload)
+
+    def ljust(self, size: int, fill: bytes) -> memoryview:
+        """Return the payload, filled up to `size`."""
+        payload = self._payload if len(self._payload) == size else self._payload.ljust(size, fill)
+        return memoryview(payload).toreadonly()
+
+
+def _type(field: MessageField, *, octets: bool) -> Any:
     types = library("idl.types")
     if field.kind == "string":
-        one: Any = str
+        element: Any = str
     elif field.kind in DTYPES:
-        # As octets, which all know: Cyclone DDS 0.10 ends in a segmentation fault when it is told of a uint8 or int8.
-        one = types.byte if field.kind in OCTETS else getattr(types, field.kind)
+        element = types.byte if octets and field.kind in OCTETS else getattr(types, IDL.get(field.kind, field.kind))
     else:
-        one = _plain(field.kind)
+        element = _plain(field.kind, octets=octets)
     if field.count is None:
-        return one
-    return types.array[one, field.count] if field.count else types.sequence[one]
+        return element
+    return types.array[element, field.count] if field.count else types.sequence[element]
 
 
 @cache
-def _plain(name: str) -> Any:
+def _plain(name: str, *, octets: bool) -> Any:
     package, _, short = name.partition("/msg/")
-    members = {each.name: _type(each) for each in fields(name)}
+    members = {each.name: _type(each, octets=octets) for each in fields(name)}
     return library("idl").make_idl_struct(f"{short}_", f"{package}.msg.dds_.{short}_", members)
 
 
@@ -99,6 +123,9 @@ class Dds(Transport):
         As ``ROS_DOMAIN_ID``.
     localhost : bool
         Talk to this machine only, without multicast, whatever ``CYCLONEDDS_URI`` says.
+    octets : bool
+        Tell peers that numbers of 8 bits are octets.  Programs with Cyclone DDS 0.10 need that: its compiler calls
+        uint8 an octet as well, and told otherwise they end in a segmentation fault.
 
     Raises
     ------
@@ -108,7 +135,8 @@ class Dds(Transport):
         If the domain cannot be joined.
     """
 
-    def __init__(self, domain: int, *, localhost: bool = False) -> None:
+    def __init__(self, domain: int, *, localhost: bool = False, octets: bool = False) -> None:
+        self._octets = octets
         core, participants = library("core"), library("domain")
         try:
             self._domain = participants.Domain(domain, LOCALHOST) if localhost else None
@@ -133,8 +161,8 @@ class Dds(Transport):
         thread.start()
 
     def publisher(self, topic: str, kind: str, quality: Quality) -> Send:
-        """Return what writes a sample."""
-        policies, sample = _policies(quality), described(kind)
+        """Return a function that writes a sample."""
+        policies, sample = _policies(quality), describe_type(kind, octets=self._octets)
         writer = library("pub").DataWriter(self._participant, self._topic(topic, kind), qos=policies)
         self._writers.append(writer)
         return lambda payload, stamp: writer.write(sample(payload), timestamp=stamp or None)
@@ -148,13 +176,14 @@ class Dds(Transport):
     def close(self) -> None:
         """Wait a while until receivers have what they are to have, and leave the domain."""
         for writer in self._writers:
-            _acknowledged(writer)
+            _wait_for_receivers(writer)
         self._writers, self._threads = [], []
         del self._stopping, self._participant, self._domain
 
     def _topic(self, topic: str, kind: str) -> Any:
         # Without a quality of its own, which all its readers and writers would have to share.
-        return library("topic").Topic(self._participant, f"rt/{topic.strip('/')}", described(kind))
+        description = describe_type(kind, octets=self._octets)
+        return library("topic").Topic(self._participant, f"rt/{topic.strip('/')}", description)
 
     def _read(self, reader: Any, waiting: Any, receive: Receive) -> None:
         second = library("util").duration(seconds=1)
@@ -181,10 +210,15 @@ def _policies(quality: Quality) -> Any:
     )
 
 
-def _acknowledged(writer: Any) -> None:
+def _wait_for_receivers(writer: Any) -> None:
     core, util = library("core"), library("util")
     try:
         writer.wait_for_acks(util.duration(seconds=PATIENCE_S))
     except (core.DDSException, AttributeError, TypeError):
         # Of a best-effort writer, or in vain: nobody is left to be told.
         return
+
+
+def open_transport(domain: int, configuration: Configuration) -> Dds:
+    """Connect as a configuration says."""
+    return Dds(domain, localhost=configuration.localhost, octets=configuration.octets)

@@ -1,15 +1,12 @@
-"""Messages: the types of ROS 2 that the node reads and writes, as their definitions say, and a class for each."""
+"""Messages: the types of ROS 2 that the node reads and writes, as their definitions say."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
-import numpy as np
-
+from pipeline.core.optional import require
 from pipeline.errors import InputError, near
 
 DTYPES = {
@@ -58,7 +55,7 @@ DEFINITIONS = {
 
 
 @dataclass(frozen=True)
-class Field:
+class MessageField:
     """One field of a message.
 
     Attributes
@@ -74,20 +71,9 @@ class Field:
     kind: str
     count: int | None = None
 
-    @property
-    def default(self) -> Any:
-        """What the field is if nobody says."""
-        if self.count is not None and self.kind in DTYPES:
-            return np.zeros(self.count, DTYPES[self.kind])
-        if self.count is not None:
-            return [Field("", self.kind).default for _ in range(self.count)]
-        if self.kind in DEFINITIONS:
-            return TYPES[self.kind]()
-        return "" if self.kind == "string" else 0
-
 
 @cache
-def fields(name: str) -> tuple[Field, ...]:
+def fields(name: str) -> tuple[MessageField, ...]:
     """Return the fields of a type.
 
     Raises
@@ -96,22 +82,40 @@ def fields(name: str) -> tuple[Field, ...]:
         If the type is unknown.
     """
     if name not in DEFINITIONS:
-        known = near(name, DEFINITIONS) or f"; there are {', '.join(sorted(DEFINITIONS))}"
-        raise InputError(f"no message type {name!r} is known{known}")
+        remedy = near(name, DEFINITIONS) or f"; there are {', '.join(sorted(DEFINITIONS))}"
+        raise InputError(f"no message type {name!r} is known{remedy}")
     return tuple(_field(*text.split()) for text in DEFINITIONS[name].split(", "))
 
 
-def _field(kind: str, name: str) -> Field:
+def _field(kind: str, name: str) -> MessageField:
     base, bracket, count = kind.rstrip("]").partition("[")
-    return Field(name, base, int(count or 0) if bracket else None)
+    return MessageField(name, base, int(count or 0) if bracket else None)
 
 
-def _made(name: str) -> type[Any]:
-    described = [
-        (each.name, Any, dataclasses.field(default_factory=partial(getattr, each, "default"))) for each in fields(name)
-    ]
-    return dataclasses.make_dataclass(name.rpartition("/")[2], described, slots=True, eq=False)
+@cache
+def message_store() -> Any:
+    """Return the types as rosbags knows them: it writes and reads their messages, and computes their hashes.
+
+    Raises
+    ------
+    MissingExtra
+        If rosbags is not installed.
+    """
+    # Not one of its stores for distributions: loading hundreds of types takes as long as all else that a node imports.
+    store = require("rosbags.typesys.store", "ros2", "messages of ROS 2").Typestore()
+    store.register({name: ([], [(field.name, _description(field)) for field in fields(name)]) for name in DEFINITIONS})
+    return store
 
 
-TYPES: Mapping[str, type[Any]] = {name: _made(name) for name in DEFINITIONS}
-"""Name -> class, whose fields may all be given by keyword."""
+def create_message(name: str, *values: Any) -> Any:
+    """Return a message of the type `name` with `values` in the order of its fields."""
+    return message_store().types[name](*values)
+
+
+def _description(field: MessageField) -> Any:
+    """Return a field as rosbags describes it."""
+    kinds = require("rosbags.interfaces", "ros2", "messages of ROS 2").Nodetype
+    element = (kinds.NAME, field.kind) if field.kind in DEFINITIONS else (kinds.BASE, (field.kind, 0))
+    if field.count is None:
+        return element
+    return (kinds.ARRAY, (element, field.count)) if field.count else (kinds.SEQUENCE, (element, 0))

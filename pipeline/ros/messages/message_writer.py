@@ -7,19 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pipeline.core.plan import TensorSpec
+from pipeline.core.tensor_quantization import Quantization, numbers
 from pipeline.errors import InputError, near
-from pipeline.io import tensors
-from pipeline.io.bag import IMAGE
-from pipeline.io.geometry import Geometry
-from pipeline.io.ros import cdr
-from pipeline.io.ros.detections import Detections, check
-from pipeline.io.ros.messages import TYPES
-from pipeline.io.ros.reading import TENSOR, message_header
-from pipeline.plans import TensorSpec
+from pipeline.io.output_forms import BOXES
+from pipeline.io.picture.geometry import Geometry
+from pipeline.ros.bag_source import IMAGE
+from pipeline.ros.messages import cdr, tensors
+from pipeline.ros.messages.detections import Detections
+from pipeline.ros.messages.message_reader import TENSOR, message_header
+from pipeline.ros.messages.types import create_message
 
 if TYPE_CHECKING:
-    from pipeline.io.node import Answer
-    from pipeline.io.ros.configuration import Publication
+    from pipeline.ros.bridge import BridgeAnswer
+    from pipeline.ros.configuration import Publication
 
 DETECTIONS = "vision_msgs/msg/Detection2DArray"
 WRITABLE = (DETECTIONS, IMAGE, TENSOR, *tensors.DTYPES)
@@ -34,7 +35,7 @@ Message = Callable[[np.ndarray, Any], Any]
 """Makes a message of an array and a header."""
 
 
-class Writer:
+class MessageWriter:
     """Makes the messages of one publication.
 
     Parameters
@@ -42,8 +43,10 @@ class Writer:
     publication : Publication
     outputs : sequence of TensorSpec
         The model's.
-    place : Geometry, optional
+    geometry : Geometry, optional
         Where the picture lies in the model's input.
+    quantization : sequence of Quantization
+        Of the outputs; detections are published as the numbers that integers stand for, other types as they are.
 
     Raises
     ------
@@ -51,11 +54,18 @@ class Writer:
         If there is no such output, or it does not fit the type.
     """
 
-    def __init__(self, publication: Publication, outputs: Sequence[TensorSpec], place: Geometry | None = None) -> None:
-        self._kind, self._spec = publication.type, chosen(publication, outputs)
-        self._message = self._maker(publication, place)
+    def __init__(
+        self,
+        publication: Publication,
+        outputs: Sequence[TensorSpec],
+        geometry: Geometry | None = None,
+        quantization: Sequence[Quantization] = (),
+    ) -> None:
+        self._kind, self._spec = publication.type, find_output(publication, outputs)
+        self._quantization = quantization if self._kind == DETECTIONS else ()
+        self._message = self._maker(publication, geometry)
 
-    def payload(self, answer: Answer) -> bytes:
+    def payload(self, answer: BridgeAnswer) -> bytearray:
         """Return the bytes of an answer's message.
 
         Raises
@@ -63,13 +73,13 @@ class Writer:
         InputError
             If the output is of another shape than the type takes.
         """
-        array = np.asarray(answer.outputs[self._spec.name])
+        array = np.asarray(numbers(answer.outputs, self._quantization)[self._spec.name])
         return cdr.encode(self._message(array, message_header(answer.header)), self._kind)
 
-    def _maker(self, publication: Publication, place: Geometry | None) -> Message:
+    def _maker(self, publication: Publication, geometry: Geometry | None) -> Message:
         if self._kind == DETECTIONS:
-            check(self._spec.shape)
-            return Detections(publication.score, publication.labels, place).message
+            BOXES.check(self._spec.shape, self._spec.name)
+            return Detections(publication.score, publication.labels, geometry).message
         if self._kind == IMAGE:
             _picture(np.empty(self._spec.shape, self._spec.dtype), publication)
             return lambda array, header: image(array, header, publication)
@@ -80,10 +90,10 @@ class Writer:
                 f"topic {publication.topic!r}: the output {self._spec} is a {tensors.kind(self._spec.dtype)}, "
                 f"not a {self._kind}"
             )
-        return lambda array, _: tensors.message(array, TYPES)
+        return lambda array, _: tensors.message(array)
 
 
-def chosen(publication: Publication, outputs: Sequence[TensorSpec]) -> TensorSpec:
+def find_output(publication: Publication, outputs: Sequence[TensorSpec]) -> TensorSpec:
     """Return the output that a publication is about.
 
     Raises
@@ -98,11 +108,11 @@ def chosen(publication: Publication, outputs: Sequence[TensorSpec]) -> TensorSpe
         )
     names = [spec.name for spec in outputs]
     if publication.output not in (names if len(names) > 1 else [*names, ""]):
-        what = (
+        problem = (
             f"has no output {publication.output!r}" if publication.output else "has several outputs; name one: output"
         )
         raise InputError(
-            f"topic {publication.topic!r}: the model {what}{near(publication.output, names)}; "
+            f"topic {publication.topic!r}: the model {problem}{near(publication.output, names)}; "
             f"they are {', '.join(names)}"
         )
     return next(spec for spec in outputs if publication.output in (spec.name, ""))
@@ -113,7 +123,7 @@ def image(array: np.ndarray, header: Any, publication: Publication) -> Any:
     picture, encoding = _picture(array, publication)
     height, width = picture.shape[:2]
     step = picture.nbytes // height if height else 0
-    return TYPES[IMAGE](header, height, width, encoding, 0, step, picture.reshape(-1).view(np.uint8))
+    return create_message(IMAGE, header, height, width, encoding, 0, step, picture.reshape(-1).view(np.uint8))
 
 
 def _picture(array: np.ndarray, publication: Publication) -> tuple[np.ndarray, str]:
@@ -131,4 +141,4 @@ def _picture(array: np.ndarray, publication: Publication) -> tuple[np.ndarray, s
 def tensor(array: np.ndarray, header: Any, name: str) -> Any:
     """Return a `soc_pipeline_msgs/Tensor`: any array, with a header."""
     flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    return TYPES[TENSOR](header, name, str(array.dtype), array.shape, flat)
+    return create_message(TENSOR, header, name, str(array.dtype), np.array(array.shape, np.uint64), flat)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.errors import InputError
-from pipeline.io.pixels import Pixels, library, of
+from pipeline.io.picture.pixels import Pixels, choose_pixels, library
 
 ENCODINGS = {
     "rgb8": "rgb24",
@@ -31,7 +31,7 @@ CODECS = {b"\xff\xd8": "mjpeg", b"\x89P": "png"}
 """First bytes of a compressed image -> its codec."""
 
 
-def raw(message: Any) -> tuple[Pixels, np.ndarray]:
+def read_picture(message: Any) -> tuple[Pixels, np.ndarray]:
     """Return the picture in an `Image`: how to read it, and its bytes, in place where rows have no padding.
 
     Parameters
@@ -45,15 +45,15 @@ def raw(message: Any) -> tuple[Pixels, np.ndarray]:
         If the encoding is unknown, or sizes contradict each other.
     """
     encoding = str(message.encoding)
-    swapped = encoding in SWAPPED
-    if encoding not in ENCODINGS and not swapped:
+    is_swapped = encoding in SWAPPED
+    if encoding not in ENCODINGS and not is_swapped:
         raise InputError(
             f"an image is encoded as {encoding!r}, which cannot be read; supported are "
             f"{', '.join((*ENCODINGS, *SWAPPED))}"
         )
-    pixels = Pixels("yuyv422" if swapped else ENCODINGS[encoding], int(message.width), int(message.height))
+    pixels = Pixels("yuyv422" if is_swapped else ENCODINGS[encoding], int(message.width), int(message.height))
     rows = _rows(message, pixels)
-    if swapped:
+    if is_swapped:
         rows = rows.reshape(len(rows), -1, 2)[..., ::-1]
     return pixels, np.ascontiguousarray(rows).reshape(pixels.shape)
 
@@ -90,26 +90,26 @@ class Decompressor:
         if name is None:
             raise InputError(f"a compressed image of format {message.format!r} is neither JPEG nor PNG")
         try:
-            found = self._codec(name).decode(av.Packet(data))
+            pictures = self._codec(name).decode(av.Packet(data))
         except (av.FFmpegError, ValueError) as error:
             raise InputError(f"a compressed image is damaged: {error}") from None
-        if not found:
+        if not pictures:
             raise InputError("a compressed image is damaged: there is no picture in it")
-        return found[0]
+        return pictures[0]
 
     def _codec(self, name: str) -> Any:
         # FFmpeg's decoder of PNG adds a picture to the one before, as animations need it.
         if name == "png" or self._jpeg is None:
-            made = library().CodecContext.create(name, "r")
+            decoder = library().CodecContext.create(name, "r")
             # Else the picture comes out only with the next one.
-            made.thread_type = "SLICE"
+            decoder.thread_type = "SLICE"
             if name == "png":
-                return made
-            self._jpeg = made
+                return decoder
+            self._jpeg = decoder
         return self._jpeg
 
-    def raw(self, message: Any) -> tuple[Pixels, np.ndarray]:
+    def read_picture(self, message: Any) -> tuple[Pixels, np.ndarray]:
         """Return the message's picture: how to read it, and its bytes."""
         picture = self.picture(message)
-        pixels = of(picture)
+        pixels = choose_pixels(picture)
         return pixels, pixels.array(picture)

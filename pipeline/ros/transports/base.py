@@ -1,4 +1,4 @@
-"""Transport: what carries messages; one small adapter for each middleware."""
+"""Transport: the carrier of messages; one small adapter for each middleware."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, TypeVar
 from pipeline.errors import InputError
 
 if TYPE_CHECKING:
-    from pipeline.io.ros.configuration import Configuration, Quality
+    from pipeline.ros.configuration import Quality
 
 Kind = TypeVar("Kind", bound="Transport")
 Receive = Callable[[bytes], None]
-Send = Callable[[bytes, int], None]
+Payload = bytes | bytearray
+Send = Callable[[Payload, int], None]
 """Sends a message, with the time in nanoseconds that the middleware shall note as its source's."""
 
 
@@ -28,7 +29,7 @@ class Transport(ABC):
 
     @abstractmethod
     def publisher(self, topic: str, kind: str, quality: Quality) -> Send:
-        """Return what sends a message; from any thread, and one at a time."""
+        """Return a function that sends a message; from any thread, and one at a time."""
 
     @abstractmethod
     def stop(self) -> None:
@@ -48,7 +49,7 @@ class Transport(ABC):
         self.close()
 
 
-def domain(configured: int | None) -> int:
+def choose_domain(number: int | None) -> int:
     """Return the domain: as configured, else ``ROS_DOMAIN_ID``, else 0.
 
     Raises
@@ -56,29 +57,7 @@ def domain(configured: int | None) -> int:
     InputError
         If it is no number from 0 to 232.
     """
-    text = os.environ.get("ROS_DOMAIN_ID", "") or "0" if configured is None else str(configured)
+    text = os.environ.get("ROS_DOMAIN_ID", "") or "0" if number is None else str(number)
     if not text.isdecimal() or int(text) > 232:
         raise InputError(f"the domain is {text!r}; it must be a number from 0 to 232")
     return int(text)
-
-
-def connect(configuration: Configuration) -> Transport:
-    """Return the transport that a configuration names, connected.
-
-    Raises
-    ------
-    MissingExtra
-        If its package is not installed.
-    """
-    number, localhost = domain(configuration.domain), configuration.localhost
-    if configuration.transport == "zenoh":
-        from pipeline.io.ros.over_zenoh import Zenoh
-
-        return Zenoh(number, localhost=localhost)
-    if configuration.transport == "rclpy":
-        from pipeline.io.ros.over_rclpy import Rclpy
-
-        return Rclpy(number, configuration.name)
-    from pipeline.io.ros.over_dds import Dds
-
-    return Dds(number, localhost=localhost)

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from pipeline.errors import InputError
-from pipeline.io.ros import cdr
-from pipeline.io.ros.configuration import Quality
-from tests.ros.samples import picture
+from pipeline.ros.configuration import Quality
+from pipeline.ros.messages import cdr
+from tests.support.ros.samples import picture
 
 zenoh = pytest.importorskip("zenoh")
 
-from pipeline.io.ros.over_zenoh import Zenoh, key  # noqa: E402 - it may be missing
+from pipeline.ros.transports.zenoh import Zenoh, key  # noqa: E402 - it may be missing
 
 IMAGE = "sensor_msgs/msg/Image"
 KEY = "7/camera/front/sensor_msgs::msg::dds_::Image_/"
@@ -27,9 +27,9 @@ PATIENCE_S = 60
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as payloads:
+        payloads.bind(("127.0.0.1", 0))
+        return int(payloads.getsockname()[1])
 
 
 @pytest.fixture
@@ -52,74 +52,74 @@ def peer(endpoint: str) -> Any:
 
 
 def payload(number: int) -> bytes:
-    return cdr.encode(picture(np.full((2, 2, 3), number, np.uint8), number), IMAGE)
+    return bytes(cdr.encode(picture(np.full((2, 2, 3), number, np.uint8), number), IMAGE))
 
 
 def test_what_is_published_has_the_key_and_the_attachment_of_rmw_zenoh(router: str) -> None:
     samples: list[Any] = []
-    done = threading.Event()
+    arrival = threading.Event()
 
-    def arrived(sample: Any) -> None:
+    def collect(sample: Any) -> None:
         samples.append(sample)
         if len(samples) == 3:
-            done.set()
+            arrival.set()
 
-    with peer(router) as other, Zenoh(7, localhost=True, endpoints=(router,)) as transport:
-        subscriber = other.declare_subscriber(KEY + "*", arrived)
+    with peer(router) as peer_session, Zenoh(7, localhost=True, endpoints=(router,)) as transport:
+        subscriber = peer_session.declare_subscriber(KEY + "*", collect)
         send = transport.publisher("/camera/front", IMAGE, Quality())
         # Until the router has told of the subscriber, nothing is sent to it.
-        while not done.wait(0.05):
+        while not arrival.wait(0.05):
             send(payload(1), 1700000000000000001)
         subscriber.undeclare()
     assert {str(each.key_expr) for each in samples} == {KEY + HASH}
     assert {each.payload.to_bytes() for each in samples} == {payload(1)}
-    unpacked = [struct.unpack("<qqB16s", each.attachment.to_bytes()) for each in samples]
-    assert [each[0] - unpacked[0][0] for each in unpacked] == list(range(len(samples)))
-    assert {each[1:3] for each in unpacked} == {(1700000000000000001, 16)}
-    assert len({each[3] for each in unpacked}) == 1
+    attachments = [struct.unpack("<qqB16s", each.attachment.to_bytes()) for each in samples]
+    assert [each[0] - attachments[0][0] for each in attachments] == list(range(len(samples)))
+    assert {each[1:3] for each in attachments} == {(1700000000000000001, 16)}
+    assert len({each[3] for each in attachments}) == 1
 
 
 def test_messages_come_in_order_and_none_is_lost_if_it_is_reliable(router: str) -> None:
-    found: list[bytes] = []
-    begun, done = threading.Event(), threading.Event()
+    payloads: list[bytes] = []
+    beginning, arrival = threading.Event(), threading.Event()
 
     def receive(data: bytes) -> None:
-        begun.set()
+        beginning.set()
         if data != payload(255):
-            found.append(data)
-        if len(found) == 100:
-            done.set()
+            payloads.append(data)
+        if len(payloads) == 100:
+            arrival.set()
 
-    with peer(router) as other, Zenoh(7, localhost=True, endpoints=(router,)) as transport:
+    with peer(router) as peer_session, Zenoh(7, localhost=True, endpoints=(router,)) as transport:
         transport.subscribe("/camera/front", IMAGE, Quality(depth=3), receive)
-        while not begun.wait(0.05):
-            other.put(KEY + HASH, payload(255))
+        while not beginning.wait(0.05):
+            peer_session.put(KEY + HASH, payload(255))
         for number in range(100):
-            other.put(KEY + HASH, payload(number), congestion_control=zenoh.CongestionControl.BLOCK)
-        assert done.wait(PATIENCE_S)
-    assert found == [payload(number) for number in range(100)]
+            peer_session.put(KEY + HASH, payload(number), congestion_control=zenoh.CongestionControl.BLOCK)
+        assert arrival.wait(PATIENCE_S)
+    assert payloads == [payload(number) for number in range(100)]
 
 
 def test_a_receiver_of_sensor_data_that_is_behind_gets_the_newest(router: str) -> None:
-    found: list[bytes] = []
-    begun, gate, last = threading.Event(), threading.Event(), threading.Event()
+    payloads: list[bytes] = []
+    beginning, gate, last = threading.Event(), threading.Event(), threading.Event()
 
     def receive(data: bytes) -> None:
-        begun.set()
+        beginning.set()
         assert gate.wait(PATIENCE_S)
-        found.append(data)
+        payloads.append(data)
         if data == payload(99):
             last.set()
 
-    with peer(router) as other, Zenoh(7, localhost=True, endpoints=(router,)) as transport:
+    with peer(router) as peer_session, Zenoh(7, localhost=True, endpoints=(router,)) as transport:
         transport.subscribe("/camera/front", IMAGE, Quality(reliable=False, depth=3), receive)
-        while not begun.wait(0.05):
-            other.put(KEY + HASH, payload(255))
+        while not beginning.wait(0.05):
+            peer_session.put(KEY + HASH, payload(255))
         for number in range(100):
-            other.put(KEY + HASH, payload(number), congestion_control=zenoh.CongestionControl.BLOCK)
+            peer_session.put(KEY + HASH, payload(number), congestion_control=zenoh.CongestionControl.BLOCK)
         gate.set()
         assert last.wait(PATIENCE_S)
-    assert found[-1] == payload(99)
+    assert payloads[-1] == payload(99)
 
 
 def test_without_a_router_the_error_says_how_to_start_one() -> None:

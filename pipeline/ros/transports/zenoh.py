@@ -15,15 +15,15 @@ import time
 from queue import Empty, Full, Queue
 from typing import TYPE_CHECKING, Any
 
+from pipeline.core.optional import require
 from pipeline.errors import InputError
-from pipeline.extras import require
-from pipeline.io.ros.hashes import HASHES
-from pipeline.io.ros.transport import Receive, Send, Transport
+from pipeline.ros.messages.types import message_store
+from pipeline.ros.transports.base import Payload, Receive, Send, Transport
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from pipeline.io.ros.configuration import Quality
+    from pipeline.ros.configuration import Configuration, Quality
 
 ROUTER = "tcp/localhost:7447"
 INTERVAL_S = 0.1
@@ -86,23 +86,23 @@ class Zenoh(Transport):
         """Keep as many messages as `quality` says, and hand them over in a thread of its own."""
         line: Queue[bytes] = Queue(quality.depth)
 
-        arrived = self._held if quality.reliable else _newest
+        keep = self._wait_for_place if quality.reliable else _newest
         self._threads.append(self._reading(line, receive, topic))
         self._subscribers.append(
             self._session.declare_subscriber(
-                key(self._domain, topic, kind, "*"), lambda sample: arrived(line, sample.payload.to_bytes())
+                key(self._domain, topic, kind, "*"), lambda sample: keep(line, sample.payload.to_bytes())
             )
         )
 
     def publisher(self, topic: str, kind: str, quality: Quality) -> Send:
-        """Return what puts a message with its attachment."""
+        """Return a function that puts a message with its attachment."""
         zenoh = library()
         control = zenoh.CongestionControl.BLOCK if quality.reliable else zenoh.CongestionControl.DROP
-        named = key(self._domain, topic, kind, HASHES[kind])
-        publisher = self._session.declare_publisher(named, congestion_control=control)
+        topic_key = key(self._domain, topic, kind, message_store().hash_rihs01(kind))
+        publisher = self._session.declare_publisher(topic_key, congestion_control=control)
         identifier, number = secrets.token_bytes(16), 0
 
-        def send(payload: bytes, stamp: int) -> None:
+        def send(payload: Payload, stamp: int) -> None:
             nonlocal number
             number += 1
             attachment = ATTACHMENT.pack(number, stamp or time.time_ns(), len(identifier), identifier)
@@ -123,7 +123,7 @@ class Zenoh(Transport):
         """Close the session, which sends what is left."""
         self._session.close()
 
-    def _held(self, line: Queue[bytes], payload: bytes) -> None:
+    def _wait_for_place(self, line: Queue[bytes], payload: bytes) -> None:
         """Wait for a place: Zenoh's own thread does, which holds back the publisher."""
         while not self._stopping.is_set():
             with contextlib.suppress(Full):
@@ -159,13 +159,18 @@ def _newest(line: Queue[bytes], payload: bytes) -> None:
 def _settings(zenoh: ModuleType, endpoints: tuple[str, ...], *, localhost: bool) -> Any:
     if path := os.environ.get("ZENOH_SESSION_CONFIG_URI"):
         return zenoh.Config.from_file(path)
-    made = zenoh.Config()
-    listed = ", ".join(f'"{each}"' for each in endpoints)
-    made.insert_json5("mode", '"peer"')
-    made.insert_json5("connect/endpoints", f"[{listed}]")
-    made.insert_json5("connect/timeout_ms", "2000")
-    made.insert_json5("connect/exit_on_failure", "true")
-    made.insert_json5("scouting/multicast/enabled", "false")
+    configuration = zenoh.Config()
+    addresses = ", ".join(f'"{each}"' for each in endpoints)
+    configuration.insert_json5("mode", '"peer"')
+    configuration.insert_json5("connect/endpoints", f"[{addresses}]")
+    configuration.insert_json5("connect/timeout_ms", "2000")
+    configuration.insert_json5("connect/exit_on_failure", "true")
+    configuration.insert_json5("scouting/multicast/enabled", "false")
     if localhost:
-        made.insert_json5("listen/endpoints", '["tcp/localhost:0"]')
-    return made
+        configuration.insert_json5("listen/endpoints", '["tcp/localhost:0"]')
+    return configuration
+
+
+def open_transport(domain: int, configuration: Configuration) -> Zenoh:
+    """Connect as a configuration says."""
+    return Zenoh(domain, localhost=configuration.localhost)

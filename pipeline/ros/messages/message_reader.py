@@ -7,19 +7,18 @@ from typing import Any
 import numpy as np
 
 from pipeline.errors import InputError
-from pipeline.io import images, tensors
-from pipeline.io.bag import COMPRESSED, IMAGE
-from pipeline.io.frame import SECOND
-from pipeline.io.node import Header
-from pipeline.io.pixels import Pixels
-from pipeline.io.ros import cdr
-from pipeline.io.ros.messages import TYPES
+from pipeline.io.picture.pixels import Pixels
+from pipeline.io.source_frame import SECOND
+from pipeline.ros.bag_source import COMPRESSED, IMAGE
+from pipeline.ros.bridge import Header
+from pipeline.ros.messages import cdr, images, tensors
+from pipeline.ros.messages.types import create_message
 
 TENSOR = "soc_pipeline_msgs/msg/Tensor"
 READABLE = (IMAGE, COMPRESSED, TENSOR, *tensors.DTYPES)
 
 
-class Reader:
+class MessageReader:
     """Reads messages of one type.
 
     Parameters
@@ -49,21 +48,25 @@ class Reader:
         if self._kind in tensors.DTYPES:
             return Header(), None, tensors.array(message, self._kind)
         if self._kind == TENSOR:
-            return header(message), None, _array(message)
-        pixels, array = images.raw(message) if self._kind == IMAGE else self._decompressor.raw(message)
-        return header(message), pixels, array
+            return read_header(message), None, _array(message)
+        pixels, array = (
+            images.read_picture(message) if self._kind == IMAGE else self._decompressor.read_picture(message)
+        )
+        return read_header(message), pixels, array
 
 
-def header(message: Any) -> Header:
+def read_header(message: Any) -> Header:
     """Return a message's header as the node keeps it."""
     stamp = message.header.stamp
     return Header(stamp.sec * SECOND + stamp.nanosec, message.header.frame_id)
 
 
-def message_header(kept: Header) -> Any:
+def message_header(header: Header) -> Any:
     """Return a header as messages have it."""
-    seconds, rest = divmod(kept.stamp, SECOND)
-    return TYPES["std_msgs/msg/Header"](TYPES["builtin_interfaces/msg/Time"](seconds, rest), kept.frame_id)
+    seconds, rest = divmod(header.stamp, SECOND)
+    return create_message(
+        "std_msgs/msg/Header", create_message("builtin_interfaces/msg/Time", seconds, rest), header.frame_id
+    )
 
 
 def _array(message: Any) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Plugin: a bundle as a node of ROS 2, from its configuration."""
+"""ROS node: a bundle as a node of ROS 2, from its configuration."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import pipeline
 from pipeline.errors import InputError, PipelineError
-from pipeline.io.node import Answer, Counts, Node, Request, ignore
-from pipeline.io.prepare import Preparation, prepared
-from pipeline.io.ros import cdr, diagnostics
-from pipeline.io.ros.configuration import Quality, quality
-from pipeline.io.ros.diagnostics import Condition
-from pipeline.io.ros.reading import Reader
-from pipeline.io.ros.writing import Writer
+from pipeline.io.picture.preparation import Preparation, prepare_bundle
+from pipeline.ros.bridge import Bridge, BridgeAnswer, BridgeRequest, Counts, ignore
+from pipeline.ros.configuration import Quality, quality
+from pipeline.ros.messages import cdr, diagnostics
+from pipeline.ros.messages.diagnostics import Condition
+from pipeline.ros.messages.message_reader import MessageReader
+from pipeline.ros.messages.message_writer import MessageWriter
+from pipeline.scheduler.waiting import Latch
 
 if TYPE_CHECKING:
     from pipeline.executor.bundle import Bundle
-    from pipeline.io.ros.configuration import Configuration
-    from pipeline.io.ros.transport import Transport
+    from pipeline.ros.configuration import Configuration
+    from pipeline.ros.transports.base import Transport
     from pipeline.scheduler.pipeline import Pipeline
 
 INTERVAL_S = 1.0
@@ -32,7 +33,7 @@ SWITCH_INTERVAL_S = 5e-4
 """How long a thread may keep the interpreter while others wait: messages are read beside the workers."""
 
 
-class Plugin:
+class RosNode:
     """Subscribes, lets the pipeline work, publishes.
 
     The pipeline is opened by the first message, which says what pictures there are to prepare.
@@ -61,19 +62,20 @@ class Plugin:
         report: Callable[[Exception], None] = ignore,
     ) -> None:
         self._configuration, self._bundle, self._transport = configuration, bundle, transport
-        self._told, self._trouble = report, ""
-        self._reader = Reader(configuration.subscribe.type)
+        self._on_report, self._trouble = report, ""
+        self._reader = MessageReader(configuration.subscribe.type)
         self._preparation = Preparation(**{name: getattr(configuration.prepare, name) for name in FIELDS})
         self._check()
         # Says at once whether the bundle runs here, and lets the first message find all libraries in memory.
         pipeline.load(bundle).close()
-        self._stack, self._ended = ExitStack(), threading.Event()
-        self._node: Node | None = None
+        self._stack, self._end = ExitStack(), Latch()
+        self._node: Bridge | None = None
         self._running: Pipeline | None = None
         self._pixels: Any = None
         self._early, self._error = Counts(), None  # type: tuple[Counts, PipelineError | None]
         self._senders = [
-            transport.publisher(each.topic, each.type, quality(each.qos)) for each in configuration.publish
+            transport.publisher(publication.topic, publication.type, quality(publication.qos))
+            for publication in configuration.publish
         ]
         self._diagnose = self._diagnostics()
         self._before: Condition | None = None
@@ -82,14 +84,14 @@ class Plugin:
 
     def receive(self, payload: bytes) -> None:
         """Take one message."""
-        if self._ended.is_set():
+        if self._end.is_set():
             return
-        if self._node is None and not self._opened(payload):
+        if self._node is None and not self._open_for(payload):
             return
         if self._node is not None:
             self._node.take(payload)
 
-    def run(self, stop: threading.Event) -> None:
+    def run(self, stop: threading.Event | Latch) -> None:
         """Publish diagnostics until `stop` is set.
 
         Raises
@@ -97,7 +99,7 @@ class Plugin:
         PipelineError
             If the pipeline cannot be opened for the messages that come.
         """
-        while not stop.wait(INTERVAL_S) and not self._ended.is_set():
+        while not stop.wait(INTERVAL_S) and not self._end.is_set():
             self.diagnose()
         if self._error is not None:
             raise self._error
@@ -105,12 +107,12 @@ class Plugin:
     def diagnose(self) -> None:
         """Publish the diagnostics."""
         if self._diagnose is not None:
-            now = self.condition()
-            self._diagnose(diagnostics.message(self._configuration.name, now, self._before))
-            self._before = now
+            condition = self.condition()
+            self._diagnose(diagnostics.message(self._configuration.name, condition, self._before))
+            self._before = condition
 
     def condition(self) -> Condition:
-        """Return what it has done so far."""
+        """Return the condition by the work so far."""
         counts = self._node.counts() if self._node else Counts()
         early = self._early
         counts = replace(counts, received=counts.received + early.received, refused=counts.refused + early.refused)
@@ -122,7 +124,7 @@ class Plugin:
         self._stack.close()
         self.diagnose()
 
-    def __enter__(self) -> Plugin:  # noqa: PYI034 - Self is newer than the oldest Python
+    def __enter__(self) -> RosNode:  # noqa: PYI034 - Self is newer than the oldest Python
         return self
 
     def __exit__(
@@ -136,9 +138,9 @@ class Plugin:
             names = ", ".join(spec.name for spec in plan.inputs)
             raise InputError(f"a message is one input, but the model has {names}")
         for publication in self._configuration.publish:
-            Writer(publication, plan.outputs)
+            MessageWriter(publication, plan.outputs)
 
-    def _opened(self, payload: bytes) -> bool:
+    def _open_for(self, payload: bytes) -> bool:
         try:
             _, pixels, _ = self._reader.read(payload)
         except InputError as error:
@@ -149,12 +151,12 @@ class Plugin:
             self._open(pixels)
         except PipelineError as error:
             self._error = error
-            self._ended.set()
+            self._end.set()
         return self._error is None
 
     def _open(self, pixels: Any) -> None:
         configuration = self._configuration
-        bundle, place = prepared(self._bundle, pixels, self._preparation)
+        bundle, geometry = prepare_bundle(self._bundle, pixels, self._preparation)
         deadline: dict[str, Any] = {} if configuration.deadline is None else {"deadline": configuration.deadline}
         try:
             running = pipeline.load(
@@ -164,22 +166,26 @@ class Plugin:
             raise InputError(str(error)) from None
         self._running = self._stack.enter_context(running)
         self._pixels = pixels
-        self._writers = [Writer(each, bundle.plan.outputs, place) for each in configuration.publish]
-        self._node = self._stack.enter_context(Node(running, self._request, self._publish, self._report))
+        plan = bundle.plan
+        self._writers = [
+            MessageWriter(publication, plan.outputs, geometry, plan.quantization)
+            for publication in configuration.publish
+        ]
+        self._node = self._stack.enter_context(Bridge(running, self._request, self._publish, self._report))
 
-    def _request(self, payload: bytes) -> Request:
+    def _request(self, payload: bytes) -> BridgeRequest:
         header, pixels, array = self._reader.read(payload)
         if pixels != self._pixels:
             raise InputError(f"the images change from {self._pixels} to {pixels}; start the node again for these")
-        return Request(header, array)
+        return BridgeRequest(header, array)
 
-    def _publish(self, answer: Answer) -> None:
+    def _publish(self, answer: BridgeAnswer) -> None:
         for writer, send in zip(self._writers, self._senders, strict=True):
             send(writer.payload(answer), answer.header.stamp)
 
     def _report(self, error: Exception) -> None:
         self._trouble = str(error)
-        self._told(error)
+        self._on_report(error)
 
     def _diagnostics(self) -> Callable[[Any], None] | None:
         topic, kind = self._configuration.diagnostics, diagnostics.DIAGNOSTICS

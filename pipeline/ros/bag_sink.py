@@ -12,14 +12,18 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.core.files import replace_folder
+from pipeline.core.optional import require
+from pipeline.core.plan import TensorSpec
 from pipeline.errors import InputError
-from pipeline.extras import require
-from pipeline.files import replace_folder
-from pipeline.io import tensors
-from pipeline.io.bag import IMAGE, typestore
-from pipeline.io.frame import SECOND, Delivered, Frame
-from pipeline.io.sink import Sink
-from pipeline.plans import TensorSpec
+from pipeline.io.sinks.base import Sink, SinkKind, SinkOptions
+from pipeline.io.source_frame import FrameResult, SourceFrame
+from pipeline.io.uri import Uri
+from pipeline.ros.bag_source import IMAGE
+from pipeline.ros.bridge import Header
+from pipeline.ros.messages import cdr, tensors
+from pipeline.ros.messages.message_reader import message_header
+from pipeline.ros.messages.types import create_message, message_store
 
 STORAGE = {"mcap": "MCAP", "sqlite3": "SQLITE3"}
 
@@ -47,7 +51,7 @@ class BagSink(Sink):
             raise InputError(f"storage is {storage!r}; it must be {' or '.join(map(repr, STORAGE))}")
         if path.exists():
             raise InputError(f"{str(path)!r} exists; choose another name for the bag")
-        self._path, self._store = path, typestore()
+        self._path, self._empty = path, True
         rosbag2 = require("rosbags.rosbag2", "bag", "bags of ROS 2")
         with contextlib.ExitStack() as stack:
             folder = tempfile.TemporaryDirectory(dir=path.absolute().parent, prefix=f".{path.name}.")
@@ -62,46 +66,58 @@ class BagSink(Sink):
             self._topics = {spec.name: self._topic(spec, kind(spec)) for spec in outputs}
             self._stack = stack.pop_all()
 
-    def add(self, delivered: Delivered) -> None:
+    def add(self, result: FrameResult) -> None:
         """Write one message for each output."""
-        for name, array in delivered.outputs.items():
+        for name, array in result.outputs.items():
             connection = self._topics[name]
-            made = self._message(np.asarray(array), connection.msgtype, delivered.frame)
-            data = self._store.serialize_cdr(made, connection.msgtype)
-            self._in_thread(self._bag.write, connection, delivered.frame.stamp, data)
+            message = _create(np.asarray(array), connection.msgtype, result.frame)
+            data = cdr.encode(message, connection.msgtype)
+            self._in_thread(self._bag.write, connection, result.frame.stamp, data)
+            self._empty = False
 
     def finish(self) -> None:
         """Complete the bag and give it its name."""
         with self._stack:
-            self._in_thread(self._bag.close)
-            replace_folder(self._path, self._scratch / self._path.name, self._scratch / "old")
+            try:
+                self._in_thread(self._bag.close)
+            finally:
+                # Readers recover much of a bag without its end, as on a full disk.
+                replace_folder(self._path, self._scratch / self._path.name, self._scratch / "old")
 
-    def abandon(self) -> None:
-        """Remove what was written."""
+    def finish_early(self) -> None:
+        """Complete the bag, or remove it if it holds no message."""
+        if not self._empty:
+            self.finish()
+            return
         with contextlib.suppress(OSError):
             self._stack.close()
 
     def _topic(self, spec: TensorSpec, kind: str) -> Any:
         name = re.sub(r"\W", "_", spec.name, flags=re.ASCII)
         topic = f"/_{name}" if name[:1].isdecimal() else f"/{name}"
-        return self._in_thread(self._bag.add_connection, topic, kind, typestore=self._store)
+        return self._in_thread(self._bag.add_connection, topic, kind, typestore=message_store())
 
     def _in_thread(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         return self._thread.submit(function, *arguments, **options).result()
-
-    def _message(self, array: np.ndarray, kind: str, frame: Frame) -> Any:
-        types = self._store.types
-        if kind != IMAGE:
-            return tensors.message(array, types)
-        seconds, rest = divmod(frame.stamp, SECOND)
-        header = types["std_msgs/msg/Header"](types["builtin_interfaces/msg/Time"](seconds, rest), frame.frame_id)
-        height, width = array.shape[:2]
-        return types[IMAGE](
-            header, height, width, "mono8" if array.ndim == 2 else "rgb8", 0, array.nbytes // height, array.reshape(-1)
-        )
 
 
 def kind(spec: TensorSpec) -> str:
     """Return the type of message for an output."""
     picture = len(spec.shape) == 2 or (len(spec.shape) == 3 and spec.shape[2] == 3)
     return IMAGE if spec.dtype == "uint8" and picture else tensors.kind(spec.dtype)
+
+
+def _create(array: np.ndarray, kind: str, frame: SourceFrame) -> Any:
+    if kind != IMAGE:
+        return tensors.message(array)
+    header = message_header(Header(frame.stamp, frame.frame_id))
+    height, width = array.shape[:2]
+    encoding = "mono8" if array.ndim == 2 else "rgb8"
+    return create_message(IMAGE, header, height, width, encoding, 0, array.nbytes // height, array.reshape(-1))
+
+
+def _open(uri: Uri, options: SinkOptions) -> BagSink:
+    return BagSink(uri.path, options.outputs, **uri.check_options("storage"))
+
+
+KINDS = (SinkKind("bag", _open, "bag:PATH"),)

@@ -1,4 +1,4 @@
-"""Diagnostics: how a node fares, as `diagnostic_msgs/DiagnosticArray`."""
+"""Diagnostics: the condition of a node, as `diagnostic_msgs/DiagnosticArray`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from pipeline.io.node import Counts, Header
-from pipeline.io.ros.messages import TYPES
-from pipeline.io.ros.reading import message_header
+from pipeline.ros.bridge import Counts, Header
+from pipeline.ros.messages.message_reader import message_header
+from pipeline.ros.messages.types import create_message
 
 if TYPE_CHECKING:
     from pipeline.scheduler.statistics import StageStatistics, Statistics
@@ -20,7 +20,7 @@ OK, WARN, ERROR = range(3)
 
 @dataclass(frozen=True)
 class Condition:
-    """What a node has done so far.
+    """Condition of a node, by its work so far.
 
     Attributes
     ----------
@@ -38,17 +38,18 @@ class Condition:
     @property
     def lost(self) -> int:
         """Messages without an answer, for whose loss something is to blame."""
-        failed = self.statistics.failed if self.statistics else 0
-        return self.counts.refused + self.counts.unpublished + failed
+        failures = self.statistics.failed if self.statistics else 0
+        return self.counts.refused + self.counts.unpublished + failures
 
     @property
     def dropped(self) -> int:
         """Messages that the admission dropped, as it was told."""
         return sum(self.statistics.dropped.values()) if self.statistics else 0
 
-    def judged(self, before: Condition | None) -> tuple[int, str]:
+    def judge(self, before: Condition | None) -> tuple[int, str]:
         """Return level and message, by what has happened since `before`."""
         since = before or Condition(Counts())
+        # The worst first: a message that was lost outweighs that none is new.
         if self.lost > since.lost:
             return ERROR, f"{self.lost - since.lost} messages without an answer: {self.trouble}"
         if not self.counts.received:
@@ -60,18 +61,18 @@ class Condition:
         return OK, "answering"
 
 
-def message(name: str, now: Condition, before: Condition | None = None) -> Any:
+def message(name: str, condition: Condition, before: Condition | None = None) -> Any:
     """Return the message about the node `name`: a status for the pipeline, and one for each stage."""
-    level, text = now.judged(before)
-    found = [_status(level, f"{name}: pipeline", text, "", _pipeline(now))]
-    if now.statistics is not None:
-        found += [_stage(name, stage) for stage in now.statistics.stages]
-    return TYPES[DIAGNOSTICS](message_header(Header(time.time_ns())), found)
+    level, text = condition.judge(before)
+    statuses = [_status(level, f"{name}: pipeline", text, "", _pipeline(condition))]
+    if condition.statistics is not None:
+        statuses += [_stage(name, stage) for stage in condition.statistics.stages]
+    return create_message(DIAGNOSTICS, message_header(Header(time.time_ns())), statuses)
 
 
-def _pipeline(now: Condition) -> dict[str, Any]:
-    values: dict[str, Any] = asdict(now.counts)
-    if (statistics := now.statistics) is not None:
+def _pipeline(condition: Condition) -> dict[str, Any]:
+    values: dict[str, Any] = asdict(condition.counts)
+    if (statistics := condition.statistics) is not None:
         values |= {name: getattr(statistics, name) for name in ("submitted", "delivered", "failed", "cancelled")}
         values |= {f"dropped, {reason}": count for reason, count in statistics.dropped.items()}
         values |= {"in flight": statistics.in_flight, "frames/s": f"{statistics.frames_per_s:.2f}"}
@@ -95,5 +96,5 @@ def _stage(name: str, stage: StageStatistics) -> Any:
 
 
 def _status(level: int, name: str, text: str, hardware: str, values: Mapping[str, Any]) -> Any:
-    pairs = [TYPES["diagnostic_msgs/msg/KeyValue"](key, str(value)) for key, value in values.items()]
-    return TYPES["diagnostic_msgs/msg/DiagnosticStatus"](level, name, text, hardware, pairs)
+    pairs = [create_message("diagnostic_msgs/msg/KeyValue", key, str(value)) for key, value in values.items()]
+    return create_message("diagnostic_msgs/msg/DiagnosticStatus", level, name, text, hardware, pairs)

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline.core.plan import TensorSpec
 from pipeline.errors import InputError
-from pipeline.io import images
-from pipeline.io.bag import Bag, is_bag, typestore
-from pipeline.io.bag_sink import BagSink
-from pipeline.io.frame import SECOND, Delivered, Frame
-from pipeline.plans import TensorSpec
-from tests.io import media
+from pipeline.io.source_frame import SECOND, FrameResult, SourceFrame
+from pipeline.ros.bag_sink import BagSink
+from pipeline.ros.bag_source import Bag, is_bag
+from pipeline.ros.messages import images
+from pipeline.ros.messages.types import message_store
+from tests.support import media
 
 pytest.importorskip("rosbags")
 
@@ -29,9 +30,9 @@ def write(path: Path, storage: str = "mcap") -> np.ndarray:
     pictures = media.noise(4)
     with BagSink(path, [PICTURE, SCORES], storage) as bag:
         for picture, stamp in zip(pictures, STAMPS, strict=True):
-            frame = Frame("a", np.zeros(1), stamp, frame_id="camera")
+            frame = SourceFrame("a", np.zeros(1), stamp, frame_id="camera")
             outputs = {"picture": picture, "soft.max": np.full((1, 10), stamp % 7, np.float32)}
-            bag.add(Delivered(frame, outputs))
+            bag.add(FrameResult(frame, outputs))
     return pictures
 
 
@@ -43,12 +44,12 @@ def test_what_is_written_is_read_again_by_rosbags_and_by_the_source(tmp_path: Pa
     pictures = write(path, storage)
     assert list(tmp_path.iterdir()) == [path]
     with AnyReader([path]) as reader:
-        found = [
+        messages = [
             (topic.topic, stamp, reader.deserialize(data, topic.msgtype)) for topic, stamp, data in reader.messages()
         ]
-    shown: list[Any] = [(stamp, message) for topic, stamp, message in found if topic == "/picture"]
-    assert [stamp for stamp, _ in shown] == STAMPS
-    for (stamp, message), picture in zip(shown, pictures, strict=True):
+    images_read: list[Any] = [(stamp, message) for topic, stamp, message in messages if topic == "/picture"]
+    assert [stamp for stamp, _ in images_read] == STAMPS
+    for (stamp, message), picture in zip(images_read, pictures, strict=True):
         assert message.header.stamp.sec * SECOND + message.header.stamp.nanosec == stamp
         assert message.header.frame_id == "camera"
         assert (message.encoding, message.height, message.width, message.step) == ("rgb8", 48, 64, 192)
@@ -81,7 +82,7 @@ def test_topics_are_chosen_or_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has the inputs a, b"):
         Bag(tmp_path / "bag", [TensorSpec("a", (1,)), TensorSpec("b", (1,))], topic="/soft_max")
     with BagSink(tmp_path / "one", [PICTURE]) as bag:
-        bag.add(Delivered(media.delivered(None).frame, {"picture": media.smooth()}))
+        bag.add(FrameResult(media.delivered(None).frame, {"picture": media.smooth()}))
     with Bag(tmp_path / "one") as source:
         assert len(list(source)) == 1
 
@@ -100,7 +101,7 @@ def test_damaged_bags_end_cleanly(tmp_path: Path, storage: str) -> None:
     write(tmp_path / "bag", storage)
     path = next(each for each in (tmp_path / "bag").iterdir() if each.suffix != ".yaml")
     intact, random_ = path.read_bytes(), random.Random(0)
-    refused = 0
+    refusals = 0
     for _ in range(40):
         data = bytearray(intact)
         for _ in range(random_.randrange(1, 30)):
@@ -110,13 +111,12 @@ def test_damaged_bags_end_cleanly(tmp_path: Path, storage: str) -> None:
             with Bag(tmp_path / "bag", topic="/picture") as source:
                 list(source)
         except InputError:
-            refused += 1
-    assert refused > 10
+            refusals += 1
+    assert refusals > 10
 
 
-def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), BagSink(tmp_path / "bag", [PICTURE]) as bag:
-        bag.add(Delivered(media.delivered(None).frame, {"picture": media.smooth()}))
+def test_a_failure_before_the_first_message_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), BagSink(tmp_path / "bag", [PICTURE]):
         raise ZeroDivisionError
     assert not list(tmp_path.iterdir())
 
@@ -141,14 +141,14 @@ def message(encoding: str, data: np.ndarray, width: int = 64, height: int = 48, 
 def test_images_are_read_as_they_are_encoded(encoding: str, bytes_: int, padding: int) -> None:
     encoding = {"yuyv": "yuv422_yuy2"}.get(encoding, encoding)
     rows = np.random.default_rng(0).integers(0, 256, (48, 64 * bytes_ + padding), np.uint8)
-    pixels, array = images.raw(message(encoding, rows, step=rows.shape[1]))
+    pixels, array = images.read_picture(message(encoding, rows, step=rows.shape[1]))
     assert array.shape == pixels.shape
     np.testing.assert_array_equal(array.reshape(48, -1), rows[:, : 64 * bytes_])
 
 
 def test_uyvy_is_yuyv_with_its_bytes_exchanged() -> None:
     yuyv = np.random.default_rng(0).integers(0, 256, (48, 64, 2), np.uint8)
-    pixels, array = images.raw(message("uyvy", np.ascontiguousarray(yuyv[..., ::-1])))
+    pixels, array = images.read_picture(message("uyvy", np.ascontiguousarray(yuyv[..., ::-1])))
     assert pixels.format == "yuyv422"
     np.testing.assert_array_equal(array, yuyv)
 
@@ -158,7 +158,7 @@ def test_uyvy_is_yuyv_with_its_bytes_exchanged() -> None:
 )
 def test_images_that_cannot_be(encoding: str, size: int, step: int) -> None:
     with pytest.raises(InputError, match=r"cannot be read|has .* bytes"):
-        images.raw(message(encoding, np.zeros(size, np.uint8), step=step))
+        images.read_picture(message(encoding, np.zeros(size, np.uint8), step=step))
 
 
 @pytest.mark.parametrize("codec", ["mjpeg", "png"])
@@ -171,7 +171,7 @@ def test_compressed_images_from_a_bag(tmp_path: Path, codec: str) -> None:
     encoder.time_base = Fraction(1, 25)
     packets = encoder.encode(av.VideoFrame.from_ndarray(media.smooth(), "rgb24").reformat(format=encoder.pix_fmt))
     data = np.frombuffer(bytes((packets or encoder.encode(None))[0]), np.uint8)
-    store = typestore()
+    store = message_store()
     kind = "sensor_msgs/msg/CompressedImage"
     header = store.types["std_msgs/msg/Header"](store.types["builtin_interfaces/msg/Time"](5, 7), "camera")
     with Writer(tmp_path / "bag", version=9) as writer:
@@ -185,7 +185,7 @@ def test_compressed_images_from_a_bag(tmp_path: Path, codec: str) -> None:
         assert frame.pixels is not None
         assert isinstance(frame.inputs, np.ndarray)
         assert abs(frame.pixels.rgb(frame.inputs).astype(int) - media.smooth()).mean() < 4
-    damaged = SimpleNamespace(format="jpeg", data=data[: len(data) // 3])
-    for bad in (damaged, SimpleNamespace(format="webp", data=b"RIFF")):
+    cut_image = SimpleNamespace(format="jpeg", data=data[: len(data) // 3])
+    for message in (cut_image, SimpleNamespace(format="webp", data=b"RIFF")):
         with pytest.raises(InputError, match=r"damaged|neither"):
-            images.Decompressor().raw(bad)
+            images.Decompressor().read_picture(message)

@@ -1,0 +1,1 @@
+"""Middlewares that carry messages."""
