@@ -6,33 +6,38 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pipeline.api import build, load, plan, read
-    from pipeline.board import Board, Device, Link
+    from pipeline.core.board import Board, Device, Link
+    from pipeline.core.plan import Plan, StagePlan, TensorSpec
     from pipeline.executor.bundle import Bundle
-    from pipeline.plans import Plan, StagePlan, TensorSpec
     from pipeline.scheduler.pipeline import Pipeline
     from pipeline.scheduler.trace import Trace
-    from pipeline.tuning import tune
-    from pipeline.verification import Verification, verify
+    from pipeline.workflow.build import build
+    from pipeline.workflow.chain import chain
+    from pipeline.workflow.load import load
+    from pipeline.workflow.plan import plan
+    from pipeline.workflow.read import read
+    from pipeline.workflow.tune import tune
+    from pipeline.workflow.verify import Verification, verify
 
 # Loaded on first use: a board that runs a bundle never imports the compiler or a frontend.
 _HOMES = {
-    "Board": "pipeline.board",
+    "Board": "pipeline.core.board",
     "Bundle": "pipeline.executor.bundle",
-    "Device": "pipeline.board",
-    "Link": "pipeline.board",
+    "Device": "pipeline.core.board",
+    "Link": "pipeline.core.board",
     "Pipeline": "pipeline.scheduler.pipeline",
-    "Plan": "pipeline.plans",
-    "StagePlan": "pipeline.plans",
-    "TensorSpec": "pipeline.plans",
+    "Plan": "pipeline.core.plan",
+    "StagePlan": "pipeline.core.plan",
+    "TensorSpec": "pipeline.core.plan",
     "Trace": "pipeline.scheduler.trace",
-    "build": "pipeline.api",
-    "load": "pipeline.api",
-    "plan": "pipeline.api",
-    "read": "pipeline.api",
-    "tune": "pipeline.tuning",
-    "Verification": "pipeline.verification",
-    "verify": "pipeline.verification",
+    "build": "pipeline.workflow.build",
+    "chain": "pipeline.workflow.chain",
+    "load": "pipeline.workflow.load",
+    "plan": "pipeline.workflow.plan",
+    "read": "pipeline.workflow.read",
+    "tune": "pipeline.workflow.tune",
+    "Verification": "pipeline.workflow.verify",
+    "verify": "pipeline.workflow.verify",
 }
 
 __all__ = [
@@ -47,6 +52,7 @@ __all__ = [
     "Trace",
     "Verification",
     "build",
+    "chain",
     "load",
     "plan",
     "read",

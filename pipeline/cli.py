@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import os
 import signal
 import sys
@@ -11,9 +12,12 @@ import threading
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from pipeline.errors import PipelineError
+from pipeline.errors import InputError, PipelineError
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 COMMANDS = (
     "demo",
@@ -41,42 +45,91 @@ INTERRUPTED = 130
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status: 0, 1 (it failed), 2 (wrong use), 130 (interrupted)."""
     try:
-        options = parser().parse_args(argv)
+        _print_any_name()
+        arguments = sys.argv[1:] if argv is None else list(argv)
+        _check(arguments)
+        options = parser().parse_args(arguments)
         with _termination_interrupts():
             status: int = options.run(options)
         _flush()
     except PipelineError as error:
-        print(f"soc-pipeline: {error}", file=sys.stderr)
+        _say(str(error))
         return error.exit_status
     except KeyboardInterrupt:
-        print("soc-pipeline: interrupted", file=sys.stderr)
+        _say("interrupted")
         return _leave(INTERRUPTED)
     except BrokenPipeError:
         # The reader of our output has gone, as in "soc-pipeline inspect model.onnx | head".
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        print(f"soc-pipeline: {error.filename or 'input or output'}: {error.strerror or error}", file=sys.stderr)
+        _say(f"{error.filename or 'input or output'}: {error.strerror or error}")
         return 1
     return status
 
 
+def _print_any_name() -> None:
+    """Let names of files that are no UTF-8 be printed, with their bytes as numbers."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _check(arguments: Sequence[str]) -> None:
+    """Raise `InputError` for what no command takes: an argument without content, as of a variable that is not set."""
+    for before, argument in zip(("", *arguments), arguments, strict=False):
+        option, equals, value = argument.partition("=")
+        if not argument:
+            position = f"behind {before}" if before.startswith("-") else "on the command line"
+            raise InputError(f"there is an empty argument {position}; give a value, or leave it out")
+        if option.startswith("--") and equals and not value:
+            raise InputError(f"{option} is empty; give it a value, or leave it out")
+
+
 @contextlib.contextmanager
 def _termination_interrupts() -> Iterator[None]:
-    """Let SIGTERM, by which services are stopped, find the same clean end as Ctrl-C."""
+    """Let SIGTERM, by which services are stopped, and SIGHUP of a terminal that goes, find the clean end of Ctrl-C.
+
+    Both come more than once, from the shell and from the kernel, or one after the other from a service manager: the
+    first one interrupts, the others must not spoil the clean end.  Ctrl-C interrupts as often as it is pressed.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    ending = False
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal ending
+        if number == signal.SIGINT or not ending:
+            ending = True
+            signal.default_int_handler(number, frame)
+
+    # What whoever started this process ignores, as nohup does, stays ignored.
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    previous = {number: handler for number, handler in handlers.items() if handler is not signal.SIG_IGN}
+    for number in previous:
+        signal.signal(number, interrupt)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
-def parser() -> argparse.ArgumentParser:
+class CommandParser(argparse.ArgumentParser):
+    """Parser that names an impossible value in one line, instead of below its usage."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise `InputError` for what a type of `pipeline.commands.shared.values` refused; else show the usage."""
+        option, _, reason = message.removeprefix("argument ").partition(": ")
+        if reason.startswith("is "):
+            raise InputError(f"{option} {reason}")
+        super().error(message)
+
+
+def parser() -> CommandParser:
     """Return the parser of all commands."""
-    top = argparse.ArgumentParser(
+    top = CommandParser(
         prog="soc-pipeline",
         description="Cut a neural network into stages, build each for its own device, and stream frames through them.",
     )
@@ -103,13 +156,21 @@ def _version() -> str:
         return "(not installed)"
 
 
+def _say(text: str) -> None:
+    # A terminal that is gone has nobody to tell.
+    with contextlib.suppress(OSError):
+        print(f"soc-pipeline: {text}", file=sys.stderr)
+
+
 def _leave(status: int) -> int:
     """Return `status`, or leave at once if a device is still in the middle of a frame.
 
     A kernel cannot be interrupted, and the interpreter must not take its memory away while it runs.
     """
-    others = [thread for thread in threading.enumerate() if thread.daemon and thread is not threading.current_thread()]
-    if any(thread.is_alive() for thread in others):
+    from pipeline.core.threads import RESTING
+
+    workers = [thread for thread in threading.enumerate() if thread.daemon and thread is not threading.current_thread()]
+    if any(thread.is_alive() and thread.name != RESTING for thread in workers):
         _exit_now(status)
     return status
 

@@ -62,6 +62,12 @@ class InstructionError(PipelineError, ValueError):
     exit_status = 2
 
 
+class ArgumentError(PipelineError, ValueError):
+    """Raised when an argument or option is none that can be meant: a negative time, an unknown policy."""
+
+    exit_status = 2
+
+
 class InputError(PipelineError, ValueError):
     """Raised when a frame does not fit the pipeline: wrong name, dtype, rank or shape."""
 
@@ -92,9 +98,7 @@ class StageError(PipelineError, RuntimeError):
     """
 
     def __init__(self, stage: str, device: str, frame: int, cause: BaseException) -> None:
-        super().__init__(
-            f"stage {stage!r} on device {device!r} failed on frame {frame}: {type(cause).__name__}: {cause}"
-        )
+        super().__init__(f"stage {stage!r} on device {device!r} failed on frame {frame}: {describe_error(cause)}")
         self.stage, self.device, self.frame = stage, device, frame
         self.__cause__ = cause
 
@@ -158,7 +162,34 @@ class PipelineClosed(PipelineError, RuntimeError):
     """Raised when a frame is submitted to, or still waits in, a pipeline that has been closed."""
 
 
+def describe_error(error: BaseException, *, kind: bool = True) -> str:
+    """Describe an error of anybody's in words, by its `kind` and its text, even if that cannot be had.
+
+    A device's or a user's exception may have a ``__str__`` that fails; whoever reports it must not fail with it.
+    """
+    try:
+        text = str(error)
+    except Exception as failure:  # noqa: BLE001 - whatever a stranger's __str__ raises
+        text = f"(its text cannot be read: its __str__ raises {type(failure).__name__})"
+    return f"{type(error).__name__}: {text}" if kind else text
+
+
+def reason(error: BaseException, *, line: int = -1) -> str:
+    """Return one line of an error's text, or its kind if it has none.
+
+    Parameters
+    ----------
+    error : BaseException
+        Of a library, whose text may have many lines; ours have one.
+    line : int
+        The last by default: compilers list the calls first, and the cause after them.  Readers of files say the cause
+        in the first one (0) and show the context below it.
+    """
+    lines = describe_error(error, kind=False).strip().splitlines()
+    return lines[line].strip() if lines else type(error).__name__
+
+
 def near(name: str, candidates: Iterable[str], limit: int = 3) -> str:
     """Return ``'; did you mean ...?'`` for names that resemble `name`, or an empty string."""
-    found = difflib.get_close_matches(name, list(candidates), n=limit, cutoff=0.5)
-    return f"; did you mean {' or '.join(repr(each) for each in found)}?" if found else ""
+    matches = difflib.get_close_matches(name, list(candidates), n=limit, cutoff=0.5)
+    return f"; did you mean {' or '.join(repr(each) for each in matches)}?" if matches else ""

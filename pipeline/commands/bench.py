@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pipeline
-from pipeline.commands import common, live, models, view
+from pipeline.commands.shared import console, live, models, plan_options, trace_option, values, view
 from pipeline.errors import PlanError
 
 if TYPE_CHECKING:
-    from pipeline.comparison import Comparison
     from pipeline.executor.bundle import Bundle
+    from pipeline.measure.comparison import Comparison
+    from pipeline.measure.throughput import Watch
+    from pipeline.observe.web import ViewServer
     from pipeline.scheduler.pipeline import Pipeline
-    from pipeline.sides import Watch
     from pipeline.split.graph import Graph
-    from pipeline.web import ViewServer
 
 HELP = "Measure a model unsplit on one core, unsplit on all cores, and pipelined; or a bundle as it is."
 EXAMPLE = "soc-pipeline bench model.onnx --stages 2"
@@ -26,32 +26,37 @@ EXAMPLE = "soc-pipeline bench model.onnx --stages 2"
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     models.arguments(parser)
-    common.plan_arguments(parser)
-    parser.add_argument("--frames", metavar="N", help="frames per side and round (default: as many as take a second)")
-    parser.add_argument("--rounds", metavar="N", default="3", help="rounds in which the sides take turns (default: 3)")
-    common.trace_argument(parser)
+    plan_options.arguments(parser)
+    parser.add_argument(
+        "--frames",
+        metavar="N",
+        type=values.count,
+        help="frames per side and round (default: as many as take a second)",
+    )
+    parser.add_argument(
+        "--rounds", metavar="N", type=values.count, default=3, help="rounds in which the sides take turns (default: 3)"
+    )
+    trace_option.argument(parser)
     view.argument(parser)
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 
 def run(options: argparse.Namespace) -> int:
     """Build what is missing, measure, print."""
-    frames = common.whole("--frames", options.frames) if options.frames else None
-    rounds = common.whole("--rounds", options.rounds)
     with view.serving(options.view) as (server, always):
-        comparison = _measured(options, server, frames=frames, rounds=rounds, always=always)
+        comparison = _measure(options, server, frames=options.frames, rounds=options.rounds, common_trace=always)
     if options.json:
-        common.print_json({**asdict(comparison), "bottleneck": comparison.bottleneck, "ratio": comparison.ratio})
+        console.print_json({**asdict(comparison), "bottleneck": comparison.bottleneck, "ratio": comparison.ratio})
     else:
         _show(comparison)
     return 0
 
 
-def _measured(options: argparse.Namespace, server: ViewServer | None, **how: Any) -> Comparison:
-    from pipeline.comparison import compare
+def _measure(options: argparse.Namespace, server: ViewServer | None, **how: Any) -> Comparison:
+    from pipeline.measure.comparison import compare
 
     graph, bundle = _subject(options)
-    with common.tracing(options.trace, bundle.plan) as trace, live.Display("measuring", keep=False) as display:
+    with trace_option.tracing(options.trace, bundle.plan) as trace, live.Display("measuring", keep=False) as display:
         watch = _watch(display, server)
         return compare(graph, bundle, progress=display.step, watch=watch, trace=trace, **how)
 
@@ -73,22 +78,22 @@ def _subject(options: argparse.Namespace) -> tuple[Graph | None, Bundle]:
     # Without measured times the prediction could not be compared with anything.
     options.measure = True
     graph = models.read(options)
-    plan = common.make_plan(graph, options)
-    with common.progress("building") as step:
+    plan = plan_options.make_plan(graph, options)
+    with console.progress("building") as step:
         return graph, pipeline.build(graph, plan, progress=step)
 
 
 def _show(comparison: Any) -> None:
-    out = common.console()
-    table = common.table(
+    out = console.console()
+    table = console.table(
         comparison.model, "", ">frames/s", ">latency p50 ms", ">latency p99 ms", "busy share of each stage"
     )
-    for side in comparison.sides:
+    for side in comparison.variants:
         busy = ", ".join(f"{stage.name} {stage.busy:.0%}" for stage in side.stages)
         latencies = (f"{seconds * 1e3:.2f}" for seconds in (side.latency_p50_s, side.latency_p99_s))
         table.add_row(side.name, f"{side.frames_per_s:.2f}", *latencies, busy)
     out.print(table)
     out.print(f"Bottleneck: {comparison.bottleneck}.")
     if comparison.predicted_frames_per_s:
-        predicted, measured = comparison.predicted_frames_per_s, comparison.pipelined.frames_per_s
-        out.print(f"Predicted {predicted:.2f} frames/s, measured {measured:.2f} ({measured / predicted:.0%}).")
+        forecast, rate = comparison.predicted_frames_per_s, comparison.pipelined.frames_per_s
+        out.print(f"Predicted {forecast:.2f} frames/s, measured {rate:.2f} ({rate / forecast:.0%}).")

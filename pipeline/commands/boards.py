@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Iterator
 
 import boards
-from pipeline.board import Board, Device, Link
-from pipeline.commands import common
+from pipeline.commands.shared import console
+from pipeline.core.board import Board, Device, Link
 from pipeline.errors import BoardError
 
 HELP = "List the boards that come along, or show one in full: its devices, cores, memories and links."
@@ -31,20 +31,20 @@ def run(options: argparse.Namespace) -> int:
     if options.toml:
         if options.board == boards.HOST:
             raise BoardError("'host' has no file, since it is found out by looking; --json prints what was found")
-        print(boards.file(options.board or boards.EXAMPLE).read_text(encoding="utf-8"), end="")
+        print(boards.board_path(options.board or boards.EXAMPLE).read_text(encoding="utf-8"), end="")
     elif options.board:
         board = boards.get(options.board)
-        common.print_json(board) if options.json else _show(board)
+        console.print_json(board) if options.json else _show(board)
     else:
         found = [boards.get(name) for name in boards.names()]
-        common.print_json(found) if options.json else _list(found)
+        console.print_json(found) if options.json else _list(found)
     return 0
 
 
-def _list(found: list[Board]) -> None:
-    out = common.console()
-    table = common.table("Boards", "board", "devices", ">memory", "what it is")
-    for board in found:
+def _list(board_list: list[Board]) -> None:
+    out = console.console()
+    table = console.table("Boards", "board", "devices", ">memory", "what it is")
+    for board in board_list:
         devices = ", ".join(f"{each.name} ({_cores(each) or each.kind})" for each in board.devices)
         table.add_row(board.name, devices, _bytes(board.devices[0].memory_bytes), board.about)
     out.print(table)
@@ -52,22 +52,22 @@ def _list(found: list[Board]) -> None:
 
 
 def _show(board: Board) -> None:
-    out = common.console()
+    out = console.console()
     out.print(f"{board.name}: {board.about}" if board.about else board.name, soft_wrap=True)
     for device in board.devices:
-        table = common.table(f"Device {device.name}", "what", ">value", "how known")
+        table = console.table(f"Device {device.name}", "what", ">value", "how known")
         for row in _rows(device):
             table.add_row(*row)
         out.print(table)
     if board.links:
-        table = common.table("Links", "between", ">bandwidth", ">latency", "how known")
+        table = console.table("Links", "between", ">bandwidth", ">latency", "how known")
         for link in board.links:
-            table.add_row(" - ".join(link.ends), _rate(link), f"{link.latency_s * 1e6:.1f} us", _known(link.measured))
+            table.add_row(" - ".join(link.ends), _rate(link), f"{link.latency_s * 1e6:.1f} us", _origin(link.measured))
         out.print(table)
 
 
 def _rows(device: Device) -> Iterator[tuple[str, str, str]]:
-    """Yield what is known of a device, how much, and whether it was measured."""
+    """Yield the facts of a device: name, amount, and origin."""
     facts = {
         "kind": device.kind,
         "target": _target(device),
@@ -90,17 +90,21 @@ def _rows(device: Device) -> Iterator[tuple[str, str, str]]:
         ("launch_s", "start of an operator", f"{device.launch_s * 1e6:.1f} us"),
         ("watts_busy", "power", watts),
     ]
-    yield from ((what, value, _known(field in device.measured)) for field, what, value in numbers if value)
+    yield from ((what, value, _origin(field in device.measured)) for field, what, value in numbers if value)
 
 
 def _target(device: Device) -> str:
     if device.target is None:
-        return "this machine's processor" if device.kind == "cpu" else ""
+        return "this machine's processor" if device.capabilities.is_processor else ""
+    # A boolean alone says nothing without its key.
     values = (
-        each if isinstance(each, str) else ",".join(map(str, each)) if isinstance(each, (list, tuple)) else str(each)
-        for each in device.target.values()
+        (key if value else "") if isinstance(value, bool) else _text(value) for key, value in device.target.items()
     )
-    return " ".join(values)
+    return " ".join(filter(None, values))
+
+
+def _text(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
 def _giga(rate: float, unit: str) -> str:
@@ -114,12 +118,12 @@ def _cores(device: Device) -> str:
 
 
 def _bytes(nbytes: int) -> str:
-    return common.amount(nbytes) if nbytes else "unknown"
+    return console.amount(nbytes) if nbytes else "unknown"
 
 
 def _rate(link: Link) -> str:
     return "shared" if link.shared else f"{link.bytes_per_s / 1e9:.2f} GB/s"
 
 
-def _known(measured: bool) -> str:
-    return "measured" if measured else "estimated"
+def _origin(is_measured: bool) -> str:
+    return "measured" if is_measured else "estimated"

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pipeline
-from pipeline.commands import common, models, tune
+from pipeline.commands import tune
+from pipeline.commands.shared import console, models, plan_options, stage_options, values
 from pipeline.errors import BundleError, PlanError
 
 if TYPE_CHECKING:
+    from pipeline.core.plan import Plan
     from pipeline.executor.bundle import Bundle
-    from pipeline.executor.general import GeneralKernel, StageGeneral
-    from pipeline.plans import Plan
+    from pipeline.measure.kernel_coverage import GeneralKernel, StageGeneral
     from pipeline.split.graph import Graph
 
 HELP = (
@@ -31,7 +32,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     models.arguments(parser)
     models.verify_argument(parser)
     parser.add_argument("--plan", metavar="FILE", help="a plan from 'soc-pipeline plan'; without it, plan now")
-    common.plan_arguments(parser)
+    plan_options.arguments(parser)
     tune.database_arguments(parser)
     parser.add_argument(
         "--winograd", action="store_true", help="compute 3x3 convolutions by Winograd's transforms where that is faster"
@@ -44,7 +45,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--tolerance",
-        type=float,
+        metavar="SHARE",
+        type=values.not_negative,
         help="allowed error, as a share of the largest output (default: 1e-5; more with --winograd and --weights)",
     )
     parser.add_argument(
@@ -54,7 +56,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="frames of sizes without --size: refuse them (default), fill them up to the next larger size and crop the "
         "result, or run them in a slower build for any size",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the random frame that is compared (default: 0)")
+    parser.add_argument("--seed", type=values.seed, default=0, help="of the random frame that is compared (default: 0)")
     parser.add_argument("-o", "--output", metavar="FOLDER", required=True, help="the bundle to write")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
@@ -67,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
     graph, model = models.read_open(options)
     plan = _plan(graph, options)
     verification = models.verified(graph, options)
-    with common.progress("building") as step:
+    with console.progress("building") as step:
         bundle = pipeline.build(
             model or graph,
             plan,
@@ -83,10 +85,10 @@ def run(options: argparse.Namespace) -> int:
         step("saving")
         bundle.save(options.output)
     if options.json:
-        verified = {} if verification is None else {"verification": dataclasses.asdict(verification)}
-        common.print_json(_facts(bundle, options.output) | verified)
+        facts = {} if verification is None else {"verification": dataclasses.asdict(verification)}
+        console.print_json(_facts(bundle, options.output) | facts)
         return 0
-    out = common.console()
+    out = console.console()
     if verification:
         out.print(models.verification_text(verification))
     if bundle.parity:
@@ -104,23 +106,23 @@ def run(options: argparse.Namespace) -> int:
 
 
 def tuned_kernels(bundle: Bundle) -> int:
-    """Return how many kernel calls of a bundle that was just built are tuned."""
+    """Count the kernel calls of a bundle that was just built and are tuned."""
     return sum(call.rule.startswith("tuned") for code in bundle.codes if code for call in code.calls or ())
 
 
 def without_rule(stage: StageGeneral) -> str:
-    """Say which operators of a stage have no kernel of their own, and what that costs."""
+    """Name the operators of a stage that have no kernel of their own, and their cost."""
     count = len(stage.operators)
     has, their, take = ("has", "its", "takes") if count == 1 else ("have", "their", "take")
     share = f" and {take} {_percent(stage.share)} of its time" if stage.share is not None else ""
-    named = [_named(kernel) for kernel in stage.kernels[:LISTED]]
-    more = len(stage.kernels) - len(named)
-    rest = [f"and {more} more (--json names all)"] if more else []
+    names = [_name_kernel(kernel) for kernel in stage.kernels[:LISTED]]
+    unnamed = len(stage.kernels) - len(names)
+    rest = [f"and {unnamed} more (--json names all)"] if unnamed else []
     subject = f"{count} operator{'s' if count > 1 else ''} {has} no kernel of {their} own"
-    return f"{stage.stage}: {subject}{share}: {', '.join(named + rest)}"
+    return f"{stage.stage}: {subject}{share}: {', '.join(names + rest)}"
 
 
-def _named(kernel: GeneralKernel) -> str:
+def _name_kernel(kernel: GeneralKernel) -> str:
     share = f" {_percent(kernel.share)}" if kernel.share is not None else ""
     return " + ".join(f"{each.kind} ({each.name})" for each in kernel.operators) + share
 
@@ -137,18 +139,22 @@ def _facts(bundle: Bundle, path: str) -> dict[str, Any]:
         "parity": bundle.parity,
         "tuned_kernels": tuned_kernels(bundle),
         "without_rule": [
-            {"stage": each.stage, "share": each.share, "kernels": each.kernels} for each in bundle.general
+            {"stage": general.stage, "share": general.share, "kernels": general.kernels} for general in bundle.general
         ],
     }
 
 
 def _plan(graph: Graph, options: argparse.Namespace) -> Plan:
-    return pipeline.Plan.load(options.plan) if options.plan else common.make_plan(graph, options)
+    if not options.plan:
+        return plan_options.make_plan(graph, options)
+    return stage_options.apply(pipeline.Plan.load(options.plan), options)
 
 
 def _check_plan(options: argparse.Namespace) -> None:
-    if options.plan and (options.stages != "auto" or options.cut):
-        raise PlanError("--plan already says where to cut; leave out --stages and --cut")
+    if options.plan and (options.stages != "auto" or options.cut or options.allow_unfused or options.pin):
+        raise PlanError(
+            "--plan already says where to cut and what runs where; leave out --stages, --cut, --allow-unfused and --pin"
+        )
 
 
 def _check_output(path: Path) -> None:

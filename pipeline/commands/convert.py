@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pipeline.commands import common, models
+from pipeline.commands.shared import console, models
 
 HELP = "Read a model of any format, clean it up, and write it as a Relax module, which can be read again."
 EXAMPLE = "soc-pipeline convert model.relay --params model.params -o model.relax"
@@ -22,9 +22,9 @@ def run(options: argparse.Namespace) -> int:
     from pipeline.split import frontends
     from pipeline.split.frontends import relax
 
-    with common.progress(f"reading {options.model}") as step:
-        imported = frontends.load(Path(options.model), models.shapes(options), options.params)
+    with console.progress(f"reading {options.model}") as step:
+        model = frontends.load(Path(options.model), models.shapes(options), options.params)
         step(f"writing {options.output}")
-        relax.save(imported, Path(options.output))
-    common.console().print(f"Relax module: {options.output}", soft_wrap=True)
+        relax.save(model, Path(options.output))
+    console.console().print(f"Relax module: {options.output}", soft_wrap=True)
     return 0

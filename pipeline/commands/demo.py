@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pipeline.commands import common
+from pipeline.commands.shared import values
 
 HELP = "Stream held-out images of handwritten digits through a trained network, unsplit and as a pipeline."
 EXAMPLE = "soc-pipeline demo --stages 2 --output timeline.png"
@@ -13,9 +13,14 @@ EXAMPLE = "soc-pipeline demo --stages 2 --output timeline.png"
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("--stages", metavar="N", default="2", help="stages of the pipeline (default: 2)")
     parser.add_argument(
-        "--frames", metavar="N", help="number of frames of ten images (default: all held-out images, four times)"
+        "--stages", metavar="N", type=values.count, default=2, help="stages of the pipeline (default: 2)"
+    )
+    parser.add_argument(
+        "--frames",
+        metavar="N",
+        type=values.count,
+        help="number of frames of ten images (default: all held-out images, four times)",
     )
     parser.add_argument(
         "--output", metavar="FILE", help="the timeline picture, .png or .svg (default: demo-output/timeline.png)"
@@ -27,6 +32,5 @@ def run(options: argparse.Namespace) -> int:
     from pipeline.demo import stream
 
     output = Path(options.output) if options.output else stream.OUTPUT
-    frames = common.whole("--frames", options.frames) if options.frames else None
-    stream.show(stream.run(output, frames, common.whole("--stages", options.stages)))
+    stream.show(stream.run(output, options.frames, options.stages))
     return 0

@@ -1,4 +1,4 @@
-"""``soc-pipeline devices``: what is really present on this machine, and what TVM can drive."""
+"""``soc-pipeline devices``: the processors that are really present on this machine."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import boards
-from boards import topology
-from pipeline.board import Cluster, Device
-from pipeline.commands import common
+from pipeline.commands.shared import console
+from pipeline.core.board import Cluster, Device
+from pipeline.executor import topology
 
 if TYPE_CHECKING:
-    from pipeline.executor.present import Accelerator
+    from pipeline.executor.devices.accelerator import Accelerator
 
-HELP = "List the devices that are present on this machine, with cores and memory, and whether stages can run on them."
+HELP = "List the devices that are present on this machine, with cores and memory."
 EXAMPLE = "soc-pipeline devices --json"
 
 
@@ -26,10 +26,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Look, and print."""
-    with common.progress("looking for devices"):
+    with console.progress("looking for devices"):
         machine = look()
     if options.json:
-        common.print_json(machine)
+        console.print_json(machine)
     else:
         _show(machine)
     return 0
@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class Found:
-    """A device that is present; `driven` says whether stages can run on it."""
+    """A device that is present, on which stages can run."""
 
     name: str
     kind: str
@@ -45,12 +45,11 @@ class Found:
     cores: tuple[int, ...]
     clusters: tuple[Cluster, ...]
     memory_bytes: int
-    driven: bool
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What is present, what is not, and what cores share."""
+    """Processors that are present, those that are not, and caches that cores share."""
 
     devices: tuple[Found, ...]
     absent: tuple[str, ...]
@@ -60,14 +59,14 @@ class Machine:
 
 
 def look() -> Machine:
-    """Return what this machine has."""
-    from pipeline.executor import present, processor
+    """Look at this machine."""
+    from pipeline.executor import detection, host_target
 
     cpu = boards.get(boards.HOST).device("cpu")
-    found = present.accelerators()
+    found = detection.accelerators()
     return Machine(
-        devices=(_cpu(cpu, processor.full_name()), *map(_accelerator, found)),
-        absent=tuple(kind for kind in present.ACCELERATORS if kind not in {each.kind for each in found}),
+        devices=(_cpu(cpu, host_target.full_name()), *map(_accelerator, found)),
+        absent=tuple(kind for kind in detection.detectable_kinds() if kind not in {each.kind for each in found}),
         caches=topology.caches(cpu.cores),
         threads_of_one_core=topology.siblings(cpu.cores),
         numa_nodes=topology.nodes(),
@@ -75,28 +74,25 @@ def look() -> Machine:
 
 
 def _cpu(device: Device, name: str) -> Found:
-    return Found(
-        device.name, device.kind, name or "processor", device.cores, device.clusters, device.memory_bytes, driven=True
-    )
+    return Found(device.name, device.kind, name or "processor", device.cores, device.clusters, device.memory_bytes)
 
 
-def _accelerator(found: Accelerator) -> Found:
-    what = f"{found.name} {found.version}".strip()
-    return Found(f"{found.kind}{found.index}", found.kind, what, (), (), found.memory_bytes, driven=found.driven)
+def _accelerator(accelerator: Accelerator) -> Found:
+    title = f"{accelerator.name} {accelerator.version}".strip()
+    return Found(f"{accelerator.kind}{accelerator.index}", accelerator.kind, title, (), (), accelerator.memory_bytes)
 
 
 def _show(machine: Machine) -> None:
-    out = common.console()
-    table = common.table("Devices of this machine", "device", "kind", "what it is", "cores", ">memory", "runs stages")
+    out = console.console()
+    table = console.table("Devices of this machine", "device", "kind", "what it is", "cores", ">memory")
     for each in machine.devices:
-        clusters = "; ".join(f"{one.name} {_listed(one.cores)}, speed {one.speed:g}" for one in each.clusters)
+        clusters = "; ".join(f"{one.name} {_core_list(one.cores)}, speed {one.speed:g}" for one in each.clusters)
         table.add_row(
             each.name,
             each.kind,
             each.what,
-            clusters or _listed(each.cores) or "-",
-            common.amount(each.memory_bytes),
-            "yes" if each.driven else "no: TVM finds it, but nothing drives it yet",
+            clusters or _core_list(each.cores) or "-",
+            console.amount(each.memory_bytes),
         )
     out.print(table)
     for line in lines(machine):
@@ -104,19 +100,19 @@ def _show(machine: Machine) -> None:
 
 
 def lines(machine: Machine) -> Iterator[str]:
-    """Say what cores share, and what was not found."""
+    """Print the shared caches, and what was not found."""
     levels = [(each.level, each.nbytes, len(each.cores)) for each in machine.caches]
     for level, nbytes, shared in dict.fromkeys(levels):
         times = levels.count((level, nbytes, shared))
         yield f"Cache L{level}: {times} of {nbytes >> 10} KiB, each for {shared} core{'s' * (shared > 1)}"
     for group in machine.threads_of_one_core:
-        yield f"Cores {_listed(group)} are threads of one core and share its arithmetic"
+        yield f"Cores {_core_list(group)} are threads of one core and share its arithmetic"
     if len(machine.numa_nodes) > 1:
         for number, cores in machine.numa_nodes.items():
-            yield f"NUMA node {number}: cores {_listed(cores)}"
+            yield f"NUMA node {number}: cores {_core_list(cores)}"
     if machine.absent:
         yield f"Not found: {', '.join(machine.absent)} (no such device, or TVM was built without it)"
 
 
-def _listed(cores: Sequence[int]) -> str:
+def _core_list(cores: Sequence[int]) -> str:
     return ",".join(map(str, cores))

@@ -1,4 +1,4 @@
-"""``soc-pipeline inspect``: what is in a model, and where it can be cut."""
+"""``soc-pipeline inspect``: a model's operators, and its legal cuts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from pipeline.commands import common, models
+from pipeline.commands.shared import console, models
 
 if TYPE_CHECKING:
     from pipeline.split.cuts import Cut
@@ -26,18 +26,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Read, estimate, print."""
     import boards
-    from pipeline.split.costs import estimate
     from pipeline.split.cuts import legal_cuts
+    from pipeline.split.planning.costs import estimate
 
     graph = models.read(options)
     verification = models.verified(graph, options)
     cuts = legal_cuts(graph)
     seconds = estimate(graph, boards.get("host").devices[0])
     if options.json:
-        verified = {} if verification is None else {"verification": dataclasses.asdict(verification)}
-        common.print_json(_facts(graph, cuts, seconds) | verified)
+        facts = {} if verification is None else {"verification": dataclasses.asdict(verification)}
+        console.print_json(_facts(graph, cuts, seconds) | facts)
         return 0
-    out = common.console()
+    out = console.console()
     out.print(_operator_table(graph, seconds))
     out.print(_cut_table(cuts))
     if verification:
@@ -47,9 +47,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _operator_table(graph: Graph, seconds: list[float]) -> Any:
-    parameters = common.amount(graph.parameter_bytes)
+    parameters = console.amount(graph.parameter_bytes)
     title = f"{graph.name}: {len(graph.operators)} operators, {graph.flops / 1e6:.1f} MFLOP, {parameters} of parameters"
-    table = common.table(
+    table = console.table(
         title, ">position", "operator", "kind", "result", ">MFLOP", ">result size", ">parameters", ">group ms (est.)"
     )
     for position, operator in enumerate(graph.operators, start=1):
@@ -61,8 +61,8 @@ def _operator_table(graph: Graph, seconds: list[float]) -> Any:
             operator.kind,
             ", ".join(f"{spec.dtype}{list(spec.shape)}" for spec in made).replace("[", r"\["),
             f"{operator.flops / 1e6:.3f}",
-            common.amount(sum(spec.nbytes for spec in made)),
-            common.amount(operator.parameter_bytes) if operator.parameter_bytes else "",
+            console.amount(sum(spec.nbytes for spec in made)),
+            console.amount(operator.parameter_bytes) if operator.parameter_bytes else "",
             f"{seconds[operator.group] * 1e3:.3f}" if ends_group else "",
             end_section=ends_group,
         )
@@ -70,12 +70,12 @@ def _operator_table(graph: Graph, seconds: list[float]) -> Any:
 
 
 def _cut_table(cuts: list[Cut]) -> Any:
-    table = common.table(
+    table = console.table(
         f"{len(cuts)} legal cuts", ">position", "behind operator", "crossing tensors", ">bytes per frame"
     )
     for cut in cuts:
         crossing = ", ".join(f"{spec.name} {spec.dtype}{list(spec.shape)}" for spec in cut.crossing).replace("[", r"\[")
-        table.add_row(str(cut.position), cut.after, crossing, common.amount(cut.nbytes))
+        table.add_row(str(cut.position), cut.after, crossing, console.amount(cut.nbytes))
     return table
 
 

@@ -7,16 +7,16 @@ import contextlib
 import os
 import signal
 import sys
-import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pipeline.commands import common
+from pipeline.commands.shared import console
 from pipeline.errors import InputError
 
 if TYPE_CHECKING:
-    from pipeline.io.ros.configuration import Configuration
-    from pipeline.io.ros.diagnostics import Condition
+    from pipeline.ros.configuration import Configuration
+    from pipeline.ros.messages.diagnostics import Condition
+    from pipeline.scheduler.waiting import Latch
 
 HELP = "Run a bundle as a node of ROS 2: images in, results out, with stamps and frame ids; needs no ROS here."
 EXAMPLE = "soc-pipeline node --config node.yaml --set subscribe.topic=/camera/image_raw"
@@ -24,10 +24,12 @@ EXAMPLE = "soc-pipeline node --config node.yaml --set subscribe.topic=/camera/im
 SAMPLE = """\
 # A node for 'soc-pipeline node --config node.yaml'. Paths are relative to this file.
 bundle: model.bundle
+# devices: {gpu: "cuda:1"}     # what stands here for devices of its plan
 name: soc_pipeline            # in diagnostics
 transport: dds                # dds, zenoh (rmw_zenoh), or rclpy (a ROS installation)
 # domain: 0                   # default: ROS_DOMAIN_ID
 localhost: false              # true: this machine only, without multicast
+octets: false                 # true: call uint8 octet, for programs (not ROS nodes) with Cyclone DDS 0.10
 subscribe:
   topic: /camera/image_raw
   type: sensor_msgs/msg/Image # or sensor_msgs/msg/CompressedImage, std_msgs/msg/Float32MultiArray, ...
@@ -64,43 +66,50 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Answer messages until Ctrl-C or SIGTERM."""
+    """Answer messages until Ctrl-C, SIGTERM or SIGHUP."""
     if options.sample:
         sys.stdout.write(SAMPLE)
         return 0
     # Nothing is compiled here: the small runtime starts faster and needs less memory.
     os.environ.setdefault("TVM_USE_RUNTIME_LIB", "1")
     from pipeline.executor.bundle import Bundle
-    from pipeline.io.ros import configuration
-    from pipeline.io.ros.plugin import Plugin
-    from pipeline.io.ros.transport import connect
+    from pipeline.ros import configuration
+    from pipeline.ros.node import RosNode
+    from pipeline.ros.transports.registry import connect
 
     found = configuration.read(options.config, options.changes)
-    bundle = Bundle.load(found.bundle)
-    with _interrupted() as stop, connect(found) as transport:
-        with Plugin(found, bundle, transport, _Reports()) as plugin:
-            common.notice(_announced(found))
+    bundle = Bundle.load(found.bundle, found.devices)
+    with _interruption() as stop, connect(found) as transport:
+        with RosNode(found, bundle, transport, _Reports()) as plugin:
+            console.notice(_topic_text(found))
             plugin.run(stop)
         _report(plugin.condition(), options)
     return 0
 
 
 @contextlib.contextmanager
-def _interrupted() -> Iterator[threading.Event]:
-    """Yield what Ctrl-C and SIGTERM set: both are the ordinary end of a node; a second one is not waited for."""
-    stop = threading.Event()
+def _interruption() -> Iterator[Latch]:
+    """Yield a latch that Ctrl-C, SIGTERM and SIGHUP set: a node's ordinary end; a second Ctrl-C is not waited for."""
+    from pipeline.scheduler.waiting import Latch
 
-    def ask(_: int, __: object) -> None:
-        if stop.is_set():
+    # A `threading.Event` that a handler sets may be locked by the very thread that it interrupts.
+    stop = Latch()
+
+    def ask(number: int, _: object) -> None:
+        if stop.is_set() and number == signal.SIGINT:
             raise KeyboardInterrupt
         stop.set()
 
-    before = [(each, signal.signal(each, ask)) for each in (signal.SIGINT, signal.SIGTERM)]
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    # Under nohup a terminal that goes is no end.
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    before = [(number, signal.signal(number, ask)) for number in numbers]
     try:
         yield stop
     finally:
-        for each, handler in before:
-            signal.signal(each, handler)
+        for number, handler in before:
+            signal.signal(number, handler)
 
 
 class _Reports:
@@ -112,22 +121,22 @@ class _Reports:
     def __call__(self, error: Exception) -> None:
         kind = f"{type(error).__name__}: {error}" if not isinstance(error, InputError) else str(error)
         if kind != self._last:
-            common.notice(f"soc-pipeline: {kind}")
+            console.notice(f"soc-pipeline: {kind}")
         self._last = kind
 
 
-def _announced(found: Configuration) -> str:
-    out = ", ".join(f"{each.topic} ({each.type})" for each in found.publish)
-    source = found.subscribe
-    return f"{source.topic} ({source.type}) -> {out}; admission {found.policy}; end with Ctrl-C"
+def _topic_text(config: Configuration) -> str:
+    out = ", ".join(f"{each.topic} ({each.type})" for each in config.publish)
+    source = config.subscribe
+    return f"{source.topic} ({source.type}) -> {out}; admission {config.policy}; end with Ctrl-C"
 
 
 def _report(condition: Condition, options: argparse.Namespace) -> None:
     if options.json:
-        common.print_json(condition)
+        console.print_json(condition)
         return
     counts, statistics = condition.counts, condition.statistics
-    out = common.console()
+    out = console.console()
     out.print(
         f"{counts.received} messages, {counts.published} answered, {condition.dropped} dropped, "
         f"{condition.lost} without an answer by error"

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pipeline.commands import common, drawing, models
+from pipeline.commands.shared import console, drawing, models, plan_options
 
 if TYPE_CHECKING:
-    from pipeline.plans import Plan
-    from pipeline.split.explanation import Explanation
+    from pipeline.core.plan import Plan
+    from pipeline.split.planning.explanation import Explanation
 
 HELP = "Cut a model into stages, predict their times, and say what limits them and whether pipelining helps."
 EXAMPLE = "soc-pipeline plan model.onnx --stages 2 --measure -o plan.json"
@@ -24,7 +24,7 @@ COLUMNS = ("stage", "device", "cores", "operators", ">compute ms", ">transfer ms
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     models.arguments(parser)
-    common.plan_arguments(parser)
+    plan_options.arguments(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="write the plan as JSON")
     parser.add_argument(
         "--drawing", metavar="FILE", help="draw which stage is predicted to work on which frame when, .png or .svg"
@@ -36,14 +36,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read, plan, explain, print and save."""
-    from pipeline.split.explain import explain
+    from pipeline.split.planning.explanation import explain
 
     if options.drawing:
         drawing.check(Path(options.drawing))
     graph = models.read(options)
-    with common.progress("planning") as step:
-        planner = common.make_planner(graph, options, step)
-        plan = common.plan_with(planner, options)
+    with console.progress("planning") as step:
+        planner = plan_options.make_planner(graph, options, step)
+        plan = plan_options.plan_with(planner, options)
         step("comparing with other ways")
         explanation = explain(planner, plan)
     if options.output:
@@ -51,26 +51,26 @@ def run(options: argparse.Namespace) -> int:
     if options.drawing:
         drawing.draw(plan, options.drawing)
     if options.json:
-        common.print_json(as_json(plan, explanation))
+        console.print_json(as_json(plan, explanation))
         return 0
     show(plan, explanation)
-    for what, path in (("Plan", options.output), ("Drawing", options.drawing)):
+    for title, path in (("Plan", options.output), ("Drawing", options.drawing)):
         if path:
-            common.console().print(f"{what}: {path}", soft_wrap=True)
+            console.console().print(f"{title}: {path}", soft_wrap=True)
     return 0
 
 
 def as_json(plan: Plan, explanation: Explanation) -> dict[str, Any]:
     """Return the plan's own fields, and what was found about it under ``explanation``."""
-    found = asdict(explanation)
-    found |= {"frames_per_s": explanation.frames_per_s, "gap": explanation.gap}
-    return {**msgspec.to_builtins(plan), "explanation": found}
+    facts = asdict(explanation)
+    facts |= {"frames_per_s": explanation.frames_per_s, "gap": explanation.gap}
+    return {**msgspec.to_builtins(plan), "explanation": facts}
 
 
 def show(plan: Plan, explanation: Explanation) -> None:
     """Print the table, the verdict, the bound, what else was considered, and what would help."""
-    out = common.console()
-    table = common.table(f"{plan.model} on {plan.board.name}", *COLUMNS)
+    out = console.console()
+    table = console.table(f"{plan.model} on {plan.board.name}", *COLUMNS)
     for row in rows(explanation):
         table.add_row(*row)
     out.print(table)
@@ -83,13 +83,15 @@ def show(plan: Plan, explanation: Explanation) -> None:
     out.print(_limits(explanation))
     if len(explanation.stages) > 1:
         out.print(_queues(explanation))
-    for each in explanation.help:
-        out.print(f"  {each}")
-    others = common.table("Considered", "way", ">stages", ">replicas", ">frames/s", ">latency ms")
-    for way in explanation.alternatives:
-        numbers = (f"{way.frames_per_s:.4g}", f"{way.latency_s * 1e3:.4g}")
-        others.add_row(way.name, str(way.stages), str(way.replicas), *numbers)
-    out.print(others)
+    if explanation.pins:
+        out.print(f"  Constraints: {', '.join(explanation.pins)}.", markup=False)
+    for advice in (*explanation.unfused, *explanation.help):
+        out.print(f"  {advice}")
+    considered = console.table("Considered", "way", ">stages", ">replicas", ">frames/s", ">latency ms")
+    for alternative in explanation.alternatives:
+        numbers = (f"{alternative.frames_per_s:.4g}", f"{alternative.latency_s * 1e3:.4g}")
+        considered.add_row(alternative.name, str(alternative.stages), str(alternative.replicas), *numbers)
+    out.print(considered)
 
 
 def rows(explanation: Explanation) -> list[tuple[str, ...]]:
@@ -104,7 +106,7 @@ def rows(explanation: Explanation) -> list[tuple[str, ...]]:
             f"{(stage.enter_s + stage.leave_s) * 1e3:.3f}",
             f"{stage.interval_s * 1e3:.3f}",
             str(stage.queue_depth),
-            common.amount(stage.memory_bytes) + ("" if stage.memory_share is None else f" ({stage.memory_share:.1%})"),
+            console.amount(stage.memory_bytes) + ("" if stage.memory_share is None else f" ({stage.memory_share:.1%})"),
         )
         for stage in explanation.stages
     ]
@@ -117,17 +119,17 @@ def _energy(explanation: Explanation) -> str:
 def _queues(explanation: Explanation) -> str:
     worst = max(explanation.stages, key=lambda stage: stage.queue_cost)
     return (
-        f"Queues: with stage times that vary by {explanation.variance:.0%}, the one in front of {worst.name} costs the "
+        f"Queues: with stage times that vary by {explanation.cv:.0%}, the one in front of {worst.name} costs the "
         f"most, {worst.queue_cost:.1%} of the frames per second."
     )
 
 
 def _limits(explanation: Explanation) -> str:
     slowest = next(stage for stage in explanation.stages if stage.name == explanation.bottleneck)
-    moving = (slowest.enter_s + slowest.leave_s) / slowest.seconds if slowest.seconds else 0.0
+    transfer_share = (slowest.enter_s + slowest.leave_s) / slowest.seconds if slowest.seconds else 0.0
     return (
         f"The bottleneck is {slowest.name}: {slowest.slowest_share:.0%} of its computing is "
-        f"{slowest.slowest_operator!r}, transfers are {moving:.0%} of its time. No plan takes less than "
+        f"{slowest.slowest_operator!r}, transfers are {transfer_share:.0%} of its time. No plan takes less than "
         f"{explanation.bound_s * 1e3:.4g} ms per frame (gap {explanation.gap:.1%}); could work be cut anywhere for "
         f"nothing, {explanation.relaxed_s * 1e3:.4g} ms."
     )

@@ -6,11 +6,11 @@ import argparse
 import math
 from typing import TYPE_CHECKING
 
-from pipeline.commands import common, models
+from pipeline.commands.shared import console, models
 
 if TYPE_CHECKING:
-    from pipeline.board import Device
-    from pipeline.profiling import Profile
+    from pipeline.core.board import Device
+    from pipeline.measure.profile import Profile
     from pipeline.split.graph import Graph
 
 HELP = (
@@ -36,39 +36,40 @@ SLOWEST = 15
 
 def run(options: argparse.Namespace) -> int:
     """Read, measure, print."""
-    from pipeline.profiling import profile
+    from pipeline.measure.profile import profile
 
     graph = models.read(options)
-    with common.progress("measuring") as update:
+    with console.progress("measuring") as update:
         found = profile(graph, options.board, fresh=options.fresh, progress=update)
     if options.json:
-        common.print_json(_facts(graph, found))
+        console.print_json(_facts(graph, found))
     else:
         _show(graph, found, math.inf if options.all else SLOWEST)
     return 0
 
 
-def _show(graph: Graph, found: Profile, most: float) -> None:
-    from pipeline.split.costs import groups
-    from pipeline.split.families import family
+def _show(graph: Graph, profile: Profile, limit: float) -> None:
+    from pipeline.split.planning.costs import group_family, groups
 
-    out = common.console()
-    listed = list(enumerate(groups(graph)))
-    listed.sort(key=lambda each: -max(filter(math.isfinite, _row(found, each[0])), default=0.0))
-    shown = sorted(listed[: int(min(most, len(listed)))], key=lambda each: each[0])
-    columns = [f">{name} us" for name in found.seconds]
-    table = common.table(f"{graph.name} on {found.board.name}", ">group", "operators", "family", *columns)
-    for number, group in shown:
-        times = [f"{each * 1e6:.1f}" if math.isfinite(each) else "cannot" for each in _row(found, number)]
-        table.add_row(str(number), " .. ".join(dict.fromkeys((group[0].name, group[-1].name))), family(group), *times)
+    out = console.console()
+    numbered_groups = list(enumerate(groups(graph)))
+    numbered_groups.sort(key=lambda row: -max(filter(math.isfinite, _row(profile, row[0])), default=0.0))
+    rows = sorted(numbered_groups[: int(min(limit, len(numbered_groups)))], key=lambda row: row[0])
+    columns = [f">{name} us" for name in profile.seconds]
+    table = console.table(f"{graph.name} on {profile.board.name}", ">group", "operators", "family", *columns)
+    for number, group in rows:
+        times = [f"{row * 1e6:.1f}" if math.isfinite(row) else "cannot" for row in _row(profile, number)]
+        table.add_row(
+            str(number), " .. ".join(dict.fromkeys((group[0].name, group[-1].name))), group_family(group), *times
+        )
     table.add_section()
-    table.add_row("", f"all {len(listed)} groups", "", *(_total(times) for times in found.seconds.values()))
+    table.add_row("", f"all {len(numbered_groups)} groups", "", *(_total(times) for times in profile.seconds.values()))
     out.print(table)
-    for device in found.board.devices:
+    for device in profile.board.devices:
         copying = "measured" if "bytes_per_s" in device.measured else "estimated"
         rate = f"{device.bytes_per_s / 1e9:.1f} GB/s of one core, {copying}"
-        out.print(f"{device.name}: operators {_known(found, device)}; {rate}", soft_wrap=True)
-    for link in found.board.links:
+        out.print(f"{device.name}: operators {_origin(profile, device)}; {rate}", soft_wrap=True)
+    for link in profile.board.links:
         how = "measured" if link.measured else "estimated"
         out.print(
             f"link {' - '.join(link.ends)}: {link.bytes_per_s / 1e9:.2f} GB/s, {link.latency_s * 1e6:.1f} us, {how}",
@@ -76,17 +77,23 @@ def _show(graph: Graph, found: Profile, most: float) -> None:
         )
 
 
-def _known(found: Profile, device: Device) -> str:
-    """Return how the times of a device are known; of several cores, by how much they slow each other, too."""
-    if reason := found.estimated.get(device.name):
+def _origin(profile: Profile, device: Device) -> str:
+    """Tell the origin of a device's times; of several cores, by how much they slow each other, too."""
+    if reason := profile.estimated.get(device.name):
         return f"estimated: {reason}"
-    alone, crowded = (sum(filter(math.isfinite, times[device.name])) for times in (found.seconds, found.crowded))
-    several = len(device.cores) > 1 and alone
-    return f"measured, {crowded / alone:.2f} times as long while its other cores are busy" if several else "measured"
+    isolated_s, contended_s = (
+        sum(filter(math.isfinite, times[device.name])) for times in (profile.seconds, profile.contended)
+    )
+    several = len(device.cores) > 1 and isolated_s
+    return (
+        f"measured, {contended_s / isolated_s:.2f} times as long while its other cores are busy"
+        if several
+        else "measured"
+    )
 
 
-def _row(found: Profile, number: int) -> list[float]:
-    return [times[number] for times in found.seconds.values()]
+def _row(profile: Profile, number: int) -> list[float]:
+    return [times[number] for times in profile.seconds.values()]
 
 
 def _total(times: tuple[float, ...]) -> str:
@@ -94,21 +101,20 @@ def _total(times: tuple[float, ...]) -> str:
     return f"{sum(able) * 1e6:.1f}" if len(able) == len(times) else f"{len(able)} of them: {sum(able) * 1e6:.1f}"
 
 
-def _facts(graph: Graph, found: Profile) -> dict[str, object]:
-    from pipeline.split.costs import groups
-    from pipeline.split.families import family
+def _facts(graph: Graph, profile: Profile) -> dict[str, object]:
+    from pipeline.split.planning.costs import group_family, groups
 
     return {
         "model": graph.name,
-        "board": found.board,
-        "estimated": found.estimated,
+        "board": profile.board,
+        "estimated": profile.estimated,
         "groups": [
             {
                 "operators": [operator.name for operator in group],
-                "family": family(group),
-                "seconds": {name: _finite(times[number]) for name, times in found.seconds.items()},
-                "crowded_seconds": {name: _finite(times[number]) for name, times in found.crowded.items()},
-                "measured": {name: name not in found.estimated for name in found.seconds},
+                "family": group_family(group),
+                "seconds": {name: _finite(times[number]) for name, times in profile.seconds.items()},
+                "contended_seconds": {name: _finite(times[number]) for name, times in profile.contended.items()},
+                "measured": {name: name not in profile.estimated for name in profile.seconds},
             }
             for number, group in enumerate(groups(graph))
         ],

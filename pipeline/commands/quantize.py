@@ -9,16 +9,16 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 import pipeline
-from pipeline.commands import common, models
+from pipeline.commands.shared import console, models, values
 from pipeline.errors import InputError
 
 if TYPE_CHECKING:
+    import numpy as np
     import numpy.typing as npt
 
-    from pipeline.plans import TensorSpec
+    from pipeline.core.plan import TensorSpec
+    from pipeline.core.scale_limits import ScaleLimits
     from pipeline.quantization.loss import Loss
 
 HELP = (
@@ -26,7 +26,7 @@ HELP = (
     "format to powers of two, and measure what that costs."
 )
 _RANDOM_FRAMES = 8
-EXAMPLE = "soc-pipeline quantize model.onnx --calibrate images/ -o model-int8.onnx --power-of-two"
+EXAMPLE = "soc-pipeline quantize model.onnx --calibrate images/ -o model-int8.onnx --board ultra96"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +52,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="round all scales up to powers of two, with zero points of 0, so that VTA can run the model; ONNX "
         "models are quantised anew for that, those of other formats must be quantised already",
     )
-    parser.add_argument("--frames", metavar="N", help="use at most so many inputs (default: all)")
+    parser.add_argument(
+        "--board",
+        help="what the model shall run on: a board, or a TOML file; where that has an accelerator that needs them, "
+        "scales become powers of two, as far as its shifts and sums allow",
+    )
+    parser.add_argument("--frames", metavar="N", type=values.count, help="use at most so many inputs (default: all)")
     parser.add_argument(
         "--labels", metavar="FILE", help="a .npy of the right classes of the inputs, to measure accuracy"
     )
@@ -68,65 +73,74 @@ def run(options: argparse.Namespace) -> int:
     if not output.absolute().parent.is_dir():
         raise InputError(f"cannot write {str(output)!r}: there is no folder {str(output.parent)!r}")
     is_onnx = frontends.kind(options.model) is Format.ONNX
-    _show(options, _quantized(options) if is_onnx else _rounded(options))
+    _show(options, _quantize_onnx(options) if is_onnx else _round_scales(options))
     return 0
 
 
-def _quantized(options: argparse.Namespace) -> Loss:
+def _quantize_onnx(options: argparse.Namespace) -> Loss:
     """Let ONNX Runtime quantise."""
     from pipeline.quantization import loss
-    from pipeline.quantization.quantize import inputs, quantize
+    from pipeline.quantization.onnx_model import inputs
+    from pipeline.quantization.quantize import quantize
 
     model, output = Path(options.model), Path(options.output)
-    if options.shape or options.size or options.params:
-        raise InputError("--shape, --size and --params are for models of other formats than ONNX")
+    if options.size or options.params:
+        raise InputError("--size and --params are for models of other formats than ONNX")
     if not options.calibrate:
         raise InputError(f"{options.model!r} is an ONNX model; give typical inputs with --calibrate")
-    frames = _frames(options, inputs(model))
+    shapes = models.shapes(options)
+    frames = _frames(options, inputs(model, shapes))
     labels = _labels(options, len(frames))
-    with common.progress("quantising") as step:
-        quantize(model, frames, output, power_of_two=options.power_of_two)
+    with console.progress("quantising") as step:
+        quantize(model, frames, output, power_of_two=options.power_of_two, board=options.board, shapes=shapes)
         step("comparing")
-        return loss.measured(model, output, frames, labels)
+        return loss.measure_loss(model, output, frames, labels)
 
 
-def _rounded(options: argparse.Namespace) -> Loss:
+def _round_scales(options: argparse.Namespace) -> Loss:
     """Round the scales of what is quantised already."""
     from pipeline.quantization import rounding
 
-    if not options.power_of_two:
+    if (limits := _limits(options)) is None:
         raise InputError(
-            f"{options.model!r} is no ONNX model; only these are quantised, of others --power-of-two rounds the scales"
+            f"{options.model!r} is no ONNX model; only these are quantised, of others --power-of-two rounds the "
+            "scales, and so does --board with an accelerator that needs it"
         )
     if options.size or any(isinstance(each, str) for shape in models.shapes(options).values() for each in shape):
         raise InputError("scales are rounded at one size: give numbers for all extents in --shape, and no --size")
     before = models.read(options)
     frames = _frames(options, before.inputs) if options.calibrate else _random(options, before.inputs)
     labels = _labels(options, len(frames))
-    with common.progress("rounding") as step:
-        rounding.round_scales(options.model, Path(options.output), models.shapes(options), options.params)
+    with console.progress("rounding") as step:
+        rounding.round_scales(options.model, Path(options.output), models.shapes(options), options.params, limits)
         step("comparing")
-        return rounding.measured(before, pipeline.read(options.output), frames, labels)
+        return rounding.measure_loss(before, pipeline.read(options.output), frames, labels)
 
 
-def _most(options: argparse.Namespace) -> int | None:
-    return None if options.frames is None else common.whole("--frames", options.frames)
+def _limits(options: argparse.Namespace) -> ScaleLimits | None:
+    from pipeline.quantization.accelerators import limits_of
+
+    return limits_of(options.board, power_of_two=options.power_of_two)
 
 
 def _frames(options: argparse.Namespace, specs: Sequence[TensorSpec]) -> list[Mapping[str, np.ndarray]]:
-    from pipeline.io.files import Files
+    from pipeline.io.sources.files import Files
 
     source = Files([Path(each) for each in options.calibrate], specs)
-    return [_by_name(frame.inputs, specs) for frame in islice(source, _most(options))]
+    return [_by_name(frame.inputs, specs) for frame in islice(source, options.frames)]
 
 
 def _random(options: argparse.Namespace, specs: Sequence[TensorSpec]) -> list[Mapping[str, np.ndarray]]:
     """Return frames of normally distributed floats, or whole numbers of the whole range of bytes."""
+    import numpy as np
+
     generator = np.random.default_rng(0)
-    return [{spec.name: _values(generator, spec) for spec in specs} for _ in range(_most(options) or _RANDOM_FRAMES)]
+    return [{spec.name: _values(generator, spec) for spec in specs} for _ in range(options.frames or _RANDOM_FRAMES)]
 
 
 def _values(generator: np.random.Generator, spec: TensorSpec) -> npt.NDArray[Any]:
+    import numpy as np
+
     if spec.dtype not in ("int8", "uint8"):
         return generator.standard_normal(spec.shape).astype(spec.dtype)
     limits = np.iinfo(spec.dtype)
@@ -134,34 +148,36 @@ def _values(generator: np.random.Generator, spec: TensorSpec) -> npt.NDArray[Any
 
 
 def _by_name(arrays: Any, specs: Sequence[TensorSpec]) -> Mapping[str, np.ndarray]:
-    named: Mapping[str, np.ndarray] = arrays if isinstance(arrays, Mapping) else {specs[0].name: arrays}
+    frame: Mapping[str, np.ndarray] = arrays if isinstance(arrays, Mapping) else {specs[0].name: arrays}
     for spec in specs:
-        found = named.get(spec.name)
-        if found is None or (found.shape, str(found.dtype)) != (spec.shape, spec.dtype):
-            given = "nothing" if found is None else f"{found.dtype}{list(found.shape)}"
-            raise InputError(f"an input to calibrate with has {given} for {spec}")
-    return named
+        array = frame.get(spec.name)
+        if array is None or (array.shape, str(array.dtype)) != (spec.shape, spec.dtype):
+            content = "nothing" if array is None else f"{array.dtype}{list(array.shape)}"
+            raise InputError(f"an input to calibrate with has {content} for {spec}")
+    return frame
 
 
 def _labels(options: argparse.Namespace, count: int) -> npt.NDArray[np.int64] | None:
     if options.labels is None:
         return None
+    import numpy as np
+
     path = Path(options.labels)
     try:
-        found = np.load(path, allow_pickle=False)
-    except (OSError, ValueError) as error:
+        classes = np.load(path, allow_pickle=False)
+    except Exception as error:  # noqa: BLE001 - damaged headers of NumPy raise what Python's parser meets in them
         raise InputError(f"cannot read the labels in {str(path)!r}: {error}") from None
-    if found.ndim != 1 or found.dtype.kind not in "iu" or len(found) < count:
+    if classes.ndim != 1 or classes.dtype.kind not in "iu" or len(classes) < count:
         raise InputError(f"{str(path)!r} must hold one whole number for each of the {count} frames")
-    labels: npt.NDArray[np.int64] = found[:count].astype(np.int64)
+    labels: npt.NDArray[np.int64] = classes[:count].astype(np.int64)
     return labels
 
 
 def _show(options: argparse.Namespace, loss: Loss) -> None:
     if options.json:
-        common.print_json({"output": options.output, **asdict(loss)})
+        console.print_json({"output": options.output, **asdict(loss)})
         return
-    scales = "scales are powers of two" if options.power_of_two else "scales are as calibrated"
+    scales = "scales are powers of two" if _limits(options) else "scales are as calibrated"
     print(f"{options.output}: {scales}")
     frames = "frames" if options.calibrate else "random frames"
     print(

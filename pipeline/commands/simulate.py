@@ -1,4 +1,4 @@
-"""``soc-pipeline simulate``: what a plan would do on a board that is not here."""
+"""``soc-pipeline simulate``: a plan streamed on a board that is not here."""
 
 from __future__ import annotations
 
@@ -8,39 +8,62 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.commands import common, drawing
+from pipeline.commands.shared import console, drawing, values
+from pipeline.core.renaming import add_renamed_option
 from pipeline.errors import PlanError
 
 if TYPE_CHECKING:
     from pipeline.simulation import Simulation
 
 HELP = "Simulate a stream of frames through a plan: rate, latency, queues; the board need not be here."
-EXAMPLE = "soc-pipeline simulate plan.json --fps 30 --variance 0.1"
+EXAMPLE = "soc-pipeline simulate plan.json --fps 30 --time-variation 0.1"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("plan", metavar="PLAN", help="a file from 'soc-pipeline plan -o'")
-    parser.add_argument("--fps", metavar="N", help="frames per second that arrive (default: as many as are taken)")
-    parser.add_argument("--frames", metavar="N", default="1000", help="how many frames (default: 1000)")
+    parser.add_argument(
+        "--fps",
+        metavar="N",
+        type=values.positive,
+        help="frames per second that arrive (default: as many as are taken)",
+    )
+    parser.add_argument(
+        "--frames", metavar="N", type=values.count, default=1000, help="how many frames (default: 1000)"
+    )
     parser.add_argument(
         "--admission",
         metavar="POLICY",
         default="block",
         help="of a frame that finds no room: block (default), or with --fps latest, drop-oldest, or deadline",
     )
-    parser.add_argument("--waiting", metavar="N", help="how many frames may wait, where frames are dropped")
-    parser.add_argument("--deadline", metavar="SECONDS", help="from arrival to the result, for --admission deadline")
-    parser.add_argument("--seed", metavar="S", default="0", help="of the random times (default: 0)")
     parser.add_argument(
-        "--variance",
-        metavar="V",
-        default="0",
-        help="standard deviation of a stage's time, as a share of it (default: 0)",
+        "--waiting",
+        metavar="N",
+        type=values.count,
+        default=0,
+        help="how many frames may wait, where frames are dropped",
     )
+    parser.add_argument(
+        "--deadline",
+        metavar="SECONDS",
+        type=values.positive,
+        default=math.inf,
+        help="from arrival to the result, for --admission deadline",
+    )
+    parser.add_argument("--seed", metavar="S", type=values.seed, default=0, help="of the random times (default: 0)")
+    parser.add_argument(
+        "--time-variation",
+        metavar="CV",
+        type=values.not_negative,
+        default=0.0,
+        help="coefficient of variation of a stage's time: its standard deviation, as a share of it (default: 0)",
+    )
+    add_renamed_option(parser, "--variance", "--time-variation")
     parser.add_argument(
         "--overhead",
         metavar="SECONDS",
+        type=values.not_negative,
         help="of the scheduler, for each frame in each stage (default: 50e-6; a slow processor needs more)",
     )
     parser.add_argument("--drawing", metavar="FILE", help="draw which stage works on which frame when, .png or .svg")
@@ -52,7 +75,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Load the plan, simulate, draw and print."""
-    from pipeline.plans import Plan
+    from pipeline.core.plan import Plan
     from pipeline.simulation import OVERHEAD_S, simulate
 
     if options.against and not options.drawing:
@@ -60,35 +83,35 @@ def run(options: argparse.Namespace) -> int:
     if options.drawing:
         drawing.check(Path(options.drawing))
     plan = Plan.load(options.plan)
-    found = simulate(
+    simulation = simulate(
         plan,
-        frames=common.whole("--frames", options.frames),
-        fps=None if options.fps is None else common.number("--fps", options.fps),
-        variance=common.share("--variance", options.variance),
-        seed=_seed(options.seed),
+        frames=options.frames,
+        fps=options.fps,
+        cv=options.time_variation,
+        seed=options.seed,
         admission=options.admission,
-        waiting=0 if options.waiting is None else common.whole("--waiting", options.waiting),
-        deadline=math.inf if options.deadline is None else common.number("--deadline", options.deadline),
-        overhead=OVERHEAD_S if options.overhead is None else common.share("--overhead", options.overhead),
+        waiting=options.waiting,
+        deadline=options.deadline,
+        overhead=OVERHEAD_S if options.overhead is None else options.overhead,
     )
     if options.drawing:
         names = [stage.name for stage in plan.stages]
         drawing.draw(plan, options.drawing, drawing.read_trace(options.against, names) if options.against else None)
     if options.json:
-        common.print_json({**asdict(found), "bottleneck": found.bottleneck})
+        console.print_json({**asdict(simulation), "bottleneck": simulation.bottleneck})
         return 0
-    show(found)
+    show(simulation)
     if options.drawing:
-        common.console().print(f"Drawing: {options.drawing}", soft_wrap=True)
+        console.console().print(f"Drawing: {options.drawing}", soft_wrap=True)
     return 0
 
 
-def show(found: Simulation) -> None:
+def show(result: Simulation) -> None:
     """Print a table of the stages, and the rates."""
-    out = common.console()
+    out = console.console()
     columns = ("stage", "device", ">busy", ">blocked", ">waiting, mean", ">longest", ">wait ms p50", ">p99")
-    table = common.table(f"{found.model} on {found.board}, simulated", *columns)
-    for stage in found.stages:
+    table = console.table(f"{result.model} on {result.board}, simulated", *columns)
+    for stage in result.stages:
         table.add_row(
             stage.name + (f" x {stage.replicas}" if stage.replicas > 1 else ""),
             stage.device,
@@ -100,18 +123,12 @@ def show(found: Simulation) -> None:
             f"{stage.wait_s.p99 * 1e3:.3f}",
         )
     out.print(table)
-    dropped = "".join(f", {number} dropped as {reason}" for reason, number in found.dropped.items())
+    drops = "".join(f", {number} dropped as {reason}" for reason, number in result.dropped.items())
     out.print(
-        f"{found.frames} frames{dropped}, {found.frames_per_s:.4g} frames/s; the bottleneck is {found.bottleneck}."
+        f"{result.frames} frames{drops}, {result.frames_per_s:.4g} frames/s; the bottleneck is {result.bottleneck}."
     )
-    for what, times in (("from start to result", found.latency_s), ("since arrival", found.since_arrival_s)):
-        found_ms = ", ".join(f"{name} {getattr(times, name) * 1e3:.3f}" for name in ("p50", "p95", "p99"))
-        out.print(f"Latency in ms, {what}: {found_ms}")
-    for name, share in found.links.items():
+    for title, times in (("from start to result", result.latency_s), ("since arrival", result.since_arrival_s)):
+        percentiles = ", ".join(f"{name} {getattr(times, name) * 1e3:.3f}" for name in ("p50", "p95", "p99"))
+        out.print(f"Latency in ms, {title}: {percentiles}")
+    for name, share in result.links.items():
         out.print(f"Link {name}: {share:.0%} in use")
-
-
-def _seed(text: str) -> int:
-    if not text.isdecimal():
-        raise PlanError(f"--seed is {text!r}; it must be a whole number of at least 0")
-    return int(text)

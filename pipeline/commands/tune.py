@@ -13,15 +13,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import pipeline
-from pipeline.commands import common, models
+from pipeline.commands.shared import console, models, plan_options, values
 from pipeline.errors import PlanError, TuningError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pipeline.executor.tuning.database import Record
-    from pipeline.executor.tuning.tuner import Step
-    from pipeline.plans import Plan
+    from pipeline.core.plan import Plan
+    from pipeline.executor.tuning.database import TuningRecord
+    from pipeline.executor.tuning.tuner import TuningStep
     from pipeline.split.graph import Graph
 
 HELP = (
@@ -38,15 +38,25 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     models.arguments(parser)
     parser.add_argument("--plan", metavar="FILE", help="a plan from 'soc-pipeline plan', or a bundle; else plan now")
-    common.plan_arguments(parser)
+    plan_options.arguments(parser)
     parser.add_argument(
-        "--trials", metavar="N", default="64", help="kernels to measure, of all operators together (default: 64)"
+        "--trials",
+        metavar="N",
+        type=values.count,
+        default=64,
+        help="kernels to measure, of all operators together (default: 64)",
     )
-    parser.add_argument("--seconds", metavar="S", help="begin no more after so many seconds (default: no limit)")
+    parser.add_argument(
+        "--seconds",
+        metavar="S",
+        type=values.positive,
+        default=math.inf,
+        help="begin no more after so many seconds (default: no limit)",
+    )
     parser.add_argument(
         "--database", metavar="FILE", help=f"where to keep what is found (default: MODEL{SUFFIX}, beside the model)"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the search (default: 0)")
+    parser.add_argument("--seed", type=values.seed, default=0, help="of the search (default: 0)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 
@@ -57,20 +67,26 @@ def run(options: argparse.Namespace) -> int:
     _check(options)
     path = Path(options.database or f"{options.model}{SUFFIX}")
     Database.load(path, create=True)
-    trials, seconds = common.whole("--trials", options.trials), _seconds(options.seconds)
     graph = models.read(options)
     plan = _plan(graph, options)
     try:
-        with _bar(trials) as (step, told):
+        with _bar(options.trials) as (step, told):
             records = pipeline.tune(
-                graph, plan, path, trials=trials, seconds=seconds, seed=options.seed, progress=step, told=told
+                graph,
+                plan,
+                path,
+                trials=options.trials,
+                seconds=options.seconds,
+                seed=options.seed,
+                progress=step,
+                told=told,
             )
     except KeyboardInterrupt:
         if path.exists():
-            common.notice(f"what was found is in {path}; the same command goes on from there")
+            console.notice(f"what was found is in {path}; the same command goes on from there")
         raise
     if options.json:
-        common.print_json({"database": str(path), "kernels": [_facts(each) for each in records]})
+        console.print_json({"database": str(path), "kernels": [_facts(each) for each in records]})
     else:
         _show(records, path)
     return 0
@@ -78,11 +94,11 @@ def run(options: argparse.Namespace) -> int:
 
 def database_arguments(parser: argparse.ArgumentParser) -> None:
     """Add which tuning database to build with."""
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument(
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument(
         "--tuning", metavar="FILE", help=f"a database of 'soc-pipeline tune' (default: MODEL{SUFFIX}, if it is there)"
     )
-    which.add_argument("--no-tuning", action="store_true", help="use no tuning database, even if there is one")
+    group.add_argument("--no-tuning", action="store_true", help="use no tuning database, even if there is one")
 
 
 def database_for(options: argparse.Namespace) -> Path | None:
@@ -93,12 +109,12 @@ def database_for(options: argparse.Namespace) -> Path | None:
     TuningError
         If it is damaged or another kind of file, before anything was done.
     """
-    beside = Path(f"{options.model}{SUFFIX}")
-    if options.no_tuning or not (options.tuning or beside.exists()):
+    default = Path(f"{options.model}{SUFFIX}")
+    if options.no_tuning or not (options.tuning or default.exists()):
         return None
     from pipeline.executor.tuning.database import Database
 
-    path = Path(options.tuning or beside)
+    path = Path(options.tuning or default)
     Database.load(path)
     return path
 
@@ -113,59 +129,49 @@ def _check(options: argparse.Namespace) -> None:
         )
 
 
-def _seconds(text: str | None) -> float:
-    try:
-        seconds = math.inf if text is None else float(text)
-    except ValueError:
-        seconds = math.nan
-    if not seconds > 0:
-        raise PlanError(f"--seconds is {text!r}; it must be a number above 0")
-    return seconds
-
-
 def _plan(graph: Graph, options: argparse.Namespace) -> Plan:
     if not options.plan:
-        return common.make_plan(graph, options)
+        return plan_options.make_plan(graph, options)
     is_bundle = Path(options.plan).is_dir()
     return pipeline.Bundle.load(options.plan).plan if is_bundle else pipeline.Plan.load(options.plan)
 
 
 @contextlib.contextmanager
-def _bar(trials: int) -> Iterator[tuple[common.Progress, Callable[[Step], None]]]:
+def _bar(trials: int) -> Iterator[tuple[console.Progress, Callable[[TuningStep], None]]]:
     """Show how many trials are done, and what the last one brought; nothing where there is no terminal."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("starting", total=trials)
 
-        def told(step: Step) -> None:
+        def show_trial(step: TuningStep) -> None:
             gain = _gain(step.record)
             bar.update(task, completed=step.trials, description=f"{step.name}: {gain}")
 
-        yield lambda text: bar.update(task, description=text), told
+        yield lambda text: bar.update(task, description=text), show_trial
 
 
-def _gain(record: Record) -> str:
+def _gain(record: TuningRecord) -> str:
     if record.tuned_seconds is None or record.tuned_seconds >= record.rule_seconds:
         return "nothing faster yet"
     return f"{record.rule_seconds / record.tuned_seconds:.2f} times as fast"
 
 
-def _show(records: Sequence[Record], path: Path) -> None:
-    out = common.console()
-    table = common.table(
+def _show(records: Sequence[TuningRecord], path: Path) -> None:
+    out = console.console()
+    table = console.table(
         "Kernels that take the most time", "kernel", "shapes", ">trials", ">rule us", ">tuned us", "used"
     )
-    for each in records:
-        tuned = "-" if each.tuned_seconds is None else f"{each.tuned_seconds * 1e6:.1f}"
-        used = _gain(each) if each.faster else "no: the rule is as fast"
-        shapes = each.key.shapes.replace("[", r"\[")
-        table.add_row(each.name, shapes, str(each.trials), f"{each.rule_seconds * 1e6:.1f}", tuned, used)
+    for record in records:
+        tuned_us = "-" if record.tuned_seconds is None else f"{record.tuned_seconds * 1e6:.1f}"
+        use = _gain(record) if record.faster else "no: the rule is as fast"
+        shapes = record.key.shapes.replace("[", r"\[")
+        table.add_row(record.name, shapes, str(record.trials), f"{record.rule_seconds * 1e6:.1f}", tuned_us, use)
     out.print(table)
     out.print(f"Tuning: {path}; 'soc-pipeline build' uses it where the model lies beside it", soft_wrap=True)
 
 
-def _facts(record: Record) -> dict[str, object]:
+def _facts(record: TuningRecord) -> dict[str, object]:
     return {
         "kernel": record.name,
         "shapes": record.key.shapes,

@@ -1,4 +1,4 @@
-"""``soc-pipeline vta``: what has to do with the accelerator VTA alone."""
+"""``soc-pipeline vta``: tools for the accelerator VTA alone."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.commands import common
+from pipeline.commands.shared import console, values
 from pipeline.errors import InstructionError
 
 if TYPE_CHECKING:
-    from boards.vta.config import Config
     from boards.vta.driver.hardware import Hardware
-    from boards.vta.driver.selftest import Outcome
-    from boards.vta.instructions import Instruction, Uop
+    from boards.vta.driver.selftest import SelfTestOutcome
+    from boards.vta.isa.config import Config
+    from boards.vta.isa.instructions import Instruction, Uop
 
 HELP = "Look at programs of the int8 accelerator VTA, and test a board that has it."
 EXAMPLE = "soc-pipeline vta disassemble stream.bin --version 0.0.1"
@@ -59,7 +59,9 @@ def _selftest_arguments(actions: argparse._SubParsersAction[argparse.ArgumentPar
     action.add_argument("--config", metavar="FILE", help="the vta_config.json that the bitstream was built with")
     action.add_argument("--bitstream", metavar="FILE", help="what to load first (default: what is loaded already)")
     action.add_argument("--simulated", action="store_true", help="drive the simulator instead of a board")
-    action.add_argument("--timeout", metavar="SECONDS", default="10", help="for one program (default: 10)")
+    action.add_argument(
+        "--timeout", metavar="SECONDS", type=values.positive, default=10.0, help="for one program (default: 10)"
+    )
     action.add_argument("--json", action="store_true", help="print JSON instead of text")
     action.set_defaults(action=_selftest)
 
@@ -79,12 +81,11 @@ def _selftest(options: argparse.Namespace) -> int:
     version = options.version or ("0.0.1" if options.board == "ultra96" else "0.0.2")
     given = {"board": options.board, "version": version, "config": options.config}
     config = target.config({key: value for key, value in given.items() if value is not None})
-    name, lost = selftest.hardware_name(config, simulated=options.simulated), ""
-    found: list[Outcome] = []
-    timeout_s = common.number("--timeout", options.timeout)
-    with Driver(config, _hardware(options, config), timeout_s) as driver:
+    name, lost = selftest.hardware_name(config, is_simulated=options.simulated), ""
+    found: list[SelfTestOutcome] = []
+    with Driver(config, _hardware(options, config), options.timeout) as driver:
         try:
-            for each in selftest.outcomes(driver):
+            for each in selftest.run_selftests(driver):
                 found.append(each)
                 if not options.json:
                     _tell(each)
@@ -94,7 +95,7 @@ def _selftest(options: argparse.Namespace) -> int:
     passed = not lost and all(each.passed for each in found)
     if options.json:
         outcomes = [asdict(each) for each in found]
-        common.print_json({"hardware": name, "passed": passed, "lost": lost, "watts": watts, "tests": outcomes})
+        console.print_json({"hardware": name, "passed": passed, "lost": lost, "watts": watts, "tests": outcomes})
     else:
         _conclude(name, found, lost, watts)
     return 0 if passed else 1
@@ -110,7 +111,7 @@ def _hardware(options: argparse.Namespace, config: Config) -> Hardware:
     return PynqBoard(config, None if options.bitstream is None else Path(options.bitstream))
 
 
-def _tell(outcome: Outcome) -> None:
+def _tell(outcome: SelfTestOutcome) -> None:
     verdict = "ok    " if outcome.passed else "FAILED"
     times = f"{outcome.seconds * 1e3:.2f} ms, estimated {outcome.estimated_s * 1e3:.2f} ms"
     print(f"{verdict}  {outcome.name}: {outcome.about} ({times})")
@@ -118,17 +119,17 @@ def _tell(outcome: Outcome) -> None:
         print(f"        {outcome.message}")
 
 
-def _conclude(name: str, found: list[Outcome], lost: str, watts: dict[str, float]) -> None:
+def _conclude(name: str, outcomes: list[SelfTestOutcome], loss: str, watts: dict[str, float]) -> None:
     for rail, value in watts.items():
         print(f"        {rail}: {value:.2f} W")
-    wrong = [each.name for each in found if not each.passed]
-    if lost:
-        print(f"FAILED  {lost}")
-    print(f"{name}: {'FAILED' if lost or wrong else f'all {len(found)} tests passed'}")
+    failures = [each.name for each in outcomes if not each.passed]
+    if loss:
+        print(f"FAILED  {loss}")
+    print(f"{name}: {'FAILED' if loss or failures else f'all {len(outcomes)} tests passed'}")
 
 
 def _disassemble(options: argparse.Namespace) -> None:
-    from boards.vta.config import Config
+    from boards.vta.isa.config import Config
 
     config = Config.load(options.config) if options.config else Config()
     config = replace(config, hw_ver=options.version) if options.version else config
@@ -142,21 +143,21 @@ def _disassemble(options: argparse.Namespace) -> None:
 
 
 def _stream(config: Config, file: str) -> tuple[Instruction, ...]:
-    from boards.vta import encoding
+    from boards.vta.isa import encoding
 
-    with _named(file):
+    with _named_errors(file):
         return encoding.decode(config, encoding.read_stream(Path(file).read_bytes()))
 
 
 def _uops(config: Config, file: str) -> tuple[Uop, ...]:
-    from boards.vta import encoding
+    from boards.vta.isa import encoding
 
-    with _named(file):
+    with _named_errors(file):
         return encoding.decode_uops(config, encoding.read_uops(Path(file).read_bytes()))
 
 
 @contextlib.contextmanager
-def _named(file: str) -> Iterator[None]:
+def _named_errors(file: str) -> Iterator[None]:
     """Let errors name the file."""
     try:
         yield
@@ -165,7 +166,7 @@ def _named(file: str) -> Iterator[None]:
 
 
 def _print_text(config: Config, streams: dict[str, tuple[Instruction, ...]], uops: tuple[Uop, ...]) -> None:
-    from boards.vta import disassembly
+    from boards.vta.isa import disassembly
 
     for file, stream in streams.items():
         print(f"{file}: {len(stream)} instructions, {config.name}, version {config.hw_ver}")
@@ -176,11 +177,11 @@ def _print_text(config: Config, streams: dict[str, tuple[Instruction, ...]], uop
 
 
 def _print_facts(config: Config, streams: dict[str, tuple[Instruction, ...]], uops: tuple[Uop, ...]) -> None:
-    from boards.vta import disassembly
+    from boards.vta.isa import disassembly
 
     files = [
         {"file": file, "instructions": [disassembly.facts(config, index, each) for index, each in enumerate(stream)]}
         for file, stream in streams.items()
     ]
     found = {"config": config.name, "version": config.hw_ver, "files": files}
-    common.print_json({**found, "uops": [asdict(uop) for uop in uops]} if uops else found)
+    console.print_json({**found, "uops": [asdict(uop) for uop in uops]} if uops else found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.extras import require
+from pipeline.core.optional import require
 
 SIDE = 32
 """Height and width of the network's input in pixels."""
@@ -42,8 +42,8 @@ def held_out() -> tuple[Images, Labels]:
 def training() -> tuple[Images, Labels]:
     """Return the 1347 images that `held_out` leaves, in the same form."""
     images, labels = _load()
-    chosen = np.arange(len(labels)) % HOLD_OUT_EVERY != 0
-    return images[chosen], labels[chosen]
+    training_rows = np.arange(len(labels)) % HOLD_OUT_EVERY != 0
+    return images[training_rows], labels[training_rows]
 
 
 def prepare(images: NDArray[np.floating]) -> Images:
@@ -61,8 +61,8 @@ def prepare(images: NDArray[np.floating]) -> Images:
     float32 array, shape (N, 1, 1, 32, 32)
     """
     weights = _interpolation(images.shape[-1], SIDE)
-    enlarged = np.einsum("yi,nij,xj->nyx", weights, np.asarray(images, np.float64) / 16, weights)
-    return np.ascontiguousarray(enlarged[:, None, None], dtype=np.float32)
+    pictures = np.einsum("yi,nij,xj->nyx", weights, np.asarray(images, np.float64) / 16, weights)
+    return np.ascontiguousarray(pictures[:, None, None], dtype=np.float32)
 
 
 def _load() -> tuple[Images, Labels]:
@@ -73,5 +73,6 @@ def _load() -> tuple[Images, Labels]:
 
 def _interpolation(source: int, target: int) -> NDArray[np.float64]:
     """Return the (target, source) matrix whose rows hold each new pixel's weights of the old ones."""
+    # Pixels are known at their middles, hence the halves; clipping repeats the border.
     centres = np.clip((np.arange(target) + 0.5) * source / target - 0.5, 0, source - 1)
     return np.maximum(0.0, 1.0 - np.abs(centres[:, None] - np.arange(source)[None, :]))

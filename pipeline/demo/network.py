@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.core.files import write_atomically
+from pipeline.core.optional import require
 from pipeline.demo.digits import SIDE
-from pipeline.extras import require
-from pipeline.files import write_atomically
 
 INPUT, OUTPUT = "image", "logits"
 CLASSES = 10
@@ -31,7 +31,7 @@ Weights = Mapping[str, NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
-class Operator:
+class NetworkOperator:
     """One row of the table.
 
     Attributes
@@ -52,28 +52,29 @@ class Operator:
     channels: tuple[int, int]
 
 
-def operators() -> tuple[Operator, ...]:
+def operators() -> tuple[NetworkOperator, ...]:
     """Return the network in topological order: two halves of about equal work, around the second pooling."""
     rows = [
         *_convolution("stem", 1, INPUT, (1, 16)),
         *_convolution("stem", 2, "stem.relu1", (16, 32)),
-        Operator("stem.pool", "MaxPool", ("stem.relu2",), (32, 32)),
+        NetworkOperator("stem.pool", "MaxPool", ("stem.relu2",), (32, 32)),
         *_residual("block1", "stem.pool", 32),
         *_convolution("widen1", 1, "block1.relu2", (32, 64)),
-        Operator("widen1.pool", "MaxPool", ("widen1.relu1",), (64, 64)),
+        NetworkOperator("widen1.pool", "MaxPool", ("widen1.relu1",), (64, 64)),
         *_residual("block2", "widen1.pool", 64),
         *_convolution("widen2", 1, "block2.relu2", (64, 80)),
         *_residual("block3", "widen2.relu1", 80),
-        Operator("head.mean", "GlobalAveragePool", ("block3.relu2",), (80, 80)),
-        Operator("head.flatten", "Flatten", ("head.mean",), (80, 80)),
-        Operator("head.dense", "Gemm", ("head.flatten",), (80, CLASSES)),
+        NetworkOperator("head.mean", "GlobalAveragePool", ("block3.relu2",), (80, 80)),
+        NetworkOperator("head.flatten", "Flatten", ("head.mean",), (80, 80)),
+        NetworkOperator("head.dense", "Gemm", ("head.flatten",), (80, CLASSES)),
     ]
     return tuple(rows)
 
 
-def weight_shapes(operator: Operator) -> dict[str, tuple[int, ...]]:
+def weight_shapes(operator: NetworkOperator) -> dict[str, tuple[int, ...]]:
     """Return the names and shapes of an operator's weights, in ONNX's order of inputs."""
     entering, leaving = operator.channels
+    # Convolutions have no bias: that of the batch norm behind takes its place.
     shapes: dict[str, dict[str, tuple[int, ...]]] = {
         "Conv": {"weight": (leaving, entering, 3, 3)},
         "BatchNormalization": dict.fromkeys(("scale", "bias", "mean", "variance"), (leaving,)),
@@ -89,6 +90,7 @@ def flops() -> int:
         side //= 2 if operator.kind == "MaxPool" else 1
         if operator.kind in ("Conv", "Gemm"):
             positions = side * side if operator.kind == "Conv" else 1
+            # A multiplication and an addition for each weight.
             total += 2 * positions * math.prod(next(iter(weight_shapes(operator).values())))
     return total
 
@@ -135,7 +137,7 @@ def _model(onnx: Any, weights: Weights) -> Any:
     return helper.make_model(graph, opset_imports=[opset], ir_version=IR_VERSION, producer_name="soc-pipeline")
 
 
-def _node(helper: Any, operator: Operator) -> Any:
+def _node(helper: Any, operator: NetworkOperator) -> Any:
     attributes: dict[str, dict[str, Any]] = {
         "Conv": {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]},
         "BatchNormalization": {"epsilon": EPSILON},
@@ -147,22 +149,22 @@ def _node(helper: Any, operator: Operator) -> Any:
     return helper.make_node(operator.kind, inputs, [output], name=operator.name, **attributes.get(operator.kind, {}))
 
 
-def _convolution(block: str, number: int, source: str, channels: tuple[int, int]) -> tuple[Operator, ...]:
+def _convolution(block: str, number: int, source: str, channels: tuple[int, int]) -> tuple[NetworkOperator, ...]:
     conv, norm, relu = (f"{block}.{part}{number}" for part in ("conv", "bn", "relu"))
     after = (channels[1], channels[1])
     return (
-        Operator(conv, "Conv", (source,), channels),
-        Operator(norm, "BatchNormalization", (conv,), after),
-        Operator(relu, "Relu", (norm,), after),
+        NetworkOperator(conv, "Conv", (source,), channels),
+        NetworkOperator(norm, "BatchNormalization", (conv,), after),
+        NetworkOperator(relu, "Relu", (norm,), after),
     )
 
 
-def _residual(block: str, source: str, width: int) -> tuple[Operator, ...]:
+def _residual(block: str, source: str, width: int) -> tuple[NetworkOperator, ...]:
     channels = (width, width)
     second = _convolution(block, 2, f"{block}.relu1", channels)
     return (
         *_convolution(block, 1, source, channels),
         *second[:2],
-        Operator(f"{block}.add", "Add", (f"{block}.bn2", source), channels),
-        Operator(f"{block}.relu2", "Relu", (f"{block}.add",), channels),
+        NetworkOperator(f"{block}.add", "Add", (f"{block}.bn2", source), channels),
+        NetworkOperator(f"{block}.relu2", "Relu", (f"{block}.add",), channels),
     )

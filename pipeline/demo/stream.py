@@ -18,10 +18,11 @@ from rich.progress import Progress
 from rich.table import Table
 
 import pipeline
-from pipeline import timeline
-from pipeline.comparison import unsplit
+from pipeline.core.compare import compare_output, overall
 from pipeline.demo import digits, network
 from pipeline.errors import InputError
+from pipeline.measure.comparison import build_unsplit
+from pipeline.observe import timeline
 from pipeline.scheduler.trace import Trace
 
 OUTPUT = Path("demo-output/timeline.png")
@@ -34,14 +35,17 @@ ROUNDS = 4
 """How often the held-out images are streamed by default."""
 
 CHUNKS = 6
+"""Turns of each variant, so that what disturbs the machine meets all of them."""
+
 WARM_UP = 8
+"""Frames before the first measured one, which first touch the memory that later ones use again."""
 
 Report = Callable[[str, float], None]
 
 
 @dataclass(frozen=True)
-class SideResult:
-    """What the demo found of one way to compute.
+class DemoVariantResult:
+    """Results of the demo for one variant.
 
     Attributes
     ----------
@@ -60,36 +64,36 @@ class SideResult:
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What the demo found.
+    """Results of the demo.
 
     Attributes
     ----------
     frames : int
-        Frames streamed through each side, of `BATCH` images each.
-    unsplit : tuple of SideResult
+        Frames streamed through each variant, of `BATCH` images each.
+    unsplit : tuple of DemoVariantResult
         The unsplit model on one core, and on all cores if there are several.
-    pipelined : SideResult
+    pipelined : DemoVariantResult
     largest_difference, largest_value : float
-        Between the logits of the pipeline and of any other side, and the largest logit itself.
+        Between the logits of the pipeline and of any other variant, and the largest logit itself.
     picture : Path
         The timeline.
     """
 
     frames: int
-    unsplit: tuple[SideResult, ...]
-    pipelined: SideResult
+    unsplit: tuple[DemoVariantResult, ...]
+    pipelined: DemoVariantResult
     largest_difference: float
     largest_value: float
     picture: Path
 
-    def ratio(self, side: SideResult) -> float:
-        """Return how many times the frames of `side` the pipeline gives."""
-        return self.pipelined.frames_per_s / side.frames_per_s
+    def ratio(self, variant: DemoVariantResult) -> float:
+        """Return the pipeline's rate as a multiple of a variant's."""
+        return self.pipelined.frames_per_s / variant.frames_per_s
 
 
 @dataclass
-class Side:
-    """One of the ways to compute: a running pipeline, its answers so far, and the pace of each chunk."""
+class DemoVariant:
+    """One variant: a running pipeline, its answers so far, and the pace of each chunk."""
 
     name: str
     running: Any
@@ -103,16 +107,16 @@ class Side:
         self.paces.append(len(images) / (time.perf_counter() - begin))
         self.logits.extend(answers)
 
-    def result(self, labels: Any) -> SideResult:
-        """Return what was found."""
+    def result(self, labels: Any) -> DemoVariantResult:
+        """Return the accuracy and the median pace."""
         accuracy = float(np.mean(np.stack(self.logits).argmax(2) == labels))
-        return SideResult(self.name, accuracy, statistics.median(self.paces))
+        return DemoVariantResult(self.name, accuracy, statistics.median(self.paces))
 
 
 def run(output: Path = OUTPUT, frames: int | None = None, stages: int = 2) -> DemoResult:
-    """Stream images through all sides, draw the timeline to `output`, and return what was found.
+    """Stream images through all variants, draw the timeline to `output`, and return the results.
 
-    The sides take turns, chunk by chunk, so that whatever else the machine does meets all.
+    The variants take turns, chunk by chunk, so that whatever else the machine does meets all.
 
     Parameters
     ----------
@@ -132,14 +136,14 @@ def run(output: Path = OUTPUT, frames: int | None = None, stages: int = 2) -> De
     MissingExtra
         If the extra ``demo`` is not installed.
     """
-    # Found out before the model is built, not after.
+    # A wrong suffix is refused before the model is built, not after.
     timeline.image_format(output)
     images, labels = _frames(frames)
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("", total=1.0)
-        sides, trace = _stream(images, stages, _reporter(progress, task))
+        variants, trace = _stream(images, stages, _reporter(progress, task))
     timeline.draw(trace.events(), output, title=f"Handwritten digits through {_count(stages)}")
-    return _compare(sides, labels, output)
+    return _compare(variants, labels, output)
 
 
 def show(result: DemoResult, console: Console | None = None) -> None:
@@ -149,11 +153,11 @@ def show(result: DemoResult, console: Console | None = None) -> None:
     table = Table(title=title, title_justify="left")
     for heading in ("", "accuracy", "frames/s"):
         table.add_column(heading, justify="left" if not heading else "right")
-    for side in (*result.unsplit, result.pipelined):
-        table.add_row(side.name, f"{side.accuracy:.2%}", f"{side.frames_per_s:.1f}")
+    for variant in (*result.unsplit, result.pipelined):
+        table.add_row(variant.name, f"{variant.accuracy:.2%}", f"{variant.frames_per_s:.1f}")
     console.print(table)
-    for side in result.unsplit:
-        console.print(f"Pipelined over {side.name}: {result.ratio(side):.2f} times the frames.")
+    for variant in result.unsplit:
+        console.print(f"Pipelined over {variant.name}: {result.ratio(variant):.2f} times the frames.")
     difference, value = result.largest_difference, result.largest_value
     console.print(f"Largest difference of any output: {difference:.2g} (the largest output is {value:.3g}).")
     console.print(f"Timeline: {result.picture}", soft_wrap=True, highlight=False)
@@ -165,8 +169,8 @@ def _frames(count: int | None) -> tuple[Any, Any]:
         raise InputError(f"frames is {count}; the demo needs at least 1")
     images, labels = digits.held_out()
     frames, answers = images.reshape(-1, BATCH, *images.shape[2:]), labels.reshape(-1, BATCH)
-    chosen = np.arange(ROUNDS * len(frames) if count is None else count) % len(frames)
-    return frames[chosen], answers[chosen]
+    indices = np.arange(ROUNDS * len(frames) if count is None else count) % len(frames)
+    return frames[indices], answers[indices]
 
 
 def _graph() -> Any:
@@ -176,32 +180,32 @@ def _graph() -> Any:
         return pipeline.read(path)
 
 
-def _stream(images: Any, stages: int, report: Report) -> tuple[list[Side], Trace]:
-    """Return all sides after the last chunk, the pipeline last, and its trace of that chunk."""
+def _stream(images: Any, stages: int, report: Report) -> tuple[list[DemoVariant], Trace]:
+    """Return all variants after the last chunk, the pipeline last, and its trace of that chunk."""
     report("reading and planning", 0.02)
     graph = _graph()
     plan = pipeline.plan(graph, board="host", stages=stages, measure=True)
     report("building the unsplit model", 0.1)
-    bundles = unsplit(graph, plan.board, plan.board.devices[0])
+    bundles = build_unsplit(graph, plan.board, plan.board.devices[0])
     report(f"building {_count(stages)}", 0.25)
     bundles.append((f"pipeline of {_count(stages)}", pipeline.build(graph, plan)))
     trace = Trace()
     with ExitStack() as stack:
         # Only the pipeline's own stages are to be seen in the picture.
         traces = [None] * (len(bundles) - 1) + [trace]
-        sides = [
-            Side(name, stack.enter_context(pipeline.load(bundle, trace=its)))
-            for (name, bundle), its in zip(bundles, traces, strict=True)
+        variants = [
+            DemoVariant(name, stack.enter_context(pipeline.load(bundle, trace=variant_trace)))
+            for (name, bundle), variant_trace in zip(bundles, traces, strict=True)
         ]
-        for side in sides:
-            list(side.running.map(itertools.islice(itertools.cycle(images), WARM_UP)))
-        for done, chunk in _chunks(images):
-            report("streaming", 0.45 + 0.55 * done)
+        for variant in variants:
+            list(variant.running.map(itertools.islice(itertools.cycle(images), WARM_UP)))
+        for share, chunk in _chunks(images):
+            report("streaming", 0.45 + 0.55 * share)
             # One chunk is a continuous stream; the pause before it would be a gap in the picture.
             trace.clear()
-            for side in sides:
-                side.stream(chunk)
-    return sides, trace
+            for variant in variants:
+                variant.stream(chunk)
+    return variants, trace
 
 
 def _chunks(images: Any) -> Iterator[tuple[float, Any]]:
@@ -209,15 +213,16 @@ def _chunks(images: Any) -> Iterator[tuple[float, Any]]:
         yield index / CHUNKS, chunk
 
 
-def _compare(sides: Sequence[Side], labels: Any, picture: Path) -> DemoResult:
-    *others, pipelined = (np.stack(side.logits) for side in sides)
-    *unsplit_results, result = (side.result(labels) for side in sides)
+def _compare(variants: Sequence[DemoVariant], labels: Any, picture: Path) -> DemoResult:
+    *baselines, pipeline_logits = (np.stack(variant.logits) for variant in variants)
+    difference = overall(compare_output(pipeline_logits, logits, "the unsplit model") for logits in baselines)
+    *unsplit_results, result = (variant.result(labels) for variant in variants)
     return DemoResult(
         frames=len(labels),
         unsplit=tuple(unsplit_results),
         pipelined=result,
-        largest_difference=max(float(np.abs(pipelined - each).max()) for each in others),
-        largest_value=float(np.abs(others[0]).max()),
+        largest_difference=difference.largest_error,
+        largest_value=difference.largest_value,
         picture=picture,
     )
 

@@ -14,14 +14,15 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.core.optional import require
 from pipeline.demo import digits, network
 from pipeline.errors import PipelineError
-from pipeline.extras import require
 
 BATCH = 32
 LEARNING_RATE = 3e-3
 WEIGHT_DECAY = 1e-3
 BUFFERS = (".mean", ".variance")
+"""Ends of the names of running moments, which are counted and not learnt by gradients."""
 
 Tensors = dict[str, Any]
 
@@ -46,6 +47,7 @@ def train(output: Path, epochs: int, seed: int, threads: int) -> float:
     """Train from seeded random weights, write the file, and return the accuracy on the held-out images."""
     torch = require("torch", "torch", "training the demo's network")
     torch.set_num_threads(threads)
+    # With the seed and the number of threads, this makes equal runs give equal files.
     torch.use_deterministic_algorithms(True)
     random = torch.Generator().manual_seed(seed)
     tensors = initial(torch, random)
@@ -105,8 +107,8 @@ def fit(torch: Any, random: Any, tensors: Tensors, epochs: int) -> None:
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=steps)
     for epoch in range(epochs):
         # Whole batches only: a last one of few images would disturb the batch norms' running moments.
-        chosen = torch.randperm(len(images), generator=random)[: len(images) // BATCH * BATCH]
-        for batch in chosen.split(BATCH):
+        indices = torch.randperm(len(images), generator=random)[: len(images) // BATCH * BATCH]
+        for batch in indices.split(BATCH):
             logits = forward(torch, tensors, distort(torch, random, images[batch]), training=True)
             loss = torch.nn.functional.cross_entropy(logits, labels[batch], label_smoothing=0.05)
             optimizer.zero_grad()

@@ -8,7 +8,7 @@ from types import MappingProxyType
 import pytest
 from rich.console import Console
 
-from pipeline.commands import live
+from pipeline.commands.shared import live
 from pipeline.scheduler.statistics import Percentiles, StageStatistics, Statistics
 
 TIMES = Percentiles(0.0125, 0.02, 0.03)
@@ -29,7 +29,7 @@ def terminal() -> Console:
     return Console(file=io.StringIO(), force_terminal=True, width=120)
 
 
-def written(console: Console) -> str:
+def text_of(console: Console) -> str:
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -37,7 +37,7 @@ def written(console: Console) -> str:
 def test_the_table_has_a_row_for_each_stage() -> None:
     console = Console(file=io.StringIO(), width=120)
     console.print(live.table(FOUND))
-    heading, row = written(console).splitlines()
+    heading, row = text_of(console).splitlines()
     assert (heading.split()[0], len(heading)) == ("stage", len(row))
     assert row.split() == ["detect", "93%", "2", "12.500", "0.000", "0.000", "1.000", "12.500", "41", "40"]
 
@@ -56,7 +56,7 @@ def test_nothing_is_read_or_written_where_there_is_no_terminal() -> None:
         display.watch(lambda: pytest.fail("read"))
         display.step("something else")
         assert threading.active_count() == before
-    assert written(console) == ""
+    assert text_of(console) == ""
 
 
 def test_on_a_terminal_the_last_table_stays_without_the_spinner() -> None:
@@ -64,24 +64,23 @@ def test_on_a_terminal_the_last_table_stays_without_the_spinner() -> None:
     with live.Display("streaming", console=console) as display:
         display.watch(lambda: FOUND)
         display.step("round 2")
-    last = written(console).rpartition("stage")[2]
+    last = text_of(console).rpartition("stage")[2]
     assert "detect" in last
     assert "39 delivered" in last
     assert "round 2" not in last
 
 
-def test_it_is_drawn_again_and_again_but_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_drawn_again_and_again_but_seldom() -> None:
     assert 1 <= live.PER_SECOND <= 4
-    monkeypatch.setattr(live, "PER_SECOND", 100)
-    drawn = threading.Semaphore(0)
+    drawing = threading.Semaphore(0)
 
     def read() -> Statistics:
-        drawn.release()
+        drawing.release()
         return FOUND
 
-    with live.Display("streaming", console=terminal()) as display:
+    with live.Display("streaming", console=terminal(), per_second=100) as display:
         display.watch(read)
-        assert all(drawn.acquire(timeout=30) for _ in range(3))
+        assert all(drawing.acquire(timeout=30) for _ in range(3))
 
 
 @pytest.mark.parametrize("keep", [True, False])
@@ -89,7 +88,7 @@ def test_a_stream_that_never_began_leaves_nothing(keep: bool) -> None:
     console = terminal()
     with live.Display("streaming", keep=keep, console=console):
         pass
-    assert "stage" not in written(console)
+    assert "stage" not in text_of(console)
 
 
 def test_it_ends_with_an_error_too() -> None:
@@ -97,4 +96,4 @@ def test_it_ends_with_an_error_too() -> None:
     with pytest.raises(ZeroDivisionError), live.Display("streaming", console=console) as display:
         display.watch(lambda: FOUND)
         raise ZeroDivisionError
-    assert "\x1b[?25h" in written(console), "the cursor is back"
+    assert "\x1b[?25h" in text_of(console), "the cursor is back"

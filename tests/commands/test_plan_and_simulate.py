@@ -20,8 +20,8 @@ def plan(command: Any, digits_onnx: Path, tmp_path: Path) -> Path:
 
 
 def test_plan_explains(command: Any, digits_onnx: Path) -> None:
-    done = command("plan", digits_onnx, "--stages", 2)
-    assert (done.status, done.err) == (0, "")
+    result = command("plan", digits_onnx, "--stages", 2)
+    assert (result.status, result.err) == (0, "")
     for expected in (
         "The bottleneck is stage",
         "No plan takes less than",
@@ -30,44 +30,44 @@ def test_plan_explains(command: Any, digits_onnx: Path) -> None:
         "Queues: with stage times that vary by 10%",
         "replicas of the whole",
     ):
-        assert expected in done.out
+        assert expected in result.out
 
 
 def test_plan_as_json_has_all_of_it(command: Any, digits_onnx: Path) -> None:
-    found = json.loads(command("plan", digits_onnx, "--board", "rk3588", "--json").out)["explanation"]
-    assert found["verdict"] == "replicas"
-    assert found["stages"][0]["replicas"] == 8
-    assert found["frames_per_s"] > 0
-    assert found["bound_s"] <= found["interval_s"]
-    assert {each["name"] for each in found["alternatives"]} >= {"stages", "unsplit, several cores"}
+    answer = json.loads(command("plan", digits_onnx, "--board", "rk3588", "--json").out)["explanation"]
+    assert answer["verdict"] == "replicas"
+    assert answer["stages"][0]["replicas"] == 8
+    assert answer["frames_per_s"] > 0
+    assert answer["bound_s"] <= answer["interval_s"]
+    assert {each["name"] for each in answer["alternatives"]} >= {"stages", "unsplit, several cores"}
 
 
 def test_plan_for_a_rate(command: Any, digits_onnx: Path) -> None:
-    done = command("plan", digits_onnx, "--board", "rk3588", "--fps", 100)
-    assert (done.status, done.err) == (0, "")
-    done = command("plan", digits_onnx, "--board", "rk3588", "--fps", 10_000_000)
-    assert done.status == 2
-    assert "frames/s on 'rk3588', not 1e+07; ask for less" in done.err
-    for wrong in ("0", "-1", "many", "inf"):
-        assert f"--fps is '{wrong}'" in command("plan", digits_onnx, f"--fps={wrong}").err
+    result = command("plan", digits_onnx, "--board", "rk3588", "--fps", 100)
+    assert (result.status, result.err) == (0, "")
+    result = command("plan", digits_onnx, "--board", "rk3588", "--fps", 10_000_000)
+    assert result.status == 2
+    assert "frames/s on 'rk3588', not 1e+07; ask for less" in result.err
+    for mistake in ("0", "-1", "many", "inf"):
+        assert f"--fps is '{mistake}'" in command("plan", digits_onnx, f"--fps={mistake}").err
 
 
 def test_plan_chooses_queues_for_what_varies(command: Any, digits_onnx: Path, tmp_path: Path) -> None:
-    steady, varying, given = (tmp_path / name for name in ("steady.json", "varying.json", "given.json"))
+    steady, varying, values = (tmp_path / name for name in ("steady.json", "varying.json", "given.json"))
     command("plan", digits_onnx, "--stages", 2, "-o", steady)
-    command("plan", digits_onnx, "--stages", 2, "--variance", 0.9, "-o", varying)
-    command("plan", digits_onnx, "--stages", 2, "--queue-depth", 1, "-o", given)
-    depths = [[stage.queue_depth for stage in pipeline.Plan.load(path).stages] for path in (steady, varying, given)]
+    command("plan", digits_onnx, "--stages", 2, "--time-variation", 0.9, "-o", varying)
+    command("plan", digits_onnx, "--stages", 2, "--queue-depth", 1, "-o", values)
+    depths = [[stage.queue_depth for stage in pipeline.Plan.load(path).stages] for path in (steady, varying, values)]
     assert depths[0] == [2, 2]
     assert depths[1][1] > 2
     assert depths[2] == [1, 1]
-    for options, said in (
+    for options, words in (
         (["--queue-depth", "deep"], "--queue-depth is 'deep'"),
-        (["--variance", "2"], "variance is 2"),
+        (["--time-variation", "2"], "cv is 2.0; the coefficient of variation"),
     ):
-        done = command("plan", digits_onnx, *options)
-        assert (done.status, done.err.count("\n")) == (2, 1)
-        assert said in done.err
+        result = command("plan", digits_onnx, *options)
+        assert (result.status, result.err.count("\n")) == (2, 1)
+        assert words in result.err
 
 
 def test_plan_without_replicas(command: Any, digits_onnx: Path, tmp_path: Path) -> None:
@@ -79,16 +79,16 @@ def test_plan_without_replicas(command: Any, digits_onnx: Path, tmp_path: Path) 
 
 
 def test_simulate(command: Any, plan: Path) -> None:
-    done = command("simulate", plan, "--frames", 50)
-    assert (done.status, done.err) == (0, "")
+    result = command("simulate", plan, "--frames", 50)
+    assert (result.status, result.err) == (0, "")
     for expected in ("digits on host, simulated", "stage1", "50 frames, ", "from start to result: p50 "):
-        assert expected in done.out
-    assert done.out == command("simulate", plan, "--frames", 50).out
+        assert expected in result.out
+    assert result.out == command("simulate", plan, "--frames", 50).out
 
 
 def test_simulate_as_json(command: Any, plan: Path) -> None:
     lines = [
-        json.loads(command("simulate", plan, "--json", "--variance", 0.3, "--seed", seed, "--fps", 100).out)
+        json.loads(command("simulate", plan, "--json", "--time-variation", 0.3, "--seed", seed, "--fps", 100).out)
         for seed in (1, 1, 2)
     ]
     assert lines[0] == lines[1] != lines[2]
@@ -98,30 +98,30 @@ def test_simulate_as_json(command: Any, plan: Path) -> None:
 
 
 def test_simulate_with_frames_that_are_dropped(command: Any, plan: Path) -> None:
-    done = command("simulate", plan, "--fps", 10_000_000, "--admission", "drop-oldest", "--waiting", 3)
-    assert (done.status, done.err) == (0, "")
-    assert "1000 frames, 9" in done.out
-    assert "dropped as full" in done.out
+    result = command("simulate", plan, "--fps", 10_000_000, "--admission", "drop-oldest", "--waiting", 3)
+    assert (result.status, result.err) == (0, "")
+    assert "1000 frames, 9" in result.out
+    assert "dropped as full" in result.out
     options = ("--admission", "deadline", "--deadline", 1e-9, "--fps", 100, "--json")
-    found = json.loads(command("simulate", plan, *options).out)
-    assert (found["frames"], found["delivered"], found["dropped"]) == (1000, 0, {"late": 1000})
+    answer = json.loads(command("simulate", plan, *options).out)
+    assert (answer["frames"], answer["delivered"], answer["dropped"]) == (1000, 0, {"late": 1000})
 
 
 def test_drawings(command: Any, small_onnx: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     plan = tmp_path / "plan.json"
     command("plan", small_onnx, "--stages", 2, "-o", plan)
-    predicted, both, trace = tmp_path / "predicted.svg", tmp_path / "both.svg", tmp_path / "trace.json"
+    predicted, pair, trace = tmp_path / "predicted.svg", tmp_path / "both.svg", tmp_path / "trace.json"
     assert f"Drawing: {predicted}" in command("plan", small_onnx, "--stages", 2, "--drawing", predicted).out
     assert "stage1" in predicted.read_text()
     bundle, frames = tmp_path / "small.bundle", tmp_path / "frames.npy"
     np.save(frames, np.zeros((40, 1, 4, 8, 8), np.float32))
     command("build", small_onnx, "--plan", plan, "-o", bundle)
     assert command("run", bundle, "--input", frames, "--trace", trace).status == 0
-    done = command("simulate", plan, "--drawing", both, "--against", trace)
-    assert (done.status, done.err) == (0, "")
+    result = command("simulate", plan, "--drawing", pair, "--against", trace)
+    assert (result.status, result.err) == (0, "")
     assert all(
-        f"{stage} {side}" in both.read_text() for stage in ("stage0", "stage1") for side in ("predicted", "measured")
+        f"{stage} {side}" in pair.read_text() for stage in ("stage0", "stage1") for side in ("predicted", "measured")
     )
 
 
@@ -131,7 +131,7 @@ def test_drawings(command: Any, small_onnx: Path, tmp_path: Path) -> None:
         (["--frames", "one"], "--frames is 'one'"),
         (["--frames", "1"], "frames is 1; a rate needs at least 2"),
         (["--fps", "0"], "--fps is '0'"),
-        (["--variance", "-1"], "--variance is '-1'"),
+        (["--time-variation", "-1"], "--time-variation is '-1'"),
         (["--seed", "1.5"], "--seed is '1.5'"),
         (["--drawing", "x.gif"], "the name must end in .png or .svg"),
         (["--drawing", "nowhere/x.svg"], "there is no folder 'nowhere'"),
@@ -143,10 +143,10 @@ def test_drawings(command: Any, small_onnx: Path, tmp_path: Path) -> None:
     ids=str,
 )
 def test_wrong_options_of_simulate(command: Any, plan: Path, arguments: list[str], message: str) -> None:
-    done = command("simulate", plan, *arguments)
-    assert done.status == 2
-    assert message in done.err
-    assert done.err.count("\n") == 1
+    result = command("simulate", plan, *arguments)
+    assert result.status == 2
+    assert message in result.err
+    assert result.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -161,13 +161,68 @@ def test_wrong_traces(command: Any, plan: Path, tmp_path: Path, content: str | N
     trace = tmp_path / "trace.json"
     if content is not None:
         trace.write_text(content)
-    done = command("simulate", plan, "--drawing", tmp_path / "x.svg", "--against", trace)
-    assert done.status == 2
-    assert message in done.err
+    result = command("simulate", plan, "--drawing", tmp_path / "x.svg", "--against", trace)
+    assert result.status == 2
+    assert message in result.err
     assert not (tmp_path / "x.svg").exists()
 
 
 def test_simulate_needs_a_plan(command: Any, tmp_path: Path) -> None:
-    done = command("simulate", tmp_path / "none.json")
-    assert done.status == 2
-    assert "make one with 'soc-pipeline plan'" in done.err
+    result = command("simulate", tmp_path / "none.json")
+    assert result.status == 2
+    assert "make one with 'soc-pipeline plan'" in result.err
+
+
+def test_a_cut_inside_of_a_fused_group_says_what_it_costs(command: Any, tmp_path: Path) -> None:
+    model = tmp_path / "m.relay"
+    model.write_text('#[version = "0.0.5"]\ndef @main(%x: Tensor[(8,), float32]) { %0 = exp(%x); sqrt(%0) }')
+    refused = command("plan", model, "--cut", "%0")
+    assert refused.status == 2
+    assert "--allow-unfused" in refused.err
+    result = command("plan", model, "--cut", "%0", "--allow-unfused")
+    assert (result.status, result.err) == (0, "")
+    cost = "The cut behind '%0' divides a fused group of 2 operators: 1 kernel more per frame, and 64 bytes more"
+    assert cost in " ".join(result.out.split())
+    answer = json.loads(command("plan", model, "--cut", "%0", "--allow-unfused", "--json").out)["explanation"]
+    assert answer["unfused"] == [{"cuts": ["%0"], "operators": 2, "kernels": 1, "nbytes": 64}]
+    bundle = command("build", model, "--cut", "%0", "--allow-unfused", "-o", tmp_path / "m.bundle")
+    assert bundle.status == 0
+    assert cost in bundle.err
+    assert len(pipeline.Bundle.load(tmp_path / "m.bundle").plan.stages) == 2
+
+
+def test_allowing_cuts_needs_cuts(command: Any, digits_onnx: Path) -> None:
+    result = command("plan", digits_onnx, "--allow-unfused")
+    assert (result.status, result.err) == (
+        2,
+        "soc-pipeline: --allow-unfused allows cuts inside of fused groups, but there are none; give --cut NAME\n",
+    )
+
+
+def test_pins_of_the_command_line(command: Any, tmp_path: Path) -> None:
+    model = tmp_path / "m.relay"
+    model.write_text(
+        '#[version = "0.0.5"]\ndef @main(%x: Tensor[(8, 8), float32]) { %0 = nn.softmax(%x); nn.softmax(%0) }'
+    )
+    result = command("plan", model, "--board", "jetson-orin-nano", "--pin", "%0=gpu", "--pin", "output=cpu")
+    assert (result.status, result.err) == (0, "")
+    assert "Constraints: '%0' is pinned to 'gpu', 'output' is pinned to 'cpu'." in " ".join(result.out.split())
+    result = command("plan", model, "--pin", "%0")
+    assert (result.status, "--pin is '%0'; it must be like 'conv1=cpu'" in result.err) == (2, True)
+    result = command("plan", model, "--pin", "%0=gpu")
+    assert (result.status, "'%0' is pinned to 'gpu', but board 'host' has no such device" in result.err) == (2, True)
+
+
+def test_a_range_of_sizes_on_the_command_line(command: Any, tmp_path: Path) -> None:
+    model = tmp_path / "m.relay"
+    model.write_text('#[version = "0.0.5"]\ndef @main(%x: Tensor[(?, 8), float32]) { sqrt(%x) }')
+    shape = "--shape=x=N,8"
+    result = command("build", model, shape, "--size=N=4", "--size=N=2..5", "-o", tmp_path / "m.bundle", "--json")
+    assert (result.status, result.err) == (0, "")
+    assert json.loads(result.out)["inputs"] == [{"x": [rows, 8]} for rows in (4, 2, 3, 5)]
+    for mistake, message in (
+        ("N=3..2", "the range N=3..2 is empty"),
+        ("N=0..2", "--size is 'N=0..2'; it must be NAME=EXTENT"),
+    ):
+        result = command("inspect", model, shape, f"--size={mistake}")
+        assert (result.status, message in result.err) == (2, True), result.err

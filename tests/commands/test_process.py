@@ -31,7 +31,7 @@ def endless(tmp_path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def ended(child: Any) -> Iterator[Any]:
+def end_of(child: Any) -> Iterator[Any]:
     try:
         yield child
     finally:
@@ -56,21 +56,25 @@ def metrics(url: str) -> str:
 def test_ctrl_c_in_a_long_stream_ends_it_at_once(
     process: Any, bundle: Path, endless: Path, tmp_path: Path, sent: signal.Signals
 ) -> None:
-    """The results are not half-written, the trace is there to be looked at, and no thread keeps the process."""
+    """The results until then are complete, the trace is there to be looked at, and no thread keeps the process."""
     pytest.importorskip("prometheus_client")
     out, trace = tmp_path / "out.npz", tmp_path / "trace.json"
     options = ["--metrics", 0, "--output", out, "--trace", trace]
-    with ended(process("run", bundle, "--input", endless, *options)) as child:
+    with end_of(process("run", bundle, "--input", endless, *options)) as child:
         url = child.stderr.readline().removeprefix("metrics: ").strip()
         deadline = time.monotonic() + LIMIT
         while 'end="delivered",reason=""} 0.0' in metrics(url) and time.monotonic() < deadline:
             time.sleep(0.01)
         child.send_signal(sent)
-        started = time.monotonic()
-        printed, errors = child.communicate(timeout=LIMIT)
-    assert time.monotonic() - started < 10, "about one second on an idle machine"
-    assert (child.returncode, printed, errors) == (130, "", "soc-pipeline: interrupted\n")
-    assert sorted(tmp_path.iterdir()) == [endless, trace]
+        start = time.monotonic()
+        text, errors = child.communicate(timeout=LIMIT)
+    assert time.monotonic() - start < 10, "about one second on an idle machine"
+    assert (child.returncode, text, errors) == (130, "", "soc-pipeline: interrupted\n")
+    assert sorted(tmp_path.iterdir()) == [endless, out, trace]
+    with np.load(out) as archive:
+        (results,) = archive.values()
+    assert results.shape[1:] == (1, 10)
+    assert 0 < len(results) < 100_000
     assert any(record["name"] == "run 0" for record in json.loads(trace.read_text())["traceEvents"])
 
 
@@ -80,19 +84,19 @@ def test_a_live_source_ends_by_a_signal(process: Any, bundle: Path, tmp_path: Pa
     pytest.importorskip("av")
     out = tmp_path / "out.jsonl"
     options = ["--source", "pattern:64x48@100", "--resize", "letterbox", "--sink", out, "--json"]
-    with ended(process("run", bundle, *options)) as child:
+    with end_of(process("run", bundle, *options)) as child:
         deadline = time.monotonic() + LIMIT
         while not (out.exists() and out.stat().st_size) and time.monotonic() < deadline:
             time.sleep(0.05)
         child.send_signal(sent)
-        printed, errors = child.communicate(timeout=LIMIT)
+        text, errors = child.communicate(timeout=LIMIT)
     assert (child.returncode, errors) == (0, "")
-    assert json.loads(printed)["delivered"] == len([json.loads(line) for line in out.read_text().splitlines()])
+    assert json.loads(text)["delivered"] == len([json.loads(line) for line in out.read_text().splitlines()])
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])
 def test_a_reader_who_has_seen_enough_is_no_failure(process: Any, digits_onnx: Path, options: list[str]) -> None:
-    with ended(process("inspect", digits_onnx, *options)) as child:
+    with end_of(process("inspect", digits_onnx, *options)) as child:
         child.stdout.close()
         assert child.stderr.read() == ""
         assert child.wait(LIMIT) == 0
@@ -107,36 +111,36 @@ def test_closed_and_full_outputs(root: Path, digits_onnx: Path) -> None:
     ):
         if "/dev/full" in redirection and not Path("/dev/full").exists():
             continue
-        done = subprocess.run(
+        result = subprocess.run(
             ["sh", "-c", line + redirection], cwd=root, capture_output=True, text=True, timeout=LIMIT, check=False
         )
-        assert (done.returncode, done.stdout, done.stderr) == (status, "", error)
+        assert (result.returncode, result.stdout, result.stderr) == (status, "", error)
 
 
 def test_ctrl_c_in_a_measurement_leaves_the_terminal_as_it_was(process: Any, bundle: Path) -> None:
-    with terminal() as (ours, options), ended(process("bench", bundle, "--frames", 100_000, **options)) as child:
+    with terminal() as (ours, options), end_of(process("bench", bundle, "--frames", 100_000, **options)) as child:
         os.close(options["stderr"])
-        shown = ""
-        while "round 1" not in shown:
-            shown += _read(ours).decode(errors="replace") or pytest.fail(shown)
+        screen = ""
+        while "round 1" not in screen:
+            screen += _read(ours).decode(errors="replace") or pytest.fail(screen)
         child.send_signal(signal.SIGINT)
-        rest = _all(ours)
+        remainder = _all(ours)
         assert (child.wait(LIMIT), child.stdout.read()) == (130, "")
-    assert rest.endswith("soc-pipeline: interrupted\r\n")
-    assert SHOW_CURSOR in rest
-    assert "Traceback" not in rest
+    assert remainder.endswith("soc-pipeline: interrupted\r\n")
+    assert SHOW_CURSOR in remainder
+    assert "Traceback" not in remainder
 
 
 def test_on_a_terminal_a_live_table_is_shown_beside_the_result(process: Any, bundle: Path, frames: Path) -> None:
     line = ["run", bundle, "--input", frames, "--json"]
-    with terminal() as (ours, options), ended(process(*line, **options)) as child:
+    with terminal() as (ours, options), end_of(process(*line, **options)) as child:
         os.close(options["stderr"])
-        shown = _all(ours)
-        printed, _ = child.communicate(timeout=LIMIT)
+        screen = _all(ours)
+        text, _ = child.communicate(timeout=LIMIT)
     assert child.returncode == 0
-    assert json.loads(printed)["delivered"] == 6
+    assert json.loads(text)["delivered"] == 6
     for expected in ("stage0", "stage1", "run p50 ms", "6 delivered"):
-        assert expected in shown
+        assert expected in screen
 
 
 def _all(terminal: int) -> str:

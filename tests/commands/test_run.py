@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.io import media
+from tests.support import media
 
 pytest.importorskip("av")
 
 
 @pytest.fixture
-def same(tmp_path: Path) -> Path:
+def identity(tmp_path: Path) -> Path:
     """A bundle that passes pictures on."""
     path = tmp_path / "same.bundle"
     media.identity((48, 64, 3)).save(path)
@@ -27,7 +27,7 @@ def video(tmp_path: Path) -> Path:
     return media.write(tmp_path / "in.mkv", list(media.noise(12)))
 
 
-def test_a_video_through_a_pipeline_into_all_sinks(command: Any, same: Path, video: Path, tmp_path: Path) -> None:
+def test_a_video_through_a_pipeline_into_all_sinks(command: Any, identity: Path, video: Path, tmp_path: Path) -> None:
     pytest.importorskip("rosbags")
     sinks = [
         f"{tmp_path / 'out.mkv'}?codec=ffv1",
@@ -35,59 +35,59 @@ def test_a_video_through_a_pipeline_into_all_sinks(command: Any, same: Path, vid
         tmp_path / "out.jsonl",
         tmp_path / "out.npz",
     ]
-    done = command("run", same, "--source", video, *(part for sink in sinks for part in ("--sink", sink)))
-    assert (done.status, done.err) == (0, "")
-    first, second, *outputs = done.out.splitlines()
+    result = command("run", identity, "--source", video, *(part for sink in sinks for part in ("--sink", sink)))
+    assert (result.status, result.err) == (0, "")
+    first, second, *outputs = result.out.splitlines()
     assert first.startswith("12 frames, ")
     assert second.startswith("Latency from capture: p50 ")
     assert outputs == [f"Outputs: {sink}" for sink in sinks]
-    with np.load(tmp_path / "out.npz") as stored:
-        np.testing.assert_array_equal(stored["y"], media.noise(12))
+    with np.load(tmp_path / "out.npz") as archive:
+        np.testing.assert_array_equal(archive["y"], media.noise(12))
     lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [line["timestamp"] for line in lines] == [number / 25 for number in range(12)]
-    again = command(
-        "run", same, "--source", f"bag:{tmp_path / 'bag'}", "--sink", f"{tmp_path / 'again.mkv'}?codec=ffv1"
+    repeat = command(
+        "run", identity, "--source", f"bag:{tmp_path / 'bag'}", "--sink", f"{tmp_path / 'again.mkv'}?codec=ffv1"
     )
-    assert again.status == 0
+    assert repeat.status == 0
     for name in ("out.mkv", "again.mkv"):
-        found, times = media.read(tmp_path / name)
-        np.testing.assert_array_equal(found, media.noise(12))
+        answer, times = media.read(tmp_path / name)
+        np.testing.assert_array_equal(answer, media.noise(12))
         assert times == [number / 25 for number in range(12)]
 
 
 def test_pictures_are_prepared_in_a_stage_of_its_own(command: Any, bundle: Path, video: Path, tmp_path: Path) -> None:
     options = ["--resize", "letterbox", "--mean", "0.5", "--std", "0.5", "--frames", 5, "--json"]
-    done = command("run", bundle, "--source", video, "--sink", f"{tmp_path / 'out.mp4'}?show=label", *options)
-    assert (done.status, done.err) == (0, "")
-    found = json.loads(done.out)
-    assert [stage["name"] for stage in found["stages"]] == ["prepare", "stage0", "stage1"]
-    assert (found["delivered"], found["passed_over"]) == (5, 0)
-    assert 0 < found["capture_latency_s"]["p50"] <= found["capture_latency_s"]["p99"]
+    result = command("run", bundle, "--source", video, "--sink", f"{tmp_path / 'out.mp4'}?show=label", *options)
+    assert (result.status, result.err) == (0, "")
+    answer = json.loads(result.out)
+    assert [stage["name"] for stage in answer["stages"]] == ["prepare", "stage0", "stage1"]
+    assert (answer["delivered"], answer["passed_over"]) == (5, 0)
+    assert 0 < answer["capture_latency_s"]["p50"] <= answer["capture_latency_s"]["p99"]
     assert len(media.read(tmp_path / "out.mp4")[0]) == 5
 
 
 def test_lines_on_standard_output_stand_alone(command: Any, bundle: Path, frames: Path) -> None:
-    done = command("run", bundle, "--input", frames, "--sink", "jsonl:-")
-    assert done.status == 0
-    assert [len(json.loads(line)["outputs"]) for line in done.out.splitlines()] == [1] * 6
-    assert done.err.startswith("6 frames, ")
+    result = command("run", bundle, "--input", frames, "--sink", "jsonl:-")
+    assert result.status == 0
+    assert [len(json.loads(line)["outputs"]) for line in result.out.splitlines()] == [1] * 6
+    assert result.err.startswith("6 frames, ")
 
 
-def test_what_is_live_takes_the_newest_frame(command: Any, same: Path) -> None:
-    done = command("run", same, "--source", "pattern:64x48@1000", "--frames", 50, "--json")
-    found = json.loads(done.out)
-    assert done.status == 0
-    assert found["submitted"] + found["passed_over"] == 50
-    assert found["delivered"] + sum(found["dropped"].values()) == found["submitted"]
-    assert set(found["dropped"]) <= {"replaced"}
+def test_what_is_live_takes_the_newest_frame(command: Any, identity: Path) -> None:
+    result = command("run", identity, "--source", "pattern:64x48@1000", "--frames", 50, "--json")
+    answer = json.loads(result.out)
+    assert result.status == 0
+    assert answer["submitted"] + answer["passed_over"] == 50
+    assert answer["delivered"] + sum(answer["dropped"].values()) == answer["submitted"]
+    assert set(answer["dropped"]) <= {"replaced"}
 
 
-def test_a_deadline_that_cannot_be_met(command: Any, same: Path) -> None:
+def test_a_deadline_that_cannot_be_met(command: Any, identity: Path) -> None:
     options = ["--fps", 200, "--admission", "deadline", "--deadline", "1e-9", "--frames", 20]
-    done = command("run", same, "--source", "pattern:64x48", *options)
-    assert done.status == 0
-    assert done.out.startswith("0 frames, ")
-    assert "20 dropped (late)" in done.out
+    result = command("run", identity, "--source", "pattern:64x48", *options)
+    assert result.status == 0
+    assert result.out.startswith("0 frames, ")
+    assert "20 dropped (late)" in result.out
 
 
 @pytest.mark.parametrize(
@@ -116,10 +116,12 @@ def test_a_deadline_that_cannot_be_met(command: Any, same: Path) -> None:
         (["--source", "pattern:64x48", "--stage-timeout", "other=1"], "a limit for the stage 'other'"),
         (["--source", "pattern:64x48", "--stage-timeout", "1", "--stage-timeout", "same=1"], "one or the other"),
         (["--source", "pattern:64x48", "--sink", "out.gif"], "cannot write 'out.gif'"),
+        (["--source", "pattern:64x48", "--sink", "out.mp4?show=boxes"], "boxes are rows of left, top, right, bottom"),
+        (["--source", "pattern:64x48", "--sink", "out.mp4?show=label"], "which is no classifier's"),
     ],
 )  # fmt: skip
-def test_wrong_use_is_one_line(command: Any, same: Path, arguments: list[str], message: str) -> None:
-    done = command("run", same, *arguments)
-    assert (done.status, done.out) == (2, "")
-    assert message in done.err
-    assert done.err.count("\n") == 1
+def test_wrong_use_is_one_line(command: Any, identity: Path, arguments: list[str], message: str) -> None:
+    result = command("run", identity, *arguments)
+    assert (result.status, result.out) == (2, "")
+    assert message in result.err
+    assert result.err.count("\n") == 1

@@ -17,17 +17,18 @@ LIMIT = 60.0
         (["--port", "70000"], "--port is '70000'; it must be a port, or 0"),
         (["--bundles", "nowhere"], "--bundles 'nowhere' is no folder; make it, and copy bundles into it"),
         (["--uploads", "here"], "--uploads needs --accept-uploads, without which nothing is uploaded"),
-        (["--cores", "a-b"], "--cores is 'a-b'; write it like 0,1 or 4-7"),
+        (["--cores", "a-b"], "--cores is 'a-b'; it must be like 0,1 or 4-7"),
         (["--cores", "100000"], "--cores: this process may not use core 100000; it may use ["),
+        (["--cores", "0-999999999999"], "--cores: this process may not use core 999999999999; it may use ["),
         (["--sessions", "0"], "--sessions is '0'; it must be a whole number of at least 1"),
         (["--largest-frame", "1.5"], "--largest-frame is '1.5'; it must be a whole number of at least 1"),
     ],
 )
 def test_mistakes_are_named(command: Any, options: list[str], said: str) -> None:
-    done = command("serve", *options)
-    assert (done.status, done.out) == (2, "")
-    assert done.err.startswith(f"soc-pipeline: {said}")
-    assert len(done.err.splitlines()) == 1
+    result = command("serve", *options)
+    assert (result.status, result.out) == (2, "")
+    assert result.err.startswith(f"soc-pipeline: {said}")
+    assert len(result.err.splitlines()) == 1
 
 
 def test_it_says_where_it_listens_and_ends_with_ctrl_c(process: Any) -> None:
@@ -37,11 +38,11 @@ def test_it_says_where_it_listens_and_ends_with_ctrl_c(process: Any) -> None:
         assert line.startswith("Serving remote://127.0.0.1:")
         assert line.endswith("/cpu; end with Ctrl-C\n")
         child.send_signal(signal.SIGINT)
-        printed, errors = child.communicate(timeout=LIMIT)
+        text, errors = child.communicate(timeout=LIMIT)
     finally:
         child.kill()
         child.communicate()
-    assert (child.returncode, printed) == (130, "")
+    assert (child.returncode, text) == (130, "")
     assert errors.splitlines() == [
         "no stage can be run that has code: give --bundles FOLDER, or --accept-uploads",
         "soc-pipeline: interrupted",

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.executor.tuning.bench import ProcessBench, Times
-from tests.onnx_models import node, save, weights
+from pipeline.executor.tuning.bench import ProcessBench, TrialTimes
+from tests.support.onnx_models import node, save, weights
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tuned_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     nodes = [
         node("Conv", "x w", "c", "first", pads=[1] * 4),
         node("Resize", "c - s", "u", "up", mode="linear"),
@@ -26,40 +26,40 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def model(made: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copy(made, tmp_path / "up.onnx"))
+def model(tuned_model: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copy(tuned_model, tmp_path / "up.onnx"))
 
 
 @pytest.fixture
 def faster(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ProcessBench, "alone", lambda *_: Times(1.0, 0.5))
-    monkeypatch.setattr(ProcessBench, "in_stage", lambda _, tasks, *__: [Times(1.0, 0.5)] * len(tasks))
+    monkeypatch.setattr(ProcessBench, "alone", lambda *_: TrialTimes(1.0, 0.5))
+    monkeypatch.setattr(ProcessBench, "in_stage", lambda _, tasks, *__: [TrialTimes(1.0, 0.5)] * len(tasks))
 
 
 def test_tune_and_build(command: Any, model: Path, tmp_path: Path, faster: None) -> None:
     plan, database, bundle = tmp_path / "plan.json", tmp_path / "up.onnx.tuning.json", tmp_path / "up.bundle"
     command("plan", model, "--stages", 1, "-o", plan)
-    done = command("tune", model, "--plan", plan, "--trials", 1)
-    assert (done.status, done.err) == (0, "")
+    result = command("tune", model, "--plan", plan, "--trials", 1)
+    assert (result.status, result.err) == (0, "")
     for expected in ("resize2d", "2.00 times as fast", f"Tuning: {database}"):
-        assert expected in done.out
-    done = command("build", model, "--plan", plan, "-o", bundle)
-    assert (done.status, done.err) == (0, "")
-    assert f"Tuned kernels: 1, of {database}" in done.out
-    assert "no kernel of" not in done.out
+        assert expected in result.out
+    result = command("build", model, "--plan", plan, "-o", bundle)
+    assert (result.status, result.err) == (0, "")
+    assert f"Tuned kernels: 1, of {database}" in result.out
+    assert "no kernel of" not in result.out
     for options in (["--no-tuning"], ["--tuning", tmp_path / "other.json"]):
         shutil.copy(database, tmp_path / "other.json")
-        done = command("build", model, "--plan", plan, "-o", bundle, "--json", *options)
-        assert json.loads(done.out)["tuned_kernels"] == len(options) - 1
+        result = command("build", model, "--plan", plan, "-o", bundle, "--json", *options)
+        assert json.loads(result.out)["tuned_kernels"] == len(options) - 1
     # A bundle serves as the plan that it was built from.
-    done = command("tune", model, "--plan", bundle, "--trials", 1, "--json")
-    assert [each["trials"] for each in json.loads(done.out)["kernels"] if each["used"]] == [2]
+    result = command("tune", model, "--plan", bundle, "--trials", 1, "--json")
+    assert [each["trials"] for each in json.loads(result.out)["kernels"] if each["used"]] == [2]
 
 
 def test_with_real_measurements(command: Any, model: Path, tmp_path: Path) -> None:
-    done = command("tune", model, "--stages", 1, "--trials", 1, "--database", tmp_path / "own.json", "--json")
-    assert (done.status, done.err) == (0, "")
-    assert sum(each["trials"] for each in json.loads(done.out)["kernels"]) == 1
+    result = command("tune", model, "--stages", 1, "--trials", 1, "--database", tmp_path / "own.json", "--json")
+    assert (result.status, result.err) == (0, "")
+    assert sum(each["trials"] for each in json.loads(result.out)["kernels"]) == 1
     assert (tmp_path / "own.json").exists()
 
 
@@ -70,12 +70,12 @@ def test_an_interruption_says_how_to_go_on(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(ProcessBench, "in_stage", interrupt)
-    done = command("tune", model, "--stages", 1, "--trials", 1)
-    assert done.status == 130
-    assert "up.onnx.tuning.json; the same command goes on from there" in done.err
-    monkeypatch.setattr(ProcessBench, "in_stage", lambda _, tasks, *__: [Times(1.0, 0.5)] * len(tasks))
-    done = command("tune", model, "--stages", 1, "--seconds", "0.000001", "--json")
-    assert {(each["trials"], each["used"]) for each in json.loads(done.out)["kernels"]} >= {(1, True)}
+    result = command("tune", model, "--stages", 1, "--trials", 1)
+    assert result.status == 130
+    assert "up.onnx.tuning.json; the same command goes on from there" in result.err
+    monkeypatch.setattr(ProcessBench, "in_stage", lambda _, tasks, *__: [TrialTimes(1.0, 0.5)] * len(tasks))
+    result = command("tune", model, "--stages", 1, "--seconds", "0.000001", "--json")
+    assert {(each["trials"], each["used"]) for each in json.loads(result.out)["kernels"]} >= {(1, True)}
 
 
 @pytest.mark.parametrize(
@@ -88,31 +88,31 @@ def test_an_interruption_says_how_to_go_on(
     ],
 )
 def test_wrong_options(command: Any, model: Path, arguments: list[str], message: str) -> None:
-    done = command("tune", model, *arguments)
-    assert (done.status, done.out) == (2, "")
-    assert message in done.err
-    assert done.err.count("\n") == 1
+    result = command("tune", model, *arguments)
+    assert (result.status, result.out) == (2, "")
+    assert message in result.err
+    assert result.err.count("\n") == 1
 
 
 def test_a_damaged_database(command: Any, model: Path, tmp_path: Path) -> None:
     path = tmp_path / "up.onnx.tuning.json"
     path.write_text("{")
     for arguments in (["tune", model, "--stages", 1], ["build", model, "-o", tmp_path / "up.bundle"]):
-        done = command(*arguments)
-        assert (done.status, done.out) == (2, "")
-        assert f"'{path}' is not a tuning database" in done.err
-        assert done.err.count("\n") == 1
+        result = command(*arguments)
+        assert (result.status, result.out) == (2, "")
+        assert f"'{path}' is not a tuning database" in result.err
+        assert result.err.count("\n") == 1
     assert path.read_text() == "{"
     assert sorted(tmp_path.iterdir()) == [model, path]
 
 
 def test_a_bundle_has_nothing_to_tune(command: Any, tmp_path: Path) -> None:
-    done = command("tune", tmp_path)
-    assert done.status == 2
-    assert f"soc-pipeline tune MODEL --plan {tmp_path}" in done.err
+    result = command("tune", tmp_path)
+    assert result.status == 2
+    assert f"soc-pipeline tune MODEL --plan {tmp_path}" in result.err
 
 
 def test_no_folder_for_the_database(command: Any, model: Path, tmp_path: Path, faster: None) -> None:
-    done = command("tune", model, "--stages", 1, "--trials", 1, "--database", tmp_path / "missing" / "own.json")
-    assert (done.status, done.out) == (2, "")
-    assert "there is no folder" in done.err
+    result = command("tune", model, "--stages", 1, "--trials", 1, "--database", tmp_path / "missing" / "own.json")
+    assert (result.status, result.out) == (2, "")
+    assert "there is no folder" in result.err

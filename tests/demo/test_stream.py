@@ -36,15 +36,15 @@ def result(demo: tuple[stream.DemoResult, str]) -> stream.DemoResult:
 
 
 def test_all_sides_answer_the_same(result: stream.DemoResult) -> None:
-    assert all(side.accuracy == result.pipelined.accuracy >= 0.95 for side in result.unsplit)
+    assert all(variant.accuracy == result.pipelined.accuracy >= 0.95 for variant in result.unsplit)
     assert result.unsplit[0].name == "unsplit, 1 core"
     assert result.largest_difference <= 1e-5 * result.largest_value
     assert result.frames == 48
 
 
 def test_the_ratio_is_that_of_the_paces(result: stream.DemoResult) -> None:
-    side = result.unsplit[0]
-    assert result.ratio(side) == pytest.approx(result.pipelined.frames_per_s / side.frames_per_s)
+    variant = result.unsplit[0]
+    assert result.ratio(variant) == pytest.approx(result.pipelined.frames_per_s / variant.frames_per_s)
 
 
 def test_the_picture_is_there(result: stream.DemoResult) -> None:

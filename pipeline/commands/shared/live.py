@@ -31,18 +31,22 @@ class Display:
         Whether the last table stays on the terminal.
     console : Console, optional
         Default: standard error, so that results can be piped.
+    per_second : float
+        How often it is drawn: while it is, the interpreter is taken from the workers.
     """
 
-    def __init__(self, text: str, *, keep: bool = True, console: Console | None = None) -> None:
+    def __init__(
+        self, text: str, *, keep: bool = True, console: Console | None = None, per_second: float = PER_SECOND
+    ) -> None:
         self._console, self._keep = console or Console(stderr=True), keep
         self._spinner: Spinner | Text = Spinner("dots", text)
         self._read: Callable[[], Statistics] | None = None
         self._live = Live(
-            get_renderable=self._draw, console=self._console, refresh_per_second=PER_SECOND, redirect_stdout=False
+            get_renderable=self._draw, console=self._console, refresh_per_second=per_second, redirect_stdout=False
         )
 
     def step(self, text: str) -> None:
-        """Say what is being done now."""
+        """Show the present step."""
         self._spinner = Spinner("dots", text)
 
     def watch(self, read: Callable[[], Statistics]) -> None:
@@ -50,19 +54,24 @@ class Display:
         self._read = read
 
     def __enter__(self) -> Display:  # noqa: PYI034 - Self is newer than the oldest Python
+        from pipeline.scheduler.interrupts import uninterrupted
+
         if self._console.is_terminal:
-            self._live.start()
+            # Else Ctrl-C may leave locked what the drawing thread waits for.
+            uninterrupted(self._live.start)()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        from pipeline.scheduler.interrupts import uninterrupted
+
         if not self._live.is_started:
             return
         # A spinner that stayed would claim to be at it still.
         self._spinner = Text()
         self._live.transient = not (self._keep and self._read and self._read().submitted)
-        self._live.stop()
+        uninterrupted(self._live.stop)()
 
     def _draw(self) -> RenderableType:
         if self._read is None:
@@ -71,9 +80,9 @@ class Display:
         return Group(table(found), Text(totals(found)), self._spinner)
 
 
-def table(found: Statistics) -> Text:
+def table(statistics: Statistics) -> Text:
     """Return the stages as a table, which as text is drawn in a twentieth of the time that `rich.table` takes."""
-    rows = [COLUMNS, *(_cells(stage) for stage in found.stages)]
+    rows = [COLUMNS, *(_cells(stage) for stage in statistics.stages)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
     text = Text("\n".join(lines), no_wrap=True, overflow="crop")
@@ -94,14 +103,18 @@ def _cells(stage: StageStatistics) -> tuple[str, ...]:
     )
 
 
-def totals(found: Statistics) -> str:
-    """Return what became of the frames."""
-    ends = {"failed": found.failed, "cancelled": found.cancelled}
-    ends |= {f"dropped ({reason})": count for reason, count in found.dropped.items()}
-    parts = [f"{found.submitted} frames in", f"{found.in_flight} in flight", f"{found.delivered} delivered"]
+def totals(counts: Statistics) -> str:
+    """Sum up the ends of the frames."""
+    ends = {"failed": counts.failed, "cancelled": counts.cancelled}
+    ends |= {f"dropped ({reason})": count for reason, count in counts.dropped.items()}
+    parts = [
+        f"{counts.submitted} frames in",
+        f"{counts.in_flight} in flight",
+        f"{counts.delivered} delivered",
+    ]
     parts += [f"{count} {end}" for end, count in ends.items() if count]
-    middle, _, worst = _milliseconds(found.latency_s)
-    return f"{', '.join(parts)}\n{found.frames_per_s:.1f} frames/s, latency p50 {middle} ms, p99 {worst} ms"
+    middle, _, worst = _milliseconds(counts.latency_s)
+    return f"{', '.join(parts)}\n{counts.frames_per_s:.1f} frames/s, latency p50 {middle} ms, p99 {worst} ms"
 
 
 def _milliseconds(durations: Percentiles) -> tuple[str, str, str]:

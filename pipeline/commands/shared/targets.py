@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from pipeline.commands.shared.values import is_whole
 from pipeline.errors import BoardError
 
 if TYPE_CHECKING:
-    from pipeline.board import Board
+    from pipeline.core.board import Board
 
 OPTION = "--target"
 
@@ -34,19 +35,26 @@ def board(options: argparse.Namespace) -> Board:
     """
     import boards
 
-    made = boards.get(options.board)
+    changed_board = boards.get(options.board)
     for text in options.target or ():
-        made = _changed(made, text)
+        changed_board = _apply(changed_board, text)
     if options.target:
         from pipeline.executor.targets import check
 
-        check(made, OPTION)
-    return made
+        check(changed_board, OPTION)
+    return changed_board
 
 
-def _changed(board: Board, text: str) -> Board:
-    place, _, value = text.partition("=")
-    device, _, key = place.rpartition(".")
+def _apply(board: Board, text: str) -> Board:
+    path, _, value = text.partition("=")
+    device, _, key = path.rpartition(".")
     if not (device and key and value):
         raise BoardError(f"{OPTION} {text!r} must be like 'vta.bitstream=vta.bit': a device, a key and its value")
-    return board.with_target(device, {key: int(value) if value.isdecimal() else value})
+    return board.with_target(device, {key: _parse(value)})
+
+
+def _parse(text: str) -> int | bool | str:
+    """Read a value as a board's TOML file would, but for the quotes of texts."""
+    if text in ("true", "false"):
+        return text == "true"
+    return int(text) if is_whole(text) else text

@@ -6,13 +6,13 @@ import argparse
 from typing import TYPE_CHECKING
 
 import pipeline
-from pipeline.commands import common
+from pipeline.commands.shared import console, values
 from pipeline.errors import PlanError
 
 if TYPE_CHECKING:
     from pipeline.split.graph import Graph
-    from pipeline.split.open_model import OpenModel
-    from pipeline.verification import Verification
+    from pipeline.split.symbolic_model import OpenModel
+    from pipeline.workflow.verify import Verification
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,6 +25,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--shape",
         metavar="INPUT=EXTENTS",
+        type=values.shape,
         action="append",
         default=[],
         help="extents for an input with a symbolic shape, such as data=1,3,224,224, or with names for those that vary, "
@@ -33,9 +34,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--size",
         metavar="NAME=EXTENT",
+        type=values.size,
         action="append",
         default=[],
-        help="extents for the names in --shape, such as N=16 or H=224,W=224; may be repeated: the first one is planned",
+        help="extents for the names in --shape, such as N=16 or H=224,W=224, or ranges, such as N=1..32; may be "
+        "repeated: the first one is planned",
     )
     parser.add_argument(
         "--params",
@@ -58,15 +61,15 @@ def verified(graph: Graph, options: argparse.Namespace) -> Verification | None:
     """Compare a graph with the model it was read from, if the options say so; one that differs is an error."""
     if not options.verify:
         return None
-    with common.progress("comparing"):
+    with console.progress("comparing"):
         return pipeline.verify(graph, options.model)
 
 
-def verification_text(found: Verification) -> str:
-    """Say what a verification found."""
+def verification_text(result: Verification) -> str:
+    """Describe a verification."""
     return (
-        f"against {found.reference}: largest error {found.largest_error:.3g}, {found.relative:.3g} of the largest "
-        f"value; allowed is {found.tolerance:.3g}"
+        f"against {result.reference}: largest error {result.largest_error:.3g}, {result.relative:.3g} of the largest "
+        f"value; allowed is {result.tolerance:.3g}"
     )
 
 
@@ -77,44 +80,28 @@ def read(options: argparse.Namespace) -> Graph:
 
 def read_open(options: argparse.Namespace) -> tuple[Graph, OpenModel | None]:
     """Read the model that the options name: at the first size, and the model itself if its shapes vary."""
-    wanted = sizes(options)
+    requests = sizes(options)
     from pipeline.split.graph import Graph
 
-    with common.progress(f"reading {options.model}"):
-        found = pipeline.read(options.model, shapes(options), options.params)
-        if isinstance(found, Graph):
-            if wanted:
+    with console.progress(f"reading {options.model}"):
+        model = pipeline.read(options.model, shapes(options), options.params)
+        if isinstance(model, Graph):
+            if requests:
                 raise PlanError("--size gives extents for names in --shape, such as --shape data=N,3,224,224")
-            return found, None
-        if not wanted:
-            names = ", ".join(f"{name}=16" for name in found.shapes.names)
+            return model, None
+        if not requests:
+            names = ", ".join(f"{name}=16" for name in model.shapes.names)
             raise PlanError(f"--shape has names for extents that vary; give at least one size, such as --size {names}")
-        return found.at(wanted[0]), found
+        return model.at(requests[0]), model
 
 
 def sizes(options: argparse.Namespace) -> list[dict[str, int]]:
     """Return the sizes that the options give."""
-    return [_size(text) for text in options.size]
+    from pipeline.core.shapes import sizes_in
 
-
-def _size(text: str) -> dict[str, int]:
-    parts = [part.partition("=") for part in text.split(",")]
-    if not all(name.isidentifier() and extent.isdecimal() and int(extent) for name, _, extent in parts):
-        raise PlanError(f"--size {text!r} is not NAME=EXTENT with an extent of at least 1, such as N=16 or H=224,W=224")
-    return {name: int(extent) for name, _, extent in parts}
+    return [dict(size) for sizes in options.size for size in sizes_in(sizes)]
 
 
 def shapes(options: argparse.Namespace) -> dict[str, list[int | str]]:
     """Return the extents that the options give, by input."""
-    return dict(_shape(text) for text in options.shape)
-
-
-def _shape(text: str) -> tuple[str, list[int | str]]:
-    name, separator, extents = text.rpartition("=")
-    shape = [int(each) if each.isdecimal() else each for each in extents.split(",")]
-    if not separator or not all(each.isidentifier() if isinstance(each, str) else each > 0 for each in shape):
-        raise PlanError(
-            f"--shape {text!r} is not INPUT=EXTENTS with extents of at least 1, such as data=1,3,224,224, or names for "
-            "those that vary"
-        )
-    return name, shape
+    return dict(options.shape)

@@ -11,8 +11,8 @@ import msgspec
 from pipeline.errors import InputError
 
 if TYPE_CHECKING:
-    from pipeline.plans import Plan, StagePlan
-    from pipeline.scheduler.trace import Event
+    from pipeline.core.plan import Plan, StagePlan
+    from pipeline.scheduler.trace import TraceEvent
 
 FRAMES = 12
 """Frames that leave the last stage in the time shown."""
@@ -20,16 +20,16 @@ FRAMES = 12
 
 def check(path: Path) -> None:
     """Find out before the work, not after, that the picture cannot be drawn; raise `InputError` then."""
-    from pipeline import timeline
+    from pipeline.observe import timeline
 
     timeline.image_format(path)
     if not path.absolute().parent.is_dir():
         raise InputError(f"cannot draw to {str(path)!r}: there is no folder {str(path.parent)!r}")
 
 
-def draw(plan: Plan, path: str | Path, measured: Sequence[Event] | None = None) -> None:
+def draw(plan: Plan, path: str | Path, measured: Sequence[TraceEvent] | None = None) -> None:
     """Draw the steady state of a plan as it is simulated; with the events of a real run, both for each stage."""
-    from pipeline import timeline
+    from pipeline.observe import timeline
     from pipeline.simulation import simulate
 
     names = [stage.name for stage in plan.stages]
@@ -51,9 +51,9 @@ def _rows(stage: StagePlan) -> list[str]:
     return [stage.name, *(f"{stage.name}, {replica}" for replica in range(1, stage.replicas))]
 
 
-def _steady(events: Sequence[Event], stages: Sequence[str], plan: Plan) -> list[Event]:
+def _steady(events: Sequence[TraceEvent], stages: Sequence[str], plan: Plan) -> list[TraceEvent]:
     """Return the events from the steady state on, from time 0, with frames counted from there, by rows."""
-    from pipeline import timeline
+    from pipeline.observe import timeline
 
     begin, end = timeline.window(events, stages, FRAMES)
     shown = [event for event in events if event.end > begin and event.start < end]
@@ -71,7 +71,7 @@ def _steady(events: Sequence[Event], stages: Sequence[str], plan: Plan) -> list[
     ]
 
 
-def read_trace(path: str | Path, stages: Sequence[str]) -> list[Event]:
+def read_trace(path: str | Path, stages: Sequence[str]) -> list[TraceEvent]:
     """Read the events of a file of ``soc-pipeline run --trace``.
 
     Raises
@@ -105,8 +105,8 @@ class _Trace(msgspec.Struct):
     traceEvents: list[_Record]  # noqa: N815 - the format's name
 
 
-def _event(record: _Record, track: str, stages: Sequence[str]) -> Event | None:
-    from pipeline.scheduler.trace import Event
+def _event(record: _Record, track: str, stages: Sequence[str]) -> TraceEvent | None:
+    from pipeline.scheduler.trace import TraceEvent
 
     kind, _, _ = record.name.partition(" ")
     stage = next((name for name in stages if track == name or track.startswith((f"{name},", f"{name} ("))), None)
@@ -115,4 +115,4 @@ def _event(record: _Record, track: str, stages: Sequence[str]) -> Event | None:
         return None
     replica = track.partition(", replica ")[2].partition(" ")[0]
     times = record.ts / 1e6, (record.ts + record.dur) / 1e6
-    return Event(stage, frame, kind, *times, int(replica) if replica.isdecimal() else 0)
+    return TraceEvent(stage, frame, kind, *times, int(replica) if replica.isdecimal() else 0)

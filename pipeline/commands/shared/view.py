@@ -7,12 +7,11 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pipeline.commands import common
-from pipeline.errors import InputError
+from pipeline.commands.shared import console, values
 
 if TYPE_CHECKING:
+    from pipeline.observe.web import ViewServer
     from pipeline.scheduler.trace import Trace
-    from pipeline.web import ViewServer
 
 
 def argument(parser: argparse.ArgumentParser) -> None:
@@ -20,29 +19,28 @@ def argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--view",
         metavar="PORT",
+        type=values.port,
         help="serve a page that shows what the stages do, on this machine's loopback address; 0 takes a free port and "
         "says which",
     )
 
 
 @contextlib.contextmanager
-def serving(port: str | None) -> Iterator[tuple[ViewServer | None, Trace | None]]:
+def serving(port: int | None) -> Iterator[tuple[ViewServer | None, Trace | None]]:
     """Give the server of the page, and a trace for the pipelines that it shows; neither of them without `port`.
 
     Raises
     ------
     InputError
-        If the port is none, or taken.
+        If the port is taken.
     """
     if port is None:
         yield None, None
         return
-    if not port.isdecimal():
-        raise InputError(f"--view is {port!r}; it must be a port, or 0 for one that is free")
+    from pipeline.observe.web import ViewServer
+    from pipeline.observe.web.server import EVENTS
     from pipeline.scheduler.trace import Trace
-    from pipeline.web import ViewServer
-    from pipeline.web.server import EVENTS
 
-    with ViewServer(int(port)) as server:
-        common.notice(f"view: {server.url}")
+    with ViewServer(port) as server:
+        console.notice(f"view: {server.url}")
         yield server, Trace(EVENTS)

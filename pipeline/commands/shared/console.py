@@ -1,0 +1,83 @@
+"""Console: tables, progress, notices and JSON, as all commands print them."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Mapping
+
+import msgspec
+from rich.console import Console
+from rich.status import Status
+from rich.table import Table
+
+Progress = Callable[[str], None]
+
+# Tables keep their columns when they are piped into a file or another program.
+PIPED_WIDTH = 160
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        # Instead of leaving with status 1: a reader who has seen enough is no failure, and `cli.main` knows it.
+        raise BrokenPipeError
+
+
+def console(*, error: bool = False) -> Console:
+    """Return a console for results, or with `error` one beside them."""
+    stream = sys.stderr if error else sys.stdout
+    return _Console(stderr=error, width=None if stream and stream.isatty() else PIPED_WIDTH, highlight=False)
+
+
+def notice(text: str) -> None:
+    """Print a line that is no result, so that it stays out of what is piped."""
+    print(text, file=sys.stderr)
+
+
+@contextlib.contextmanager
+def progress(text: str) -> Iterator[Progress]:
+    """Show on the terminal what is being done; silent where there is no terminal."""
+    with Status(text, console=Console(stderr=True)) as status:
+        yield status.update
+
+
+def print_json(value: object) -> None:
+    """Print plain values as JSON."""
+    try:
+        data = msgspec.json.encode(value, enc_hook=_plain)
+    except UnicodeEncodeError:  # the name of a file that is no UTF-8
+        data = msgspec.json.encode(_in_utf8(msgspec.to_builtins(value, enc_hook=_plain)))
+    print(msgspec.json.format(data, indent=2).decode())
+
+
+def _in_utf8(value: object) -> object:
+    if isinstance(value, dict):
+        return {_in_utf8(key): _in_utf8(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_in_utf8(each) for each in value]
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):  # a read-only view, which msgspec does not know
+        return dict(value)
+    raise NotImplementedError
+
+
+def table(title: str, *columns: str) -> Table:
+    """Return a table; a column whose name begins with ``>`` is aligned to the right."""
+    new_table = Table(title=title, title_justify="left", title_style="bold")
+    for column in columns:
+        new_table.add_column(
+            column.removeprefix(">"), justify="right" if column.startswith(">") else "left", overflow="fold"
+        )
+    return new_table
+
+
+def amount(nbytes: float) -> str:
+    """Return bytes in a readable unit."""
+    for unit in ("B", "kB", "MB"):
+        if nbytes < 1000:
+            return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
+        nbytes /= 1000
+    return f"{nbytes:.1f} GB"

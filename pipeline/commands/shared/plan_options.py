@@ -1,0 +1,122 @@
+"""The options that say how to cut a model, and what to run it on."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from pipeline.commands.shared import stage_options, targets, values
+from pipeline.commands.shared.console import Progress, notice, progress
+from pipeline.core.renaming import add_renamed_option
+from pipeline.errors import PlanError
+
+if TYPE_CHECKING:
+    from pipeline.core.plan import Plan
+    from pipeline.split.graph import Graph
+    from pipeline.split.planning.planner import Planner
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add how to cut a model and what to run it on."""
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument(
+        "--stages", metavar="N", type=values.count_or_auto, default="auto", help="number of stages, or 'auto' (default)"
+    )
+    how.add_argument(
+        "--cut",
+        metavar="NAME",
+        action="append",
+        help="cut behind this tensor, operator or position ('inspect' lists them); may be repeated",
+    )
+    parser.add_argument(
+        "--allow-unfused",
+        action="store_true",
+        help="cut exactly behind the names of --cut, also inside of what the compiler fuses; 'plan' says what it costs",
+    )
+    parser.add_argument("--board", default="host", help="what to run on (default: host, this machine)")
+    targets.argument(parser)
+    stage_options.argument(parser)
+    parser.add_argument(
+        "--pin",
+        metavar="NAME=DEVICE",
+        type=values.pair("conv1=cpu"),
+        action="append",
+        default=[],
+        help="run an operator, what makes a tensor, or a module on this device of the board, such as conv1=cpu; may be "
+        "repeated",
+    )
+    parser.add_argument(
+        "--objective",
+        choices=("throughput", "latency", "energy"),
+        help="what automatic stages aim at (default: throughput; with --fps: latency)",
+    )
+    parser.add_argument(
+        "--fps", metavar="N", type=values.positive, help="frames per second that arrive and must be kept up with"
+    )
+    parser.add_argument(
+        "--no-replicas", action="store_true", help="let each automatic stage work on one frame at a time only"
+    )
+    parser.add_argument(
+        "--queue-depth",
+        metavar="N",
+        type=values.count_or_auto,
+        default="auto",
+        help="frames that may wait in front of each stage, or 'auto' (default): as many as --time-variation asks for",
+    )
+    parser.add_argument(
+        "--time-variation",
+        metavar="CV",
+        type=values.not_negative,
+        default=0.1,
+        help="coefficient of variation of a stage's time: its standard deviation, as a share of it (default: 0.1)",
+    )
+    add_renamed_option(parser, "--variance", "--time-variation")
+    parser.add_argument(
+        "--measure",
+        action="store_true",
+        help="time the operators here instead of estimating; what 'profile' or an earlier plan measured is known",
+    )
+    parser.add_argument("--fresh", action="store_true", help="as --measure, and measure again what was measured before")
+
+
+def make_plan(graph: Graph, options: argparse.Namespace) -> Plan:
+    """Plan as the options say."""
+    from pipeline.split.unfused import divided_groups
+
+    with progress("planning") as step:
+        planner = make_planner(graph, options, step)
+        plan = plan_with(planner, options)
+    for group in divided_groups(planner.graph):
+        notice(str(group))
+    return plan
+
+
+def make_planner(graph: Graph, options: argparse.Namespace, step: Progress) -> Planner:
+    """Return the planner of the board that the options name."""
+    from pipeline.workflow import plan as planning
+
+    if options.allow_unfused and not options.cut:
+        raise PlanError("--allow-unfused allows cuts inside of fused groups, but there are none; give --cut NAME")
+    return planning.make_planner(
+        graph,
+        targets.board(options),
+        measure=options.measure or options.fresh,
+        fresh=options.fresh,
+        queue_depth=options.queue_depth,
+        cv=options.time_variation,
+        unfused=options.cut if options.allow_unfused else (),
+        pin=dict(options.pin),
+        progress=step,
+    )
+
+
+def plan_with(planner: Planner, options: argparse.Namespace) -> Plan:
+    """Plan as the options say."""
+    plan = planner.plan(
+        stages=options.stages,
+        cuts=options.cut,
+        objective=options.objective,
+        fps=options.fps,
+        replicas=not options.no_replicas,
+    )
+    return stage_options.apply(plan, options)

@@ -1,0 +1,74 @@
+"""``--stage-option``: how one stage of a plan is built, where that differs from the others."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from pipeline.core.stage_options import StageOptions
+from pipeline.errors import PlanError, near
+
+if TYPE_CHECKING:
+    from pipeline.core.plan import Plan
+
+OPTION = "--stage-option"
+_KEYS = tuple(field.name for field in fields(StageOptions))
+
+
+def argument(parser: argparse.ArgumentParser) -> None:
+    """Declare the option."""
+    parser.add_argument(
+        OPTION,
+        metavar="STAGE.KEY=VALUE",
+        action="append",
+        default=[],
+        help="build one stage otherwise than the others: stage1.winograd=true, stage1.weights=float16, "
+        "stage1.tolerance=1e-3, or a key of its device's target, stage1.target.mcpu=cortex-a53; kept in the plan; may "
+        "be repeated",
+    )
+
+
+def apply(plan: Plan, options: argparse.Namespace) -> Plan:
+    """Return the plan with the options that the command line gives to its stages.
+
+    Raises
+    ------
+    PlanError
+        If the plan has no such stage, or an option is unknown or has a value that cannot be.
+    """
+    for text in options.stage_option:
+        stage, key, value = _parse(text)
+        changes = {key: value}
+        if isinstance(value, dict):
+            changes = {key: {**(plan.stage(stage).options.target or {}), **value}}
+        plan = plan.with_options(stage, **changes)
+    return plan
+
+
+def _parse(text: str) -> tuple[str, str, Any]:
+    """Return the stage, the key and its value."""
+    names, _, value = text.partition("=")
+    # A stage's own name may have dots in it.
+    stage, _, key = names.rpartition(".")
+    inner = ""
+    if stage.endswith(".target"):
+        stage, inner, key = stage.removesuffix(".target"), key, "target"
+    if not (stage and value and (key != "target" or inner)):
+        raise PlanError(f"{OPTION} {text!r} must be like 'stage1.winograd=true': a stage, a key and its value")
+    if key not in _KEYS:
+        raise PlanError(f"{OPTION} {text!r}: no option {key!r}; there are {', '.join(_KEYS)}{near(key, _KEYS)}")
+    plain = _value(value)
+    return stage, key, {inner: plain} if inner else plain
+
+
+def _value(text: str) -> Any:
+    """Return the truth value, the number, the list (of features of a processor, ``+neon,-sve``), or the text."""
+    if text in ("true", "false"):
+        return text == "true"
+    with contextlib.suppress(ValueError):
+        return int(text)
+    with contextlib.suppress(ValueError):
+        return float(text)
+    return text.split(",") if text.startswith(("+", "-")) else text

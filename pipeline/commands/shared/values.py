@@ -1,0 +1,150 @@
+"""Values of options: types for the argument parser, which checks them before anything heavy is imported.
+
+What is impossible is told in one line, by `pipeline.cli.CommandParser`: the option, its value, and the remedy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+from collections.abc import Callable
+from typing import TypeVar
+
+Value = TypeVar("Value")
+
+DIGITS = 18
+"""That a whole number may have: Python refuses to read thousands of them by an error of its own."""
+
+PORTS = 65536
+AUTO = "auto"
+
+_EXTENTS = re.compile(r"0*[1-9]\d{0,8}(\.\.\d{1,9})?", re.ASCII)
+
+Extent = int | str
+
+
+def positive(text: str) -> float:
+    """Read a number above 0."""
+    return _number(text, at_least_zero=False)
+
+
+def not_negative(text: str) -> float:
+    """Read a number of at least 0."""
+    return _number(text, at_least_zero=True)
+
+
+def _number(text: str, *, at_least_zero: bool) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (0 < value < math.inf or (at_least_zero and value == 0)):
+        raise _refusal(text, "a number of at least 0" if at_least_zero else "a number above 0")
+    return value
+
+
+def count(text: str) -> int:
+    """Read a whole number of at least 1."""
+    if not is_whole(text) or int(text) < 1:
+        raise _refusal(text, "a whole number of at least 1")
+    return int(text)
+
+
+def count_or_auto(text: str) -> int | str:
+    """Read a whole number of at least 1, or ``auto``."""
+    if text == AUTO:
+        return text
+    if not is_whole(text) or int(text) < 1:
+        raise _refusal(text, "a whole number of at least 1, or 'auto'")
+    return int(text)
+
+
+def seed(text: str) -> int:
+    """Read a whole number of at least 0."""
+    if not is_whole(text):
+        raise _refusal(text, "a whole number of at least 0")
+    return int(text)
+
+
+def port(text: str) -> int:
+    """Read a port, 0 for one that is free."""
+    if not is_whole(text) or int(text) >= PORTS:
+        raise _refusal(text, "a port, or 0 for one that is free")
+    return int(text)
+
+
+def is_whole(text: str) -> bool:
+    """Test for a whole number of at least 0, of no more digits than Python likes."""
+    return text.isdecimal() and len(text) <= DIGITS
+
+
+def colours(text: str) -> tuple[float, ...]:
+    """Read a number, or one for each colour."""
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise _refusal(text, "a number, or three such as 0.485,0.456,0.406") from None
+
+
+def pair(example: str) -> Callable[[str], tuple[str, str]]:
+    """Make the type of ``NAME=VALUE``; names may have ``=`` in them, values have none."""
+
+    def read_pair(text: str) -> tuple[str, str]:
+        name, _, value = text.rpartition("=")
+        if not (name and value):
+            raise _refusal(text, f"like '{example}'")
+        return name, value
+
+    return read_pair
+
+
+def device(text: str) -> tuple[str, str]:
+    """Read ``NAME=DEVICE``, whose device may be an address with ``=`` in it."""
+    name, _, value = text.partition("=")
+    if not (name and value):
+        raise _refusal(text, "NAME=DEVICE, such as gpu=cuda:1")
+    return name, value
+
+
+def stage_seconds(text: str) -> tuple[str, float]:
+    """Read ``SECONDS``, for all stages, or ``STAGE=SECONDS``."""
+    name, _, seconds = text.rpartition("=")
+    return name, positive(seconds)
+
+
+def cores(text: str) -> tuple[range, ...]:
+    """Read cores such as ``0,1`` or ``4-7``, as ranges: the end of one may be any number."""
+    ranges = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        last = last or first
+        if not (is_whole(first) and is_whole(last)):
+            raise _refusal(text, "like 0,1 or 4-7")
+        ranges.append(range(int(first), int(last) + 1))
+    return tuple(ranges)
+
+
+def size(text: str) -> dict[str, Extent]:
+    """Read extents by name, such as ``H=224,W=224``, or ranges of them, such as ``N=1..32``."""
+    parts = [part.partition("=") for part in text.split(",")]
+    if not all(name.isidentifier() and _EXTENTS.fullmatch(extent) for name, _, extent in parts):
+        raise _refusal(text, "NAME=EXTENT with an extent of at least 1, such as N=16, H=224,W=224 or N=1..32")
+    return {name: int(extent) if extent.isdecimal() else extent for name, _, extent in parts}
+
+
+def shape(text: str) -> tuple[str, list[Extent]]:
+    """Read an input's name and its extents: numbers, or names for those that vary."""
+    name, separator, extents = text.rpartition("=")
+    shape = [int(extent) if is_whole(extent) else extent for extent in extents.split(",")]
+    if not separator or not all(extent.isidentifier() if isinstance(extent, str) else extent > 0 for extent in shape):
+        raise _refusal(
+            text,
+            "INPUT=EXTENTS with extents of at least 1, such as data=1,3,224,224, or names for those that vary",
+        )
+    return name, shape
+
+
+def _refusal(text: str, remedy: str) -> argparse.ArgumentTypeError:
+    excerpt = text if len(text) <= 4 * DIGITS else f"{text[: 4 * DIGITS]}..."
+    return argparse.ArgumentTypeError(f"is {excerpt!r}; it must be {remedy}")
