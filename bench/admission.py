@@ -46,7 +46,7 @@ def measure(policy: str, seconds: float) -> dict[str, Any]:
     frame = np.zeros(4, np.float32)
     interval = SLOWEST / 2.5
 
-    def ended(future: Any) -> None:
+    def note_age(future: Any) -> None:
         if not isinstance(future.exception(), FrameDropped):
             ages.append(time() - future.timestamp)
 
@@ -55,9 +55,9 @@ def measure(policy: str, seconds: float) -> dict[str, Any]:
             pass
         begin = monotonic()
         delivered = running.statistics().delivered
-        while (now := monotonic()) < begin + seconds:
-            running.submit(frame).add_done_callback(ended)
-            sleep(max(0.0, interval - (monotonic() - now)))
+        while (now_s := monotonic()) < begin + seconds:
+            running.submit(frame).add_done_callback(note_age)
+            sleep(max(0.0, interval - (monotonic() - now_s)))
         statistics = running.statistics()
         pace = (statistics.delivered - delivered) / (monotonic() - begin)
     return {"pace": pace, "ages": ages, "dropped": sum(statistics.dropped.values())}

@@ -29,16 +29,15 @@ from throughput import progress
 
 import boards
 import pipeline
-from pipeline.board import Board
-from pipeline.executor.cost_cache import CostCache
-from pipeline.executor.profile import Bench
-from pipeline.plans import Plan
-from pipeline.profiling import pieces
-from pipeline.sides import Run, random_frames
+from pipeline.core.board import Board
+from pipeline.core.plan import Plan
+from pipeline.measure.cost_cache import CostCache
+from pipeline.measure.group_times import GroupTimer, extract_groups
+from pipeline.measure.throughput import VariantRun, random_frames
+from pipeline.measure.unsplit_rate import UnsplitBaseline
 from pipeline.split.graph import Graph
-from pipeline.split.planner import Planner
-from pipeline.split.queues import spans
-from pipeline.whole import Whole
+from pipeline.split.planning.planner import Planner
+from pipeline.split.planning.queues import stage_groups
 
 QUICK = ("squeezenet",)
 
@@ -94,15 +93,15 @@ class Profiler:
     def __init__(self, graph: Graph, board: Board, show: Callable[[str], None]) -> None:
         (device,) = board.devices
         self.graph, self._board, self._device, self._show = graph, board, device, show
-        self._bench = Bench(device, 1, CostCache(None))
-        self._groups = self._bench.prepare(pieces(graph, graph.group_ends[:-1]), show)
-        self._whole = Whole(graph, device, CostCache(None), show)
+        self._timer = GroupTimer(device, 1, CostCache(None))
+        self._groups = self._timer.prepare(extract_groups(graph, graph.group_ends[:-1]), show)
+        self._baseline = UnsplitBaseline(graph, device, CostCache(None), show)
 
     def planner(self) -> Planner:
         """Measure, and return what plans with that."""
-        times = self._bench.time(self._groups, self._show).scaled(self._whole.time())
-        alone, crowded = ({self._device.name: each} for each in times)
-        return Planner(self.graph, self._board, alone, crowded=crowded)
+        times = self._timer.time(self._groups, self._show).scale(self._baseline.time())
+        isolated, contended = ({self._device.name: each} for each in times)
+        return Planner(self.graph, self._board, isolated, contended=contended)
 
 
 def others(given: Planner) -> dict[str, Plan]:
@@ -127,17 +126,19 @@ def narrowed(board: Board) -> Board:
     return replace(board, devices=(replace(device, cores=device.cores[-1:], clusters=()),))
 
 
-def different(graph: Graph, ways: dict[str, Plan], show: Callable[[str], None]) -> dict[str, Run]:
+def different(graph: Graph, ways: dict[str, Plan], show: Callable[[str], None]) -> dict[str, VariantRun]:
     """Return what runs each way; equal plans are built and run once."""
-    runs: dict[str, Run] = {}
+    runs: dict[str, VariantRun] = {}
     for way, plan in ways.items():
         show(f"building {way}")
         same = next((other for other in runs if runs_alike(ways[other], plan)), None)
-        runs[way] = runs[same] if same else Run(way, pipeline.build(graph, plan, check=False), lambda _: None)
+        runs[way] = runs[same] if same else VariantRun(way, pipeline.build(graph, plan, check=False), lambda _: None)
     return runs
 
 
-def streamed(profiler: Profiler, runs: dict[str, Run], rounds: int) -> list[tuple[Planner, dict[Run, float]]]:
+def streamed(
+    profiler: Profiler, runs: dict[str, VariantRun], rounds: int
+) -> list[tuple[Planner, dict[VariantRun, float]]]:
     """Return for each round what plans with the operators' times, and the frames per second of each run."""
     frames = random_frames(profiler.graph.inputs, 4)
     order = list(dict.fromkeys(runs.values()))
@@ -154,7 +155,7 @@ def streamed(profiler: Profiler, runs: dict[str, Run], rounds: int) -> list[tupl
 def slowest(plan: Plan, then: Planner, now: Planner) -> float:
     """Return the seconds between two frames of a plan, had it been made from the times that are known now."""
     stages = []
-    for stage, (begin, end) in spans(plan, now.graph):
+    for stage, (begin, end) in stage_groups(plan, now.graph):
         old, new = (sum(each.seconds(each.board.devices[0])[begin:end]) for each in (then, now))
         stages.append(replace(stage, seconds=stage.seconds * new / old))
     return replace(plan, stages=tuple(stages)).slowest

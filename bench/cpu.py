@@ -33,17 +33,18 @@ import psutil
 from report import Row, installed, median, parser, report, usable_cores
 
 import pipeline
-from pipeline.board import Device
-from pipeline.executor import processor, schedules
-from pipeline.executor.apart import apart
+from pipeline.core.board import Device
+from pipeline.core.plan import StagePlan
+from pipeline.core.threads import run_in_thread
+from pipeline.core.tvm_access import compiler_lock, tvm
+from pipeline.executor import host_target
+from pipeline.executor import kernels as schedules
 from pipeline.executor.build import compile_stage
-from pipeline.executor.devices.cpu import CpuRuntime, Program
-from pipeline.executor.kernel_times import by_function, call_seconds
-from pipeline.plans import StagePlan
+from pipeline.executor.devices.cpu import CpuRuntime, VmStage
+from pipeline.executor.tuning.kernel_times import by_function, call_seconds
 from pipeline.scheduler.pipeline import Pipeline
 from pipeline.split import extract
 from pipeline.split.graph import Graph
-from pipeline.tvm_access import compiler_lock, tvm
 
 QUICK = ("squeezenet", "shufflenet")
 SLOWEST = 3
@@ -60,7 +61,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name, threads in itertools.product(names, counts):
             # A thread of its own: TVM's pool and the core it is pinned to belong to the caller.
-            rows.append(apart(functools.partial(row, name, threads, Path(folder), options.quick), "bench"))
+            rows.append(run_in_thread(functools.partial(row, name, threads, Path(folder), options.quick), "bench"))
     for threads in counts:
         ratios = [each["ratio"] for each in rows if each["threads"] == threads and each["ratio"]]
         mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
@@ -162,7 +163,7 @@ def by_default(module: Any, frame: np.ndarray) -> float:
     from tvm import relax
 
     with compiler_lock:
-        target = processor.host_target()
+        target = host_target.host_target()
         executable = relax.build(module, target, relax_pipeline=relax.get_default_pipeline(target))
     run = relax.VirtualMachine(executable, tvm.cpu())["main"]
     begin = perf_counter()
@@ -193,11 +194,11 @@ def settle(run: Callable[[], Any]) -> None:
         run()
 
 
-def slowest(module: Any, code: Any, program: Program, tensor: Any) -> str:
+def slowest(module: Any, code: Any, program: VmStage, tensor: Any) -> str:
     """Return our slowest operators: share of the time, GFLOP/s, and share of the core's limit."""
     times = by_function(call_seconds(code, [tensor, *program.parameters]))
     with compiler_lock:
-        target = schedules.target_for(processor.host_target())
+        target = schedules.target_for(host_target.host_target())
         kernels = schedules.kernels(schedules.optimise(module, target))
         limit = fma.gflops(target)
     total = sum(sum(each) for each in times.values())

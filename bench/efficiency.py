@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from report import Row, median, parser, report
 
-from pipeline.board import Board, Device
-from pipeline.plans import Plan, StagePlan, TensorSpec
+from pipeline.core.board import Board, Device
+from pipeline.core.plan import Plan, StagePlan, TensorSpec
 from pipeline.scheduler import Pipeline
 
 # Name -> for each stage its milliseconds and what it reads; the last stage's tensor is the result.
@@ -51,10 +51,10 @@ def frames_per_s(name: str, graph: Graph, seconds: float) -> float:
     """Return the rate of a stream that takes about `seconds`."""
     replicas = REPLICAS.get(name, 1)
     frames = max(20, int(seconds * ideal(graph) * replicas))
-    sent = [np.full(4, number, np.float32) for number in range(frames)]
+    frames_in = [np.full(4, number, np.float32) for number in range(frames)]
     times = []
     with Pipeline(plan(graph, replicas)) as running:
-        for number, result in enumerate(running.map(sent)):
+        for number, result in enumerate(running.map(frames_in)):
             times.append(perf_counter())
             if result[0] not in (0, number):  # branches make zeros
                 raise AssertionError(f"result {number} is that of frame {result[0]}")
@@ -85,15 +85,15 @@ def ideal(graph: Graph) -> float:
     return 1e3 / max(time for time, _ in graph.values())
 
 
-def row(name: str, graph: Graph, measured: float) -> Row:
+def row(name: str, graph: Graph, frames_per_s_median: float) -> Row:
     """Return one line of the table."""
     best = ideal(graph) * REPLICAS.get(name, 1)
     result: dict[str, Any] = {
         "graph": name,
         "stage_ms": "+".join(f"{time:g}" for time, _ in graph.values()),
-        "frames_per_s": measured,
+        "frames_per_s": frames_per_s_median,
         "ideal_frames_per_s": best,
-        "ratio": measured / best,
+        "ratio": frames_per_s_median / best,
     }
     return result
 

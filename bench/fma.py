@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.executor.schedules import machine as machines
-from pipeline.tvm_access import tvm
+from pipeline.core.tvm_access import tvm
+from pipeline.executor.kernels import microarchitecture
 
 SUMS = 24
 ROUNDS = 200_000
@@ -18,8 +18,8 @@ ROUNDS = 200_000
 @cache
 def gflops(target: Any) -> float:
     """Return the most GFLOP/s that the calling thread's core reached in a few tries."""
-    run = tvm.compile(tvm.IRModule({"main": kernel(machines.of(target).lanes)}), target)["main"]
-    lanes = machines.of(target).lanes
+    run = tvm.compile(tvm.IRModule({"main": kernel(microarchitecture.of_target(target).lanes)}), target)["main"]
+    lanes = microarchitecture.of_target(target).lanes
     factors, result = (tvm.runtime.tensor(np.full(size, 0.5, np.float32)) for size in (2 * lanes, SUMS * lanes))
     run(factors, result)
     return max(_once(run, factors, result, lanes) for _ in range(20))
@@ -35,7 +35,7 @@ def kernel(lanes: int) -> Any:
     """Return a function that multiplies and adds `ROUNDS` times in each of `SUMS` registers."""
     from tvm import tirx
 
-    from pipeline.executor.schedules.language import tir
+    from pipeline.executor.kernels.tir import statements as tir
 
     factors, result = tir.buffer("factors", [2 * lanes]), tir.buffer("result", [SUMS * lanes])
     sums = [tir.buffer("sum", [lanes]) for _ in range(SUMS)]

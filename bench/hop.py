@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 from report import Row, median, parser, percentile, report, usable_cores
 
-from pipeline.board import Board, Device
+from pipeline.core.board import Board, Device
+from pipeline.core.plan import Plan, StagePlan, TensorSpec
 from pipeline.executor.devices.null import NullRuntime
-from pipeline.plans import Plan, StagePlan, TensorSpec
 from pipeline.scheduler import Pipeline
 
 STAGES = (1, 2, 4, 8)
@@ -60,7 +60,8 @@ def main() -> None:
     samples = [[measure(*case, placements[case[2]], frames) for case in cases] for _ in range(rounds)]
     floors = {name: wake_floor(cores, 20 * frames) for name, cores in placements.items()}
     rows = [
-        row(case, list(found), floors[case[2]]) for case, found in zip(cases, zip(*samples, strict=True), strict=True)
+        row(case, list(case_samples), floors[case[2]])
+        for case, case_samples in zip(cases, zip(*samples, strict=True), strict=True)
     ]
     report("The cost of a hop between null stages", rows, (__doc__ or "").partition("\n\n")[2], options.json)
 
@@ -82,20 +83,20 @@ def measure(stages: int, size: int, _: str, cores: Sequence[int], frames: int) -
         latencies = [latency(running, inputs) for _ in range(frames)]
         hops = [
             later - earlier
-            for one, other in pairwise(runtimes)
-            for earlier, later in zip(one.stamps, other.stamps, strict=True)
+            for first, peer in pairwise(runtimes)
+            for earlier, later in zip(first.stamps, peer.stamps, strict=True)
         ]
-        started = perf_counter()
+        begin_s = perf_counter()
         for result in running.map(repeat(inputs, frames), copy=False):
             del result
-        return {"latencies": latencies, "hops": hops, "per_frame": (perf_counter() - started) / frames}
+        return {"latencies": latencies, "hops": hops, "per_frame": (perf_counter() - begin_s) / frames}
 
 
 def latency(running: Pipeline, inputs: dict[str, np.ndarray]) -> float:
     """Return the seconds from submit to the result."""
-    started = perf_counter()
+    begin_s = perf_counter()
     running.submit(inputs, copy=False).result()
-    return perf_counter() - started
+    return perf_counter() - begin_s
 
 
 def plan(stages: int, size: int, cores: Sequence[int]) -> Plan:
@@ -104,12 +105,12 @@ def plan(stages: int, size: int, cores: Sequence[int]) -> Plan:
         (TensorSpec(f"payload{number}", (size,), "uint8"), TensorSpec(f"token{number}", (1,)))
         for number in range(stages + 1)
     ]
-    planned = tuple(
+    stage_plans = tuple(
         StagePlan(f"stage{number}", "null", before, after, cores=(cores[number % len(cores)],))
         for number, (before, after) in enumerate(pairwise(specs))
     )
     board = Board("null", (Device("null", "null"),))
-    return Plan("hop", "", board, specs[0], specs[-1][1:], planned)
+    return Plan("hop", "", board, specs[0], specs[-1][1:], stage_plans)
 
 
 def row(case: tuple[int, int, str], samples: Sequence[dict[str, Any]], floor: float | None) -> Row:
@@ -135,30 +136,30 @@ def wake_floor(cores: Sequence[int], rounds: int) -> float | None:
     if not hasattr(os, "sched_setaffinity"):
         return None
     context = multiprocessing.get_context("spawn")
-    here, there = context.Semaphore(0), context.Semaphore(0)
-    other = context.Process(target=echo, args=(here, there, cores[0], rounds))
-    other.start()
+    to_caller, to_echo = context.Semaphore(0), context.Semaphore(0)
+    peer = context.Process(target=echo, args=(to_caller, to_echo, cores[0], rounds))
+    peer.start()
     with on_core(cores[-1]):
-        trips = list(round_trips(here, there, rounds))
-    other.join()
+        trips = list(round_trips(to_caller, to_echo, rounds))
+    peer.join()
     return median(trips) / 2 * MICRO
 
 
-def round_trips(here: Any, there: Any, rounds: int) -> Iterator[float]:
+def round_trips(to_caller: Any, to_echo: Any, rounds: int) -> Iterator[float]:
     """Yield the seconds of each."""
     for _ in range(rounds):
-        started = perf_counter()
-        there.release()
-        here.acquire()
-        yield perf_counter() - started
+        begin_s = perf_counter()
+        to_echo.release()
+        to_caller.acquire()
+        yield perf_counter() - begin_s
 
 
-def echo(here: Any, there: Any, core: int, rounds: int) -> None:
+def echo(to_caller: Any, to_echo: Any, core: int, rounds: int) -> None:
     """Answer `rounds` times."""
     os.sched_setaffinity(0, {core})
     for _ in range(rounds):
-        there.acquire()
-        here.release()
+        to_echo.acquire()
+        to_caller.release()
 
 
 class on_core:  # noqa: N801 - reads as a statement

@@ -51,8 +51,8 @@ class Busy:
 def main() -> None:
     options = parser(__doc__).parse_args()
     frames = 200 if options.quick else 1000
-    alone = pace_alone(0.5 if options.quick else 2.0)
-    rows = [measure(frames, None, 0.0), *(measure(frames, interval, alone) for interval in INTERVALS)]
+    undisturbed_rate = pace_alone(0.5 if options.quick else 2.0)
+    rows = [measure(frames, None, 0.0), *(measure(frames, interval, undisturbed_rate) for interval in INTERVALS)]
     report("A busy Python thread beside the pipeline", rows, __doc__ or "", options.json)
 
 
@@ -63,7 +63,7 @@ def pace_alone(seconds: float) -> float:
         return busy.turns / seconds
 
 
-def measure(frames: int, interval: float | None, alone: float) -> Row:
+def measure(frames: int, interval: float | None, undisturbed_rate: float) -> Row:
     """Return the latencies with a busy thread beside, and without if there is no `interval`."""
     latencies = []
     frame = np.zeros(4, np.float32)
@@ -71,19 +71,19 @@ def measure(frames: int, interval: float | None, alone: float) -> Row:
         for _ in running.map([frame] * 20):
             pass
 
-        def one() -> float:
-            started = perf_counter()
+        def measure_latency() -> float:
+            begin_s = perf_counter()
             running.submit(frame).result()
-            return perf_counter() - started
+            return perf_counter() - begin_s
 
         if interval is None:
-            latencies = [one() for _ in range(frames)]
+            latencies = [measure_latency() for _ in range(frames)]
             share = None
         else:
             with Busy().running() as busy:
                 begin, turns = perf_counter(), busy.turns
-                latencies = [one() for _ in range(frames)]
-                share = (busy.turns - turns) / (perf_counter() - begin) / alone
+                latencies = [measure_latency() for _ in range(frames)]
+                share = (busy.turns - turns) / (perf_counter() - begin) / undisturbed_rate
     return {
         "busy_thread": interval is not None,
         "switch_interval_ms": (interval or sys.getswitchinterval()) * 1e3,

@@ -49,8 +49,8 @@ from playing import (
 from report import Row, parser, percentile, report
 
 import pipeline
-from pipeline.io.ros import cdr
-from pipeline.io.ros.configuration import Quality
+from pipeline.ros.configuration import Quality
+from pipeline.ros.messages import cdr
 
 TENSOR = "soc_pipeline_msgs/msg/Tensor"
 DIGITS = Path(pipeline.__file__).parent / "demo" / "digits.onnx"

@@ -1,8 +1,8 @@
 """How long does dividing a long chain take, and how does it grow?
 
-The costs are drawn, with crossing costs as large as the items' own.  The number of trials follows from the digits
-of a float, so that the time should grow with the length; what each length takes over the one before, divided by
-how much longer it is, is `growth` (1 is linear).
+The costs are drawn, with crossing costs as large as the items' own, for as many cores as stages.  Cuts are looked for
+at a bounded number of positions, so that the time should grow with the length at most; what each length takes over the
+one before, divided by how much longer it is, is `growth` (1 is linear).
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from time import perf_counter
 import numpy as np
 from report import Row, median, parser, report
 
-from pipeline.split.partition import partition
+from pipeline.split.planning.chain_solver import ChainSolver
+from pipeline.split.planning.problem import Choice, Problem, Processor
 
 ITEMS = (1_000, 10_000, 100_000)
 STAGES = (2, 4, 16)
@@ -21,14 +22,24 @@ STAGES = (2, 4, 16)
 
 def seconds(items: int, stages: int, repeats: int) -> float:
     """Return the median time of one division."""
-    generator = np.random.default_rng(items)
-    compute, crossing = generator.exponential(1, items), generator.exponential(1, items - 1)
+    problem = long_chain(items, stages)
     times = []
     for _ in range(repeats):
         begin = perf_counter()
-        partition(compute, crossing, stages)
+        ChainSolver(problem).fastest()
         times.append(perf_counter() - begin)
     return median(times)
+
+
+def long_chain(items: int, stages: int) -> Problem:
+    """Return a chain for so many cores that are alike, one for each stage."""
+    generator = np.random.default_rng(items)
+    compute, crossing = generator.exponential(1, items), generator.exponential(1, items + 1)
+    enter, leave = np.zeros((2, 1, items + 1)), np.zeros((1, 2, items + 1))
+    # What the caller gives and gets costs nothing here.
+    enter[0, 0] = leave[0, 0] = crossing
+    choice = Choice(0, (1,), compute, threads=1)
+    return Problem((Processor("cpu", stages),), (choice,), enter, leave, stages=((0,),) * stages)
 
 
 def rows(repeats: int) -> Iterator[Row]:
@@ -36,17 +47,17 @@ def rows(repeats: int) -> Iterator[Row]:
     for stages in STAGES:
         before: tuple[int, float] | None = None
         for items in ITEMS:
-            took = seconds(items, stages, repeats)
-            growth = None if before is None else took / before[1] / (items / before[0])
-            yield {"stages": stages, "items": items, "seconds": took, "growth": growth}
-            before = items, took
+            duration = seconds(items, stages, repeats)
+            growth = None if before is None else duration / before[1] / (items / before[0])
+            yield {"stages": stages, "items": items, "seconds": duration, "growth": growth}
+            before = items, duration
 
 
 def main() -> None:
     """Measure, print and write."""
     arguments = parser(__doc__).parse_args()
-    found = list(rows(3 if arguments.quick else 9))
-    report("Dividing a chain", found, "growth: time over the length before, over how much longer it is", arguments.json)
+    table = list(rows(3 if arguments.quick else 9))
+    report("Dividing a chain", table, "growth: time over the length before, over how much longer it is", arguments.json)
 
 
 if __name__ == "__main__":

@@ -19,10 +19,10 @@ from rosbags.highlevel import AnyReader
 from rosbags.rosbag2 import StoragePlugin, Writer
 from rosbags.typesys import Stores, get_typestore
 
-from pipeline.io.ros import cdr
-from pipeline.io.ros.configuration import Quality
-from pipeline.io.ros.messages import TYPES
-from pipeline.io.ros.over_dds import Dds
+from pipeline.ros.configuration import Quality
+from pipeline.ros.messages import cdr
+from pipeline.ros.messages.types import create_message
+from pipeline.ros.transports.dds import Dds
 
 HEIGHT, WIDTH, FPS = 480, 640, 30
 IMAGE = "sensor_msgs/msg/Image"
@@ -64,14 +64,15 @@ def record(path: Path, count: int) -> list[int]:
     with Writer(path, version=9, storage_plugin=StoragePlugin.MCAP) as bag:
         connection = bag.add_connection("/camera", IMAGE, typestore=get_typestore(Stores.ROS2_HUMBLE))
         for stamp in stamps:
-            bag.write(connection, stamp, cdr.encode(image(pixels, stamp), IMAGE))
+            bag.write(connection, stamp, memoryview(cdr.encode(image(pixels, stamp), IMAGE)))
     return stamps
 
 
 def image(pixels: np.ndarray, stamp: int) -> Any:
     """Return a picture's message."""
-    header = TYPES["std_msgs/msg/Header"](TYPES["builtin_interfaces/msg/Time"](*divmod(stamp, 10**9)), "camera")
-    return TYPES[IMAGE](header, HEIGHT, WIDTH, "rgb8", 0, 3 * WIDTH, pixels.reshape(-1))
+    moment = create_message("builtin_interfaces/msg/Time", *divmod(stamp, 10**9))
+    header = create_message("std_msgs/msg/Header", moment, "camera")
+    return create_message(IMAGE, header, HEIGHT, WIDTH, "rgb8", 0, 3 * WIDTH, pixels.reshape(-1))
 
 
 def exchange(play: Play) -> tuple[Times, Times]:

@@ -23,8 +23,8 @@ from time import perf_counter
 import numpy as np
 from report import Row, median, parser, report
 
-from pipeline.board import Board, Device
-from pipeline.plans import Plan, StagePlan, TensorSpec
+from pipeline.core.board import Board, Device
+from pipeline.core.plan import Plan, StagePlan, TensorSpec
 from pipeline.scheduler import Pipeline
 
 CASES = [(size, ms) for size in (100_000, 1_000_000) for ms in (10, 20, 50)] + [(10_000_000, 50)]

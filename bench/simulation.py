@@ -16,7 +16,7 @@ import efficiency
 import numpy as np
 from report import Row, median, parser, report
 
-from pipeline.plans import Plan
+from pipeline.core.plan import Plan
 from pipeline.scheduler import Pipeline
 from pipeline.simulation import simulate
 

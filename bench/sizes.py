@@ -21,9 +21,9 @@ import onnxruntime
 from report import Row, median, parser, report, usable_cores
 
 import pipeline
-from pipeline.board import Board, Device
+from pipeline.core.board import Board, Device
 from pipeline.scheduler.pipeline import Pipeline
-from pipeline.split.open_model import OpenModel, open_model
+from pipeline.split.symbolic_model import OpenModel, open_model
 
 BATCHES = (1, 2, 8, 16, 32, 5)
 BUCKETS = (1, 8, 32)

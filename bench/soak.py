@@ -10,6 +10,8 @@ out_of_order    frames delivered after a later one
 wrong           results that differ, or ends that the books do not know
 grown_mb        resident memory at the end minus that after a tenth of the frames
 threads_left    threads that are there at the end and were not at the beginning
+
+Its devices compute nothing; swaps.py looks at what real stages leave behind.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import os
 import random
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -30,11 +32,11 @@ import numpy as np
 import psutil
 from report import Row, parser, report
 
-from pipeline.board import Board, Device
+from pipeline.core.board import Board, Device
+from pipeline.core.plan import Plan, StagePlan, TensorSpec
 from pipeline.errors import StageError
 from pipeline.executor.bundle import Bundle
 from pipeline.executor.devices.null import NullRuntime
-from pipeline.plans import Plan, StagePlan, TensorSpec
 from pipeline.scheduler import FrameFuture, Pipeline
 
 MODULUS = 1_000_003
@@ -104,14 +106,14 @@ class Soak:
         """Feed the pipeline, then compare."""
         process = psutil.Process(os.getpid())
         threads = set(threading.enumerate())
-        started, early = perf_counter(), 0
+        begin_s, early = perf_counter(), 0
         with Pipeline(self.plan, self.codes(1), create=Arithmetic) as running:
             self.feed(running, self.frames // 10)
             early = process.memory_info().rss
             self.feed(running, self.frames - self.frames // 10)
-        grown = process.memory_info().rss - early
+        growth = process.memory_info().rss - early
         statistics, books = running.statistics(), self.books
-        seen = (books.delivered, books.failed, books.cancelled)
+        end_counts = (books.delivered, books.failed, books.cancelled)
         return {
             "stages": len(self.plan.stages),
             "replicas": sum(stage.replicas for stage in self.plan.stages),
@@ -120,13 +122,13 @@ class Soak:
             "failed": books.failed,
             "cancelled": books.cancelled,
             "swaps": self.swaps,
-            "lost": books.lost + statistics.in_flight + abs(statistics.submitted - sum(seen) - books.lost),
+            "lost": books.lost + statistics.in_flight + abs(statistics.submitted - sum(end_counts) - books.lost),
             "duplicated": books.duplicated,
             "out_of_order": books.out_of_order,
-            "wrong": books.wrong + (seen != (statistics.delivered, statistics.failed, statistics.cancelled)),
-            "grown_mb": grown / 1e6,
+            "wrong": books.wrong + (end_counts != (statistics.delivered, statistics.failed, statistics.cancelled)),
+            "grown_mb": growth / 1e6,
             "threads_left": len(set(threading.enumerate()) - threads),
-            "frames_per_s": statistics.submitted / (perf_counter() - started),
+            "frames_per_s": statistics.submitted / (perf_counter() - begin_s),
         }
 
     def codes(self, version: int) -> list[Code]:
@@ -170,18 +172,18 @@ class Soak:
     def _settle(self, future: FrameFuture) -> None:
         """Wait for a frame and compare its end with what should have come of it."""
         if wait([future], LIMIT).not_done:
-            end, right = "lost", True
+            end, is_right = "lost", True
         elif future.cancelled():
-            end, right = "cancelled", True
+            end, is_right = "cancelled", True
         elif (error := future.exception()) is not None:
-            end, right = "failed", isinstance(error, StageError) and "at random" in str(error)
+            end, is_right = "failed", isinstance(error, StageError) and "at random" in str(error)
         else:
-            end, right = "delivered", self._expected(*future.metadata) == outputs(future.result())
+            end, is_right = "delivered", self._compute_outputs(*future.metadata) == numbers(future.outputs())
         with self.books.lock:
             setattr(self.books, end, getattr(self.books, end) + 1)
-            self.books.wrong += not right
+            self.books.wrong += not is_right
 
-    def _expected(self, number: int, value: int, version: int) -> list[tuple[int, int]]:
+    def _compute_outputs(self, number: int, value: int, version: int) -> list[tuple[int, int]]:
         values = {"t0": value}
         for stage, code in zip(self.plan.stages, self.codes(version), strict=True):
             values[stage.outputs[0].name] = sum(values[spec.name] for spec in stage.inputs) * code.factor % MODULUS
@@ -201,10 +203,9 @@ def note_deliveries(books: Books) -> Callable[[FrameFuture, Any], None]:
     return set_result
 
 
-def outputs(result: Any) -> list[tuple[int, int]]:
+def numbers(outputs: Mapping[str, np.ndarray]) -> list[tuple[int, int]]:
     """Return the frame's number and value in each output."""
-    arrays = list(result.values()) if isinstance(result, dict) else [result]
-    return [(int(array[0]), int(array[1])) for array in arrays]
+    return [(int(array[0]), int(array[1])) for array in outputs.values()]
 
 
 def random_plan(choose: random.Random) -> Plan:
@@ -241,9 +242,9 @@ def main() -> None:
     options: argparse.ArgumentParser = parser(__doc__)
     options.add_argument("--frames", type=int, default=1_000_000, help="how many (default: %(default)s)")
     options.add_argument("--seed", type=int, default=0, help="of all that is random")
-    chosen = options.parse_args()
-    frames = 30_000 if chosen.quick else chosen.frames
-    report("Soaking a random pipeline", [soak(frames, chosen.seed)], __doc__ or "", chosen.json)
+    arguments = options.parse_args()
+    frames = 30_000 if arguments.quick else arguments.frames
+    report("Soaking a random pipeline", [soak(frames, arguments.seed)], __doc__ or "", arguments.json)
 
 
 if __name__ == "__main__":

@@ -23,14 +23,14 @@ from PIL import Image
 from report import Row, median, parser, percentile, report
 
 import pipeline
-from pipeline.board import Board, Device
+from pipeline.core.board import Board, Device
+from pipeline.core.plan import Plan, StagePlan, TensorSpec
 from pipeline.executor.bundle import Bundle
-from pipeline.io.pixels import Pixels
-from pipeline.io.prepare import Preparation, Prepare
-from pipeline.io.streaming import Streaming
-from pipeline.io.video import VideoFile
-from pipeline.io.video_sink import Video
-from pipeline.plans import Plan, StagePlan, TensorSpec
+from pipeline.io.picture.pixels import Pixels
+from pipeline.io.picture.preparation import Preparation, PreparationStage
+from pipeline.io.sinks.video import Video
+from pipeline.io.sources.video import VideoFile
+from pipeline.io.stream import FrameStream
 
 CASES = ((640, 480, 224), (1920, 1080, 640))
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -49,7 +49,7 @@ def prepare(width: int, height: int, side: int, rounds: int) -> list[Row]:
     random = np.random.default_rng(0)
     yuv = random.integers(0, 256, (height * 3 // 2, width), np.uint8)
     rgb = random.integers(0, 256, (height, width, 3), np.uint8)
-    stage = Prepare(
+    stage = PreparationStage(
         Pixels("yuv420p", width, height), TensorSpec("x", (1, 3, side, side)), Preparation("stretch", MEAN, STD)
     )
     mean, std = np.array(MEAN, np.float32), np.array(STD, np.float32)
@@ -143,7 +143,7 @@ def through(source: Path, target: Path) -> float:
         stage = StagePlan("same", "nothing", (spec,), (TensorSpec("y", spec.shape, "uint8"),))
         plan = Plan("identity", "", Board("bench", (Device("nothing", "null"),)), (spec,), stage.outputs, (stage,))
         with pipeline.load(Bundle(plan, [None])) as running:
-            Streaming(running, frames, results).run()
+            FrameStream(running, frames, results).run()
     return time.perf_counter() - begin
 
 

@@ -23,8 +23,8 @@ from report import Row, parser, report
 
 import boards
 import pipeline
-from pipeline.board import Board
-from pipeline.comparison import Comparison, compare
+from pipeline.core.board import Board
+from pipeline.measure.comparison import Comparison, compare
 
 STAGES = 2
 QUICK = ("squeezenet", "shufflenet")
@@ -73,7 +73,7 @@ def progress(name: str) -> Callable[[str], None]:
 
 def result(name: str, found: Comparison, error: float) -> Row:
     """Return one line of the table."""
-    one_core, all_cores, pipelined = found.sides
+    one_core, all_cores, pipelined = found.variants
     return {
         "model": name,
         "stages": len(pipelined.stages),

@@ -28,9 +28,9 @@ import numpy as np
 from hop import MICRO, on_core
 from report import Row, median, parser, report, usable_cores
 
-from pipeline.board import Board, Device
-from pipeline.plans import Plan, StagePlan, TensorSpec
-from pipeline.scheduler import Pipeline, Trace, flow, worker
+from pipeline.core.board import Board, Device
+from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from pipeline.scheduler import Pipeline, Trace, worker, worker_group
 
 SIDES = ("no hooks", "off", "on")
 STAGES = 4
@@ -54,11 +54,11 @@ def chain(stages: int) -> Plan:
     """Return a chain of null stages on one core."""
     specs = [TensorSpec(f"t{number}", (1,)) for number in range(stages + 1)]
     core = usable_cores()[:1]
-    planned = tuple(
+    stage_plans = tuple(
         StagePlan(f"stage{number}", "null", (before,), (after,), cores=tuple(core))
         for number, (before, after) in enumerate(pairwise(specs))
     )
-    return Plan("tracing", "", Board("null", (Device("null", "null"),)), (specs[0],), (specs[-1],), planned)
+    return Plan("tracing", "", Board("null", (Device("null", "null"),)), (specs[0],), (specs[-1],), stage_plans)
 
 
 def without_hooks(module: ModuleType) -> ModuleType:
@@ -85,7 +85,7 @@ def is_hook(statement: ast.stmt) -> bool:
 @contextmanager
 def workers(module: Any) -> Iterator[None]:
     """Let pipelines use this module's workers."""
-    with mock.patch.object(flow, "Worker", module.Worker):
+    with mock.patch.object(worker_group, "Worker", module.Worker):
         yield
 
 
@@ -95,10 +95,10 @@ def stream(plan: Plan, frames: int, trace: Trace | None) -> float:
     with Pipeline(plan, trace=trace) as running:
         for result in running.map(repeat(frame, 200), copy=False):
             del result
-        started = perf_counter()
+        begin_s = perf_counter()
         for result in running.map(repeat(frame, frames), copy=False):
             del result
-        return (perf_counter() - started) / frames
+        return (perf_counter() - begin_s) / frames
 
 
 def events_per_frame(plan: Plan) -> int:
@@ -110,7 +110,7 @@ def events_per_frame(plan: Plan) -> int:
 
 def row(side: str, samples: dict[str, list[float]], events: int) -> Row:
     """Return one line of the table."""
-    added = median(samples["on"]) - median(samples["off"])
+    added_s = median(samples["on"]) - median(samples["off"])
     on = side == "on"
     return {
         "side": side,
@@ -118,7 +118,7 @@ def row(side: str, samples: dict[str, list[float]], events: int) -> Row:
         "us_per_frame": median(samples[side]) * MICRO,
         "ratio": median([mine / bare for mine, bare in zip(samples[side], samples[SIDES[0]], strict=True)]),
         "events_per_frame": events if on else 0,
-        "us_per_event": added / events * MICRO if on else None,
+        "us_per_event": added_s / events * MICRO if on else None,
         "us_per_event_add": add_alone() * MICRO if on else None,
     }
 
@@ -126,10 +126,10 @@ def row(side: str, samples: dict[str, list[float]], events: int) -> Row:
 def add_alone(times: int = 100_000) -> float:
     """Return the seconds of one call."""
     trace = Trace()
-    started = perf_counter()
+    begin_s = perf_counter()
     for number in range(times):
         trace.add("stage", number, "run", 1.0, 2.0)
-    return (perf_counter() - started) / times
+    return (perf_counter() - begin_s) / times
 
 
 if __name__ == "__main__":

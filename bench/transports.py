@@ -29,7 +29,7 @@ from typing import Any, ClassVar
 import numpy as np
 import report
 
-from pipeline.memory import contents
+from pipeline.core.memory import contents
 from pipeline.remote import messages, tensors
 from pipeline.remote.wire import Wire
 
@@ -66,10 +66,10 @@ class Tcp(Transport):
     family: ClassVar[Any] = socket.AF_INET
 
     def __init__(self, where: str, *, listen: bool) -> None:
-        self._wire: Wire[Any] = Wire(connected(self.family, where, listen=listen), messages.Request)
+        self._wire: Wire[Any] = Wire(connected(self.family, where, listen=listen), messages.ClientMessage)
 
     def send(self, array: np.ndarray) -> None:
-        self._wire.send(messages.Run(0, tensors.heads([array])), [contents(array)])
+        self._wire.send(messages.FrameRequest(0, tensors.heads([array])), [contents(array)])
 
     def receive(self) -> int:
         return int(tensors.receive(self._wire, self._wire.receive().tensors)[0][0])

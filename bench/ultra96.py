@@ -29,13 +29,13 @@ import numpy as np
 from report import Row, parser, report
 
 import boards
-from pipeline.board import Board, Device
-from pipeline.plans import Plan, StagePlan, TensorSpec
+from pipeline.core.board import Board, Device
+from pipeline.core.plan import Plan, StagePlan, TensorSpec
 from pipeline.simulation import simulate
-from pipeline.split.planning.problem import Array, Choice, Place, Problem
-from pipeline.split.planning.solution import Solution, Stage
-from pipeline.split.planning.solve import Solver
-from pipeline.split.resources import threaded
+from pipeline.split.planning.problem import Array, Choice, Problem, Processor
+from pipeline.split.planning.problem_builder import parallel_seconds
+from pipeline.split.planning.solution import Solution, StageSolution
+from pipeline.split.planning.solver import Solver
 
 UTILISATIONS = (0.04, 0.1, 0.2, 0.3, 0.4, 0.61, 1.0)
 PAIRS_PER_CYCLE, CLOCK = 256, 333e6
@@ -105,10 +105,10 @@ def row(board: Board, utilisation: float) -> Row:
     }
 
 
-def described(stage: Stage) -> str:
+def described(stage: StageSolution) -> str:
     """Return a stage in a few words."""
     choice = stage.choice
-    where = "VTA" if choice.place == VTA else f"{choice.replicas} x {choice.threads} cores"
+    where = "VTA" if choice.processor == VTA else f"{choice.replicas} x {choice.threads} cores"
     return f"{where}: {LAYERS[stage.begin].name} .. {LAYERS[stage.end - 1].name}"
 
 
@@ -124,14 +124,14 @@ def problem(board: Board, utilisation: float) -> Problem:
         ]
     )
     choices = [
-        Choice(CPU, (threads * copies, 0), threaded(one, threads), copies, threads)
+        Choice(CPU, (threads * copies, 0), parallel_seconds(one, threads), copies, threads)
         for threads in range(1, cores + 1)
         for copies in range(1, cores // threads + 1)
     ]
     copying = crossing(board)
     enter, leave = np.zeros((3, 2, len(copying))), np.zeros((2, 3, len(copying)))
     enter[[CPU, 2], VTA] = leave[VTA, [CPU, 2]] = copying
-    places = (Place("cpu", cores), Place("vta"))
+    places = (Processor("cpu", cores), Processor("vta"))
     return Problem(places, (*choices, Choice(VTA, (0, 1), accelerated)), enter, leave)
 
 
@@ -157,8 +157,8 @@ def solve(wanted: Problem) -> Solution:
 
 def by_hand(board: Board, everything: Problem, edges: list[int]) -> Plan:
     """Return the plan of parts that use the CPU's four cores and VTA one after the other."""
-    threads = threaded(cpu_seconds(board), len(board.device("cpu").cores))
-    vta = next(choice.seconds for choice in everything.choices if choice.place == VTA)
+    threads = parallel_seconds(cpu_seconds(board), len(board.device("cpu").cores))
+    vta = next(choice.seconds for choice in everything.choices if choice.processor == VTA)
     on_vta = [layer.on_vta for layer in LAYERS]
     seconds = np.where(on_vta, vta, threads)
     copies = crossing(board)

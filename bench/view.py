@@ -29,12 +29,12 @@ from typing import Any
 import numpy as np
 from report import Row, median, parser, report, usable_cores
 
-from pipeline import web
-from pipeline.board import Board, Device
-from pipeline.plans import Plan, StagePlan, TensorSpec
+from pipeline.core.board import Board, Device
+from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from pipeline.observe import web
+from pipeline.observe.web.server import EVENTS
+from pipeline.observe.web.update import WatchedPipeline
 from pipeline.scheduler import Pipeline, Trace
-from pipeline.web.server import EVENTS
-from pipeline.web.update import Watched
 
 SIDES = ("off", "idle", "on")
 SHAPE = (1, 3, 240, 320)
@@ -134,7 +134,7 @@ def update_alone(plan: Plan, count: int = 20) -> float:
     image = np.random.default_rng(0).random(SHAPE, np.float32)
     spent = []
     with Pipeline(plan, [work(1)] * STAGES, trace=Trace(EVENTS)) as running:
-        watched = Watched(running)
+        watched = WatchedPipeline(running)
         list(running.map([image] * 1100))
         for _ in range(count):
             running.submit(image).result()

@@ -2,8 +2,9 @@
 
 The model of the time, whose constants nobody has measured on a board:
 
-- VTA's times are cycles of its clock, as boards/vta/timing.py estimates them from the very instructions that would run:
-  one 16 x 16 product per cycle, two cycles per operation of the ALU, bursts on one bus, and the tokens between modules.
+- VTA's times are cycles of its clock, as boards/vta/simulator/timing.py estimates them from the very
+  instructions that would run: one 16 x 16 product per cycle, two cycles per operation of the ALU, bursts on one bus,
+  and the tokens between modules.
 - The CPU's times are multiplications and additions over the attainable rate of a Cortex-A53 (boards/ultra96.toml), and
   so are the copies between the CPU's and VTA's parts of the memory.
 
@@ -28,22 +29,22 @@ from report import Row, parser, report
 
 import boards
 import pipeline
-from boards.vta import timing
-from boards.vta.compiler.layers import Addition, Convolution
-from boards.vta.compiler.network import Layer, Step, compiled
-from boards.vta.config import PYNQ, ULTRA96, Config
+from boards.vta.compiler.layers import Convolution
+from boards.vta.compiler.network import Layer, LayerStep, compile_network
+from boards.vta.isa.config import PYNQ, ULTRA96, Config
 from boards.vta.lowering import stage
-from boards.vta.lowering.stage import Lowered
-from boards.vta.result import Cycles
-from pipeline import timeline
-from pipeline.plans import Plan
+from boards.vta.lowering.stage import LoweredStage
+from boards.vta.simulator import timing
+from boards.vta.simulator.result import Cycles
+from pipeline.core.plan import Plan
+from pipeline.core.transfer_costs import enter_s, leave_s
+from pipeline.observe import timeline
 from pipeline.quantization.loss import outputs
 from pipeline.simulation import simulate
-from pipeline.split import extract, planned
+from pipeline.split import extract, stage_parts
 from pipeline.split.graph import Graph
-from pipeline.split.planner import Planner
-from pipeline.split.resources import threaded
-from pipeline.transfers import enter_s, leave_s
+from pipeline.split.planning.planner import Planner
+from pipeline.split.planning.problem_builder import parallel_seconds
 
 BOARD, VTA = "ultra96-simulated", "vta-simulated"
 BOARDS = {BOARD: VTA, "pynq-z2": "vta"}
@@ -66,11 +67,11 @@ def main() -> None:
     report("ResNet-18 on VTA, estimated", rows, (__doc__ or "").partition("\n\n")[2], options.json)
 
 
-def lowered(graph: Graph, plan: Plan) -> Lowered:
+def lowered(graph: Graph, plan: Plan) -> LoweredStage:
     """Return the steps of the stage on VTA."""
-    parts = planned.parts(graph, plan)
+    parts = stage_parts.parts(graph, plan)
     number = next(number for number, each in enumerate(plan.stages) if each.device == VTA)
-    return stage.of_module(extract.module(parts[number]))
+    return stage.lower_module(extract.module(parts[number]))
 
 
 def layers(graph: Graph, plan: Plan) -> Iterator[Row]:
@@ -89,16 +90,16 @@ def layers(graph: Graph, plan: Plan) -> Iterator[Row]:
 def title(layer: Layer) -> str:
     """Return a layer in a few words."""
     if not isinstance(layer, Convolution):
-        shape = layer.shape if isinstance(layer, Addition) else layer.inputs
-        return f"{type(layer).__name__.lower()} {'x'.join(map(str, shape))}"
+        shapes = dict.fromkeys("x".join(map(str, shape)) for shape in LayerStep(layer, ()).inputs)
+        return f"{type(layer).__name__.lower()} {' '.join(shapes)}"
     size = f"{layer.kernel[0]}x{layer.kernel[1]}"
     return f"{size} {layer.inputs[0]}>{layer.outputs[0]} {layer.inputs[1]}x{layer.inputs[2]} /{layer.strides[0]}"
 
 
 def alone(config: Config, layer: Layer) -> Cycles:
     """Return the estimate of one layer as a program of its own."""
-    shapes = [layer.shape] * 2 if isinstance(layer, Addition) else [layer.inputs]
-    network = compiled(config, shapes, [Step(layer, tuple(range(len(shapes))))], [len(shapes)])
+    shapes = LayerStep(layer, ()).inputs
+    network = compile_network(config, shapes, [LayerStep(layer, tuple(range(len(shapes))))], [len(shapes)])
     return known(timing.estimate(network.program))
 
 
@@ -141,7 +142,7 @@ def one_after_the_other(planner: Planner, plan: Plan) -> Iterator[float]:
         seconds = np.asarray(planner.seconds(device), np.float64)[begin : end + 1]
         coming, going = (sum(spec.nbytes for spec in specs) for specs in (each.inputs, each.outputs))
         moved = enter_s(board, around[number], device, coming) + leave_s(board, device, around[number + 2], going)
-        yield float(threaded(seconds, len(device.cores)).sum()) + moved
+        yield float(parallel_seconds(seconds, len(device.cores)).sum()) + moved
 
 
 def draw(plan: Plan) -> None:

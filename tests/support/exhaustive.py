@@ -1,0 +1,173 @@
+"""Exhaustive search over legal plans, and problems to try it on: the reference of the solver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.split.planning.problem import Choice, MemoryLimit, Problem, Processor
+
+TOLERANCE = 1 + 1e-9
+
+
+@dataclass(frozen=True)
+class LegalPlan:
+    """A legal plan: seconds between two frames, of one frame, and joules of one frame."""
+
+    interval: float
+    latency: float
+    joules: float
+
+
+PlanStage = tuple[Choice, int, int, float, float, float]
+"""A stage: choice, begin, end, and seconds of computing, entering and leaving."""
+
+
+def legal_plans(problem: Problem) -> Iterator[LegalPlan]:
+    """Yield every legal plan, by the words of the documentation; nothing is left out for being slow."""
+    caller = len(problem.processors)
+
+    def extend(
+        begin: int, before: int, processor: int, units: tuple[int, ...], stages: tuple[PlanStage, ...]
+    ) -> Iterator[LegalPlan]:
+        for choice in _choices(problem, processor, len(stages)):
+            free = tuple(count - taken for count, taken in zip(units, choice.use, strict=True))
+            if min(free) < 0:
+                continue
+            for end in range(begin + 1, problem.items + 1):
+                compute = float(choice.seconds[begin:end].sum())
+                if not np.isfinite(compute):
+                    break
+                for after in [caller] if end == problem.items else range(caller):
+                    stage = (choice, begin, end, compute, problem.enter[before, processor, begin])
+                    path = (*stages, (*stage, problem.leave[processor, after, end]))
+                    if end < problem.items:
+                        yield from extend(end, processor, after, free, path)
+                    elif len(path) == len(problem.stages or path) and (plan := evaluate(problem, path)):
+                        yield plan
+
+    for first in range(caller):
+        yield from extend(0, caller, first, tuple(processor.units for processor in problem.processors), ())
+
+
+def _choices(problem: Problem, processor: int, stage: int) -> list[Choice]:
+    if problem.stages and (stage == len(problem.stages) or processor not in problem.stages[stage]):
+        return []
+    return [choice for choice in problem.choices if choice.processor == processor]
+
+
+def evaluate(problem: Problem, stages: tuple[PlanStage, ...]) -> LegalPlan | None:
+    """Return the times of a plan, None if something does not fit."""
+    loads = dict.fromkeys(range(len(problem.processors)), 0.0)
+    sizes = [0.0] * len(problem.memories)
+    slowest = latency = joules = 0.0
+    if not all(np.isfinite(enter + leave) for *_, enter, leave in stages):
+        return None
+    for choice, begin, end, compute, enter, leave in stages:
+        processor, seconds = problem.processors[choice.processor], compute + enter + leave
+        interval = (max(compute, seconds / 2) if processor.overlaps else seconds) / choice.replicas
+        slowest = max(slowest, interval)
+        loads[choice.processor] += interval if processor.takes_turns else 0.0
+        latency += seconds
+        joules += choice.watts * seconds
+        for index, memory in enumerate(problem.memories):
+            if choice.processor in memory.processors:
+                assert problem.parameters is not None
+                assert problem.workspace is not None
+                assert problem.queue_bytes is not None
+                footprint = problem.parameters[begin:end].sum() + problem.workspace[begin:end].max()
+                sizes[index] += choice.replicas * footprint + problem.queue_bytes[begin]
+    if any(size > memory.nbytes * TOLERANCE for size, memory in zip(sizes, problem.memories, strict=True)):
+        return None
+    return LegalPlan(max(slowest, *loads.values()), latency, joules)
+
+
+def random_problem(
+    seed: int, items: int, *, turns: bool = False, memories: bool = False, big: int = 2, little: int = 0
+) -> Problem:
+    """Return a board with cores of one or two kinds, a GPU and another accelerator that cannot run everything."""
+    generator = np.random.default_rng(seed)
+    base = generator.exponential(1, items)
+    processors = [Processor("big", big), *([Processor("little", little)] if little else [])]
+    clusters = len(processors)
+    processors += [
+        Processor("gpu", 2 if turns else 1, turns),
+        Processor("npu", overlaps=bool(generator.integers(2))),
+    ]
+    choices = [
+        Choice(
+            kind,
+            units_of(processors, kind, threads * copies),
+            base * slower * (0.2 + 0.8 / threads),
+            copies,
+            threads,
+            watts,
+        )
+        for kind, (count, slower, watts) in enumerate([(big, 1.0, 2.0), (little, 3.0, 0.4)][:clusters])
+        for threads in range(1, count + 1)
+        for copies in range(1, count // threads + 1)
+    ]
+    for processor in (clusters, clusters + 1):
+        seconds = base * generator.uniform(0.1, 1.5) * generator.uniform(0.5, 2, items)
+        seconds[generator.random(items) < 0.25] = np.inf
+        choices.append(Choice(processor, units_of(processors, processor, 1), seconds, watts=generator.uniform(0.5, 5)))
+    crossing = generator.exponential(0.3, items + 1)
+    enter, leave = borders([0] * clusters + [1, 2], crossing)
+    limits: dict[str, Any] = {}
+    if memories:
+        host = MemoryLimit(generator.uniform(0.8, 2) * items, tuple(range(clusters)))
+        limits = {
+            "memories": (host, MemoryLimit(0.7 * items, (clusters,))),
+            "parameters": generator.uniform(0, 2, items),
+            "workspace": generator.uniform(0, 0.5, items),
+            "queue_bytes": generator.uniform(0, 0.3, items + 1),
+        }
+    return Problem(tuple(processors), tuple(choices), enter, leave, **limits)
+
+
+def units_of(processors: Sequence[Processor], processor: int, units: int) -> tuple[int, ...]:
+    return tuple(units if index == processor else 0 for index in range(len(processors)))
+
+
+def borders(memories: list[int], crossing: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return what it costs to come and go where memory 0 is the caller's: the side elsewhere pays."""
+    size, sides = len(memories), [*memories, 0]
+    enter, leave = np.zeros((size + 1, size, len(crossing))), np.zeros((size, size + 1, len(crossing)))
+    for end in range(size + 1):
+        for processor in range(size):
+            if memories[processor] and memories[processor] != sides[end]:
+                enter[end, processor] = leave[processor, end] = crossing
+    return enter, leave
+
+
+def uniform_chain(compute: NDArray[np.float64], crossing: NDArray[np.float64], stages: int) -> Problem:
+    """Return a chain for so many cores that are alike, one for each stage; `crossing` is that of inner positions."""
+    seconds = np.concatenate([[0.0], crossing, [0.0]])
+    enter, leave = np.zeros((2, 1, len(seconds))), np.zeros((1, 2, len(seconds)))
+    enter[0, 0] = leave[0, 0] = seconds
+    choice = Choice(0, (1,), compute, threads=1)
+    return Problem((Processor("cpu", stages),), (choice,), enter, leave, stages=((0,),) * stages)
+
+
+def fastest_interval(compute: NDArray[np.float64], crossing: NDArray[np.float64], stages: int) -> float:
+    """Return the interval of the best division of `uniform_chain`, however long it is.
+
+    By bisection: an end can be reached within a limit if the start that is best for it can, one stage earlier.
+    """
+    prefix = np.concatenate([[0.0], np.cumsum(compute)])
+    border = np.concatenate([[0.0], crossing, [0.0]])
+    low, high = 0.0, float(prefix[-1] + 2 * border.max())
+    while high - low > 1e-12 * high:
+        limit = (low + high) / 2
+        starts = np.full(len(prefix), -np.inf)
+        starts[0] = 0.0
+        for _ in range(stages):
+            best = np.concatenate([[-np.inf], np.maximum.accumulate(starts)[:-1]])
+            reachable = prefix + border - best <= limit
+            starts = np.where(reachable, prefix - border, -np.inf)
+        low, high = (low, limit) if reachable[-1] else (limit, high)
+    return high

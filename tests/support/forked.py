@@ -1,0 +1,54 @@
+"""What a process does that is forked from a test's."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import traceback
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from pipeline.core.board import Board, Device
+from pipeline.core.plan import Plan, StagePlan, TensorSpec
+
+X = np.ones((4, 4), np.float32)
+PYTHON_WARNS = "ignore:.*multi-threaded, use of fork:DeprecationWarning"
+"""Of any fork of a process that has threads; in the tests of forks it is what is asked for."""
+
+pytest.importorskip("fcntl", reason="this system does not fork")
+
+
+def plan(kind: str = "simulated", seconds: float = 0.02, stages: int = 2) -> Plan:
+    """Return stages one after the other, which take some time."""
+    specs = tuple(TensorSpec(name, X.shape) for name in "xyzuv"[: stages + 1])
+    planned = tuple(
+        StagePlan(f"s{number}", "d", specs[number : number + 1], specs[number + 1 : number + 2], seconds=seconds)
+        for number in range(stages)
+    )
+    return Plan("m", "", Board("test", (Device("d", kind),)), (specs[0],), (specs[-1],), planned)
+
+
+def in_child(work: Callable[[], None]) -> str:
+    """Run `work` in a forked process, and return how it failed; an empty text if it did not."""
+    reading, writing = os.pipe()
+    if (child := os.fork()) == 0:
+        said = b""
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                work()
+        except BaseException:  # noqa: BLE001 - told in the parent
+            said = traceback.format_exc().encode()
+        finally:
+            # Nothing of the test's own may go on here.
+            with contextlib.suppress(OSError):
+                os.write(writing, said[-4000:])
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        said = pipe.read()
+    _, status = os.waitpid(child, 0)
+    return said.decode() or (f"it ended with status {status}" if status else "")
