@@ -7,10 +7,10 @@ import threading
 
 import numpy as np
 
-from pipeline.io.ros import cdr
-from pipeline.io.ros.configuration import Quality
-from pipeline.io.ros.over_dds import Dds
-from pipeline.io.ros.transport import domain
+from pipeline.ros.configuration import Quality
+from pipeline.ros.messages import cdr
+from pipeline.ros.transports.base import choose_domain
+from pipeline.ros.transports.dds import Dds
 
 TENSOR = "soc_pipeline_msgs/msg/Tensor"
 
@@ -31,6 +31,6 @@ def show(payload: bytes) -> None:
         done.set()
 
 
-with Dds(domain(None), localhost=options.localhost) as transport:
+with Dds(choose_domain(None), localhost=options.localhost) as transport:
     transport.subscribe(options.topic, TENSOR, Quality(), show)
     done.wait()

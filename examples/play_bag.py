@@ -8,9 +8,9 @@ from pathlib import Path
 
 from rosbags.highlevel import AnyReader
 
-from pipeline.io.ros.configuration import Quality
-from pipeline.io.ros.over_dds import Dds
-from pipeline.io.ros.transport import domain
+from pipeline.ros.configuration import Quality
+from pipeline.ros.transports.base import choose_domain
+from pipeline.ros.transports.dds import Dds
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("bag", type=Path)
@@ -19,7 +19,7 @@ parser.add_argument("--rate", type=float, default=1.0, help="how many times fast
 parser.add_argument("--localhost", action="store_true", help="this machine only, without multicast")
 options = parser.parse_args()
 
-with AnyReader([options.bag]) as reader, Dds(domain(None), localhost=options.localhost) as transport:
+with AnyReader([options.bag]) as reader, Dds(choose_domain(None), localhost=options.localhost) as transport:
     connections = [each for each in reader.connections if each.topic == options.topic]
     if not connections:
         parser.error(f"no {options.topic} in {options.bag}; there are {', '.join(reader.topics)}")

@@ -6,10 +6,11 @@ import argparse
 from itertools import islice
 from pathlib import Path
 
-from pipeline.io.bag_sink import BagSink
-from pipeline.io.frame import Delivered
-from pipeline.io.sources import Options, source
-from pipeline.plans import TensorSpec
+from pipeline.core.plan import TensorSpec
+from pipeline.io.source_frame import FrameResult
+from pipeline.io.sources.base import SourceOptions
+from pipeline.io.sources.registry import open_source
+from pipeline.ros.bag_sink import BagSink
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("source", help="as for 'soc-pipeline run': camera:/dev/video0, drive.mp4, pattern:640x480@30, ...")
@@ -17,10 +18,10 @@ parser.add_argument("bag", type=Path, help="the bag's folder; its topic is /imag
 parser.add_argument("--frames", type=int, default=150)
 options = parser.parse_args()
 
-with source(options.source, Options()) as frames:
+with open_source(options.source, SourceOptions()) as frames:
     if frames.pixels is None:
         parser.error(f"{options.source} has no pictures that are all alike")
     picture = TensorSpec("image", (frames.pixels.height, frames.pixels.width, 3), "uint8")
     with BagSink(options.bag, [picture]) as bag:
         for frame in islice(frames, options.frames):
-            bag.add(Delivered(frame, {"image": frames.pixels.rgb(frame.inputs)}))
+            bag.add(FrameResult(frame, {"image": frames.pixels.rgb(frame.inputs)}))
