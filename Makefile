@@ -5,9 +5,11 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Arguments handed on: make demo ARGS="--stages 3", make test ARGS="-k digits", make bench ARGS=--quick
 ARGS ?=
-BENCHMARKS := hop efficiency admission throughput tracing partition interpreter soak
+# A build for the CPU, where the newest one brings gigabytes for GPUs.
+TORCH ?= torch==2.13.0
+BENCHMARKS := hop efficiency admission throughput tracing partition interpreter soak swaps
 
-.PHONY: help demo test test-slow arm-board lint bench clean
+.PHONY: help demo test test-slow all-extras arm-board lint bench docs clean
 # Two installations into one environment at once would spoil it.
 .NOTPARALLEL:
 
@@ -24,6 +26,8 @@ test-slow: $(VENV)/dev-installed  ## run the tests that take minutes, some on an
 	-@$(MAKE) --no-print-directory arm-board
 	$(BIN)/python -m pytest --numprocesses auto -m slow --timeout 1800 -o faulthandler_timeout=1790 $(ARGS)
 
+all-extras: $(VENV)/all-installed  ## install the packages without which tests are skipped: PyTorch, TFLite, a browser's driver
+
 arm-board: $(VENV)/arm-board/python  ## make an emulated 64-bit Arm board for tests: 40 s, 430 MB
 
 lint: $(VENV)/dev-installed  ## check style and types
@@ -35,8 +39,11 @@ bench: $(VENV)/dev-installed  ## measure; tables to the screen, JSON to bench-ou
 	mkdir -p bench-output
 	set -e; for name in $(BENCHMARKS); do $(BIN)/python bench/$$name.py --json bench-output/$$name.json $(ARGS); done
 
+docs: $(VENV)/docs-installed  ## build the pages of docs/ and the API reference into site/; fails on a dead link
+	$(BIN)/mkdocs build --strict $(ARGS)
+
 clean:  ## remove all that these targets made
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis demo-output bench-output
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis demo-output bench-output site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/demo-installed: pyproject.toml | $(BIN)/pip
@@ -47,8 +54,16 @@ $(VENV)/dev-installed: pyproject.toml | $(BIN)/pip
 	$(PIP) --editable '.[dev]'
 	@touch $@ $(VENV)/demo-installed
 
-$(VENV)/arm-board/python: pyproject.toml tests/arm/make_board.py | $(VENV)/dev-installed
-	$(BIN)/python -m tests.arm.make_board $(VENV)/arm-board
+$(VENV)/docs-installed: pyproject.toml | $(BIN)/pip
+	$(PIP) --editable '.[docs]'
+	@touch $@
+
+$(VENV)/all-installed: pyproject.toml | $(BIN)/pip
+	$(PIP) --editable '.[all]' '$(TORCH)'
+	@touch $@ $(VENV)/dev-installed $(VENV)/demo-installed $(VENV)/docs-installed
+
+$(VENV)/arm-board/python: pyproject.toml tests/support/arm_board.py | $(VENV)/dev-installed
+	$(BIN)/python -m tests.support.arm_board $(VENV)/arm-board
 
 # pip is the last thing that venv puts there, so that an interrupted start begins again.
 $(BIN)/pip:

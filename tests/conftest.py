@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+pytest_plugins = ["tests.support.skips"]
+
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def pytest_configure() -> None:
+    """Let signals do in tests, and in what they start, what they do by default.
+
+    Under nohup, and as a shell's background job, processes ignore some from their birth.
+    """
+    for number in (signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -45,7 +58,7 @@ def digits_onnx() -> Path:
 def small_onnx(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two convolutions and a dense layer, for what has to build some network: that takes a tenth as long."""
     pytest.importorskip("onnx")
-    from tests.onnx_models import node, save, weights
+    from tests.support.onnx_models import node, save, weights
 
     nodes = [
         node("Conv", "x a", "t1", "first", pads=[1] * 4),
