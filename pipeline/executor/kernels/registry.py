@@ -13,6 +13,7 @@ from pipeline.executor.kernels.conv import DirectConvolution
 from pipeline.executor.kernels.conv_transpose import ConvTranspose
 from pipeline.executor.kernels.data_movement import DataMovement
 from pipeline.executor.kernels.depthwise import DepthwiseConvolution
+from pipeline.executor.kernels.group_norm import GroupNorm
 from pipeline.executor.kernels.kernel import Kernel
 from pipeline.executor.kernels.layer_norm import LayerNorm
 from pipeline.executor.kernels.layout.layout_agnostic import LayoutAgnostic
@@ -39,6 +40,7 @@ REWRITES: tuple[Rewrite, ...] = (
     BatchedMatmul(),
     LocalResponseNorm(),
     LayerNorm(),
+    GroupNorm(),
     Softmax(),
     Reduction(),
     Argmax(),
