@@ -18,6 +18,7 @@ MODULES = (
     # By its name, as all are: it is in a room above this one, since it has messages to read.
     "pipeline.ros.bag_source",
     "pipeline.io.sources.pattern",
+    "pipeline.io.sources.watch",
     # Last: any folder is one of files, also that of a bag.
     "pipeline.io.sources.files",
 )

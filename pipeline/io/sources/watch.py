@@ -1,0 +1,120 @@
+"""Watched folder: new images and arrays as somebody else puts them there, such as a camera that uploads pictures."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from pipeline.core.plan import TensorSpec
+from pipeline.errors import InputError, SourceLost
+from pipeline.io.picture.preparation import Preparation
+from pipeline.io.source_frame import SourceFrame
+from pipeline.io.sources.base import FrameSource, SourceKind, SourceOptions
+from pipeline.io.sources.files import ARRAYS, IMAGES, Files
+from pipeline.io.sources.video import DAMAGED
+from pipeline.io.uri import Uri
+
+INTERVAL_S = 0.1
+"""Between two looks: a fraction of what writing a picture over a network takes, and nothing for a processor."""
+
+State = tuple[int, int]
+"""Time of the last change in nanoseconds, and size."""
+
+
+class WatchedFolder(FrameSource):
+    """Frames in files that are new or replaced since the source was opened, in the order of their last change.
+
+    A file is read when it has not changed between two looks, so that none is read while it is written.
+
+    Parameters
+    ----------
+    folder : Path
+    specs : sequence of TensorSpec
+        The model's inputs.
+    preparation : Preparation, optional
+        For images, which may differ in size.
+    damaged : str
+        What becomes of files that cannot be read: ``"refuse"`` ends in an error, ``"skip"`` leaves them out.
+    pause : callable
+        Waits between two looks.
+
+    Raises
+    ------
+    InputError
+        If there is no such folder.
+    """
+
+    live = True
+
+    def __init__(
+        self,
+        folder: Path,
+        specs: Sequence[TensorSpec],
+        preparation: Preparation | None = None,
+        damaged: str = "refuse",
+        pause: Callable[[], object] = lambda: time.sleep(INTERVAL_S),
+    ) -> None:
+        if damaged not in DAMAGED:
+            raise InputError(f"damaged is {damaged!r}; it must be {' or '.join(map(repr, DAMAGED))}")
+        if not folder.is_dir():
+            raise InputError(f"no folder to watch at {str(folder)!r}")
+        self._folder, self._specs, self._preparation = folder, specs, preparation
+        self._skip, self._pause = damaged == "skip", pause
+        self._past_states = self._previous = self._look()
+
+    def __iter__(self) -> Iterator[SourceFrame]:
+        """Yield the frames, without end."""
+        while True:
+            for path in self._complete_files():
+                yield from self._read(path)
+            self._pause()
+
+    def _look(self) -> Mapping[Path, State]:
+        states: dict[Path, State] = {}
+        try:
+            with os.scandir(self._folder) as entries:
+                for entry in entries:
+                    if Path(entry.name).suffix.lower() in ARRAYS + IMAGES:
+                        states[Path(entry.path)] = _state(entry)
+        except OSError as error:
+            raise SourceLost(f"folder {str(self._folder)!r} cannot be watched any more: {error.strerror}") from None
+        return states
+
+    def _complete_files(self) -> list[Path]:
+        states = self._look()
+        complete = [
+            path
+            for path, state in states.items()
+            if state == self._previous.get(path) and state != self._past_states.get(path)
+        ]
+        self._previous = states
+        # Of files that are gone nothing is kept: the folder may be emptied for years.
+        past_states = {path: state for path, state in self._past_states.items() if path in states}
+        self._past_states = {**past_states, **{path: states[path] for path in complete}}
+        return sorted(complete, key=lambda path: (states[path], path))
+
+    def _read(self, path: Path) -> Iterator[SourceFrame]:
+        try:
+            yield from Files([path], self._specs, self._preparation)
+        except InputError:
+            # Whoever empties the folder may have been quicker.
+            if not self._skip and path.exists():
+                raise
+
+
+def _state(entry: os.DirEntry[str]) -> State:
+    try:
+        status = entry.stat()
+    except FileNotFoundError:  # gone since the folder was read
+        return 0, 0
+    return status.st_mtime_ns, status.st_size
+
+
+def _open(uri: Uri, options: SourceOptions) -> WatchedFolder:
+    policy = uri.check_options("damaged").get("damaged", "refuse")
+    return WatchedFolder(uri.path, options.specs, options.preparation, policy)
+
+
+KINDS = (SourceKind(("watch",), _open, "watch:FOLDER", live=True),)
