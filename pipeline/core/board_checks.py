@@ -19,6 +19,9 @@ AMOUNTS = (
 )  # fmt: skip
 MEASURABLE = (*RATES, *AMOUNTS, "efficiency")
 
+LARGEST_INDEX = (1 << 31) - 1
+"""Number of a device that DLPack, and so TVM, still has room for: an int32."""
+
 
 def check_devices(board: str, devices: Sequence[Device]) -> None:
     """Raise `BoardError` unless the devices of a board are possible, and their names differ."""
@@ -48,6 +51,8 @@ def _check_device(device: Device) -> None:
     for field in AMOUNTS:
         if not _at_least_0(getattr(device, field)):
             raise BoardError(f"{title}: {field} is {getattr(device, field)}; it must be at least 0")
+    if device.index > LARGEST_INDEX:
+        raise BoardError(f"{title}: index is {device.index}; it must be at most {LARGEST_INDEX}")
     if device.watts_busy < device.watts_idle:
         raise BoardError(f"{title}: watts_busy is {device.watts_busy:g}, less than watts_idle, {device.watts_idle:g}")
     _check_cores(title, device)

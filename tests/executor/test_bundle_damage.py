@@ -141,6 +141,7 @@ def test_impossible_manifests_are_refused(bundle_copy: Path, change: Callable[[A
         (lambda content: content["plan"]["stages"][0].update(cores=[1 << 40]), "cores are"),
         (lambda content: content["plan"]["stages"][0].update(seconds=1e300), "seconds is 1e+300"),
         (lambda content: content["plan"]["stages"][0].update(transfer_s=-1), "transfer_s is -1"),
+        (lambda content: content["plan"]["board"]["devices"][0].update(index=1 << 31), "index is 2147483648"),
         (lambda content: content["plan"]["inputs"][0].update(dtype="(2,"), "'(2,'"),
         (
             lambda content: content["plan"]["inputs"][0].update(shape=[1 << 40, 1 << 40]),
