@@ -25,6 +25,7 @@ COMMANDS = (
     "convert",
     "boards",
     "devices",
+    "environment",
     "profile",
     "plan",
     "simulate",
