@@ -86,13 +86,13 @@ class Bounds:
         result = dict(exponents)
         for _ in range(_ROUNDS):
             # A scale that is raised may raise those behind it, so that one pass is not enough.
-            before = dict(result)
+            previous_exponents = dict(result)
             for layer in self._layers:
                 self._raise_layer(result, layer, biases.get(layer.bias), limits)
             for names in self._sums:
                 lowest = limits.addend(*(float(result[name].max()) for name in names))
                 result |= {name: np.maximum(result[name], lowest) for name in names}
-            if all(np.array_equal(result[name], value) for name, value in before.items()):
+            if all(np.array_equal(result[name], value) for name, value in previous_exponents.items()):
                 break
         return result
 

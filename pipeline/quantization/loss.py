@@ -39,10 +39,13 @@ class Loss:
 
 
 def measure_loss(
-    before: Path, after: Path, frames: Sequence[Mapping[str, np.ndarray]], labels: npt.NDArray[np.int64] | None = None
+    original: Path,
+    quantized: Path,
+    frames: Sequence[Mapping[str, np.ndarray]],
+    labels: npt.NDArray[np.int64] | None = None,
 ) -> Loss:
     """Run both ONNX models on some frames, by ONNX Runtime; raises as `compare_losses`."""
-    return compare_losses(outputs(before, frames), outputs(after, frames), labels)
+    return compare_losses(outputs(original, frames), outputs(quantized, frames), labels)
 
 
 def compare_losses(originals: Outputs, results: Outputs, labels: npt.NDArray[np.int64] | None = None) -> Loss:

@@ -50,7 +50,9 @@ def restrict_scales(model: ImportedModel, limits: ScaleLimits) -> ImportedModel:
     model = clean(model)
     main = model.module["main"]
     source_bindings = [
-        Binding(each.var, str(each.var.name), each.value) for block in main.body.blocks for each in block.bindings
+        Binding(binding.var, str(binding.var.name), binding.value)
+        for block in main.body.blocks
+        for binding in block.bindings
     ]
     if not any(calls(binding.value, "quantize", "dequantize") for binding in source_bindings):
         raise ModelError(f"model {model.name!r} has no scales that could be rounded to powers of two")
@@ -58,11 +60,11 @@ def restrict_scales(model: ImportedModel, limits: ScaleLimits) -> ImportedModel:
     results = list(body.fields) if isinstance(body, relax.Tuple) else [body]
     restriction = _Restriction(source_bindings, results, {str(param.name) for param in main.params}, limits)
     bindings = [binding for source in source_bindings for binding in restriction.lines(source)]
-    inner = model.inner | {binding.name for binding in bindings} - {binding.name for binding in source_bindings}
+    inner_names = model.inner | {binding.name for binding in bindings} - {binding.name for binding in source_bindings}
     rewritten = module(function(list(main.params), bindings, results), kernels(model.module))
-    variables = [each.var for block in rewritten["main"].body.blocks for each in block.bindings]
-    names = {var: str(var.name) for var in variables if str(var.name) not in inner}
-    return replace(model, module=rewritten, inner=frozenset(inner), names=names)
+    variables = [binding.var for block in rewritten["main"].body.blocks for binding in block.bindings]
+    names = {var: str(var.name) for var in variables if str(var.name) not in inner_names}
+    return replace(model, module=rewritten, inner=frozenset(inner_names), names=names)
 
 
 class _Restriction:
@@ -75,7 +77,7 @@ class _Restriction:
             for operand in operands(line.value):
                 self._readers.setdefault(operand, []).append(line)
         self._values = {line.var: line.value for line in lines}
-        self._inner = _inner(lines, results)
+        self._inner_bytes = _inner_bytes(lines, results)
         self._names = {*inputs, *(line.name for line in lines)}
         self._units: dict[Any, Any] = {}
 
@@ -95,13 +97,13 @@ class _Restriction:
         parameters = _restrict_parameters(line.value, str(line.value.attrs.out_dtype))
         if parameters is None:
             return [line]
-        if line.var in self._inner:
+        if line.var in self._inner_bytes:
             return [
                 Binding(line.var, line.name, relax.op.quantize(line.value.args[0], *parameters, **_like(line.value)))
             ]
-        through = self._through(line, line.value.args[0], parameters, str(line.value.attrs.out_dtype))
-        value = with_operands(line.value, _replace_operand(line.value.args[0], through[-1].var))
-        return [*through, Binding(line.var, line.name, value)]
+        requantization = self._requantize(line, line.value.args[0], parameters, str(line.value.attrs.out_dtype))
+        value = with_operands(line.value, _replace_operand(line.value.args[0], requantization[-1].var))
+        return [*requantization, Binding(line.var, line.name, value)]
 
     def _restrict_dequantize(self, line: Binding) -> list[Binding]:
         data, dtype = line.value.args[0], str(line.value.args[0].ty.dtype)
@@ -110,13 +112,13 @@ class _Restriction:
         if parameters is None:
             return [line]
         # Bytes inside change their scale at both ends; those that cross the border are quantised anew.
-        if data in self._inner:
+        if data in self._inner_bytes:
             return [Binding(line.var, line.name, relax.op.dequantize(data, *parameters, **_like(line.value)))]
         first = self._line(f"{line.name}:given", line.value, line.var.ty)
-        *through, last = [first, *self._through(line, first.var, parameters, dtype)]
-        return [*through, Binding(line.var, line.name, last.value)]
+        *requantization, last = [first, *self._requantize(line, first.var, parameters, dtype)]
+        return [*requantization, Binding(line.var, line.name, last.value)]
 
-    def _through(self, line: Binding, value: Any, scales: Sequence[Any], dtype: str) -> list[Binding]:
+    def _requantize(self, line: Binding, value: Any, scales: Sequence[Any], dtype: str) -> list[Binding]:
         """Return lines that make bytes of real numbers, and real numbers of these."""
         quantize = relax.op.quantize(value, *scales, axis=0, out_dtype=dtype)
         bytes_ = self._line(f"{line.name}:restricted", quantize, relax.TensorType(value.ty.shape, dtype))
@@ -154,8 +156,10 @@ class _Restriction:
         results: list[float] = []
         biases: list[np.ndarray] = []
         self._collect_ends(line.var, results, biases)
-        fitting = [np.abs(each) for each in biases if each.size in (1, len(natural))]
-        bias = np.maximum.reduce(np.broadcast_arrays(np.zeros_like(natural), *fitting)) if fitting else None
+        channel_biases = [np.abs(each) for each in biases if each.size in (1, len(natural))]
+        bias = (
+            np.maximum.reduce(np.broadcast_arrays(np.zeros_like(natural), *channel_biases)) if channel_biases else None
+        )
         terms = values.size // values.shape[axis]
         return self._limits.weight_exponents(natural, source, max(results, default=None), bias, terms)
 
@@ -232,19 +236,19 @@ def _restrict_parameters(value: Any, dtype: str) -> tuple[Any, Any] | None:
     return constant(np.array(new_scale, np.float32)), constant(np.array(_MIDDLE[dtype], dtype))
 
 
-def _inner(lines: Sequence[Binding], results: Iterable[Any]) -> set[Any]:
+def _inner_bytes(lines: Sequence[Binding], results: Iterable[Any]) -> set[Any]:
     """Return the bytes that are quantised and dequantised inside the model, or only moved between."""
     values: Mapping[Any, Any] = {line.var: line.value for line in lines}
-    inner = {var for var, value in values.items() if calls(value, "quantize", *_MOVERS)} - set(results)
+    inner_bytes = {var for var, value in values.items() if calls(value, "quantize", *_MOVERS)} - set(results)
     # Until nothing changes: bytes that leave take those along that only moved to or from them.
     shrinking = True
     while shrinking:
-        before = len(inner)
+        size = len(inner_bytes)
         for var, value in values.items():
             sources = {each for each in operands(value) if each in values}
-            if calls(value, *_MOVERS) and (var not in inner or not sources <= inner):
-                inner -= {var, *sources}
+            if calls(value, *_MOVERS) and (var not in inner_bytes or not sources <= inner_bytes):
+                inner_bytes -= {var, *sources}
             elif not calls(value, "dequantize"):
-                inner -= sources
-        shrinking = len(inner) < before
-    return inner
+                inner_bytes -= sources
+        shrinking = len(inner_bytes) < size
+    return inner_bytes

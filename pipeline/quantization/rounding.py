@@ -57,9 +57,9 @@ def round_scales(
     relax.save(restrict_scales(source, limits or ScaleLimits()), output)
 
 
-def measure_loss(before: Graph, after: Graph, frames: Frames, labels: np.ndarray | None = None) -> Loss:
+def measure_loss(original: Graph, rounded: Graph, frames: Frames, labels: np.ndarray | None = None) -> Loss:
     """Run both models on some frames, on this machine's CPU; raises as `loss.compare_losses`."""
-    return compare_losses(_outputs(before, frames), _outputs(after, frames), labels)
+    return compare_losses(_outputs(original, frames), _outputs(rounded, frames), labels)
 
 
 def _outputs(graph: Graph, frames: Frames) -> list[np.ndarray]:

@@ -65,8 +65,8 @@ def _load_factors(builder: ProgramBuilder, layer: Addition) -> None:
     builder.load(MemoryType.WGT, 0, builder.element(MemoryType.WGT, builder.constant(factors)), (1, _INPUTS))
 
 
-def _add(builder: ProgramBuilder, tile: OutputTile, places: tuple[int, int, int]) -> None:
-    acc, inp, wgt = places
+def _add(builder: ProgramBuilder, tile: OutputTile, starts: tuple[int, int, int]) -> None:
+    acc, inp, wgt = starts
     begin = builder.uops(pack_uops(builder.config, [acc], inp, wgt))
     gemm = Gemm(uop_bgn=begin, uop_end=begin + 1, iter_in=tile.count, dst_factor_in=1, src_factor_in=1)
     builder.compute(

@@ -96,13 +96,13 @@ class _ConvolutionSchedule:
         size = field(self.shape, (len(tile.rows), len(tile.columns)))
         first_row = tile.rows.start * self.shape.strides[0] - self.layer.padding[0]
         first_column = tile.columns.start * self.shape.strides[1] - self.layer.padding[1]
-        above, below = max(0, -first_row), max(0, first_row + size[0] - height)
-        before, behind = max(0, -first_column), max(0, first_column + size[1] - width)
-        inside = (size[0] - above - below, size[1] - before - behind)
-        pads = {"y_pad_0": above, "y_pad_1": below, "x_pad_0": before, "x_pad_1": behind}
-        for at, block in enumerate(inputs):
-            first = self.source + (block * height + first_row + above) * width + first_column + before
-            self.builder.load(MemoryType.INP, start + at * size[0] * size[1], first, inside, width, **pads)
+        pad_top, pad_bottom = max(0, -first_row), max(0, first_row + size[0] - height)
+        pad_left, pad_right = max(0, -first_column), max(0, first_column + size[1] - width)
+        loaded_shape = (size[0] - pad_top - pad_bottom, size[1] - pad_left - pad_right)
+        pads = {"y_pad_0": pad_top, "y_pad_1": pad_bottom, "x_pad_0": pad_left, "x_pad_1": pad_right}
+        for position, block in enumerate(inputs):
+            first = self.source + (block * height + first_row + pad_top) * width + first_column + pad_left
+            self.builder.load(MemoryType.INP, start + position * size[0] * size[1], first, loaded_shape, width, **pads)
 
     def _gemms(self, tile: OutputTile, inputs: int, starts: tuple[int, int, int]) -> Iterator[Gemm]:
         """Yield the products: in one instruction if enough micro-ops are between two with one destination."""
@@ -141,19 +141,19 @@ class _ConvolutionSchedule:
         ranges = (*self.shape.kernel, len(tile.rows), uop_columns, len(tile.outputs))
         y, x, row, column, output = (axis.reshape(-1) for axis in np.indices(ranges))
         dst = acc + output * tile.points + row * len(tile.columns) + column
-        down, across = self.shape.strides
-        src = inp + (block * rows + row * down + y) * columns + column * across + x
+        row_stride, column_stride = self.shape.strides
+        src = inp + (block * rows + row * row_stride + y) * columns + column * column_stride + x
         weight = wgt + (output * inputs + block) * taps + y * self.shape.kernel[1] + x
         return pack_uops(self.config, dst, src, weight)
 
     def _store(self, tile: OutputTile, start: int) -> None:
         _, height, width = self.shape.outputs
-        for at, block in enumerate(tile.outputs):
+        for position, block in enumerate(tile.outputs):
             first = self.target + (block * height + tile.rows.start) * width + tile.columns.start
             shape = (len(tile.rows), len(tile.columns))
             # Whole rows follow each other: one long burst instead of many short ones.
             shape = (1, tile.points) if shape[1] == width else shape
-            self.builder.store(start + at * tile.points, first, shape, shape[1] if shape[0] == 1 else width)
+            self.builder.store(start + position * tile.points, first, shape, shape[1] if shape[0] == 1 else width)
 
 
 def cut_extent(extent: int, size: int) -> list[range]:

@@ -35,7 +35,7 @@ def link_dependences(works: Iterable[UnlinkedInstruction], sizes: dict[str, int]
     works : iterable of UnlinkedInstruction
         In an order that would be right if one followed the other.
     sizes : dict of str to int
-        The elements of each place.
+        The elements of each memory.
     """
     links = _TokenLinker(sizes)
     links.add(UnlinkedInstruction(NOTHING))  # waits for nothing, so that the done flag drops at once
@@ -96,9 +96,9 @@ class _TokenLinker:
             return
         # Compute may not know it either yet: an instruction of no work waits for it.
         if self._clocks[HardwareModule.COMPUTE][far_module] < minimum_clock[far_module]:
-            through = [0, 0, 0]
-            through[far_module] = minimum_clock[far_module]
-            self._append(NOTHING, through)
+            clock = [0, 0, 0]
+            clock[far_module] = minimum_clock[far_module]
+            self._append(NOTHING, clock)
         # The earliest instruction of compute that knows it, so that no more is waited for than is needed.
         first = (
             bisect_left(

@@ -77,9 +77,9 @@ def append_max_pool(builder: ProgramBuilder, layer: MaxPool, source: int, target
         )
         builder.load(MemoryType.INP, inp_start, first, (len(rows.inputs), len(columns.inputs)), width)
         _compute(builder, layer, (rows, columns), (start, inp_start))
-        down, across = layer.outputs[1:]
-        result = builder.element(MemoryType.OUT, target) + (block * down + rows.results.start) * across
-        builder.store(start, result + columns.results.start, (len(rows.results), len(columns.results)), across)
+        result_height, result_width = layer.outputs[1:]
+        result = builder.element(MemoryType.OUT, target) + (block * result_height + rows.results.start) * result_width
+        builder.store(start, result + columns.results.start, (len(rows.results), len(columns.results)), result_width)
 
 
 def _tiles(builder: ProgramBuilder, layer: MaxPool) -> Iterator[tuple[int, _WindowAxis, _WindowAxis]]:
@@ -108,17 +108,17 @@ def _window(layer: MaxPool, axis: int, part: range) -> _WindowAxis:
 
 
 def _compute(
-    builder: ProgramBuilder, layer: MaxPool, windows: tuple[_WindowAxis, _WindowAxis], places: tuple[int, int]
+    builder: ProgramBuilder, layer: MaxPool, windows: tuple[_WindowAxis, _WindowAxis], starts: tuple[int, int]
 ) -> None:
-    """Append all computing of a tile: results begin at `places[0]` of ACC, followed by the inputs."""
+    """Append all computing of a tile: results begin at `starts[0]` of ACC, followed by the inputs."""
     rows, columns = windows
-    start, inp_start = places
+    start, inp_start = starts
     results, inputs = len(rows.results) * len(columns.results), len(rows.inputs) * len(columns.inputs)
     acc_write = Access("ACC", span(start, results + inputs), writes=True)
     operand_reads = Access("INP", span(inp_start, inputs), writes=False), Access("WGT", span(0, 1), writes=False)
     begin = builder.uops(pack_uops(builder.config, [start], 0, 0))
-    every = Gemm(reset_reg=True, uop_bgn=begin, uop_end=begin + 1, iter_in=results + inputs, dst_factor_in=1)
-    builder.compute(every, acc_write)
+    reset = Gemm(reset_reg=True, uop_bgn=begin, uop_end=begin + 1, iter_in=results + inputs, dst_factor_in=1)
+    builder.compute(reset, acc_write)
     minimum = Alu(
         alu_opcode=AluOpcode.ADD,
         use_imm=True,
@@ -144,8 +144,8 @@ def _tap(
     acc_write: Access,
 ) -> None:
     rows, columns = windows
-    (row, y, down), (column, x, across) = rows.of_tap(tap[0]), columns.of_tap(tap[1])
-    if not down or not across:
+    (row, y, row_count), (column, x, column_count) = rows.of_tap(tap[0]), columns.of_tap(tap[1])
+    if not row_count or not column_count:
         return
     results = len(rows.results) * len(columns.results)
     dst = start + row * len(columns.results) + column
@@ -155,8 +155,8 @@ def _tap(
         alu_opcode=AluOpcode.MAX,
         uop_bgn=begin,
         uop_end=begin + 1,
-        iter_out=down,
-        iter_in=across,
+        iter_out=row_count,
+        iter_in=column_count,
         dst_factor_out=len(columns.results),
         dst_factor_in=1,
         src_factor_out=rows.stride * len(columns.inputs),

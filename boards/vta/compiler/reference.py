@@ -16,13 +16,15 @@ def compute_convolution(layer: Convolution, values: npt.NDArray[np.int8]) -> npt
     """Compute a convolution of ``int8[channels, height, width]``; sums are modulo 2^32."""
     top, left, bottom, right = layer.padding
     image = np.pad(values.astype(np.int64), ((0, 0), (top, bottom), (left, right)))
-    down, across = layer.strides
+    row_stride, column_stride = layer.strides
     _, height, width = layer.outputs
     weights = expand_groups(layer.weights, layer.groups)
     sums = np.zeros(layer.outputs, np.int64) + layer.bias[:, None, None]
     for y in range(layer.kernel[0]):
         for x in range(layer.kernel[1]):
-            window = image[:, y : y + down * height : down, x : x + across * width : across][:, :height, :width]
+            rows = slice(y, y + row_stride * height, row_stride)
+            columns = slice(x, x + column_stride * width, column_stride)
+            window = image[:, rows, columns][:, :height, :width]
             sums += np.tensordot(weights[:, :, y, x].astype(np.int64), window, 1)
     shift = layer.shift.astype(np.int64)[:, None, None]
     results: npt.NDArray[np.int64] = np.clip(_shift_right(sums, shift, even=layer.even), layer.low, layer.high)

@@ -42,9 +42,9 @@ class BlockedShape:
     def of(cls, config: Config, layer: Convolution) -> BlockedShape:
         """Return the extents of a layer."""
         channels, height, width = layer.inputs
-        results, down, across = layer.outputs
+        results, result_height, result_width = layer.outputs
         inputs, outputs = blocks(config, channels), blocks(config, results)
-        return cls((inputs, height, width), (outputs, down, across), layer.kernel, layer.strides)
+        return cls((inputs, height, width), (outputs, result_height, result_width), layer.kernel, layer.strides)
 
 
 @dataclass(frozen=True)

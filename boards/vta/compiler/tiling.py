@@ -64,28 +64,30 @@ def _cycles(config: Config, shape: BlockedShape, tiling: Tiling) -> float:
     # Ceilings of divisions: tiles at the far ends are smaller, but cost an instruction as well.
     steps = -(-shape.inputs[0] // tiling.inputs)
     outputs = -(-shape.outputs[0] // tiling.outputs)
-    places = -(-shape.outputs[1] // tiling.height) * -(-shape.outputs[2] // tiling.width)
+    positions = -(-shape.outputs[1] // tiling.height) * -(-shape.outputs[2] // tiling.width)
     inp, wgt = _input_cycles(config, shape, tiling), _weight_cycles(config, shape, tiling)
-    every = steps * outputs * places
+    total_steps = steps * outputs * positions
     # The innermost operand changes with each tile; the other one stays while its steps fit the slots.
     if tiling.outputs_first:
-        loads = (inp * (every if steps * places > SLOTS else steps * places), wgt * _once(steps, outputs, every))
+        input_loads = total_steps if steps * positions > SLOTS else steps * positions
+        weight_loads = _once(steps, outputs, total_steps)
     else:
-        loads = (inp * _once(steps, places, every), wgt * (every if steps * outputs > SLOTS else steps * outputs))
-    compute = every * STARTING * _instructions(shape, tiling) + _epilogues(shape, outputs * places)
-    uops = _uop_cycles(config, shape, tiling, every)
+        input_loads = _once(steps, positions, total_steps)
+        weight_loads = total_steps if steps * outputs > SLOTS else steps * outputs
+    compute = total_steps * STARTING * _instructions(shape, tiling) + _epilogues(shape, outputs * positions)
+    uops = _uop_cycles(config, shape, tiling, total_steps)
     # One micro-op per cycle (`II = 1` of GEMM in vta.cc): no tiling needs fewer.
     useful = (
         shape.outputs[0] * shape.outputs[1] * shape.outputs[2] * shape.inputs[0] * shape.kernel[0] * shape.kernel[1]
     )
     # Nothing overlaps with the first loads, nor with the last tile's epilogue and store.
     last = 8 * tiling.height * tiling.width * tiling.outputs + BURST * tiling.height * tiling.outputs
-    return max(useful + compute + uops, sum(loads)) + inp + wgt + last
+    return max(useful + compute + uops, inp * input_loads + wgt * weight_loads) + inp + wgt + last
 
 
-def _once(steps: int, tiles: int, every: int) -> int:
+def _once(steps: int, tiles: int, total_steps: int) -> int:
     """Count the loads of something that stays in its slots while their number allows."""
-    return steps * tiles if steps <= SLOTS else every
+    return steps * tiles if steps <= SLOTS else total_steps
 
 
 def _epilogues(shape: BlockedShape, tiles: int) -> int:
@@ -109,12 +111,15 @@ def _words(shape: BlockedShape, tiling: Tiling) -> int:
     return taps * rows if rows >= DISTANCE else taps * rows * tiling.width
 
 
-def _uop_cycles(config: Config, shape: BlockedShape, tiling: Tiling, every: int) -> float:
+def _uop_cycles(config: Config, shape: BlockedShape, tiling: Tiling, total_steps: int) -> float:
     """Return the time to load micro-ops: a list for each set of slots, and again and again if they do not fit."""
     words = _words(shape, tiling)
     # Micro-ops hold addresses, which differ with the slots of ACC, INP and WGT.
     lists = SLOTS**3 * (1 if tiling.height * tiling.outputs >= DISTANCE else tiling.inputs)
-    loads = min(lists, every) if lists * words <= config.depth(MemoryType.UOP) else every * _instructions(shape, tiling)
+    if lists * words <= config.depth(MemoryType.UOP):
+        loads = min(lists, total_steps)
+    else:
+        loads = total_steps * _instructions(shape, tiling)
     return loads * (STARTING + BURST + words * UOP_BYTES / config.board.bus_bytes)
 
 

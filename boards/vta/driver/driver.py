@@ -136,11 +136,11 @@ class Driver:
         registers = self._registers[module]
         while not registers.read(offset) & bit:
             if time.monotonic() > deadline:
-                raise DeviceLost(self._hanging(module, program))
+                raise DeviceLost(self._describe_hang(module, program))
             # As VTA's own driver yields: no timer, whose delay may be longer than a short program.
             time.sleep(0)
 
-    def _hanging(self, module: str, program: LoadedProgram) -> str:
+    def _describe_hang(self, module: str, program: LoadedProgram) -> str:
         from boards.vta.simulator.simulator import simulate
 
         controls = ", ".join(f"{name} {each.read(CONTROL):#04x}" for name, each in self._registers.items())

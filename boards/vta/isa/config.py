@@ -179,8 +179,8 @@ class Config:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise BoardError(f"a VTA configuration is a JSON object of numbers and names: {error}") from None
         keys = {field.name.upper(): field for field in fields(cls)}
-        if missing := [key for key in keys if key not in entries]:
-            raise BoardError(f"a VTA configuration needs {missing[0]!r}; it is not there")
+        if missing_keys := [key for key in keys if key not in entries]:
+            raise BoardError(f"a VTA configuration needs {missing_keys[0]!r}; it is not there")
         for key, value in entries.items():
             if key not in keys:
                 raise BoardError(f"a VTA configuration has no {key!r}{near(key, keys)}")

@@ -85,10 +85,10 @@ def pack_uops(config: Config, dst: npt.ArrayLike, src: npt.ArrayLike, wgt: npt.A
     """Return micro-ops of three arrays of indices as ``uint32[n]``; raises as `encode_uops` does."""
     words = np.zeros(np.broadcast_shapes(*map(np.shape, (dst, src, wgt))), np.int64)
     for field, indices in zip(uop_fields(config), (dst, src, wgt), strict=True):
-        wide = np.asarray(indices, np.int64)
-        _place_bits(field, "micro-op", int(wide.min(initial=0)))
-        _place_bits(field, "micro-op", int(wide.max(initial=0)))
-        words |= wide << field.bit
+        values = np.asarray(indices, np.int64)
+        _place_bits(field, "micro-op", int(values.min(initial=0)))
+        _place_bits(field, "micro-op", int(values.max(initial=0)))
+        words |= values << field.bit
     return words.astype(np.uint32)
 
 
@@ -110,8 +110,8 @@ def decode_uops(config: Config, uops: Uops) -> tuple[Uop, ...]:
 
 def uop_indices(config: Config, uops: Uops) -> tuple[npt.NDArray[np.int64], ...]:
     """Return the three indices of ``uint32[n]`` micro-ops (dst, src, wgt), each as ``int64[n]``."""
-    wide = uops.astype(np.int64)
-    return tuple(wide >> field.bit & field.high for field in uop_fields(config))
+    words = uops.astype(np.int64)
+    return tuple(words >> field.bit & field.high for field in uop_fields(config))
 
 
 def _encode_uop(config: Config, index: int, uop: Uop) -> int:

@@ -26,7 +26,7 @@ def verdict(
     ----------
     inputs, bindings, outputs
         As for `lower`.
-    given : mapping or None
+    device_target : mapping or None
         The device's target.
 
     Returns

@@ -26,11 +26,11 @@ def max_pool2d(builder: StepBuilder, call: Any) -> MemoryTensor | UnroundedSums:
     source, exponent = (value, 0.0) if isinstance(value, MemoryTensor) else builder.scaled_tensor(call.args[0])
     if str(attrs.layout) != "NCHW" or any(int(each) != 1 for each in attrs.dilation):
         raise Unsupported("it pools with holes, or in another layout")
-    down, across, *pads = (int(each) for each in (*attrs.strides, *attrs.padding))
+    row_stride, column_stride, *pads = (int(each) for each in (*attrs.strides, *attrs.padding))
     kernel = (int(attrs.pool_size[0]), int(attrs.pool_size[1]))
     top, left, bottom, right = pads
     try:
-        layer = MaxPool(source.shape, kernel, (down, across), (top, left, bottom, right))
+        layer = MaxPool(source.shape, kernel, (row_stride, column_stride), (top, left, bottom, right))
     except BuildError as error:
         raise Unsupported(str(error)) from None
     extents = (1, *layer.outputs)
@@ -51,10 +51,10 @@ def avg_pool2d(builder: StepBuilder, call: Any) -> UnroundedSums:
         raise Unsupported("it pools with holes, beyond the border, or in another layout")
     if any(int(each) for each in attrs.padding) and not attrs.count_include_pad:
         raise Unsupported("at the border it averages over fewer values, and VTA's shift is the same everywhere")
-    down, across, *pads = (int(each) for each in (*attrs.strides, *attrs.padding))
+    row_stride, column_stride, *pads = (int(each) for each in (*attrs.strides, *attrs.padding))
     top, left, bottom, right = pads
     kernel = (int(attrs.pool_size[0]), int(attrs.pool_size[1]))
-    return _average(builder, call, kernel, ((down, across), (top, left, bottom, right)))
+    return _average(builder, call, kernel, ((row_stride, column_stride), (top, left, bottom, right)))
 
 
 def mean(builder: StepBuilder, call: Any) -> UnroundedSums:

@@ -16,9 +16,11 @@ def conv2d(builder: StepBuilder, call: Any) -> UnroundedSums:
     layouts = (str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout) or "NCHW")
     if layouts != ("NCHW", "OIHW", "NCHW") or any(int(each) != 1 for each in attrs.dilation):
         raise Unsupported("its kernel has holes, or its layout is another one")
-    down, across = (int(each) for each in attrs.strides)
+    row_stride, column_stride = (int(each) for each in attrs.strides)
     top, left, bottom, right = (int(each) for each in attrs.padding)
-    product = ConvolutionSum(tensor, weights.values, (down, across), (top, left, bottom, right), int(attrs.groups))
+    product = ConvolutionSum(
+        tensor, weights.values, (row_stride, column_stride), (top, left, bottom, right), int(attrs.groups)
+    )
     extents = tuple(int(each) for each in call.ty.shape)
     return unbounded_sums(product, extents[1], extents, exponent + weights.exponent)
 

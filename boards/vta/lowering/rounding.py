@@ -98,7 +98,7 @@ def _addition(sums: UnroundedSums, pair: TensorPair, exponent: float, ends: tupl
     smallest = min(pair.exponents)
     scale_bits = sums.exponent[0] - smallest
     unit = min(smallest + scale_bits, exponent)
-    left, right = (int(each + scale_bits - unit) for each in pair.exponents)
-    if max(left, right) > LIMITS.factor:
-        raise Unsupported(f"the scales of the two tensors that it adds differ by 2^{max(left, right)}")
-    return Addition(pair.left.shape, left, right, int(exponent - unit), *ends, even=True)
+    left_bits, right_bits = (int(each + scale_bits - unit) for each in pair.exponents)
+    if max(left_bits, right_bits) > LIMITS.factor:
+        raise Unsupported(f"the scales of the two tensors that it adds differ by 2^{max(left_bits, right_bits)}")
+    return Addition(pair.left.shape, left_bits, right_bits, int(exponent - unit), *ends, even=True)

@@ -19,11 +19,11 @@ def reshape(builder: StepBuilder, call: Any) -> Any:
     extents, value = tuple(int(each) for each in call.ty.shape), builder.value_of(call.args[0])
     if not isinstance(value, MemoryTensor | UnroundedSums):
         raise Unsupported("it gives constants another shape")
-    before = value.extents
-    is_flat = extents[0] == 1 and extents[1] == prod(before) and prod(extents[2:]) == 1
-    keeps_channels = isinstance(value, MemoryTensor) or extents[1] == before[1]
-    if not (is_flat and keeps_channels) and extents != before:
-        raise Unsupported(f"it makes {list(extents)} of {list(before)}")
+    source_extents = value.extents
+    is_flat = extents[0] == 1 and extents[1] == prod(source_extents) and prod(extents[2:]) == 1
+    keeps_channels = isinstance(value, MemoryTensor) or extents[1] == source_extents[1]
+    if not (is_flat and keeps_channels) and extents != source_extents:
+        raise Unsupported(f"it makes {list(extents)} of {list(source_extents)}")
     return replace(value, extents=extents)
 
 

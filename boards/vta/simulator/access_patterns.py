@@ -130,30 +130,30 @@ def _walk(step: Gemm | Alu) -> _LoopPattern:
 def _piece(config: Config, walk: _LoopPattern, text: bytes, span: tuple[int, int], window: int) -> MicroOpPiece:
     start, stop = span
     # Micro-ops before the piece are flattened too: they may have written what its first ones read.
-    before = max(0, start - window)
-    dst, src, wgt = _flat(config, walk, np.frombuffer(text, np.uint32), before, stop)
+    context_start = max(0, start - window)
+    dst, src, wgt = _flat(config, walk, np.frombuffer(text, np.uint32), context_start, stop)
     operand = src if walk.reads == "another" else None
     last = np.full(len(dst), -1) if walk.reads == "nothing" else _last_writes(dst, operand)
-    at = np.arange(len(dst))
-    distances = np.where(last >= 0, at - last, NEVER)
+    positions = np.arange(len(dst))
+    distances = np.where(last >= 0, positions - last, NEVER)
     distance = int(distances.min())
     hazard = int(dst[last[distances.argmin()]])
-    dst, src, wgt, last = (each[start - before :] for each in (dst, src, wgt, last - (start - before)))
+    dst, src, wgt, last = (each[start - context_start :] for each in (dst, src, wgt, last - (start - context_start)))
     products = _products(config, dst, src, wgt) if walk.reads == "weights" else ()
     runs = _runs(last) if walk.reads in ("itself", "another") else ()
-    nothing = np.zeros(0, np.int64)
-    src = src if walk.reads in ("weights", "another") else nothing
-    wgts = np.unique(wgt) if walk.reads == "weights" else nothing
+    no_elements = np.zeros(0, np.int64)
+    src = src if walk.reads in ("weights", "another") else no_elements
+    wgts = np.unique(wgt) if walk.reads == "weights" else no_elements
     return MicroOpPiece(dst, src, np.unique(dst), np.unique(src), wgts, distance, hazard, products, runs)
 
 
 def _flat(config: Config, walk: _LoopPattern, uops: Uops, start: int, stop: int) -> tuple[Indices, Indices, Indices]:
     """Return the elements of the micro-ops `start` to `stop`, counted over both loops."""
-    turn, at = np.divmod(np.arange(start, stop), len(uops))
-    outer, inner = np.divmod(turn, walk.turns[1])
+    turn, uop_position = np.divmod(np.arange(start, stop), len(uops))
+    outer_turn, inner_turn = np.divmod(turn, walk.turns[1])
     bases = uop_indices(config, uops)
     dst, src, wgt = (
-        base[at] + outer * factors[0] + inner * factors[1]
+        base[uop_position] + outer_turn * factors[0] + inner_turn * factors[1]
         for base, factors in zip(bases, (walk.dst, walk.src, walk.wgt), strict=True)
     )
     return dst, src, wgt
@@ -178,9 +178,9 @@ def _last_before(writes: Indices, read: Indices) -> Indices:
 def _runs(last: Indices) -> tuple[slice, ...]:
     """Cut wherever a micro-op reads what one since the last cut has written."""
     cuts = [0]
-    for at, write in enumerate(last.tolist()):
+    for position, write in enumerate(last.tolist()):
         if write >= cuts[-1]:
-            cuts.append(at)
+            cuts.append(position)
     return tuple(slice(start, stop) for start, stop in pairwise((*cuts, len(last))))
 
 

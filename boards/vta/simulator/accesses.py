@@ -21,10 +21,10 @@ class Access:
 
     Attributes
     ----------
-    place : str
+    memory_name : str
         The name of a scratchpad, or `DRAM`.  OUT and ACC count as one: what is computed next to an element
         that still has to be stored destroys it in either.
-    where : slice or int64[...]
+    elements : slice or int64[...]
         The elements; in DRAM, pieces of `grain` bytes.
     writes : bool
         Whether they are written.
@@ -84,7 +84,7 @@ def _dram(transfer: LoadInstruction | StoreInstruction, start: int, unit: int) -
 
 
 def memory_sizes(config: Config, nbytes: int) -> dict[str, int]:
-    """Return the elements of each place, for a memory of so many bytes."""
+    """Return the elements of each memory, for a memory of so many bytes."""
     depths = {
         memory.name: config.depth(memory) for memory in (MemoryType.UOP, MemoryType.INP, MemoryType.WGT, MemoryType.ACC)
     }

@@ -35,7 +35,7 @@ def instruction_violations(
     ----------
     config : Config
         The accelerator.
-    each : Instruction
+    instruction : Instruction
         What to look at.
     start : int
         Where a transfer begins in memory, in bytes from its beginning.
@@ -117,20 +117,20 @@ def program_violations(
     instructions: Sequence[Instruction], queues: TokenQueues[Clock], order: VectorClocks, *, hardware: bool
 ) -> Iterator[tuple[int, BrokenRule]]:
     """Yield each rule that a program breaks, with an instruction to blame; -1 if there is none."""
-    waiting = queues.waiting()
-    if waiting:
+    waiting_indices = queues.next_instructions()
+    if waiting_indices:
         waits = (
             f"{index} ({instructions[index].module.name.lower()}) waits for {_describe_waits(queues, index)}"
-            for index in waiting
+            for index in waiting_indices
         )
-        yield min(waiting), ("deadlock", "; ".join(waits))
+        yield min(waiting_indices), ("deadlock", "; ".join(waits))
     for taker, tokens in queues.remaining_tokens():
         remainder = f", nor {len(tokens) - 1} more" if len(tokens) > 1 else ""
         yield tokens[0].index, ("token", f"nobody takes its token for {taker.name.lower()}{remainder}")
     yield from _finish_violations(instructions)
     # After a deadlock, FINISH knows little, and the deadlock is the reason.
-    if not waiting and instructions and isinstance(instructions[-1], Finish):
-        for index in order.unknown(HardwareModule.COMPUTE):
+    if not waiting_indices and instructions and isinstance(instructions[-1], Finish):
+        for index in order.unconfirmed_instructions(HardwareModule.COMPUTE):
             yield index, ("finish", "no token tells FINISH that this is over")
     if hardware:
         yield from _first_compute_violations(instructions)

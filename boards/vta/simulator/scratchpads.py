@@ -55,11 +55,11 @@ class Scratchpads:
         if instruction.padded:
             rows[:] = 0
         if instruction.y_size:
-            inside = rows[
+            interior = rows[
                 instruction.y_pad_0 : instruction.y_pad_0 + instruction.y_size,
                 instruction.x_pad_0 : instruction.x_pad_0 + instruction.x_size,
             ]
-            inside[:] = self._values(instruction, memory, start)
+            interior[:] = self._values(instruction, memory, start)
         holder = MemoryType.ACC if instruction.memory_type is MemoryType.ACC_8BIT else instruction.memory_type
         self.is_defined[holder][elements] = True
         if holder is MemoryType.ACC:

@@ -230,9 +230,9 @@ class ProgramExecution:
     def _check_store(self, index: int, store: StoreInstruction) -> None:
         stop = store.sram_base + store.y_size * store.x_size
         self._check_defined(index, MemoryType.ACC, np.arange(store.sram_base, stop))
-        stale = ~self._pads.is_defined[MemoryType.OUT][store.sram_base : stop]
-        if self._hardware and stale.any():
-            element = store.sram_base + int(stale.argmax())
+        is_stale = ~self._pads.is_defined[MemoryType.OUT][store.sram_base : stop]
+        if self._hardware and is_stale.any():
+            element = store.sram_base + int(is_stale.argmax())
             self._report(index, ("stale", f"no GEMM (but for resets) or ALU was the last to write ACC {element}"))
 
     def _note(self, index: int, instruction: Instruction, access_list: Iterator[accesses.Access]) -> None:

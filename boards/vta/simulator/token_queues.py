@@ -43,7 +43,7 @@ class TokenQueues(Generic[T]):
     ----------
     instructions : sequence of Instruction
         The stream.
-    bounded : bool
+    with_limits : bool
         Whether the queues are as short as on a board.
     """
 
@@ -62,7 +62,7 @@ class TokenQueues(Generic[T]):
         """Return the instructions that may execute next, at most one per module."""
         return [queue[0] for queue in self._commands.values() if queue and not self.awaited_tokens(queue[0])]
 
-    def waiting(self) -> list[int]:
+    def next_instructions(self) -> list[int]:
         """Return the next instruction of each module that has one."""
         return [queue[0] for queue in self._commands.values() if queue]
 
@@ -118,14 +118,14 @@ class TokenQueues(Generic[T]):
 
 def pops(instruction: Instruction) -> list[int]:
     """Return the modules whose token an instruction takes; a flag without a neighbour has no effect."""
-    return _neighbours(instruction.module, previous=instruction.pop_prev, following=instruction.pop_next)
+    return _neighbours(instruction.module, has_previous=instruction.pop_prev, has_next=instruction.pop_next)
 
 
 def pushes(instruction: Instruction) -> list[int]:
     """Return the modules that it gives a token to."""
-    return _neighbours(instruction.module, previous=instruction.push_prev, following=instruction.push_next)
+    return _neighbours(instruction.module, has_previous=instruction.push_prev, has_next=instruction.push_next)
 
 
-def _neighbours(module: HardwareModule, *, previous: bool, following: bool) -> list[int]:
-    before = [module - 1] if previous and module > HardwareModule.LOAD else []
-    return [*before, module + 1] if following and module < HardwareModule.STORE else before
+def _neighbours(module: HardwareModule, *, has_previous: bool, has_next: bool) -> list[int]:
+    neighbours = [module - 1] if has_previous and module > HardwareModule.LOAD else []
+    return [*neighbours, module + 1] if has_next and module < HardwareModule.STORE else neighbours

@@ -23,9 +23,9 @@ class Conflict:
 
     Attributes
     ----------
-    other : int
-        The instruction of the earlier one, as it happened this time.
-    place : str
+    instruction : int
+        That of the earlier one, as it happened this time.
+    memory_name : str
         The memory.
     element : int
         One that both touch.
@@ -50,7 +50,7 @@ class VectorClocks:
     Parameters
     ----------
     sizes : dict of str to int
-        The places that modules share, and their elements.
+        The memories that modules share, and their elements.
     """
 
     def __init__(self, sizes: dict[str, int]) -> None:
@@ -77,8 +77,8 @@ class VectorClocks:
         """Note a writing access, and return what it conflicts with."""
         return self._access(module, memory_name, elements, writes=True)
 
-    def unknown(self, module: HardwareModule) -> list[int]:
-        """Return the last instruction of each other module that `stage` does not know to be over."""
+    def unconfirmed_instructions(self, module: HardwareModule) -> list[int]:
+        """Return the last instruction of each other module that `module` does not know to be over."""
         clock = self._clocks[module]
         return [
             self._history[other_module][-1]
@@ -114,7 +114,7 @@ class AccessStamps:
     Parameters
     ----------
     sizes : dict of str to int
-        The places that modules share, and their elements.
+        The memories that modules share, and their elements.
     """
 
     def __init__(self, sizes: dict[str, int]) -> None:
@@ -135,8 +135,9 @@ class AccessStamps:
         stamps = self._last[memory_name, module, writes][elements]
         if not stamps.size:
             return 0, 0
-        at = int(stamps.argmax())
-        return int(stamps.flat[at]), elements.start + at if isinstance(elements, slice) else int(elements.flat[at])
+        position = int(stamps.argmax())
+        element = elements.start + position if isinstance(elements, slice) else int(elements.flat[position])
+        return int(stamps.flat[position]), element
 
 
 def conflicting_accesses(module: HardwareModule, *, writes: bool) -> list[tuple[HardwareModule, bool]]:

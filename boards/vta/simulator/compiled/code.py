@@ -76,8 +76,10 @@ class Code:
     def begin(self, index: Any) -> Any:
         """Turn to an instruction, and return what it does."""
         self.index = index
-        action, *rest = (T.bind(self.arrays["table"][index, number(column)]) for column in range(len(ORDER)))
-        self.order = {name: T.bind(T.cast(value, "int32")) for name, value in zip(ORDER[1:], rest, strict=True)}
+        action, *order_columns = (T.bind(self.arrays["table"][index, number(column)]) for column in range(len(ORDER)))
+        self.order = {
+            name: T.bind(T.cast(value, "int32")) for name, value in zip(ORDER[1:], order_columns, strict=True)
+        }
         return action
 
     def fields(self, columns: Sequence[str], names: Sequence[str]) -> list[Any]:

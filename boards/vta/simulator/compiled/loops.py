@@ -36,8 +36,8 @@ def gemm(code: Code) -> None:
                         for term in range(terms)
                     ]
                     sums = T.cast(T.cast(_sum(products), of_lanes("int32", lanes)), of_lanes("uint32", lanes))
-                    at = span(dst * code.row + batch * block + output, lanes)
-                    code.store("acc", at, code["acc"][at] + sums)
+                    target = span(dst * code.row + batch * block + output, lanes)
+                    code.store("acc", target, code["acc"][target] + sums)
 
 
 def reset(code: Code) -> None:
@@ -55,12 +55,12 @@ def alu(code: Code, opcode: AluOpcode, *, use_imm: bool) -> None:
     with _micro_ops(code, (MemoryType.ACC,) if use_imm else (MemoryType.ACC, MemoryType.ACC)) as (dst, *sources):
         code.note(("ACC_written", dst))
         for offset, lanes in code.vectors(code.row):
-            at = span(dst * code.row + offset, lanes)
+            target = span(dst * code.row + offset, lanes)
             if use_imm:
                 operand = spread(T.cast(imm, "int32"), lanes)
             else:
                 operand = T.cast(code["acc"][span(sources[0] * code.row + offset, lanes)], of_lanes("int32", lanes))
-            code.store("acc", at, _combine_operands(opcode, code["acc"][at], operand, lanes))
+            code.store("acc", target, _combine_operands(opcode, code["acc"][target], operand, lanes))
 
 
 def _combine_operands(opcode: AluOpcode, augend: Any, operand: Any, lanes: int) -> Any:
@@ -87,30 +87,30 @@ def _combine_operands(opcode: AluOpcode, augend: Any, operand: Any, lanes: int) 
 @contextmanager
 def _micro_ops(code: Code, memories: tuple[MemoryType, ...]) -> Iterator[list[Any]]:
     """Let what follows happen for each micro-op in each turn, with its elements; fail if one is outside."""
-    begin, end, outer, inner, *factors, _ = code.fields(LOOPS, LOOPS)
+    begin, end, outer_turns, inner_turns, *factors, _ = code.fields(LOOPS, LOOPS)
     pairs = list(zip(factors[::2], factors[1::2], strict=True))[: len(memories)]
-    with T.serial(begin, end) as at:
+    with T.serial(begin, end) as uop_index:
         # In the last turn, each index is at its largest, since factors have no sign.
         last = [
-            base + (outer - 1) * out + (inner - 1) * into
-            for base, (out, into) in zip(_bases(code, at), pairs, strict=False)
+            base + (outer_turns - 1) * out + (inner_turns - 1) * into
+            for base, (out, into) in zip(_bases(code, uop_index), pairs, strict=False)
         ]
-        outside = [element >= code.config.depth(memory) for element, memory in zip(last, memories, strict=True)]
-        with when(tirx.any(*outside)):
+        violations = [element >= code.config.depth(memory) for element, memory in zip(last, memories, strict=True)]
+        with when(tirx.any(*violations)):
             code.fail()
     with (
         when(code["wrong"][number(0)] == 0),
-        T.serial(number(0), outer) as turn,
-        T.serial(number(0), inner) as step,
+        T.serial(number(0), outer_turns) as turn,
+        T.serial(number(0), inner_turns) as step,
     ):
         offsets = [T.bind(turn * out + step * into) for out, into in pairs]
-        with T.serial(begin, end) as at:
-            yield [T.bind(base + offset) for base, offset in zip(_bases(code, at), offsets, strict=False)]
+        with T.serial(begin, end) as uop_index:
+            yield [T.bind(base + offset) for base, offset in zip(_bases(code, uop_index), offsets, strict=False)]
 
 
-def _bases(code: Code, at: Any) -> list[Any]:
+def _bases(code: Code, uop_index: Any) -> list[Any]:
     """Return the indices that a micro-op holds."""
-    word = T.bind(code["uop"][at])
+    word = T.bind(code["uop"][uop_index])
     return [
         T.cast((word >> tirx.IntImm("uint32", field.bit)) & tirx.IntImm("uint32", field.high), "int64")
         for field in uop_fields(code.config)

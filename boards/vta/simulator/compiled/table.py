@@ -182,8 +182,8 @@ def _fill_loops(program: VtaProgram, table: Numbers) -> bool:
     counts = fields[:, :-1]
     if counts.min() < 0 or counts.max() >= _LARGEST or np.abs(fields[:, -1]).max() >= 1 << 31:
         return False
-    begin, end, outer, inner = counts[:, :4].T
-    works = (outer > 0) & (inner > 0) & (end > begin)
+    begin, end, outer_turns, inner_turns = counts[:, :4].T
+    works = (outer_turns > 0) & (inner_turns > 0) & (end > begin)
     table[positions, 0] = np.where(works, [_loop_action(each) for each in loops], Action.NOTHING)
     table[positions, len(ORDER) : len(ORDER) + len(LOOPS)] = fields
     return not (works & (end > program.config.depth(MemoryType.UOP))).any()

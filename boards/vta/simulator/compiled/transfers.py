@@ -25,12 +25,12 @@ _ACCESSES = {
 
 def load(code: Code, action: Action) -> None:
     """Write a LOAD of one kind: zeros where there is padding, then rows from memory."""
-    base, y_size, x_size, x_stride, top, bottom, left, right, start = code.fields(TRANSFER, TRANSFER)
+    base, y_size, x_size, x_stride, pad_top, pad_bottom, pad_left, pad_right, start = code.fields(TRANSFER, TRANSFER)
     sram, dram = _ACCESSES[action]
     write = _WRITERS[action]
     unit, grain_size = code.config.element_bytes(MemoryType(action)), accesses.grain_bytes(code.config)
-    width = T.bind(left + x_size + right)
-    elements = T.bind((top + y_size + bottom) * width)
+    width = T.bind(pad_left + x_size + pad_right)
+    elements = T.bind((pad_top + y_size + pad_bottom) * width)
     if sram is not None:
         with T.serial(number(0), elements) as element:
             code.note((sram, base + element))
@@ -40,7 +40,7 @@ def load(code: Code, action: Action) -> None:
         _note_memory(
             code, dram, T.bind(start // grain_size + y * x_stride * (unit // grain_size)), x_size * (unit // grain_size)
         )
-        target, source = T.bind(base + (top + y) * width + left), T.bind(start + y * x_stride * unit)
+        target, source = T.bind(base + (pad_top + y) * width + pad_left), T.bind(start + y * x_stride * unit)
         with T.serial(number(0), x_size) as x:
             write(code, target + x, source + x * unit)
 
