@@ -28,7 +28,7 @@ def held_out() -> tuple[Frames, np.ndarray]:
 
 
 @pytest.fixture(scope="session")
-def quantized(digits_onnx: Path, training: Frames, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def quantized_model(digits_onnx: Path, training: Frames, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The network with scales that are powers of two."""
     pytest.importorskip("onnxruntime")
     path = tmp_path_factory.mktemp("quantized") / "digits-int8.onnx"

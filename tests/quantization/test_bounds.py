@@ -37,8 +37,8 @@ def reasons(path: Path, device: Device = VTA) -> list[str]:
     """Return why VTA does not run groups that have an operator on numbers."""
     graph = pipeline.read(path)
     fused = groups(graph)
-    found = zip(fused, verdicts(graph, fused, device), strict=True)
-    return [each.reason for group, each in found if {"conv2d", "add"} & {operator.kind for operator in group}]
+    group_verdicts = zip(fused, verdicts(graph, fused, device), strict=True)
+    return [each.reason for group, each in group_verdicts if {"conv2d", "add"} & {operator.kind for operator in group}]
 
 
 def convolution(folder: Path, *factors: float) -> Path:
@@ -52,13 +52,13 @@ def convolution(folder: Path, *factors: float) -> Path:
 
 @pytest.mark.parametrize("factors", [(1e-5,), (1e-9, 1e-12), (0.0, 1e-30), (1e-9,) * 8], ids=str)
 def test_dead_channels_do_not_cost_vta_the_layer(factors: tuple[float, ...], tmp_path: Path) -> None:
-    model, made = convolution(tmp_path, *factors), tmp_path / "int8.onnx"
-    quantize(model, FRAMES, made, board=BOARD)
-    assert reasons(made) == [""]
-    found = loss.measure_loss(model, made, FRAMES)
-    quantize(convolution(tmp_path), FRAMES, made, board=BOARD)
-    alive = loss.measure_loss(tmp_path / "conv.onnx", made, FRAMES)
-    assert found.signal_to_noise_db > alive.signal_to_noise_db - 3
+    model, output = convolution(tmp_path, *factors), tmp_path / "int8.onnx"
+    quantize(model, FRAMES, output, board=BOARD)
+    assert reasons(output) == [""]
+    dead_loss = loss.measure_loss(model, output, FRAMES)
+    quantize(convolution(tmp_path), FRAMES, output, board=BOARD)
+    live_loss = loss.measure_loss(tmp_path / "conv.onnx", output, FRAMES)
+    assert dead_loss.signal_to_noise_db > live_loss.signal_to_noise_db - 3
 
 
 def test_a_large_bias_of_a_dead_channel_keeps_its_value(tmp_path: Path) -> None:
@@ -106,23 +106,30 @@ def test_a_board_decides_which_scales_a_model_gets(
     digits_onnx: Path, training: Frames, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     np.save(tmp_path / "images.npy", np.stack([each["image"] for each in training[:4]]))
-    said = {}
+    reports = {}
     for board in (BOARD, "raspberry-pi-4"):
-        made = tmp_path / f"{board}.onnx"
-        given = ["quantize", str(digits_onnx), "--calibrate", str(tmp_path / "images.npy"), "-o", str(made)]
-        assert main([*given, "--board", board]) == 0
-        arrays = {each.name: onnx.numpy_helper.to_array(each) for each in load(made).graph.initializer}
+        output = tmp_path / f"{board}.onnx"
+        command = ["quantize", str(digits_onnx), "--calibrate", str(tmp_path / "images.npy"), "-o", str(output)]
+        assert main([*command, "--board", board]) == 0
+        arrays = {each.name: onnx.numpy_helper.to_array(each) for each in load(output).graph.initializer}
         scales = [value for name, value in arrays.items() if name.endswith("_scale")]
-        said[board] = all((np.frexp(each)[0] == 0.5).all() for each in scales), capsys.readouterr().out
-    assert (said[BOARD][0], said["raspberry-pi-4"][0]) == (True, False)
-    assert "powers of two" in said[BOARD][1]
-    assert "as calibrated" in said["raspberry-pi-4"][1]
+        reports[board] = all((np.frexp(each)[0] == 0.5).all() for each in scales), capsys.readouterr().out
+    assert (reports[BOARD][0], reports["raspberry-pi-4"][0]) == (True, False)
+    assert "powers of two" in reports[BOARD][1]
+    assert "as calibrated" in reports["raspberry-pi-4"][1]
 
 
 def test_an_unknown_board_is_refused(digits_onnx: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.save(tmp_path / "images.npy", np.zeros((2, 1, 1, 32, 32), np.float32))
-    given = ["quantize", str(digits_onnx), "--calibrate", str(tmp_path / "images.npy"), "-o", str(tmp_path / "q.onnx")]
-    assert main([*given, "--board", "ultra69"]) == 2
+    command = [
+        "quantize",
+        str(digits_onnx),
+        "--calibrate",
+        str(tmp_path / "images.npy"),
+        "-o",
+        str(tmp_path / "q.onnx"),
+    ]
+    assert main([*command, "--board", "ultra69"]) == 2
     assert "unknown board 'ultra69'" in capsys.readouterr().err
     assert not (tmp_path / "q.onnx").exists()
 

@@ -43,17 +43,17 @@ def extents(path: Path) -> list[int | str]:
 def command(folder: Path, *options: str) -> list[str]:
     """Return the command for a model and images in a folder."""
     np.save(folder / "images.npy", np.stack([each["x"] for each in FRAMES]))
-    given = ["quantize", str(folder / "model.onnx"), "--calibrate", str(folder / "images.npy"), *options]
-    return [*given, "-o", str(folder / "int8.onnx")]
+    arguments = ["quantize", str(folder / "model.onnx"), "--calibrate", str(folder / "images.npy"), *options]
+    return [*arguments, "-o", str(folder / "int8.onnx")]
 
 
 @pytest.mark.parametrize("power_of_two", [False, True])
 @pytest.mark.parametrize("opset", [7, 9, 11, 12, 13])
 def test_models_of_old_versions_are_quantised(opset: int, power_of_two: bool, tmp_path: Path) -> None:
-    made = tmp_path / "int8.onnx"
-    quantize(model(tmp_path, opset=opset), FRAMES, made, power_of_two=power_of_two)
-    assert loss.measure_loss(tmp_path / "model.onnx", made, FRAMES).signal_to_noise_db > 20
-    assert "conv2d" in kinds(pipeline.read(made))
+    output = tmp_path / "int8.onnx"
+    quantize(model(tmp_path, opset=opset), FRAMES, output, power_of_two=power_of_two)
+    assert loss.measure_loss(tmp_path / "model.onnx", output, FRAMES).signal_to_noise_db > 20
+    assert "conv2d" in kinds(pipeline.read(output))
 
 
 def test_what_cannot_be_converted_is_refused_and_nothing_is_written(
@@ -76,14 +76,14 @@ def test_what_cannot_be_converted_is_refused_and_nothing_is_written(
 
 @pytest.mark.parametrize("power_of_two", [False, True])
 def test_an_open_batch_remains_open(power_of_two: bool, tmp_path: Path) -> None:
-    made = tmp_path / "int8.onnx"
+    output = tmp_path / "int8.onnx"
     model(tmp_path, "N", 4, 8, 8)
     assert main(command(tmp_path, *(["--power-of-two"] if power_of_two else []))) == 0
-    assert extents(made) == ["N", 4, 8, 8]
-    (together,) = loss.outputs(made, [{"x": np.concatenate([each["x"] for each in FRAMES])}], fused=False)
-    apart = np.concatenate(loss.outputs(made, FRAMES, fused=False))
-    np.testing.assert_array_equal(together, apart)
-    graph: Any = pipeline.read(made, {"x": (2, 4, 8, 8)})
+    assert extents(output) == ["N", 4, 8, 8]
+    (batch_results,) = loss.outputs(output, [{"x": np.concatenate([each["x"] for each in FRAMES])}], fused=False)
+    frame_results = np.concatenate(loss.outputs(output, FRAMES, fused=False))
+    np.testing.assert_array_equal(batch_results, frame_results)
+    graph: Any = pipeline.read(output, {"x": (2, 4, 8, 8)})
     assert graph.inputs[0].shape == (2, 4, 8, 8)
 
 

@@ -33,16 +33,16 @@ def command(model: Path, folder: Path) -> list[str]:
     return ["quantize", str(model), "--calibrate", str(folder / "images.npy"), "-o", str(folder / "made.onnx")]
 
 
-def test_all_scales_are_powers_of_two_and_all_zero_points_0(quantized: Path) -> None:
-    arrays = constants(quantized)
-    scales = [arrays[name] for node in _pairs(quantized) for name in node.input[1:2]]
+def test_all_scales_are_powers_of_two_and_all_zero_points_0(quantized_model: Path) -> None:
+    arrays = constants(quantized_model)
+    scales = [arrays[name] for node in _pairs(quantized_model) for name in node.input[1:2]]
     assert len(scales) > 40
     assert all((np.frexp(each)[0] == 0.5).all() for each in scales)
-    assert not any(arrays[name].any() for node in _pairs(quantized) for name in node.input[2:])
+    assert not any(arrays[name].any() for node in _pairs(quantized_model) for name in node.input[2:])
 
 
-def test_all_sums_of_products_are_odd(quantized: Path) -> None:
-    arrays = constants(quantized)
+def test_all_sums_of_products_are_odd(quantized_model: Path) -> None:
+    arrays = constants(quantized_model)
     weights = [each for name, each in arrays.items() if each.dtype == np.int8 and each.ndim > 1]
     biases = [each for each in arrays.values() if each.dtype == np.int32 and each.any()]
     assert len(weights) == len(biases) == 11
@@ -50,19 +50,23 @@ def test_all_sums_of_products_are_odd(quantized: Path) -> None:
     assert all((each % 2 == 1).all() for each in biases)
 
 
-def test_the_network_remains_accurate(digits_onnx: Path, quantized: Path, held_out: tuple[Frames, np.ndarray]) -> None:
-    found = measure_loss(digits_onnx, quantized, *held_out)
-    assert found.frames == 450
-    assert found.accuracy_before is not None
-    assert found.accuracy_after is not None
-    assert abs(found.accuracy_after - found.accuracy_before) <= 0.01
-    assert found.signal_to_noise_db > 15
+def test_the_network_remains_accurate(
+    digits_onnx: Path, quantized_model: Path, held_out: tuple[Frames, np.ndarray]
+) -> None:
+    quantization_loss = measure_loss(digits_onnx, quantized_model, *held_out)
+    assert quantization_loss.frames == 450
+    assert quantization_loss.accuracy_before is not None
+    assert quantization_loss.accuracy_after is not None
+    assert abs(quantization_loss.accuracy_after - quantization_loss.accuracy_before) <= 0.01
+    assert quantization_loss.signal_to_noise_db > 15
 
 
 @pytest.mark.skipif(OWN.dots != "vnni", reason="ONNX Runtime's fused sums overflow 16 bits on a processor without VNNI")
-def test_operators_fused_or_not_give_the_same(quantized: Path, training: Frames) -> None:
-    for one, other in zip(outputs(quantized, training), outputs(quantized, training, fused=False), strict=True):
-        np.testing.assert_array_equal(one, other)
+def test_operators_fused_or_not_give_the_same(quantized_model: Path, training: Frames) -> None:
+    for fused_output, plain_output in zip(
+        outputs(quantized_model, training), outputs(quantized_model, training, fused=False), strict=True
+    ):
+        np.testing.assert_array_equal(fused_output, plain_output)
 
 
 def test_a_quantised_model_becomes_one_with_powers_of_two(digits_onnx: Path, training: Frames, tmp_path: Path) -> None:
@@ -82,11 +86,11 @@ def test_the_command_reports_the_loss(
 ) -> None:
     np.save(tmp_path / "images.npy", np.stack([each["image"] for each in training]))
     np.save(tmp_path / "labels.npy", np.zeros(len(training), np.int64))
-    given = [*command(digits_onnx, tmp_path), "--power-of-two"]
-    assert main([*given, "--labels", str(tmp_path / "labels.npy"), "--frames", "12", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["frames"], found["agreement"]) == (12, 1.0)
-    assert found["accuracy_before"] == found["accuracy_after"]
+    arguments = [*command(digits_onnx, tmp_path), "--power-of-two"]
+    assert main([*arguments, "--labels", str(tmp_path / "labels.npy"), "--frames", "12", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["frames"], report["agreement"]) == (12, 1.0)
+    assert report["accuracy_before"] == report["accuracy_after"]
     assert (tmp_path / "made.onnx").exists()
 
 
@@ -102,8 +106,8 @@ def test_wrong_use_is_told(
     changes: list[str], message: str, digits_onnx: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     np.save(tmp_path / "images.npy", np.zeros((2, 1, 1, 32, 32), np.float32))
-    given = command(digits_onnx, tmp_path)
-    assert main([*given, *changes]) == 2
+    arguments = command(digits_onnx, tmp_path)
+    assert main([*arguments, *changes]) == 2
     assert message in capsys.readouterr().err
 
 
@@ -111,8 +115,8 @@ def test_frames_of_another_shape_are_refused(
     digits_onnx: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     np.save(tmp_path / "images.npy", np.zeros((2, 1, 1, 8, 8), np.float32))
-    given = command(digits_onnx, tmp_path)
-    assert main(given) == 2
+    arguments = command(digits_onnx, tmp_path)
+    assert main(arguments) == 2
     assert "float32[1, 1, 8, 8] for image" in capsys.readouterr().err
 
 

@@ -21,7 +21,7 @@ DEVICES = ("cpu", "vta-simulated", "cpu")
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The network as ONNX."""
     pytest.importorskip("torch")
     pytest.importorskip("sklearn")
@@ -38,16 +38,16 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_trained_resnet_with_dead_channels_runs_on_vta(
-    trained: Path, training: Frames, held_out: tuple[Frames, np.ndarray], tmp_path: Path
+    trained_model: Path, training: Frames, held_out: tuple[Frames, np.ndarray], tmp_path: Path
 ) -> None:
     quantized = tmp_path / "int8.onnx"
-    quantize(trained, training, quantized, board=BOARD)
+    quantize(trained_model, training, quantized, board=BOARD)
     frames, labels = held_out
-    found = loss.measure_loss(trained, quantized, frames[:100], labels[:100])
-    assert found.accuracy_before is not None
-    assert found.accuracy_after is not None
-    assert found.accuracy_before > 0.8
-    assert found.accuracy_after > found.accuracy_before - 0.05
+    quantization_loss = loss.measure_loss(trained_model, quantized, frames[:100], labels[:100])
+    assert quantization_loss.accuracy_before is not None
+    assert quantization_loss.accuracy_after is not None
+    assert quantization_loss.accuracy_before > 0.8
+    assert quantization_loss.accuracy_after > quantization_loss.accuracy_before - 0.05
 
     graph = pipeline.read(quantized)
     assert sum(runs(graph, boards.get(BOARD).device("vta-simulated"))) >= 50
@@ -59,5 +59,5 @@ def test_a_trained_resnet_with_dead_channels_runs_on_vta(
     with pipeline.load(pipeline.build(graph, plan)) as running:
         results = [np.asarray(each, np.float64) for each in running.map(frames[:4])]
     # Operator by operator, as ONNX defines them: fused, ONNX Runtime's sums overflow on processors without VNNI.
-    for one, other in zip(results, loss.outputs(quantized, frames[:4], fused=False), strict=True):
-        np.testing.assert_array_equal(one, other)
+    for result, reference in zip(results, loss.outputs(quantized, frames[:4], fused=False), strict=True):
+        np.testing.assert_array_equal(result, reference)

@@ -50,7 +50,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def rounded(program: Path) -> Path:
+def rounded_program(program: Path) -> Path:
     """The program with its scales rounded."""
     path = program.with_suffix(".relax")
     round_scales(program, path, params=PARAMS)
@@ -70,22 +70,22 @@ def test_without_a_request_vta_refuses_the_scales_and_names_the_remedy(tmp_path:
 def test_what_the_program_means_in_real_numbers_is_what_it_computes(program: Path) -> None:
     exact = pipeline.read(program, params=PARAMS)
     real = from_relax(clean(relay.load(program, None, PARAMS, real_arithmetic=True)))
-    found = measure_loss(exact, real, FRAMES)
-    assert found.signal_to_noise_db > 35
+    rounding_loss = measure_loss(exact, real, FRAMES)
+    assert rounding_loss.signal_to_noise_db > 35
 
 
-def test_the_rounded_program_means_nearly_the_same(program: Path, rounded: Path) -> None:
-    found = measure_loss(pipeline.read(program, params=PARAMS), pipeline.read(rounded), FRAMES)
-    assert found.frames == len(FRAMES)
-    assert 20 < found.signal_to_noise_db < 60
+def test_the_rounded_program_means_nearly_the_same(program: Path, rounded_program: Path) -> None:
+    rounding_loss = measure_loss(pipeline.read(program, params=PARAMS), pipeline.read(rounded_program), FRAMES)
+    assert rounding_loss.frames == len(FRAMES)
+    assert 20 < rounding_loss.signal_to_noise_db < 60
 
 
-def test_the_rounded_program_runs_on_vta_as_on_the_cpu(rounded: Path) -> None:
-    graph = pipeline.read(rounded)
+def test_the_rounded_program_runs_on_vta_as_on_the_cpu(rounded_program: Path) -> None:
+    graph = pipeline.read(rounded_program)
     plan = pipeline.plan(graph, BOARD, cuts=["%0", "%5"], devices=DEVICES)
-    built = pipeline.build(graph, plan)
-    assert built.parity is not None
-    assert built.parity.largest_error == 0
+    bundle = pipeline.build(graph, plan)
+    assert bundle.parity is not None
+    assert bundle.parity.largest_error == 0
 
 
 def test_the_command_rounds_and_reports_the_loss(
@@ -93,14 +93,14 @@ def test_the_command_rounds_and_reports_the_loss(
 ) -> None:
     np.savez(tmp_path / "params.npz", **PARAMS)  # type: ignore[arg-type]
     np.save(tmp_path / "frames.npy", np.stack([each["x"] for each in FRAMES]))
-    given = ["quantize", str(program), "--params", str(tmp_path / "params.npz"), "-o", str(tmp_path / "made.relax")]
-    assert main(given) == 2
+    arguments = ["quantize", str(program), "--params", str(tmp_path / "params.npz"), "-o", str(tmp_path / "made.relax")]
+    assert main(arguments) == 2
     assert "--power-of-two rounds the scales" in capsys.readouterr().err
-    assert main([*given, "--power-of-two", "--calibrate", str(tmp_path / "frames.npy"), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["frames"] == len(FRAMES)
-    assert found["signal_to_noise_db"] > 20
-    assert main([*given, "--power-of-two", "--frames", "2"]) == 0
+    assert main([*arguments, "--power-of-two", "--calibrate", str(tmp_path / "frames.npy"), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["frames"] == len(FRAMES)
+    assert report["signal_to_noise_db"] > 20
+    assert main([*arguments, "--power-of-two", "--frames", "2"]) == 0
     assert "On 2 random frames" in capsys.readouterr().out
 
 

@@ -1,4 +1,4 @@
-"""Of a network of YOLOv8n's kind VTA runs the convolutions, and the CPU what VTA has no operator for."""
+"""VTA runs the convolutions of a network of YOLOv8n's kind, and the CPU runs operators that VTA has not."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FRAMES = [{"image": weights(1, 3, SIZE, SIZE, seed=seed)} for seed in range(4)]
 
 
 @pytest.fixture(scope="module")
-def quantized(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def quantized_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The network, quantised for the board."""
     from tests.support import yolo
 
@@ -36,9 +36,9 @@ def quantized(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def graph(quantized: Path) -> Graph:
+def graph(quantized_model: Path) -> Graph:
     """Its graph."""
-    return pipeline.read(quantized)
+    return pipeline.read(quantized_model)
 
 
 def test_vta_runs_all_convolutions_but_the_first(graph: Graph) -> None:
@@ -51,13 +51,15 @@ def test_vta_runs_all_convolutions_but_the_first(graph: Graph) -> None:
 
 
 def test_what_vta_leaves_to_the_cpu_is_named(graph: Graph) -> None:
-    found = {each.reason for each in verdicts(graph, groups(graph), VTA)}
-    assert {"VTA has no sigmoid", "VTA has no split", "VTA has no resize2d"} <= found
+    reasons = {each.reason for each in verdicts(graph, groups(graph), VTA)}
+    assert {"VTA has no sigmoid", "VTA has no split", "VTA has no resize2d"} <= reasons
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_convolutions_on_vta_and_sigmoids_on_the_cpu_give_what_onnx_runtime_does(graph: Graph, quantized: Path) -> None:
+def test_convolutions_on_vta_and_sigmoids_on_the_cpu_give_what_onnx_runtime_does(
+    graph: Graph, quantized_model: Path
+) -> None:
     ends = [sum(1 for _ in members) for _, members in groupby(graph.operators, lambda operator: operator.group)]
     able = runs(graph, VTA)
     pieces = [(on_vta, len(list(members))) for on_vta, members in groupby(able)]
@@ -69,5 +71,5 @@ def test_convolutions_on_vta_and_sigmoids_on_the_cpu_give_what_onnx_runtime_does
     with pipeline.load(pipeline.build(graph, plan)) as running:
         results = list(running.map(FRAMES[:2]))
     name = graph.outputs[0].name
-    for one, other in zip(results, loss.outputs(quantized, FRAMES[:2], fused=False), strict=True):
-        np.testing.assert_array_equal(one[name], other)
+    for result, reference in zip(results, loss.outputs(quantized_model, FRAMES[:2], fused=False), strict=True):
+        np.testing.assert_array_equal(result[name], reference)

@@ -31,36 +31,38 @@ def execute(
 
 
 def steps(instruction: Gemm | Alu, uops: Sequence[Uop]) -> Iterator[tuple[int, int, int]]:
-    for outer in range(instruction.iter_out):
-        for inner in range(instruction.iter_in):
+    for outer_turn in range(instruction.iter_out):
+        for inner_turn in range(instruction.iter_in):
             for uop in uops[instruction.uop_bgn : instruction.uop_end]:
                 weight = 0
                 if isinstance(instruction, Gemm):
-                    weight = uop.wgt_idx + outer * instruction.wgt_factor_out + inner * instruction.wgt_factor_in
+                    weight = (
+                        uop.wgt_idx + outer_turn * instruction.wgt_factor_out + inner_turn * instruction.wgt_factor_in
+                    )
                 yield (
-                    uop.dst_idx + outer * instruction.dst_factor_out + inner * instruction.dst_factor_in,
-                    uop.src_idx + outer * instruction.src_factor_out + inner * instruction.src_factor_in,
+                    uop.dst_idx + outer_turn * instruction.dst_factor_out + inner_turn * instruction.dst_factor_in,
+                    uop.src_idx + outer_turn * instruction.src_factor_out + inner_turn * instruction.src_factor_in,
                     weight,
                 )
 
 
-def alu(opcode: AluOpcode, left: Accumulators, right: Accumulators) -> Accumulators:
+def alu(opcode: AluOpcode, augend: Accumulators, addend: Accumulators) -> Accumulators:
     if opcode is AluOpcode.SHR:
-        pairs = zip(left.ravel().tolist(), right.ravel().tolist(), strict=True)
+        pairs = zip(augend.ravel().tolist(), addend.ravel().tolist(), strict=True)
         # Of Python's own integers, whose shifts have no limit; what is shifted out of 32 bits is cut afterwards.
         shifted_values = [x >> y if y >= 0 else (x << min(-y, 32)) for x, y in pairs]
-        return np.array(shifted_values, np.int64).reshape(left.shape)
+        return np.array(shifted_values, np.int64).reshape(augend.shape)
     operations = {
         AluOpcode.MIN: np.minimum,
         AluOpcode.MAX: np.maximum,
         AluOpcode.ADD: np.add,
         AluOpcode.MUL: multiply_int32,
     }
-    return operations[opcode](left, right)  # type: ignore[operator,no-any-return]
+    return operations[opcode](augend, addend)  # type: ignore[operator,no-any-return]
 
 
-def multiply_int32(left: Accumulators, right: Accumulators) -> Accumulators:
-    product = left.astype(object) * right.astype(object)
+def multiply_int32(multiplicand: Accumulators, multiplier: Accumulators) -> Accumulators:
+    product = multiplicand.astype(object) * multiplier.astype(object)
     return np.array(product & 0xFFFFFFFF, np.int64)
 
 

@@ -84,8 +84,8 @@ class Draw:
         self._round(value, exponent + self._random.randint(-1, 1))
 
     def _add(self) -> None:
-        (left, left_exponent), (right, right_exponent) = self._any(), self._any()
-        self._round(relax.op.add(left, right), max(left_exponent, right_exponent) + self._random.randint(0, 1))
+        (augend, augend_exponent), (addend, addend_exponent) = self._any(), self._any()
+        self._round(relax.op.add(augend, addend), max(augend_exponent, addend_exponent) + self._random.randint(0, 1))
 
     def _average(self) -> None:
         value, exponent = self._any()
@@ -96,8 +96,8 @@ class Draw:
 
     def _join(self) -> None:
         """Join what was read already and what was not, and make sixteen channels of both."""
-        (left, left_exponent), (right, right_exponent) = self._any(), self._any()
-        self._round(relax.op.concat([left, right], 1), max(left_exponent, right_exponent))
+        (first, first_exponent), (second, second_exponent) = self._any(), self._any()
+        self._round(relax.op.concat([first, second], 1), max(first_exponent, second_exponent))
         concatenation, exponent, dtype = self.bytes.pop()
         expression = relax.op.dequantize(concatenation, _scale(exponent), _zero(dtype), axis=1, out_dtype="float32")
         self._product(self._builder.emit(expression), exponent, channels=32)

@@ -14,7 +14,7 @@ from tests.support.vta.checking import check_steps
 from tests.support.vta.references import tensor
 
 
-def grouped(channels: int, outputs: int, groups: int, *, stride: int = 1) -> Convolution:
+def random_convolution(channels: int, outputs: int, groups: int, *, stride: int = 1) -> Convolution:
     """Return a random convolution of 3 x 3 with a shift for each channel."""
     weights = tensor((outputs, channels // groups, 3, 3), seed=groups)
     bias = tensor((outputs,), seed=1).astype(np.int32) * 99
@@ -24,12 +24,12 @@ def grouped(channels: int, outputs: int, groups: int, *, stride: int = 1) -> Con
 
 
 CASES = {
-    "depthwise": (grouped(40, 40, 40), 3),
-    "depthwise with strides": (grouped(32, 32, 32, stride=2), 2),
-    "groups of four": (grouped(24, 24, 6), 2),
-    "groups of whole blocks": (grouped(64, 32, 2), 2),
-    "several results for each channel": (grouped(10, 30, 10), 1),
-    "groups across blocks": (grouped(36, 36, 3), 1),
+    "depthwise": (random_convolution(40, 40, 40), 3),
+    "depthwise with strides": (random_convolution(32, 32, 32, stride=2), 2),
+    "groups of four": (random_convolution(24, 24, 6), 2),
+    "groups of whole blocks": (random_convolution(64, 32, 2), 2),
+    "several results for each channel": (random_convolution(10, 30, 10), 1),
+    "groups across blocks": (random_convolution(36, 36, 3), 1),
 }
 
 
@@ -40,14 +40,14 @@ def test_groups(layer: Convolution, count: int) -> None:
 
 
 def test_a_depthwise_convolution_takes_one_matrix_for_a_block() -> None:
-    layer = grouped(64, 64, 64)
+    layer = random_convolution(64, 64, 64)
     assert compile_chain(ULTRA96, [layer]).macs == 64 * 9 * 9 * 11
     assert sum(part.layer.weights.size for part in split_groups(layer, ULTRA96.block)) == 64 * 16 * 9
 
 
 def test_groups_that_do_not_fit_are_refused() -> None:
-    nothing = np.zeros(8, np.int32), np.zeros(8, np.int8)
+    bias_and_shift = np.zeros(8, np.int32), np.zeros(8, np.int8)
     with pytest.raises(BuildError, match="weights are for 12 channels, and the input has 16"):
-        Convolution((16, 4, 4), tensor((8, 3, 1, 1)), *nothing, groups=4)
+        Convolution((16, 4, 4), tensor((8, 3, 1, 1)), *bias_and_shift, groups=4)
     with pytest.raises(BuildError, match="8 outputs cannot be divided into 3 groups"):
-        Convolution((9, 4, 4), tensor((8, 3, 1, 1)), *nothing, groups=3)
+        Convolution((9, 4, 4), tensor((8, 3, 1, 1)), *bias_and_shift, groups=3)

@@ -29,8 +29,8 @@ def check(*layers: Convolution, config: Config = ULTRA96, seed: int | None = Non
 @st.composite
 def layers(draw: st.DrawFn) -> Convolution:
     kernel = draw(st.sampled_from([1, 1, 2, 3, 3, 4, 5, 7]))
-    wide = draw(st.sampled_from([16, 48, 200]))
-    channels, outputs = draw(st.integers(1, wide)), draw(st.integers(1, wide))
+    widest = draw(st.sampled_from([16, 48, 200]))
+    channels, outputs = draw(st.integers(1, widest)), draw(st.integers(1, widest))
     height, width = draw(st.integers(kernel, kernel + 20)), draw(st.integers(kernel, kernel + 40))
     pads = st.integers(0, kernel - 1)
     options: dict[str, Any] = {"strides": draw(st.tuples(st.integers(1, 3), st.integers(1, 3)))}
@@ -68,7 +68,7 @@ def test_first_layers_on_pictures(config: Config, channels: int, seed: int | Non
 
 @pytest.mark.parametrize("shift", [1, 2, 5, 15, 16])
 def test_halves_become_even(shift: int) -> None:
-    """Each value times a half of a result: every second one lies halfway."""
+    """The weight is a half of a result: every second value lies halfway."""
     weights = np.diag(np.full(16, 64, np.int8)).reshape(16, 16, 1, 1)
     bias = np.full(16, 1 << (shift - 1), np.int32) if shift > 7 else np.zeros(16, np.int32)
     convolution = Convolution((16, 5, 8), weights, bias, np.full(16, shift, np.int8), even=True)
@@ -100,15 +100,15 @@ def test_layers_follow_each_other(seed: int | None) -> None:
 def test_branches_meet_again(seed: int | None) -> None:
     """A residual block with a strided short cut, behind a max pool."""
     pool = MaxPool((20, 19, 17), (3, 3), (2, 2), (1, 1, 1, 1))
-    wide = layer((20, 10, 9), 40, strides=(2, 2), padding=(1, 1, 1, 1), low=0)
-    deep = layer((40, 5, 5), 40, padding=(1, 1, 1, 1))
-    short = layer((20, 10, 9), 40, 1, strides=(2, 2))
+    strided_layer = layer((20, 10, 9), 40, strides=(2, 2), padding=(1, 1, 1, 1), low=0)
+    last_layer = layer((40, 5, 5), 40, padding=(1, 1, 1, 1))
+    shortcut = layer((20, 10, 9), 40, 1, strides=(2, 2))
     sum_layer = Addition((40, 5, 5), 1, 0, 2, low=0)
     steps = [
         LayerStep(pool, (0,)),
-        LayerStep(wide, (1,)),
-        LayerStep(short, (1,)),
-        LayerStep(deep, (2,)),
+        LayerStep(strided_layer, (1,)),
+        LayerStep(shortcut, (1,)),
+        LayerStep(last_layer, (2,)),
         LayerStep(sum_layer, (4, 3)),
     ]
     check_steps([(20, 19, 17)], steps, seed=seed)

@@ -1,4 +1,4 @@
-"""All that VTA computes of ResNet-18, between its first max pool and its last average pool, as one stream."""
+"""VTA's part of ResNet-18, between the first max pool and the last average pool, as one stream."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ class Steps:
             layer(inputs, outputs, 3, seed, padding=PAD, strides=(stride, stride), shift=shift, low=0), source
         )
         second = self.add(layer(result, outputs, 3, seed + 1, padding=PAD, shift=shift), first)
-        short = source
+        shortcut = source
         if stride > 1:
-            short = self.add(layer(inputs, outputs, 1, seed + 2, strides=(stride, stride), shift=shift - 2), source)
-        return self.add(Addition(result, shift=1, low=0), second, short)
+            shortcut = self.add(layer(inputs, outputs, 1, seed + 2, strides=(stride, stride), shift=shift - 2), source)
+        return self.add(Addition(result, shift=1, low=0), second, shortcut)
 
 
 def steps() -> list[LayerStep]:
     step_list, source, inputs = Steps(), 0, INPUT
     for outputs, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
-        for each in (stride, 1):
-            source = step_list.block(source, inputs, outputs, each)
-            inputs = (outputs, inputs[1] // each, inputs[2] // each)
+        for block_stride in (stride, 1):
+            source = step_list.block(source, inputs, outputs, block_stride)
+            inputs = (outputs, inputs[1] // block_stride, inputs[2] // block_stride)
     return step_list.steps
 
 

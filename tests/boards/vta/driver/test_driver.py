@@ -21,7 +21,7 @@ SHAPE = (16, 3, 5)
 VALUES = np.random.default_rng(0).integers(-128, 128, SHAPE).astype(np.int8)
 
 
-def copying(config: Config = ULTRA96) -> Network:
+def copy_network(config: Config = ULTRA96) -> Network:
     return compile_chain(config, [MaxPool(SHAPE, (1, 1), (1, 1))])
 
 
@@ -46,7 +46,7 @@ class Recording(SimulatedBoard):
 def test_the_registers_are_written_in_the_order_of_the_specification(config: Config, first: int) -> None:
     board = Recording(config)
     driver = Driver(config, board)
-    board_program = driver.load(copying(config).program)
+    board_program = driver.load(copy_network(config).program)
     driver.run(board_program)
     fetch, load, compute, store = (first + number * 0x1000 for number in range(4))
     assert board.events == [
@@ -70,7 +70,7 @@ def test_the_registers_are_written_in_the_order_of_the_specification(config: Con
 
 
 def test_a_program_runs_again_and_again() -> None:
-    network = copying()
+    network = copy_network()
     with Driver(ULTRA96, SimulatedBoard(ULTRA96)) as driver:
         # Whatever is in memory first, programs have the addresses that they get.
         driver.load(network.program)
@@ -89,7 +89,7 @@ def test_registers_are_touched_in_turn() -> None:
 
     board = Careful(ULTRA96)
     with Driver(ULTRA96, board) as driver:
-        driver.run(driver.load(copying().program))
+        driver.run(driver.load(copy_network().program))
     assert board.events
     assert not board.turn.locked()
 
@@ -97,7 +97,7 @@ def test_registers_are_touched_in_turn() -> None:
 @pytest.mark.parametrize("forgotten", ["flush", "invalidate"])
 def test_without_caches_written_back_results_would_be_wrong(forgotten: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The simulated memory has two sides, as a board without coherent accesses has."""
-    network = copying()
+    network = copy_network()
     with Driver(ULTRA96, SimulatedBoard(ULTRA96)) as driver:
         board_program = driver.load(network.program)
         monkeypatch.setattr(SimulatedBuffer, forgotten, lambda _: None)
@@ -106,7 +106,7 @@ def test_without_caches_written_back_results_would_be_wrong(forgotten: str, monk
         assert not np.array_equal(network.results(board_program.memory.array)[0], VALUES)
 
 
-def waiting() -> VtaProgram:
+def deadlocked_program() -> VtaProgram:
     """Return a program whose compute waits for a token that nobody gives."""
     return VtaProgram(
         ULTRA96, (LoadInstruction(memory_type=MemoryType.UOP, pop_prev=True), Finish()), np.zeros(4096, np.uint8), 4096
@@ -115,7 +115,7 @@ def waiting() -> VtaProgram:
 
 def test_a_program_that_waits_for_ever_names_the_module_and_the_instruction() -> None:
     with Driver(ULTRA96, SimulatedBoard(ULTRA96), timeout_s=0.01) as driver:
-        board_program = driver.load(waiting())
+        board_program = driver.load(deadlocked_program())
         with pytest.raises(DeviceLost, match=r"module compute hangs: it has not come to FINISH .* \(deadlock: .*0x81"):
             driver.run(board_program)
 
@@ -130,13 +130,13 @@ class Dead(SimulatedBoard):
 
 def test_a_board_without_a_bitstream_is_told_from_a_wrong_program() -> None:
     with Driver(ULTRA96, Dead(ULTRA96), timeout_s=0.01) as driver:
-        board_program = driver.load(copying().program)
+        board_program = driver.load(copy_network().program)
         with pytest.raises(DeviceLost, match=r"module fetch hangs: it has not read all .* right by the simulator"):
             driver.run(board_program)
 
 
 def test_the_simulated_board_refuses_what_a_board_leaves_undefined() -> None:
-    program = copying().program
+    program = copy_network().program
     differences = replace(program, instructions=tuple(replace(each, push_next=False) for each in program.instructions))
     with Driver(ULTRA96, SimulatedBoard(ULTRA96), timeout_s=0.01) as driver:
         board_program = driver.load(differences)

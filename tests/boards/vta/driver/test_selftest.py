@@ -29,11 +29,11 @@ def test_all_pass_on_the_simulator(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_wrong_bit_is_found(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     honest = SimulatedBuffer.invalidate
 
-    def broken(buffer: SimulatedBuffer) -> None:
+    def flip_bit(buffer: SimulatedBuffer) -> None:
         honest(buffer)
         buffer.array[4096] ^= 4
 
-    monkeypatch.setattr(SimulatedBuffer, "invalidate", broken)
+    monkeypatch.setattr(SimulatedBuffer, "invalidate", flip_bit)
     monkeypatch.setattr(selftest, "cases", lambda seed: [list(cases(seed))[1]])
     assert main(["vta", "selftest", "--simulated"]) == 1
     out = capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Every field of every instruction goes into its bits and comes back, in both versions."""
+"""Encoding puts every field of every instruction into its bits, and decoding gets it back, in both versions."""
 
 from __future__ import annotations
 
@@ -145,14 +145,19 @@ def instructions(draw: st.DrawFn, config: Config) -> Any:
         edges = st.sampled_from([field.low, field.high])
         values[field.name] = draw(edges | st.integers(field.low, field.high))
     values |= {name: bool(values[name]) for name in FLAGS if name in values}
-    old = config.hw_ver == "0.0.1"
+    is_old = config.hw_ver == "0.0.1"
     if opcode in (Opcode.LOAD, Opcode.STORE):
         # Where STORE has two bits only, 0 is what is left of OUT.
-        first = MemoryType.OUT if old and opcode is Opcode.STORE else MemoryType.UOP
-        rest = (MemoryType.WGT, MemoryType.INP, MemoryType.ACC, *(() if old else (MemoryType.OUT, MemoryType.ACC_8BIT)))
-        values["memory_type"] = draw(st.sampled_from((first, *rest)))
+        first = MemoryType.OUT if is_old and opcode is Opcode.STORE else MemoryType.UOP
+        other_memories = (
+            MemoryType.WGT,
+            MemoryType.INP,
+            MemoryType.ACC,
+            *(() if is_old else (MemoryType.OUT, MemoryType.ACC_8BIT)),
+        )
+        values["memory_type"] = draw(st.sampled_from((first, *other_memories)))
     if opcode is Opcode.ALU:
-        values["alu_opcode"] = draw(st.sampled_from([each for each in AluOpcode if not old or each < AluOpcode.MUL]))
+        values["alu_opcode"] = draw(st.sampled_from([each for each in AluOpcode if not is_old or each < AluOpcode.MUL]))
     return Finish(**values) if opcode is Opcode.FINISH else CLASSES[opcode](**values)
 
 
@@ -178,9 +183,9 @@ def test_micro_ops_round_trip(config: Config, data: st.DataObject) -> None:
 
 
 @settings(deadline=None)
-@given(low=st.integers(0, 2**64 - 1), high=st.integers(0, 2**64 - 1), old=st.booleans())
-def test_unused_bits_do_not_matter(low: int, high: int, *, old: bool) -> None:
-    config = OLD if old else NEW
+@given(low=st.integers(0, 2**64 - 1), high=st.integers(0, 2**64 - 1), is_old=st.booleans())
+def test_unused_bits_do_not_matter(low: int, high: int, *, is_old: bool) -> None:
+    config = OLD if is_old else NEW
     stream = np.array([[low, high]], np.uint64)
     with contextlib.suppress(InstructionError):  # an unknown code
         decoded_fields = decode(config, stream)
@@ -189,7 +194,7 @@ def test_unused_bits_do_not_matter(low: int, high: int, *, old: bool) -> None:
         assert (used_bits & ~stream == 0).all()
 
 
-def overflowing() -> list[tuple[Config, Any, str, int]]:
+def overflow_cases() -> list[tuple[Config, Any, str, int]]:
     cases = []
     for config in (NEW, OLD):
         for opcode, required_bits in (
@@ -208,7 +213,7 @@ def overflowing() -> list[tuple[Config, Any, str, int]]:
 
 
 def test_a_value_that_does_not_fit_names_its_field() -> None:
-    cases = overflowing()
+    cases = overflow_cases()
     assert len(cases) == 2 * 2 * (13 + 13 + 15 + 15)
     for config, instruction, name, value in cases:
         with pytest.raises(

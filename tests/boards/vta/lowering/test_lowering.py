@@ -78,10 +78,12 @@ def test_qnn_programs(scale: str) -> None:
     np.testing.assert_array_equal(*run_both(program(lines, last="clip(%q, a_min=0f, a_max=100f)")))
 
 
-@pytest.mark.parametrize(("left", "right"), [("0.5f", "0.25f"), ("1f", "1f"), ("2f", "0.5f")])
-def test_sums_of_two_tensors(left: str, right: str) -> None:
+@pytest.mark.parametrize(("augend_scale", "addend_scale"), [("0.5f", "0.25f"), ("1f", "1f"), ("2f", "0.5f")])
+def test_sums_of_two_tensors(augend_scale: str, addend_scale: str) -> None:
     conv = f'%q = qnn.requantize({QNN}, 0.125f, 0, 64f, 0, axis=1, out_dtype="int8")'
-    np.testing.assert_array_equal(*run_both(program(conv, last=f"qnn.add(%q, %x, {left}, 0, {right}, 0, 1f, 0)")))
+    np.testing.assert_array_equal(
+        *run_both(program(conv, last=f"qnn.add(%q, %x, {augend_scale}, 0, {addend_scale}, 0, 1f, 0)"))
+    )
 
 
 def test_max_pools() -> None:
@@ -226,8 +228,8 @@ def test_means_over_powers_of_two(kernel: tuple[int, int], dtype: str) -> None:
         pool = relax.op.mean(data, (2, 3), True) if kernel == (8, 8) else relax.op.nn.avg_pool2d(data, kernel, kernel)
         return round_expression(builder, builder.emit(pool), 0, dtype)
 
-    down, across = kernel
-    windows = IMAGE.astype(float).reshape(1, 16, 8 // down, down, 8 // across, across)
+    height, width = kernel
+    windows = IMAGE.astype(float).reshape(1, 16, 8 // height, height, 8 // width, width)
     _check_reals(quantise_expression((1, 16, 8, 8), build, dtype), np.rint(windows.mean((3, 5))), dtype)
 
 

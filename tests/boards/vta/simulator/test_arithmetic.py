@@ -49,12 +49,12 @@ def surround_with_transfers(
     loads = [building.load(config, memory, ELEMENTS) for memory in (MemoryType.INP, MemoryType.WGT, MemoryType.ACC)]
     all_of_them = [Uop(index) for index in range(ELEMENTS)]
     uop_load = building.load(config, MemoryType.UOP, len(uops) + len(all_of_them))
-    after: list[Instruction] = []
+    epilogue: list[Instruction] = []
     for plane in range(4):
         shift: dict[str, Any] = {"uop_bgn": len(uops), "uop_end": len(uops) + ELEMENTS, "imm": 8 * (plane > 0)}
-        after.append(Alu(alu_opcode=AluOpcode.SHR, use_imm=True, **shift))
-        after.append(building.store(config, ELEMENTS, index=plane * ELEMENTS))
-    return building.serial([uop_load, *loads, *works, *after])
+        epilogue.append(Alu(alu_opcode=AluOpcode.SHR, use_imm=True, **shift))
+        epilogue.append(building.store(config, ELEMENTS, index=plane * ELEMENTS))
+    return building.serial([uop_load, *loads, *works, *epilogue])
 
 
 @pytest.mark.parametrize("piece", [3, 1 << 15])
@@ -65,8 +65,8 @@ def test_against_one_after_the_other(
     config: Config, piece: int, loop_work: tuple[list[Uop], list[Gemm | Alu]], seed: int
 ) -> None:
     uops, works = loop_work
-    every = [*uops, *(Uop(index) for index in range(ELEMENTS))]
-    program = building.program(config, surround_with_transfers(config, uops, works), every, seed)
+    all_uops = [*uops, *(Uop(index) for index in range(ELEMENTS))]
+    program = building.program(config, surround_with_transfers(config, uops, works), all_uops, seed)
     result = simulate(program, "functional", seed=seed, piece_size=piece)
     assert result.violations == ()
     assert result.memory is not None
@@ -81,8 +81,8 @@ def expected_sums(
     acc = region(config, memory, MemoryType.ACC, np.int32).reshape(-1, config.batch, config.block)
     inp = region(config, memory, MemoryType.INP, np.int8).reshape(-1, config.batch, config.block)
     wgt = region(config, memory, MemoryType.WGT, np.int8).reshape(-1, config.block, config.block)
-    for each in works:
-        interpreter.execute(each, uops, acc, inp, wgt)
+    for instruction in works:
+        interpreter.execute(instruction, uops, acc, inp, wgt)
     return acc.ravel()
 
 
@@ -93,7 +93,7 @@ def region(config: Config, memory: npt.NDArray[np.uint8], memory_type: MemoryTyp
 
 
 def test_long_sums_are_exact() -> None:
-    """Of 128 elements with large values: more than a float32 could count."""
+    """A sum of 128 elements with large values is more than a float32 could count."""
     config, count = Config(), 128
     gemm = Gemm(
         uop_bgn=0,

@@ -22,12 +22,12 @@ def test_all_programs_are_known(golden_folder: Path) -> None:
 @pytest.mark.parametrize("name", golden.NAMES)
 def test_functional_mode(golden_folder: Path, name: str) -> None:
     golden_program = golden.read(golden_folder, name)
-    before = golden_program.program.memory.copy()
+    original_memory = golden_program.program.memory.copy()
     for seed in SEEDS:
         result = simulate(golden_program.program, "functional", seed=seed)
         assert result.violations == ()
         np.testing.assert_array_equal(result.memory, golden_program.final_memory)
-    np.testing.assert_array_equal(golden_program.program.memory, before)
+    np.testing.assert_array_equal(golden_program.program.memory, original_memory)
 
 
 @pytest.mark.parametrize("name", golden.NAMES)
@@ -54,8 +54,8 @@ def test_streams_and_micro_ops_round_trip(golden_folder: Path, name: str) -> Non
 @pytest.mark.parametrize("name", ["19_field_extremes", "25_conv3x3_tiled", "28_max_pool_2x2"])
 def test_the_old_version_and_another_address_give_the_same(golden_folder: Path, name: str) -> None:
     golden_program = golden.read(golden_folder, name)
-    old = replace(golden_program.program, config=Config("ultra96", "0.0.1"))
-    relocated_program = old.relocate(old.base + 0x12345000)
+    old_program = replace(golden_program.program, config=Config("ultra96", "0.0.1"))
+    relocated_program = old_program.relocate(old_program.base + 0x12345000)
     assert not np.array_equal(relocated_program.stream(), golden_program.stream)
     result = simulate(
         VtaProgram.of_stream(

@@ -149,8 +149,8 @@ def test_knowledge_passes_through_compute() -> None:
     load = replace(INP, dram_base=STORE.dram_base, pop_next=True)
     sound = building.program(CONFIG, (UOP, store, fence, load, *END), UOPS)
     assert simulate(sound, "functional", seed=1).violations == ()
-    early = replace(fence, pop_next=False), replace(fence, push_prev=False)
-    racing = building.program(CONFIG, (UOP, early[0], store, early[1], load, *END), UOPS)
+    halves = replace(fence, pop_next=False), replace(fence, push_prev=False)
+    racing = building.program(CONFIG, (UOP, halves[0], store, halves[1], load, *END), UOPS)
     assert [each.kind for each in simulate(racing, "functional", seed=1).violations] == ["race"]
 
 

@@ -139,8 +139,8 @@ def test_hazards_of_what_the_alu_reads(source: int, distance: int) -> None:
     # The sixth micro-op reads what the one `distance` before it has written.
     add = Alu(alu_opcode=AluOpcode.ADD, uop_bgn=0, uop_end=6)
     uops = [*(Uop(index, index) for index in range(5)), Uop(9, source), *UOPS]
-    after = replace(GEMM, uop_bgn=6, uop_end=22)
-    sample = building.serial([building.load(CONFIG, MemoryType.UOP, 22), *LAYER[1:4], add, after, STORE])
+    last_gemm = replace(GEMM, uop_bgn=6, uop_end=22)
+    sample = building.serial([building.load(CONFIG, MemoryType.UOP, 22), *LAYER[1:4], add, last_gemm, STORE])
     for nearest in (distance, distance + 1):
         result = simulate(building.program(CONFIG, sample, uops), hazard_distance=nearest)
         assert violation_kinds(result) == ({("hazard", "ALU")} if nearest > distance else set())
@@ -160,16 +160,16 @@ def test_a_write_and_a_later_instruction_are_no_hazard() -> None:
 
 
 def test_missing_and_left_over_tokens() -> None:
-    waiting = (NOTHING, *LAYER[:4], replace(GEMM, pop_prev=True), NOTHING, Finish())
-    (violation, *remainder) = run(waiting).violations
+    deadlock = (NOTHING, *LAYER[:4], replace(GEMM, pop_prev=True), NOTHING, Finish())
+    (violation, *remainder) = run(deadlock).violations
     assert (violation.kind, violation.index) == ("deadlock", 5)
     assert violation.message == "5 (compute) waits for a token of load"
     assert remainder == []
-    assert run(waiting).cycles is None
-    *before, finish = building.serial(LAYER)
+    assert run(deadlock).cycles is None
+    *instructions, finish = building.serial(LAYER)
     extra = replace(NOTHING, push_prev=True)
-    (violation,) = run((*before, extra, extra, finish)).violations
-    assert (violation.kind, violation.index) == ("token", len(before))
+    (violation,) = run((*instructions, extra, extra, finish)).violations
+    assert (violation.kind, violation.index) == ("token", len(instructions))
     assert violation.message == "nobody takes its token for load, nor 1 more"
 
 
@@ -196,13 +196,13 @@ def test_queues_that_are_too_short() -> None:
 
 def test_commands_that_nobody_can_fetch_yet() -> None:
     """A load that waits for compute, with more loads behind it than its queue holds, is never given what it needs."""
-    late, next_load = (
+    blocked_load, next_load = (
         LoadInstruction(memory_type=MemoryType.INP, pop_next=True),
         LoadInstruction(memory_type=MemoryType.INP),
     )
     end = (replace(next_load, push_next=True), replace(NOTHING, pop_prev=True), Finish())
     for count, kinds in ((COMMANDS - 1, set()), (COMMANDS, {("deadlock", "LOAD")})):
-        sample = (NOTHING, late, *[next_load] * count, replace(NOTHING, push_prev=True), *end)
+        sample = (NOTHING, blocked_load, *[next_load] * count, replace(NOTHING, push_prev=True), *end)
         assert violation_kinds(run(sample)) == kinds
         assert violation_kinds(run(sample, mode="functional")) == set()
 

@@ -45,8 +45,8 @@ def test_loops_against_one_number_after_the_other(
     config: Config, loop_work: tuple[list[Uop], list[Gemm | Alu]], seed: int
 ) -> None:
     uops, works = loop_work
-    every = [*uops, *(Uop(index) for index in range(ELEMENTS))]
-    program = building.program(config, surround_with_transfers(config, uops, works), every, seed)
+    all_uops = [*uops, *(Uop(index) for index in range(ELEMENTS))]
+    program = building.program(config, surround_with_transfers(config, uops, works), all_uops, seed)
     memory = execute(program)
     assert memory is not None
     planes = building.outputs(config, memory, 4 * ELEMENTS).reshape(4, -1).astype(np.int64)
@@ -88,13 +88,13 @@ def programs(draw: st.DrawFn, config: Config, *, sound: bool) -> VtaProgram:
         steps.append(draw(transfers(config)))
     instructions = list(building.serial(steps))
     if not sound:
-        at = draw(st.integers(0, len(instructions) - 1))
-        instructions[at] = draw(changes(instructions[at]))
+        position = draw(st.integers(0, len(instructions) - 1))
+        instructions[position] = draw(changes(instructions[position]))
     return building.program(config, instructions, uops, draw(st.integers(0, 1000)))
 
 
 @st.composite
-def changes(draw: st.DrawFn, each: Instruction) -> Instruction:
+def changes(draw: st.DrawFn, instruction: Instruction) -> Instruction:
     """Return the instruction with another flag, or with a number that may be too large."""
     flags = ["pop_prev", "pop_next", "push_prev", "push_next"]
     numbers = {
@@ -104,11 +104,11 @@ def changes(draw: st.DrawFn, each: Instruction) -> Instruction:
         Alu: ["uop_end", "iter_in", "dst_factor_in", "src_factor_out"],
         Finish: [],
     }
-    name = draw(st.sampled_from([*flags, *numbers[type(each)]]))
+    name = draw(st.sampled_from([*flags, *numbers[type(instruction)]]))
     if name in flags:
-        return replace(each, **{name: not getattr(each, name)})
+        return replace(instruction, **{name: not getattr(instruction, name)})
     value: Any = draw(st.sampled_from([0, 1, 2040, 9000, 1 << 22]))
-    return replace(each, **{name: value})
+    return replace(instruction, **{name: value})
 
 
 def check(program: VtaProgram) -> bool:
@@ -201,7 +201,7 @@ SMALL = """if True:
 def small_program() -> VtaProgram:
     config = Config()
     loads = [
-        building.load(config, each, 1) for each in (MemoryType.UOP, MemoryType.INP, MemoryType.WGT, MemoryType.ACC)
+        building.load(config, memory, 1) for memory in (MemoryType.UOP, MemoryType.INP, MemoryType.WGT, MemoryType.ACC)
     ]
     steps = [*loads, Gemm(uop_bgn=0, uop_end=1), building.store(config, 1)]
     return building.program(config, building.serial(steps), [Uop(0)])
@@ -218,7 +218,7 @@ def test_without_the_compiler_numpy_computes_the_same(root: Path) -> None:
 
 def test_a_store_without_rows_stores_nothing() -> None:
     config = Config()
-    empty = replace(building.store(config, 4), y_size=0)
-    program = building.program(config, building.serial([empty]), UOPS)
+    empty_store = replace(building.store(config, 4), y_size=0)
+    program = building.program(config, building.serial([empty_store]), UOPS)
     assert check(program)
     np.testing.assert_array_equal(simulate(program, "functional").memory, program.memory)
