@@ -147,14 +147,6 @@ def compile_network(
     return Network(builder.program(), tuple(locations[: len(inputs)]), tuple(locations[each] for each in outputs), macs)
 
 
-def compile_chain(config: Config, layers: Sequence[Convolution | MaxPool]) -> Network:
-    """Compile layers of which each reads the result of the one before; raises as `compiled` does."""
-    if not layers:
-        raise BuildError("there are no layers; give at least one")
-    steps = [LayerStep(layer, (number,)) for number, layer in enumerate(layers)]
-    return compile_network(config, [layers[0].inputs], steps, [len(layers)])
-
-
 def _check_steps(inputs: Sequence[Shape], steps: Sequence[LayerStep]) -> list[Shape]:
     """Return the shapes of all tensors."""
     shapes = list(inputs)

@@ -82,7 +82,13 @@ def read_uops(data: bytes) -> Uops:
 
 
 def pack_uops(config: Config, dst: npt.ArrayLike, src: npt.ArrayLike, wgt: npt.ArrayLike) -> Uops:
-    """Return micro-ops of three arrays of indices as ``uint32[n]``; raises as `encode_uops` does."""
+    """Return micro-ops of three arrays of indices as ``uint32[n]``.
+
+    Raises
+    ------
+    InstructionError
+        If an index does not fit its field.
+    """
     words = np.zeros(np.broadcast_shapes(*map(np.shape, (dst, src, wgt))), np.int64)
     for field, indices in zip(uop_fields(config), (dst, src, wgt), strict=True):
         values = np.asarray(indices, np.int64)
@@ -90,17 +96,6 @@ def pack_uops(config: Config, dst: npt.ArrayLike, src: npt.ArrayLike, wgt: npt.A
         _place_bits(field, "micro-op", int(values.max(initial=0)))
         words |= values << field.bit
     return words.astype(np.uint32)
-
-
-def encode_uops(config: Config, uops: Iterable[Uop]) -> Uops:
-    """Return micro-ops as ``uint32[n]``.
-
-    Raises
-    ------
-    InstructionError
-        If an index does not fit its field.
-    """
-    return np.array([_encode_uop(config, index, uop) for index, uop in enumerate(uops)], np.uint32)
 
 
 def decode_uops(config: Config, uops: Uops) -> tuple[Uop, ...]:
@@ -112,10 +107,6 @@ def uop_indices(config: Config, uops: Uops) -> tuple[npt.NDArray[np.int64], ...]
     """Return the three indices of ``uint32[n]`` micro-ops (dst, src, wgt), each as ``int64[n]``."""
     words = uops.astype(np.int64)
     return tuple(words >> field.bit & field.high for field in uop_fields(config))
-
-
-def _encode_uop(config: Config, index: int, uop: Uop) -> int:
-    return sum(_place_bits(each, f"micro-op {index}", getattr(uop, each.name)) for each in uop_fields(config))
 
 
 def _encode_bits(config: Config, instruction: Instruction) -> int:

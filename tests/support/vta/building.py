@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 from typing import Any
 
 import numpy as np
@@ -11,13 +11,19 @@ import numpy.typing as npt
 
 from boards.vta import Config, VtaProgram
 from boards.vta.isa.config import MemoryType
-from boards.vta.isa.encoding import encode_uops
+from boards.vta.isa.encoding import Uops, pack_uops
 from boards.vta.isa.instructions import Finish, HardwareModule, Instruction, LoadInstruction, StoreInstruction, Uop
 
 BASE = 0x10000
 REGION = 1 << 16
 """Bytes of each of the five regions: micro-ops, weights, inputs, accumulators, results."""
 REGIONS = (MemoryType.UOP, MemoryType.WGT, MemoryType.INP, MemoryType.ACC, MemoryType.OUT)
+
+
+def encode_uops(config: Config, uops: Sequence[Uop]) -> Uops:
+    """Return micro-ops as ``uint32[n]``, as they lie in memory."""
+    indices = np.array([astuple(uop) for uop in uops], np.int64).reshape(-1, 3)
+    return pack_uops(config, *indices.T)
 
 
 def program(config: Config, instructions: Sequence[Instruction], uops: Sequence[Uop] = (), seed: int = 0) -> VtaProgram:

@@ -7,10 +7,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from boards.vta import Config, simulate
-from boards.vta.compiler.network import LayerStep, Shape, compile_network
+from boards.vta.compiler.layers import Convolution, MaxPool
+from boards.vta.compiler.network import LayerStep, Network, Shape, compile_network
 from boards.vta.compiler.reference import compute_layer
 from boards.vta.isa.config import ULTRA96
 from tests.support.vta.references import tensor
+
+
+def compile_chain(config: Config, layers: Sequence[Convolution | MaxPool]) -> Network:
+    """Compile layers of which each reads the result of the one before."""
+    steps = [LayerStep(layer, (number,)) for number, layer in enumerate(layers)]
+    return compile_network(config, [layers[0].inputs], steps, [len(layers)])
 
 
 def check_steps(

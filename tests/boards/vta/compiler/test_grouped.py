@@ -7,10 +7,10 @@ import pytest
 
 from boards.vta.compiler.grouped import split_groups
 from boards.vta.compiler.layers import Convolution
-from boards.vta.compiler.network import LayerStep, compile_chain
+from boards.vta.compiler.network import LayerStep
 from boards.vta.isa.config import ULTRA96
 from pipeline.errors import BuildError
-from tests.support.vta.checking import check_steps
+from tests.support.vta.checking import check_steps, compile_chain
 from tests.support.vta.references import tensor
 
 

@@ -9,13 +9,14 @@ import pytest
 
 from boards.vta import Config, VtaProgram
 from boards.vta.compiler.layers import MaxPool
-from boards.vta.compiler.network import Network, compile_chain
+from boards.vta.compiler.network import Network
 from boards.vta.driver.driver import Driver
 from boards.vta.driver.hardware import LARGEST, Registers, base, check_address
 from boards.vta.driver.simulated import SimulatedBoard, SimulatedBuffer
 from boards.vta.isa.config import PYNQ, ULTRA96, MemoryType
 from boards.vta.isa.instructions import Finish, LoadInstruction
 from pipeline.errors import BoardError, BuildError, DeviceLost
+from tests.support.vta.checking import compile_chain
 
 SHAPE = (16, 3, 5)
 VALUES = np.random.default_rng(0).integers(-128, 128, SHAPE).astype(np.int8)
@@ -94,16 +95,31 @@ def test_registers_are_touched_in_turn() -> None:
     assert not board.turn.locked()
 
 
-@pytest.mark.parametrize("forgotten", ["flush", "invalidate"])
-def test_without_caches_written_back_results_would_be_wrong(forgotten: str, monkeypatch: pytest.MonkeyPatch) -> None:
+class UnflushedBuffer(SimulatedBuffer):
+    """Memory that the accelerator never sees again as the processor writes it."""
+
+    def flush(self) -> None:
+        pass
+
+
+class UninvalidatedBuffer(SimulatedBuffer):
+    """Memory whose results stay behind the processor's caches."""
+
+    def invalidate(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("kind", [UnflushedBuffer, UninvalidatedBuffer])
+def test_without_caches_written_back_results_would_be_wrong(kind: type[SimulatedBuffer]) -> None:
     """The simulated memory has two sides, as a board without coherent accesses has."""
     network = copy_network()
     with Driver(ULTRA96, SimulatedBoard(ULTRA96)) as driver:
         board_program = driver.load(network.program)
-        monkeypatch.setattr(SimulatedBuffer, forgotten, lambda _: None)
-        board_program.memory.array[:] = network.on(VALUES).memory
-        driver.run(board_program)
-        assert not np.array_equal(network.results(board_program.memory.array)[0], VALUES)
+        memory = board_program.memory
+        assert isinstance(memory, SimulatedBuffer)
+        memory.array[:] = network.on(VALUES).memory
+        driver.run(replace(board_program, memory=kind(memory.address, memory.array, memory.device_side)))
+        assert not np.array_equal(network.results(memory.array)[0], VALUES)
 
 
 def deadlocked_program() -> VtaProgram:

@@ -19,7 +19,6 @@ from boards.vta.isa.instructions import (
     Instruction,
     LoadInstruction,
     StoreInstruction,
-    Uop,
 )
 from pipeline import cli
 
@@ -79,7 +78,7 @@ def write(folder: Path, config: Config) -> Path:
 def test_the_command(version: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = Config(hw_ver=version)
     stream, uops, sizes = write(tmp_path, config), tmp_path / "uops.bin", tmp_path / "vta_config.json"
-    uops.write_bytes(encoding.encode_uops(config, [Uop(5, 70, 9)]).astype("<u4").tobytes())
+    uops.write_bytes(encoding.pack_uops(config, [5], 70, 9).astype("<u4").tobytes())
     sizes.write_text(config.to_json())
     lines = [line(config, index, each) for index, each in enumerate(STREAM)]
     head = f"{stream}: 6 instructions, 1x16_i8w8a32_15_15_18_17, version {version}"

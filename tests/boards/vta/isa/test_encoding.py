@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boards.vta.isa.config import Config, MemoryType
-from boards.vta.isa.encoding import decode, decode_uops, encode, encode_uops, read_stream, read_uops
+from boards.vta.isa.encoding import decode, decode_uops, encode, pack_uops, read_stream, read_uops
 from boards.vta.isa.instructions import (
     Alu,
     AluOpcode,
@@ -27,6 +27,7 @@ from boards.vta.isa.instructions import (
 from boards.vta.isa.layout import fields, uop_fields
 from pipeline.errors import InstructionError
 from tests.boards.vta.isa.test_config import BATCHED
+from tests.support.vta.building import encode_uops
 
 NEW = Config()
 OLD = Config(hw_ver="0.0.1")
@@ -134,7 +135,7 @@ def test_published_vectors(instruction: Instruction, text: str) -> None:
 
 
 def test_the_published_micro_op() -> None:
-    assert encode_uops(NEW, [Uop(5, 70, 9)]).tolist() == [0x02423005]
+    assert pack_uops(NEW, [5], 70, 9).tolist() == [0x02423005]
 
 
 @st.composite
@@ -241,9 +242,9 @@ def test_the_old_version_stores_from_out() -> None:
     assert decoded_fields == StoreInstruction(x_size=1, memory_type=MemoryType.OUT)
 
 
-def test_a_micro_op_that_does_not_fit_is_named() -> None:
-    with pytest.raises(InstructionError, match="micro-op 1: wgt_idx is 1024; its 10 bits hold 0 to 1023"):
-        encode_uops(NEW, [Uop(0), Uop(1, 2, 1024)])
+def test_an_index_that_does_not_fit_a_micro_op_is_named() -> None:
+    with pytest.raises(InstructionError, match="micro-op: wgt_idx is 1024; its 10 bits hold 0 to 1023"):
+        pack_uops(NEW, [0, 1], [0, 2], [0, 1024])
 
 
 @pytest.mark.parametrize(
