@@ -1,79 +1,25 @@
-"""The board's side, with a stand-in for pynq: its names are pynq's, and behind them is the simulator."""
+"""The board's side, with a stand-in for pynq."""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
-from typing import Any
 
-import numpy as np
 import pytest
 
 from boards.vta.driver import selftest
 from boards.vta.driver.driver import Driver
-from boards.vta.driver.hardware import MODULES, base
 from boards.vta.driver.pynq import PynqBoard
-from boards.vta.driver.simulated import SimulatedBoard, SimulatedBuffer
+from boards.vta.driver.simulated import SimulatedBoard
 from boards.vta.isa.config import ULTRA96
 from pipeline.errors import BoardError, MissingExtra
-
-
-class Array(np.ndarray[Any, Any]):
-    """As pynq's buffers, an array with further methods."""
-
-    buffer: SimulatedBuffer
-
-    @property
-    def device_address(self) -> int:
-        return self.buffer.address
-
-    def flush(self) -> None:
-        self.buffer.flush()
-
-    def invalidate(self) -> None:
-        self.buffer.invalidate()
-
-    def freebuffer(self) -> None:
-        self.buffer.free()
-
-
-@dataclass
-class Logic:
-    """The contents of the board's logic."""
-
-    board: SimulatedBoard
-    bitstream_path: str = ""
+from tests.support.vta.pynq_stand_in import Logic, install
 
 
 @pytest.fixture
 def logic(monkeypatch: pytest.MonkeyPatch) -> Logic:
     """Install the stand-in."""
-    board_logic = Logic(SimulatedBoard(ULTRA96))
-    modules = {base(ULTRA96, module): module for module in MODULES}
-
-    def allocate(shape: tuple[int, ...], dtype: type[np.uint8]) -> Array:
-        assert dtype is np.uint8
-        buffer = board_logic.board.allocate(shape[0])
-        array = buffer.array.view(Array)
-        array.buffer = buffer
-        return array
-
-    class Bitstream:
-        def __init__(self, path: str) -> None:
-            self._path = path
-
-        def download(self) -> None:
-            board_logic.bitstream_path = self._path
-
-    pynq: Any = ModuleType("pynq")
-    pynq.allocate, pynq.Bitstream, pynq.Clocks = allocate, Bitstream, SimpleNamespace(fclk0_mhz=250)
-    pynq.MMIO = lambda address, length: board_logic.board.registers(modules[address] if length == 0x1000 else "")
-    sensor = SimpleNamespace(value=1.5)
-    pynq.get_rails = lambda: {"5V": SimpleNamespace(power=sensor), "3V3": SimpleNamespace(power=None)}
-    monkeypatch.setitem(sys.modules, "pynq", pynq)
-    return board_logic
+    return install(monkeypatch, SimulatedBoard(ULTRA96))
 
 
 def test_the_self_test_passes_through_pynq(logic: Logic, tmp_path: Path) -> None:

@@ -12,8 +12,10 @@ from boards.vta.driver.driver import Driver
 from boards.vta.driver.selftest import cases
 from boards.vta.driver.simulated import SimulatedBoard, SimulatedBuffer
 from boards.vta.isa.config import ULTRA96
+from boards.vta.isa.program import PAGE
 from pipeline.cli import main
 from pipeline.errors import DeviceLost
+from tests.support.vta.pynq_stand_in import install
 
 
 def test_all_pass_on_the_simulator(capsys: pytest.CaptureFixture[str]) -> None:
@@ -26,16 +28,35 @@ def test_all_pass_on_the_simulator(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(each["passed"] for each in report["tests"])
 
 
+class FlippingBuffer(SimulatedBuffer):
+    """Memory whose second page comes back with a wrong bit."""
+
+    def invalidate(self) -> None:
+        super().invalidate()
+        # The results of the test "memory" begin there; "instructions" has one page only.
+        if self.array.size > PAGE:
+            self.array[PAGE] ^= 4
+
+
+class FlippingBoard(SimulatedBoard):
+    """A board with such memory."""
+
+    def allocate(self, nbytes: int) -> SimulatedBuffer:
+        buffer = super().allocate(nbytes)
+        return FlippingBuffer(buffer.address, buffer.array, buffer.device_side)
+
+
+class Dead(SimulatedBoard):
+    """A board whose fetch never ends."""
+
+    def read(self, module: str, offset: int) -> int:
+        del module, offset
+        return 0
+
+
 def test_a_wrong_bit_is_found(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = SimulatedBuffer.invalidate
-
-    def flip_bit(buffer: SimulatedBuffer) -> None:
-        honest(buffer)
-        buffer.array[4096] ^= 4
-
-    monkeypatch.setattr(SimulatedBuffer, "invalidate", flip_bit)
-    monkeypatch.setattr(selftest, "cases", lambda seed: [list(cases(seed))[1]])
-    assert main(["vta", "selftest", "--simulated"]) == 1
+    install(monkeypatch, FlippingBoard(ULTRA96))
+    assert main(["vta", "selftest", "--board", "ultra96"]) == 1
     out = capsys.readouterr().out
     assert "FAILED  memory" in out
     assert "values are wrong, the first in channel" in out
@@ -43,8 +64,8 @@ def test_a_wrong_bit_is_found(capsys: pytest.CaptureFixture[str], monkeypatch: p
 
 
 def test_a_board_that_hangs_ends_the_test(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SimulatedBoard, "read", lambda *_: 0)
-    assert main(["vta", "selftest", "--simulated", "--timeout", "0.01"]) == 1
+    install(monkeypatch, Dead(ULTRA96))
+    assert main(["vta", "selftest", "--board", "ultra96", "--timeout", "0.01"]) == 1
     assert "module fetch hangs" in capsys.readouterr().out
 
 
@@ -64,11 +85,6 @@ def test_programs_get_other_numbers_each_time() -> None:
 
 
 def test_what_is_lost_is_raised() -> None:
-    class Dead(SimulatedBoard):
-        def read(self, module: str, offset: int) -> int:
-            del module, offset
-            return 0
-
     with Driver(ULTRA96, Dead(ULTRA96), 0.01) as driver, pytest.raises(DeviceLost):
         next(iter(selftest.run_selftests(driver)))
 
