@@ -78,10 +78,10 @@ def _print_any_name() -> None:
 
 def _check(arguments: Sequence[str]) -> None:
     """Raise `InputError` for what no command takes: an argument without content, as of a variable that is not set."""
-    for before, argument in zip(("", *arguments), arguments, strict=False):
+    for previous, argument in zip(("", *arguments), arguments, strict=False):
         option, equals, value = argument.partition("=")
         if not argument:
-            position = f"behind {before}" if before.startswith("-") else "on the command line"
+            position = f"behind {previous}" if previous.startswith("-") else "on the command line"
             raise InputError(f"there is an empty argument {position}; give a value, or leave it out")
         if option.startswith("--") and equals and not value:
             raise InputError(f"{option} is empty; give it a value, or leave it out")

@@ -43,7 +43,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Build what is missing, measure, print."""
-    with view.serving(options.view) as (server, always):
+    with view.serve_view(options.view) as (server, always):
         comparison = _measure(options, server, frames=options.frames, rounds=options.rounds, common_trace=always)
     if options.json:
         console.print_json({**asdict(comparison), "bottleneck": comparison.bottleneck, "ratio": comparison.ratio})
@@ -52,13 +52,13 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _measure(options: argparse.Namespace, server: ViewServer | None, **how: Any) -> Comparison:
+def _measure(options: argparse.Namespace, server: ViewServer | None, **settings: Any) -> Comparison:
     from pipeline.measure.comparison import compare
 
     graph, bundle = _subject(options)
     with trace_option.tracing(options.trace, bundle.plan) as trace, live.Display("measuring", keep=False) as display:
         watch = _watch(display, server)
-        return compare(graph, bundle, progress=display.step, watch=watch, trace=trace, **how)
+        return compare(graph, bundle, progress=display.step, watch=watch, trace=trace, **settings)
 
 
 def _watch(display: live.Display, server: ViewServer | None) -> Watch:

@@ -17,9 +17,9 @@ EXAMPLE = "soc-pipeline boards rk3588"
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("board", metavar="NAME", nargs="?", help="a board, or a TOML file; all boards by default")
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    how.add_argument(
+    format_group = parser.add_mutually_exclusive_group()
+    format_group.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    format_group.add_argument(
         "--toml",
         action="store_true",
         help=f"print the board's file, to start one's own; {boards.EXAMPLE!r} explains it",
@@ -36,8 +36,8 @@ def run(options: argparse.Namespace) -> int:
         board = boards.get(options.board)
         console.print_json(board) if options.json else _show(board)
     else:
-        found = [boards.get(name) for name in boards.names()]
-        console.print_json(found) if options.json else _list(found)
+        all_boards = [boards.get(name) for name in boards.names()]
+        console.print_json(all_boards) if options.json else _list(all_boards)
     return 0
 
 
@@ -80,12 +80,12 @@ def _rows(device: Device) -> Iterator[tuple[str, str, str]]:
         "memory": f"{device.memory}, {_bytes(device.memory_bytes)}",
     }
     yield from ((what, value, "") for what, value in facts.items() if value)
-    one = " of one core" if device.cores else ""
+    suffix = " of one core" if device.cores else ""
     watts = f"{device.watts_idle:g} to {device.watts_busy:g} W" if device.watts_busy else ""
     numbers = [
-        ("flops", f"operations{one}", _giga(device.flops, "G/s")),
-        ("int8_flops", f"int8 operations{one}", _giga(device.int8_flops, "G/s")),
-        ("bytes_per_s", f"bandwidth{one}", _giga(device.bytes_per_s, "GB/s")),
+        ("flops", f"operations{suffix}", _giga(device.flops, "G/s")),
+        ("int8_flops", f"int8 operations{suffix}", _giga(device.int8_flops, "G/s")),
+        ("bytes_per_s", f"bandwidth{suffix}", _giga(device.bytes_per_s, "GB/s")),
         ("memory_bytes_per_s", "bandwidth of the memory", _giga(device.memory_bytes_per_s, "GB/s")),
         ("launch_s", "start of an operator", f"{device.launch_s * 1e6:.1f} us"),
         ("watts_busy", "power", watts),

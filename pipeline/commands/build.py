@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
     tuning = tune.database_for(options)
     graph, model = models.read_open(options)
     plan = _plan(graph, options)
-    verification = models.verified(graph, options)
+    verification = models.verify(graph, options)
     with console.progress("building") as step:
         bundle = pipeline.build(
             model or graph,
@@ -117,9 +117,9 @@ def without_rule(stage: StageGeneral) -> str:
     share = f" and {take} {_percent(stage.share)} of its time" if stage.share is not None else ""
     names = [_name_kernel(kernel) for kernel in stage.kernels[:LISTED]]
     unnamed = len(stage.kernels) - len(names)
-    rest = [f"and {unnamed} more (--json names all)"] if unnamed else []
+    remainder = [f"and {unnamed} more (--json names all)"] if unnamed else []
     subject = f"{count} operator{'s' if count > 1 else ''} {has} no kernel of {their} own"
-    return f"{stage.stage}: {subject}{share}: {', '.join(names + rest)}"
+    return f"{stage.stage}: {subject}{share}: {', '.join(names + remainder)}"
 
 
 def _name_kernel(kernel: GeneralKernel) -> str:

@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 @dataclass(frozen=True)
-class Found:
+class PresentDevice:
     """A device that is present, on which stages can run."""
 
     name: str
@@ -51,7 +51,7 @@ class Found:
 class Machine:
     """Processors that are present, those that are not, and caches that cores share."""
 
-    devices: tuple[Found, ...]
+    devices: tuple[PresentDevice, ...]
     absent: tuple[str, ...]
     caches: tuple[topology.Cache, ...]
     threads_of_one_core: tuple[tuple[int, ...], ...]
@@ -63,36 +63,43 @@ def look() -> Machine:
     from pipeline.executor import detection, host_target
 
     cpu = boards.get(boards.HOST).device("cpu")
-    found = detection.accelerators()
+    accelerators = detection.accelerators()
+    present_kinds = {accelerator.kind for accelerator in accelerators}
     return Machine(
-        devices=(_cpu(cpu, host_target.full_name()), *map(_accelerator, found)),
-        absent=tuple(kind for kind in detection.detectable_kinds() if kind not in {each.kind for each in found}),
+        devices=(_cpu(cpu, host_target.full_name()), *map(_accelerator, accelerators)),
+        absent=tuple(kind for kind in detection.detectable_kinds() if kind not in present_kinds),
         caches=topology.caches(cpu.cores),
         threads_of_one_core=topology.siblings(cpu.cores),
         numa_nodes=topology.nodes(),
     )
 
 
-def _cpu(device: Device, name: str) -> Found:
-    return Found(device.name, device.kind, name or "processor", device.cores, device.clusters, device.memory_bytes)
+def _cpu(device: Device, name: str) -> PresentDevice:
+    return PresentDevice(
+        device.name, device.kind, name or "processor", device.cores, device.clusters, device.memory_bytes
+    )
 
 
-def _accelerator(accelerator: Accelerator) -> Found:
+def _accelerator(accelerator: Accelerator) -> PresentDevice:
     title = f"{accelerator.name} {accelerator.version}".strip()
-    return Found(f"{accelerator.kind}{accelerator.index}", accelerator.kind, title, (), (), accelerator.memory_bytes)
+    return PresentDevice(
+        f"{accelerator.kind}{accelerator.index}", accelerator.kind, title, (), (), accelerator.memory_bytes
+    )
 
 
 def _show(machine: Machine) -> None:
     out = console.console()
     table = console.table("Devices of this machine", "device", "kind", "what it is", "cores", ">memory")
-    for each in machine.devices:
-        clusters = "; ".join(f"{one.name} {_core_list(one.cores)}, speed {one.speed:g}" for one in each.clusters)
+    for device in machine.devices:
+        clusters = "; ".join(
+            f"{cluster.name} {_core_list(cluster.cores)}, speed {cluster.speed:g}" for cluster in device.clusters
+        )
         table.add_row(
-            each.name,
-            each.kind,
-            each.what,
-            clusters or _core_list(each.cores) or "-",
-            console.amount(each.memory_bytes),
+            device.name,
+            device.kind,
+            device.what,
+            clusters or _core_list(device.cores) or "-",
+            console.amount(device.memory_bytes),
         )
     out.print(table)
     for line in lines(machine):
@@ -102,9 +109,9 @@ def _show(machine: Machine) -> None:
 def lines(machine: Machine) -> Iterator[str]:
     """Print the shared caches, and what was not found."""
     levels = [(each.level, each.nbytes, len(each.cores)) for each in machine.caches]
-    for level, nbytes, shared in dict.fromkeys(levels):
-        times = levels.count((level, nbytes, shared))
-        yield f"Cache L{level}: {times} of {nbytes >> 10} KiB, each for {shared} core{'s' * (shared > 1)}"
+    for level, nbytes, core_count in dict.fromkeys(levels):
+        times = levels.count((level, nbytes, core_count))
+        yield f"Cache L{level}: {times} of {nbytes >> 10} KiB, each for {core_count} core{'s' * (core_count > 1)}"
     for group in machine.threads_of_one_core:
         yield f"Cores {_core_list(group)} are threads of one core and share its arithmetic"
     if len(machine.numa_nodes) > 1:

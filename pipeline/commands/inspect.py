@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
     from pipeline.split.planning.costs import estimate
 
     graph = models.read(options)
-    verification = models.verified(graph, options)
+    verification = models.verify(graph, options)
     cuts = legal_cuts(graph)
     seconds = estimate(graph, boards.get("host").devices[0])
     if options.json:
@@ -53,15 +53,15 @@ def _operator_table(graph: Graph, seconds: list[float]) -> Any:
         title, ">position", "operator", "kind", "result", ">MFLOP", ">result size", ">parameters", ">group ms (est.)"
     )
     for position, operator in enumerate(graph.operators, start=1):
-        made = [graph.tensors[name] for name in operator.outputs]
+        results = [graph.tensors[name] for name in operator.outputs]
         ends_group = position in graph.group_ends
         table.add_row(
             str(position),
             operator.name,
             operator.kind,
-            ", ".join(f"{spec.dtype}{list(spec.shape)}" for spec in made).replace("[", r"\["),
+            ", ".join(f"{spec.dtype}{list(spec.shape)}" for spec in results).replace("[", r"\["),
             f"{operator.flops / 1e6:.3f}",
-            console.amount(sum(spec.nbytes for spec in made)),
+            console.amount(sum(spec.nbytes for spec in results)),
             console.amount(operator.parameter_bytes) if operator.parameter_bytes else "",
             f"{seconds[operator.group] * 1e3:.3f}" if ends_group else "",
             end_section=ends_group,
@@ -74,8 +74,8 @@ def _cut_table(cuts: list[Cut]) -> Any:
         f"{len(cuts)} legal cuts", ">position", "behind operator", "crossing tensors", ">bytes per frame"
     )
     for cut in cuts:
-        crossing = ", ".join(f"{spec.name} {spec.dtype}{list(spec.shape)}" for spec in cut.crossing).replace("[", r"\[")
-        table.add_row(str(cut.position), cut.after, crossing, console.amount(cut.nbytes))
+        tensors = ", ".join(f"{spec.name} {spec.dtype}{list(spec.shape)}" for spec in cut.crossing).replace("[", r"\[")
+        table.add_row(str(cut.position), cut.after, tensors, console.amount(cut.nbytes))
     return table
 
 
@@ -88,15 +88,15 @@ def _facts(graph: Graph, cuts: list[Cut], seconds: list[float]) -> dict[str, Any
         "operators": [
             {
                 "position": position,
-                "name": each.name,
-                "kind": each.kind,
-                "inputs": each.inputs,
-                "outputs": [graph.tensors[name] for name in each.outputs],
-                "flops": each.flops,
-                "parameter_bytes": each.parameter_bytes,
-                "group": each.group,
+                "name": operator.name,
+                "kind": operator.kind,
+                "inputs": operator.inputs,
+                "outputs": [graph.tensors[name] for name in operator.outputs],
+                "flops": operator.flops,
+                "parameter_bytes": operator.parameter_bytes,
+                "group": operator.group,
             }
-            for position, each in enumerate(graph.operators, start=1)
+            for position, operator in enumerate(graph.operators, start=1)
         ],
         "group_seconds_estimated": seconds,
         "cuts": [

@@ -55,9 +55,13 @@ diagnostics: /diagnostics     # once a second; "" for none
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--config", metavar="FILE", help="YAML: bundle, topics, policy; may be a ROS 2 parameter file")
-    what.add_argument("--sample", action="store_true", help="print a configuration to start from, every key commented")
+    action_group = parser.add_mutually_exclusive_group(required=True)
+    action_group.add_argument(
+        "--config", metavar="FILE", help="YAML: bundle, topics, policy; may be a ROS 2 parameter file"
+    )
+    action_group.add_argument(
+        "--sample", action="store_true", help="print a configuration to start from, every key commented"
+    )
     parser.add_argument(
         "--set", metavar="KEY=VALUE", action="append", default=[], dest="changes",
         help="otherwise than in the file, such as publish.0.score=0.3; may be repeated",
@@ -77,11 +81,11 @@ def run(options: argparse.Namespace) -> int:
     from pipeline.ros.node import RosNode
     from pipeline.ros.transports.registry import connect
 
-    found = configuration.read(options.config, options.changes)
-    bundle = Bundle.load(found.bundle, found.devices)
-    with _interruption() as stop, connect(found) as transport:
-        with RosNode(found, bundle, transport, _Reports()) as plugin:
-            console.notice(_topic_text(found))
+    config = configuration.read(options.config, options.changes)
+    bundle = Bundle.load(config.bundle, config.devices)
+    with _interruption() as stop, connect(config) as transport:
+        with RosNode(config, bundle, transport, _Reports()) as plugin:
+            console.notice(_topic_text(config))
             plugin.run(stop)
         _report(plugin.condition(), options)
     return 0
@@ -104,11 +108,11 @@ def _interruption() -> Iterator[Latch]:
     # Under nohup a terminal that goes is no end.
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
-    before = [(number, signal.signal(number, ask)) for number in numbers]
+    previous_handlers = [(number, signal.signal(number, ask)) for number in numbers]
     try:
         yield stop
     finally:
-        for number, handler in before:
+        for number, handler in previous_handlers:
             signal.signal(number, handler)
 
 

@@ -40,11 +40,11 @@ def run(options: argparse.Namespace) -> int:
 
     graph = models.read(options)
     with console.progress("measuring") as update:
-        found = profile(graph, options.board, fresh=options.fresh, progress=update)
+        result = profile(graph, options.board, fresh=options.fresh, progress=update)
     if options.json:
-        console.print_json(_facts(graph, found))
+        console.print_json(_facts(graph, result))
     else:
-        _show(graph, found, math.inf if options.all else SLOWEST)
+        _show(graph, result, math.inf if options.all else SLOWEST)
     return 0
 
 
@@ -70,9 +70,9 @@ def _show(graph: Graph, profile: Profile, limit: float) -> None:
         rate = f"{device.bytes_per_s / 1e9:.1f} GB/s of one core, {copying}"
         out.print(f"{device.name}: operators {_origin(profile, device)}; {rate}", soft_wrap=True)
     for link in profile.board.links:
-        how = "measured" if link.measured else "estimated"
+        origin = "measured" if link.measured else "estimated"
         out.print(
-            f"link {' - '.join(link.ends)}: {link.bytes_per_s / 1e9:.2f} GB/s, {link.latency_s * 1e6:.1f} us, {how}",
+            f"link {' - '.join(link.ends)}: {link.bytes_per_s / 1e9:.2f} GB/s, {link.latency_s * 1e6:.1f} us, {origin}",
             soft_wrap=True,
         )
 
@@ -84,10 +84,10 @@ def _origin(profile: Profile, device: Device) -> str:
     isolated_s, contended_s = (
         sum(filter(math.isfinite, times[device.name])) for times in (profile.seconds, profile.contended)
     )
-    several = len(device.cores) > 1 and isolated_s
+    has_several_cores = len(device.cores) > 1 and isolated_s
     return (
         f"measured, {contended_s / isolated_s:.2f} times as long while its other cores are busy"
-        if several
+        if has_several_cores
         else "measured"
     )
 

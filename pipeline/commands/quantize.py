@@ -108,13 +108,13 @@ def _round_scales(options: argparse.Namespace) -> Loss:
         )
     if options.size or any(isinstance(each, str) for shape in models.shapes(options).values() for each in shape):
         raise InputError("scales are rounded at one size: give numbers for all extents in --shape, and no --size")
-    before = models.read(options)
-    frames = _frames(options, before.inputs) if options.calibrate else _random(options, before.inputs)
+    original = models.read(options)
+    frames = _frames(options, original.inputs) if options.calibrate else _random(options, original.inputs)
     labels = _labels(options, len(frames))
     with console.progress("rounding") as step:
         rounding.round_scales(options.model, Path(options.output), models.shapes(options), options.params, limits)
         step("comparing")
-        return rounding.measure_loss(before, pipeline.read(options.output), frames, labels)
+        return rounding.measure_loss(original, pipeline.read(options.output), frames, labels)
 
 
 def _limits(options: argparse.Namespace) -> ScaleLimits | None:

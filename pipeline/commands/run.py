@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
     preparation = run_options.preparation(options)
     bundle = Bundle.load(options.bundle, dict(options.device))
     with (
-        view.serving(options.view) as (server, always),
+        view.serve_view(options.view) as (server, always),
         run_options.source(options, bundle.plan.inputs, preparation) as source,
     ):
         bundle, geometry = prepare_bundle(bundle, source.pixels, preparation)

@@ -115,9 +115,9 @@ def _cores(ranges: Sequence[range] | None) -> tuple[int, ...]:
     if ranges is None:
         return tuple(usable)
     # A range is compared before it is written out: its end may be any number.
-    if missing := [core for cores in ranges if cores for core in (cores[0], cores[-1]) if core not in usable]:
-        raise BoardError(f"--cores: this process may not use core {min(missing)}; it may use {usable}")
+    if unusable := [core for cores in ranges if cores for core in (cores[0], cores[-1]) if core not in usable]:
+        raise BoardError(f"--cores: this process may not use core {min(unusable)}; it may use {usable}")
     cores = [core for part in ranges for core in part]
-    if missing := sorted(set(cores) - set(usable)):
-        raise BoardError(f"--cores: this process may not use core {missing[0]}; it may use {usable}")
+    if unusable := sorted(set(cores) - set(usable)):
+        raise BoardError(f"--cores: this process may not use core {unusable[0]}; it may use {usable}")
     return tuple(dict.fromkeys(cores))

@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
     graph = models.read(options)
     plan = _plan(graph, options)
     try:
-        with _bar(options.trials) as (step, told):
+        with _bar(options.trials) as (step, show_trial):
             records = pipeline.tune(
                 graph,
                 plan,
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
                 seconds=options.seconds,
                 seed=options.seed,
                 progress=step,
-                told=told,
+                told=show_trial,
             )
     except KeyboardInterrupt:
         if path.exists():

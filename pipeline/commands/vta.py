@@ -79,26 +79,26 @@ def _selftest(options: argparse.Namespace) -> int:
     from pipeline.errors import DeviceLost
 
     version = options.version or ("0.0.1" if options.board == "ultra96" else "0.0.2")
-    given = {"board": options.board, "version": version, "config": options.config}
-    config = target.config({key: value for key, value in given.items() if value is not None})
-    name, lost = selftest.hardware_name(config, is_simulated=options.simulated), ""
-    found: list[SelfTestOutcome] = []
+    settings = {"board": options.board, "version": version, "config": options.config}
+    config = target.config({key: value for key, value in settings.items() if value is not None})
+    name, loss = selftest.hardware_name(config, is_simulated=options.simulated), ""
+    outcomes: list[SelfTestOutcome] = []
     with Driver(config, _hardware(options, config), options.timeout) as driver:
         try:
-            for each in selftest.run_selftests(driver):
-                found.append(each)
+            for outcome in selftest.run_selftests(driver):
+                outcomes.append(outcome)
                 if not options.json:
-                    _tell(each)
+                    _tell(outcome)
         except DeviceLost as error:
-            lost = str(error)
+            loss = str(error)
         watts = driver.hardware.power()
-    passed = not lost and all(each.passed for each in found)
+    is_passed = not loss and all(outcome.passed for outcome in outcomes)
     if options.json:
-        outcomes = [asdict(each) for each in found]
-        console.print_json({"hardware": name, "passed": passed, "lost": lost, "watts": watts, "tests": outcomes})
+        tests = [asdict(outcome) for outcome in outcomes]
+        console.print_json({"hardware": name, "passed": is_passed, "lost": loss, "watts": watts, "tests": tests})
     else:
-        _conclude(name, found, lost, watts)
-    return 0 if passed else 1
+        _conclude(name, outcomes, loss, watts)
+    return 0 if is_passed else 1
 
 
 def _hardware(options: argparse.Namespace, config: Config) -> Hardware:
@@ -170,8 +170,8 @@ def _print_text(config: Config, streams: dict[str, tuple[Instruction, ...]], uop
 
     for file, stream in streams.items():
         print(f"{file}: {len(stream)} instructions, {config.name}, version {config.hw_ver}")
-        for index, each in enumerate(stream):
-            print(disassembly.line(config, index, each))
+        for index, instruction in enumerate(stream):
+            print(disassembly.line(config, index, instruction))
     for index, uop in enumerate(uops):
         print(disassembly.uop_line(index, uop))
 
@@ -180,8 +180,11 @@ def _print_facts(config: Config, streams: dict[str, tuple[Instruction, ...]], uo
     from boards.vta.isa import disassembly
 
     files = [
-        {"file": file, "instructions": [disassembly.facts(config, index, each) for index, each in enumerate(stream)]}
+        {
+            "file": file,
+            "instructions": [disassembly.facts(config, index, item) for index, item in enumerate(stream)],
+        }
         for file, stream in streams.items()
     ]
-    found = {"config": config.name, "version": config.hw_ver, "files": files}
-    console.print_json({**found, "uops": [asdict(uop) for uop in uops]} if uops else found)
+    facts = {"config": config.name, "version": config.hw_ver, "files": files}
+    console.print_json({**facts, "uops": [asdict(uop) for uop in uops]} if uops else facts)

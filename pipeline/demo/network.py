@@ -151,11 +151,11 @@ def _node(helper: Any, operator: NetworkOperator) -> Any:
 
 def _convolution(block: str, number: int, source: str, channels: tuple[int, int]) -> tuple[NetworkOperator, ...]:
     conv, norm, relu = (f"{block}.{part}{number}" for part in ("conv", "bn", "relu"))
-    after = (channels[1], channels[1])
+    outputs = (channels[1], channels[1])
     return (
         NetworkOperator(conv, "Conv", (source,), channels),
-        NetworkOperator(norm, "BatchNormalization", (conv,), after),
-        NetworkOperator(relu, "Relu", (norm,), after),
+        NetworkOperator(norm, "BatchNormalization", (conv,), outputs),
+        NetworkOperator(relu, "Relu", (norm,), outputs),
     )
 
 

@@ -138,7 +138,9 @@ def describe_processor(device: Device, cores: int = 1) -> dict[str, object]:
     }
 
 
-def key_of_group(processor: Mapping[str, object], stage: StagePlan, module: Any, inner: Sequence[bool]) -> str:
+def key_of_group(
+    processor: Mapping[str, object], stage: StagePlan, module: Any, in_stage_layout: Sequence[bool]
+) -> str:
     """Return the key of a fused group: its operators, attributes, shapes and element types, but no names.
 
     Parameters
@@ -148,13 +150,15 @@ def key_of_group(processor: Mapping[str, object], stage: StagePlan, module: Any,
     stage : StagePlan
         With the group's inputs and outputs.
     module : tvm.IRModule
-    inner : sequence of bool
+    in_stage_layout : sequence of bool
         For each input, whether it comes in the stage's own layout.
     """
     # Without their weights, so that groups which differ in their weights only are equal.
     main, arrays = parameters.lift(module["main"])
     callees = [function for variable, function in module.functions.items() if variable.name_hint != "main"]
-    inputs = [f"{_shape(spec)}{' inner' if flag else ''}" for spec, flag in zip(stage.inputs, inner, strict=True)]
+    inputs = [
+        f"{_shape(spec)}{' inner' if flag else ''}" for spec, flag in zip(stage.inputs, in_stage_layout, strict=True)
+    ]
     group = {
         "structure": _hash(main),
         "functions": sorted(map(_hash, callees)),

@@ -144,20 +144,25 @@ class GroupTimer:
 
         A layout is changed at a stage's borders only.
         """
-        inner: set[str] = set()
+        names_in_stage_layout: set[str] = set()
         for number, (stage, module) in enumerate(pairs):
-            key = cost_cache.key_of_group(self._processor, stage, module, [spec.name in inner for spec in stage.inputs])
+            flags = [spec.name in names_in_stage_layout for spec in stage.inputs]
+            key = cost_cache.key_of_group(self._processor, stage, module, flags)
             if key not in self._records and (record := self._cache.get(key)) is not None:
                 self._records[key] = record
             if key not in self._records and key not in self._codes:
                 progress(f"building group {number + 1} of {len(pairs)}")
-                self._codes[key] = self._compile(stage, module, inner)
+                self._codes[key] = self._compile(stage, module, names_in_stage_layout)
             code, outputs = self._codes[key] if key in self._codes else (None, self._records[key].outputs)
-            inner.update(spec.name for spec, layout in zip(stage.outputs, outputs, strict=True) if layout.inner)
+            names_in_stage_layout.update(
+                spec.name for spec, layout in zip(stage.outputs, outputs, strict=True) if layout.inner
+            )
             yield TimedGroup(key, stage, outputs, _nbytes(stage, module), code)
 
-    def _compile(self, stage: StagePlan, module: Any, inner: set[str]) -> tuple[StageCode, tuple[OutputLayout, ...]]:
-        names = {spec.name for spec in stage.inputs} & inner
+    def _compile(
+        self, stage: StagePlan, module: Any, names_in_stage_layout: set[str]
+    ) -> tuple[StageCode, tuple[OutputLayout, ...]]:
+        names = {spec.name for spec in stage.inputs} & names_in_stage_layout
         code = compile_stage(module, self._device, self._cores, inner=names)
         return code, tuple(OutputLayout(spec.shape, spec.name in names) for spec in stage.outputs)
 

@@ -54,7 +54,7 @@ class StageGeneral:
 
     @property
     def operators(self) -> tuple[NamedOperator, ...]:
-        """All operators of the kernels."""
+        """Operators of all kernels."""
         return tuple(operator for kernel in self.kernels for operator in kernel.operators)
 
     @property

@@ -38,13 +38,13 @@ def measure_link(source: Device, target: Device, cache: CostCache) -> Link:
 
     Tensors are copied as the scheduler does it: out of the one device, and into the other.
     """
-    small, large = (
+    latency_s, large_s = (
         max(_link_seconds(*pair, nbytes, cache) for pair in ((source, target), (target, source)))
         for nbytes in (SMALL, LARGE)
     )
     # Where nothing is copied, as between two devices of the host, the clock's own grain remains.
-    rate = (LARGE - SMALL) / max(large - small, 1e-9)
-    return Link((source.memory, target.memory), rate, small, measured=True)
+    rate = (LARGE - SMALL) / max(large_s - latency_s, 1e-9)
+    return Link((source.memory, target.memory), rate, latency_s, measured=True)
 
 
 def _link_seconds(source: Device, target: Device, nbytes: int, cache: CostCache) -> float:
@@ -62,9 +62,11 @@ def measure_remote_link(host: Device, device: Device) -> Link:
 
     It is measured by each call, and not cached: the network between two machines changes more often than they do.
     """
-    small, large = (max(remote_rates.time_transfers(device, nbytes)) for nbytes in (SMALL, LARGE))
+    latency_s, large_s = (max(remote_rates.time_transfers(device, nbytes)) for nbytes in (SMALL, LARGE))
     # Of the difference between two sizes, in which the latency cancels out.
-    return Link((host.memory, device.memory), (LARGE - SMALL) / max(large - small, 1e-9), small, measured=True)
+    return Link(
+        (host.memory, device.memory), (LARGE - SMALL) / max(large_s - latency_s, 1e-9), latency_s, measured=True
+    )
 
 
 def _copy_seconds(source: Device, target: Device, nbytes: int) -> float:

@@ -92,14 +92,16 @@ def profile(  # noqa: PLR0913 - all but the first two by keyword
 
         board = boards.get(board)
     cache = cache or CostCache.of_user(fresh=fresh)
-    described_board, absent = _describe_devices(board)
-    local = [device for device in described_board.devices if device.name not in absent]
+    described_board, absence_reasons = _describe_devices(board)
+    local = [device for device in described_board.devices if device.name not in absence_reasons]
     rated_board = _measure_rates(described_board, local, cache)
-    seconds, contended_seconds = _time_devices(graph, rated_board, absent, _ProfileOptions(cache, sampling, progress))
+    seconds, contended_seconds = _time_devices(
+        graph, rated_board, absence_reasons, _ProfileOptions(cache, sampling, progress)
+    )
     # Targets that servers told were for measuring; the board keeps what its user says.
     targets = {device.name: device.target for device in board.devices}
     devices = tuple(replace(device, target=targets[device.name]) for device in rated_board.devices)
-    return Profile(replace(rated_board, devices=devices), seconds, absent, contended_seconds)
+    return Profile(replace(rated_board, devices=devices), seconds, absence_reasons, contended_seconds)
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ Seconds = dict[str, tuple[float, ...]]
 
 
 def _time_devices(
-    graph: Graph, board: Board, absent: dict[str, str], options: _ProfileOptions
+    graph: Graph, board: Board, absence_reasons: dict[str, str], options: _ProfileOptions
 ) -> tuple[Seconds, Seconds]:
     """Return the seconds by device, isolated and contended; devices that are lost meanwhile join the absent ones."""
     from pipeline.measure.group_times import extract_groups
@@ -125,12 +127,12 @@ def _time_devices(
     seconds: Seconds = {}
     contended_seconds: Seconds = {}
     for device in board.devices:
-        if device.name not in absent:
+        if device.name not in absence_reasons:
             try:
                 seconds[device.name], contended_seconds[device.name] = _time_groups(graph, device, pairs, options)
             except DeviceLost as error:  # while it is measured, or since it takes no uploads
-                absent[device.name] = str(error)
-        if device.name in absent:
+                absence_reasons[device.name] = str(error)
+        if device.name in absence_reasons:
             seconds[device.name] = tuple(estimate(graph, device))
     return seconds, contended_seconds
 
@@ -138,8 +140,8 @@ def _time_devices(
 def _describe_devices(board: Board) -> tuple[Board, dict[str, str]]:
     """Return the board with the targets that servers tell, and why devices cannot be measured, by their names."""
     pairs = [_describe_device(device) for device in board.devices]
-    absent = {device.name: reason for device, reason in pairs if reason}
-    return replace(board, devices=tuple(device for device, _ in pairs)), absent
+    absence_reasons = {device.name: reason for device, reason in pairs if reason}
+    return replace(board, devices=tuple(device for device, _ in pairs)), absence_reasons
 
 
 def _describe_device(device: Device) -> tuple[Device, str]:
@@ -205,8 +207,8 @@ def _time_groups(
     if all(runnable):
         group_times = group_times.scale(_time_unsplit(graph, device, options))
     for seconds in group_times:
-        remaining = iter(seconds)
-        yield tuple(next(remaining) if can_run else math.inf for can_run in runnable)
+        runnable_seconds = iter(seconds)
+        yield tuple(next(runnable_seconds) if can_run else math.inf for can_run in runnable)
 
 
 def _time_unsplit(graph: Graph, device: Device, options: _ProfileOptions) -> GroupTimes:

@@ -79,7 +79,7 @@ def listen(service: str, port: int, start: Callable[[], Listener]) -> Listener:
     try:
         return start()
     except OSError as error:
-        why = "another program uses it" if error.errno == errno.EADDRINUSE else error.strerror
+        reason = "another program uses it" if error.errno == errno.EADDRINUSE else error.strerror
         raise InputError(
-            f"cannot serve {service} on port {port}: {why}; give another, or 0 for one that is free"
+            f"cannot serve {service} on port {port}: {reason}; give another, or 0 for one that is free"
         ) from None

@@ -187,8 +187,8 @@ def _draw_waits(axes: Any, row: int, waits: list[Event], span: Window) -> None:
 
 def _draw_share(axes: Any, row: int, stage_events: list[Event], span: Window) -> None:
     run_seconds = [event.end - event.start for event in stage_events if event.kind == "run"] or [0.0]
-    within = sum(min(event.end, span[1]) - max(event.start, span[0]) for event in stage_events)
-    note = f"{sum(run_seconds) / len(run_seconds) * 1e3:.2f} ms\n{within / (span[1] - span[0]):.0%} busy"
+    busy_seconds = sum(min(event.end, span[1]) - max(event.start, span[0]) for event in stage_events)
+    note = f"{sum(run_seconds) / len(run_seconds) * 1e3:.2f} ms\n{busy_seconds / (span[1] - span[0]):.0%} busy"
     axes.annotate(note, (1.008, row), xycoords=("axes fraction", "data"), va="center", fontsize=10, color=INK)
 
 

@@ -181,9 +181,9 @@ def _yaml(text: str, origin: str) -> Any:
 def _parameters(values: Any) -> Any:
     """Return the values under the one node's name and `PARAMETERS`, if it is a file of parameters."""
     if isinstance(values, dict) and len(values) == 1:
-        ((name, inside),) = values.items()
-        if isinstance(inside, dict) and PARAMETERS in inside:
-            return {"name": str(name).strip("/*") or "soc_pipeline", **inside[PARAMETERS]}
+        ((name, contents),) = values.items()
+        if isinstance(contents, dict) and PARAMETERS in contents:
+            return {"name": str(name).strip("/*") or "soc_pipeline", **contents[PARAMETERS]}
     return values
 
 
@@ -197,12 +197,13 @@ def _apply_change(values: Any, change: str) -> Any:
 def _with(values: Any, keys: Sequence[str], value: Any, change: str) -> Any:
     if not keys:
         return value
-    key, rest = keys[0], keys[1:]
+    key, deeper_keys = keys[0], keys[1:]
     if isinstance(values, list) and key.isdecimal() and int(key) < len(values):
-        return [_with(each, rest, value, change) if number == int(key) else each for number, each in enumerate(values)]
+        changed_value = _with(values[int(key)], deeper_keys, value, change)
+        return [*values[: int(key)], changed_value, *values[int(key) + 1 :]]
     if isinstance(values, dict) or values is None:
-        inside = values or {}
-        return {**inside, key: _with(inside.get(key), rest, value, change)}
+        mapping = values or {}
+        return {**mapping, key: _with(mapping.get(key), deeper_keys, value, change)}
     raise InputError(f"--set {change}: there is nothing called {key!r} to set")
 
 

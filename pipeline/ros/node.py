@@ -72,13 +72,13 @@ class RosNode:
         self._node: Bridge | None = None
         self._running: Pipeline | None = None
         self._pixels: Any = None
-        self._early, self._error = Counts(), None  # type: tuple[Counts, PipelineError | None]
+        self._early_counts, self._error = Counts(), None  # type: tuple[Counts, PipelineError | None]
         self._senders = [
             transport.publisher(publication.topic, publication.type, quality(publication.qos))
             for publication in configuration.publish
         ]
         self._diagnose = self._diagnostics()
-        self._before: Condition | None = None
+        self._previous_condition: Condition | None = None
         subscription = configuration.subscribe
         transport.subscribe(subscription.topic, subscription.type, quality(subscription.qos), self.receive)
 
@@ -108,14 +108,16 @@ class RosNode:
         """Publish the diagnostics."""
         if self._diagnose is not None:
             condition = self.condition()
-            self._diagnose(diagnostics.message(self._configuration.name, condition, self._before))
-            self._before = condition
+            self._diagnose(diagnostics.message(self._configuration.name, condition, self._previous_condition))
+            self._previous_condition = condition
 
     def condition(self) -> Condition:
         """Return the condition by the work so far."""
         counts = self._node.counts() if self._node else Counts()
-        early = self._early
-        counts = replace(counts, received=counts.received + early.received, refused=counts.refused + early.refused)
+        early_counts = self._early_counts
+        counts = replace(
+            counts, received=counts.received + early_counts.received, refused=counts.refused + early_counts.refused
+        )
         return Condition(counts, self._running.statistics() if self._running else None, self._trouble)
 
     def close(self) -> None:
@@ -144,7 +146,8 @@ class RosNode:
         try:
             _, pixels, _ = self._reader.read(payload)
         except InputError as error:
-            self._early = replace(self._early, received=self._early.received + 1, refused=self._early.refused + 1)
+            counts = self._early_counts
+            self._early_counts = replace(counts, received=counts.received + 1, refused=counts.refused + 1)
             self._report(error)
             return False
         try:

@@ -78,7 +78,7 @@ def build_open(model: OpenModel, plan: Plan, sizes: Sequence[SizeRange], other_s
     if other_sizes not in OTHER_SIZES:
         raise ModelError(f"other_sizes is {other_sizes!r}; it must be one of {', '.join(OTHER_SIZES)}")
     first = model.size_of(plan)
-    further = [each for given in sizes for each in map(model.check_size, sizes_in(given)) if each != first]
+    further = [size for size_range in sizes for size in map(model.check_size, sizes_in(size_range)) if size != first]
     graph = model.at(first)
     bundle = build(graph, plan, options)
     builds = [
@@ -177,10 +177,10 @@ def _general(
         if code is not None:
             if options.check:
                 options.progress(f"timing {stage.name}")
-            made_by = {name: NamedOperator(each.name, each.kind) for each in part.operators for name in each.outputs}
+            producers = {name: NamedOperator(each.name, each.kind) for each in part.operators for name in each.outputs}
             device = plan.board.device(stage.device)
             is_timed = options.check and runs_here(device)
-            generals.append(of_stage(stage, code, device, made_by, run=is_timed))
+            generals.append(of_stage(stage, code, device, producers, run=is_timed))
     return generals
 
 
@@ -192,6 +192,8 @@ def _sharing_parameters(bundle: Bundle, builds_of_sizes: Sequence[Build]) -> Bun
         sets = parameters.share_arrays([code.parameters if code else {} for code in codes])
         for code_list, code, values in zip(code_lists, codes, sets, strict=True):
             code_list.append(code and code.with_parameters(values))
-    first, *rest = code_lists
-    sharing = [replace(build, codes=tuple(codes)) for build, codes in zip(builds_of_sizes, rest, strict=True)]
+    first, *other_code_lists = code_lists
+    sharing = [
+        replace(build, codes=tuple(codes)) for build, codes in zip(builds_of_sizes, other_code_lists, strict=True)
+    ]
     return Bundle(bundle.plan, first, bundle.parity, bundle.general, numerics=bundle.numerics, more=sharing)

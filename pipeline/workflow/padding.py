@@ -34,34 +34,36 @@ def axes(model: OpenModel, bundle: Bundle, tolerance: float, seed: int) -> Axes:
     """
     largest = max(bundle.builds, key=lambda build: sum(spec.nbytes for spec in build.plan.inputs))
     size = model.size_of(largest.plan)
-    small = {name: max(1, extent // 2) for name, extent in size.items()}
-    if small == size:
+    smaller_size = {name: max(1, extent // 2) for name, extent in size.items()}
+    if smaller_size == size:
         raise BuildError(
             f"no frame can be padded to {describe_size(size)}, the smallest size there is; build for a larger one"
         )
-    graph = model.at(small)
-    multiples_by_output = _axes(graph, largest, size, small)
-    _try(graph, largest, multiples_by_output, small, tolerance, seed)
+    graph = model.at(smaller_size)
+    multiples_by_output = _axes(graph, largest, size, smaller_size)
+    _try(graph, largest, multiples_by_output, smaller_size, tolerance, seed)
     return multiples_by_output
 
 
-def _axes(graph: Graph, largest: Build, size: Size, small: Size) -> Axes:
+def _axes(graph: Graph, largest: Build, size: Size, smaller_size: Size) -> Axes:
     axes_by_output: Axes = {}
     for spec, output in zip(largest.plan.outputs, graph.outputs, strict=True):
         factors = (
-            extent_multiples(spec.shape, output.shape, size, small) if len(spec.shape) == len(output.shape) else None
+            extent_multiples(spec.shape, output.shape, size, smaller_size)
+            if len(spec.shape) == len(output.shape)
+            else None
         )
         if factors is None:
             raise BuildError(
                 f"frames cannot be padded: the output {spec.name!r} has the shape {list(spec.shape)} for "
-                f"{describe_size(size)}, but {list(output.shape)} for {describe_size(small)}; build "
+                f"{describe_size(size)}, but {list(output.shape)} for {describe_size(smaller_size)}; build "
                 "for each size, or for any"
             )
         axes_by_output[spec.name] = factors
     return axes_by_output
 
 
-def _try(graph: Graph, largest: Build, axes_by_output: Axes, small: Size, tolerance: float, seed: int) -> None:  # noqa: PLR0913, PLR0917
+def _try(graph: Graph, largest: Build, axes_by_output: Axes, smaller_size: Size, tolerance: float, seed: int) -> None:  # noqa: PLR0913, PLR0917
     board, plan = largest.plan.board, largest.plan
     frame = random_frame(graph.inputs, seed)
     references = unsplit.outputs(graph, plan, seed)
@@ -71,11 +73,11 @@ def _try(graph: Graph, largest: Build, axes_by_output: Axes, small: Size, tolera
         full_frame = {spec.name: _fill_up(frame[spec.name], filling[spec.name] * factor) for spec in plan.inputs}
         results = run_stages(board, list(zip(plan.stages, largest.codes, strict=True)), full_frame)
         for spec in plan.outputs:
-            part = results[spec.name][_crop(axes_by_output[spec.name], small)]
+            part = results[spec.name][_crop(axes_by_output[spec.name], smaller_size)]
             error = compare_output(part, references[spec.name]).relative
             if not error <= tolerance:
                 raise BuildError(
-                    f"frames cannot be padded: with {title} behind it, a frame of {describe_size(small)} gives "
+                    f"frames cannot be padded: with {title} behind it, a frame of {describe_size(smaller_size)} gives "
                     f"{spec.name!r} with an error of {error:.3g} of the largest value; build for each size, or for any"
                 )
 

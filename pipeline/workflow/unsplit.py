@@ -27,8 +27,9 @@ def outputs(graph: Graph, plan: Plan, seed: int) -> dict[str, np.ndarray]:
     part = replace(part, outputs=tuple(dict.fromkeys((*part.outputs, *toleranced_specs))))
     stage = StagePlan("unsplit", plan.stages[0].device, part.inputs, part.outputs)
     frame, module = random_frame(graph.inputs, seed), extract.module(part)
-    if precision.is_widely_comparable(module) and (wide := precision.widen(module)) is not None:
-        module, stage = wide, replace(stage, inputs=_widen(stage.inputs), outputs=_widen(stage.outputs))
+    if precision.is_widely_comparable(module) and (widened_module := precision.widen(module)) is not None:
+        module = widened_module
+        stage = replace(stage, inputs=_widen_specs(stage.inputs), outputs=_widen_specs(stage.outputs))
         frame |= {spec.name: frame[spec.name].astype(spec.dtype) for spec in stage.inputs}
     code = compile_stage(module, plan.board.device(stage.device))
     del module
@@ -38,5 +39,5 @@ def outputs(graph: Graph, plan: Plan, seed: int) -> dict[str, np.ndarray]:
     return {spec.name: outputs[spec.name] for spec in (*graph.outputs, *part.outputs)}
 
 
-def _widen(specs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
+def _widen_specs(specs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
     return tuple(replace(spec, dtype="float32") if spec.dtype in precision.NARROW else spec for spec in specs)

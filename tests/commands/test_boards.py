@@ -84,9 +84,9 @@ def test_devices_of_this_machine(command: Any) -> None:
 
 def test_unlike_cores_and_accelerators_are_told(command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulated: a machine with two kinds of core, two NUMA nodes, and a GPU."""
-    gpu = devices.Found("cuda0", "cuda", "Orin 8.7", (), (), 4 << 30)
+    gpu = devices.PresentDevice("cuda0", "cuda", "Orin 8.7", (), (), 4 << 30)
     clusters = (Cluster("big", (1,)), Cluster("little", (0,), 0.5))
-    cpu = devices.Found("cpu", "cpu", "board", (1, 0), clusters, 8 << 30)
+    cpu = devices.PresentDevice("cpu", "cpu", "board", (1, 0), clusters, 8 << 30)
     machine = devices.Machine((cpu, gpu), ("dsp",), (), ((0, 1),), {0: (0,), 1: (1,)})
     monkeypatch.setattr(devices, "look", lambda: machine)
     out = command("devices").out

@@ -27,23 +27,25 @@ def check(path: Path) -> None:
         raise InputError(f"cannot draw to {str(path)!r}: there is no folder {str(path.parent)!r}")
 
 
-def draw(plan: Plan, path: str | Path, measured: Sequence[TraceEvent] | None = None) -> None:
+def draw(plan: Plan, path: str | Path, measured_events: Sequence[TraceEvent] | None = None) -> None:
     """Draw the steady state of a plan as it is simulated; with the events of a real run, both for each stage."""
     from pipeline.observe import timeline
     from pipeline.simulation import simulate
 
     names = [stage.name for stage in plan.stages]
-    sides = ["predicted"] if measured is None else ["predicted", "measured"]
+    sides = ["predicted"] if measured_events is None else ["predicted", "measured"]
     frames = 2 * len(names) + FRAMES + plan.frames_in_flight
-    predicted = simulate(plan, frames=frames, trace=True).events
-    both = [_steady(events, names, plan) for events in ([predicted] if measured is None else [predicted, measured])]
-    named = [
-        event._replace(stage=f"{event.stage} {side}" if measured else event.stage)
-        for side, events in zip(sides, both, strict=True)
-        for event in events
+    predicted_events = simulate(plan, frames=frames, trace=True).events
+    runs = [predicted_events] if measured_events is None else [predicted_events, measured_events]
+    row_events = [
+        event._replace(stage=f"{event.stage} {side}" if measured_events else event.stage)
+        for side, events in zip(sides, runs, strict=True)
+        for event in _steady(events, names, plan)
     ]
-    rows = [f"{row} {side}" if measured else row for stage in plan.stages for row in _rows(stage) for side in sides]
-    timeline.draw(named, path, f"{plan.model} on {plan.board.name}: {' and '.join(sides)}", FRAMES, rows)
+    rows = [
+        f"{row} {side}" if measured_events else row for stage in plan.stages for row in _rows(stage) for side in sides
+    ]
+    timeline.draw(row_events, path, f"{plan.model} on {plan.board.name}: {' and '.join(sides)}", FRAMES, rows)
 
 
 def _rows(stage: StagePlan) -> list[str]:
@@ -56,8 +58,8 @@ def _steady(events: Sequence[TraceEvent], stages: Sequence[str], plan: Plan) -> 
     from pipeline.observe import timeline
 
     begin, end = timeline.window(events, stages, FRAMES)
-    shown = [event for event in events if event.end > begin and event.start < end]
-    first = min(event.frame for event in shown)
+    visible_events = [event for event in events if event.end > begin and event.start < end]
+    first = min(event.frame for event in visible_events)
     rows = {stage.name: _rows(stage) for stage in plan.stages}
     return [
         event._replace(
@@ -67,7 +69,7 @@ def _steady(events: Sequence[TraceEvent], stages: Sequence[str], plan: Plan) -> 
             start=max(event.start - begin, 0.0),
             end=min(event.end, end) - begin,
         )
-        for event in shown
+        for event in visible_events
     ]
 
 
@@ -80,13 +82,13 @@ def read_trace(path: str | Path, stages: Sequence[str]) -> list[TraceEvent]:
         If it is none, or has none of the stages.
     """
     try:
-        found = msgspec.json.decode(Path(path).read_bytes(), type=_Trace)
+        trace_file = msgspec.json.decode(Path(path).read_bytes(), type=_Trace)
     except OSError as error:
         raise InputError(f"cannot read the trace {str(path)!r}: {error.strerror}") from None
     except msgspec.MsgspecError as error:
         raise InputError(f"{path}: not a trace of 'soc-pipeline run --trace': {error}") from None
-    tracks = {each.tid: str(each.args.get("name", "")) for each in found.traceEvents if each.name == "thread_name"}
-    events = [event for each in found.traceEvents if (event := _event(each, tracks.get(each.tid, ""), stages))]
+    tracks = {each.tid: str(each.args.get("name", "")) for each in trace_file.traceEvents if each.name == "thread_name"}
+    events = [event for each in trace_file.traceEvents if (event := _event(each, tracks.get(each.tid, ""), stages))]
     if not events:
         raise InputError(f"{path}: no stage of the plan ran in this trace; the plan has {', '.join(stages)}")
     return events

@@ -21,7 +21,7 @@ COLUMNS = ("stage", "busy", "queue", "run p50 ms", "p95", "p99", "wait p50 ms", 
 
 
 class Display:
-    """What is being done and, while a pipeline streams, its table; nothing where there is no terminal.
+    """Present step and, while a pipeline streams, its table; nothing where there is no terminal.
 
     Parameters
     ----------
@@ -76,8 +76,8 @@ class Display:
     def _draw(self) -> RenderableType:
         if self._read is None:
             return self._spinner
-        found = self._read()
-        return Group(table(found), Text(totals(found)), self._spinner)
+        counts = self._read()
+        return Group(table(counts), Text(totals(counts)), self._spinner)
 
 
 def table(statistics: Statistics) -> Text:

@@ -57,7 +57,7 @@ def verify_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def verified(graph: Graph, options: argparse.Namespace) -> Verification | None:
+def verify(graph: Graph, options: argparse.Namespace) -> Verification | None:
     """Compare a graph with the model it was read from, if the options say so; one that differs is an error."""
     if not options.verify:
         return None

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add how to cut a model and what to run it on."""
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument(
+    cut_group = parser.add_mutually_exclusive_group()
+    cut_group.add_argument(
         "--stages", metavar="N", type=values.count_or_auto, default="auto", help="number of stages, or 'auto' (default)"
     )
-    how.add_argument(
+    cut_group.add_argument(
         "--cut",
         metavar="NAME",
         action="append",

@@ -52,15 +52,15 @@ def _parse(text: str) -> tuple[str, str, Any]:
     names, _, value = text.partition("=")
     # A stage's own name may have dots in it.
     stage, _, key = names.rpartition(".")
-    inner = ""
+    target_key = ""
     if stage.endswith(".target"):
-        stage, inner, key = stage.removesuffix(".target"), key, "target"
-    if not (stage and value and (key != "target" or inner)):
+        stage, target_key, key = stage.removesuffix(".target"), key, "target"
+    if not (stage and value and (key != "target" or target_key)):
         raise PlanError(f"{OPTION} {text!r} must be like 'stage1.winograd=true': a stage, a key and its value")
     if key not in _KEYS:
         raise PlanError(f"{OPTION} {text!r}: no option {key!r}; there are {', '.join(_KEYS)}{near(key, _KEYS)}")
     plain = _value(value)
-    return stage, key, {inner: plain} if inner else plain
+    return stage, key, {target_key: plain} if target_key else plain
 
 
 def _value(text: str) -> Any:

@@ -26,7 +26,7 @@ def argument(parser: argparse.ArgumentParser) -> None:
 
 
 @contextlib.contextmanager
-def serving(port: int | None) -> Iterator[tuple[ViewServer | None, Trace | None]]:
+def serve_view(port: int | None) -> Iterator[tuple[ViewServer | None, Trace | None]]:
     """Give the server of the page, and a trace for the pipelines that it shows; neither of them without `port`.
 
     Raises

@@ -19,7 +19,7 @@ class Geometry:
         Of the picture after it was resized.
     left, top : int
         Where its corner lies; below zero if it stands out.
-    across, down : float
+    scale_x, scale_y : float
         The model's pixels for one of the picture's.
     """
 
@@ -27,12 +27,12 @@ class Geometry:
     height: int
     left: int
     top: int
-    across: float
-    down: float
+    scale_x: float
+    scale_y: float
 
     def back(self, x: float, y: float) -> tuple[float, float]:
         """Map a point of the model's input back to the picture."""
-        return (x - self.left) / self.across, (y - self.top) / self.down
+        return (x - self.left) / self.scale_x, (y - self.top) / self.scale_y
 
     @property
     def margins(self) -> bool:
@@ -58,11 +58,11 @@ def fit(resize: str, picture: tuple[int, int], room: tuple[int, int]) -> Geometr
     """
     if resize not in RESIZE:
         raise InputError(f"resize is {resize!r}; it must be {', '.join(map(repr, RESIZE))}")
-    (width, height), (wide, high) = picture, room
-    across, down = wide / width, high / height
+    (width, height), (room_width, room_height) = picture, room
+    scale_x, scale_y = room_width / width, room_height / height
     if resize != "stretch":
         # One factor for both directions: the smaller keeps all of the picture, the larger fills all of the room.
-        across = down = min(across, down) if resize == "letterbox" else max(across, down)
+        scale_x = scale_y = min(scale_x, scale_y) if resize == "letterbox" else max(scale_x, scale_y)
     # A picture that is much wider than high would otherwise lose its last row.
-    size = max(1, round(width * across)), max(1, round(height * down))
-    return Geometry(*size, (wide - size[0]) // 2, (high - size[1]) // 2, across, down)
+    size = max(1, round(width * scale_x)), max(1, round(height * scale_y))
+    return Geometry(*size, (room_width - size[0]) // 2, (room_height - size[1]) // 2, scale_x, scale_y)

@@ -129,12 +129,12 @@ class Preparation:
         arrangement = layout(spec)
         array = np.full(spec.shape, FILL, spec.dtype) if geometry.margins else np.empty(spec.shape, spec.dtype)
         views = arrangement.planes(array)
-        across, down = (
+        columns, rows = (
             _overlap(geometry.left, geometry.width, arrangement.width),
             _overlap(geometry.top, geometry.height, arrangement.height),
         )
         for view, plane in zip(views, planes if self.channels == "rgb" else planes[::-1], strict=True):
-            view[down[0], across[0]] = plane[down[1], across[1]]
+            view[rows[0], columns[0]] = plane[rows[1], columns[1]]
         if spec.dtype != "uint8":
             self._normalise(views)
         return array
@@ -181,7 +181,7 @@ class PreparationStage:
 
     def __call__(self, array: np.ndarray) -> np.ndarray:
         """Return the model's input."""
-        small = self._scaler().reformat(
+        scaled_picture = self._scaler().reformat(
             self._pixels.wrap(array),
             self.geometry.width,
             self.geometry.height,
@@ -189,7 +189,7 @@ class PreparationStage:
             interpolation="BILINEAR",
             threads=1,
         )
-        planes = [_bytes(plane) for plane in small.planes]
+        planes = [_bytes(plane) for plane in scaled_picture.planes]
         # FFmpeg's planes are green, blue and red.
         colours = planes if len(planes) == 1 else [planes[2], planes[0], planes[1]]
         return self._preparation.array(colours, self._spec, self.geometry)

@@ -35,10 +35,10 @@ def find(paths: Sequence[Path]) -> list[Path]:
     files: list[Path] = []
     for path in paths:
         if path.is_dir():
-            inside = sorted(each for each in path.iterdir() if each.suffix.lower() in ARRAYS + IMAGES)
-            if not inside:
+            readable_files = sorted(file for file in path.iterdir() if file.suffix.lower() in ARRAYS + IMAGES)
+            if not readable_files:
                 raise InputError(f"folder {str(path)!r} has no inputs; supported are {' '.join(ARRAYS + IMAGES)}")
-            files += inside
+            files += readable_files
         elif not path.exists():
             raise InputError(f"no input at {str(path)!r}")
         elif path.suffix.lower() not in ARRAYS + IMAGES:

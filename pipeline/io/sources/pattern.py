@@ -32,11 +32,11 @@ class Pattern(FrameSource):
         self.pixels = Pixels("rgb24", width, height)
         self.live = fps is not None
         self._fps = fps
-        across = np.linspace(0, 1, width)
+        ramp = np.linspace(0, 1, width)
         picture = np.empty((height, width, 3))
-        picture[..., 0] = across
+        picture[..., 0] = ramp
         picture[..., 1] = np.linspace(0, 1, height)[:, None]
-        picture[..., 2] = abs(2 * across - 1)
+        picture[..., 2] = abs(2 * ramp - 1)
         tile = (picture * 255).astype(np.uint8)
         # Twice, side by side, so that each frame is one slice.
         self._strip = np.concatenate([tile, tile], axis=1)
@@ -66,8 +66,8 @@ def parse_pattern(text: str, fps: float | None) -> Pattern:
     InputError
         If it is no size, or no pace.
     """
-    extents, at, pace = text.partition("@")
-    if at:
+    extents, separator, pace = text.partition("@")
+    if separator:
         try:
             fps = float(pace)
         except ValueError:

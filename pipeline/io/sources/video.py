@@ -19,7 +19,7 @@ DAMAGED = ("refuse", "skip")
 
 
 class VideoFile(FrameSource):
-    """All pictures of a video file, each with its time from the file's beginning.
+    """Pictures of a video file, each with its time from the file's beginning.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ class VideoFile(FrameSource):
         try:
             yield from self._decoding
         except library().FFmpegError as error:
-            raise self._broken(error) from None
+            raise self._damage_error(error) from None
 
     def _stamp(self, picture: Any) -> int:
         if picture.pts is not None:
@@ -87,9 +87,9 @@ class VideoFile(FrameSource):
 
     def _damage(self, error: Exception) -> None:
         if not self._skip:
-            raise self._broken(error) from None
+            raise self._damage_error(error) from None
 
-    def _broken(self, error: Exception) -> InputError:
+    def _damage_error(self, error: Exception) -> InputError:
         return InputError(
             f"{str(self._path)!r} is damaged behind its picture {self._count}: {reason(error)}; "
             f"'video:{self._path}?damaged=skip' leaves out what cannot be read"

@@ -40,11 +40,11 @@ class Recent:
 
     def busy(self, stage: StageStatistics) -> float:
         """Return the share of the time in which a stage ran, 0 to 1; at first, since the beginning."""
-        before = next((each for each in self._snapshots[0][1].stages if each.name == stage.name), None)
+        first = next((each for each in self._snapshots[0][1].stages if each.name == stage.name), None)
         seconds = self._seconds
-        if before is None or not seconds:
+        if first is None or not seconds:
             return stage.busy
-        return min(1.0, max(0.0, stage.busy_s - before.busy_s) / (seconds * stage.replicas))
+        return min(1.0, max(0.0, stage.busy_s - first.busy_s) / (seconds * stage.replicas))
 
     @property
     def _seconds(self) -> float:

@@ -63,10 +63,10 @@ class ViewServer(LoopbackServer):
     def show(self, running: Pipeline, rgb: Rgb | None = None) -> None:
         """Show this pipeline from now on, instead of the one before; `rgb` as for `serve`."""
         with self._lock:
-            before, self._watched_pipeline = self._watched_pipeline, WatchedPipeline(running, rgb)
+            previous, self._watched_pipeline = self._watched_pipeline, WatchedPipeline(running, rgb)
             self._server_loop.watched_pipeline = self._watched_pipeline
-        if before is not None:
-            before.close()
+        if previous is not None:
+            previous.close()
 
     def close(self) -> None:
         """Stop serving, after a last update; may be called again."""

@@ -46,9 +46,9 @@ class Condition:
         """Messages that the admission dropped, as it was told."""
         return sum(self.statistics.dropped.values()) if self.statistics else 0
 
-    def judge(self, before: Condition | None) -> tuple[int, str]:
-        """Return level and message, by what has happened since `before`."""
-        since = before or Condition(Counts())
+    def judge(self, previous: Condition | None) -> tuple[int, str]:
+        """Return level and message, by what has happened since the previous one."""
+        since = previous or Condition(Counts())
         # The worst first: a message that was lost outweighs that none is new.
         if self.lost > since.lost:
             return ERROR, f"{self.lost - since.lost} messages without an answer: {self.trouble}"
@@ -61,9 +61,9 @@ class Condition:
         return OK, "answering"
 
 
-def message(name: str, condition: Condition, before: Condition | None = None) -> Any:
+def message(name: str, condition: Condition, previous: Condition | None = None) -> Any:
     """Return the message about the node `name`: a status for the pipeline, and one for each stage."""
-    level, text = condition.judge(before)
+    level, text = condition.judge(previous)
     statuses = [_status(level, f"{name}: pipeline", text, "", _pipeline(condition))]
     if condition.statistics is not None:
         statuses += [_stage(name, stage) for stage in condition.statistics.stages]

@@ -63,9 +63,9 @@ def read_header(message: Any) -> Header:
 
 def message_header(header: Header) -> Any:
     """Return a header as messages have it."""
-    seconds, rest = divmod(header.stamp, SECOND)
+    seconds, nanoseconds = divmod(header.stamp, SECOND)
     return create_message(
-        "std_msgs/msg/Header", create_message("builtin_interfaces/msg/Time", seconds, rest), header.frame_id
+        "std_msgs/msg/Header", create_message("builtin_interfaces/msg/Time", seconds, nanoseconds), header.frame_id
     )
 
 

@@ -61,10 +61,10 @@ def describe_type(name: str, *, octets: bool = False) -> Any:
         Describe each number of 8 bits as an octet.
     """
     idl = library("idl")
-    package, _, short = name.partition("/msg/")
+    package, _, type_name = name.partition("/msg/")
     struct = idl.make_idl_struct(
-        f"{short}_",
-        f"{package}.msg.dds_.{short}_",
+        f"{type_name}_",
+        f"{package}.msg.dds_.{type_name}_",
         {each.name: _type(each, octets=octets) for each in fields(name)},
         dataclassify=False,
     )
@@ -109,9 +109,9 @@ def _type(field: MessageField, *, octets: bool) -> Any:
 
 @cache
 def _plain(name: str, *, octets: bool) -> Any:
-    package, _, short = name.partition("/msg/")
+    package, _, type_name = name.partition("/msg/")
     members = {each.name: _type(each, octets=octets) for each in fields(name)}
-    return library("idl").make_idl_struct(f"{short}_", f"{package}.msg.dds_.{short}_", members)
+    return library("idl").make_idl_struct(f"{type_name}_", f"{package}.msg.dds_.{type_name}_", members)
 
 
 class Dds(Transport):
@@ -153,10 +153,12 @@ class Dds(Transport):
         policies = _policies(quality)
         reader = sub.DataReader(self._participant, self._topic(topic, kind), qos=policies)
         state = core.SampleState.Any | core.ViewState.Any | core.InstanceState.Any
-        waiting = core.WaitSet(self._participant)
-        waiting.attach(core.ReadCondition(reader, state))
-        waiting.attach(self._stopping)
-        thread = threading.Thread(target=self._read, args=(reader, waiting, receive), name=f"read {topic}", daemon=True)
+        wait_set = core.WaitSet(self._participant)
+        wait_set.attach(core.ReadCondition(reader, state))
+        wait_set.attach(self._stopping)
+        thread = threading.Thread(
+            target=self._read, args=(reader, wait_set, receive), name=f"read {topic}", daemon=True
+        )
         self._threads.append(thread)
         thread.start()
 
@@ -185,11 +187,11 @@ class Dds(Transport):
         description = describe_type(kind, octets=self._octets)
         return library("topic").Topic(self._participant, f"rt/{topic.strip('/')}", description)
 
-    def _read(self, reader: Any, waiting: Any, receive: Receive) -> None:
+    def _read(self, reader: Any, wait_set: Any, receive: Receive) -> None:
         second = library("util").duration(seconds=1)
         invalid = library("internal").InvalidSample
         while not self._stopping.read():
-            waiting.wait(second)
+            wait_set.wait(second)
             # One by one: what is behind stays in the middleware, whose history has the depth that was asked for.
             while not self._stopping.read() and (samples := reader.take(1)):
                 # Publishers that leave send samples without data.

@@ -46,8 +46,8 @@ def library() -> ModuleType:
 
 def key(domain: int, topic: str, kind: str, digest: str) -> str:
     """Return the key of a topic; the type's digest is its RIHS01 hash, or ``*`` for any."""
-    package, _, short = kind.partition("/msg/")
-    return f"{domain}/{topic.strip('/')}/{package}::msg::dds_::{short}_/{digest}"
+    package, _, type_name = kind.partition("/msg/")
+    return f"{domain}/{topic.strip('/')}/{package}::msg::dds_::{type_name}_/{digest}"
 
 
 class Zenoh(Transport):
