@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from pipeline.core.optional import require
 from pipeline.errors import InputError
 from pipeline.ros.messages.types import DTYPES, MessageField, fields
 from pipeline.ros.transports.base import Payload, Receive, Send, Transport
+from pipeline.ros.transports.type_watch import TypeWatch
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -146,26 +148,24 @@ class Dds(Transport):
         self._stopping = core.GuardCondition(self._participant)
         self._writers: list[Any] = []
         self._threads: list[threading.Thread] = []
+        self._type_watch = TypeWatch(self._participant)
+        self._start(self._type_watch.run, "DDS types", self._stopping)
 
     def subscribe(self, topic: str, kind: str, quality: Quality, receive: Receive) -> None:
         """Read in a thread of its own."""
         core, sub = library("core"), library("sub")
         policies = _policies(quality)
-        reader = sub.DataReader(self._participant, self._topic(topic, kind), qos=policies)
+        reader = sub.DataReader(self._participant, self._topic(topic, kind, "publication"), qos=policies)
         state = core.SampleState.Any | core.ViewState.Any | core.InstanceState.Any
         wait_set = core.WaitSet(self._participant)
         wait_set.attach(core.ReadCondition(reader, state))
         wait_set.attach(self._stopping)
-        thread = threading.Thread(
-            target=self._read, args=(reader, wait_set, receive), name=f"read {topic}", daemon=True
-        )
-        self._threads.append(thread)
-        thread.start()
+        self._start(self._read, f"read {topic}", reader, wait_set, receive)
 
     def publisher(self, topic: str, kind: str, quality: Quality) -> Send:
         """Return a function that writes a sample."""
         policies, sample = _policies(quality), describe_type(kind, octets=self._octets)
-        writer = library("pub").DataWriter(self._participant, self._topic(topic, kind), qos=policies)
+        writer = library("pub").DataWriter(self._participant, self._topic(topic, kind, "subscription"), qos=policies)
         self._writers.append(writer)
         return lambda payload, stamp: writer.write(sample(payload), timestamp=stamp or None)
 
@@ -180,12 +180,19 @@ class Dds(Transport):
         for writer in self._writers:
             _wait_for_receivers(writer)
         self._writers, self._threads = [], []
-        del self._stopping, self._participant, self._domain
+        del self._type_watch, self._stopping, self._participant, self._domain
 
-    def _topic(self, topic: str, kind: str) -> Any:
+    def _start(self, work: Callable[..., None], name: str, *arguments: Any) -> None:
+        thread = threading.Thread(target=work, args=arguments, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _topic(self, topic: str, kind: str, peer_kind: str) -> Any:
         # Without a quality of its own, which all its readers and writers would have to share.
         description = describe_type(kind, octets=self._octets)
-        return library("topic").Topic(self._participant, f"rt/{topic.strip('/')}", description)
+        name = f"rt/{topic.strip('/')}"
+        self._type_watch.add(peer_kind, name, description.__idl__.idl_transformed_typename)
+        return library("topic").Topic(self._participant, name, description)
 
     def _read(self, reader: Any, wait_set: Any, receive: Receive) -> None:
         second = library("util").duration(seconds=1)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import gc
 import json
+import re
 import signal
 import subprocess
 import sys
 import threading
+import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -97,26 +100,53 @@ def test_messages_come_as_they_were_sent(domain: int) -> None:
 def test_samples_without_data_are_skipped(domain: int) -> None:
     with Dds(domain, localhost=True) as transport:
         payloads, arrival = subscribe(transport, "/there", 2)
-        send: Any = transport.publisher("/there", IMAGE, Quality())
-        send(payload_of(4), 0)
         # What subscribers are told of a publisher that leaves is a sample that has no data.
-        transport._writers.clear()
-        del send
+        # It joins the domain that the process has already, with its settings.
+        with Dds(domain) as peer:
+            peer.publisher("/there", IMAGE, Quality())(payload_of(4), 0)
         gc.collect()
         transport.publisher("/there", IMAGE, Quality())(payload_of(8), 0)
         assert arrival.wait(PATIENCE_S)
     assert payloads == [payload_of(4), payload_of(8)]
 
 
+@pytest.mark.parametrize("subscribes", [True, False])
+def test_a_peer_with_another_type_is_warned_of_once(domain: int, subscribes: bool) -> None:
+    """DDS itself never matches the two, and says nothing."""
+    compressed = "sensor_msgs/msg/CompressedImage"
+    verbs = ("publishes", "subscribes to") if subscribes else ("subscribes to", "publishes")
+    words = rf"topic '/there': a peer {verbs[0]} {compressed}, but this participant {verbs[1]} {IMAGE}; nothing passes"
+
+    def connect(transport: Dds, kind: str, *, as_subscriber: bool) -> None:
+        if as_subscriber:
+            transport.subscribe("/there", kind, Quality(), lambda _: None)
+        else:
+            transport.publisher("/there", kind, Quality())
+
+    with warnings.catch_warnings(record=True) as records:
+        warnings.simplefilter("always")
+        with Dds(domain, localhost=True) as transport, Dds(domain) as peer:
+            connect(transport, IMAGE, as_subscriber=subscribes)
+            for _ in range(2):
+                connect(peer, compressed, as_subscriber=not subscribes)
+            deadline = time.monotonic() + PATIENCE_S
+            # Both are told, each of the other.
+            while len(records) < 2 and time.monotonic() < deadline:
+                time.sleep(0.01)
+        messages = [str(record.message) for record in records]
+    assert sum(re.match(words, message) is not None for message in messages) == 1
+    assert len(messages) == 2
+
+
 def test_nothing_is_received_after_stop_and_no_thread_is_left(domain: int) -> None:
-    before = set(threading.enumerate())
+    previous_threads = set(threading.enumerate())
     transport = Dds(domain, localhost=True)
     payloads, _ = subscribe(transport, "/there", 1)
     transport.stop()
     transport.publisher("/there", IMAGE, Quality())(payload_of(4), 0)
     transport.close()
     assert payloads == []
-    assert set(threading.enumerate()) == before
+    assert set(threading.enumerate()) == previous_threads
 
 
 @pytest.mark.parametrize("text", ["233", "-1", "x"])
