@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import threading
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -24,7 +25,14 @@ Listener = TypeVar("Listener")
 
 
 class LoopbackServer(ABC):
-    """A context manager that stops serving, and warns if nobody does."""
+    """Serves in a thread of its own; a context manager that stops serving, and warns if nobody does."""
+
+    # Of the class, so that one whose `__init__` has failed is known not to serve when it is collected.
+    _thread: threading.Thread | None = None
+
+    def __init__(self) -> None:
+        # Of `_thread`, and of what subclasses change: they may be used and closed from different threads.
+        self._lock = threading.Lock()
 
     @property
     @abstractmethod
@@ -32,13 +40,28 @@ class LoopbackServer(ABC):
         """Address that it serves."""
 
     @property
-    @abstractmethod
     def serving(self) -> bool:
         """True from the start until it is closed."""
+        return self._thread is not None
 
-    @abstractmethod
     def close(self) -> None:
         """Stop serving; may be called again."""
+        with self._lock:
+            thread, self._thread = self._thread, None
+        if thread is not None:
+            # In this order: the thread ends only after the server has stopped.
+            self._stop()
+            thread.join()
+
+    def _start(self, serve: Callable[[], object], name: str) -> None:
+        """Begin to serve; `serve` must not hold this object, whose thread would then keep it from being collected."""
+        thread = threading.Thread(target=serve, name=name, daemon=True)
+        thread.start()
+        self._thread = thread
+
+    @abstractmethod
+    def _stop(self) -> None:
+        """Let `serve` return; from another thread."""
 
     def __enter__(self) -> Self:
         return self

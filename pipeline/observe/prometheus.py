@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -39,35 +38,22 @@ class MetricsServer(LoopbackServer):
     """
 
     def __init__(self, statistics: Callable[[], Statistics], port: int, **limits: Any) -> None:
+        super().__init__()
         client = require("prometheus_client", "metrics", PURPOSE)
         # Of its own, so that several pipelines in one process are served apart.
         registry = client.CollectorRegistry(auto_describe=False)
         registry.register(_Collector(statistics))
-        self._server: WsgiServer | None = None
-        server = listen("metrics", port, lambda: WsgiServer(client.make_wsgi_app(registry), port, **limits))
-        # The thread knows what it serves but not this object, so that a forgotten one can be noticed.
-        self._thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
-        self._thread.start()
-        self._server, self.port = server, server.server_port
-
-    @property
-    def serving(self) -> bool:
-        """True from the start until it is closed."""
-        return getattr(self, "_server", None) is not None
+        self._server = listen("metrics", port, lambda: WsgiServer(client.make_wsgi_app(registry), port, **limits))
+        self.port = self._server.server_port
+        self._start(self._server.serve_forever, "metrics")
 
     @property
     def url(self) -> str:
         """Address for Prometheus, or for a browser."""
         return f"http://{ADDRESS}:{self.port}/metrics"
 
-    def close(self) -> None:
-        """Stop serving; may be called again."""
-        if self._server is None:
-            return
-        server, self._server = self._server, None
-        # In this order: the thread ends only after the server has stopped.
-        server.end()
-        self._thread.join()
+    def _stop(self) -> None:
+        self._server.end()
 
 
 def serve(running: Pipeline, port: int = 0) -> MetricsServer:

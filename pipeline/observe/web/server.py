@@ -36,24 +36,15 @@ class ViewServer(LoopbackServer):
     """
 
     def __init__(self, port: int = 0) -> None:
+        super().__init__()
         require("tornado", "web", PURPOSE)
         self._watched_pipeline: WatchedPipeline | None = None
-        self._thread: threading.Thread | None = None
-        # `show` and `close` may come from different threads.
-        self._lock = threading.Lock()
         listening = listen("the view", port, lambda: socket.create_server((ADDRESS, port)))
         listening.setblocking(False)  # else the loop would wait for one reader, and for nothing but that
         self.port: int = listening.getsockname()[1]
-        # The thread knows what it serves but not this object, so that a forgotten one can be noticed.
         self._server_loop = _ServerLoop(listening)
-        self._thread = threading.Thread(target=self._server_loop.run, name="live view", daemon=True)
-        self._thread.start()
+        self._start(self._server_loop.run, "live view")
         self._server_loop.ready.wait()
-
-    @property
-    def serving(self) -> bool:
-        """True from the start until it is closed."""
-        return getattr(self, "_thread", None) is not None
 
     @property
     def url(self) -> str:
@@ -70,14 +61,15 @@ class ViewServer(LoopbackServer):
 
     def close(self) -> None:
         """Stop serving, after a last update; may be called again."""
+        super().close()
+        # Only now, so that the last update shows the pipeline still.
         with self._lock:
-            thread, self._thread = self._thread, None
             watched_pipeline, self._watched_pipeline = self._watched_pipeline, None
-        if thread is not None:
-            self._server_loop.stop()
-            thread.join()
         if watched_pipeline is not None:
             watched_pipeline.close()
+
+    def _stop(self) -> None:
+        self._server_loop.stop()
 
 
 def serve(running: Pipeline, port: int = 0, *, rgb: Rgb | None = None) -> ViewServer:
