@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         console.print_json(machine)
     else:
-        _show(machine)
+        show(machine)
     return 0
 
 
@@ -87,7 +87,8 @@ def _accelerator(accelerator: Accelerator) -> PresentDevice:
     )
 
 
-def _show(machine: Machine) -> None:
+def show(machine: Machine) -> None:
+    """Print a table of the devices, and facts about cores and caches below it."""
     out = console.console()
     table = console.table("Devices of this machine", "device", "kind", "what it is", "cores", ">memory")
     for device in machine.devices:

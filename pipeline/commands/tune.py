@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pipeline.core.plan import Plan
+    from pipeline.executor.tuning.bench import TrialBench
     from pipeline.executor.tuning.database import TuningRecord
     from pipeline.executor.tuning.tuner import TuningStep
     from pipeline.split.graph import Graph
@@ -60,8 +61,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 
-def run(options: argparse.Namespace) -> int:
-    """Read, plan if need be, search, print."""
+def run(options: argparse.Namespace, bench: TrialBench | None = None) -> int:
+    """Read, plan if need be, search, print; `bench` as for `pipeline.tune`."""
     from pipeline.executor.tuning.database import Database
 
     _check(options)
@@ -78,6 +79,7 @@ def run(options: argparse.Namespace) -> int:
                 trials=options.trials,
                 seconds=options.seconds,
                 seed=options.seed,
+                bench=bench,
                 progress=step,
                 told=show_trial,
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any, NamedTuple
@@ -22,6 +22,9 @@ from pipeline.measure.frame_pass import FramePass, TimedGroup
 from pipeline.measure.sampling import FULL, Sampling
 from pipeline.split import extract
 from pipeline.split.graph import Graph
+
+CreatePass = Callable[[Device, Sequence[int], Sequence[TimedGroup]], FramePass]
+"""Makes the pass of a frame through groups on some cores of a device."""
 
 MOST_OTHERS = 7
 """On so many other cores, at most, the same frames are computed meanwhile: each takes as much memory."""
@@ -68,6 +71,7 @@ def measure(  # noqa: PLR0913 - all but the first three by keyword
     cores: int = 1,
     cache: CostCache | None = None,
     sampling: Sampling = FULL,
+    create_pass: CreatePass = FramePass,
 ) -> GroupTimes:
     """Return the seconds of one frame in each group.
 
@@ -83,8 +87,10 @@ def measure(  # noqa: PLR0913 - all but the first three by keyword
     cache : CostCache, optional
         Groups whose time it has are neither built nor run; by default everything is measured.
     sampling : Sampling
+    create_pass : callable
+        Makes what runs a frame through the groups, once for each core that is busy.
     """
-    timer = GroupTimer(device, cores, CostCache(None) if cache is None else cache, sampling)
+    timer = GroupTimer(device, cores, CostCache(None) if cache is None else cache, sampling, create_pass)
     return timer.time(timer.prepare(pairs, progress), progress)
 
 
@@ -113,10 +119,19 @@ class GroupTimer:
     cache : CostCache
         Where times may be known from, and where they go.
     sampling : Sampling
+    create_pass : callable
     """
 
-    def __init__(self, device: Device, cores: int, cache: CostCache, sampling: Sampling = FULL) -> None:
+    def __init__(
+        self,
+        device: Device,
+        cores: int,
+        cache: CostCache,
+        sampling: Sampling = FULL,
+        create_pass: CreatePass = FramePass,
+    ) -> None:
         self._device, self._cores, self._cache, self._sampling = device, cores, cache, sampling
+        self._create_pass = create_pass
         self._measuring_cores = fastest_cores(device, cores)
         remote = devices.is_remote(device)
         fastest = () if remote else fastest_cores(device, len(device.cores))
@@ -183,7 +198,7 @@ class GroupTimer:
 
     def _time_turn(self, groups: Sequence[TimedGroup]) -> dict[str, float]:
         """Return the time of each group that was built, by its key."""
-        with closing(FramePass(self._device, self._measuring_cores, groups)) as frame:
+        with closing(self._create_pass(self._device, self._measuring_cores, groups)) as frame:
             rounds: list[dict[int, float]] = []
             end = time.perf_counter() + self._sampling.turn_s
             while len(rounds) < self._sampling.rounds or time.perf_counter() < end:
@@ -209,7 +224,7 @@ class GroupTimer:
             threads = [stack.enter_context(ThreadPoolExecutor(1, f"busy {core}")) for core in self._busy_cores]
             # A runtime belongs to the thread that opens it.
             opening = [
-                thread.submit(FramePass, self._device, [core], groups)
+                thread.submit(self._create_pass, self._device, [core], groups)
                 for thread, core in zip(threads, self._busy_cores, strict=True)
             ]
             frames = [future.result() for future in opening]

@@ -82,7 +82,7 @@ def draw(
     kind = image_format(path)
     events = list(events)
     stages = stages or stage_order(events)
-    figure = _figure(events, stages, window(events, stages, frames), title)
+    figure = build_figure(events, stages, window(events, stages, frames), title)
     buffer = io.BytesIO()
     # With a fixed salt and without the date, equal events give equal files.
     with require("matplotlib", "demo", PURPOSE).rc_context({"svg.hashsalt": "timeline"}):
@@ -143,7 +143,8 @@ def lanes(waits: Sequence[Event]) -> list[int]:
     return wait_lanes
 
 
-def _figure(events: Sequence[Event], stages: Sequence[str], span: Window, title: str) -> Any:
+def build_figure(events: Sequence[Event], stages: Sequence[str], span: Window, title: str) -> Any:
+    """Return the picture of a span of time as matplotlib's figure."""
     matplotlib = require("matplotlib.figure", "demo", PURPOSE)
     size = (14, 1.6 + 0.95 * len(stages))
     figure = matplotlib.Figure(figsize=size, layout="constrained", facecolor="white")

@@ -25,7 +25,7 @@ START += "from pipeline.cli import main; sys.exit(main())"
 
 @dataclass(frozen=True)
 class Done:
-    """What a command returned and printed."""
+    """Status and output of a command."""
 
     status: int
     out: str

@@ -82,14 +82,14 @@ def test_devices_of_this_machine(command: Any) -> None:
     assert {each["kind"] for each in answer["devices"]} | set(answer["absent"]) == {"cpu", "cuda"}
 
 
-def test_unlike_cores_and_accelerators_are_told(command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unlike_cores_and_accelerators_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     """Simulated: a machine with two kinds of core, two NUMA nodes, and a GPU."""
     gpu = devices.PresentDevice("cuda0", "cuda", "Orin 8.7", (), (), 4 << 30)
     clusters = (Cluster("big", (1,)), Cluster("little", (0,), 0.5))
     cpu = devices.PresentDevice("cpu", "cpu", "board", (1, 0), clusters, 8 << 30)
     machine = devices.Machine((cpu, gpu), ("dsp",), (), ((0, 1),), {0: (0,), 1: (1,)})
-    monkeypatch.setattr(devices, "look", lambda: machine)
-    out = command("devices").out
+    devices.show(machine)
+    out = capsys.readouterr().out
     for expected in (
         "big 1, speed 1; little 0, speed 0.5",
         "Orin 8.7",
@@ -112,8 +112,8 @@ def test_a_model_is_profiled(command: Any, small_onnx: Path) -> None:
     assert first == json.loads(command("profile", small_onnx, "--json").out)
     assert all(each["measured"]["cpu"] and each["seconds"]["cpu"] > 0 for each in first["groups"])
     assert all(each["contended_seconds"]["cpu"] > 0 for each in first["groups"])
-    several = len(first["board"]["devices"][0]["cores"]) > 1
-    assert ("times as long while its other cores are busy" in result.out) == several
+    has_several_cores = len(first["board"]["devices"][0]["cores"]) > 1
+    assert ("times as long while its other cores are busy" in result.out) == has_several_cores
     repeat = json.loads(command("profile", small_onnx, "--json", "--fresh").out)
     assert len(repeat["groups"]) == len(first["groups"])
 

@@ -1,4 +1,4 @@
-"""Each command does what it says."""
+"""Commands, one by one: what they print and write."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def test_help_has_an_example_that_is_right(command: Any, name: str) -> None:
 
 
 def test_help_lists_the_commands_and_version_says_which(command: Any) -> None:
-    listed = command("--help").out
-    assert all(name in listed for name in cli.COMMANDS)
+    text = command("--help").out
+    assert all(name in text for name in cli.COMMANDS)
     assert command("--version").out.startswith("soc-pipeline ")
 
 

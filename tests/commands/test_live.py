@@ -18,9 +18,9 @@ FOUND = Statistics(44, 39, 1, 0, MappingProxyType({"late": 2}), 2, 2.0, 19.5, TI
 
 @pytest.fixture(autouse=True)
 def no_thread_is_left() -> Iterator[None]:
-    before = set(threading.enumerate())
+    previous_threads = set(threading.enumerate())
     yield
-    for thread in set(threading.enumerate()) - before:
+    for thread in set(threading.enumerate()) - previous_threads:
         thread.join(30)
         assert not thread.is_alive()
 
@@ -51,11 +51,11 @@ def test_the_totals_name_every_end_that_occurred() -> None:
 
 def test_nothing_is_read_or_written_where_there_is_no_terminal() -> None:
     console = Console(file=io.StringIO())
-    before = threading.active_count()
+    thread_count = threading.active_count()
     with live.Display("streaming", console=console) as display:
         display.watch(lambda: pytest.fail("read"))
         display.step("something else")
-        assert threading.active_count() == before
+        assert threading.active_count() == thread_count
     assert text_of(console) == ""
 
 

@@ -22,13 +22,13 @@ def refusal(command: Any, tmp_path: Path) -> Callable[..., str]:
     """Run a command that must fail, and return its message."""
 
     def run(*arguments: object) -> str:
-        before = sorted(tmp_path.rglob("*"))
+        previous_files = sorted(tmp_path.rglob("*"))
         result = command(*arguments)
         assert result.status in (1, 2)
         assert result.out == ""
         assert result.err.startswith("soc-pipeline: ")
         assert result.err.count("\n") == 1, result.err
-        assert sorted(tmp_path.rglob("*")) == before
+        assert sorted(tmp_path.rglob("*")) == previous_files
         return str(result.err)
 
     return run
@@ -121,11 +121,11 @@ def test_a_plan_and_other_cuts(refusal: Any, digits_onnx: Path, tmp_path: Path) 
 
 
 def test_no_place_for_results(refusal: Any, digits_onnx: Path, bundle: Path, frames: Path, tmp_path: Path) -> None:
-    missing = tmp_path / "missing"
-    assert "no folder" in refusal("build", digits_onnx, "-o", missing / "bundle")
-    assert "no such folder" in refusal("plan", digits_onnx, "-o", missing / "plan.json")
-    assert "no folder" in refusal("run", bundle, "--input", frames, "--output", missing / "out.npz")
-    assert "no folder" in refusal("run", bundle, "--input", frames, "--trace", missing / "trace.json")
+    folder = tmp_path / "missing"
+    assert "no folder" in refusal("build", digits_onnx, "-o", folder / "bundle")
+    assert "no such folder" in refusal("plan", digits_onnx, "-o", folder / "plan.json")
+    assert "no folder" in refusal("run", bundle, "--input", frames, "--output", folder / "out.npz")
+    assert "no folder" in refusal("run", bundle, "--input", frames, "--trace", folder / "trace.json")
     (tmp_path / "file").write_text("kept")
     assert "is not a bundle; choose another name" in refusal("build", digits_onnx, "-o", tmp_path / "file")
     assert "is a file" in refusal("run", bundle, "--input", frames, "--output", tmp_path / "file")
@@ -290,9 +290,9 @@ def test_names_that_are_no_utf8(command: Any, digits_onnx: Path, tmp_path: Path)
     model, bundle, results = (os.fsdecode(folder + name) for name in (b"/m\xff.onnx", b"/b\xff.bundle", b"/r\xff.npz"))
     shutil.copyfile(digits_onnx, model)
     np.save(tmp_path / "x.npy", np.zeros((1, *SHAPE), np.float32))
-    missing = command("inspect", bundle)
-    assert (missing.status, missing.err.count("\n")) == (2, 1)
-    assert "no model at" in missing.err
+    result = command("inspect", bundle)
+    assert (result.status, result.err.count("\n")) == (2, 1)
+    assert "no model at" in result.err
     assert command("build", model, "--stages", "1", "-o", bundle, "--json").status == 0
     assert command("run", bundle, "--input", tmp_path / "x.npy", "--output", results).status == 0
     assert Path(results).stat().st_size

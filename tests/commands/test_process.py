@@ -1,4 +1,4 @@
-"""What only a process of its own can show: Ctrl-C, pipes that close early, a terminal."""
+"""Commands in a process of their own: Ctrl-C, pipes that close early, a terminal."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def metrics(url: str) -> str:
         return str(answer.read().decode())
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_in_a_long_stream_ends_it_at_once(
-    process: Any, bundle: Path, endless: Path, tmp_path: Path, sent: signal.Signals
+    process: Any, bundle: Path, endless: Path, tmp_path: Path, signal_number: signal.Signals
 ) -> None:
     """The results until then are complete, the trace is there to be looked at, and no thread keeps the process."""
     pytest.importorskip("prometheus_client")
@@ -65,7 +65,7 @@ def test_ctrl_c_in_a_long_stream_ends_it_at_once(
         deadline = time.monotonic() + LIMIT
         while 'end="delivered",reason=""} 0.0' in metrics(url) and time.monotonic() < deadline:
             time.sleep(0.01)
-        child.send_signal(sent)
+        child.send_signal(signal_number)
         start = time.monotonic()
         text, errors = child.communicate(timeout=LIMIT)
     assert time.monotonic() - start < 10, "about one second on an idle machine"
@@ -78,9 +78,11 @@ def test_ctrl_c_in_a_long_stream_ends_it_at_once(
     assert any(record["name"] == "run 0" for record in json.loads(trace.read_text())["traceEvents"])
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-def test_a_live_source_ends_by_a_signal(process: Any, bundle: Path, tmp_path: Path, sent: signal.Signals) -> None:
-    """That is how it ends: what came out is whole, and told."""
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
+def test_a_live_source_ends_by_a_signal(
+    process: Any, bundle: Path, tmp_path: Path, signal_number: signal.Signals
+) -> None:
+    """An ordinary end: what came out is whole, and told."""
     pytest.importorskip("av")
     out = tmp_path / "out.jsonl"
     options = ["--source", "pattern:64x48@100", "--resize", "letterbox", "--sink", out, "--json"]
@@ -88,7 +90,7 @@ def test_a_live_source_ends_by_a_signal(process: Any, bundle: Path, tmp_path: Pa
         deadline = time.monotonic() + LIMIT
         while not (out.exists() and out.stat().st_size) and time.monotonic() < deadline:
             time.sleep(0.05)
-        child.send_signal(sent)
+        child.send_signal(signal_number)
         text, errors = child.communicate(timeout=LIMIT)
     assert (child.returncode, errors) == (0, "")
     assert json.loads(text)["delivered"] == len([json.loads(line) for line in out.read_text().splitlines()])

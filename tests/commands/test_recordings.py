@@ -1,4 +1,4 @@
-"""What ``soc-pipeline run`` leaves of a recording that ends otherwise than planned: all frames until then."""
+"""Recordings of ``soc-pipeline run`` that end otherwise than planned have all frames until then."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def identity(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def sinks(folder: Path) -> Sequence[str]:
     """Return the options for one sink of each kind; the lines come last, so that the others have what they have."""
-    places = [f"{folder / 'out.mkv'}?codec=ffv1", folder / "out.mp4", folder / "out.npz", f"bag:{folder / 'bag'}"]
-    return [f"--sink={place}" for place in (*places, folder / "out.jsonl")]
+    files = [f"{folder / 'out.mkv'}?codec=ffv1", folder / "out.mp4", folder / "out.npz", f"bag:{folder / 'bag'}"]
+    return [f"--sink={place}" for place in (*files, folder / "out.jsonl")]
 
 
 def count_recorded(folder: Path) -> int:
@@ -67,16 +67,16 @@ def end_of(child: Any) -> Iterator[Any]:
         child.communicate()
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize(("source", "status"), [("pattern:64x48@200", 0), ("pattern:64x48", 130)])
 def test_a_signal_leaves_a_complete_recording(  # noqa: PLR0917 - fixtures
-    process: Start, identity: Path, tmp_path: Path, sent: signal.Signals, source: str, status: int
+    process: Start, identity: Path, tmp_path: Path, signal_number: signal.Signals, source: str, status: int
 ) -> None:
-    """What is live ends in order, and a recording at once; neither loses what is there."""
+    """A live source ends in order, and a recording at once; neither loses what is there."""
     with end_of(process("run", identity, "--source", source, *sinks(tmp_path))) as child:
         wait_for_lines(tmp_path / "out.jsonl")
-        child.send_signal(sent)
-        if sent != signal.SIGINT:
+        child.send_signal(signal_number)
+        if signal_number != signal.SIGINT:
             # As service managers do, and the shell and the kernel together.
             child.send_signal(signal.SIGHUP)
             child.send_signal(signal.SIGTERM)

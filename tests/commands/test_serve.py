@@ -11,7 +11,7 @@ LIMIT = 60.0
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["--port", "http"], "--port is 'http'; it must be a port, or 0"),
         (["--port", "70000"], "--port is '70000'; it must be a port, or 0"),
@@ -24,10 +24,10 @@ LIMIT = 60.0
         (["--largest-frame", "1.5"], "--largest-frame is '1.5'; it must be a whole number of at least 1"),
     ],
 )
-def test_mistakes_are_named(command: Any, options: list[str], said: str) -> None:
+def test_mistakes_are_named(command: Any, options: list[str], message: str) -> None:
     result = command("serve", *options)
     assert (result.status, result.out) == (2, "")
-    assert result.err.startswith(f"soc-pipeline: {said}")
+    assert result.err.startswith(f"soc-pipeline: {message}")
     assert len(result.err.splitlines()) == 1
 
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from pipeline.executor.tuning.bench import ProcessBench, TrialTimes
+from pipeline import cli
+from pipeline.commands import tune
+from pipeline.executor.tuning.bench import TrialBench, TrialTimes
+from pipeline.executor.tuning.database import Database
+from pipeline.executor.tuning.tasks import Task
 from tests.support.onnx_models import node, save, weights
 
 
@@ -30,19 +35,35 @@ def model(tuned_model: Path, tmp_path: Path) -> Path:
     return Path(shutil.copy(tuned_model, tmp_path / "up.onnx"))
 
 
-@pytest.fixture
-def faster(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ProcessBench, "alone", lambda *_: TrialTimes(1.0, 0.5))
-    monkeypatch.setattr(ProcessBench, "in_stage", lambda _, tasks, *__: [TrialTimes(1.0, 0.5)] * len(tasks))
+class FasterBench:
+    """Finds each candidate twice as fast as its rule."""
+
+    def alone(self, task: Task, candidate: Any) -> TrialTimes | None:
+        return TrialTimes(1.0, 0.5)
+
+    def in_stage(self, tasks: Sequence[Task], database: Database) -> list[TrialTimes | None]:
+        return [TrialTimes(1.0, 0.5)] * len(tasks)
 
 
-def test_tune_and_build(command: Any, model: Path, tmp_path: Path, faster: None) -> None:
+class InterruptedBench(FasterBench):
+    """Is interrupted in the middle of a trial."""
+
+    def in_stage(self, tasks: Sequence[Task], database: Database) -> list[TrialTimes | None]:
+        raise KeyboardInterrupt
+
+
+def search(bench: TrialBench, *arguments: object) -> int:
+    """Run ``soc-pipeline tune`` with this bench."""
+    return tune.run(cli.parser().parse_args(["tune", *map(str, arguments)]), bench)
+
+
+def test_tune_and_build(command: Any, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan, database, bundle = tmp_path / "plan.json", tmp_path / "up.onnx.tuning.json", tmp_path / "up.bundle"
     command("plan", model, "--stages", 1, "-o", plan)
-    result = command("tune", model, "--plan", plan, "--trials", 1)
-    assert (result.status, result.err) == (0, "")
+    assert search(FasterBench(), model, "--plan", plan, "--trials", 1) == 0
+    text = capsys.readouterr().out
     for expected in ("resize2d", "2.00 times as fast", f"Tuning: {database}"):
-        assert expected in result.out
+        assert expected in text
     result = command("build", model, "--plan", plan, "-o", bundle)
     assert (result.status, result.err) == (0, "")
     assert f"Tuned kernels: 1, of {database}" in result.out
@@ -52,8 +73,8 @@ def test_tune_and_build(command: Any, model: Path, tmp_path: Path, faster: None)
         result = command("build", model, "--plan", plan, "-o", bundle, "--json", *options)
         assert json.loads(result.out)["tuned_kernels"] == len(options) - 1
     # A bundle serves as the plan that it was built from.
-    result = command("tune", model, "--plan", bundle, "--trials", 1, "--json")
-    assert [each["trials"] for each in json.loads(result.out)["kernels"] if each["used"]] == [2]
+    assert search(FasterBench(), model, "--plan", bundle, "--trials", 1, "--json") == 0
+    assert [each["trials"] for each in json.loads(capsys.readouterr().out)["kernels"] if each["used"]] == [2]
 
 
 def test_with_real_measurements(command: Any, model: Path, tmp_path: Path) -> None:
@@ -63,19 +84,13 @@ def test_with_real_measurements(command: Any, model: Path, tmp_path: Path) -> No
     assert (tmp_path / "own.json").exists()
 
 
-def test_an_interruption_says_how_to_go_on(
-    command: Any, model: Path, tmp_path: Path, faster: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(ProcessBench, "in_stage", interrupt)
-    result = command("tune", model, "--stages", 1, "--trials", 1)
-    assert result.status == 130
-    assert "up.onnx.tuning.json; the same command goes on from there" in result.err
-    monkeypatch.setattr(ProcessBench, "in_stage", lambda _, tasks, *__: [TrialTimes(1.0, 0.5)] * len(tasks))
-    result = command("tune", model, "--stages", 1, "--seconds", "0.000001", "--json")
-    assert {(each["trials"], each["used"]) for each in json.loads(result.out)["kernels"]} >= {(1, True)}
+def test_an_interruption_says_how_to_go_on(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        search(InterruptedBench(), model, "--stages", 1, "--trials", 1)
+    assert "up.onnx.tuning.json; the same command goes on from there" in capsys.readouterr().err
+    assert search(FasterBench(), model, "--stages", 1, "--seconds", "0.000001", "--json") == 0
+    kernels = json.loads(capsys.readouterr().out)["kernels"]
+    assert {(kernel["trials"], kernel["used"]) for kernel in kernels} >= {(1, True)}
 
 
 @pytest.mark.parametrize(
@@ -112,7 +127,7 @@ def test_a_bundle_has_nothing_to_tune(command: Any, tmp_path: Path) -> None:
     assert f"soc-pipeline tune MODEL --plan {tmp_path}" in result.err
 
 
-def test_no_folder_for_the_database(command: Any, model: Path, tmp_path: Path, faster: None) -> None:
+def test_no_folder_for_the_database(command: Any, model: Path, tmp_path: Path) -> None:
     result = command("tune", model, "--stages", 1, "--trials", 1, "--database", tmp_path / "missing" / "own.json")
     assert (result.status, result.out) == (2, "")
     assert "there is no folder" in result.err

@@ -11,11 +11,11 @@ from pipeline.errors import MissingExtra
 
 def test_held_out_and_training_part_the_data_set() -> None:
     images, labels = digits.held_out()
-    others, other_labels = digits.training()
+    training_images, training_labels = digits.training()
     assert (images.shape, images.dtype, labels.dtype) == ((450, 1, 1, 32, 32), np.float32, np.int64)
-    assert (len(others), len(other_labels)) == (1347, 1347)
+    assert (len(training_images), len(training_labels)) == (1347, 1347)
     # The data set holds no image twice, so a shared one would be a leak.
-    assert not {image.tobytes() for image in images} & {image.tobytes() for image in others}
+    assert not {image.tobytes() for image in images} & {image.tobytes() for image in training_images}
 
 
 def test_every_digit_is_held_out_about_equally_often() -> None:
@@ -33,8 +33,8 @@ def test_values_lie_between_0_and_1() -> None:
 def test_enlarging_keeps_a_plain_image_and_interpolates_between_pixel_centres() -> None:
     assert np.all(digits.prepare(np.full((1, 8, 8), 8.0)) == 0.5)
     ramp = digits.prepare(np.tile(np.arange(8.0) * 2, (1, 8, 1)))[0, 0, 0]
-    inner = (np.arange(2, 30) + 0.5) / 4 - 0.5
-    assert ramp[7, 2:30] == pytest.approx(inner * 2 / 16, abs=1e-7)
+    positions = (np.arange(2, 30) + 0.5) / 4 - 0.5
+    assert ramp[7, 2:30] == pytest.approx(positions * 2 / 16, abs=1e-7)
     assert list(ramp[0, :2]) == [0.0, 0.0]
 
 

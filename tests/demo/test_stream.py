@@ -1,11 +1,10 @@
 from __future__ import annotations
 
 import io
-from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any
 
 import pytest
+from rich.console import Console
 
 from pipeline import cli
 from pipeline.demo import stream
@@ -14,20 +13,25 @@ from pipeline.errors import InputError
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[stream.DemoResult, str]:
-    """What the command finds, and what it prints."""
+    """Return the result of a short demo, and the text about it."""
     pytest.importorskip("tvm")
     pytest.importorskip("sklearn")
-    path, found, run = tmp_path_factory.mktemp("demo") / "timeline.svg", [], stream.run
-
-    def noting(*arguments: Any) -> stream.DemoResult:
-        found.append(run(*arguments))
-        return found[-1]
-
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as out:
-        patch.setattr(stream, "run", noting)
-        assert cli.main(["demo", "--frames", "48", "--output", str(path)]) == 0
+    path, console = tmp_path_factory.mktemp("demo") / "timeline.svg", Console(file=io.StringIO())
+    result = stream.run(path, frames=48)
+    stream.show(result, console)
     assert list(path.parent.iterdir()) == [path]
-    return found[0], out.getvalue()
+    assert isinstance(console.file, io.StringIO)
+    return result, console.file.getvalue()
+
+
+def test_the_command_prints_the_same(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    pytest.importorskip("tvm")
+    pytest.importorskip("sklearn")
+    path = tmp_path / "timeline.svg"
+    assert cli.main(["demo", "--frames", "8", "--output", str(path)]) == 0
+    text = capsys.readouterr().out
+    assert "8 frames of 10 handwritten digits" in text
+    assert f"Timeline: {path}" in text
 
 
 @pytest.fixture

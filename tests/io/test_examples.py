@@ -1,4 +1,4 @@
-"""What examples/README.md says to type does as it says, but for the installation."""
+"""Commands of examples/README.md do as it says, but for the installation."""
 
 from __future__ import annotations
 

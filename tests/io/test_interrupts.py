@@ -23,9 +23,9 @@ FRAMES = 3
 
 @pytest.fixture(autouse=True)
 def interrupts_raise() -> Iterator[None]:
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    previous_handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
-    signal.signal(signal.SIGINT, before)
+    signal.signal(signal.SIGINT, previous_handler)
 
 
 @pytest.fixture(autouse=True)

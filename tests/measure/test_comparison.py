@@ -17,12 +17,12 @@ from pipeline.measure.comparison import compare
 from pipeline.measure.throughput import steady_rate
 
 
-def simulated(*milliseconds: float) -> Bundle:
+def simulated_bundle(*milliseconds: float) -> Bundle:
     specs = [TensorSpec(f"t{number}", (4,)) for number in range(len(milliseconds) + 1)]
     devices = tuple(Device(f"device{number}", "simulated") for number in range(len(milliseconds)))
     stages = tuple(
-        StagePlan(f"stage{number}", f"device{number}", (before,), (after,), seconds=milliseconds[number] / 1e3)
-        for number, (before, after) in enumerate(pairwise(specs))
+        StagePlan(f"stage{number}", f"device{number}", (source,), (target,), seconds=milliseconds[number] / 1e3)
+        for number, (source, target) in enumerate(pairwise(specs))
     )
     return Bundle(
         Plan("simulated", "", Board("board", devices), (specs[0],), (specs[-1],), stages), [None] * len(stages)
@@ -30,7 +30,7 @@ def simulated(*milliseconds: float) -> Bundle:
 
 
 def test_a_bundle_alone_is_measured_against_its_plan() -> None:
-    comparison = compare(None, simulated(5, 20, 10), frames=12, rounds=3)
+    comparison = compare(None, simulated_bundle(5, 20, 10), frames=12, rounds=3)
     (side,) = comparison.variants
     assert (comparison.model, comparison.rounds, comparison.ratio, comparison.measured) == ("simulated", 3, None, False)
     assert comparison.pipelined is side
@@ -61,12 +61,12 @@ def test_the_unsplit_model_is_measured_on_one_core_and_on_all(small_onnx: Path) 
     # The sides take turns, and change their order.
     rounds = [text for text in texts if text.startswith("round")]
     assert [text.partition(": ")[2] for text in rounds] == [
-        each.name for each in (*comparison.variants, *comparison.variants[::-1])
+        variant.name for variant in (*comparison.variants, *comparison.variants[::-1])
     ]
 
 
 def test_frames_are_chosen_by_their_time() -> None:
-    side = compare(None, simulated(400), rounds=1).pipelined
+    side = compare(None, simulated_bundle(400), rounds=1).pipelined
     # Four frames, of which three wait for the one before.
     assert 0 < side.frames_per_s <= 2.75
 
@@ -74,12 +74,12 @@ def test_frames_are_chosen_by_their_time() -> None:
 @pytest.mark.parametrize("options", [{"frames": 1}, {"frames": 0}, {"rounds": 0}])
 def test_a_rate_needs_two_frames_and_a_round(options: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=f"{next(iter(options))} is {next(iter(options.values()))}"):
-        compare(None, simulated(1), **options)
+        compare(None, simulated_bundle(1), **options)
 
 
 def test_a_bundle_of_another_model_is_refused(small_onnx: Path) -> None:
     with pytest.raises(PlanError, match="another model"):
-        compare(pipeline.read(small_onnx), simulated(1))
+        compare(pipeline.read(small_onnx), simulated_bundle(1))
 
 
 def test_a_failing_stage_is_reported(small_onnx: Path) -> None:
@@ -100,5 +100,5 @@ def test_a_failing_stage_is_reported(small_onnx: Path) -> None:
     ],
 )
 def test_a_rate_is_that_of_steady_work(replicas: int, times: list[float], rate: float) -> None:
-    """Of pairs, one frame came for free, and a stream of two pairs was half as long as it seemed."""
+    """One frame of each pair came for free, and a stream of two pairs was half as long as it seemed."""
     assert steady_rate(times, replicas) == pytest.approx(rate)

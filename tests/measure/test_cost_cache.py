@@ -39,9 +39,9 @@ def test_a_record_is_read_back(tmp_path: Path) -> None:
 
 def test_a_fresh_cache_takes_nothing_and_keeps_everything(tmp_path: Path) -> None:
     CostCache(tmp_path).put(RECORD)
-    fresh = CostCache(tmp_path, fresh=True)
-    assert fresh.get("key") is None
-    fresh.put(TimeRecord("key", 0.25))
+    cache = CostCache(tmp_path, fresh=True)
+    assert cache.get("key") is None
+    cache.put(TimeRecord("key", 0.25))
     assert CostCache(tmp_path).get("key") == TimeRecord("key", 0.25)
 
 
@@ -133,8 +133,10 @@ def group(folder: Path, name: str, *, channels: int = 4, pads: int = 1, activati
     return StagePlan("s", "cpu", part.inputs, part.outputs), extract.module(part)
 
 
-def key(pair: tuple[Any, Any], *, device: Device | None = None, cores: int = 1, inner: bool = False) -> str:
-    return cost_cache.key_of_group(cost_cache.describe_processor(device or Device("cpu"), cores), *pair, [inner])
+def key(pair: tuple[Any, Any], *, device: Device | None = None, cores: int = 1, in_stage_layout: bool = False) -> str:
+    return cost_cache.key_of_group(
+        cost_cache.describe_processor(device or Device("cpu"), cores), *pair, [in_stage_layout]
+    )
 
 
 def test_names_and_weights_do_not_count(tmp_path: Path) -> None:
@@ -149,7 +151,7 @@ def test_operators_attributes_and_shapes_count(tmp_path: Path, options: dict[str
 def test_place_and_layout_count(tmp_path: Path) -> None:
     pair = group(tmp_path, "one")
     arm = Device("cpu", target={"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a72"})
-    keys = [key(pair), key(pair, device=arm), key(pair, cores=2), key(pair, inner=True)]
+    keys = [key(pair), key(pair, device=arm), key(pair, cores=2), key(pair, in_stage_layout=True)]
     for address in ("rpc://there:1/cpu", "rpc://elsewhere:1/cpu"):
         keys.append(key(pair, device=dataclasses.replace(arm, kind="rpc", address=address)))
     assert len(set(keys)) == len(keys)

@@ -25,11 +25,11 @@ HOST = Device("cpu", cores=(0,))
 
 
 def measure(
-    pairs: list[tuple[StagePlan, Any]], device: Device = HOST, cache: CostCache | None = None
+    pairs: list[tuple[StagePlan, Any]], device: Device = HOST, cache: CostCache | None = None, **options: Any
 ) -> tuple[group_times.GroupTimes, list[str]]:
     """Measure a little, and return the times and what was built for it."""
     texts: list[str] = []
-    times = group_times.measure(pairs, device, texts.append, cache=cache, sampling=QUICK)
+    times = group_times.measure(pairs, device, texts.append, cache=cache, sampling=QUICK, **options)
     return times, [text for text in texts if text.startswith("building")]
 
 
@@ -81,21 +81,18 @@ def test_a_core_alone_has_no_other_times(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="this machine has one core")
-def test_groups_are_measured_alone_and_while_the_other_cores_are_busy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_groups_are_measured_alone_and_while_the_other_cores_are_busy(tmp_path: Path) -> None:
     first, second = sorted(os.sched_getaffinity(0))[:2]
     device, cache = Device("cpu", cores=(first, second)), CostCache(tmp_path / "cache")
     threads: dict[str, set[int]] = {}
 
-    def noting(frame: Any) -> dict[int, float]:
-        threads.setdefault(threading.current_thread().name.split("_")[0], os.sched_getaffinity(0))
-        return run(frame)
+    class NotingPass(FramePass):
+        def run(self) -> dict[int, float]:
+            threads.setdefault(threading.current_thread().name.split("_")[0], os.sched_getaffinity(0))
+            return super().run()
 
-    run = FramePass.run
-    monkeypatch.setattr(FramePass, "run", noting)
     pairs = groups(tmp_path, "t", ["Conv", "Softmax", "Conv"])
-    times, _ = measure(pairs, device, cache)
+    times, _ = measure(pairs, device, cache, create_pass=NotingPass)
     assert threads == {"group times": {second}, f"busy {first}": {first}}
     assert len(times.contended) == 3
     assert all(seconds > 0 for seconds in times.contended)
@@ -107,25 +104,24 @@ def test_groups_are_measured_alone_and_while_the_other_cores_are_busy(
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="this machine has one core")
-def test_what_goes_wrong_on_a_busy_core_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(frame: Any) -> dict[int, float]:
-        if threading.current_thread().name.startswith("busy"):
-            raise BuildError("no")
-        return run(frame)
+def test_what_goes_wrong_on_a_busy_core_is_told(tmp_path: Path) -> None:
+    class FailingPass(FramePass):
+        def run(self) -> dict[int, float]:
+            if threading.current_thread().name.startswith("busy"):
+                raise BuildError("no")
+            return super().run()
 
-    run = FramePass.run
-    monkeypatch.setattr(FramePass, "run", failing)
     cores = tuple(sorted(os.sched_getaffinity(0))[:2])
     with pytest.raises(BuildError, match="no"):
-        measure(groups(tmp_path, "t", ["Softmax"]), Device("cpu", cores=cores))
+        measure(groups(tmp_path, "t", ["Softmax"]), Device("cpu", cores=cores), create_pass=FailingPass)
 
 
 def test_nothing_is_kept_unless_a_cache_is_given(tmp_path: Path, own_cache: Path) -> None:
-    before = set(own_cache.rglob("*"))
+    previous_files = set(own_cache.rglob("*"))
     for _ in range(2):
         _, builds = measure(groups(tmp_path, "t", ["Softmax"]))
         assert len(builds) == 1
-    assert set(own_cache.rglob("*")) == before
+    assert set(own_cache.rglob("*")) == previous_files
 
 
 def test_the_fastest_cores_are_measured() -> None:
@@ -138,16 +134,18 @@ def test_the_fastest_cores_are_measured() -> None:
 # Copying.
 
 
-def test_memory_and_links_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cache, far = CostCache(tmp_path), Device("far", memory="far", cores=(0,))
-    rate, link = link_rates.memory_rate(HOST, cache), link_rates.measure_link(HOST, far, cache)
+def test_memory_and_links_are_measured_once(tmp_path: Path) -> None:
+    cache, remote_device = CostCache(tmp_path), Device("far", memory="far", cores=(0,))
+    rate, link = link_rates.memory_rate(HOST, cache), link_rates.measure_link(HOST, remote_device, cache)
     assert rate > 0
     assert (link.ends, link.measured) == (("host", "far"), True)
     assert link.bytes_per_s > 0
     assert link.latency_s >= 0
-    Board("b", (HOST, far), (link,))
-    monkeypatch.setattr(link_rates, "fastest_time", lambda _: pytest.fail("measured again"))
-    assert (link_rates.memory_rate(HOST, cache), link_rates.measure_link(HOST, far, cache)) == (rate, link)
+    Board("b", (HOST, remote_device), (link,))
+    # Whoever measured again would write again.
+    states = {path: path.stat() for path in tmp_path.rglob("*.json")}
+    assert (link_rates.memory_rate(HOST, cache), link_rates.measure_link(HOST, remote_device, cache)) == (rate, link)
+    assert {path: path.stat() for path in tmp_path.rglob("*.json")} == states
 
 
 # What is here.
@@ -155,15 +153,15 @@ def test_memory_and_links_are_measured_once(tmp_path: Path, monkeypatch: pytest.
 
 def test_the_host_is_here_and_other_processors_are_not() -> None:
     assert detection.why_absent(HOST) == ""
-    other = "aarch64" if host_target.machine() != "aarch64" else "x86_64"
-    away = Device("cpu", target={"kind": "llvm", "mtriple": f"{other}-linux-gnu"})
-    assert f"is built for {other}, but this machine is" in detection.why_absent(away)
+    architecture = "aarch64" if host_target.machine() != "aarch64" else "x86_64"
+    foreign = Device("cpu", target={"kind": "llvm", "mtriple": f"{architecture}-linux-gnu"})
+    assert f"is built for {architecture}, but this machine is" in detection.why_absent(foreign)
     assert "is on another machine" in detection.why_absent(Device("cpu", "remote", address="remote://there:1/cpu"))
     assert "compute nothing" in detection.why_absent(Device("dream", "simulated"))
     assert "nothing drives devices of kind 'abacus'" in detection.why_absent(Device("odd", "abacus"))
 
 
 def test_looking_for_accelerators_never_fails() -> None:
-    for found in detection.accelerators():
-        assert found.kind in detection.detectable_kinds()
+    for accelerator in detection.accelerators():
+        assert accelerator.kind in detection.detectable_kinds()
     assert host_target.full_name()

@@ -33,10 +33,10 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Graph:
 
 def test_they_are_named_with_their_share(odd: Graph) -> None:
     (stage,) = pipeline.build(odd, pipeline.plan(odd, stages=1)).general
-    named = {tuple((each.kind, each.name) for each in kernel.operators): kernel.share for kernel in stage.kernels}
-    assert set(named) == {(("cumsum", "sums"),), (("sin", "sine"), ("cos", "cosine"))}
-    assert all(share is not None and 0 < share < 1 for share in named.values())
-    assert stage.share == pytest.approx(sum(share or 0 for share in named.values()))
+    shares = {tuple((each.kind, each.name) for each in kernel.operators): kernel.share for kernel in stage.kernels}
+    assert set(shares) == {(("cumsum", "sums"),), (("sin", "sine"), ("cos", "cosine"))}
+    assert all(share is not None and 0 < share < 1 for share in shares.values())
+    assert stage.share == pytest.approx(sum(share or 0 for share in shares.values()))
     assert {each.name for each in stage.operators} == {"sums", "sine", "cosine"}
 
 

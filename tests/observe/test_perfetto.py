@@ -48,8 +48,8 @@ def content(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> Record:
 
 @pytest.fixture(scope="module")
 def records(content: Record) -> list[Record]:
-    found: list[Record] = content["traceEvents"]
-    return found
+    trace_events: list[Record] = content["traceEvents"]
+    return trace_events
 
 
 def slices(records: list[Record]) -> list[Record]:
@@ -70,8 +70,8 @@ def violations(content: Record) -> list[str]:
     required = {"X": {"ts", "dur", "cat"}, "M": {"args"}, "s": flow, "t": flow, "f": flow}
     wrong = [] if content.get("displayTimeUnit") in ("ms", "ns") else ["displayTimeUnit is neither ms nor ns"]
     for record in content["traceEvents"]:
-        missing = ({"ph", "name", "pid", "tid"} | required.get(record["ph"], {"a known phase"})) - record.keys()
-        wrong += [f"{record} has no {name}" for name in missing]
+        absent_keys = ({"ph", "name", "pid", "tid"} | required.get(record["ph"], {"a known phase"})) - record.keys()
+        wrong += [f"{record} has no {name}" for name in absent_keys]
         wrong += [f"{record}: {name} is negative" for name in ("ts", "dur") if record.get(name, 0) < 0]
     return wrong + _flow_violations(content["traceEvents"])
 
@@ -82,8 +82,9 @@ def _flow_violations(records: list[Record]) -> list[str]:
     for record in records:
         if record["ph"] in ("s", "t", "f"):
             flows.setdefault((record["cat"], record["name"], record["id"]), []).append(record)
-            around = [each for each in slices(records) if each["tid"] == record["tid"] and holds(each, record["ts"])]
-            wrong += [] if around else [f"{record} lies in no slice"]
+            track = [item for item in slices(records) if item["tid"] == record["tid"]]
+            holders = [item for item in track if holds(item, record["ts"])]
+            wrong += [] if holders else [f"{record} lies in no slice"]
     for flow, parts in flows.items():
         phases = "".join(part["ph"] for part in sorted(parts, key=lambda part: float(part["ts"])))
         wrong += [] if phases == f"s{'t' * (len(parts) - 2)}f" else [f"flow {flow} is {phases}"]
@@ -100,36 +101,38 @@ def test_it_keeps_the_rules_of_the_format(content: Record) -> None:
 
 
 @pytest.mark.parametrize(
-    ("broken", "message"),
+    ("record", "message"),
     [
         ({"ph": "X", "name": "run 1", "cat": "run", "pid": 1, "tid": 1, "ts": 0.0}, "no dur"),
         ({"ph": "Y", "name": "run 1", "pid": 1, "tid": 1}, "known phase"),
         ({"ph": "s", "name": "frame", "cat": "frame", "id": 1, "pid": 1, "tid": 1, "ts": 0.0}, "no slice"),
     ],
 )
-def test_a_broken_rule_is_found(broken: Record, message: str) -> None:
-    assert message in violations({"displayTimeUnit": "ms", "traceEvents": [broken]})[0]
+def test_a_broken_rule_is_found(record: Record, message: str) -> None:
+    assert message in violations({"displayTimeUnit": "ms", "traceEvents": [record]})[0]
 
 
 def test_each_worker_has_a_track_and_each_queue_too(records: list[Record]) -> None:
-    found = names(records)
-    assert len(set(found.values())) == len(found)
-    workers = [name for name in found.values() if not name.startswith("queue")]
+    track_names = names(records)
+    assert len(set(track_names.values())) == len(track_names)
+    workers = [name for name in track_names.values() if not name.startswith("queue")]
     assert workers == ["a", "b, replica 0", "b, replica 1", "c", "d"]
-    assert {name.partition(" (")[0] for name in found.values()} - set(workers) == {
-        f"queue of {each}" for each in "abcd"
+    assert {name.partition(" (")[0] for name in track_names.values()} - set(workers) == {
+        f"queue of {stage}" for stage in "abcd"
     }
     # In the order of the plan, each queue above its workers.
-    assert [record["tid"] for record in records if record["name"] == "thread_sort_index"] == sorted(found)
+    assert [record["tid"] for record in records if record["name"] == "thread_sort_index"] == sorted(track_names)
     assert {record["args"]["name"] for record in records if record["name"] == "process_name"} == {"pipeline diamond"}
 
 
 def test_events_on_one_track_never_overlap(records: list[Record]) -> None:
     for track in names(records):
-        own = [record for record in slices(records) if record["tid"] == track]
-        assert own
+        track_slices = [record for record in slices(records) if record["tid"] == track]
+        assert track_slices
         # A viewer reckons in whole nanoseconds.
-        assert all(round(end(one) * 1e3) <= round(other["ts"] * 1e3) for one, other in pairwise(own))
+        assert all(
+            round(end(record) * 1e3) <= round(successor["ts"] * 1e3) for record, successor in pairwise(track_slices)
+        )
 
 
 def test_one_frame_is_followed_over_all_stages(records: list[Record]) -> None:

@@ -19,6 +19,7 @@ from pipeline.core.plan import Plan, StagePlan, TensorSpec
 from pipeline.errors import InputError, MissingExtra
 from pipeline.observe import prometheus
 from pipeline.scheduler import Pipeline
+from tests.support.listening import listening_addresses
 
 parser = pytest.importorskip("prometheus_client.parser")
 X = np.zeros(4, np.float32)
@@ -49,24 +50,24 @@ def value(samples: Samples, name: str, **labels: str) -> float:
 def test_what_is_served_is_what_the_statistics_say(running: Pipeline) -> None:
     with prometheus.serve(running) as server:
         assert server.url == f"http://127.0.0.1:{server.port}/metrics"
-        before = scrape(server.url)
+        first_samples = scrape(server.url)
         list(running.map([X] * 10))
-        found, statistics = scrape(server.url), running.statistics()
-    assert value(before, "frames_submitted_total") == 0
-    assert value(found, "frames_submitted_total") == 10
-    assert value(found, "frames_ended_total", end="delivered", reason="") == 10
-    assert value(found, "frames_ended_total", end="failed", reason="") == 0
-    assert value(found, "frames_in_flight") == 0
-    assert value(found, "latency_seconds", quantile="0.5") == statistics.latency_s.p50
+        samples, statistics = scrape(server.url), running.statistics()
+    assert value(first_samples, "frames_submitted_total") == 0
+    assert value(samples, "frames_submitted_total") == 10
+    assert value(samples, "frames_ended_total", end="delivered", reason="") == 10
+    assert value(samples, "frames_ended_total", end="failed", reason="") == 0
+    assert value(samples, "frames_in_flight") == 0
+    assert value(samples, "latency_seconds", quantile="0.5") == statistics.latency_s.p50
     for stage in statistics.stages:
         labels = {"stage": stage.name, "device": "device"}
-        assert value(found, "stage_frames_in_total", **labels) == 10
-        assert value(found, "stage_frames_out_total", end="ran", **labels) == 10
-        assert value(found, "stage_queue_length", **labels) == 0
-        assert value(found, "stage_busy_seconds_total", **labels) == stage.busy_s > 0
+        assert value(samples, "stage_frames_in_total", **labels) == 10
+        assert value(samples, "stage_frames_out_total", end="ran", **labels) == 10
+        assert value(samples, "stage_queue_length", **labels) == 0
+        assert value(samples, "stage_busy_seconds_total", **labels) == stage.busy_s > 0
         for part, durations in (("wait", stage.wait_s), ("copy", stage.copy_s), ("run", stage.run_s)):
             for quantile, seconds in (("0.5", durations.p50), ("0.95", durations.p95), ("0.99", durations.p99)):
-                assert value(found, "stage_seconds", part=part, quantile=quantile, **labels) == seconds
+                assert value(samples, "stage_seconds", part=part, quantile=quantile, **labels) == seconds
 
 
 def test_dropped_frames_are_counted_by_reason(running: Pipeline) -> None:
@@ -74,9 +75,9 @@ def test_dropped_frames_are_counted_by_reason(running: Pipeline) -> None:
 
     statistics = dataclasses.replace(running.statistics(), dropped={"late": 3, "newer": 4})
     with prometheus.MetricsServer(lambda: statistics, 0) as server:
-        found = scrape(server.url)
-    assert value(found, "frames_ended_total", end="dropped", reason="late") == 3
-    assert value(found, "frames_ended_total", end="dropped", reason="newer") == 4
+        samples = scrape(server.url)
+    assert value(samples, "frames_ended_total", end="dropped", reason="late") == 3
+    assert value(samples, "frames_ended_total", end="dropped", reason="newer") == 4
 
 
 def test_statistics_are_read_only_when_somebody_asks(running: Pipeline) -> None:
@@ -88,11 +89,10 @@ def test_statistics_are_read_only_when_somebody_asks(running: Pipeline) -> None:
 
 
 def test_it_listens_on_loopback_only_and_stops_with_the_block(running: Pipeline) -> None:
-    before = threading.active_count()
+    thread_count = threading.active_count()
     with prometheus.serve(running) as server:
-        assert server._server is not None
-        assert server._server.server_address == ("127.0.0.1", server.port)
-    assert threading.active_count() == before
+        assert listening_addresses(server.port) == {"127.0.0.1"}
+    assert threading.active_count() == thread_count
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", server.port), timeout=30)
     server.close()
@@ -106,14 +106,14 @@ def test_the_last_statistics_are_served_after_the_pipeline(running: Pipeline) ->
 
 
 def test_two_pipelines_are_served_apart(running: Pipeline) -> None:
-    with prometheus.serve(running) as one, prometheus.serve(running) as other:
-        assert one.port != other.port
-        assert scrape(one.url).keys() == scrape(other.url).keys()
+    with prometheus.serve(running) as first, prometheus.serve(running) as second:
+        assert first.port != second.port
+        assert scrape(first.url).keys() == scrape(second.url).keys()
 
 
 def test_a_port_in_use_is_one_clear_error(running: Pipeline) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
         with pytest.raises(InputError, match=f"port {port}: another program uses it; give another, or 0"):
             prometheus.serve(running, port)
 
@@ -168,15 +168,15 @@ def test_this_machines_names_are_served_also_through_a_tunnel(running: Pipeline,
 
 
 def test_silent_clients_have_few_threads_and_keep_nobody_out(running: Pipeline) -> None:
-    before = threading.active_count()
+    thread_count = threading.active_count()
     with prometheus.MetricsServer(running.statistics, 0, connections=4) as server, ExitStack() as stack:
         silent = [stack.enter_context(socket.create_connection(("127.0.0.1", server.port), 60)) for _ in range(12)]
         scrape(server.url)
         for cut in silent[:8]:
             assert cut.recv(1) == b"", "the oldest are closed for those who come"
-        assert threading.active_count() <= before + 1 + 4
+        assert threading.active_count() <= thread_count + 1 + 4
         scrape(server.url)
-    assert threading.active_count() == before, "who is still silent does not outlive the server"
+    assert threading.active_count() == thread_count, "who is still silent does not outlive the server"
 
 
 def test_a_silent_client_is_let_go(running: Pipeline) -> None:

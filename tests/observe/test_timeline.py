@@ -14,7 +14,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def record(stage_ms: tuple[float, ...], frames: int) -> list[TraceEvent]:
-    """What a pipeline of such stages would note, all frames being there at the start."""
+    """Return the events of a pipeline of such stages, all frames being there at the start."""
     free = [100.0] * len(stage_ms)
     events = []
     for frame in range(frames):
@@ -44,7 +44,7 @@ def test_svg_is_xml_and_the_same_each_time(tmp_path: Path) -> None:
 
 
 def test_every_frame_shown_has_its_number() -> None:
-    figure = timeline._figure(record((10, 10), 40), ["s0", "s1"], (100.05, 100.15), "numbers")
+    figure = timeline.build_figure(record((10, 10), 40), ["s0", "s1"], (100.05, 100.15), "numbers")
     texts = [text.get_text() for text in figure.axes[0].texts if text.get_text().isdigit()]
     # In 50 to 150 ms the first stage runs frames 5 to 14, the second the ones before.
     assert texts == [str(frame) for frame in (*range(5, 15), *range(4, 14))]
@@ -74,14 +74,14 @@ def test_a_hand_over_of_microseconds_is_no_copy_in_the_picture() -> None:
         TraceEvent("s1", 9, "copy", 100.1, 100.103),
         TraceEvent("s1", 10, "copy", 100.11, 100.11001),
     ]
-    figure = timeline._figure(events, ["s0", "s1"], (100.05, 100.15), "copies")
+    figure = timeline.build_figure(events, ["s0", "s1"], (100.05, 100.15), "copies")
     assert sum(patch.get_hatch() is not None for patch in figure.axes[0].patches) == 1
 
 
 def test_stages_are_in_the_order_of_a_frame_whatever_the_record_begins_with() -> None:
     events = record((2, 2, 2), 6)
-    late = [event for event in events if event.start > 100.003]
-    assert timeline.stage_order(reversed(late)) == ["s0", "s1", "s2"]
+    later_events = [event for event in events if event.start > 100.003]
+    assert timeline.stage_order(reversed(later_events)) == ["s0", "s1", "s2"]
 
 
 def test_the_window_begins_when_the_pipeline_is_full() -> None:

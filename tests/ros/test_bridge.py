@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import pipeline
 from pipeline.core.plan import TensorSpec
 from pipeline.errors import InputError, StageError
 from pipeline.ros.bridge import Bridge, BridgeAnswer, BridgeRequest, Counts, Header
+from tests.support import media
 from tests.support.ros.functions import bundle
 
 NUMBERS = TensorSpec("x", (2,), "float32")
@@ -156,7 +158,7 @@ def test_a_message_without_a_stamp_counts_as_captured_now() -> None:
     assert running.statistics().delivered == 1
 
 
-def test_the_example_in_the_documentation_runs() -> None:
+def test_the_example_in_the_documentation_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from pipeline.ros import bridge as module
 
     assert module.__doc__ is not None
@@ -168,7 +170,7 @@ def test_the_example_in_the_documentation_runs() -> None:
         time_ns, frame, payload = 5, "camera", bytes(480 * 640 * 3)
 
     class Bus:
-        sent: list[Any] = []  # noqa: RUF012
+        messages: list[Any] = []  # noqa: RUF012
 
         def subscribe(self, _: str, take: Callable[[Any], bool]) -> None:
             self.take = take
@@ -177,12 +179,9 @@ def test_the_example_in_the_documentation_runs() -> None:
             self.take(Message())
 
         def send(self, *arguments: Any) -> None:
-            self.sent.append(arguments)
+            self.messages.append(arguments)
 
-    spec = TensorSpec("x", (480, 640, 3), "uint8")
-    model = bundle(lambda x: x, [spec], [TensorSpec("y", (480, 640, 3), "uint8")])
-    with pytest.MonkeyPatch.context() as patch:
-        load = pipeline.load
-        patch.setattr(pipeline, "load", lambda _, **options: load(model, **options))
-        exec(compile(text, "example", "exec"), {"bus": Bus()})
-    assert Bus.sent == [("results/y", bytes(480 * 640 * 3), 5, "camera")]
+    media.identity((480, 640, 3)).save(tmp_path / "model.bundle")
+    monkeypatch.chdir(tmp_path)
+    exec(compile(text, "example", "exec"), {"bus": Bus()})
+    assert Bus.messages == [("results/y", bytes(480 * 640 * 3), 5, "camera")]

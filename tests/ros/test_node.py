@@ -43,10 +43,10 @@ def configure(*publish: Publication, **options: Any) -> Configuration:
     return Configuration("", Topic("/camera", IMAGE), publish, **options)
 
 
-def run_node(configuration: Configuration, arrays: list[np.ndarray], made: Any = None) -> tuple[Local, RosNode]:
+def run_node(configuration: Configuration, arrays: list[np.ndarray], model: Any = None) -> tuple[Local, RosNode]:
     transport = Local()
-    made = made or bundle(detect, [SPEC], [TensorSpec("image", SPEC.shape, "uint8"), ROWS])
-    with RosNode(configuration, made, transport) as plugin:
+    model = model or bundle(detect, [SPEC], [TensorSpec("image", SPEC.shape, "uint8"), ROWS])
+    with RosNode(configuration, model, transport) as plugin:
         for number, array in enumerate(arrays):
             stamp = (1700000000 + number) * 10**9 + number
             transport.send("/camera", cdr.encode(picture(array, stamp, f"frame {number}"), IMAGE))
@@ -62,12 +62,12 @@ def test_pictures_and_detections_are_published_with_stamp_and_frame() -> None:
     to = (Publication("/out", IMAGE, "image"), Publication("/found", DETECTIONS, "rows", labels=["cat", "dog"]))
     transport, plugin = run_node(configure(*to, admission="block"), arrays)
     images = [cdr.decode(payload, IMAGE) for payload, _ in transport.published["/out"]]
-    found = [cdr.decode(payload, DETECTIONS) for payload, _ in transport.published["/found"]]
+    detections = [cdr.decode(payload, DETECTIONS) for payload, _ in transport.published["/found"]]
     headers = [(1700000000 + number, number, f"frame {number}") for number in range(20)]
-    assert stamps(images) == stamps(found) == headers
+    assert stamps(images) == stamps(detections) == headers
     assert all(np.array_equal(each.data, 255 - array.reshape(-1)) for each, array in zip(images, arrays, strict=True))
     assert {(each.encoding, each.width, each.height, each.step) for each in images} == {("rgb8", 6, 4, 18)}
-    (detection,) = found[0].detections
+    (detection,) = detections[0].detections
     assert (detection.results[0].hypothesis.class_id, detection.results[0].hypothesis.score) == ("dog", 0.75)
     assert (
         detection.bbox.center.position.x,
@@ -81,13 +81,13 @@ def test_pictures_and_detections_are_published_with_stamp_and_frame() -> None:
 
 def test_detections_of_integers_are_published_as_the_numbers_they_stand_for() -> None:
     rows = np.array([[[1, 2, 4, 4, 96, 1], [0, 0, 1, 1, 32, 0]]], np.int8)
-    made = bundle(lambda _: rows, [SPEC], [TensorSpec("rows", (1, 2, 6), "int8")])
+    model = bundle(lambda _: rows, [SPEC], [TensorSpec("rows", (1, 2, 6), "int8")])
     scales = Quantization("rows", (1.0, 1.0, 1.0, 1.0, 1 / 128, 1.0), (0,) * 6, axis=2)
-    made = Bundle(dataclasses.replace(made.plan, quantization=(scales,)), made.codes)
+    model = Bundle(dataclasses.replace(model.plan, quantization=(scales,)), model.codes)
     to = (Publication("/found", DETECTIONS), Publication("/raw", TENSOR))
-    transport, _ = run_node(configure(*to, admission="block"), pictures(1), made)
-    (found,) = (cdr.decode(payload, DETECTIONS) for payload, _ in transport.published["/found"])
-    assert [each.results[0].hypothesis.score for each in found.detections] == [0.75]
+    transport, _ = run_node(configure(*to, admission="block"), pictures(1), model)
+    (detections,) = (cdr.decode(payload, DETECTIONS) for payload, _ in transport.published["/found"])
+    assert [each.results[0].hypothesis.score for each in detections.detections] == [0.75]
     (raw,) = (cdr.decode(payload, TENSOR) for payload, _ in transport.published["/raw"])
     assert (raw.dtype, raw.data.tobytes()) == ("int8", rows.tobytes())
 
@@ -116,15 +116,15 @@ def test_tensors_are_published_with_a_header_and_without() -> None:
 
 def test_tensors_are_read_as_they_are_written() -> None:
     spec = TensorSpec("x", (2, 3), "float32")
-    made = bundle(lambda x: x * 2, [spec], [TensorSpec("y", (2, 3), "float32")])
+    model = bundle(lambda x: x * 2, [spec], [TensorSpec("y", (2, 3), "float32")])
     array = np.arange(6, dtype=np.float32).reshape(2, 3)
     for kind in (TENSOR, FLOATS):
         transport = Local()
         configuration = Configuration("", Topic("/x", kind), [Publication("/y", kind)])
-        with RosNode(configuration, made, transport):
+        with RosNode(configuration, model, transport):
             transport.send("/x", message_of(array, kind))
-        found = cdr.decode(transport.published["/y"][0][0], kind)
-        assert found.data.view(np.float32).tolist() == (array * 2).reshape(-1).tolist()
+        result = cdr.decode(transport.published["/y"][0][0], kind)
+        assert result.data.view(np.float32).tolist() == (array * 2).reshape(-1).tolist()
 
 
 def message_of(array: np.ndarray, kind: str) -> bytearray:
@@ -146,10 +146,10 @@ def wait_for(condition: Callable[[], bool]) -> None:
 def test_messages_that_are_damaged_or_change_are_refused_and_diagnosed() -> None:
     errors: list[Exception] = []
     transport = Local()
-    made = bundle(detect, [SPEC], [TensorSpec("image", SPEC.shape, "uint8"), ROWS])
+    model = bundle(detect, [SPEC], [TensorSpec("image", SPEC.shape, "uint8"), ROWS])
     intact = cdr.encode(picture(pictures(1)[0], 5), IMAGE)
     smaller = cdr.encode(picture(np.zeros((2, 2, 3), np.uint8), 5), IMAGE)
-    with RosNode(configure(Publication("/out", IMAGE, "image")), made, transport, errors.append) as plugin:
+    with RosNode(configure(Publication("/out", IMAGE, "image")), model, transport, errors.append) as plugin:
         plugin.diagnose()
         for payload in (intact[:50], intact, smaller, b"", intact):
             transport.send("/camera", payload)
@@ -174,8 +174,8 @@ def test_messages_that_are_damaged_or_change_are_refused_and_diagnosed() -> None
 
 def test_a_model_that_does_not_take_what_comes_ends_the_node_with_an_error() -> None:
     transport = Local()
-    made = bundle(lambda x: x, [TensorSpec("x", (2, 7), "float64")], [TensorSpec("y", (2, 7), "float64")])
-    with RosNode(configure(Publication("/out", TENSOR)), made, transport) as plugin:
+    model = bundle(lambda x: x, [TensorSpec("x", (2, 7), "float64")], [TensorSpec("y", (2, 7), "float64")])
+    with RosNode(configure(Publication("/out", TENSOR)), model, transport) as plugin:
         transport.send("/camera", cdr.encode(picture(pictures(1)[0], 5), IMAGE))
         with pytest.raises(InputError, match="images do not fit the model's input"):
             plugin.run(threading.Event())
@@ -194,9 +194,9 @@ def test_a_model_that_does_not_take_what_comes_ends_the_node_with_an_error() -> 
 )
 def test_what_does_not_fit_the_model_is_refused_at_the_start(publication: Publication, words: str) -> None:
     line = TensorSpec("line", (5,), "float32")
-    made = bundle(detect, [SPEC], [TensorSpec("image", SPEC.shape, "uint8"), ROWS, line])
+    model = bundle(detect, [SPEC], [TensorSpec("image", SPEC.shape, "uint8"), ROWS, line])
     with pytest.raises(InputError) as refusal:
-        RosNode(configure(publication), made, Local())
+        RosNode(configure(publication), model, Local())
     assert words in str(refusal.value)
 
 
@@ -221,16 +221,22 @@ def write_file(folder: Path, text: str) -> Path:
 
 def test_a_file_is_read_with_changes_and_its_bundle_lies_beside_it(tmp_path: Path) -> None:
     pytest.importorskip("yaml")
-    found = read(write_file(tmp_path, TEXT), ["subscribe.topic=/other", "publish.0.score=0.25", "prepare.mean=[0.5]"])
-    assert (found.bundle, found.subscribe.topic) == (str(tmp_path / "some.bundle"), "/other")
-    assert (found.publish[0].score, found.prepare.mean, found.subscribe.qos) == (0.25, [0.5], Quality(False, 2))
+    configuration = read(
+        write_file(tmp_path, TEXT), ["subscribe.topic=/other", "publish.0.score=0.25", "prepare.mean=[0.5]"]
+    )
+    assert (configuration.bundle, configuration.subscribe.topic) == (str(tmp_path / "some.bundle"), "/other")
+    assert (configuration.publish[0].score, configuration.prepare.mean, configuration.subscribe.qos) == (
+        0.25,
+        [0.5],
+        Quality(False, 2),
+    )
 
 
 def test_a_file_of_parameters_of_ros_is_read(tmp_path: Path) -> None:
     pytest.importorskip("yaml")
-    inside = "\n".join(f"    {line}" for line in TEXT.strip().splitlines())
-    found = read(write_file(tmp_path, f"/detector:\n  ros__parameters:\n{inside}\n"))
-    assert (found.name, found.subscribe.topic) == ("detector", "/camera")
+    indented_text = "\n".join(f"    {line}" for line in TEXT.strip().splitlines())
+    configuration = read(write_file(tmp_path, f"/detector:\n  ros__parameters:\n{indented_text}\n"))
+    assert (configuration.name, configuration.subscribe.topic) == ("detector", "/camera")
 
 
 @pytest.mark.parametrize(
@@ -267,5 +273,5 @@ def test_the_sample_is_a_configuration(tmp_path: Path) -> None:
     pytest.importorskip("yaml")
     from pipeline.commands.node import SAMPLE
 
-    found = read(write_file(tmp_path, SAMPLE))
-    assert (found.policy, found.publish[0].type) == ("latest", DETECTIONS)
+    configuration = read(write_file(tmp_path, SAMPLE))
+    assert (configuration.policy, configuration.publish[0].type) == ("latest", DETECTIONS)

@@ -54,8 +54,8 @@ def peers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def sent_picture(number: int) -> np.ndarray:
     """Return the picture that the publisher makes."""
-    at = np.arange(HEIGHT * WIDTH * 3)
-    return ((at * 31 + number * 7 + (at >> 8)) & 255).astype(np.uint8).reshape(HEIGHT, WIDTH, 3)
+    positions = np.arange(HEIGHT * WIDTH * 3)
+    return ((positions * 31 + number * 7 + (positions >> 8)) & 255).astype(np.uint8).reshape(HEIGHT, WIDTH, 3)
 
 
 def test_300_images_and_300_detection_messages_pass_between_fast_dds_and_cyclone_dds(  # noqa: PLR0917 - fixtures

@@ -21,14 +21,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("chain")
 
 
-def convolution(path: Path, read: str, made: str, channels: int, seed: int) -> Path:
+def convolution(path: Path, read: str, target: str, channels: int, seed: int) -> Path:
     """Save a convolution and a ReLU whose inner names are those of every other one."""
     nodes = [
         node("Conv", f"{read} w", "inner", "conv", pads=[1] * 4),
-        node("Relu", "inner", made, "relu"),
+        node("Relu", "inner", target, "relu"),
     ]
     values = {"w": weights(8, channels, 3, 3, seed=seed) / 6}
-    return save(path, nodes, {read: (1, channels, 8, 8)}, [made], values)
+    return save(path, nodes, {read: (1, channels, 8, 8)}, [target], values)
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +108,7 @@ def test_outputs_in_the_middle_leave_on_request(front: Path, back: Path) -> None
     assert [spec.name for spec in graph.outputs] == ["features", "result"]
 
 
-def scaled(factor: float) -> Any:
+def scaling_module(factor: float) -> Any:
     """Return a module whose only operator is a kernel called ``scale``."""
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType((4,), "float32"))
@@ -125,7 +125,7 @@ def scaled(factor: float) -> Any:
 
 
 def test_kernels_of_two_models_may_have_one_name() -> None:
-    graph = pipeline.chain({"a": scaled(2.0), "b": scaled(3.0)}, {"b.x": "a.y"})
+    graph = pipeline.chain({"a": scaling_module(2.0), "b": scaling_module(3.0)}, {"b.x": "a.y"})
     with pipeline.load(pipeline.build(graph, pipeline.plan(graph, stages="models"))) as running:
         np.testing.assert_array_equal(running.submit(np.ones(4, np.float32)).result(60), np.full(4, 6, np.float32))
 

@@ -34,13 +34,13 @@ def bundles() -> list[Bundle]:
 def test_new_parameters_count_for_the_frames_behind_them(bundles: list[Bundle]) -> None:
     with pipeline.load(bundles[0]) as running:
         name, bias = next((name, array) for name, array in parameters(bundles[0]).items() if array.size == 80)
-        previous_value = [running.submit(IMAGE) for _ in range(5)]
+        futures = [[running.submit(IMAGE) for _ in range(5)]]
         running.set_params("stage1", {name: bias + 1})
-        replacement = [running.submit(IMAGE) for _ in range(5)]
-        before, after = ([each.result(timeout=60) for each in futures] for futures in (previous_value, replacement))
-    assert all(np.array_equal(each, before[0]) for each in before)
-    assert all(np.array_equal(each, after[0]) for each in after)
-    assert not np.allclose(before[0], after[0])
+        futures.append([running.submit(IMAGE) for _ in range(5)])
+        old_results, new_results = ([future.result(timeout=60) for future in half] for half in futures)
+    assert all(np.array_equal(each, old_results[0]) for each in old_results)
+    assert all(np.array_equal(each, new_results[0]) for each in new_results)
+    assert not np.allclose(old_results[0], new_results[0])
 
 
 def test_parameters_that_do_not_fit_change_nothing(bundles: list[Bundle]) -> None:

@@ -89,9 +89,9 @@ def test_each_size_has_a_build(file: Path, model: OpenModel, plan: pipeline.Plan
     bundle.save(tmp_path / "net.bundle")
     single = pipeline.build(model.at(N=16), plan, check=False)
     single.save(tmp_path / "single.bundle")
-    several, isolated_time = (sum(each.stat().st_size for each in (tmp_path / name).glob("*.parameters"))
+    both_sizes, single_size = (sum(each.stat().st_size for each in (tmp_path / name).glob("*.parameters"))
                       for name in ("net.bundle", "single.bundle"))  # fmt: skip
-    assert several < 2 * isolated_time
+    assert both_sizes < 2 * single_size
     with pipeline.load(tmp_path / "net.bundle") as running:
         check(file, running.map(map(batch, (1, 16, 32, 16))), (1, 16, 32, 16))
         with pytest.raises(InputError, match="no build for N=5: there are builds for N=16; N=32; N=1"):

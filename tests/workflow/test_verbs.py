@@ -24,7 +24,7 @@ def model(tmp_path: Path) -> Path:
     return save(tmp_path / "model.onnx", nodes, {"b": (2, 5), "a": (2, 3)}, ["y", "s"], {"w": weights(3, 5)})
 
 
-def named(result: Any, names: list[str]) -> Arrays:
+def outputs_by_name(result: Any, names: list[str]) -> Arrays:
     if isinstance(result, dict):
         return {name: np.asarray(result[name]) for name in names}
     return dict(zip(names, map(np.asarray, result), strict=True))
@@ -39,9 +39,9 @@ def test_from_file_to_results(model: Path, tmp_path: Path, options: dict[str, An
     expected = by_onnxruntime(model, values)
     for source in (bundle, tmp_path / "model.bundle", str(tmp_path / "model.bundle")):
         with pipeline.load(source) as running:
-            assert_close(named(running.submit(values).result(60), ["y", "s"]), expected)
+            assert_close(outputs_by_name(running.submit(values).result(60), ["y", "s"]), expected)
             for result in running.map([values] * 3):
-                assert_close(named(result, ["y", "s"]), expected)
+                assert_close(outputs_by_name(result, ["y", "s"]), expected)
 
 
 def test_several_devices_of_one_board(model: Path) -> None:
@@ -51,7 +51,7 @@ def test_several_devices_of_one_board(model: Path) -> None:
     assert [stage.device for stage in plan.stages] == ["one", "two"]
     values = frame(graph)
     with pipeline.load(pipeline.build(graph, plan)) as running:
-        assert_close(named(running.submit(values).result(60), ["y", "s"]), by_onnxruntime(model, values))
+        assert_close(outputs_by_name(running.submit(values).result(60), ["y", "s"]), by_onnxruntime(model, values))
 
 
 def test_boards_are_given_by_name_or_value(model: Path) -> None:

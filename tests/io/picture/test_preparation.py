@@ -66,8 +66,8 @@ def test_points_come_back_to_where_they_were(resize: str, room: tuple[int, int])
     if resize == "letterbox":
         result = result * (result != np.float32(FILL) / np.float32(255))
     rows, columns = np.nonzero(result > result.max() / 2)
-    across, down = fit(resize, (64, 48), room).back(columns.mean() + 0.5, rows.mean() + 0.5)
-    assert (across, down) == pytest.approx((32, 22), abs=1.5)
+    x, y = fit(resize, (64, 48), room).back(columns.mean() + 0.5, rows.mean() + 0.5)
+    assert (x, y) == pytest.approx((32, 22), abs=1.5)
 
 
 def test_grey_models_take_the_brightness() -> None:

@@ -1,4 +1,4 @@
-"""What becomes of a recording whose stream ends by an error."""
+"""Recordings whose stream ends by an error."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_an_interrupt_at_the_end_of_a_stream_leaves_the_sink_its_time() -> None:
         def finish(self) -> None:
             calls.append("finished")
 
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    previous_handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with (
             pytest.raises(KeyboardInterrupt),
@@ -116,5 +116,5 @@ def test_an_interrupt_at_the_end_of_a_stream_leaves_the_sink_its_time() -> None:
         ):
             FrameStream(running, Numbered(1), sink).run()
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, previous_handler)
     assert calls == ["added", "finished"]

@@ -1,4 +1,4 @@
-"""What is live.  Cameras are simulated by FFmpeg's own generator of pictures: none can be there in a test."""
+"""Live sources.  Cameras are simulated by FFmpeg's own generator of pictures: none can be there in a test."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def test_pictures_of_odd_size_travel_as_rgb() -> None:
 
 
 def test_frames_carry_the_time_of_their_capture() -> None:
-    before = time.time()
+    begin = time.time()
     with generator() as source:
         frames = list(islice(source, 20))
     for frame in frames:
         assert frame.ready == pytest.approx(frame.timestamp, abs=1e-6)
-        assert before - 1 < frame.timestamp <= time.time()
+        assert begin - 1 < frame.timestamp <= time.time()
 
 
 def test_a_camera_that_is_unplugged_is_one_error() -> None:
@@ -112,13 +112,13 @@ def test_a_source_that_comes_back_goes_on() -> None:
     tries: list[int] = []
     notices: list[str] = []
 
-    def opening() -> FrameSource:
+    def open_numbers() -> FrameSource:
         tries.append(0)
         if len(tries) in (2, 3):
             raise InputError("not there")
         return Numbers()
 
-    with ReconnectingSource(opening, 60, notices.append, pause_s=0.0) as source:
+    with ReconnectingSource(open_numbers, 60, notices.append, pause_s=0.0) as source:
         assert [frame.name for frame in islice(source, 5)] == ["a", "b", "a", "b", "a"]
     assert len(tries) == 5
     assert notices[:2] == ["unplugged; trying again for 60 s", "back again"]
@@ -127,13 +127,13 @@ def test_a_source_that_comes_back_goes_on() -> None:
 def test_a_source_that_stays_away_is_one_error() -> None:
     sources = [Numbers()]
 
-    def opening() -> FrameSource:
+    def open_numbers() -> FrameSource:
         if not sources:
             raise InputError("not there")
         return sources.pop()
 
     with (
-        ReconnectingSource(opening, 0.05, pause_s=0.01) as source,
+        ReconnectingSource(open_numbers, 0.05, pause_s=0.01) as source,
         pytest.raises(SourceLost, match=r"did not come back within 0\.05 s"),
     ):
         list(source)

@@ -36,8 +36,8 @@ def test_a_video_comes_out_bit_for_bit_with_all_frames_in_order(tmp_path: Path) 
     pictures = media.noise(30)
     source = media.write(tmp_path / "in.mkv", list(pictures))
     assert stream(source, tmp_path / "out.mkv", (48, 64, 3)) == 30
-    found, times = media.read(tmp_path / "out.mkv")
-    np.testing.assert_array_equal(found, pictures)
+    results, times = media.read(tmp_path / "out.mkv")
+    np.testing.assert_array_equal(results, pictures)
     assert times == [number / 25 for number in range(30)]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.mkv", "out.mkv"]
 
@@ -139,9 +139,9 @@ def test_labels_are_drawn_and_the_rest_of_the_picture_stays(tmp_path: Path) -> N
     picture = np.full((120, 160, 3), 90, np.uint8)
     with Video(tmp_path / "a.mkv", "ffv1", BestLabel(["cat", "dog"])) as video:
         video.add(media.delivered(np.array([0.1, 0.9]), picture))
-    found = media.read(tmp_path / "a.mkv")[0][0]
-    assert (found[:30, :60] != 90).any()
-    assert (found[60:] == 90).all()
+    result = media.read(tmp_path / "a.mkv")[0][0]
+    assert (result[:30, :60] != 90).any()
+    assert (result[60:] == 90).all()
 
 
 def test_no_file_stays_of_a_stream_without_a_picture(tmp_path: Path) -> None:

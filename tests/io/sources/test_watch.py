@@ -26,10 +26,10 @@ def store(path: Path, number: int) -> None:
 
 def watch(folder: Path, *steps: Callable[[], object], **options: Any) -> WatchedFolder:
     """Return a source that takes one of `steps` between two looks; it may look twice more."""
-    remaining: Iterator[Callable[[], object]] = iter((*steps, *[lambda: None] * 2))
+    next_steps: Iterator[Callable[[], object]] = iter((*steps, *[lambda: None] * 2))
 
     def pause() -> None:
-        next(remaining)()
+        next(next_steps)()
 
     return WatchedFolder(folder, [SPEC], pause=pause, **options)
 

@@ -61,8 +61,8 @@ def look(browser: Any, server: web.ViewServer, **options: Any) -> Any:
 def test_numbers_change_while_a_stream_runs(browser: Any, server: web.ViewServer) -> None:
     page = look(browser, server)
     for _ in range(3):
-        before = page.evaluate(DELIVERED)
-        until(page, f"{DELIVERED} > {before}")
+        count = page.evaluate(DELIVERED)
+        until(page, f"{DELIVERED} > {count}")
     until(page, "document.querySelector('#frame img')?.naturalWidth == 32")
     assert page.inner_text("#state") == "running"
     assert float(page.inner_text("#rate")) > 0

@@ -1,44 +1,33 @@
 from __future__ import annotations
 
 import json
-import threading
+import subprocess
+import sys
 import urllib.request
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pipeline import cli
-from pipeline.commands.shared import console
 
 pytest.importorskip("tornado")
 
 
 @pytest.mark.slow
-def test_bench_shows_what_it_measures(
-    digits_onnx: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[Any] = []
-    threads: list[threading.Thread] = []
-    notice = console.notice
-
-    def look(url: str) -> None:
+def test_bench_shows_what_it_measures(digits_onnx: Path, root: Path) -> None:
+    options = ["--stages", "2", "--rounds", "1", "--frames", "20", "--view", "0"]
+    line = [sys.executable, "-m", "pipeline.cli", "bench", str(digits_onnx), *options]
+    with subprocess.Popen(line, cwd=root, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        kind, _, url = process.stderr.readline().strip().partition(" ")
+        assert (kind, url.startswith("http://127.0.0.1:")) == ("view:", True)
         with urllib.request.urlopen(f"{url}events", timeout=60) as answer:
-            seen.extend(json.loads(line[6:]) for line in answer if line.startswith(b"data: "))
-
-    def told(text: str) -> None:
-        notice(text)
-        threads.append(threading.Thread(target=look, args=(text.removeprefix("view: "),)))
-        threads[0].start()
-
-    monkeypatch.setattr(console, "notice", told)
-    assert cli.main(["bench", str(digits_onnx), "--stages", "2", "--rounds", "1", "--frames", "20", "--view", "0"]) == 0
-    threads[0].join()
-    assert capsys.readouterr().err.startswith("view: http://127.0.0.1:")
+            updates = [json.loads(line[6:]) for line in answer if line.startswith(b"data: ")]
+    assert process.returncode == 0
     # The last update comes when the command ends, and is of the pipeline itself.
-    assert seen[-1]["frames"]["ends"]["delivered"] == 20
-    assert len(seen[-1]["timeline"]["rows"]) == 2
-    assert len({frame for _, frame, *_ in seen[-1]["timeline"]["events"]}) > 5
+    assert updates[-1]["frames"]["ends"]["delivered"] == 20
+    assert len(updates[-1]["timeline"]["rows"]) == 2
+    assert len({frame for _, frame, *_ in updates[-1]["timeline"]["events"]}) > 5
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import resources
@@ -20,6 +20,7 @@ import pytest
 from pipeline.errors import InputError, MissingExtra
 from pipeline.observe import web
 from pipeline.scheduler import Pipeline
+from tests.support.listening import listening_addresses
 from tests.support.streams import IMAGE, NAME, pipeline, streaming
 
 pytest.importorskip("tornado")
@@ -48,6 +49,26 @@ def ask(
         yield connection.getresponse()
     finally:
         connection.close()
+
+
+@contextmanager
+def observers_of(running: Pipeline) -> Iterator[list[Any]]:
+    """Give the observers that a pipeline has from now on; those that are taken away leave the list."""
+    observers: list[Any] = []
+    add = running.observe
+
+    def observe(observer: Any) -> Callable[[], None]:
+        remove = add(observer)
+        observers.append(observer)
+
+        def stop() -> None:
+            remove()
+            observers.remove(observer)
+
+        return stop
+
+    with mock.patch.object(running, "observe", observe):
+        yield observers
 
 
 def updates(answer: http.client.HTTPResponse) -> Iterator[Any]:
@@ -151,42 +172,42 @@ def test_many_look_at_once_and_see_the_same(running: Pipeline, server: web.ViewS
             return [update["frames"]["submitted"] for update, _ in zip(updates(answer), range(3), strict=False)]
 
     with streaming(running), ThreadPoolExecutor(20) as pool:
-        seen = list(pool.map(look, range(20)))
-    assert all(len(each) == 3 and each == sorted(each) for each in seen)
+        counts = list(pool.map(look, range(20)))
+    assert all(len(each) == 3 and each == sorted(each) for each in counts)
     # Read once for all: far fewer different updates than twenty readers with three each.
-    assert len({count for each in seen for count in each}) < 30
+    assert len({count for each in counts for count in each}) < 30
 
 
 def test_one_who_leaves_in_the_middle_harms_nobody(running: Pipeline, server: web.ViewServer) -> None:
     with streaming(running), ask(server, "/events") as stays:
-        seen = updates(stays)
-        next(seen)
+        messages = updates(stays)
+        next(messages)
         for _ in range(3):
             rude = socket.create_connection(("127.0.0.1", server.port), timeout=60)
             rude.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert rude.recv(100)
             rude.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # leaves with a reset
             rude.close()
-        assert next(seen)["state"] == next(seen)["state"] == "running"
+        assert next(messages)["state"] == next(messages)["state"] == "running"
 
 
 def test_when_the_last_has_left_nothing_is_read_any_more(running: Pipeline) -> None:
     with mock.patch.object(running, "statistics", wraps=running.statistics) as read, web.serve(running) as server:
         with ask(server, "/events") as answer:
             next(updates(answer))
-        before = -1
-        while read.call_count != before:  # the reader's absence is noticed when it is written to
-            before = read.call_count
+        count = -1
+        while read.call_count != count:  # the reader's absence is noticed when it is written to
+            count = read.call_count
             time.sleep(1)
 
 
 def test_closing_sends_a_last_update_and_ends_the_stream(running: Pipeline, server: web.ViewServer) -> None:
     with ask(server, "/events") as answer:
-        seen = updates(answer)
-        assert next(seen)["frames"]["ends"]["delivered"] == 0
+        messages = updates(answer)
+        assert next(messages)["frames"]["ends"]["delivered"] == 0
         list(running.map([IMAGE] * 7))
         server.close()
-        assert list(seen)[-1]["frames"]["ends"]["delivered"] == 7
+        assert list(messages)[-1]["frames"]["ends"]["delivered"] == 7
 
 
 def test_closing_does_not_wait_for_one_who_does_not_read(running: Pipeline, server: web.ViewServer) -> None:
@@ -197,28 +218,29 @@ def test_closing_does_not_wait_for_one_who_does_not_read(running: Pipeline, serv
 
 
 def test_it_listens_on_loopback_only_and_stops_with_the_block(running: Pipeline) -> None:
-    before = threading.active_count()
-    with web.serve(running) as server:
-        assert server._server_loop._listening.getsockname() == ("127.0.0.1", server.port)
+    thread_count = threading.active_count()
+    with observers_of(running) as observers, web.serve(running) as server:
+        assert listening_addresses(server.port) == {"127.0.0.1"}
+        assert len(observers) == 1
         assert server.url == f"http://127.0.0.1:{server.port}/"
-    assert threading.active_count() == before
-    assert running._engine.intake.observers == ()
+    assert threading.active_count() == thread_count
+    assert observers == []
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", server.port), timeout=30)
     server.close()
 
 
 def test_a_server_shows_one_pipeline_after_the_other(running: Pipeline) -> None:
-    with web.ViewServer() as server, ask(server, "/events") as answer:
-        seen = updates(answer)
-        assert next(seen) is None
+    with observers_of(running) as observers, web.ViewServer() as server, ask(server, "/events") as answer:
+        messages = updates(answer)
+        assert next(messages) is None
         server.show(running)
-        assert next(update for update in seen if update)["frames"]["submitted"] == 0
-        with pipeline() as other:
-            list(other.map([IMAGE] * 4))
-            server.show(other)
-            assert running._engine.intake.observers == ()
-            assert next(update for update in seen if update["frames"]["submitted"])["frames"]["submitted"] == 4
+        assert next(update for update in messages if update)["frames"]["submitted"] == 0
+        with pipeline() as successor:
+            list(successor.map([IMAGE] * 4))
+            server.show(successor)
+            assert observers == []
+            assert next(update for update in messages if update["frames"]["submitted"])["frames"]["submitted"] == 4
 
 
 def test_an_update_that_fails_is_logged_and_the_next_one_comes(
@@ -232,8 +254,8 @@ def test_an_update_that_fails_is_logged_and_the_next_one_comes(
 
 
 def test_a_port_in_use_is_one_clear_error(running: Pipeline) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
         with pytest.raises(InputError, match=f"port {port}: another program uses it; give another, or 0"):
             web.serve(running, port)
 

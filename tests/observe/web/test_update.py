@@ -22,17 +22,17 @@ def test_an_update_says_what_the_statistics_say() -> None:
     with pipeline() as running:
         watched = WatchedPipeline(running)
         list(running.map([IMAGE] * 20))
-        found, update = running.statistics(), watched.update()
+        statistics, update = running.statistics(), watched.update()
         assert update["model"] == NAME
         assert update["frames"]["ends"] == {"delivered": 20, "failed": 0, "cancelled": 0}
-        assert update["frames"]["per_s"] == pytest.approx(found.frames_per_s)
+        assert update["frames"]["per_s"] == pytest.approx(statistics.frames_per_s)
         assert update["latency"]["ms"] == pytest.approx(
-            [1e3 * found.latency_s.p50, 1e3 * found.latency_s.p95, 1e3 * found.latency_s.p99], abs=1e-3
+            [1e3 * statistics.latency_s.p50, 1e3 * statistics.latency_s.p95, 1e3 * statistics.latency_s.p99], abs=1e-3
         )
         assert sum(update["latency"]["counts"]) + update["latency"]["above"] == 20
-        for shown, stage in zip(update["stages"], found.stages, strict=True):
-            assert (shown["name"], shown["out"], shown["queue"], shown["depth"]) == (stage.name, 20, 0, 2)
-            assert 0 < shown["busy"] <= 1
+        for row, stage in zip(update["stages"], statistics.stages, strict=True):
+            assert (row["name"], row["out"], row["queue"], row["depth"]) == (stage.name, 20, 0, 2)
+            assert 0 < row["busy"] <= 1
         watched.close()
     assert json.loads(json.dumps(update)) == update
 
@@ -66,13 +66,15 @@ def test_scores_of_integers_are_shown_as_the_numbers_they_stand_for() -> None:
     scores = TensorSpec("scores", (1, 3), "int8")
     board = Board("board", (Device("device", "python"),))
     stage = StagePlan("classify", "device", (TensorSpec("x", (1,)),), (scores,))
-    own = Plan("m", "", board, stage.inputs, (scores,), (stage,), quantization=(Quantization("scores", (0.5,), (-2,)),))
-    with Pipeline(own, [lambda _: np.array([[-2, 4, 0]], np.int8)]) as running:
+    plan = Plan(
+        "m", "", board, stage.inputs, (scores,), (stage,), quantization=(Quantization("scores", (0.5,), (-2,)),)
+    )
+    with Pipeline(plan, [lambda _: np.array([[-2, 4, 0]], np.int8)]) as running:
         watched = WatchedPipeline(running)
         watched.update()
         running.submit(np.zeros(1, np.float32)).result()
-        (shown,) = watched.update()["frame"]["outputs"]
-    assert (shown["dtype"], shown["best"]) == ("int8", [[1, 3.0], [2, 1.0], [0, 0.0]])
+        (output,) = watched.update()["frame"]["outputs"]
+    assert (output["dtype"], output["best"]) == ("int8", [[1, 3.0], [2, 1.0], [0, 0.0]])
 
 
 def test_the_callers_array_may_change_after_the_frame() -> None:
@@ -92,8 +94,8 @@ def test_a_camera_s_own_format_is_turned_into_a_picture() -> None:
         watched.update()
         running.submit(IMAGE).result()
         picture = watched.update()["frame"]["inputs"][0]["picture"]
-    shown = decode(base64.b64decode(picture.partition(",")[2]))
-    assert (shown.shape, shown.min()) == ((16, 16, 3), 255)
+    pixels = decode(base64.b64decode(picture.partition(",")[2]))
+    assert (pixels.shape, pixels.min()) == ((16, 16, 3), 255)
 
 
 def test_a_frame_that_failed_shows_its_error() -> None:
@@ -123,11 +125,11 @@ def test_the_timeline_has_the_newest_frames_in_a_row_for_each_worker() -> None:
     with pipeline() as running:
         list(running.map([IMAGE] * 40))
         assert running.trace is not None
-        found = drawing.timeline(running.trace, running.plan)
-    assert found["rows"] == ["detect", "refine 1", "refine 2", "classify"]
-    assert {frame for _, frame, *_ in found["events"]} == set(range(40 - drawing.FRAMES, 40))
-    assert all(0 <= start <= start + length <= found["span"] + 0.002 for *_, start, length in found["events"])
-    assert {kind for _, _, kind, *_ in found["events"]} >= {"run"}
+        timeline = drawing.timeline(running.trace, running.plan)
+    assert timeline["rows"] == ["detect", "refine 1", "refine 2", "classify"]
+    assert {frame for _, frame, *_ in timeline["events"]} == set(range(40 - drawing.FRAMES, 40))
+    assert all(0 <= start <= start + length <= timeline["span"] + 0.002 for *_, start, length in timeline["events"])
+    assert {kind for _, _, kind, *_ in timeline["events"]} >= {"run"}
 
 
 def test_an_empty_timeline_is_empty() -> None:
@@ -139,23 +141,23 @@ def test_an_empty_timeline_is_empty() -> None:
 
 
 def test_edges_name_the_tensors_also_those_that_pass_a_stage_by() -> None:
-    found = {(edge["from"], edge["to"]): edge["tensors"] for edge in drawing.edges(plan())}
-    assert found.keys() == {(-1, 0), (0, 1), (0, 2), (1, 2), (2, 3)}
-    assert found[0, 2] == ["b: float32[4]"]
+    tensors = {(edge["from"], edge["to"]): edge["tensors"] for edge in drawing.edges(plan())}
+    assert tensors.keys() == {(-1, 0), (0, 1), (0, 2), (1, 2), (2, 3)}
+    assert tensors[0, 2] == ["b: float32[4]"]
 
 
 @pytest.mark.parametrize(
     "durations", [[], [0.01], [0.01] * 7, [0.001 * n for n in range(1, 1001)], [0.01] * 500 + [9.0]]
 )
 def test_a_histogram_counts_every_duration_once(durations: list[float]) -> None:
-    found = drawing.histogram(durations)
-    assert sum(found["counts"]) + found["above"] == len(durations)
-    assert found["from"] <= found["to"]
+    histogram = drawing.histogram(durations)
+    assert sum(histogram["counts"]) + histogram["above"] == len(durations)
+    assert histogram["from"] <= histogram["to"]
 
 
 def test_one_slow_frame_does_not_squeeze_the_histogram() -> None:
-    found = drawing.histogram([0.01, 0.011] * 250 + [9.0])
-    assert (found["to"], found["above"]) == (11.0, 1)
+    histogram = drawing.histogram([0.01, 0.011] * 250 + [9.0])
+    assert (histogram["to"], histogram["above"]) == (11.0, 1)
 
 
 def decode(data: bytes | None) -> np.ndarray:
@@ -173,8 +175,8 @@ def test_a_picture_is_the_image() -> None:
 
 
 def test_values_of_any_range_are_spread_from_black_to_white() -> None:
-    shown = decode(picture(np.linspace(-3, 7, 100, dtype=np.float32).reshape(1, 10, 10)))
-    assert (shown.min(), shown.max()) == (0, 255)
+    pixels = decode(picture(np.linspace(-3, 7, 100, dtype=np.float32).reshape(1, 10, 10)))
+    assert (pixels.min(), pixels.max()) == (0, 255)
     constant = decode(picture(np.full((1, 10, 10), -2.0)))
     assert np.ptp(constant) == 0
     assert decode(picture(np.full((1, 10, 10), np.nan))).max() == 0
@@ -205,14 +207,14 @@ def test_what_is_no_image_has_no_picture(array: np.ndarray) -> None:
 
 
 def test_scores_are_listed_from_the_largest() -> None:
-    found = summary("scores", np.array([[1, 5, 3], [9, 2, 4]], np.float32))
-    assert found["best"] == [[1, 5.0], [2, 3.0], [0, 1.0]]
-    assert found["rows"] == [1, 0]
-    assert (found["low"], found["high"], found["mean"], found["shape"]) == (1, 9, 4, [2, 3])
+    description = summary("scores", np.array([[1, 5, 3], [9, 2, 4]], np.float32))
+    assert description["best"] == [[1, 5.0], [2, 3.0], [0, 1.0]]
+    assert description["rows"] == [1, 0]
+    assert (description["low"], description["high"], description["mean"], description["shape"]) == (1, 9, 4, [2, 3])
 
 
 def test_pictures_are_data_the_policy_allows() -> None:
-    found = summary("image", IMAGE)
-    kind, _, data = found["picture"].partition(",")
+    description = summary("image", IMAGE)
+    kind, _, data = description["picture"].partition(",")
     assert kind == "data:image/png;base64"
     assert decode(base64.b64decode(data)).shape == (24, 32)

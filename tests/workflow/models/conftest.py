@@ -28,9 +28,9 @@ class Network:
     onnxruntime: np.ndarray
     parameter_bytes: int
 
-    def check(self, **how: Any) -> None:
+    def check(self, **plan_options: Any) -> None:
         """Cut, build and stream as `pipeline.plan` is told, and compare the result."""
-        answer, _ = run(self.graph, [self.frame], **how)
+        answer, _ = run(self.graph, [self.frame], **plan_options)
         expect(answer, self.unsplit, 1e-5)
         expect(answer, self.onnxruntime, 1e-4)
 
@@ -71,18 +71,18 @@ def _run_onnxruntime(file: Path, frame: np.ndarray) -> np.ndarray:
     return result
 
 
-def run(graph: Graph, frames: Sequence[np.ndarray], **how: Any) -> tuple[np.ndarray, int]:
+def run(graph: Graph, frames: Sequence[np.ndarray], **plan_options: Any) -> tuple[np.ndarray, int]:
     """Return the last frame's result from the pipeline, and the size of all stages' parameters."""
-    bundle = pipeline.build(graph, pipeline.plan(graph, **how), check=False)
+    bundle = pipeline.build(graph, pipeline.plan(graph, **plan_options), check=False)
     with pipeline.load(bundle) as running:
         results = list(running.map(frames))
     nbytes = sum(array.nbytes for code in bundle.codes if code is not None for array in code.parameters.values())
     return results[-1], nbytes
 
 
-def expect(found: np.ndarray, wanted: np.ndarray, tolerance: float) -> None:
+def expect(outputs: np.ndarray, expected: np.ndarray, tolerance: float) -> None:
     """Assert that no element differs by more than `tolerance` of the largest value."""
-    assert found.shape == wanted.shape
-    largest = np.abs(wanted).max()
-    assert np.isfinite(found).all()
-    assert np.abs(found - wanted).max() <= tolerance * largest
+    assert outputs.shape == expected.shape
+    largest = np.abs(expected).max()
+    assert np.isfinite(outputs).all()
+    assert np.abs(outputs - expected).max() <= tolerance * largest

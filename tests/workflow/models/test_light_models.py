@@ -97,12 +97,12 @@ def test_memory_stays_flat_while_frames_stream(network: Networks) -> None:
     process = psutil.Process()
     with pipeline.load(bundle) as running:
         last = list(running.map([answer.frame] * 50))[-1]
-        before = process.memory_info().rss
+        initial_bytes = process.memory_info().rss
         for result in running.map([answer.frame] * 200):
             last = result
-        grown = process.memory_info().rss - before
+        growth = process.memory_info().rss - initial_bytes
     assert np.isfinite(last).all()
-    assert grown < 5e6
+    assert growth < 5e6
 
 
 def test_the_same_name_gives_the_same_network() -> None:
