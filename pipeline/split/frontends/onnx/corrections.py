@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from pipeline.split.frontends.onnx.resizing import resize
 from pipeline.split.passes.bindings import array
 
 _DTYPE_BITS = {"uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64}
@@ -31,6 +32,10 @@ def _reason(node: Any, attributes: Mapping[str, Any], read: set[str]) -> str:
         return "in training mode"
     if node.op_type == "LayerNormalization" and any(name and name in read for name in node.output[1:]):
         return "with mean and deviation as outputs"
+    if node.op_type == "Resize" and "antialias" in attributes and attributes["antialias"].i:
+        return "with antialiasing"
+    if node.op_type == "Resize" and len(node.input) == 2:
+        return "as opset 10 has it, convert the model to a newer one"
     return ""
 
 
@@ -84,5 +89,6 @@ _CORRECTIONS: dict[str, Callable[[Callable[[Any], Any], Sequence[Any], Mapping[s
     "BitShift": _shift_bits,
     "Expand": _expand,
     "IsInf": _is_infinite,
+    "Resize": resize,
     "SpaceToDepth": _space_to_depth,
 }

@@ -14,6 +14,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from pipeline.split.frontends.onnx.corrections import correct
 from pipeline.split.frontends.onnx.external_data import ExternalData, is_external
 from pipeline.split.frontends.onnx.kernels import as_operator
+from pipeline.split.frontends.onnx.resizing import drop_empty
 
 # TVM would stack all operands and reduce; a chain of two at a time fuses and needs no memory.
 _CHAINS = {"Sum": relax.op.add, "Max": relax.op.maximum, "Min": relax.op.minimum}
@@ -103,6 +104,8 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             return inputs[0]
         if op_name in _CHAINS:
             return functools.reduce(lambda *pair: self.bb.normalize(_CHAINS[op_name](*pair)), inputs)
+        if op_name == "Resize":
+            inputs = drop_empty(inputs)
         if (value := correct(op_name, self.bb, inputs, attrs)) is not None:
             return value
         return super()._convert_operator(op_name, inputs, attrs, opset)

@@ -1,0 +1,197 @@
+"""ONNX's ``Resize`` by elements that are picked and weighted, axis by axis, where TVM computes other coordinates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm import relax, tirx
+
+from pipeline.split.passes.bindings import array, constant
+
+# In these modes TVM divides by the size less one, also where that is zero.
+_BY_CORNERS = ("align_corners", "tf_crop_and_resize")
+# In these TVM takes the ratio of the extents for the scale, whatever scale the model states.
+_BY_SCALE = ("half_pixel", "pytorch_half_pixel", "asymmetric", "tf_half_pixel_for_nn")
+
+Normalize = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class _ResizedAxis:
+    """One axis; `region` is what ``tf_crop_and_resize`` reads of it, as shares of its extent, 0 if that is symbolic."""
+
+    number: int
+    extent: int
+    size: int
+    scale: np.float32
+    region: tuple[float, float]
+
+    @property
+    def changes(self) -> bool:
+        return self.extent != self.size or self.scale != 1 or self.region != (0.0, 1.0)
+
+
+def resize(normal: Normalize, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+    """Return ``Resize`` as ONNX defines it; None where TVM is right, or an extent is not known yet."""
+    data, mode = inputs[0], _text(attributes, "coordinate_transformation_mode", "half_pixel")
+    axes = _axes(mode, inputs, attributes)
+    if _is_right_in_tvm(mode, axes, attributes) or any(axis.changes and not axis.extent for axis in axes):
+        return None
+    dtype = str(data.ty.dtype)
+    # Weights are real numbers even if pixels are bytes; ONNX Runtime cuts off the fraction of the result as well.
+    if _text(attributes, "mode", "nearest") != "nearest" and dtype != "float32":
+        data = normal(relax.op.astype(data, "float32"))
+    for axis in axes:
+        if axis.changes:
+            coordinates = _coordinates(mode, axis)
+            data = _interpolate(normal, data, axis.number, _taps(coordinates, axis.extent, attributes))
+            if mode == "tf_crop_and_resize":
+                is_outside = (coordinates < 0) | (coordinates > axis.extent - 1)
+                data = _fill(normal, data, axis.number, is_outside, attributes.get("extrapolation_value", 0.0))
+    return data if str(data.ty.dtype) == dtype else relax.op.astype(data, dtype)
+
+
+def drop_empty(inputs: Sequence[Any]) -> list[Any]:
+    """Return the inputs with None for empty ones: opset 11 has no other way to leave out the scales."""
+    return [None if getattr(array(value), "size", 1) == 0 else value for value in inputs]
+
+
+def _text(attributes: Mapping[str, Any], name: str, default: str) -> str:
+    return str(attributes.get(name, default.encode()).decode())
+
+
+def _axes(mode: str, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> list[_ResizedAxis]:
+    """Return the axes that the node names, all by default; none if its scales and sizes depend on values."""
+    shape = inputs[0].ty.shape
+    numbers = [int(number) % len(shape) for number in attributes.get("axes", range(len(shape)))]
+    extents = np.array([int(shape[each]) if isinstance(shape[each], tirx.IntImm) else 0 for each in numbers])
+    region, scales, sizes = (_values(inputs, position) for position in (1, 2, 3))
+    if scales is not None:
+        # The file has scales in 32 bits, in which ONNX Runtime and ONNX's shape inference round the sizes as well.
+        ratios = np.array(scales, np.float32)
+        targets = np.floor(ratios * extents.astype(np.float32))
+    elif sizes is not None and extents.all():
+        targets = np.array(sizes)
+        ratios = (targets / extents).astype(np.float32)
+        if (policy := _text(attributes, "keep_aspect_ratio_policy", "stretch")) != "stretch":
+            ratios[:] = ratios.min() if policy == "not_larger" else ratios.max()
+            targets = np.floor(ratios * extents + 0.5)
+    else:
+        return []
+    if mode != "tf_crop_and_resize" or region is None:
+        region = [0.0] * len(numbers) + [1.0] * len(numbers)
+    regions = zip(region[: len(numbers)], region[len(numbers) :], strict=True)
+    return [
+        _ResizedAxis(number, int(extent), int(target), ratio, bounds)
+        for number, extent, target, ratio, bounds in zip(numbers, extents, targets, ratios, regions, strict=True)
+    ]
+
+
+def _values(inputs: Sequence[Any], position: int) -> list[float] | None:
+    """Return the numbers of an input; None if it is absent or no constant."""
+    value = inputs[position] if position < len(inputs) else None
+    if isinstance(value, relax.ShapeExpr):
+        is_constant = all(isinstance(extent, tirx.IntImm) for extent in value.values)
+        return [int(extent) for extent in value.values] if is_constant else None
+    numbers = array(value)
+    return None if numbers is None else [float(number) for number in numbers.reshape(-1)]
+
+
+def _is_right_in_tvm(mode: str, axes: Sequence[_ResizedAxis], attributes: Mapping[str, Any]) -> bool:
+    if not axes:
+        return True
+    # TVM ignores these two attributes, and resizes all axes but the first two.
+    is_stretched = _text(attributes, "keep_aspect_ratio_policy", "stretch") == "stretch" and "axes" not in attributes
+    if not is_stretched or len(axes) not in (3, 4, 5) or any(axis.changes for axis in axes[:2]):
+        return False
+    if mode in _BY_CORNERS:
+        return all(axis.size > 1 for axis in axes[2:])
+    return mode in _BY_SCALE and all(axis.scale * np.float32(axis.extent) == axis.size for axis in axes)
+
+
+def _coordinates(mode: str, axis: _ResizedAxis) -> Any:
+    """Return the positions in the input that the elements of the output are read from, as ONNX's table has them.
+
+    They are computed in 32 bits, as in ONNX Runtime: which neighbour is the nearest depends on the last bit.
+    """
+    position, half = np.arange(axis.size, dtype=np.float32), np.float32(0.5)
+    last, scale = np.float32(axis.extent - 1), axis.scale
+    if mode == "asymmetric":
+        return position / scale
+    if mode == "tf_half_pixel_for_nn":
+        return (position + half) / scale
+    if mode in _BY_CORNERS:
+        start, end = map(np.float32, axis.region)
+        if axis.size > 1:
+            return start * last + position * (end - start) * last / np.float32(axis.size - 1)
+        return np.zeros_like(position) if mode == "align_corners" else half * (start + end) * last + position
+    if mode == "pytorch_half_pixel" and axis.size == 1:
+        return np.zeros_like(position)
+    if mode not in ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric"):
+        raise ValueError(f"coordinate_transformation_mode={mode!r} is not supported")
+    coordinates = (position + half) / scale - half
+    if mode == "half_pixel_symmetric":
+        # Where the size was rounded, half of what was cut off goes to each side.
+        coordinates += np.float32(axis.extent / 2) * (1 - np.float32(axis.size) / (scale * np.float32(axis.extent)))
+    return coordinates
+
+
+def _taps(
+    coordinates: np.ndarray, extent: int, attributes: Mapping[str, Any]
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the indices of neighbours, inside of the input, and the weights with which they are added."""
+    mode = _text(attributes, "mode", "nearest")
+    if mode == "nearest":
+        rounding = _text(attributes, "nearest_mode", "round_prefer_floor")
+        index = {
+            "round_prefer_floor": np.ceil(coordinates - np.float32(0.5)),
+            "round_prefer_ceil": np.floor(coordinates + np.float32(0.5)),
+            "floor": np.floor(coordinates),
+            "ceil": np.ceil(coordinates),
+        }[rounding]
+        yield np.clip(index, 0, extent - 1), np.ones_like(coordinates)
+        return
+    if mode == "linear":
+        # Beyond the border the border itself counts, while a cubic curve goes on through its clamped neighbours.
+        coordinates = np.clip(coordinates, 0, extent - 1)
+    indices = [np.floor(coordinates) + offset for offset in ((0, 1) if mode == "linear" else (-1, 0, 1, 2))]
+    distances = np.abs(coordinates - np.stack(indices))
+    alpha = float(attributes.get("cubic_coeff_a", -0.75))
+    weights = 1 - distances if mode == "linear" else _cubic_weight(distances, alpha)
+    if mode == "cubic" and attributes.get("exclude_outside", 0):
+        weights *= np.stack([(index >= 0) & (index < extent) for index in indices])
+        weights /= weights.sum(axis=0)
+    yield from zip((np.clip(index, 0, extent - 1) for index in indices), weights, strict=True)
+
+
+def _cubic_weight(distance: np.ndarray, alpha: float) -> np.ndarray:
+    """Return the kernel of Keys, "Cubic Convolution Interpolation for Digital Image Processing" (1981), equation 4."""
+    near = ((alpha + 2) * distance - (alpha + 3)) * distance**2 + 1
+    far = alpha * (((distance - 5) * distance + 8) * distance - 4)
+    return np.asarray(np.where(distance <= 1, near, far))
+
+
+def _along(values: np.ndarray, axis: int, rank: int) -> Any:
+    return constant(values.reshape(-1, *[1] * (rank - axis - 1)))
+
+
+def _interpolate(normal: Normalize, data: Any, axis: int, taps: Iterator[tuple[np.ndarray, np.ndarray]]) -> Any:
+    total = None
+    for indices, weights in taps:
+        if not weights.any():
+            continue
+        term = normal(relax.op.take(data, constant(indices.astype(np.int64)), axis))
+        if (weights != 1).any():
+            term = normal(relax.op.multiply(term, _along(weights.astype(np.float32), axis, data.ty.ndim)))
+        total = term if total is None else normal(relax.op.add(total, term))
+    return total
+
+
+def _fill(normal: Normalize, data: Any, axis: int, is_filled: np.ndarray, value: float) -> Any:
+    if not is_filled.any():
+        return data
+    fill = relax.const(value, str(data.ty.dtype))
+    return normal(relax.op.where(_along(is_filled, axis, data.ty.ndim), fill, data))
