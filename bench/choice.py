@@ -66,15 +66,17 @@ def row(name: str, folder: Path, rounds: int) -> Row:
     file.unlink()
     profiler = Profiler(graph, boards.get("host"), show)
     first = profiler.planner()
-    ways = others(first)
+    ways = alternatives(first)
     choice = ways["choice"] = first.plan()
-    runs = different(graph, ways, show)
-    found = streamed(profiler, runs, rounds)
-    rates = {way: median([each[run] for _, each in found]) for way, run in runs.items()}
-    predicted = {way: [1 / slowest(ways[way], first, now) for now, _ in found] for way in ("choice", "stages")}
+    runs = build_variants(graph, ways, show)
+    samples = stream_rounds(profiler, runs, rounds)
+    rates = {way: median([each[run] for _, each in samples]) for way, run in runs.items()}
+    predicted = {
+        way: [1 / slowest(ways[way], first, planner) for planner, _ in samples] for way in ("choice", "stages")
+    }
     ratios = {
-        way: median([each[runs[way]] / rate for (_, each), rate in zip(found, given, strict=True)])
-        for way, given in predicted.items()
+        way: median([each[runs[way]] / rate for (_, each), rate in zip(samples, predictions, strict=True)])
+        for way, predictions in predicted.items()
     }
     return {
         "model": name,
@@ -104,39 +106,39 @@ class Profiler:
         return Planner(self.graph, self._board, isolated, contended=contended)
 
 
-def others(given: Planner) -> dict[str, Plan]:
+def alternatives(planner: Planner) -> dict[str, Plan]:
     """Return the ways to run the model that the planner is compared with."""
-    graph, board = given.graph, given.board
+    graph, board = planner.graph, planner.board
     cores = board.devices[0].cores
     ends = graph.group_ends
     equal = [ends[len(ends) * number // len(cores) - 1] for number in range(1, len(cores))]
-    whole = given.plan(stages=1)
+    unsplit = planner.plan(stages=1)
     return {
-        "serial": replace(given, board=narrowed(board)).plan(stages=1),
-        "all_cores": whole,
-        "equal_split": given.plan(cuts=equal),
-        "stages": given.plan(stages=len(cores)),
-        "replicas": replace(whole, stages=(replace(whole.stages[0], replicas=len(cores)),)),
+        "serial": replace(planner, board=single_core_board(board)).plan(stages=1),
+        "all_cores": unsplit,
+        "equal_split": planner.plan(cuts=equal),
+        "stages": planner.plan(stages=len(cores)),
+        "replicas": replace(unsplit, stages=(replace(unsplit.stages[0], replicas=len(cores)),)),
     }
 
 
-def narrowed(board: Board) -> Board:
+def single_core_board(board: Board) -> Board:
     """Return the board with one core."""
     (device,) = board.devices[:1]
     return replace(board, devices=(replace(device, cores=device.cores[-1:], clusters=()),))
 
 
-def different(graph: Graph, ways: dict[str, Plan], show: Callable[[str], None]) -> dict[str, VariantRun]:
+def build_variants(graph: Graph, ways: dict[str, Plan], show: Callable[[str], None]) -> dict[str, VariantRun]:
     """Return what runs each way; equal plans are built and run once."""
     runs: dict[str, VariantRun] = {}
     for way, plan in ways.items():
         show(f"building {way}")
-        same = next((other for other in runs if runs_alike(ways[other], plan)), None)
-        runs[way] = runs[same] if same else VariantRun(way, pipeline.build(graph, plan, check=False), lambda _: None)
+        twin = next((other for other in runs if runs_alike(ways[other], plan)), None)
+        runs[way] = runs[twin] if twin else VariantRun(way, pipeline.build(graph, plan, check=False), lambda _: None)
     return runs
 
 
-def streamed(
+def stream_rounds(
     profiler: Profiler, runs: dict[str, VariantRun], rounds: int
 ) -> list[tuple[Planner, dict[VariantRun, float]]]:
     """Return for each round what plans with the operators' times, and the frames per second of each run."""
@@ -144,26 +146,26 @@ def streamed(
     order = list(dict.fromkeys(runs.values()))
     for run in order:
         run.warm_up(frames, None)
-    found = []
+    samples = []
     for _ in range(rounds):
-        found.append((profiler.planner(), {run: run.stream(frames) for run in order}))
+        samples.append((profiler.planner(), {run: run.stream(frames) for run in order}))
         # Every other time in reverse, so that none always follows the same one.
         order.reverse()
-    return found
+    return samples
 
 
-def slowest(plan: Plan, then: Planner, now: Planner) -> float:
+def slowest(plan: Plan, initial: Planner, current: Planner) -> float:
     """Return the seconds between two frames of a plan, had it been made from the times that are known now."""
     stages = []
-    for stage, (begin, end) in stage_groups(plan, now.graph):
-        old, new = (sum(each.seconds(each.board.devices[0])[begin:end]) for each in (then, now))
-        stages.append(replace(stage, seconds=stage.seconds * new / old))
+    for stage, (begin, end) in stage_groups(plan, current.graph):
+        initial_s, current_s = (sum(each.seconds(each.board.devices[0])[begin:end]) for each in (initial, current))
+        stages.append(replace(stage, seconds=stage.seconds * current_s / initial_s))
     return replace(plan, stages=tuple(stages)).slowest
 
 
-def runs_alike(one: Plan, other: Plan) -> bool:
+def runs_alike(first: Plan, second: Plan) -> bool:
     """Whether two plans differ at most in their predictions."""
-    stages = [[replace(stage, seconds=0.0) for stage in plan.stages] for plan in (one, other)]
+    stages = [[replace(stage, seconds=0.0) for stage in plan.stages] for plan in (first, second)]
     return stages[0] == stages[1]
 
 

@@ -30,7 +30,7 @@ import fma
 import models
 import numpy as np
 import psutil
-from report import Row, installed, median, parser, report, usable_cores
+from report import Row, installed_version, median, parser, report, usable_cores
 
 import pipeline
 from pipeline.core.board import Device
@@ -84,7 +84,7 @@ def row(name: str, threads: int, folder: Path, quick: bool) -> Row:
     memory = [resident()]
     begin = perf_counter()
     code = compile_stage(module, device, threads)
-    built = perf_counter() - begin
+    build_seconds = perf_counter() - begin
     runtime = CpuRuntime(device)
     runtime.open(usable_cores()[:threads])
     program = runtime.load(StagePlan("whole", "cpu", part.inputs, part.outputs), code)
@@ -94,25 +94,25 @@ def row(name: str, threads: int, folder: Path, quick: bool) -> Row:
     sides: dict[str, Run] = {"ours": lambda _: runtime.run(program, [tensor])}
     sides["onnxruntime"] = by_onnxruntime(file, threads)
     memory.append(resident())
-    if installed("openvino"):
+    if installed_version("openvino"):
         sides["openvino"] = by_openvino(file, threads)
     expected = np.asarray(sides["onnxruntime"](frame)[0])
-    made = runtime.copy_out(sides["ours"](frame)[0])
+    output = runtime.copy_out(sides["ours"](frame)[0])
     with contextlib.ExitStack() as stack:
         if threads > 1:
-            sides["pipelined"] = stream(stack.enter_context(pipelined(graph, threads)))
-        seconds = measured(sides, frame, 0.5 if quick else 2.0)
+            sides["pipelined"] = stream(stack.enter_context(start_pipeline(graph, threads)))
+        seconds = time_sides(sides, frame, 0.5 if quick else 2.0)
     if threads > 1:
         seconds["pipelined"] /= STREAM
     return {
         "model": name,
         "threads": threads,
-        **{f"{side}_frames_per_s": 1 / taken for side, taken in seconds.items()},
+        **{f"{side}_frames_per_s": 1 / frame_s for side, frame_s in seconds.items()},
         "tvm_default_frames_per_s": None if quick else 1 / by_default(module, frame),
         "ratio": seconds["onnxruntime"] / seconds["ours"],
         "pipelined_ratio": seconds["onnxruntime"] / seconds["pipelined"] if threads > 1 else None,
-        "relative_error": float(np.abs(made - expected).max() / np.abs(expected).max()),
-        "build_s": built,
+        "relative_error": float(np.abs(output - expected).max() / np.abs(expected).max()),
+        "build_s": build_seconds,
         "library_mb": library_bytes(code) / 1e6,
         "resident_mb": (memory[1] - memory[0]) / 1e6,
         "onnxruntime_resident_mb": (memory[2] - memory[1]) / 1e6,
@@ -131,7 +131,7 @@ def library_bytes(code: Any) -> int:
         return file.stat().st_size
 
 
-def pipelined(graph: Graph, stages: int) -> Pipeline:
+def start_pipeline(graph: Graph, stages: int) -> Pipeline:
     """Return a running pipeline of so many stages, cut by the planner from measured operators."""
     plan = pipeline.plan(graph, stages=stages, measure=True)
     return pipeline.load(pipeline.build(graph, plan, check=False))
@@ -171,20 +171,20 @@ def by_default(module: Any, frame: np.ndarray) -> float:
     return perf_counter() - begin
 
 
-def measured(sides: dict[str, Run], frame: np.ndarray, seconds: float) -> dict[str, float]:
+def time_sides(sides: dict[str, Run], frame: np.ndarray, seconds: float) -> dict[str, float]:
     """Return each side's median seconds; they take turns."""
-    taken: dict[str, list[float]] = {side: [] for side in sides}
+    times: dict[str, list[float]] = {side: [] for side in sides}
     for run in sides.values():
         run(frame)
     begin = perf_counter()
-    while perf_counter() - begin < 2 * seconds * len(sides) or len(taken["ours"]) < 5:
+    while perf_counter() - begin < 2 * seconds * len(sides) or len(times["ours"]) < 5:
         for side, run in sides.items():
             # The threads of the side before wait actively for a while, on a core that this one needs.
             settle(functools.partial(run, frame))
             start = perf_counter()
             run(frame)
-            taken[side].append(perf_counter() - start)
-    return {side: median(each) for side, each in taken.items()}
+            times[side].append(perf_counter() - start)
+    return {side: median(each) for side, each in times.items()}
 
 
 def settle(run: Callable[[], Any]) -> None:
@@ -202,13 +202,13 @@ def slowest(module: Any, code: Any, program: VmStage, tensor: Any) -> str:
         kernels = schedules.kernels(schedules.optimise(module, target))
         limit = fma.gflops(target)
     total = sum(sum(each) for each in times.values())
-    listed = sorted(times, key=lambda name: sum(times[name]), reverse=True)[:SLOWEST]
-    return "; ".join(_described(name, times[name], kernels.get(name, ("", 0)), total, limit) for name in listed)
+    names = sorted(times, key=lambda name: sum(times[name]), reverse=True)[:SLOWEST]
+    return "; ".join(_describe(name, times[name], kernels.get(name, ("", 0)), total, limit) for name in names)
 
 
-def _described(name: str, taken: Sequence[float], kernel: tuple[str, int], total: float, limit: float) -> str:
-    rate = kernel[1] * len(taken) / sum(taken) / 1e9
-    text = f"{name} x{len(taken)} {sum(taken) / total:.0%}"
+def _describe(name: str, times: Sequence[float], kernel: tuple[str, int], total: float, limit: float) -> str:
+    rate = kernel[1] * len(times) / sum(times) / 1e9
+    text = f"{name} x{len(times)} {sum(times) / total:.0%}"
     return f"{text} {rate:.0f} GFLOP/s {rate / limit:.0%}" if rate else text
 
 

@@ -39,15 +39,15 @@ def kernel(lanes: int) -> Any:
 
     factors, result = tir.buffer("factors", [2 * lanes]), tir.buffer("result", [SUMS * lanes])
     sums = [tir.buffer("sum", [lanes]) for _ in range(SUMS)]
-    at = tir.ramp(tir.number(0), lanes)
+    lane_range = tir.ramp(tir.number(0), lanes)
     factor, term = (tir.load(factors, tir.ramp(tir.number(start), lanes)) for start in (0, lanes))
-    step = [tir.store(each, tir.load(each, at) * factor + term, at) for each in sums]
-    statements = [tirx.AllocBuffer(each) for each in sums]
-    statements += [tir.store(each, tir.zeros(lanes), at) for each in sums]
+    step = [tir.store(register, tir.load(register, lane_range) * factor + term, lane_range) for register in sums]
+    statements = [tirx.AllocBuffer(register) for register in sums]
+    statements += [tir.store(register, tir.zeros(lanes), lane_range) for register in sums]
     statements.append(tir.loop("round", ROUNDS, lambda _: tir.sequence(step)))
     statements += [
-        tir.store(result, tir.load(each, at), tir.ramp(tir.number(number * lanes), lanes))
-        for number, each in enumerate(sums)
+        tir.store(result, tir.load(register, lane_range), tir.ramp(tir.number(number * lanes), lanes))
+        for number, register in enumerate(sums)
     ]
     return tirx.PrimFunc([factors, result], tir.sequence(statements)).with_attr(
         {"global_symbol": "main", "s_tir": True, "tirx.noalias": True}

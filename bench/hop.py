@@ -106,8 +106,8 @@ def plan(stages: int, size: int, cores: Sequence[int]) -> Plan:
         for number in range(stages + 1)
     ]
     stage_plans = tuple(
-        StagePlan(f"stage{number}", "null", before, after, cores=(cores[number % len(cores)],))
-        for number, (before, after) in enumerate(pairwise(specs))
+        StagePlan(f"stage{number}", "null", inputs, outputs, cores=(cores[number % len(cores)],))
+        for number, (inputs, outputs) in enumerate(pairwise(specs))
     )
     board = Board("null", (Device("null", "null"),))
     return Plan("hop", "", board, specs[0], specs[-1][1:], stage_plans)
@@ -166,7 +166,7 @@ class on_core:  # noqa: N801 - reads as a statement
     """Keep the calling thread on one core for a while."""
 
     def __init__(self, core: int) -> None:
-        self.core, self.before = core, set(usable_cores())
+        self.core, self.initial_cores = core, set(usable_cores())
 
     def __enter__(self) -> None:
         if hasattr(os, "sched_setaffinity"):
@@ -174,7 +174,7 @@ class on_core:  # noqa: N801 - reads as a statement
 
     def __exit__(self, *_: object) -> None:
         if hasattr(os, "sched_setaffinity"):
-            os.sched_setaffinity(0, self.before)
+            os.sched_setaffinity(0, self.initial_cores)
 
 
 if __name__ == "__main__":

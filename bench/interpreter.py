@@ -38,7 +38,7 @@ class Busy:
             self.turns += 1
 
     @contextmanager
-    def running(self) -> Iterator[Busy]:
+    def run(self) -> Iterator[Busy]:
         """Run meanwhile."""
         self._thread.start()
         try:
@@ -58,7 +58,7 @@ def main() -> None:
 
 def pace_alone(seconds: float) -> float:
     """Return the turns per second of the busy thread, nothing else running."""
-    with Busy().running() as busy:
+    with Busy().run() as busy:
         threading.Event().wait(seconds)
         return busy.turns / seconds
 
@@ -80,7 +80,7 @@ def measure(frames: int, interval: float | None, undisturbed_rate: float) -> Row
             latencies = [measure_latency() for _ in range(frames)]
             share = None
         else:
-            with Busy().running() as busy:
+            with Busy().run() as busy:
                 begin, turns = perf_counter(), busy.turns
                 latencies = [measure_latency() for _ in range(frames)]
                 share = (busy.turns - turns) / (perf_counter() - begin) / undisturbed_rate

@@ -46,8 +46,8 @@ def write(path: Path, megabytes: float, *, beside: bool) -> int:
     def add(kind: str, shape: tuple[int, ...], **attributes: object) -> None:
         nonlocal read
         name = f"{kind.lower()}{len(nodes)}"
-        drawn = generator.standard_normal(shape, np.float32) * np.sqrt(2 / np.prod(shape[1:]))
-        weights.append(numpy_helper.from_array(drawn.astype(np.float32), f"{name}_weight"))
+        values = generator.standard_normal(shape, np.float32) * np.sqrt(2 / np.prod(shape[1:]))
+        weights.append(numpy_helper.from_array(values.astype(np.float32), f"{name}_weight"))
         nodes.append(helper.make_node(kind, [read, f"{name}_weight"], [name], name, **attributes))
         nodes.append(helper.make_node("Relu", [name], [f"{name}_relu"], f"{name}_relu"))
         read = f"{name}_relu"
@@ -77,20 +77,20 @@ def write(path: Path, megabytes: float, *, beside: bool) -> int:
 
 def steps(model: Path, folder: Path) -> dict[str, Callable[[], None]]:
     """Return what each step does; a step finds what those before it left."""
-    left: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     bundle = folder / "bundle"
 
     def keep(name: str, value: object) -> None:
-        left[name] = value
+        results[name] = value
 
     return {
         "read": lambda: keep("graph", pipeline.read(model)),
-        "plan": lambda: keep("plan", pipeline.plan(left["graph"], stages=2)),
-        "build": lambda: keep("bundle", pipeline.build(left["graph"], left["plan"], check=False)),
-        "build and check": lambda: keep("bundle", pipeline.build(left["graph"], left["plan"])),
-        "save": lambda: left["bundle"].save(bundle),
+        "plan": lambda: keep("plan", pipeline.plan(results["graph"], stages=2)),
+        "build": lambda: keep("bundle", pipeline.build(results["graph"], results["plan"], check=False)),
+        "build and check": lambda: keep("bundle", pipeline.build(results["graph"], results["plan"])),
+        "save": lambda: results["bundle"].save(bundle),
         "load": lambda: keep("running", pipeline.load(bundle)),
-        "run": lambda: run(left["running"]),
+        "run": lambda: run(results["running"]),
     }
 
 
@@ -113,28 +113,28 @@ def child(chain: str, model: Path, folder: Path) -> None:
         write(folder / "small.onnx", 0, beside=False)
         graph = pipeline.read(folder / "small.onnx")
         pipeline.build(graph, pipeline.plan(graph, stages=1))
-    base, own = memory("VmRSS"), memory("RssAnon")
-    found, taken = [], steps(model, folder)
+    base, base_own = memory("VmRSS"), memory("RssAnon")
+    records, actions = [], steps(model, folder)
     for name in chain.split(","):
         Path("/proc/self/clear_refs").write_text("5")
         begin = perf_counter()
-        taken[name]()
-        found.append((name, begin, perf_counter(), memory("VmHWM") - base, memory("RssAnon"), own))
-    print(json.dumps(found))
+        actions[name]()
+        records.append((name, begin, perf_counter(), memory("VmHWM") - base, memory("RssAnon"), base_own))
+    print(json.dumps(records))
 
 
-def watched(command: Sequence[str]) -> tuple[str, list[tuple[float, int]]]:
+def watch(command: Sequence[str]) -> tuple[str, list[tuple[float, int]]]:
     """Run a command; return what it prints, and its own memory at times of the clock that all processes share."""
-    seen = []
+    samples = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
         while running.poll() is None:
             with contextlib.suppress(OSError, StopIteration):  # It has ended meanwhile.
-                seen.append((perf_counter(), memory("RssAnon", running.pid)))
+                samples.append((perf_counter(), memory("RssAnon", running.pid)))
             sleep(0.003)
         printed = running.stdout.read() if running.stdout else ""
     if running.returncode:
         raise SystemExit(running.returncode)
-    return printed, seen
+    return printed, samples
 
 
 def rows(megabytes: float, folder: Path) -> Iterator[Row]:
@@ -144,16 +144,16 @@ def rows(megabytes: float, folder: Path) -> Iterator[Row]:
         size = write(model, megabytes, beside=beside)
         for chain in CHAINS:
             command = [sys.executable, __file__, "--child", ",".join(chain), str(model), str(folder)]
-            printed, seen = watched(command)
-            for step, begin, end, resident, kept, base in json.loads(printed.splitlines()[-1]):
-                highest = max(kept, *(each for time, each in seen if begin <= time <= end))
+            printed, samples = watch(command)
+            for step, begin, end, resident, own_end, base in json.loads(printed.splitlines()[-1]):
+                highest = max(own_end, *(each for time, each in samples if begin <= time <= end))
                 yield {
                     "parameters": form,
                     "parameters_mb": size / 1e6,
                     "step": step,
                     "own_peak_mb": (highest - base) / 1e6,
                     "own_peak_ratio": (highest - base) / size,
-                    "own_ratio": (kept - base) / size,
+                    "own_ratio": (own_end - base) / size,
                     "resident_ratio": resident / size,
                     "seconds": end - begin,
                 }
@@ -169,8 +169,8 @@ def main() -> None:
         child(chain, Path(model), Path(folder))
         return
     with tempfile.TemporaryDirectory() as folder:
-        found = list(rows(QUICK_MEGABYTES if arguments.quick else MEGABYTES, Path(folder)))
-    report("Memory of a large model", found, "ratios: over the bytes of the parameters", arguments.json)
+        table = list(rows(QUICK_MEGABYTES if arguments.quick else MEGABYTES, Path(folder)))
+    report("Memory of a large model", table, "ratios: over the bytes of the parameters", arguments.json)
 
 
 if __name__ == "__main__":

@@ -64,19 +64,19 @@ def write(name: str, folder: Path) -> Path:
 
 def load(name: str) -> Any:
     """Return the network as an ONNX model; `name` is one of `NAMES`."""
-    model = onnx.load(_shipped(name))
+    model = onnx.load(_find_file(name))
     graph = model.graph
     constants = dict(_constants(graph))
-    used = {tensor for node in graph.node if node.op_type != "ConstantOfShape" for tensor in node.input}
-    arrays = {tensor: array for tensor, array in constants.items() if tensor in used}
+    read_tensors = {tensor for node in graph.node if node.op_type != "ConstantOfShape" for tensor in node.input}
+    arrays = {tensor: array for tensor, array in constants.items() if tensor in read_tensors}
     for tensor, (role, fan_in) in _roles(graph, arrays).items():
-        arrays[tensor] = _drawn(f"{name}/{tensor}", arrays[tensor].shape, role, fan_in)
+        arrays[tensor] = _draw_weights(f"{name}/{tensor}", arrays[tensor].shape, role, fan_in)
     _rebuild(model, constants.keys(), arrays)
     onnx.checker.check_model(model)
     return model
 
 
-def _shipped(name: str) -> Path:
+def _find_file(name: str) -> Path:
     # Found without importing the package, which would run all of onnx's test machinery.
     root = next(iter(find_spec("onnx").submodule_search_locations))  # type: ignore[union-attr, arg-type]
     return Path(root) / "backend" / "test" / "data" / "light" / f"light_{name}.onnx"
@@ -84,11 +84,11 @@ def _shipped(name: str) -> Path:
 
 def _constants(graph: Any) -> Iterator[tuple[str, np.ndarray]]:
     """Yield each tensor that is filled with one value, or is an initializer."""
-    known = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
-    yield from known.items()
+    initializers = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    yield from initializers.items()
     for node in graph.node:
         if node.op_type == "ConstantOfShape":
-            yield node.output[0], np.zeros(known[node.input[0]], np.float32)
+            yield node.output[0], np.zeros(initializers[node.input[0]], np.float32)
 
 
 def _roles(graph: Any, arrays: dict[str, np.ndarray]) -> dict[str, tuple[str, int]]:
@@ -111,13 +111,13 @@ def _fan_in(node: Any, array: np.ndarray) -> int:
     return math.prod(array.shape[1:])
 
 
-def _drawn(seed: str, shape: tuple[int, ...], role: str, fan_in: int) -> np.ndarray:
+def _draw_weights(seed: str, shape: tuple[int, ...], role: str, fan_in: int) -> np.ndarray:
     generator = np.random.default_rng(zlib.crc32(seed.encode()))
     if role == "scale":
         return generator.uniform(*_SCALE, shape).astype(np.float32)
-    drawn: np.ndarray = generator.standard_normal(shape, np.float32)
-    drawn *= math.sqrt(2 / fan_in) if role == "weight" else _SHIFT
-    return drawn
+    values: np.ndarray = generator.standard_normal(shape, np.float32)
+    values *= math.sqrt(2 / fan_in) if role == "weight" else _SHIFT
+    return values
 
 
 def _rebuild(model: Any, constants: Any, arrays: dict[str, np.ndarray]) -> None:

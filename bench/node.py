@@ -100,9 +100,9 @@ def main() -> None:
         bus, codec = bus_ms(folder), codec_ms()
         rows = []
         for case in CASES:
-            found = measure(case, bundles[case.model], folder, stamps)
-            alone = bus[case.reliable] if case.kind == IMAGE and case.speed == 1 else None
-            rows.append({**found, "bus_ms_p50": alone, "codec_ms_p50": codec})
+            result = measure(case, bundles[case.model], folder, stamps)
+            bus_time = bus[case.reliable] if case.kind == IMAGE and case.speed == 1 else None
+            rows.append({**result, "bus_ms_p50": bus_time, "codec_ms_p50": codec})
     report("The node's cost beside the pipeline", rows, (__doc__ or "").partition("\n\n")[2], options.json)
 
 
@@ -144,45 +144,45 @@ def measure(case: Case, path: Path, folder: Path, stamps: list[int]) -> Row:
     node = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert node.stderr is not None
     node.stderr.readline()  # it has subscribed
-    sent, answered = exchange(case.play(folder))
+    send_times, answer_times = exchange(case.play(folder))
     node.send_signal(signal.SIGTERM)
     out, trouble = node.communicate(timeout=PATIENCE_S)
     assert node.returncode == 0, trouble
-    ended = json.loads(out)
-    return row(case, sent, answered, stamps, ended)
+    summary = json.loads(out)
+    return row(case, send_times, answer_times, stamps, summary)
 
 
 def bus_ms(folder: Path) -> dict[bool, float]:
     """Return the time there and back where nothing else is done, for both qualities."""
-    found = {}
+    medians = {}
     for reliable in (True, False):
         play = Case("", IMAGE, reliable).play(folder)
         with echo(play):
-            found[reliable] = percentile(round_trips(*exchange(play)), 0.5) * MILLI
-    return found
+            medians[reliable] = percentile(round_trips(*exchange(play)), 0.5) * MILLI
+    return medians
 
 
-def row(case: Case, sent: Times, answered: Times, stamps: list[int], ended: dict[str, Any]) -> Row:
-    counts, statistics = ended["counts"], ended["statistics"]
-    times, inside = round_trips(sent, answered), statistics["latency_s"]["p50"]
-    lost = counts["refused"] + statistics["failed"] + statistics["cancelled"] + counts["unpublished"]
-    dropped = sum(statistics["dropped"].values())
-    found = [stamp for stamp, _ in answered]
-    there = set(found)
+def row(case: Case, send_times: Times, answer_times: Times, stamps: list[int], summary: dict[str, Any]) -> Row:
+    counts, statistics = summary["counts"], summary["statistics"]
+    times, pipeline_s = round_trips(send_times, answer_times), statistics["latency_s"]["p50"]
+    lost_frames = counts["refused"] + statistics["failed"] + statistics["cancelled"] + counts["unpublished"]
+    dropped_frames = sum(statistics["dropped"].values())
+    answered_stamps = [stamp for stamp, _ in answer_times]
+    answer_set = set(answered_stamps)
     return {
         "model": case.model,
         "quality": "reliable" if case.reliable else "sensor_data",
         "speed": case.speed,
         "round_trip_ms_p50": percentile(times, 0.5) * MILLI,
         "round_trip_ms_p99": percentile(times, 0.99) * MILLI,
-        "pipeline_ms_p50": inside * MILLI,
-        "overhead_ms_p50": (percentile(times, 0.5) - inside) * MILLI,
-        "sent": len(sent),
+        "pipeline_ms_p50": pipeline_s * MILLI,
+        "overhead_ms_p50": (percentile(times, 0.5) - pipeline_s) * MILLI,
+        "sent": len(send_times),
         "received": counts["received"],
-        "dropped": dropped,
+        "dropped": dropped_frames,
         "published": counts["published"],
-        "ordered": found == [stamp for stamp in stamps if stamp in there],
-        "balanced": counts["received"] == counts["published"] + dropped + lost,
+        "ordered": answered_stamps == [stamp for stamp in stamps if stamp in answer_set],
+        "balanced": counts["received"] == counts["published"] + dropped_frames + lost_frames,
     }
 
 

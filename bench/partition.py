@@ -34,10 +34,10 @@ def seconds(items: int, stages: int, repeats: int) -> float:
 def long_chain(items: int, stages: int) -> Problem:
     """Return a chain for so many cores that are alike, one for each stage."""
     generator = np.random.default_rng(items)
-    compute, crossing = generator.exponential(1, items), generator.exponential(1, items + 1)
+    compute, crossing_costs = generator.exponential(1, items), generator.exponential(1, items + 1)
     enter, leave = np.zeros((2, 1, items + 1)), np.zeros((1, 2, items + 1))
     # What the caller gives and gets costs nothing here.
-    enter[0, 0] = leave[0, 0] = crossing
+    enter[0, 0] = leave[0, 0] = crossing_costs
     choice = Choice(0, (1,), compute, threads=1)
     return Problem((Processor("cpu", stages),), (choice,), enter, leave, stages=((0,),) * stages)
 
@@ -45,12 +45,12 @@ def long_chain(items: int, stages: int) -> Problem:
 def rows(repeats: int) -> Iterator[Row]:
     """Yield one row for each number of stages and items."""
     for stages in STAGES:
-        before: tuple[int, float] | None = None
+        shorter: tuple[int, float] | None = None
         for items in ITEMS:
             duration = seconds(items, stages, repeats)
-            growth = None if before is None else duration / before[1] / (items / before[0])
+            growth = None if shorter is None else duration / shorter[1] / (items / shorter[0])
             yield {"stages": stages, "items": items, "seconds": duration, "growth": growth}
-            before = items, duration
+            shorter = items, duration
 
 
 def main() -> None:

@@ -57,7 +57,7 @@ def row(graph: Graph, board: Board) -> Row:
     planner = Planner(graph, board)
     plan = planner.plan()
     seconds = perf_counter() - begin
-    found = planner.solve()
+    solution = planner.solve()
     return {
         "model": graph.name,
         "groups": len(graph.group_ends),
@@ -65,9 +65,9 @@ def row(graph: Graph, board: Board) -> Row:
         "devices": len(board.devices),
         "stages": " > ".join(f"{each.device} x {each.replicas}" for each in plan.stages),
         "seconds": seconds,
-        "frames_per_s": 1 / found.interval,
-        "gap": found.gap,
-        "relaxed_ratio": found.interval / relaxed_interval(planner.problem()),
+        "frames_per_s": 1 / solution.interval,
+        "gap": solution.gap,
+        "relaxed_ratio": solution.interval / relaxed_interval(planner.problem()),
     }
 
 

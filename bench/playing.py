@@ -106,16 +106,16 @@ def echo(play: Play) -> Iterator[None]:
     program.join()
 
 
-def round_trips(sent: Times, answered: Times) -> list[float]:
+def round_trips(send_times: Times, answer_times: Times) -> list[float]:
     """Return the seconds from sending to receiving, but for the images of the first second."""
-    when = dict(sent)
+    moments_sent = dict(send_times)
     # The first ones find cold caches, and the pipeline not yet open.
-    steady = [moment - when[stamp] for stamp, moment in answered if stamp - sent[0][0] >= 10**9]
+    steady = [moment - moments_sent[stamp] for stamp, moment in answer_times if stamp - send_times[0][0] >= 10**9]
     return steady or [float("nan")]
 
 
 def _play(play: Play, ready: Event, result: Connection) -> None:
-    sent: Times = []
+    send_times: Times = []
     with AnyReader([play.bag]) as reader, Dds(play.domain, localhost=True) as transport:
         send = transport.publisher("/camera", IMAGE, play.quality)
         ready.wait(PATIENCE_S)
@@ -124,23 +124,23 @@ def _play(play: Play, ready: Event, result: Connection) -> None:
         for _, stamp, payload in reader.messages():
             due = begin + (stamp - reader.start_time) / play.speed / 1e9
             time.sleep(max(0.0, due - time.perf_counter()))
-            sent.append((stamp, time.perf_counter()))
+            send_times.append((stamp, time.perf_counter()))
             send(payload, stamp)
-    result.send(sent)
+    result.send(send_times)
 
 
 def _receive(play: Play, ready: Event, stop: Event, result: Connection) -> None:
-    found: list[tuple[bytes, float]] = []
+    messages: list[tuple[bytes, float]] = []
 
     def take(payload: bytes) -> None:
         # All clocks of this kind are one on a machine.
-        found.append((payload[:12], time.perf_counter()))
+        messages.append((payload[:12], time.perf_counter()))
 
     with Dds(play.domain, localhost=True) as transport:
         transport.subscribe("/answers", play.answers, play.quality, take)
         ready.set()
         stop.wait()
-    result.send([(_stamp(beginning), moment) for beginning, moment in found])
+    result.send([(_stamp(beginning), moment) for beginning, moment in messages])
 
 
 def _send_on(play: Play, ready: Event, stop: Event) -> None:

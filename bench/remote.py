@@ -39,7 +39,7 @@ def main() -> None:
     options = parser(__doc__).parse_args()
     rounds, seconds = (2, 1.0) if options.quick else (ROUNDS, SECONDS)
     cases = [(*case, replicas) for case in CASES for replicas in REPLICAS]
-    with serving() as address:
+    with serve() as address:
         # All cases in turn, so that a disturbance meets all of them.
         samples = [[measure(address, *case, seconds) for case in cases] for _ in range(rounds)]
     rows = [row(*case, median(rates)) for case, rates in zip(cases, zip(*samples, strict=True), strict=True)]
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 @contextlib.contextmanager
-def serving() -> Iterator[str]:
+def serve() -> Iterator[str]:
     """Give the address of a new server."""
     line = [sys.executable, "-m", "pipeline.cli", "serve", "--port", "0", "--json"]
     root = Path(__file__).resolve().parent.parent

@@ -60,7 +60,7 @@ def environment() -> dict[str, Any]:
         "usable_cores": usable_cores(),
         "load_average_1min": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
         "switch_interval_s": sys.getswitchinterval(),
-        "packages": {name: version for name in PACKAGES if (version := installed(name))},
+        "packages": {name: version for name in PACKAGES if (version := installed_version(name))},
         "commit": commit(),
     }
 
@@ -81,7 +81,7 @@ def processor() -> str:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
-def installed(package: str) -> str | None:
+def installed_version(package: str) -> str | None:
     """Return the version of a package, None if it is not there."""
     try:
         return metadata.version(package)

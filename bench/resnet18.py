@@ -61,14 +61,14 @@ def model() -> onnx.ModelProto:
     network = _Network(np.random.default_rng(0))
     source = network.add("Relu", "relu1", network.convolution("conv1", INPUT, (3, 64), 7, 2))
     source = network.add("MaxPool", "pool1", source, kernel_shape=[3, 3], pads=[1] * 4, strides=[2, 2])
-    before = 64
+    width = 64
     for number, (channels, stride) in enumerate(STAGES, 1):
         for part in range(2):
-            shape = (before, channels)
+            shape = (width, channels)
             source = network.block(f"layer{number}.{part}", source, shape, 1 if part else stride)
-            before = channels
+            width = channels
     flat = network.add("Flatten", "flat", network.add("GlobalAveragePool", "mean", source))
-    weights = network.weights("dense.weight", (CLASSES, before), float(np.sqrt(1 / before)))
+    weights = network.weights("dense.weight", (CLASSES, width), float(np.sqrt(1 / width)))
     network.add("Gemm", OUTPUT, flat, weights, network.weights("dense.bias", (CLASSES,), 0.05), transB=1)
     graph = helper.make_graph(
         network.nodes,

@@ -32,7 +32,7 @@ def main() -> None:
     options = parser(__doc__).parse_args()
     rounds, seconds = (3, 1.0) if options.quick else (7, 3.0)
     cases = plans()
-    measured = [
+    samples = [
         {name: overrun(plan, POLICIES[name], seconds) if name in POLICIES else stream(plan, seconds)
          for name, plan in cases.items()} for _ in range(rounds)
     ]  # fmt: skip
@@ -40,8 +40,8 @@ def main() -> None:
         row(
             name,
             plan,
-            median([each[name][0] for each in measured]),
-            median([each[name][1] for each in measured]),
+            median([each[name][0] for each in samples]),
+            median([each[name][1] for each in samples]),
             count(plan, seconds),
         )
         for name, plan in cases.items()
@@ -51,15 +51,15 @@ def main() -> None:
 
 def plans() -> dict[str, Plan]:
     """Return the plans by name: those of bench/efficiency.py, and others with short queues and few frames inside."""
-    found = {
+    plans_by_name = {
         name: efficiency.plan(graph, efficiency.REPLICAS.get(name, 1)) for name, graph in efficiency.GRAPHS.items()
     }
-    chain = found["bottleneck"]
-    short = tuple(replace(stage, queue_depth=1) for stage in chain.stages)
+    chain = plans_by_name["bottleneck"]
+    short_queues = tuple(replace(stage, queue_depth=1) for stage in chain.stages)
     mixed = tuple(replace(stage, replicas=2) if stage.seconds > 8e-3 else stage for stage in chain.stages)
     return {
-        **found,
-        "queues of 1": replace(chain, stages=short),
+        **plans_by_name,
+        "queues of 1": replace(chain, stages=short_queues),
         "2 frames inside": replace(chain, in_flight=2),
         "1 frame inside": replace(chain, in_flight=1),
         "replicated middle": replace(chain, stages=mixed),
@@ -75,9 +75,9 @@ def count(plan: Plan, seconds: float) -> int:
 def stream(plan: Plan, seconds: float) -> tuple[float, float]:
     """Return frames per second and the median latency of a stream through the real scheduler."""
     frames = count(plan, seconds)
-    sent = [np.full(4, number, np.float32) for number in range(frames)]
+    frames_in = [np.full(4, number, np.float32) for number in range(frames)]
     with Pipeline(plan) as running:
-        times = [perf_counter() for _ in running.map(sent)]
+        times = [perf_counter() for _ in running.map(frames_in)]
         latency = running.statistics().latency_s.p50
     return (frames - 1) / (times[-1] - times[0]), latency
 
@@ -87,7 +87,7 @@ def overrun(plan: Plan, policy: dict[str, Any], seconds: float) -> tuple[float, 
     ends: list[tuple[float, float]] = []
     frame, interval = np.zeros(4, np.float32), plan.slowest / OVERRUN
 
-    def ended(future: Any) -> None:
+    def note_end(future: Any) -> None:
         if future.exception() is None:
             ends.append((perf_counter(), time() - future.timestamp))
 
@@ -95,7 +95,7 @@ def overrun(plan: Plan, policy: dict[str, Any], seconds: float) -> tuple[float, 
         begin = perf_counter()
         for number in range(int(OVERRUN * count(plan, seconds))):
             sleep(max(0.0, begin + number * interval - perf_counter()))
-            running.submit(frame).add_done_callback(ended)
+            running.submit(frame).add_done_callback(note_end)
     return (len(ends) - 1) / (ends[-1][0] - ends[0][0]), median([age for _, age in ends])
 
 
@@ -103,17 +103,17 @@ def row(name: str, plan: Plan, rate: float, latency: float, frames: int) -> Row:
     """Return one line of the table."""
     policy = POLICIES.get(name)
     if policy is None:
-        found = simulate(plan, frames=frames)
-        simulated = found.latency_s.p50
+        outcome = simulate(plan, frames=frames)
+        simulated = outcome.latency_s.p50
     else:
-        found = simulate(plan, frames=int(OVERRUN * frames), fps=OVERRUN / plan.slowest, **policy)
-        simulated = found.since_arrival_s.p50
+        outcome = simulate(plan, frames=int(OVERRUN * frames), fps=OVERRUN / plan.slowest, **policy)
+        simulated = outcome.since_arrival_s.p50
     return {
         "plan": name,
         "stage_ms": "+".join(f"{stage.seconds * 1e3:g}" for stage in plan.stages),
         "measured_frames_per_s": rate,
-        "simulated_frames_per_s": found.frames_per_s,
-        "ratio": found.frames_per_s / rate,
+        "simulated_frames_per_s": outcome.frames_per_s,
+        "ratio": outcome.frames_per_s / rate,
         "measured_latency_ms_p50": latency * 1e3,
         "simulated_latency_ms_p50": simulated * 1e3,
         "latency_ratio": simulated / latency,

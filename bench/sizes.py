@@ -59,8 +59,8 @@ def start(model: OpenModel, sizes: tuple[int, ...], other_sizes: str) -> Pipelin
     """Return a running pipeline of one stage on one core; its plan is for a size that no batch has."""
     board = Board("one core", (Device("cpu", cores=tuple(usable_cores()[:1])),))
     plan = pipeline.plan(model.at(N=max(sizes, default=64)), board, stages=1)
-    wanted = [{"N": size} for size in sizes]
-    return pipeline.load(pipeline.build(model, plan, sizes=wanted, other_sizes=other_sizes, check=False))
+    bound_sizes = [{"N": size} for size in sizes]
+    return pipeline.load(pipeline.build(model, plan, sizes=bound_sizes, other_sizes=other_sizes, check=False))
 
 
 def row(file: Path, sides: dict[str, Pipeline], batch: int, rounds: int) -> Row:

@@ -106,12 +106,12 @@ class Soak:
         """Feed the pipeline, then compare."""
         process = psutil.Process(os.getpid())
         threads = set(threading.enumerate())
-        begin_s, early = perf_counter(), 0
+        begin_s, early_rss = perf_counter(), 0
         with Pipeline(self.plan, self.codes(1), create=Arithmetic) as running:
             self.feed(running, self.frames // 10)
-            early = process.memory_info().rss
+            early_rss = process.memory_info().rss
             self.feed(running, self.frames - self.frames // 10)
-        growth = process.memory_info().rss - early
+        growth = process.memory_info().rss - early_rss
         statistics, books = running.statistics(), self.books
         end_counts = (books.delivered, books.failed, books.cancelled)
         return {
@@ -156,18 +156,18 @@ class Soak:
 
     def _feed(self, running: Pipeline, frames: int, seed: int) -> None:
         choose = random.Random(seed)
-        waiting: deque[FrameFuture] = deque()
+        pending: deque[FrameFuture] = deque()
         for number in range(frames):
             value = choose.randrange(MODULUS)
             with self._submitting:
                 future = running.submit(np.array([number, value]), metadata=(number, value, self.version), copy=False)
-            waiting.append(future)
+            pending.append(future)
             if choose.random() < 0.05:
-                waiting[-1].cancel()
-            while len(waiting) > 50:
-                self._settle(waiting.popleft())
-        while waiting:
-            self._settle(waiting.popleft())
+                pending[-1].cancel()
+            while len(pending) > 50:
+                self._settle(pending.popleft())
+        while pending:
+            self._settle(pending.popleft())
 
     def _settle(self, future: FrameFuture) -> None:
         """Wait for a frame and compare its end with what should have come of it."""

@@ -55,14 +55,14 @@ def prepare(width: int, height: int, side: int, rounds: int) -> list[Row]:
     mean, std = np.array(MEAN, np.float32), np.array(STD, np.float32)
 
     def pillow() -> np.ndarray:
-        small = np.asarray(Image.fromarray(rgb).resize((side, side), Image.Resampling.BILINEAR))
-        return np.ascontiguousarray(((small / np.float32(255) - mean) / std).transpose(2, 0, 1)[None])
+        resized = np.asarray(Image.fromarray(rgb).resize((side, side), Image.Resampling.BILINEAR))
+        return np.ascontiguousarray(((resized / np.float32(255) - mean) / std).transpose(2, 0, 1)[None])
 
     ways: dict[str, Callable[[], Any]] = {"stage": lambda: stage(yuv), "pillow": pillow}
     times: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(rounds):
         for name, way in ways.items():
-            times[name] += [timed(way) for _ in range(10)]
+            times[name] += [time_once(way) for _ in range(10)]
     picture = f"{width}x{height} to {side}x{side}"
     return [
         {
@@ -77,7 +77,7 @@ def prepare(width: int, height: int, side: int, rounds: int) -> list[Row]:
     ]
 
 
-def timed(way: Callable[[], Any]) -> float:
+def time_once(way: Callable[[], Any]) -> float:
     begin = time.perf_counter()
     way()
     return time.perf_counter() - begin
@@ -87,11 +87,11 @@ def lock_share(way: Callable[[], Any]) -> float:
     """Return the part of its time in which `way` holds the interpreter."""
     block = bytes(4_000_000)
     # Hashing works as hard, and holds nothing: what else the machine does is in both.
-    pairs = [(counted_beside(way), counted_beside(lambda: hashlib.sha256(block))) for _ in range(7)]
+    pairs = [(count_beside(way), count_beside(lambda: hashlib.sha256(block))) for _ in range(7)]
     return 1 - median([held / free for held, free in pairs])
 
 
-def counted_beside(way: Callable[[], Any]) -> float:
+def count_beside(way: Callable[[], Any]) -> float:
     """Return how far this thread counts in a tenth of a second while another one repeats `way`."""
     stop = threading.Event()
 
@@ -114,7 +114,9 @@ def stream(count: int, rounds: int) -> Row:
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder) / "in.mkv", Path(folder) / "out.mkv"
         write(source, count)
-        pairs = [(through(source, target), alone(source, target)) for _ in range(max(3, rounds))]
+        pairs = [
+            (copy_through_pipeline(source, target), copy_with_codec(source, target)) for _ in range(max(3, rounds))
+        ]
     ours, theirs = (median([count / pair[side] for pair in pairs]) for side in (0, 1))
     return {
         "case": "stream",
@@ -128,15 +130,15 @@ def stream(count: int, rounds: int) -> Row:
 def write(path: Path, count: int) -> None:
     frame = av.VideoFrame.from_ndarray(np.random.default_rng(0).integers(0, 256, (720, 640), np.uint8), "yuv420p")
     with av.open(str(path), "w") as container:
-        made: Any = container.add_stream("ffv1", rate=30, width=640, height=480)
-        made.pix_fmt = "yuv420p"
+        video: Any = container.add_stream("ffv1", rate=30, width=640, height=480)
+        video.pix_fmt = "yuv420p"
         for number in range(count):
             frame.pts = number
-            container.mux(made.encode(frame))
-        container.mux(made.encode())
+            container.mux(video.encode(frame))
+        container.mux(video.encode())
 
 
-def through(source: Path, target: Path) -> float:
+def copy_through_pipeline(source: Path, target: Path) -> float:
     begin = time.perf_counter()
     with VideoFile(source) as frames, Video(target, "ffv1") as results:
         spec = frames.pixels.spec("x")
@@ -147,16 +149,16 @@ def through(source: Path, target: Path) -> float:
     return time.perf_counter() - begin
 
 
-def alone(source: Path, target: Path) -> float:
+def copy_with_codec(source: Path, target: Path) -> float:
     begin = time.perf_counter()
     with av.open(str(source)) as reading, av.open(str(target), "w") as writing:
-        made: Any = writing.add_stream("ffv1", rate=30, width=640, height=480)
-        made.pix_fmt = "yuv420p"
+        video: Any = writing.add_stream("ffv1", rate=30, width=640, height=480)
+        video.pix_fmt = "yuv420p"
         reading.streams.video[0].thread_type = "AUTO"
         for frame in reading.decode(video=0):
             frame.pts = None
-            writing.mux(made.encode(frame))
-        writing.mux(made.encode())
+            writing.mux(video.encode(frame))
+        writing.mux(video.encode())
     return time.perf_counter() - begin
 
 

@@ -98,8 +98,8 @@ def _quiet_s() -> float:
     end = perf_counter() + LIMIT
     while perf_counter() < end:
         sleep(0.2)
-        last, before = process_time(), last
-        if last - before < 0.02:
+        last, previous = process_time(), last
+        if last - previous < 0.02:
             break
     return last - first
 
@@ -107,9 +107,9 @@ def _quiet_s() -> float:
 def main() -> None:
     options: argparse.ArgumentParser = parser(__doc__)
     options.add_argument("--swaps", type=int, default=200, help="how many (default: %(default)s)")
-    chosen = options.parse_args()
-    swaps = 30 if chosen.quick else chosen.swaps
-    report("Swapping a stage on two cores", [swap_again_and_again(swaps)], __doc__ or "", chosen.json)
+    arguments = options.parse_args()
+    swaps = 30 if arguments.quick else arguments.swaps
+    report("Swapping a stage on two cores", [swap_again_and_again(swaps)], __doc__ or "", arguments.json)
 
 
 if __name__ == "__main__":

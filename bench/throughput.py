@@ -53,8 +53,8 @@ def row(name: str, folder: Path) -> Row:
     file.unlink()
     plan = pipeline.plan(graph, two_cores(), stages=STAGES, measure=True, progress=show)
     bundle = pipeline.build(graph, plan, progress=show)
-    found = compare(graph, bundle, progress=show)
-    return result(name, found, bundle.parity.relative)
+    comparison = compare(graph, bundle, progress=show)
+    return result(name, comparison, bundle.parity.relative)
 
 
 def two_cores() -> Board:
@@ -71,18 +71,18 @@ def progress(name: str) -> Callable[[str], None]:
     return lambda text: print(f"\r{name}: {text}\033[K", end="", file=sys.stderr, flush=True)
 
 
-def result(name: str, found: Comparison, error: float) -> Row:
+def result(name: str, comparison: Comparison, error: float) -> Row:
     """Return one line of the table."""
-    one_core, all_cores, pipelined = found.variants
+    one_core, all_cores, pipelined = comparison.variants
     return {
         "model": name,
         "stages": len(pipelined.stages),
         "serial_1core_frames_per_s": one_core.frames_per_s,
         "serial_allcores_frames_per_s": all_cores.frames_per_s,
         "pipelined_frames_per_s": pipelined.frames_per_s,
-        "ratio": found.ratio,
-        "predicted_frames_per_s": found.predicted_frames_per_s,
-        "bottleneck": found.bottleneck,
+        "ratio": comparison.ratio,
+        "predicted_frames_per_s": comparison.predicted_frames_per_s,
+        "bottleneck": comparison.bottleneck,
         **{f"busy_{stage.name}": stage.busy for stage in pipelined.stages},
         "serial_latency_ms_p50": one_core.latency_p50_s * 1e3,
         "pipelined_latency_ms_p50": pipelined.latency_p50_s * 1e3,

@@ -55,8 +55,8 @@ def chain(stages: int) -> Plan:
     specs = [TensorSpec(f"t{number}", (1,)) for number in range(stages + 1)]
     core = usable_cores()[:1]
     stage_plans = tuple(
-        StagePlan(f"stage{number}", "null", (before,), (after,), cores=tuple(core))
-        for number, (before, after) in enumerate(pairwise(specs))
+        StagePlan(f"stage{number}", "null", (reads,), (writes,), cores=tuple(core))
+        for number, (reads, writes) in enumerate(pairwise(specs))
     )
     return Plan("tracing", "", Board("null", (Device("null", "null"),)), (specs[0],), (specs[-1],), stage_plans)
 
@@ -69,9 +69,9 @@ def without_hooks(module: ModuleType) -> ModuleType:
     if not hooks:
         raise LookupError("no hook was found in the worker's source: this benchmark has to follow it")
     for function, statement in hooks:
-        after = function.body.index(statement)
+        position = function.body.index(statement)
         leaves = isinstance(statement, ast.If) and isinstance(statement.body[0], ast.Return)
-        function.body[after : None if leaves else after + 1] = [ast.Pass()]
+        function.body[position : None if leaves else position + 1] = [ast.Pass()]
     bare = ModuleType(module.__name__)
     exec(compile(ast.fix_missing_locations(tree), "worker without hooks", "exec"), bare.__dict__)
     return bare

@@ -46,7 +46,7 @@ class Transport(ABC):
     """One end of a connection; the one that listens is started first."""
 
     @abstractmethod
-    def __init__(self, where: str, *, listen: bool) -> None:
+    def __init__(self, endpoint: str, *, listen: bool) -> None:
         """Listen at, or connect to, a place that is a free port or an unused path."""
 
     @abstractmethod
@@ -65,8 +65,8 @@ class Transport(ABC):
 class Tcp(Transport):
     family: ClassVar[Any] = socket.AF_INET
 
-    def __init__(self, where: str, *, listen: bool) -> None:
-        self._wire: Wire[Any] = Wire(connected(self.family, where, listen=listen), messages.ClientMessage)
+    def __init__(self, endpoint: str, *, listen: bool) -> None:
+        self._wire: Wire[Any] = Wire(connect(self.family, endpoint, listen=listen), messages.ClientMessage)
 
     def send(self, array: np.ndarray) -> None:
         self._wire.send(messages.FrameRequest(0, tensors.heads([array])), [contents(array)])
@@ -83,12 +83,12 @@ class Unix(Tcp):
 
 
 class ZeroMQ(Transport):
-    def __init__(self, where: str, *, listen: bool) -> None:
+    def __init__(self, endpoint: str, *, listen: bool) -> None:
         import zmq
 
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.PAIR)
-        address = f"tcp://127.0.0.1:{where}"
+        address = f"tcp://127.0.0.1:{endpoint}"
         if listen:
             self._socket.bind(address)
         else:
@@ -106,11 +106,11 @@ class ZeroMQ(Transport):
 
 
 class Zenoh(Transport):
-    def __init__(self, where: str, *, listen: bool) -> None:
+    def __init__(self, endpoint: str, *, listen: bool) -> None:
         import zenoh
 
         config = zenoh.Config()
-        config.insert_json5("listen/endpoints" if listen else "connect/endpoints", f'["tcp/127.0.0.1:{where}"]')
+        config.insert_json5("listen/endpoints" if listen else "connect/endpoints", f'["tcp/127.0.0.1:{endpoint}"]')
         if not listen:
             config.insert_json5("listen/endpoints", "[]")
         config.insert_json5("scouting/multicast/enabled", "false")
@@ -134,14 +134,14 @@ class Zenoh(Transport):
 
 
 class Shared(Transport):
-    places = 4
-    place_bytes = 10_000_064
+    slots = 4
+    slot_bytes = 10_000_064
 
-    def __init__(self, where: str, *, listen: bool) -> None:
-        self._socket = connected(socket.AF_UNIX, where, listen=listen)
-        folder = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(where).parent
-        size = 2 * self.places * self.place_bytes
-        path = folder / Path(where).name.replace(".", "-")
+    def __init__(self, endpoint: str, *, listen: bool) -> None:
+        self._socket = connect(socket.AF_UNIX, endpoint, listen=listen)
+        folder = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(endpoint).parent
+        size = 2 * self.slots * self.slot_bytes
+        path = folder / Path(endpoint).name.replace(".", "-")
         if listen:
             path.write_bytes(b"")
             with path.open("r+b") as stream:
@@ -156,38 +156,38 @@ class Shared(Transport):
             path.unlink()
         else:
             self._socket.sendall(b"+")
-        self._out, self._in = (0, self.places) if listen else (self.places, 0)
-        self._free = list(range(self.places))
-        self._arrived: list[int] = []
+        self._out, self._in = (0, self.slots) if listen else (self.slots, 0)
+        self._free_slots = list(range(self.slots))
+        self._arrived_slots: list[int] = []
 
     def send(self, array: np.ndarray) -> None:
-        while not self._free:
+        while not self._free_slots:
             self._listen()
-        place = self._free.pop(0)
-        start = (self._out + place) * self.place_bytes
+        slot = self._free_slots.pop(0)
+        start = (self._out + slot) * self.slot_bytes
         self._memory[start : start + array.nbytes] = contents(array)
-        self._socket.sendall(bytes([place]))
+        self._socket.sendall(bytes([slot]))
 
     def receive(self) -> int:
-        while not self._arrived:
+        while not self._arrived_slots:
             self._listen()
-        place = self._arrived.pop(0)
-        first = self._memory[(self._in + place) * self.place_bytes]
-        self._socket.sendall(bytes([place + 128]))
+        slot = self._arrived_slots.pop(0)
+        first = self._memory[(self._in + slot) * self.slot_bytes]
+        self._socket.sendall(bytes([slot + 128]))
         return first
 
     def _listen(self) -> None:
-        for note in self._socket.recv(64) or _gone():
+        for note in self._socket.recv(64) or _raise_reset():
             if note >= 128:
-                self._free.append(note - 128)
+                self._free_slots.append(note - 128)
             else:
-                self._arrived.append(note)
+                self._arrived_slots.append(note)
 
     def close(self) -> None:
         self._socket.close()
 
 
-def _gone() -> bytes:
+def _raise_reset() -> bytes:
     raise ConnectionResetError
 
 
@@ -196,9 +196,9 @@ TRANSPORTS: Mapping[str, type[Transport]] = {
 }  # fmt: skip
 
 
-def connected(family: Any, where: str, *, listen: bool) -> socket.socket:
+def connect(family: Any, endpoint: str, *, listen: bool) -> socket.socket:
     """Return a socket that is connected to the other side."""
-    address: Any = where if family == socket.AF_UNIX else ("127.0.0.1", int(where))
+    address: Any = endpoint if family == socket.AF_UNIX else ("127.0.0.1", int(endpoint))
     if listen:
         with socket.create_server(address, family=family) as listener:
             return listener.accept()[0]
@@ -216,9 +216,9 @@ def connected(family: Any, where: str, *, listen: bool) -> socket.socket:
             return ours
 
 
-def answer(name: str, where: str) -> None:
+def answer(name: str, endpoint: str) -> None:
     """Be the other side, until the connection ends."""
-    end = TRANSPORTS[name](where, listen=True)
+    end = TRANSPORTS[name](endpoint, listen=True)
     reply = np.full(LATENCY_BYTES, SILENT, np.uint8)
     with contextlib.suppress(OSError):
         while True:
@@ -230,12 +230,12 @@ def answer(name: str, where: str) -> None:
 def pair(name: str, folder: str) -> Iterator[Transport]:
     """Give this end of a connection to a new process."""
     with socket.create_server(("127.0.0.1", 0)) as free:
-        where = str(free.getsockname()[1])
+        endpoint = str(free.getsockname()[1])
     if name in ("unix", "shared"):
-        where = str(Path(folder) / f"soc-pipeline-bench-{where}")
-    child = subprocess.Popen([sys.executable, __file__, "--answer", name, where])
+        endpoint = str(Path(folder) / f"soc-pipeline-bench-{endpoint}")
+    child = subprocess.Popen([sys.executable, __file__, "--answer", name, endpoint])
     try:
-        end = TRANSPORTS[name](where, listen=False)
+        end = TRANSPORTS[name](endpoint, listen=False)
         yield end
         end.close()
     finally:
@@ -246,29 +246,29 @@ def pair(name: str, folder: str) -> Iterator[Transport]:
 def main() -> None:
     options = report.parser(__doc__)
     options.add_argument("--answer", nargs=2, metavar=("TRANSPORT", "WHERE"), help=argparse.SUPPRESS)
-    chosen = options.parse_args()
-    if chosen.answer:
-        answer(*chosen.answer)
+    arguments = options.parse_args()
+    if arguments.answer:
+        answer(*arguments.answer)
         return
-    present = [name for name in TRANSPORTS if usable(name)]
+    names = [name for name in TRANSPORTS if usable(name)]
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
-        ends = {name: stack.enter_context(pair(name, folder)) for name in present}
-        rows = measured(ends, 2 if chosen.quick else ROUNDS)
+        ends = {name: stack.enter_context(pair(name, folder)) for name in names}
+        rows = measure(ends, 2 if arguments.quick else ROUNDS)
     caption = "Rounds of all transports take turns; medians. GB/s one way, in memory where it could be computed on."
-    report.report("Messages between two processes over loopback", rows, caption, chosen.json)
+    report.report("Messages between two processes over loopback", rows, caption, arguments.json)
 
 
 def usable(name: str) -> bool:
     """Whether what a transport needs is installed."""
     module = {"zeromq": "zmq", "zenoh": "zenoh"}.get(name)
-    if module and report.installed({"zmq": "pyzmq", "zenoh": "eclipse-zenoh"}[module]) is None:
+    if module and report.installed_version({"zmq": "pyzmq", "zenoh": "eclipse-zenoh"}[module]) is None:
         print(f"{name} is left out: it is not installed", file=sys.stderr)
         return False
     return True
 
 
-def measured(ends: Mapping[str, Transport], rounds: int) -> list[report.Row]:
+def measure(ends: Mapping[str, Transport], rounds: int) -> list[report.Row]:
     """Return one row for each transport."""
     trips: dict[str, list[float]] = {name: [] for name in ends}
     rates: dict[tuple[str, int], list[float]] = {(name, size): [] for name in ends for size in SIZES}

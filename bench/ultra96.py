@@ -57,16 +57,16 @@ def layers() -> Iterator[Layer]:
     """Yield the layers of ResNet-18 for 224 x 224 pixels."""
     yield Layer("first convolution", 7 * 7 * 3 * 64 * 112**2, 4 * 64 * 112**2, on_vta=False)
     yield Layer("pooling", 9 * 64 * 56**2 / 2, 64 * 56**2, on_vta=False)
-    before = 64
+    channels_in = 64
     for channels, size in ((64, 56), (128, 28), (256, 14), (512, 7)):
         result = channels * size**2
         for block in range(2):
-            inner = before if block == 0 else channels
-            yield Layer(f"{channels}.{block}.a", 9 * inner * result, 2 * result)
+            inputs = channels_in if block == 0 else channels
+            yield Layer(f"{channels}.{block}.a", 9 * inputs * result, 2 * result)
             # The shortcut changes size where channels do; it belongs to the second convolution's addition.
-            shortcut = inner * result if inner != channels else 0
+            shortcut = inputs * result if inputs != channels else 0
             yield Layer(f"{channels}.{block}.b", 9 * channels * result + shortcut, result)
-        before = channels
+        channels_in = channels
     yield Layer("average", 512 * 7 * 7 / 2, 4 * 512, on_vta=False)
     yield Layer("dense", 512 * 1000, 4 * 1000, on_vta=False)
 
@@ -85,15 +85,15 @@ def main() -> None:
 
 def row(board: Board, utilisation: float) -> Row:
     """Compare the ways for one speed of VTA."""
-    everything = problem(board, utilisation)
-    planned = solve(everything)
-    alone = solve(replace(everything, choices=everything.choices[:-1]))
-    serial, hand = by_hand(board, everything, [0, len(LAYERS)]), by_hand(board, everything, [0, HAND, len(LAYERS)])
+    full_problem = problem(board, utilisation)
+    planned_solution = solve(full_problem)
+    cpu_solution = solve(replace(full_problem, choices=full_problem.choices[:-1]))
+    serial, hand = by_hand(board, full_problem, [0, len(LAYERS)]), by_hand(board, full_problem, [0, HAND, len(LAYERS)])
     rates = {
         "serial": rate(serial),
         "hand": rate(hand),
-        "planned": rate(as_plan(board, [(stage.seconds, stage.choice.replicas) for stage in planned.stages])),
-        "cpu_only": 1 / alone.interval,
+        "planned": rate(as_plan(board, [(stage.seconds, stage.choice.replicas) for stage in planned_solution.stages])),
+        "cpu_only": 1 / cpu_solution.interval,
     }
     return {
         "utilisation": utilisation,
@@ -101,22 +101,22 @@ def row(board: Board, utilisation: float) -> Row:
         **{f"gain_{name}": rates[name] / rates["serial"] for name in ("hand", "planned")},
         "first_ms": hand.stages[0].seconds * 1e3,
         "rest_ms": hand.stages[1].seconds * 1e3,
-        "plan": " > ".join(described(stage) for stage in planned.stages),
+        "plan": " > ".join(describe(stage) for stage in planned_solution.stages),
     }
 
 
-def described(stage: StageSolution) -> str:
+def describe(stage: StageSolution) -> str:
     """Return a stage in a few words."""
     choice = stage.choice
-    where = "VTA" if choice.processor == VTA else f"{choice.replicas} x {choice.threads} cores"
-    return f"{where}: {LAYERS[stage.begin].name} .. {LAYERS[stage.end - 1].name}"
+    processor = "VTA" if choice.processor == VTA else f"{choice.replicas} x {choice.threads} cores"
+    return f"{processor}: {LAYERS[stage.begin].name} .. {LAYERS[stage.end - 1].name}"
 
 
 def problem(board: Board, utilisation: float) -> Problem:
     """Return the layers as items for the solver."""
     cpu, vta = board.device("cpu"), board.device("vta")
     cores = len(cpu.cores)
-    one = cpu_seconds(board)
+    one_core = cpu_seconds(board)
     accelerated = np.array(
         [
             vta.launch_s + layer.macs / (PAIRS_PER_CYCLE * CLOCK * utilisation) if layer.on_vta else np.inf
@@ -124,15 +124,15 @@ def problem(board: Board, utilisation: float) -> Problem:
         ]
     )
     choices = [
-        Choice(CPU, (threads * copies, 0), parallel_seconds(one, threads), copies, threads)
+        Choice(CPU, (threads * copies, 0), parallel_seconds(one_core, threads), copies, threads)
         for threads in range(1, cores + 1)
         for copies in range(1, cores // threads + 1)
     ]
-    copying = crossing(board)
+    copying = crossing_seconds(board)
     enter, leave = np.zeros((3, 2, len(copying))), np.zeros((2, 3, len(copying)))
     enter[[CPU, 2], VTA] = leave[VTA, [CPU, 2]] = copying
-    places = (Processor("cpu", cores), Processor("vta"))
-    return Problem(places, (*choices, Choice(VTA, (0, 1), accelerated)), enter, leave)
+    processors = (Processor("cpu", cores), Processor("vta"))
+    return Problem(processors, (*choices, Choice(VTA, (0, 1), accelerated)), enter, leave)
 
 
 def cpu_seconds(board: Board) -> Array:
@@ -141,30 +141,32 @@ def cpu_seconds(board: Board) -> Array:
     return np.array([cpu.launch_s + 2 * layer.macs / cpu.flops for layer in LAYERS])
 
 
-def crossing(board: Board) -> Array:
+def crossing_seconds(board: Board) -> Array:
     """Return the seconds to copy what crosses at each position between the two memories."""
     sizes = [4 * 3 * 224**2, *(layer.nbytes for layer in LAYERS)]
     return np.array([board.transfer_s(board.device("cpu"), board.device("vta"), nbytes) for nbytes in sizes])
 
 
-def solve(wanted: Problem) -> Solution:
+def solve(problem: Problem) -> Solution:
     """Return the fastest division."""
-    found = Solver(wanted).fastest()
-    if found is None:
+    solution = Solver(problem).fastest()
+    if solution is None:
         raise AssertionError("there is no division")
-    return found
+    return solution
 
 
-def by_hand(board: Board, everything: Problem, edges: list[int]) -> Plan:
+def by_hand(board: Board, full_problem: Problem, edges: list[int]) -> Plan:
     """Return the plan of parts that use the CPU's four cores and VTA one after the other."""
     threads = parallel_seconds(cpu_seconds(board), len(board.device("cpu").cores))
-    vta = next(choice.seconds for choice in everything.choices if choice.processor == VTA)
+    vta = next(choice.seconds for choice in full_problem.choices if choice.processor == VTA)
     on_vta = [layer.on_vta for layer in LAYERS]
     seconds = np.where(on_vta, vta, threads)
-    copies = crossing(board)
+    copies = crossing_seconds(board)
     # Where the work goes from one to the other inside of a part, its tensors are copied as well.
-    moved = [copies[at] if on_vta[at - 1] != on_vta[at] else 0.0 for at in range(1, len(LAYERS))]
-    total = seconds + np.array([*moved, 0.0])
+    copy_s = [
+        copies[position] if on_vta[position - 1] != on_vta[position] else 0.0 for position in range(1, len(LAYERS))
+    ]
+    total = seconds + np.array([*copy_s, 0.0])
     return as_plan(board, [(float(total[begin:end].sum()), 1) for begin, end in pairwise(edges)])
 
 
@@ -172,11 +174,11 @@ def as_plan(board: Board, stages: list[tuple[float, int]]) -> Plan:
     """Return stages, given by seconds and replicas, as a plan on devices that only take time."""
     specs = [TensorSpec(f"t{number}", (1,)) for number in range(len(stages) + 1)]
     devices = tuple(Device(f"device{number}", "simulated") for number in range(len(stages)))
-    made = tuple(
-        StagePlan(f"stage{number}", f"device{number}", (one,), (other,), seconds=seconds, replicas=replicas)
-        for number, ((seconds, replicas), (one, other)) in enumerate(zip(stages, pairwise(specs), strict=True))
+    stage_plans = tuple(
+        StagePlan(f"stage{number}", f"device{number}", (reads,), (writes,), seconds=seconds, replicas=replicas)
+        for number, ((seconds, replicas), (reads, writes)) in enumerate(zip(stages, pairwise(specs), strict=True))
     )
-    return Plan("resnet18", "", replace(board, devices=devices, links=()), (specs[0],), (specs[-1],), made)
+    return Plan("resnet18", "", replace(board, devices=devices, links=()), (specs[0],), (specs[-1],), stage_plans)
 
 
 def rate(plan: Plan) -> float:

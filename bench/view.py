@@ -71,8 +71,8 @@ def chain() -> tuple[Plan, list[Any]]:
     image = TensorSpec("image", SHAPE)
     specs = [image, *(TensorSpec(f"t{number}", (SIDE,)) for number in range(STAGES))]
     stages = tuple(
-        StagePlan(f"stage{number}", "python", (before,), (after,))
-        for number, (before, after) in enumerate(pairwise(specs))
+        StagePlan(f"stage{number}", "python", (reads,), (writes,))
+        for number, (reads, writes) in enumerate(pairwise(specs))
     )
     plan = Plan("view", "", Board("python", (Device("python", "python"),)), (image,), (specs[-1],), stages)
     return plan, [work(times()) for _ in stages]
@@ -86,8 +86,8 @@ def work(count: int) -> Any:
     def run(_: np.ndarray) -> np.ndarray:
         for _repeat in range(count):
             np.matmul(matrix, matrix, out=out)
-        made: np.ndarray = out[0].copy()
-        return made
+        result: np.ndarray = out[0].copy()
+        return result
 
     return run
 
@@ -96,9 +96,9 @@ def times() -> int:
     """Return how many products take the time of a stage, on one core."""
     function = work(100)
     function(np.empty(0))
-    started = perf_counter()
+    begin = perf_counter()
     function(np.empty(0))
-    return max(1, round(100 * STAGE_S / (perf_counter() - started)))
+    return max(1, round(100 * STAGE_S / (perf_counter() - begin)))
 
 
 def stream(plan: Plan, codes: list[Any], frames: int, side: str) -> tuple[float, float]:
@@ -112,10 +112,10 @@ def stream(plan: Plan, codes: list[Any], frames: int, side: str) -> tuple[float,
             reader = stack.enter_context(reading(server.url)) if side == "on" else None
         for result in running.map(islice(cycle(images), 20), copy=False):
             del result
-        started = perf_counter()
+        begin = perf_counter()
         for result in running.map(islice(cycle(images), frames), copy=False):
             del result
-        seconds = perf_counter() - started
+        seconds = perf_counter() - begin
         stack.close()
     return frames / seconds, int(reader.communicate()[0]) / seconds if reader is not None else 0.0
 
@@ -138,9 +138,9 @@ def update_alone(plan: Plan, count: int = 20) -> float:
         list(running.map([image] * 1100))
         for _ in range(count):
             running.submit(image).result()
-            started = thread_time()
+            begin = thread_time()
             watched.update()
-            spent.append(thread_time() - started)
+            spent.append(thread_time() - begin)
     return median(spent)
 
 

@@ -67,7 +67,7 @@ def main() -> None:
     report("ResNet-18 on VTA, estimated", rows, (__doc__ or "").partition("\n\n")[2], options.json)
 
 
-def lowered(graph: Graph, plan: Plan) -> LoweredStage:
+def lower_stage(graph: Graph, plan: Plan) -> LoweredStage:
     """Return the steps of the stage on VTA."""
     parts = stage_parts.parts(graph, plan)
     number = next(number for number, each in enumerate(plan.stages) if each.device == VTA)
@@ -76,15 +76,15 @@ def lowered(graph: Graph, plan: Plan) -> LoweredStage:
 
 def layers(graph: Graph, plan: Plan) -> Iterator[Row]:
     """Yield a row for each kind of layer, and for all."""
-    made = lowered(graph, plan)
-    counted: dict[str, tuple[int, Layer]] = {}
-    for step in made.steps:
-        count, _ = counted.get(title(step.layer), (0, step.layer))
-        counted[title(step.layer)] = (count + 1, step.layer)
-    for name, (count, layer) in counted.items():
+    lowered_stage = lower_stage(graph, plan)
+    layer_counts: dict[str, tuple[int, Layer]] = {}
+    for step in lowered_stage.steps:
+        count, _ = layer_counts.get(title(step.layer), (0, step.layer))
+        layer_counts[title(step.layer)] = (count + 1, step.layer)
+    for name, (count, layer) in layer_counts.items():
         yield {"layer": name, "times": count, **costs(*(alone(config, layer) for config in (ULTRA96, PYNQ)))}
-    whole = [timing.estimate(made.network(config).program) for config in (ULTRA96, PYNQ)]
-    yield {"layer": "all", "times": 1, **costs(*(known(each) for each in whole))}
+    estimates = [timing.estimate(lowered_stage.network(config).program) for config in (ULTRA96, PYNQ)]
+    yield {"layer": "all", "times": 1, **costs(*(require_end(each) for each in estimates))}
 
 
 def title(layer: Layer) -> str:
@@ -100,10 +100,10 @@ def alone(config: Config, layer: Layer) -> Cycles:
     """Return the estimate of one layer as a program of its own."""
     shapes = LayerStep(layer, ()).inputs
     network = compile_network(config, shapes, [LayerStep(layer, tuple(range(len(shapes))))], [len(shapes)])
-    return known(timing.estimate(network.program))
+    return require_end(timing.estimate(network.program))
 
 
-def known(cycles: Cycles | None) -> Cycles:
+def require_end(cycles: Cycles | None) -> Cycles:
     """Return an estimate that there must be."""
     if cycles is None:
         raise AssertionError("the program never ends")
@@ -124,9 +124,9 @@ def throughput(graph: Graph) -> Iterator[Row]:
     """Yield frames per second of the whole network: serial, and pipelined, on each board."""
     for name, vta in BOARDS.items():
         board = boards.get(name)
-        for note, chosen in (("", board), (", first on VTA", board.with_target(vta, {"fewest_channels": 3}))):
-            plan = pipeline.plan(graph, chosen, replicas=False)
-            serial = sum(one_after_the_other(Planner(graph, chosen), plan))
+        for note, target_board in (("", board), (", first on VTA", board.with_target(vta, {"fewest_channels": 3}))):
+            plan = pipeline.plan(graph, target_board, replicas=False)
+            serial = sum(one_after_the_other(Planner(graph, target_board), plan))
             rate = simulate(plan, frames=FRAMES).frames_per_s
             yield {"layer": f"serial, {name}{note}", "frames_per_s": 1 / serial, "ratio": 1.0}
             yield {"layer": f"pipelined, {name}{note}", "frames_per_s": rate, "ratio": rate * serial}
@@ -135,20 +135,22 @@ def throughput(graph: Graph) -> Iterator[Row]:
 def one_after_the_other(planner: Planner, plan: Plan) -> Iterator[float]:
     """Yield the seconds of each stage, and of its transfers, with all of the CPU's cores to itself."""
     groups = {operator.name: operator.group for operator in planner.graph.operators}
-    board, around = plan.board, [None, *(plan.board.device(each.device) for each in plan.stages), None]
-    for number, each in enumerate(plan.stages):
-        device = board.device(each.device)
-        begin, end = (groups[name] for name in each.operators)
+    board, neighbours = plan.board, [None, *(plan.board.device(stage_plan.device) for stage_plan in plan.stages), None]
+    for number, stage_plan in enumerate(plan.stages):
+        device = board.device(stage_plan.device)
+        begin, end = (groups[name] for name in stage_plan.operators)
         seconds = np.asarray(planner.seconds(device), np.float64)[begin : end + 1]
-        coming, going = (sum(spec.nbytes for spec in specs) for specs in (each.inputs, each.outputs))
-        moved = enter_s(board, around[number], device, coming) + leave_s(board, device, around[number + 2], going)
-        yield float(parallel_seconds(seconds, len(device.cores)).sum()) + moved
+        bytes_in, bytes_out = (sum(spec.nbytes for spec in specs) for specs in (stage_plan.inputs, stage_plan.outputs))
+        transfer_s = enter_s(board, neighbours[number], device, bytes_in) + leave_s(
+            board, device, neighbours[number + 2], bytes_out
+        )
+        yield float(parallel_seconds(seconds, len(device.cores)).sum()) + transfer_s
 
 
 def draw(plan: Plan) -> None:
     """Draw what each stage does when, in simulated time."""
-    found = simulate(plan, frames=DRAWN, trace=True)
-    timeline.draw(found.events, PICTURE, title="ResNet-18 on a simulated Ultra96: CPU, VTA, CPU")
+    outcome = simulate(plan, frames=DRAWN, trace=True)
+    timeline.draw(outcome.events, PICTURE, title="ResNet-18 on a simulated Ultra96: CPU, VTA, CPU")
 
 
 def exactness(graph: Graph, plan: Plan, quantized: Path) -> Row:
@@ -157,12 +159,12 @@ def exactness(graph: Graph, plan: Plan, quantized: Path) -> Row:
     expected = outputs(quantized, [frame])[0]
     with pipeline.load(pipeline.build(graph, plan, check=False)) as running:
         running.submit(frame).result()
-        started = time.perf_counter()
-        found = np.asarray(running.submit(frame).result())
-        seconds = time.perf_counter() - started
+        begin = time.perf_counter()
+        answer = np.asarray(running.submit(frame).result())
+        seconds = time.perf_counter() - begin
     return {
         "layer": "simulated, bit for bit",
-        "equal_values": float((found == expected).mean()),
+        "equal_values": float((answer == expected).mean()),
         "simulator_s": seconds,
     }
 

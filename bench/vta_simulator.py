@@ -95,9 +95,9 @@ def measure(name: str, program: VtaProgram, rounds: int, compile_s: float) -> Ro
     for _ in range(rounds):
         unseen = replace(program)
         run = partial(simulate, unseen, "functional", estimate_cycles=False)
-        numpy = timed(times["numpy_ms"], partial(run, run_compiled=False))
+        numpy = time_run(times["numpy_ms"], partial(run, run_compiled=False))
         for key in ("compiled_ms", "next_frame_ms"):
-            fast = timed(times[key], run)
+            fast = time_run(times[key], run)
             assert numpy.memory is not None
             np.testing.assert_array_equal(fast.memory, numpy.memory)
     medians = {key: median(values) for key, values in times.items()}
@@ -111,7 +111,7 @@ def measure(name: str, program: VtaProgram, rounds: int, compile_s: float) -> Ro
     }
 
 
-def timed(times: list[float], run: Callable[[], Result]) -> Result:
+def time_run(times: list[float], run: Callable[[], Result]) -> Result:
     """Run, and note the milliseconds."""
     begin = time.perf_counter()
     result = run()
