@@ -1,4 +1,4 @@
-"""What do the admission policies do with a pipeline that gets more frames than it can take?
+"""Admission policies on a pipeline that gets more frames than it can take.
 
 Four simulated stages, the third one the slowest, are offered frames at 2.5 times its pace.  `deadline` must deliver
 nothing later than one stage time after its deadline, at a throughput within 5 % of that of `latest`.
@@ -20,8 +20,11 @@ from report import Row, median, parser, percentile, report
 from pipeline.errors import FrameDropped
 from pipeline.scheduler import Pipeline
 
+# The skip edge from `a` to `d` keeps tensors of waiting frames alive, as in a real network with a shortcut.
 GRAPH = {"a": (4, ["x"]), "b": (3, ["a"]), "c": (10, ["b"]), "d": (5, ["c", "a"])}
 SLOWEST = 10e-3
+# Nearly three times the 22 ms that the stages take one after the other: a frame that starts at once keeps it, one that
+# waits for four others at the slowest stage does not.
 DEADLINE = 0.06
 POLICIES: dict[str, dict[str, Any]] = {
     "latest": {},
@@ -33,6 +36,7 @@ POLICIES: dict[str, dict[str, Any]] = {
 def main() -> None:
     options = parser(__doc__).parse_args()
     rounds, seconds = (3, 2.0) if options.quick else (7, 4.0)
+    # All policies in each round, so that a disturbance of some seconds meets all of them.
     samples = [{name: measure(name, seconds) for name in POLICIES} for _ in range(rounds)]
     rows = [row(name, [sample[name] for sample in samples]) for name in POLICIES]
     base = rows[0]["frames_per_s"]
@@ -51,6 +55,7 @@ def measure(policy: str, seconds: float) -> dict[str, Any]:
             ages.append(time() - future.timestamp)
 
     with Pipeline(plan(GRAPH), admission=policy, **POLICIES[policy]) as running:
+        # The first frames find threads that have not started yet.
         for _ in running.map([frame] * 20):
             pass
         begin = monotonic()
@@ -58,6 +63,7 @@ def measure(policy: str, seconds: float) -> dict[str, Any]:
         while (now_s := monotonic()) < begin + seconds:
             running.submit(frame).add_done_callback(note_age)
             sleep(max(0.0, interval - (monotonic() - now_s)))
+        # Before the pipeline closes: it still delivers what is inside then, which would count for a longer time.
         statistics = running.statistics()
         pace = (statistics.delivered - delivered) / (monotonic() - begin)
     return {"pace": pace, "ages": ages, "dropped": sum(statistics.dropped.values())}

@@ -90,11 +90,12 @@ def row(name: str, folder: Path, rounds: int) -> Row:
 
 
 class Profiler:
-    """What `pipeline.profile` measures on a board of one CPU, built once and measured as often as asked."""
+    """Measurements of `pipeline.profile` on a board of one CPU, built once and repeated as often as asked."""
 
     def __init__(self, graph: Graph, board: Board, show: Callable[[str], None]) -> None:
         (device,) = board.devices
         self.graph, self._board, self._device, self._show = graph, board, device, show
+        # No file behind the cache: times of another day would be taken for those of this round.
         self._timer = GroupTimer(device, 1, CostCache(None))
         self._groups = self._timer.prepare(extract_groups(graph, graph.group_ends[:-1]), show)
         self._baseline = UnsplitBaseline(graph, device, CostCache(None), show)
@@ -125,6 +126,7 @@ def alternatives(planner: Planner) -> dict[str, Plan]:
 def single_core_board(board: Board) -> Board:
     """Return the board with one core."""
     (device,) = board.devices[:1]
+    # The last core, as in the product's own comparison with one core.
     return replace(board, devices=(replace(device, cores=device.cores[-1:], clusters=()),))
 
 
@@ -148,6 +150,8 @@ def stream_rounds(
         run.warm_up(frames, None)
     samples = []
     for _ in range(rounds):
+        # Operators first, streams right behind: a prediction from times that were minutes old was off by the 20 % by
+        # which a shared processor's speed had changed meanwhile, and the planner seemed wrong.
         samples.append((profiler.planner(), {run: run.stream(frames) for run in order}))
         # Every other time in reverse, so that none always follows the same one.
         order.reverse()
@@ -157,6 +161,7 @@ def stream_rounds(
 def slowest(plan: Plan, initial: Planner, current: Planner) -> float:
     """Return the seconds between two frames of a plan, had it been made from the times that are known now."""
     stages = []
+    # Scaled rather than planned anew: the round's times may favour other cuts, but it is this plan that was streamed.
     for stage, (begin, end) in stage_groups(plan, current.graph):
         initial_s, current_s = (sum(each.seconds(each.board.devices[0])[begin:end]) for each in (initial, current))
         stages.append(replace(stage, seconds=stage.seconds * current_s / initial_s))
@@ -164,7 +169,7 @@ def slowest(plan: Plan, initial: Planner, current: Planner) -> float:
 
 
 def runs_alike(first: Plan, second: Plan) -> bool:
-    """Whether two plans differ at most in their predictions."""
+    """Tell if two plans differ at most in their predictions."""
     stages = [[replace(stage, seconds=0.0) for stage in plan.stages] for plan in (first, second)]
     return stages[0] == stages[1]
 

@@ -1,4 +1,4 @@
-"""How fast is a stage on CPU cores, without tuning, beside the libraries written by hand?
+"""Speed of an untuned stage on CPU cores beside libraries written by hand.
 
 The nine light networks of the onnx package with random weights, float32, unsplit.  Ours, ONNX Runtime, OpenVINO (if it
 is installed) and TVM's own default build take turns in one run; all values are medians, and the default build, which
@@ -48,7 +48,9 @@ from pipeline.split.graph import Graph
 
 QUICK = ("squeezenet", "shufflenet")
 SLOWEST = 3
+# Frames.  The time to fill the stages belongs to a stream; beside 64 frames it is about one in 65.
 STREAM = 64
+# Seconds of runs that are not measured, in which the threads of the previous side stop spinning and go to sleep.
 SETTLED = 0.03
 Run = Callable[[np.ndarray], Any]
 
@@ -81,6 +83,7 @@ def row(name: str, threads: int, folder: Path, quick: bool) -> Row:
     graph = pipeline.read(file)
     part = extract.parts(graph, [])[0]
     module, device = extract.module(part), Device("cpu")
+    # Resident memory before anything is built, behind our build, and behind ONNX Runtime's: the differences are theirs.
     memory = [resident()]
     begin = perf_counter()
     code = compile_stage(module, device, threads)
@@ -99,6 +102,7 @@ def row(name: str, threads: int, folder: Path, quick: bool) -> Row:
     expected = np.asarray(sides["onnxruntime"](frame)[0])
     output = runtime.copy_out(sides["ours"](frame)[0])
     with contextlib.ExitStack() as stack:
+        # One thread has one stage, which `ours` is already.
         if threads > 1:
             sides["pipelined"] = stream(stack.enter_context(start_pipeline(graph, threads)))
         seconds = time_sides(sides, frame, 0.5 if quick else 2.0)
@@ -145,6 +149,7 @@ def by_onnxruntime(file: Path, threads: int) -> Run:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
+    # One operator at a time, as in our stage; a second pool would take more than `threads` cores.
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
     name = session.get_inputs()[0].name
@@ -153,6 +158,7 @@ def by_onnxruntime(file: Path, threads: int) -> Run:
 
 def by_openvino(file: Path, threads: int) -> Run:
     openvino: Any = importlib.import_module("openvino")
+    # By default it computes in bfloat16 where the processor can; all others compute in float32.
     options = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
     request = openvino.Core().compile_model(str(file), "CPU", options).create_infer_request()
     return lambda frame: request.infer([frame], share_inputs=True)
@@ -177,9 +183,10 @@ def time_sides(sides: dict[str, Run], frame: np.ndarray, seconds: float) -> dict
     for run in sides.values():
         run(frame)
     begin = perf_counter()
+    # Half of the time goes into settling; a slow network gets five rounds however long they take.
     while perf_counter() - begin < 2 * seconds * len(sides) or len(times["ours"]) < 5:
         for side, run in sides.items():
-            # The threads of the side before wait actively for a while, on a core that this one needs.
+            # The threads of the previous side wait actively for a while, on a core that this one needs.
             settle(functools.partial(run, frame))
             start = perf_counter()
             run(frame)
@@ -196,6 +203,7 @@ def settle(run: Callable[[], Any]) -> None:
 
 def slowest(module: Any, code: Any, program: VmStage, tensor: Any) -> str:
     """Return our slowest operators: share of the time, GFLOP/s, and share of the core's limit."""
+    # Timed call by call, with Python between two kernels: shares hold, their sum is more than the frame's time.
     times = by_function(call_seconds(code, [tensor, *program.parameters]))
     with compiler_lock:
         target = schedules.target_for(host_target.host_target())

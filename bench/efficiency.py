@@ -1,4 +1,4 @@
-"""How near does the scheduler come to the ideal, one frame per time of the slowest stage?
+"""Scheduler's rate over the ideal, one frame per time of the slowest stage.
 
 Simulated stages compute nothing and take a known time, so whatever is lost is lost by the scheduler.  The rate is taken
 between the first and the last result of a stream: filling the pipeline belongs to the first frame's latency.
@@ -20,6 +20,8 @@ from pipeline.scheduler import Pipeline
 
 # Name -> for each stage its milliseconds and what it reads; the last stage's tensor is the result.
 Graph = Mapping[str, tuple[float, Sequence[str]]]
+# Equal stages are the hardest case: none has slack in which another's delay could hide.  Of the short ones the
+# scheduler's own cost is the largest share; the long chain shows whether it adds up along a pipeline.
 ALIKE: Graph = {"a": (5, ["x"]), "b": (5, ["a"]), "c": (5, ["b"]), "d": (5, ["c"])}
 UNEQUAL: Graph = {"a": (3, ["x"]), "b": (9, ["a"]), "c": (5, ["b"])}
 SHORT: Graph = {"a": (1, ["x"]), "b": (1, ["a"]), "c": (1, ["b"]), "d": (1, ["c"])}
@@ -50,6 +52,7 @@ def main() -> None:
 def frames_per_s(name: str, graph: Graph, seconds: float) -> float:
     """Return the rate of a stream that takes about `seconds`."""
     replicas = REPLICAS.get(name, 1)
+    # By time, not by number: stages of 1 ms need more frames than those of 9 ms for the same certainty.
     frames = max(20, int(seconds * ideal(graph) * replicas))
     frames_in = [np.full(4, number, np.float32) for number in range(frames)]
     times = []

@@ -1,4 +1,4 @@
-"""What does a hop cost?
+"""Cost of a hop between two stages.
 
 Null stages compute nothing: what is left is the scheduler.  A payload of the given size passes by reference
 through all stages beside a small tensor, which alone is the result (a result is kept apart from the caller's arrays
@@ -31,6 +31,8 @@ from pipeline.executor.devices.null import NullRuntime
 from pipeline.scheduler import Pipeline
 
 STAGES = (1, 2, 4, 8)
+# From a few cache lines to beyond every cache: were a tensor copied at a hop, 100 MB would cost tens of milliseconds
+# where 1 kB costs microseconds.
 SIZES = (1_000, 100_000, 3_000_000, 100_000_000)
 MICRO = 1e6
 
@@ -78,9 +80,11 @@ def measure(stages: int, size: int, _: str, cores: Sequence[int], frames: int) -
     with on_core(cores[-1]), Pipeline(plan(stages, size, cores), create=create) as running:
         for result in running.map(repeat(inputs, 200), copy=False):
             del result
+        # Stamps of the warm-up would pair with those of measured frames.
         for runtime in runtimes:
             runtime.stamps.clear()
         latencies = [latency(running, inputs) for _ in range(frames)]
+        # One frame at a time, so that the n-th stamp of each runtime is of the same frame.
         hops = [
             later - earlier
             for first, peer in pairwise(runtimes)
@@ -135,6 +139,8 @@ def wake_floor(cores: Sequence[int], rounds: int) -> float | None:
     """Return half the median round trip of two processes that wake each other, in microseconds."""
     if not hasattr(os, "sched_setaffinity"):
         return None
+    # Processes, since two threads of Python would also wait for the interpreter; spawned, since a fork copies locks
+    # without the threads that hold them.
     context = multiprocessing.get_context("spawn")
     to_caller, to_echo = context.Semaphore(0), context.Semaphore(0)
     peer = context.Process(target=echo, args=(to_caller, to_echo, cores[0], rounds))
@@ -146,7 +152,7 @@ def wake_floor(cores: Sequence[int], rounds: int) -> float | None:
 
 
 def round_trips(to_caller: Any, to_echo: Any, rounds: int) -> Iterator[float]:
-    """Yield the seconds of each."""
+    """Yield the seconds of each round trip."""
     for _ in range(rounds):
         begin_s = perf_counter()
         to_echo.release()

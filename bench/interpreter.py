@@ -1,4 +1,4 @@
-"""What does a thread that is busy in pure Python do to the pipeline beside it, and what helps?
+"""Effect of a thread that is busy in pure Python on the pipeline beside it, and the remedy.
 
 Two simulated stages of 1 ms, one frame at a time.  A stage that comes back from its device needs the interpreter; a
 busy thread keeps it for the switch interval.  The remedy is ``Pipeline(..., switch_interval=...)``.
@@ -23,6 +23,7 @@ from report import Row, parser, percentile, report
 from pipeline.scheduler import Pipeline
 
 GRAPH = {"a": (1, ["x"]), "b": (1, ["a"])}
+# Seconds.  Python's own interval first.
 INTERVALS = (5e-3, 0.5e-3, 0.1e-3)
 
 

@@ -1,4 +1,4 @@
-"""How much memory does a large model take, from reading it to running its bundle?
+"""Memory of a large model, from reading it to running its bundle.
 
 A network of convolutions and dense layers with random weights is written twice, with its parameters inside of the ONNX
 file and beside it.  Each chain of steps runs in a process of its own (Linux only).  All is what came on top of a
@@ -32,6 +32,8 @@ import pipeline
 MEGABYTES = 500
 QUICK_MEGABYTES = 60
 CHAINS = (("read", "plan", "build", "save"), ("read", "plan", "build and check"), ("load", "run"))
+# Half and half: weights of convolutions and of dense layers are packed by different code, either of which might hold
+# them twice.
 _DENSE_SHARE = 0.5
 _CHANNELS = 256
 
@@ -109,6 +111,8 @@ def memory(key: str, process: int | str = "self") -> int:
 
 def child(chain: str, model: Path, folder: Path) -> None:
     """Take the steps of a chain and print what each took."""
+    # TVM's compiler and the importer come into memory with a first small build and belong to no model.  A bundle runs
+    # without them, so the chain that loads one does not get them.
     if "load" not in chain:
         write(folder / "small.onnx", 0, beside=False)
         graph = pipeline.read(folder / "small.onnx")
@@ -116,6 +120,7 @@ def child(chain: str, model: Path, folder: Path) -> None:
     base, base_own = memory("VmRSS"), memory("RssAnon")
     records, actions = [], steps(model, folder)
     for name in chain.split(","):
+        # Resets VmHWM (proc(5)), so each step has a peak of its own.  RssAnon has none: the parent samples it.
         Path("/proc/self/clear_refs").write_text("5")
         begin = perf_counter()
         actions[name]()
@@ -130,6 +135,7 @@ def watch(command: Sequence[str]) -> tuple[str, list[tuple[float, int]]]:
         while running.poll() is None:
             with contextlib.suppress(OSError, StopIteration):  # It has ended meanwhile.
                 samples.append((perf_counter(), memory("RssAnon", running.pid)))
+            # In 3 ms some ten megabytes can be filled; reading more often would take a core from the child.
             sleep(0.003)
         printed = running.stdout.read() if running.stdout else ""
     if running.returncode:

@@ -48,6 +48,7 @@ _POSITIONS = {
 }
 # Residual sums grow from block to block if each branch keeps its size.
 _SCALE = (0.65, 1.05)
+# Above zero, so that a bias that is dropped or added twice changes the answer; small, so that it does not dominate it.
 _SHIFT = 0.01
 
 
@@ -99,6 +100,7 @@ def _roles(graph: Any, arrays: dict[str, np.ndarray]) -> dict[str, tuple[str, in
         if array.dtype != np.float32:
             continue
         node, position = readers[tensor]
+        # A batch norm written as Mul and Add reads its factors through an Unsqueeze.
         while node.op_type in _SHAPE_ONLY:
             node, position = readers[node.output[0]]
         roles[tensor] = _POSITIONS[node.op_type, position], _fan_in(node, array)
@@ -112,6 +114,7 @@ def _fan_in(node: Any, array: np.ndarray) -> int:
 
 
 def _draw_weights(seed: str, shape: tuple[int, ...], role: str, fan_in: int) -> np.ndarray:
+    # A seed per tensor, so that its values depend on nothing drawn earlier; `hash` of a text differs per process.
     generator = np.random.default_rng(zlib.crc32(seed.encode()))
     if role == "scale":
         return generator.uniform(*_SCALE, shape).astype(np.float32)

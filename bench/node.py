@@ -1,4 +1,4 @@
-"""What does the node for ROS 2 cost, beside the pipeline itself?
+"""Cost of the node for ROS 2 beside the pipeline itself.
 
 A recorded bag of 640x480 images is played over DDS on loopback, the node lets a bundle of two stages work, and a
 receiver takes what it publishes; each is a process of its own.
@@ -68,12 +68,12 @@ class Case:
 
     @property
     def output(self) -> str:
-        """What is published of the model's outputs."""
+        """Name of the output to publish; empty for the only one."""
         return "image" if self.kind == IMAGE else ""
 
     @property
     def quality(self) -> Quality:
-        """Of both topics."""
+        """Quality of service of both topics."""
         return Quality(self.reliable, DEPTH[self.reliable])
 
     def play(self, folder: Path) -> Play:
@@ -101,13 +101,14 @@ def main() -> None:
         rows = []
         for case in CASES:
             result = measure(case, bundles[case.model], folder, stamps)
+            # Only images at their own pace have a like with which the bus was measured alone.
             bus_time = bus[case.reliable] if case.kind == IMAGE and case.speed == 1 else None
             rows.append({**result, "bus_ms_p50": bus_time, "codec_ms_p50": codec})
     report("The node's cost beside the pipeline", rows, (__doc__ or "").partition("\n\n")[2], options.json)
 
 
 def bundle(model: Path, folder: Path) -> Path:
-    """Build and save it in two stages."""
+    """Build and save a model in two stages."""
     graph, path = pipeline.read(model), folder / f"{model.stem}.bundle"
     pipeline.build(graph, pipeline.plan(graph, stages=2), check=False).save(path)
     return path
@@ -134,6 +135,7 @@ def inverter(folder: Path) -> Path:
 def measure(case: Case, path: Path, folder: Path, stamps: list[int]) -> Row:
     """Return the row of one case."""
     quality = {"reliable": case.reliable, "depth": case.quality.depth}
+    # JSON is YAML, too.
     content = {
         "bundle": str(path), "domain": DOMAIN, "localhost": True, "subscribe": {"topic": "/camera", "qos": quality},
         "publish": [{"topic": "/answers", "type": case.kind, "output": case.output, "qos": quality}],
@@ -145,6 +147,7 @@ def measure(case: Case, path: Path, folder: Path, stamps: list[int]) -> Row:
     assert node.stderr is not None
     node.stderr.readline()  # it has subscribed
     send_times, answer_times = exchange(case.play(folder))
+    # A node that is asked to end prints its counts.
     node.send_signal(signal.SIGTERM)
     out, trouble = node.communicate(timeout=PATIENCE_S)
     assert node.returncode == 0, trouble

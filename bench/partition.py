@@ -1,4 +1,4 @@
-"""How long does dividing a long chain take, and how does it grow?
+"""Time to divide a long chain, and its growth with the length.
 
 The costs are drawn, with crossing costs as large as the items' own, for as many cores as stages.  Cuts are looked for
 at a bounded number of positions, so that the time should grow with the length at most; what each length takes over the
@@ -16,6 +16,7 @@ from report import Row, median, parser, report
 from pipeline.split.planning.chain_solver import ChainSolver
 from pipeline.split.planning.problem import Choice, Problem, Processor
 
+# Far beyond any network: a step that is quadratic in secret shows as a growth of ten.
 ITEMS = (1_000, 10_000, 100_000)
 STAGES = (2, 4, 16)
 
@@ -33,6 +34,7 @@ def seconds(items: int, stages: int, repeats: int) -> float:
 
 def long_chain(items: int, stages: int) -> Problem:
     """Return a chain for so many cores that are alike, one for each stage."""
+    # Exponential: a few items take most of the time, as operators of networks do.
     generator = np.random.default_rng(items)
     compute, crossing_costs = generator.exponential(1, items), generator.exponential(1, items + 1)
     enter, leave = np.zeros((2, 1, items + 1)), np.zeros((1, 2, items + 1))

@@ -1,4 +1,4 @@
-"""How long does planning take, and how near is the plan to the best one?
+"""Time of planning, and distance of the plan from the best one.
 
 Networks of bench/models.py with estimated costs, on boards that are not here: those of the package, and one with four
 devices and two clusters of cores.
@@ -25,6 +25,7 @@ from pipeline.split.graph import Graph
 from pipeline.split.planning.bound import relaxed_interval
 from pipeline.split.planning.planner import Planner
 
+# Unlike cores, a GPU, and an accelerator that can run some operators only.
 BOARDS = ("ultra96", "rk3588", "jetson-orin-nano")
 FOUR = Board(
     "four devices",
@@ -57,6 +58,7 @@ def row(graph: Graph, board: Board) -> Row:
     planner = Planner(graph, board)
     plan = planner.plan()
     seconds = perf_counter() - begin
+    # Solved again, not timed: a plan does not keep the solver's gap.
     solution = planner.solve()
     return {
         "model": graph.name,

@@ -1,4 +1,4 @@
-"""The other programs of the bench of the node: a recorded bag is played over DDS, and answers are taken."""
+"""Player, receiver and echo beside the node: a recorded bag over DDS, and the answers."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from pipeline.ros.transports.dds import Dds
 HEIGHT, WIDTH, FPS = 480, 640, 30
 IMAGE = "sensor_msgs/msg/Image"
 DOMAIN = 20 + os.getpid() % 200
-"""Of this process; others are told."""
+"""DDS domain of this process, so that two runs on a machine do not meet; spawned programs get it in `Play`."""
 PATIENCE_S = 60
 
 Times = list[tuple[int, float]]
-"""Stamps, and when a message with that was sent, or received."""
+"""Stamps, and the moments when messages with them were sent, or received."""
 
 
 @dataclass(frozen=True)
 class Play:
-    """How a bag is played, and what answers come.
+    """Bag, its speed, and the answers that come.
 
     Attributes
     ----------
@@ -77,20 +77,21 @@ def image(pixels: np.ndarray, stamp: int) -> Any:
 
 def exchange(play: Play) -> tuple[Times, Times]:
     """Play the bag; return what was sent and what came back."""
+    # Spawned: the bundles were built in this process, and a fork would copy locks without TVM's threads.
     context = multiprocessing.get_context("spawn")
     stop, ready = context.Event(), context.Event()
-    (sent, sends), (received, receives) = context.Pipe(), context.Pipe()
-    receiver = context.Process(target=_receive, args=(play, ready, stop, receives))
-    player = context.Process(target=_play, args=(play, ready, sends))
+    (play_reader, play_writer), (answer_reader, answer_writer) = context.Pipe(), context.Pipe()
+    receiver = context.Process(target=_receive, args=(play, ready, stop, answer_writer))
+    player = context.Process(target=_play, args=(play, ready, play_writer))
     receiver.start()
     player.start()
-    out = sent.recv()
+    send_times = play_reader.recv()
     time.sleep(1.0)  # for the last answers
     stop.set()
-    back = received.recv()
+    answer_times = answer_reader.recv()
     player.join()
     receiver.join()
-    return out, back
+    return send_times, answer_times
 
 
 @contextmanager
@@ -133,7 +134,8 @@ def _receive(play: Play, ready: Event, stop: Event, result: Connection) -> None:
     messages: list[tuple[bytes, float]] = []
 
     def take(payload: bytes) -> None:
-        # All clocks of this kind are one on a machine.
+        # perf_counter is CLOCK_MONOTONIC, which all processes of a machine share.  The stamp is read from the bytes of
+        # the header later: decoding a message here would hold up the next one.
         messages.append((payload[:12], time.perf_counter()))
 
     with Dds(play.domain, localhost=True) as transport:

@@ -32,6 +32,7 @@ REPLICAS = (1, 2, 3)
 SECONDS, ROUNDS = 2.0, 5
 """Of one measurement, and how many there are of each case."""
 
+# Frames: enough to fill both stages with their replicas and the socket's buffers.
 WARM_UP = 5
 
 

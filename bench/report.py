@@ -1,4 +1,4 @@
-"""What all benchmarks share: their options, the environment, a table on the screen and a JSON file."""
+"""Options, environment, table and JSON file of all benchmarks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def report(title: str, rows: Sequence[Row], caption: str, file: Path | None = No
         table.add_column(name, justify="right", overflow="fold")
     for row in rows:
         table.add_row(*(text(row.get(name)) for name in names))
-    # As wide as it needs where nobody looks, so that a log holds whole rows.
+    # Wide where nobody looks, so that a log holds whole rows instead of rich's 80 columns.
     Console(width=None if sys.stdout.isatty() else 200).print(table)
     if file is not None:
         file.write_text(json.dumps({"environment": environment(), "rows": list(rows)}, indent=1) + "\n")
@@ -100,6 +100,7 @@ def commit() -> str | None:
 
 def percentile(values: Sequence[float], share: float) -> float:
     """Return the value below which `share` of `values` lie, by nearest rank."""
+    # A value that was measured, not one between two: a 99th percentile of few samples would be made up otherwise.
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 

@@ -52,6 +52,8 @@ class _Network:
         first = self.add("Relu", f"{name}.relu1", self.convolution(f"{name}.conv1", source, channels, 3, stride))
         second = self.convolution(f"{name}.conv2", first, outputs, 3, 1, _BRANCH)
         if stride > 1:
+            # The factor of 2 in a weight's size keeps the size behind a relu; there is none here, and 0.7 squared is
+            # about half: the shortcut passes on its input's size, as one without a convolution does.
             source = self.convolution(f"{name}.short", source, channels, 1, stride, 0.7)
         return self.add("Relu", f"{name}.relu2", self.add("Add", f"{name}.add", second, source))
 

@@ -1,4 +1,4 @@
-"""How near does the simulation of a plan come to the pipeline that runs it?
+"""Simulation of a plan beside the pipeline that runs it.
 
 Plans on simulated devices run through the real scheduler with real threads, and through the simulation by discrete
 events.  Both rates are taken between the first and the last result of a stream.  `latency_ratio` compares the medians
@@ -20,6 +20,7 @@ from pipeline.core.plan import Plan
 from pipeline.scheduler import Pipeline
 from pipeline.simulation import simulate
 
+# As in bench/admission.py: well above what the slowest stage takes, so that every policy has to drop.
 OVERRUN = 2.5
 POLICIES: dict[str, dict[str, Any]] = {
     "latest": {"admission": "latest"},
@@ -94,6 +95,7 @@ def overrun(plan: Plan, policy: dict[str, Any], seconds: float) -> tuple[float, 
     with Pipeline(plan, **policy) as running:
         begin = perf_counter()
         for number in range(int(OVERRUN * count(plan, seconds))):
+            # From the beginning on, not from the last frame: late wake-ups would add up to a slower source otherwise.
             sleep(max(0.0, begin + number * interval - perf_counter()))
             running.submit(frame).add_done_callback(note_end)
     return (len(ends) - 1) / (ends[-1][0] - ends[0][0]), median([age for _, age in ends])

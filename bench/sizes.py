@@ -1,4 +1,4 @@
-"""What does one bundle for batches of any size cost, beside a build for each size?
+"""Cost of one bundle for batches of any size beside a build for each size.
 
 SqueezeNet with random weights, float32, one stage on one core.  Each batch goes through a build for just its size, is
 padded to the next larger of a few sizes, and goes through one build for any size; the three take turns in one run.
@@ -25,6 +25,7 @@ from pipeline.core.board import Board, Device
 from pipeline.scheduler.pipeline import Pipeline
 from pipeline.split.symbolic_model import OpenModel, open_model
 
+# The sizes of the buckets, others between them, and 5, which no power of two divides.
 BATCHES = (1, 2, 8, 16, 32, 5)
 BUCKETS = (1, 8, 32)
 SIDES = {
@@ -57,6 +58,7 @@ def write(folder: Path) -> Path:
 
 def start(model: OpenModel, sizes: tuple[int, ...], other_sizes: str) -> Pipeline:
     """Return a running pipeline of one stage on one core; its plan is for a size that no batch has."""
+    # One core: the three differ by their kernels, which waiting threads would blur.
     board = Board("one core", (Device("cpu", cores=tuple(usable_cores()[:1])),))
     plan = pipeline.plan(model.at(N=max(sizes, default=64)), board, stages=1)
     bound_sizes = [{"N": size} for size in sizes]

@@ -39,6 +39,7 @@ from pipeline.executor.bundle import Bundle
 from pipeline.executor.devices.null import NullRuntime
 from pipeline.scheduler import FrameFuture, Pipeline
 
+# A prime above all factors: a product is zero only if the value is, so every stage shows in the result.
 MODULUS = 1_000_003
 FEEDERS = 3
 LIMIT = 60.0
@@ -70,7 +71,7 @@ class Arithmetic(NullRuntime):
 
 @dataclass
 class Books:
-    """What was seen from outside."""
+    """Counts of the frames' ends as the caller sees them."""
 
     delivered: int = 0
     failed: int = 0
@@ -109,6 +110,7 @@ class Soak:
         begin_s, early_rss = perf_counter(), 0
         with Pipeline(self.plan, self.codes(1), create=Arithmetic) as running:
             self.feed(running, self.frames // 10)
+            # Behind a tenth of the frames: by then the allocator's arenas have their size.
             early_rss = process.memory_info().rss
             self.feed(running, self.frames - self.frames // 10)
         growth = process.memory_info().rss - early_rss

@@ -1,4 +1,4 @@
-"""What does it cost to read a picture, to make it a model's input, and to stream it?
+"""Cost to read a picture, to make it a model's input, and to stream it.
 
 prepare  yuv420p to float32 [1, 3, side, side], normalised: by FFmpeg's scaler and NumPy, as the stage does it, against
          Pillow and NumPy from RGB that was there already.  `lock_share` is the part of the time in which the
@@ -86,7 +86,8 @@ def time_once(way: Callable[[], Any]) -> float:
 def lock_share(way: Callable[[], Any]) -> float:
     """Return the part of its time in which `way` holds the interpreter."""
     block = bytes(4_000_000)
-    # Hashing works as hard, and holds nothing: what else the machine does is in both.
+    # Hashing works as hard, and holds nothing: the machine's other work is in both.  The two of a pair follow each
+    # other, since what else runs changes within seconds; the median drops pairs between which it changed.
     pairs = [(count_beside(way), count_beside(lambda: hashlib.sha256(block))) for _ in range(7)]
     return 1 - median([held / free for held, free in pairs])
 
@@ -128,6 +129,7 @@ def stream(count: int, rounds: int) -> Row:
 
 
 def write(path: Path, count: int) -> None:
+    # Noise is a lossless codec's most expensive picture; FFV1 codes each frame alone, so equal ones cost the same.
     frame = av.VideoFrame.from_ndarray(np.random.default_rng(0).integers(0, 256, (720, 640), np.uint8), "yuv420p")
     with av.open(str(path), "w") as container:
         video: Any = container.add_stream("ffv1", rate=30, width=640, height=480)
@@ -154,6 +156,7 @@ def copy_with_codec(source: Path, target: Path) -> float:
     with av.open(str(source)) as reading, av.open(str(target), "w") as writing:
         video: Any = writing.add_stream("ffv1", rate=30, width=640, height=480)
         video.pix_fmt = "yuv420p"
+        # As our source of files has it.
         reading.streams.video[0].thread_type = "AUTO"
         for frame in reading.decode(video=0):
             frame.pts = None

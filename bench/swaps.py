@@ -40,6 +40,7 @@ def swap_again_and_again(swaps: int) -> Row:
         bundle = _two_core_bundle(Path(folder))
     (spec,) = bundle.plan.inputs
     image = np.ones(spec.shape, np.float32)
+    # Libraries, the first pool of threads and the allocator's arenas come with the first pipeline and stay.
     _swap_real(bundle, image, 1)
     _quiet_s()
     threads, maps = _resources()

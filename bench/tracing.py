@@ -1,4 +1,4 @@
-"""What does tracing cost?
+"""Cost of tracing.
 
 Frames stream through null stages on one core, so that what is left is the scheduler, in turns on three sides:
 
@@ -38,6 +38,7 @@ STAGES = 4
 
 def main() -> None:
     options = parser(__doc__).parse_args()
+    # Many short rounds: the sides differ by some percent, and single rounds vary by as much.
     rounds, frames = (15, 2000) if options.quick else (60, 4000)
     plan, bare = chain(STAGES), without_hooks(worker)
     samples: dict[str, list[float]] = {side: [] for side in SIDES}
@@ -70,6 +71,7 @@ def without_hooks(module: ModuleType) -> ModuleType:
         raise LookupError("no hook was found in the worker's source: this benchmark has to follow it")
     for function, statement in hooks:
         position = function.body.index(statement)
+        # A hook that returns where there is no trace makes everything behind it part of the hook.
         leaves = isinstance(statement, ast.If) and isinstance(statement.body[0], ast.Return)
         function.body[position : None if leaves else position + 1] = [ast.Pass()]
     bare = ModuleType(module.__name__)
@@ -78,7 +80,7 @@ def without_hooks(module: ModuleType) -> ModuleType:
 
 
 def is_hook(statement: ast.stmt) -> bool:
-    """Whether the statement asks for the trace, and leaves the function without one, or notes events with one."""
+    """Tell if the statement asks for the trace: it leaves the function without one, or notes events with one."""
     return isinstance(statement, ast.If) and "trace" in ast.unparse(statement.test)
 
 

@@ -1,4 +1,4 @@
-"""Which transport carries tensors between two processes of one machine best?
+"""Transports for tensors between two processes of one machine.
 
 A message of 100 bytes goes there and back (latency); many of 100 kB to 10 MB go one way, the last one is answered
 (throughput).  The other side is a process of its own.  Where a transport can, tensors are sent from and received into
@@ -47,7 +47,7 @@ class Transport(ABC):
 
     @abstractmethod
     def __init__(self, endpoint: str, *, listen: bool) -> None:
-        """Listen at, or connect to, a place that is a free port or an unused path."""
+        """Listen at, or connect to, an endpoint that is a free port or an unused path."""
 
     @abstractmethod
     def send(self, array: np.ndarray) -> None:
@@ -134,7 +134,9 @@ class Zenoh(Transport):
 
 
 class Shared(Transport):
+    # Several, so that one is filled while another is read.
     slots = 4
+    # The largest message, and a cache line between two of them.
     slot_bytes = 10_000_064
 
     def __init__(self, endpoint: str, *, listen: bool) -> None:
@@ -142,6 +144,8 @@ class Shared(Transport):
         folder = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(endpoint).parent
         size = 2 * self.slots * self.slot_bytes
         path = folder / Path(endpoint).name.replace(".", "-")
+        # The listener makes the file in its full length before the other side maps it, and removes its name as soon as
+        # both have it: from then on nothing stays behind, however the processes end.
         if listen:
             path.write_bytes(b"")
             with path.open("r+b") as stream:
@@ -173,6 +177,7 @@ class Shared(Transport):
             self._listen()
         slot = self._arrived_slots.pop(0)
         first = self._memory[(self._in + slot) * self.slot_bytes]
+        # 128 and above: the slot is free again; below: a message has arrived in it.
         self._socket.sendall(bytes([slot + 128]))
         return first
 
@@ -202,6 +207,7 @@ def connect(family: Any, endpoint: str, *, listen: bool) -> socket.socket:
     if listen:
         with socket.create_server(address, family=family) as listener:
             return listener.accept()[0]
+    # The other process imports NumPy and the package before it listens, which takes seconds on a busy machine.
     deadline = time.monotonic() + 20
     while True:
         ours = socket.socket(family)
@@ -229,6 +235,7 @@ def answer(name: str, endpoint: str) -> None:
 @contextlib.contextmanager
 def pair(name: str, folder: str) -> Iterator[Transport]:
     """Give this end of a connection to a new process."""
+    # A port that is free now; the child listens there as soon as it has started.
     with socket.create_server(("127.0.0.1", 0)) as free:
         endpoint = str(free.getsockname()[1])
     if name in ("unix", "shared"):
@@ -260,7 +267,7 @@ def main() -> None:
 
 
 def usable(name: str) -> bool:
-    """Whether what a transport needs is installed."""
+    """Tell if a transport's package is installed."""
     module = {"zeromq": "zmq", "zenoh": "zenoh"}.get(name)
     if module and report.installed_version({"zmq": "pyzmq", "zenoh": "eclipse-zenoh"}[module]) is None:
         print(f"{name} is left out: it is not installed", file=sys.stderr)
@@ -297,6 +304,7 @@ def round_trips(end: Transport) -> list[float]:
         end.send(message)
         end.receive()
         times.append(time.perf_counter() - begin)
+    # The first tenth finds cold caches, and cores that sleep.
     return times[TRIPS // 10 :]
 
 

@@ -1,4 +1,4 @@
-"""How well does VTA run ResNet-18, and what does pipelining gain?  All times are computed: there is no board here.
+"""ResNet-18 on VTA, and the gain of pipelining.  All times are computed: there is no board here.
 
 The model of the time, whose constants nobody has measured on a board:
 
@@ -48,7 +48,7 @@ from pipeline.split.planning.problem_builder import parallel_seconds
 
 BOARD, VTA = "ultra96-simulated", "vta-simulated"
 BOARDS = {BOARD: VTA, "pynq-z2": "vta"}
-"""Those of which frames per second are computed, and how they call VTA."""
+"""Boards of which frames per second are computed -> the name of VTA there."""
 
 PICTURE = Path(__file__).resolve().parent.parent / "docs" / "vta-timeline.png"
 FRAMES, DRAWN = 200, 40
@@ -104,7 +104,7 @@ def alone(config: Config, layer: Layer) -> Cycles:
 
 
 def require_end(cycles: Cycles | None) -> Cycles:
-    """Return an estimate that there must be."""
+    """Return the estimate of a program that has to end."""
     if cycles is None:
         raise AssertionError("the program never ends")
     return cycles
@@ -158,6 +158,7 @@ def exactness(graph: Graph, plan: Plan, quantized: Path) -> Row:
     frame = resnet18.frame(9)
     expected = outputs(quantized, [frame])[0]
     with pipeline.load(pipeline.build(graph, plan, check=False)) as running:
+        # The first frame also compiles the simulator's interpreter, and the program's tables for it.
         running.submit(frame).result()
         begin = time.perf_counter()
         answer = np.asarray(running.submit(frame).result())

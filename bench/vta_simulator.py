@@ -1,4 +1,4 @@
-"""How fast VTA is simulated: functional simulation in compiled code, beside NumPy's, which the strict mode has, too.
+"""Speed of VTA's functional simulation: compiled code beside NumPy's, which the strict mode has, too.
 
 Both sides simulate the same programs, alternating, without the estimate of the time, and must end with equal memory.
 `compiled_ms` begins with a program that nobody has seen; `next_frame_ms` is the same program on its next frame, as a
@@ -56,15 +56,15 @@ def resnet18() -> list[LayerStep]:
     source, shape = 0, (64, 56, 56)
     for channels, first in ((64, 1), (128, 2), (256, 2), (512, 2)):
         for strides in (first, 1):
-            inputs, before = shape, source
+            inputs, shortcut = shape, source
             shape = (channels, inputs[1] // strides, inputs[2] // strides)
-            steps.append(LayerStep(convolution(inputs, channels, strides=strides), (before,)))
+            steps.append(LayerStep(convolution(inputs, channels, strides=strides), (source,)))
             steps.append(LayerStep(convolution(shape, channels), (len(steps),)))
             main = len(steps)
             if strides > 1:
-                steps.append(LayerStep(convolution(inputs, channels, 1, strides=strides), (before,)))
-                before = len(steps)
-            steps.append(LayerStep(Addition(shape, shift=1, low=0), (main, before)))
+                steps.append(LayerStep(convolution(inputs, channels, 1, strides=strides), (source,)))
+                shortcut = len(steps)
+            steps.append(LayerStep(Addition(shape, shift=1, low=0), (main, shortcut)))
             source = len(steps)
     return steps
 
@@ -93,6 +93,7 @@ def measure(name: str, program: VtaProgram, rounds: int, compile_s: float) -> Ro
     """Return a row: medians of both ways, and their ratio."""
     times: dict[str, list[float]] = {"numpy_ms": [], "compiled_ms": [], "next_frame_ms": []}
     for _ in range(rounds):
+        # Tables for the compiled interpreter are kept per program object: a copy has none yet.
         unseen = replace(program)
         run = partial(simulate, unseen, "functional", estimate_cycles=False)
         numpy = time_run(times["numpy_ms"], partial(run, run_compiled=False))
