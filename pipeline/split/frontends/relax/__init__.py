@@ -165,7 +165,11 @@ def _check_sizes(variables: Sequence[Any], file: str) -> None:
     """Refuse tensors that no machine holds, before anything is made of their size."""
     for var in variables:
         shape = getattr(var.ty, "shape", None)
-        extents = [int(extent) for extent in shape if isinstance(extent, tvm.tirx.IntImm)] if shape is not None else []
+        # The type of `call_tir` is taken from the file, and its shape may be a variable.  To iterate over one never
+        # ends: as an expression it has a field of any number.
+        if shape is not None and not isinstance(shape, relax.ShapeExpr):
+            raise ModelError(f"{file}: {str(var.name)!r} has no fixed shape, but what {shape} holds; not supported")
+        extents = [int(extent) for extent in shape or () if isinstance(extent, tvm.tirx.IntImm)]
         if min(extents, default=0) < 0 or math.prod(extents) > _MOST_ELEMENTS:
             raise ModelError(f"{file}: {str(var.name)!r} has the shape {extents}, which is not supported")
 

@@ -171,3 +171,21 @@ def test_nodes_that_tvm_would_trust(tmp_path: Path) -> None:
     (tmp_path / "m").write_text(json.dumps(document))
     with pytest.raises(ModelError, match=r"its field \'ty\' is of the class None, not ir\.Type"):
         pipeline.read(tmp_path / "m")
+
+
+@pytest.mark.timeout(20)
+def test_a_shape_that_is_a_variable(tmp_path: Path) -> None:
+    """A kernel's result whose shape is a tensor: TVM gives a field of any number of it, so reading never ended."""
+    document = json.loads(texts("json")[0])
+    nodes = document["nodes"]
+    call = next(node["data"] for node in nodes if node["type"] == "ir.Call" and nodes[node["data"]["ty_args"]]["data"])
+    variables = {
+        nodes[node["data"]["name"]]["data"]: number
+        for number, node in enumerate(nodes)
+        if node["type"] == "relax.expr.DataflowVar"
+    }
+    (result_type,) = nodes[call["ty_args"]]["data"]
+    nodes[result_type]["data"]["shape"] = variables["shifted"]
+    (tmp_path / "m").write_text(json.dumps(document))
+    with pytest.raises(ModelError, match="'lv' has no fixed shape, but what shifted holds"):
+        pipeline.read(tmp_path / "m")
