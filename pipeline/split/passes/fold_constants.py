@@ -52,6 +52,8 @@ _RULES: dict[str, Callable[[list[Any], Any], np.ndarray]] = {
 }
 
 
+# What a device would compute is silent about an infinity or a NaN.
+@np.errstate(all="ignore")
 def fold(
     relax_bindings: Iterable[Any], names: Mapping[Any, str], kernels: Mapping[Any, Any], keep: Collection[Any] = ()
 ) -> tuple[list[Binding], Callable[[Any], Any]]:

@@ -52,6 +52,25 @@ def test_folded_constants_keep_their_dtype(tmp_path: Path, dtype: str) -> None:
     assert graph.operators[0].parameter_bytes == values.nbytes
 
 
+def test_constants_without_a_finite_value_are_folded_in_silence(tmp_path: Path) -> None:
+    """Each step would let NumPy warn; a signalling NaN does so as soon as it becomes a float64."""
+    signalling = np.array([0x7F800001, 0x3F800000], np.uint32).view(np.float32).reshape(1, 2, 1)
+    nodes = [
+        node("Sqrt", "negative", "nan"),
+        node("Mul", "large large", "inf"),
+        node("Mul", "x signalling", "scaled"),
+        node("Add", "scaled nan", "shifted"),
+        node("Add", "shifted inf", "y"),
+    ]
+    constants = {
+        "negative": np.array([-1, 4], np.float32),
+        "large": np.array([1e30, 1], np.float32),
+        "signalling": signalling,
+    }
+    graph = pipeline.read(save(tmp_path / "m.onnx", nodes, {"x": (2, 2, 2)}, ["y"], constants))
+    assert kinds(graph) == ["multiply", "add", "add"]
+
+
 def test_a_batch_norm_of_doubles(tmp_path: Path) -> None:
     constants = {name: values.astype(np.float64) for name, values in (NORM | KERNEL).items()}
     nodes = [CONV, batch_norm(1, "c", "n"), node("Relu", "n", "r"), batch_norm(2, "r", "y")]
