@@ -37,7 +37,7 @@ def compile_stage(  # noqa: PLR0913 - the last ones by keyword
     device: Device,
     cores: int = 1,
     *,
-    inner: set[str] | None = None,
+    channels_last: set[str] | None = None,
     tuning: Tuning | None = None,
     numerics: Numerics = EXACT,
     symbolic: bool = False,
@@ -45,9 +45,9 @@ def compile_stage(  # noqa: PLR0913 - the last ones by keyword
 ) -> StageCode:
     """Compile one stage's Relax module for `device`, to run on so many of its cores.
 
-    Given `inner`, the module is taken as the inside of a stage: its inputs named there come in the stage's own
-    layout, channels last, and its outputs that are made so are added.  Where `tuning` has them, kernels that no rule
-    writes and the layouts of those that one does are taken from it.  If the module is `symbolic`, none of its extents
+    Given `channels_last`, the module is taken as the inside of a stage: its inputs named there come in the stage's
+    own layout, channels last, and its outputs that are made so are added.  Where `tuning` has them, kernels that no
+    rule writes and the layouts of those that one does are taken from it.  If the module is `symbolic`, no extent of it
     is known, and all kernels are TVM's.  A CPU's `microarchitecture` stands in place of the target's own.
 
     Raises
@@ -66,7 +66,7 @@ def compile_stage(  # noqa: PLR0913 - the last ones by keyword
             module,
             target,
             cores,
-            inner=inner,
+            channels_last=channels_last,
             tuning=tuning,
             numerics=numerics,
             symbolic=symbolic,
@@ -90,7 +90,7 @@ def _build_executable(  # noqa: PLR0913 - those of `compile_stage`
     target: Any,
     cores: int,
     *,
-    inner: set[str] | None,
+    channels_last: set[str] | None,
     tuning: Tuning | None,
     numerics: Numerics,
     symbolic: bool,
@@ -105,7 +105,13 @@ def _build_executable(  # noqa: PLR0913 - those of `compile_stage`
             module, calls = _optimise_symbolic(module, target, cores), None
         else:
             module = kernels.optimise(
-                module, target, cores, inner, tuned=choices, numerics=numerics, microarchitecture=microarchitecture
+                module,
+                target,
+                cores,
+                channels_last,
+                tuned=choices,
+                numerics=numerics,
+                microarchitecture=microarchitecture,
             )
             calls = _kernel_calls(module)
         main, constants = parameters.lift(module["main"])

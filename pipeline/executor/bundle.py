@@ -100,9 +100,11 @@ class Bundle:
         BoardError
             If the plan has no such device, or the other one cannot run what was built.
         """
-        more = [replace(each, plan=map_devices(each.plan, devices)) for each in self.more]
+        other_builds = [replace(each, plan=map_devices(each.plan, devices)) for each in self.more]
         plan, numerics = map_devices(self.plan, devices), self.numerics
-        return Bundle(plan, self.codes, self.parity, self.general, numerics=numerics, shapes=self.shapes, more=more)
+        return Bundle(
+            plan, self.codes, self.parity, self.general, numerics=numerics, shapes=self.shapes, more=other_builds
+        )
 
     def save(self, path: str | Path) -> None:
         """Write the bundle as the folder `path`; an older bundle there is replaced once the new one is complete.
@@ -164,8 +166,8 @@ def _load(folder: BundleFolder, devices: DeviceMap | None) -> Bundle:
         for build in facts.builds
     )
     builds = zip(facts.more, other_codes, strict=True)
-    more = [Build(build.plan, sized_codes, build.symbolic) for build, sized_codes in builds]
-    return Bundle(facts.plan, codes, numerics=facts.numerics, shapes=facts.shapes, more=more)
+    other_builds = [Build(build.plan, sized_codes, build.symbolic) for build, sized_codes in builds]
+    return Bundle(facts.plan, codes, numerics=facts.numerics, shapes=facts.shapes, more=other_builds)
 
 
 def _check_processor(facts: Manifest, folder: BundleFolder) -> None:
@@ -233,9 +235,13 @@ def _write(bundle: Bundle, folder: Path) -> None:
         _write_stage([build.codes[number] for build in bundle.builds], folder, number)
         for number in range(len(bundle.codes))
     ]
-    first, *rest = zip(*stage_files, strict=True)
-    more = [BuildFiles(each.plan, stages, each.symbolic) for each, stages in zip(bundle.more, rest, strict=True)]
-    facts = Manifest(FORMAT, str(tvm.__version__), bundle.plan, first, bundle.numerics, bundle.shapes, tuple(more))
+    first, *other_files = zip(*stage_files, strict=True)
+    other_builds = [
+        BuildFiles(each.plan, stages, each.symbolic) for each, stages in zip(bundle.more, other_files, strict=True)
+    ]
+    facts = Manifest(
+        FORMAT, str(tvm.__version__), bundle.plan, first, bundle.numerics, bundle.shapes, tuple(other_builds)
+    )
     manifest.write(folder, facts)
 
 
@@ -252,8 +258,8 @@ def _write_stage(codes: Sequence[StageCode | None], folder: Path, number: int) -
         library = folder / (f"stage{number}.{size}.so" if size else f"stage{number}.so")
         export(code, library)
         stages.append(StageFiles(describe_file(library), part, tuple(code_entries), code.machine, code.features))
-    rest = iter(stages)
-    return [None if code is None else next(rest) for code in codes]
+    stage_files = iter(stages)
+    return [None if code is None else next(stage_files) for code in codes]
 
 
 def export(code: StageCode, library: Path) -> None:

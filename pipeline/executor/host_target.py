@@ -130,7 +130,7 @@ def misfit(built_machine: str, features: Iterable[str]) -> str:
     """Return the reason why code cannot run on this machine; empty if it can, and for code of no processor."""
     if built_machine and built_machine != machine():
         return f"is built for {built_machine}, but this machine is {machine()}; build it with this machine's board"
-    missing = sorted(set(features) - listed_flags) if (listed_flags := flags()) else []
-    if missing:
-        return f"uses {', '.join(missing)}, which this processor does not have; build it for this processor"
+    missing_flags = sorted(set(features) - listed_flags) if (listed_flags := flags()) else []
+    if missing_flags:
+        return f"uses {', '.join(missing_flags)}, which this processor does not have; build it for this processor"
     return ""

@@ -57,7 +57,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
     @property
     def builds(self) -> tuple[BuildFiles, ...]:
-        """Those for all sizes, the plan's own first."""
+        """The stages for all sizes, the plan's own first."""
         return (BuildFiles(self.plan, self.stages), *self.more)
 
     @property
@@ -67,12 +67,14 @@ class Manifest(msgspec.Struct, frozen=True):
 
     def on_devices(self, devices: DeviceMap) -> Manifest:
         """Return this manifest with other devices in place of some of its plans'."""
-        more = tuple(msgspec.structs.replace(build, plan=map_devices(build.plan, devices)) for build in self.more)
-        return msgspec.structs.replace(self, plan=map_devices(self.plan, devices), more=more)
+        other_builds = tuple(
+            msgspec.structs.replace(build, plan=map_devices(build.plan, devices)) for build in self.more
+        )
+        return msgspec.structs.replace(self, plan=map_devices(self.plan, devices), more=other_builds)
 
     @property
     def files(self) -> dict[str, BundleFile]:
-        """All files, by name; builds share parameters."""
+        """The files of all builds, by name; builds share parameters."""
         stages = [files for _, files in self.pairs if files is not None]
         return {part.file: part for each in stages for part in (each.library, each.parameters)}
 

@@ -104,16 +104,16 @@ def lay_out(sets: Sequence[Mapping[str, np.ndarray]]) -> tuple[list[list[Paramet
 
     They lie one behind the other, each at a multiple of 64 bytes, and once, however many entries it has.
     """
-    places: dict[tuple[int, str, tuple[int, ...]], int] = {}
+    offsets: dict[tuple[int, str, tuple[int, ...]], int] = {}
     arrays: list[np.ndarray] = []
     end = 0
     for array in (array for arrays_by_name in sets for array in arrays_by_name.values()):
-        if _place(array) not in places:
+        if _place(array) not in offsets:
             start = align_up(end)
-            places[_place(array)], end = start, start + array.nbytes
+            offsets[_place(array)], end = start, start + array.nbytes
             arrays.append(array)
     entries = [
-        [ParameterEntry(name, str(array.dtype), array.shape, places[_place(array)]) for name, array in stage.items()]
+        [ParameterEntry(name, str(array.dtype), array.shape, offsets[_place(array)]) for name, array in stage.items()]
         for stage in sets
     ]
     return entries, arrays

@@ -82,8 +82,10 @@ def widen(module: Any) -> Any | None:
 def is_widely_comparable(module: Any) -> bool:
     """Return True for a module of 16-bit numbers that computes about the same with wider ones."""
     bindings = [binding for block in module["main"].body.blocks for binding in block.bindings]
-    narrow = any(_dtype(each) in NARROW for each in (*module["main"].params, *(binding.var for binding in bindings)))
-    return narrow and not any(_kind(binding.value) in _CHOOSING or _is_integer_of(binding) for binding in bindings)
+    has_narrow = any(
+        _dtype(each) in NARROW for each in (*module["main"].params, *(binding.var for binding in bindings))
+    )
+    return has_narrow and not any(_kind(binding.value) in _CHOOSING or _is_integer_of(binding) for binding in bindings)
 
 
 def _is_integer_of(binding: Any) -> bool:
@@ -158,12 +160,12 @@ def _widen_expression(value: Any, change: Callable[[Any], Any]) -> Any:
 def _widen_attributes(attributes: Any) -> Any:
     from tvm.ir.attrs import make_node
 
-    narrow = [name for name in _DTYPES if str(getattr(attributes, name, "")) in NARROW]
-    if not narrow:
+    narrow_names = [name for name in _DTYPES if str(getattr(attributes, name, "")) in NARROW]
+    if not narrow_names:
         return attributes
     info = type(attributes).__tvm_ffi_type_info__
     values = {field.name: getattr(attributes, field.name) for field in info.fields}
-    return make_node(info.type_key, **{**values, **dict.fromkeys(narrow, "float32")})
+    return make_node(info.type_key, **{**values, **dict.fromkeys(narrow_names, "float32")})
 
 
 def _widen_constant(value: Any) -> Any:

@@ -133,15 +133,17 @@ def _separate_names(plan: Plan, stage: StagePlan) -> tuple[tuple[StagePlan, ...]
     stages = plan.stages
     for name in sorted(_names(stage.inputs) & _names(stage.outputs)):
         if name in _names(plan.inputs):
-            new = f"{name} behind {stage.name}"
-            stages = tuple(dataclasses.replace(each, inputs=_rename(each.inputs, name, new)) for each in stages)
-            stage = dataclasses.replace(stage, outputs=_rename(stage.outputs, name, new))
+            unique_name = f"{name} behind {stage.name}"
+            stages = tuple(dataclasses.replace(each, inputs=_rename(each.inputs, name, unique_name)) for each in stages)
+            stage = dataclasses.replace(stage, outputs=_rename(stage.outputs, name, unique_name))
         else:
-            new = f"{name} before {stage.name}"
-            stages = tuple(dataclasses.replace(each, outputs=_rename(each.outputs, name, new)) for each in stages)
-            stage = dataclasses.replace(stage, inputs=_rename(stage.inputs, name, new))
+            unique_name = f"{name} before {stage.name}"
+            stages = tuple(
+                dataclasses.replace(each, outputs=_rename(each.outputs, name, unique_name)) for each in stages
+            )
+            stage = dataclasses.replace(stage, inputs=_rename(stage.inputs, name, unique_name))
     return stages, stage
 
 
-def _rename(specs: tuple[TensorSpec, ...], name: str, new: str) -> tuple[TensorSpec, ...]:
-    return tuple(dataclasses.replace(spec, name=new) if spec.name == name else spec for spec in specs)
+def _rename(specs: tuple[TensorSpec, ...], name: str, new_name: str) -> tuple[TensorSpec, ...]:
+    return tuple(dataclasses.replace(spec, name=new_name) if spec.name == name else spec for spec in specs)

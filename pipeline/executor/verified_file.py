@@ -80,7 +80,7 @@ def read(descriptor: int, nbytes: int, sha256: str) -> VerifiedContent:
 
     Raises
     ------
-    Damaged
+    DamagedFile
         If it has other bytes than those expected; the message says in which way.
     """
     if (size := os.fstat(descriptor).st_size) != nbytes:
@@ -128,10 +128,10 @@ def _blocks(descriptor: int, nbytes: int) -> Iterator[memoryview]:
 
 def _fill(descriptor: int, target: np.ndarray) -> Iterator[memoryview]:
     """Read a file into an array, and yield each block once it is there."""
-    rest = target.data
-    while rest.nbytes:
+    unread = target.data
+    while unread.nbytes:
         # Without a copy on the way, whatever the file's object would do.
-        if not (came := os.readv(descriptor, [rest[:BLOCK]])):
+        if not (came := os.readv(descriptor, [unread[:BLOCK]])):
             raise DamagedFile("became shorter while it was read")
-        yield rest[:came]
-        rest = rest[came:]
+        yield unread[:came]
+        unread = unread[came:]

@@ -178,7 +178,7 @@ class GroupTimer:
         self, stage: StagePlan, module: Any, names_in_stage_layout: set[str]
     ) -> tuple[StageCode, tuple[OutputLayout, ...]]:
         names = {spec.name for spec in stage.inputs} & names_in_stage_layout
-        code = compile_stage(module, self._device, self._cores, inner=names)
+        code = compile_stage(module, self._device, self._cores, channels_last=names)
         return code, tuple(OutputLayout(spec.shape, spec.name in names) for spec in stage.outputs)
 
     def _time(self, groups: Sequence[TimedGroup]) -> None:

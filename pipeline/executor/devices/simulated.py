@@ -50,15 +50,15 @@ class SimulatedRuntime(NullRuntime):
         """Sleep, then return inputs or zeros."""
         deadline = time.perf_counter() + program.seconds - program.credit
         _sleep_until(deadline)
-        late = time.perf_counter() - deadline
-        program.credit = min(late, LARGEST_CREDIT * program.seconds)
+        lateness = time.perf_counter() - deadline
+        program.credit = min(lateness, LARGEST_CREDIT * program.seconds)
         return [inputs[each] if isinstance(each, int) else each for each in program.outputs]
 
 
 def _sleep_until(deadline: float) -> None:
     # Sleeping may end early by the clock's grain, never by much.
-    while (remaining := deadline - time.perf_counter()) > 0:
-        time.sleep(remaining)
+    while (remaining_s := deadline - time.perf_counter()) > 0:
+        time.sleep(remaining_s)
 
 
 def _placeholder(stage: StagePlan, number: int) -> int | np.ndarray:

@@ -33,7 +33,7 @@ def optimise(  # noqa: PLR0913 - the last ones by keyword
     module: Any,
     target: Any,
     cores: int = 1,
-    inner: set[str] | None = None,
+    channels_last: set[str] | None = None,
     *,
     numerics: Numerics = EXACT,
     tuned: Choices | None = None,
@@ -50,7 +50,7 @@ def optimise(  # noqa: PLR0913 - the last ones by keyword
         An LLVM target.
     cores : int
         How many cores the stage may use.
-    inner : set of str, optional
+    channels_last : set of str, optional
         If the module is the inside of a stage: its inputs that are at hand with channels last, to which its outputs
         that are made so are added.
     numerics : Numerics
@@ -71,7 +71,7 @@ def optimise(  # noqa: PLR0913 - the last ones by keyword
     layouts = tuned.layout if tuned is not None and numerics.weights == "float32" else None
     cpu = microarchitecture or microarchitectures.of_target(target)
     cpu = replace(cpu, weights=numerics.weights, layouts=layouts)
-    fused_module = stage.fuse_stage(module, target, cpu, inner, numerics, rewrites or registry.REWRITES)
+    fused_module = stage.fuse_stage(module, target, cpu, channels_last, numerics, rewrites or registry.REWRITES)
     return stage.write_kernels(fused_module, cpu, cores, tuned)
 
 

@@ -128,7 +128,7 @@ class FusedGroup:
         return group
 
     def overwrites(self, operand: int) -> bool:
-        """Whether the result may take a parameter's place: it is as large, and read where it is overwritten only."""
+        """Return True if the result may take a parameter's place: as large, and read where it is overwritten only."""
         buffer = self._function.params[operand]
         if self._separate or [int(each) for each in buffer.shape] != [int(each) for each in self.result.shape]:
             return False
@@ -164,7 +164,7 @@ class FusedGroup:
         return fetches
 
     def _is_elementwise(self) -> bool:
-        """Whether each element of the result is made from the sum in its own place."""
+        """Return True if each element of the result is made from the sum in its own place."""
         shape, indices = [int(each) for each in self.result.shape], [tir.variable("index") for _ in self.result.shape]
         if shape != [int(each) for each in self._sum.shape]:
             return False
@@ -216,7 +216,7 @@ class FusedGroup:
         return tvm_ffi.structural_mutate(block.body.value, [(tvm.ir.TensorLoad, element), (tvm.ir.Var, variable)])
 
     def is_pixelwise(self) -> bool:
-        """Whether everything that is fused in reads its own pixel, or nothing that differs between pixels."""
+        """Return True if everything that is fused in reads its own pixel, or nothing that differs between pixels."""
         return self._separate or all(self._reads_own_pixel(block) for block in self._values.values())
 
     def _reads_own_pixel(self, block: Any) -> bool:
@@ -243,14 +243,14 @@ class FusedGroup:
 
 
 def _is_own_pixel(indices: Sequence[Any], axes: Sequence[Any]) -> bool:
-    """Whether an element is the pixel's own, or the same one for all pixels."""
+    """Return True if an element is the pixel's own, or the same one for all pixels."""
     if len(indices) != len(axes):
         return not indices
     if all(each.same_as(axis.var) for each, axis in zip(indices, axes, strict=True)):
         return True
-    *outer, column, channel = zip(indices, axes, strict=True)
-    still = all(isinstance(each, tirx.IntImm) or int(axis.dom.extent) == 1 for each, axis in outer)
-    return still and isinstance(column[0], tirx.IntImm) and channel[0].same_as(channel[1].var)
+    *outer_pairs, column, channel = zip(indices, axes, strict=True)
+    is_fixed = all(isinstance(each, tirx.IntImm) or int(axis.dom.extent) == 1 for each, axis in outer_pairs)
+    return is_fixed and isinstance(column[0], tirx.IntImm) and channel[0].same_as(channel[1].var)
 
 
 def group_of(function: Any) -> FusedGroup | None:
@@ -274,12 +274,12 @@ def blocks_of(function: Any) -> list[Any]:
     statements = list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
     blocks = []
     for statement in statements:
-        inner = statement
-        while isinstance(inner, tirx.For):
-            inner = inner.body
-        if not isinstance(inner, tvm.s_tir.SBlockRealize):
+        node = statement
+        while isinstance(node, tirx.For):
+            node = node.body
+        if not isinstance(node, tvm.s_tir.SBlockRealize):
             return []
-        blocks.append(inner.block)
+        blocks.append(node.block)
     return blocks
 
 

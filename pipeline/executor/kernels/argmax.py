@@ -87,14 +87,14 @@ class Argmax(Kernel[ArgmaxForm]):
 def _find_extremes(form: ArgmaxForm, block: RowBlock, source: Any) -> tuple[list[Any], list[Any]]:
     """Return statements, and the position of each row's extreme as float32."""
     fold = _fold(form.kind, str(source.dtype))
-    before, extremes = block.fold(fold, lambda at, size, _: block.read(source, at, size))
+    extreme_statements, extremes = block.fold(fold, lambda at, size, _: block.read(source, at, size))
 
-    def position(at: Any, size: int, vector: int) -> Any:
-        equal = tirx.EQ(block.read(source, at, size), block.broadcast(extremes[vector], size))
-        return tirx.Select(equal, _positions(block, at, size), tir.constant(float("inf"), size))
+    def position(offset: Any, size: int, vector: int) -> Any:
+        equal = tirx.EQ(block.read(source, offset, size), block.broadcast(extremes[vector], size))
+        return tirx.Select(equal, _positions(block, offset, size), tir.constant(float("inf"), size))
 
     statements, positions = block.fold(folding.SMALLEST, position)
-    return [*before, *statements], [
+    return [*extreme_statements, *statements], [
         _unless_nan_first(block, source, value, vector) for vector, value in enumerate(positions)
     ]
 
@@ -108,12 +108,12 @@ def _fold(kind: str, dtype: str) -> Fold:
     return fold._replace(dtype=dtype, neutral=int(limits.min if kind == "argmax" else limits.max))
 
 
-def _positions(block: RowBlock, at: Any, size: int) -> Any:
+def _positions(block: RowBlock, offset: Any, size: int) -> Any:
     """Return the positions in their rows of the elements at an offset."""
     ((_, stride),) = block.rows.runs
     if not block.rows.contiguous:
-        return tir.wide((at // stride).astype("float32"), size)
-    first = at.astype("int32")
+        return tir.wide((offset // stride).astype("float32"), size)
+    first = offset.astype("int32")
     positions = first if size == 1 else tirx.Ramp(first, tirx.IntImm("int32", 1), size)
     return positions.astype(tir.lanewise("float32", size))
 

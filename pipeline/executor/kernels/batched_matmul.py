@@ -91,9 +91,9 @@ class BatchedMatmul(Kernel[BatchedMatmulForm]):
 
 
 def _operand(base: Any, shape: Sequence[int], strides: Sequence[int], batch: Sequence[int]) -> MatrixOperand:
-    outer = [0 if extent == 1 else stride for extent, stride in zip(shape[:-2], strides[:-2], strict=True)]
-    broadcast = [0] * (len(batch) - len(outer))
-    return MatrixOperand(math.prod(extents(base.ty)), (*broadcast, *outer), strides[-2], strides[-1])
+    batch_strides = [0 if extent == 1 else stride for extent, stride in zip(shape[:-2], strides[:-2], strict=True)]
+    broadcast = [0] * (len(batch) - len(batch_strides))
+    return MatrixOperand(math.prod(extents(base.ty)), (*broadcast, *batch_strides), strides[-2], strides[-1])
 
 
 def _find_strides(rewriter: Rewriter, value: Any) -> tuple[Any, tuple[int, ...]]:
@@ -172,46 +172,46 @@ class BatchedMatmulLoops:
         height = self._layout.conv.height
 
         def task(index: Any) -> Any:
-            first = (index % self._chunks) * self._rows
-            if height % self._rows:
-                first = tirx.Min(first, tir.number(height - self._rows))
-            places = tir.places(index // self._chunks, self._form.batch)
-            return tir.sequence(tir.bound("row", first, lambda row: self._chunk(places, row)))
+            first = tir.piece_start(index % self._chunks, self._rows, height)
+            batch_indices = tir.unravel(index // self._chunks, self._form.batch)
+            return tir.sequence(tir.bound("row", first, lambda row: self._chunk(batch_indices, row)))
 
         return tir.sequence(
             [*self._declarations, tir.loop("task", self._batch_size * self._chunks, task, tir.parallel(self._tasks))]
         )
 
     @staticmethod
-    def _start(places: list[Any], strides: tuple[int, ...]) -> Any:
+    def _start(batch_indices: list[Any], strides: tuple[int, ...]) -> Any:
         start = tir.number(0)
-        for position, stride in zip(places, strides, strict=True):
+        for position, stride in zip(batch_indices, strides, strict=True):
             start += position * stride
         return start
 
-    def _chunk(self, places: list[Any], row: Any) -> list[Any]:
-        lhs = self._start(places, self._form.lhs.batch) + row * self._form.lhs.row
-        rhs = self._start(places, self._form.rhs.batch)
+    def _chunk(self, batch_indices: list[Any], row: Any) -> list[Any]:
+        lhs = self._start(batch_indices, self._form.lhs.batch) + row * self._form.lhs.row
+        rhs = self._start(batch_indices, self._form.rhs.batch)
 
         def blocks(lhs: Any, rhs: Any) -> list[Any]:
-            return self._blocks(places, row, lhs, rhs)
+            return self._blocks(batch_indices, row, lhs, rhs)
 
         return tir.bound("left", lhs, lambda lhs: tir.bound("right", rhs, lambda rhs: blocks(lhs, rhs)))
 
-    def _blocks(self, places: list[Any], row: Any, lhs: Any, rhs: Any) -> list[Any]:
+    def _blocks(self, batch_indices: list[Any], row: Any, lhs: Any, rhs: Any) -> list[Any]:
         def pack(block: _ColumnBlock) -> list[Any]:
             return self._pack(rhs + block.column * self._form.rhs.column, block)
 
         def tile(block: _ColumnBlock, start: Any, rows: int) -> Any:
-            return self._tile([*places, row + start], lhs + start * self._form.lhs.row, rows, block)
+            return self._tile([*batch_indices, row + start], lhs + start * self._form.lhs.row, rows, block)
 
         def bands(body: Callable[[Any, int], Any]) -> list[Any]:
             return tir.pieces("band", self._rows, self._layout.tile.rows, lambda _, start, rows: body(start, rows))
 
         allocation = tirx.AllocBuffer(self._packed_buffer)
         if self._packs_all:
-            across = bands(lambda start, rows: tir.sequence(self._each_block(lambda block: tile(block, start, rows))))
-            return [allocation, *self._each_block(lambda block: tir.sequence(pack(block))), *across]
+            tile_rows = bands(
+                lambda start, rows: tir.sequence(self._each_block(lambda block: tile(block, start, rows)))
+            )
+            return [allocation, *self._each_block(lambda block: tir.sequence(pack(block))), *tile_rows]
         return [
             allocation,
             *self._each_block(
@@ -221,10 +221,12 @@ class BatchedMatmulLoops:
 
     def _each_block(self, body: Callable[[_ColumnBlock], Any]) -> list[Any]:
         layout, lanes = self._layout, self._lanes
-        rest = layout.conv.group_outputs % lanes
+        partial_lanes = layout.conv.group_outputs % lanes
         statements = []
-        for first, block_count, size in tiling.blocks(layout.vectors, layout.tile.vectors, alone=bool(rest)):
-            last = rest if rest and first + block_count * size == layout.vectors else lanes
+        for first, block_count, size in tiling.blocks(
+            layout.vectors, layout.tile.vectors, separate_last=bool(partial_lanes)
+        ):
+            last = partial_lanes if partial_lanes and first + block_count * size == layout.vectors else lanes
 
             def block(index: Any, first: int = first, size: int = size, last: int = last) -> Any:
                 column = (index * size + first) * lanes
@@ -234,7 +236,7 @@ class BatchedMatmulLoops:
             statements.append(tir.loop("block", block_count, block))
         return statements
 
-    def _tile(self, places: list[Any], begin: Any, rows: int, block: _ColumnBlock) -> Any:
+    def _tile(self, batch_indices: list[Any], begin: Any, rows: int, block: _ColumnBlock) -> Any:
         line = self._form.lhs.row
         sums = TileAccumulators(
             self._layout,
@@ -247,7 +249,7 @@ class BatchedMatmulLoops:
         stores = [
             self._store_lanes(
                 total,
-                [*places[:-1], places[-1] + dy, block.column + part * self._lanes],
+                [*batch_indices[:-1], batch_indices[-1] + dy, block.column + part * self._lanes],
                 block.last if part == block.size - 1 else self._lanes,
             )
             for (dy, _dx, part), total in sums.registers.items()
@@ -292,8 +294,7 @@ class BatchedMatmulLoops:
             return self._one_by_one(first, offset, step, count)
 
         def square(index: Any) -> Any:
-            # The last block begins earlier rather than ending late.
-            start = index * lanes if depth % lanes == 0 else tirx.Min(index * lanes, tir.number(depth - lanes))
+            start = tir.piece_start(index, lanes, depth)
 
             def store(number: int, column: Any) -> Any:
                 return tir.store(self._packed_buffer, column, tir.ramp((start + number) * step + offset, lanes))

@@ -88,11 +88,11 @@ def conv_shape(layout: ChannelLayout, call: Any, weights: tuple[int, ...]) -> Co
     attrs = call.attrs
     batch, height, width, channels = layout.extents(call.args[0].ty)
     _, out_height, out_width, out_channels = layout.extents(call.ty)
-    top, left, bottom, right = (int(pad) for pad in attrs.padding)
+    pad_top, pad_left, pad_bottom, pad_right = (int(pad) for pad in attrs.padding)
     return ConvShape(
         batch, height, width, channels, out_height, out_width, out_channels, (weights[2], weights[3]),
-        channel_layout.pair(attrs.strides), channel_layout.pair(attrs.dilation), (top, left, bottom, right),
-        int(attrs.groups),
+        channel_layout.pair(attrs.strides), channel_layout.pair(attrs.dilation),
+        (pad_top, pad_left, pad_bottom, pad_right), int(attrs.groups),
     )  # fmt: skip
 
 

@@ -128,7 +128,7 @@ class _PhaseLoops:
         size = conv.terms if self._form.depthwise else part.layout.size
 
         def phase(index: Any) -> Any:
-            row, column = tir.places(index, (part.rows.count, part.columns.count))
+            row, column = tir.unravel(index, (part.rows.count, part.columns.count))
             store = self._phase_store(row + part.rows.first, column + part.columns.first)
             first = index * size + part.weights
             if not conv.kernel[0] * conv.kernel[1]:
@@ -154,15 +154,15 @@ class _PhaseLoops:
         width, channels = conv.kernel[1], conv.channels
 
         def combine(total: Any, element: Any, dy: Any, dx: Any, c: Any, lanes: int) -> Any:  # noqa: PLR0913, PLR0917
-            at = (dy * width + dx) * channels + (first + c)
-            return total + element * tir.load(self._weights, tir.span(at, lanes))
+            weight_index = (dy * width + dx) * channels + (first + c)
+            return total + element * tir.load(self._weights, tir.span(weight_index, lanes))
 
         return SlidingWindowLoops(conv, self._cpu, self._data, 0.0, combine, store, tasks).statement()
 
     @staticmethod
     def _zeros(conv: ConvShape, store: Store, tasks: int) -> Any:
         def pixel(index: Any) -> Any:
-            position = tir.places(index, (conv.batch, conv.out_height, conv.out_width))
+            position = tir.unravel(index, (conv.batch, conv.out_height, conv.out_width))
             zero = tir.constant(0.0)
             return tir.loop("c", conv.out_channels, lambda c: store(zero, *position, c), tir.VECTORIZED)
 

@@ -73,10 +73,10 @@ def _split_part(rewriter: Rewriter, value: Any) -> Any:
     extent, sections = extents(data.ty)[axis], split.attrs.indices_or_sections
     if isinstance(sections, int | tirx.IntImm):
         size = -(-extent // int(sections))
-        places = list(range(size, extent, size))
+        positions = list(range(size, extent, size))
     else:
-        places = [int(each) for each in sections]
-    first, last = [0, *places][value.index], [*places, extent][value.index]
+        positions = [int(each) for each in sections]
+    first, last = [0, *positions][value.index], [*positions, extent][value.index]
     return relax.op.strided_slice(rewriter.last(data), [AXIS[axis]], [first], [last])
 
 

@@ -9,11 +9,8 @@ import tvm
 from tvm import relax, s_tir, tirx
 
 from pipeline.executor.kernels import microarchitecture, provenance, transpose
-from pipeline.executor.kernels.microarchitecture import Microarchitecture
+from pipeline.executor.kernels.microarchitecture import TASK_ELEMENTS, Microarchitecture
 from pipeline.executor.kernels.tir import nan
-
-_FEW = 1 << 15
-"""Elements that are not worth waking another core."""
 
 
 def schedule(function: Any, cpu: Microarchitecture, cores: int) -> Any:
@@ -32,7 +29,7 @@ def schedule(function: Any, cpu: Microarchitecture, cores: int) -> Any:
 
 def _extent(extent: Any) -> int:
     """Return the number; a symbolic one is taken for large."""
-    return int(extent) if isinstance(extent, tirx.IntImm) else _FEW
+    return int(extent) if isinstance(extent, tirx.IntImm) else TASK_ELEMENTS
 
 
 def _blocks(schedule: Any) -> list[Any]:
@@ -53,17 +50,17 @@ def _arrange(schedule: Any, block: Any, cpu: Microarchitecture, cores: int) -> N
     if len(kinds) != len(loops) or not spatial:
         return
     reductions = [loop for loop, kind in zip(loops, kinds, strict=True) if kind != 0]
-    inner = spatial[-1]
+    innermost = spatial[-1]
     total = 1
     for extent in extents:
         total *= extent
     if extents[-1] >= cpu.lanes:
-        vectors, inner = schedule.split(inner, [None, cpu.lanes])
-        schedule.reorder(*spatial[:-1], vectors, *reductions, inner)
-        schedule.vectorize(inner)
-    outer = spatial[:-1]
-    if outer and total > _FEW and cores > 1:
-        schedule.parallel(schedule.fuse(*outer))
+        vectors, innermost = schedule.split(innermost, [None, cpu.lanes])
+        schedule.reorder(*spatial[:-1], vectors, *reductions, innermost)
+        schedule.vectorize(innermost)
+    outer_loops = spatial[:-1]
+    if outer_loops and total > TASK_ELEMENTS and cores > 1:
+        schedule.parallel(schedule.fuse(*outer_loops))
 
 
 def optimise_symbolic(module: Any, target: Any, cores: int) -> Any:

@@ -81,14 +81,16 @@ class GroupNorm(Kernel[GroupNormForm]):
                 scale_value = factor * tir.load(parameters[0], c) if form.scaled else factor
                 shift_value = tir.load(parameters[-1], c) if form.shifted else tir.constant(0.0)
 
-                def step(at: Any, size: int) -> Any:
+                def step(offset: Any, size: int) -> Any:
                     # The mean goes first: scaled, it would cancel where it is large.
-                    value = block.read(source, number * pixels + at, size) - tir.wide(mean, size)
+                    value = block.read(source, number * pixels + offset, size) - tir.wide(mean, size)
                     value = value * tir.wide(scale, size) + tir.wide(shift, size)
-                    return tir.sequence(store_lanes(value, size, lambda result, lane: store_pixel(result, at + lane)))
+                    return tir.sequence(
+                        store_lanes(value, size, lambda result, lane: store_pixel(result, offset + lane))
+                    )
 
                 def store_pixel(value: Any, pixel: Any) -> Any:
-                    return store(value, image, c, *tir.places(pixel, form.shape[2:]))
+                    return store(value, image, c, *tir.unravel(pixel, form.shape[2:]))
 
                 bindings = [tirx.Bind(scale, scale_value), tirx.Bind(shift, shift_value)]
                 return tir.sequence([*bindings, tir.run(pixels, cpu.lanes, step)])

@@ -28,7 +28,7 @@ def overwrite_operands(module: Any, fits: Callable[[FusedGroup], bool]) -> tuple
     Returns
     -------
     module : tvm.IRModule
-    chosen : dict of str to Fused
+    groups : dict of str to FusedGroup
         What each new function, still empty, is to compute.
     """
     main = module["main"]
@@ -77,8 +77,10 @@ class _InPlaceCalls:
         name = f"{original}_over{operand}"
         if name not in self._functions:
             params, no_statement = group.params[:-1], tirx.Evaluate(tirx.IntImm("int32", 0))
-            empty = tirx.PrimFunc(params, no_statement).with_attr({"global_symbol": name, "tirx.noalias": True})
-            self._functions[name] = self.builder.add_func(empty, name)
+            empty_function = tirx.PrimFunc(params, no_statement).with_attr(
+                {"global_symbol": name, "tirx.noalias": True}
+            )
+            self._functions[name] = self.builder.add_func(empty_function, name)
             self.groups[str(self._functions[name].name_hint)] = group.over(operand)
         return self._functions[name]
 

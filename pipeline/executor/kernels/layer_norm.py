@@ -113,22 +113,22 @@ class _LayerNormRow:
         """Return the statement."""
         statements, mean, factor = bind_moments(block, self._source, self._form.epsilon)
 
-        def element(at: Any, size: int) -> Any:
-            value = block.read(self._source, at, size) - block.broadcast(mean, size)
-            return self._adjust(block, value * block.broadcast(factor, size), at, size)
+        def element(offset: Any, size: int) -> Any:
+            value = block.read(self._source, offset, size) - block.broadcast(mean, size)
+            return self._adjust(block, value * block.broadcast(factor, size), offset, size)
 
         return tir.sequence([*statements, store_elements(block, element, self._store)])
 
-    def _adjust(self, block: RowBlock, value: Any, at: Any, size: int) -> Any:
+    def _adjust(self, block: RowBlock, value: Any, offset: Any, size: int) -> Any:
         if self._scale is not None:
-            value *= self._parameter(block, self._scale, at, size)
-        return value if self._shift is None else value + self._parameter(block, self._shift, at, size)
+            value *= self._parameter(block, self._scale, offset, size)
+        return value if self._shift is None else value + self._parameter(block, self._shift, offset, size)
 
     @staticmethod
-    def _parameter(block: RowBlock, parameter: Any, at: Any, size: int) -> Any:
+    def _parameter(block: RowBlock, parameter: Any, offset: Any, size: int) -> Any:
         if block.rows.contiguous:
-            return tir.load(parameter, tir.span(at, size))
-        number = tir.load(parameter, at // block.rows.runs[-1].stride)
+            return tir.load(parameter, tir.span(offset, size))
+        number = tir.load(parameter, offset // block.rows.runs[-1].stride)
         return number if size == 1 else tir.vector(number, size)
 
 
@@ -139,8 +139,8 @@ def bind_moments(block: RowBlock, source: Any, epsilon: float) -> tuple[list[Any
     mean_statements, mean = bind_once(mean_statements, mean, block)
 
     # The mean of the squares less the square of the mean would cancel where the mean is large.
-    def square(at: Any, size: int, _: int) -> Any:
-        value = block.read(source, at, size) - block.broadcast(mean, size)
+    def square(offset: Any, size: int, _: int) -> Any:
+        value = block.read(source, offset, size) - block.broadcast(mean, size)
         return value * value
 
     statements, (total,) = block.fold(folding.SUM, square)

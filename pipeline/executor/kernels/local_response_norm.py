@@ -27,7 +27,7 @@ class LocalResponseNormForm:
 
     shape: tuple[int, int, int, int]
     size: int
-    before: int
+    pad_before: int
     alpha: float
     bias: float
     beta: float
@@ -90,11 +90,11 @@ class _Squares:
     def begin(self) -> list[Any]:
         """Return the statements that allocate the buffer and clear what is around the channels."""
         form, end = self._form, self._channels + self._form.size - 1
-        around = [*range(form.before), *range(form.before + self._channels, end)]
+        border_positions = [*range(form.pad_before), *range(form.pad_before + self._channels, end)]
         zero = tirx.FloatImm("float32", 0.0)
         return [
             tirx.AllocBuffer(self._buffer),
-            *(tir.store(self._buffer, zero, tir.number(position)) for position in around),
+            *(tir.store(self._buffer, zero, tir.number(position)) for position in border_positions),
         ]
 
     def normalize(self, pixel: tuple[Any, Any, Any], store: Callable[..., Any]) -> Any:
@@ -102,7 +102,7 @@ class _Squares:
 
         def square(c: Any, size: int) -> Any:
             value = tir.load(self._data, *pixel, tir.span(c, size))
-            return tir.store(self._buffer, value * value, tir.span(c + self._form.before, size))
+            return tir.store(self._buffer, value * value, tir.span(c + self._form.pad_before, size))
 
         def scale(c: Any, size: int) -> Any:
             return tir.loop("lane", size, lambda lane: self._store_channel(pixel, c + lane, store), tir.VECTORIZED)
@@ -134,12 +134,12 @@ def _chain(rewriter: Rewriter, power: Any) -> list[Any] | None:
 
 def _window(attrs: Any) -> tuple[int, int] | None:
     """Return the number of channels that a pooling averages, and of those before the pixel's own."""
-    size, before = int(attrs.pool_size[0]), int(attrs.padding[0])
+    size, pad_before = int(attrs.pool_size[0]), int(attrs.padding[0])
     only_channels = _integers(attrs.pool_size)[1:] == (1, 1) and _integers(attrs.strides) == (1, 1, 1)
-    padding = (before, 0, 0, size - 1 - before, 0, 0)
+    padding = (pad_before, 0, 0, size - 1 - pad_before, 0, 0)
     if not only_channels or not attrs.count_include_pad or _integers(attrs.padding) != padding:
         return None
-    return size, before
+    return size, pad_before
 
 
 def _integers(values: Any) -> tuple[int, ...]:

@@ -32,22 +32,22 @@ class Matmul(Kernel[PackedLayout]):
         data, weights = call.args
         if not is_float_matmul(call) or not isinstance(weights, GenericConst) or weights.ty.ndim != 2:
             return None
-        *outer, depth = extents(data.ty)
+        *outer_shape, depth = extents(data.ty)
         columns = extents(weights.ty)[1]
-        form, is_tuned = packing.choose_layout(matmul_shape(math.prod(outer), depth, columns), rewriter.cpu)
+        form, is_tuned = packing.choose_layout(matmul_shape(math.prod(outer_shape), depth, columns), rewriter.cpu)
         matrix = np.asarray(weights.value.numpy()).T.reshape(columns, depth, 1, 1)
         packed_weights = packing.store_weights(packing.pack(matrix, form), rewriter.cpu)
         operands = [rewriter.plain(data), constant(packed_weights)]
-        return ModelLayout(self.placeholder(rewriter.builder, form, operands, (*outer, columns), tuned=is_tuned))
+        return ModelLayout(self.placeholder(rewriter.builder, form, operands, (*outer_shape, columns), tuned=is_tuned))
 
     def write(self, group: FusedGroup, form: PackedLayout, cpu: Microarchitecture, tasks: int) -> Any:
         """Return the loops over tiles of rows and columns."""
-        outer = [int(extent) for extent in group.target.shape[:-1]]
+        outer_shape = [int(extent) for extent in group.target.shape[:-1]]
         pixelwise = group.is_pixelwise()
 
         def store(total: Any, _image: Any, row: Any, _w: Any, c: Any) -> Any:
             # Rows lie side by side, so that counting on beyond an axis' end finds the next ones.
-            position = [tir.number(0)] * (len(outer) - 1) + [row] if pixelwise else tir.places(row, outer)
+            position = [tir.number(0)] * (len(outer_shape) - 1) + [row] if pixelwise else tir.unravel(row, outer_shape)
             indices = (*position, c)
             return tir.store(group.target, group.value(total, indices), *indices)
 

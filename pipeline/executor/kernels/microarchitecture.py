@@ -12,6 +12,9 @@ KIB = 1024
 TASK_OPERATIONS = 500_000
 """Operations that take longer than to wake another core: a few microseconds."""
 
+TASK_ELEMENTS = 1 << 15
+"""Elements that, moved or computed one by one, are not worth waking another core."""
+
 
 @dataclass(frozen=True)
 class Microarchitecture:

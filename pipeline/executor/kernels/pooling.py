@@ -78,18 +78,19 @@ def _window(layout: ChannelLayout, call: Any) -> ConvShape:
     attrs = call.attrs
     batch, height, width, channels = layout.extents(call.args[0].ty)
     _, out_height, out_width, _ = layout.extents(call.ty)
-    top, left, bottom, right = (int(pad) for pad in attrs.padding)
+    pad_top, pad_left, pad_bottom, pad_right = (int(pad) for pad in attrs.padding)
     return ConvShape(
         batch, height, width, channels, out_height, out_width, channels, channel_layout.pair(attrs.pool_size),
-        channel_layout.pair(attrs.strides), channel_layout.pair(attrs.dilation), (top, left, bottom, right),
+        channel_layout.pair(attrs.strides), channel_layout.pair(attrs.dilation),
+        (pad_top, pad_left, pad_bottom, pad_right),
     )  # fmt: skip
 
 
 def _exceeds_padding(conv: ConvShape) -> bool:
     """Return whether the last window reaches beyond the padding."""
-    top, left, bottom, right = conv.pads
-    return conv.reach(0, conv.out_height) > conv.height + top + bottom or (
-        conv.reach(1, conv.out_width) > conv.width + left + right
+    pad_top, pad_left, pad_bottom, pad_right = conv.pads
+    return conv.reach(0, conv.out_height) > conv.height + pad_top + pad_bottom or (
+        conv.reach(1, conv.out_width) > conv.width + pad_left + pad_right
     )
 
 

@@ -57,7 +57,7 @@ class RowForm(Protocol):
 
     @property
     def keeps(self) -> bool:
-        """Whether the result has the axes still, with one element."""
+        """True if the result has the axes still, with one element."""
 
 
 class Reduction(Kernel[ReductionForm]):
@@ -147,8 +147,8 @@ def fold_rows(form: ReductionForm, block: RowBlock, source: Any) -> tuple[list[A
         statements, sums = block.fold(folding.SUM, lambda at, size, _: block.read(source, at, size))
         means = [total * share for total in sums]
 
-    def read(at: Any, size: int, vector: int) -> Any:
-        value = block.read(source, at, size)
+    def read(offset: Any, size: int, vector: int) -> Any:
+        value = block.read(source, offset, size)
         if means:
             value -= block.broadcast(means[vector], size)
         return value * value if means or form.squared else value
@@ -178,5 +178,5 @@ def store_row_values(form: RowForm, block: RowBlock, values: list[Any], store: C
 def _result_indices(form: RowForm, indices: list[Any]) -> list[Any]:
     if not form.keeps:
         return indices
-    outer = dict(zip(form.rows.outer_axes, indices, strict=True))
-    return [outer.get(axis, tir.number(0)) for axis in range(len(form.rows.shape))]
+    indices_by_axis = dict(zip(form.rows.outer_axes, indices, strict=True))
+    return [indices_by_axis.get(axis, tir.number(0)) for axis in range(len(form.rows.shape))]

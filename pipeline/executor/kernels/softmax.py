@@ -68,23 +68,23 @@ def _maximum(block: RowBlock, source: Any) -> tuple[list[Any], Any]:
     return bind_once(statements, maximum, block)
 
 
-def _power(block: RowBlock, source: Any, maximum: Any, at: Any, size: int) -> Any:
+def _power(block: RowBlock, source: Any, maximum: Any, offset: Any, size: int) -> Any:
     # Without the maximum, the exponentials of large numbers would leave float32.
     bindings = tir.Bindings()
-    difference = block.read(source, at, size) - block.broadcast(maximum, size)
+    difference = block.read(source, offset, size) - block.broadcast(maximum, size)
     return bindings.around(exponential(difference, size, bindings, largest=0.0))
 
 
 def _shares(block: RowBlock, source: Any, store: Store) -> list[Any]:
-    before, maximum = _maximum(block, source)
+    maximum_statements, maximum = _maximum(block, source)
     powers = tir.buffer("powers", [block.rows.length * block.result_lanes])
     stride = 1 if block.rows.contiguous else block.rows.stride(block.rows.axes[0])
 
-    def position(at: Any) -> Any:
-        return at if block.rows.contiguous else at // stride * block.lanes
+    def position(offset: Any) -> Any:
+        return offset if block.rows.contiguous else offset // stride * block.lanes
 
-    def keep(at: Any, value: Any, size: int) -> Any:
-        return tir.store(powers, value, tir.span(position(at), size))
+    def keep(offset: Any, value: Any, size: int) -> Any:
+        return tir.store(powers, value, tir.span(position(offset), size))
 
     statements, (total,) = block.fold(
         folding.SUM,
@@ -96,14 +96,14 @@ def _shares(block: RowBlock, source: Any, store: Store) -> list[Any]:
     shares = store_elements(
         block, lambda at, size: tir.load(powers, tir.span(position(at), size)) * block.broadcast(share, size), store
     )
-    return [tirx.AllocBuffer(powers), *before, *sums, shares]
+    return [tirx.AllocBuffer(powers), *maximum_statements, *sums, shares]
 
 
 def _logarithms(block: RowBlock, source: Any, store: Store) -> list[Any]:
-    before, maximum = _maximum(block, source)
+    maximum_statements, maximum = _maximum(block, source)
     statements, (total,) = block.fold(folding.SUM, lambda at, size, _: _power(block, source, maximum, at, size))
     sums, shift = bind_once(statements, tirx.log(total) + maximum, block)
     logarithms = store_elements(
         block, lambda at, size: block.read(source, at, size) - block.broadcast(shift, size), store
     )
-    return [*before, *sums, logarithms]
+    return [*maximum_statements, *sums, logarithms]

@@ -22,13 +22,13 @@ def fuse_stage(  # noqa: PLR0913, PLR0917 - what a stage is compiled for
     module: Any,
     target: Any,
     cpu: Microarchitecture,
-    inner: set[str] | None,
+    channels_last: set[str] | None,
     numerics: Numerics,
     rewrites: Sequence[Rewrite],
 ) -> Any:
     """Return a stage with placeholders for the operators of kernels, in its layout, and fused."""
     with target:
-        rewritten = Rewriter(widen_sums(module)["main"], rewrites, cpu, numerics, inner).run()
+        rewritten = Rewriter(widen_sums(module)["main"], rewrites, cpu, numerics, channels_last).run()
         return tvm.transform.Sequential(_passes(module["main"], target))(rewritten)
 
 

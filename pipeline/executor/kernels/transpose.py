@@ -10,13 +10,11 @@ import tvm
 from tvm import tirx
 
 from pipeline.executor.kernels import anchor
-from pipeline.executor.kernels.microarchitecture import Microarchitecture
+from pipeline.executor.kernels.microarchitecture import TASK_ELEMENTS, Microarchitecture
 from pipeline.executor.kernels.tir import shuffling
 from pipeline.executor.kernels.tir import statements as tir
 
 _DTYPES = {"float32", "int32"}
-_FEW = 1 << 15
-"""Elements that are not worth waking another core."""
 
 
 class StridedAxis(NamedTuple):
@@ -80,9 +78,12 @@ def join_axes(axes: Sequence[StridedAxis]) -> list[StridedAxis]:
     for axis in axes:
         if axis.extent == 1:
             continue
-        before = joint_axes[-1] if joint_axes else None
-        if before and (before.source, before.target) == (axis.source * axis.extent, axis.target * axis.extent):
-            joint_axes[-1] = StridedAxis(before.extent * axis.extent, axis.source, axis.target)
+        previous_axis = joint_axes[-1] if joint_axes else None
+        if previous_axis and (previous_axis.source, previous_axis.target) == (
+            axis.source * axis.extent,
+            axis.target * axis.extent,
+        ):
+            joint_axes[-1] = StridedAxis(previous_axis.extent * axis.extent, axis.source, axis.target)
         else:
             joint_axes.append(axis)
     return joint_axes or [StridedAxis(1, 1, 1)]
@@ -94,27 +95,27 @@ def _statement(axes: Sequence[StridedAxis], cpu: Microarchitecture, buffers: tup
     dtype = str(buffers[0].dtype)
     views = [tir.flat(each, name, size, dtype) for each, name in zip(buffers, ("source", "target"), strict=True)]
     (source, _), (target, _) = views
-    inner = axes[-1]
-    across = next(axis for axis in axes if axis.source == 1)
-    outer = [axis for axis in axes if axis not in (inner, across)]
+    target_axis = axes[-1]
+    source_axis = next(axis for axis in axes if axis.source == 1)
+    outer_axes = [axis for axis in axes if axis not in (target_axis, source_axis)]
     copy = _TransposeLoops(source, target, cpu.lanes)
-    steps = -(-across.extent // cpu.lanes) if across != inner else 1
+    steps = -(-source_axis.extent // cpu.lanes) if source_axis != target_axis else 1
 
     def task(index: Any) -> Any:
-        places = tir.places(index, [*(axis.extent for axis in outer), steps])
-        strides = [axis.source for axis in outer], [axis.target for axis in outer]
+        indices = tir.unravel(index, [*(axis.extent for axis in outer_axes), steps])
+        strides = [axis.source for axis in outer_axes], [axis.target for axis in outer_axes]
         starts = [
-            sum((position * stride for position, stride in zip(places, side, strict=False)), tir.number(0))
+            sum((position * stride for position, stride in zip(indices, side, strict=False)), tir.number(0))
             for side in strides
         ]
         return (
-            copy.line(inner.extent, starts)
-            if steps == 1 and across == inner
-            else copy.blocks(inner, across, starts, places[-1])
+            copy.line(target_axis.extent, starts)
+            if steps == 1 and source_axis == target_axis
+            else copy.blocks(target_axis, source_axis, starts, indices[-1])
         )
 
-    tasks = cores if size > _FEW else 1
-    task_count = math.prod(axis.extent for axis in outer) * steps
+    tasks = cores if size > TASK_ELEMENTS else 1
+    task_count = math.prod(axis.extent for axis in outer_axes) * steps
     return tir.sequence([*(declare for _, declare in views), tir.loop("task", task_count, task, tir.parallel(tasks))])
 
 
@@ -135,44 +136,38 @@ class _TransposeLoops:
             ),
         )
 
-    def blocks(self, inner: StridedAxis, across: StridedAxis, starts: Sequence[Any], step: Any) -> Any:
+    def blocks(self, target_axis: StridedAxis, source_axis: StridedAxis, starts: Sequence[Any], step: Any) -> Any:
         """Copy one line of blocks: a vector of neighbours in the source, all neighbours in the target."""
         lanes = self._lanes
-        if min(inner.extent, across.extent) < lanes:
-            return self._narrow(inner, across, starts, step)
+        if min(target_axis.extent, source_axis.extent) < lanes:
+            return self._narrow(target_axis, source_axis, starts, step)
         source, target = starts
-        first = self._first(step, across.extent)
+        first = tir.piece_start(step, lanes, source_axis.extent)
 
         def block(index: Any) -> Any:
-            offset = self._first(index, inner.extent)
+            offset = tir.piece_start(index, lanes, target_axis.extent)
 
             def store(number: int, column: Any) -> Any:
-                at = target + (first + number) * across.target + offset
-                return tir.store(self._target, column, tir.ramp(at, lanes))
+                position = target + (first + number) * source_axis.target + offset
+                return tir.store(self._target, column, tir.ramp(position, lanes))
 
-            start = source + offset * inner.source + first
-            return shuffling.block(self._source, start, inner.source, lanes, store)
+            start = source + offset * target_axis.source + first
+            return shuffling.block(self._source, start, target_axis.source, lanes, store)
 
-        return tir.loop("block", -(-inner.extent // lanes), block)
+        return tir.loop("block", -(-target_axis.extent // lanes), block)
 
-    def _first(self, index: Any, extent: int) -> Any:
-        """Return the start of a block; the last one starts earlier rather than ending late."""
-        start = index * self._lanes
-        return start if extent % self._lanes == 0 else tirx.Min(start, tir.number(extent - self._lanes))
-
-    def _narrow(self, inner: StridedAxis, across: StridedAxis, starts: Sequence[Any], step: Any) -> Any:
+    def _narrow(self, target_axis: StridedAxis, source_axis: StridedAxis, starts: Sequence[Any], step: Any) -> Any:
         """Copy element by element; the longer loop is inside, which the compiler makes vectors of."""
         source, target = starts
-        first, count = step * self._lanes, self._lanes
-        if across.extent < self._lanes:
-            first, count = tir.number(0), across.extent
-        elif across.extent % self._lanes:
-            first = tirx.Min(first, tir.number(across.extent - self._lanes))
+        count = min(self._lanes, source_axis.extent)
+        first = tir.piece_start(step, count, source_axis.extent)
 
         def element(offset: Any, number: Any) -> Any:
-            value = tir.load(self._source, source + offset * inner.source + (first + number))
-            return tir.store(self._target, value, target + (first + number) * across.target + offset)
+            value = tir.load(self._source, source + offset * target_axis.source + (first + number))
+            return tir.store(self._target, value, target + (first + number) * source_axis.target + offset)
 
-        if inner.extent < count:
-            return tir.loop("place", inner.extent, lambda offset: tir.loop("n", count, lambda n: element(offset, n)))
-        return tir.loop("n", count, lambda n: tir.loop("place", inner.extent, lambda offset: element(offset, n)))
+        if target_axis.extent < count:
+            return tir.loop(
+                "place", target_axis.extent, lambda offset: tir.loop("n", count, lambda n: element(offset, n))
+            )
+        return tir.loop("n", count, lambda n: tir.loop("place", target_axis.extent, lambda offset: element(offset, n)))

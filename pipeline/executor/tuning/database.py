@@ -90,7 +90,7 @@ class Database:
 
     Parameters
     ----------
-    records : iterable of Record
+    records : iterable of TuningRecord
     path : Path, optional
         Where each change is written.
     """
@@ -101,7 +101,7 @@ class Database:
 
     @property
     def records(self) -> tuple[TuningRecord, ...]:
-        """All records, in the order of their keys."""
+        """The records, in the order of their keys."""
         # Not in the order of discovery: a file under version control changes only where a record does.
         return tuple(self._records[key] for key in sorted(self._records))
 

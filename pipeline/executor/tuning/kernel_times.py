@@ -37,9 +37,9 @@ def call_seconds(code: StageCode, tensors: Sequence[Any], rounds: int = ROUNDS) 
     frames: list[list[tuple[str, float]]] = []
     start = 0.0
 
-    def instrument(_function: Any, name: str, before: bool, _result: Any, *_: Any) -> int:
+    def instrument(_function: Any, name: str, is_entry: bool, _result: Any, *_: Any) -> int:
         nonlocal start
-        if before:
+        if is_entry:
             start = time.perf_counter()
         else:
             frames[-1].append((str(name), time.perf_counter() - start))

@@ -1,4 +1,4 @@
-"""Use: kernels from a database while a stage is compiled."""
+"""TuningLookup: kernels from a database while a stage is compiled."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class TuningLookup:
     Parameters
     ----------
     database : Database
-    only : collection of Key, optional
+    only : collection of TuningKey, optional
         Take these alone, whatever their times are.
     """
 

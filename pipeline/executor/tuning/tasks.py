@@ -124,10 +124,10 @@ def _alike(tunable: _TunableFunctions, cores: int) -> dict[TuningKey, list[str]]
 
 def merge_tasks(tasks: Sequence[Task]) -> list[Task]:
     """Return one task for each key, which stands for all that are alike."""
-    together: dict[TuningKey, Task] = {}
+    tasks_by_key: dict[TuningKey, Task] = {}
     for task in tasks:
-        together.setdefault(task.key, task)
-    return list(together.values())
+        tasks_by_key.setdefault(task.key, task)
+    return list(tasks_by_key.values())
 
 
 def _task(

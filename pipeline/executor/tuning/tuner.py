@@ -119,7 +119,7 @@ def tune(  # noqa: PLR0913 - the last two by keyword
 
     Returns
     -------
-    list of Record
+    list of TuningRecord
         In the order of the tasks.
     """
     searches = [_TaskSearch(task, database.get(task.key) or _empty_record(task), seed) for task in tasks]

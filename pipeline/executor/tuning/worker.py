@@ -107,9 +107,8 @@ def in_turns(calls: Sequence[Callable[[], Any]]) -> list[float]:
     for number in range(ROUNDS):
         if number >= 2 and time.perf_counter() > end:
             break
-        best_times = [
-            min(best, _seconds(*each)) for best, each in zip(best_times, zip(calls, repeats, strict=True), strict=True)
-        ]
+        times = [_seconds(call, repeat) for call, repeat in zip(calls, repeats, strict=True)]
+        best_times = list(map(min, best_times, times))
     return best_times
 
 

@@ -11,7 +11,8 @@ import pipeline
 from pipeline.core.plan import StagePlan
 from pipeline.executor.build import compile_stage
 from pipeline.executor.devices.cpu import CpuRuntime
-from pipeline.measure.group_times import measure
+from pipeline.measure.cost_cache import CostCache
+from pipeline.measure.group_times import GroupTimer
 from pipeline.split import extract
 from pipeline.split.graph import Graph
 from tests.support.onnx_models import HOST, node, save
@@ -29,9 +30,9 @@ def graph(tmp_path: Path) -> Graph:
     return pipeline.read(save(tmp_path / "model.onnx", nodes, {"x": (1, 8, 6, 6)}, ["y"], {"w": weights}))
 
 
-def run(part: extract.GraphPart, value: np.ndarray, inner: set[str] | None = None) -> np.ndarray:
+def run(part: extract.GraphPart, value: np.ndarray, channels_last: set[str] | None = None) -> np.ndarray:
     runtime = CpuRuntime(HOST)
-    code = compile_stage(extract.module(part), HOST, inner=inner)
+    code = compile_stage(extract.module(part), HOST, channels_last=channels_last)
     program = runtime.load(StagePlan("s", "cpu", part.inputs, part.outputs), code)
     return np.array(runtime.copy_out(runtime.run(program, [runtime.copy_in(value)])[0]))
 
@@ -39,33 +40,27 @@ def run(part: extract.GraphPart, value: np.ndarray, inner: set[str] | None = Non
 def test_the_inside_of_a_stage_takes_and_makes_channels_last(graph: Graph) -> None:
     pool = extract.parts(graph, graph.group_ends[:-1])[1]
     value = np.random.default_rng(1).standard_normal((1, 8, 6, 6)).astype(np.float32)
-    inner = {"a"}
-    made = run(pool, np.ascontiguousarray(value.transpose(0, 2, 3, 1)), inner)
-    assert inner == {"a", "b"}
-    np.testing.assert_array_equal(made, run(pool, value).transpose(0, 2, 3, 1))
+    channels_last = {"a"}
+    result = run(pool, np.ascontiguousarray(value.transpose(0, 2, 3, 1)), channels_last)
+    assert channels_last == {"a", "b"}
+    np.testing.assert_array_equal(result, run(pool, value).transpose(0, 2, 3, 1))
 
 
 def test_what_is_not_an_image_keeps_its_layout(graph: Graph) -> None:
     last = extract.parts(graph, graph.group_ends[:-1])[-1]
-    inner: set[str] = set()
+    channels_last: set[str] = set()
     value = np.random.default_rng(1).standard_normal((1, 8, 3, 3)).astype(np.float32)
-    np.testing.assert_array_equal(run(last, value, inner), run(last, value))
-    assert not inner
+    np.testing.assert_array_equal(run(last, value, channels_last), run(last, value))
+    assert not channels_last
 
 
-def test_groups_are_measured_as_the_inside_of_a_stage(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tuple[set[str], set[str]]] = []
-
-    def noting(module: object, device: object, cores: int = 1, inner: set[str] | None = None) -> object:
-        assert inner is not None
-        before = set(inner)
-        code = compile_stage(module, device, cores, inner=inner)  # type: ignore[arg-type]
-        seen.append((before, inner - before))
-        return code
-
-    monkeypatch.setattr("pipeline.measure.group_times.compile_stage", noting)
+def test_groups_are_measured_as_the_inside_of_a_stage(graph: Graph) -> None:
     parts = extract.parts(graph, graph.group_ends[:-1])
     pairs = [(StagePlan("g", "cpu", part.inputs, part.outputs), extract.module(part)) for part in parts]
-    assert all(seconds > 0 for seconds in measure(pairs, HOST, lambda _: None).isolated)
+    timer = GroupTimer(HOST, 1, CostCache(None))
+    groups = timer.prepare(pairs, lambda _: None)
+    assert all(seconds > 0 for seconds in timer.time(groups).isolated)
     # The first convolution changes the model's own layout, and flattening changes it back.
-    assert seen == [(set(), {"a"}), ({"a"}, {"b"}), ({"b"}, {"c"}), ({"c"}, set())]
+    assert [[layout.inner for layout in group.outputs] for group in groups] == [[True], [True], [True], [False]]
+    rules = [[call.rule for call in group.code.calls or ()] for group in groups if group.code is not None]
+    assert rules == [["general", "convolution"], ["pool"], ["convolution"], ["general"]]

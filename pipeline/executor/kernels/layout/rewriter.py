@@ -62,7 +62,7 @@ class Rewriter:
         What kernels are chosen for.
     numerics : Numerics
         What they may do to the model's arithmetic.
-    inner : set of str, optional
+    channels_last : set of str, optional
         Parameters that come with their channels last, if the function is the inside of a larger one; outputs
         that are made so are returned so, and added.
 
@@ -79,11 +79,11 @@ class Rewriter:
         rewrites: Sequence[Rewrite],
         cpu: Microarchitecture,
         numerics: Numerics,
-        inner: set[str] | None = None,
+        channels_last: set[str] | None = None,
     ) -> None:
         self._function = function
         self._rewrites = rewrites
-        self._inner = inner
+        self._channels_last_names = channels_last
         self.cpu, self.numerics = cpu, numerics
         self.builder = relax.BlockBuilder()
         self.intermediates: dict[Any, Any] = {}
@@ -113,16 +113,16 @@ class Rewriter:
         return self.builder.get()
 
     def _param(self, param: Any) -> Any:
-        last = is_image(param.ty) and str(param.name) in (self._inner or ())
+        last = is_image(param.ty) and str(param.name) in (self._channels_last_names or ())
         ty = relax.TensorType([param.ty.shape[axis] for axis in TO_LAST], param.ty.dtype) if last else param.ty
         var = relax.Var(param.name, ty)
         (self._last if last else self._plain_values)[param] = var
         return var
 
     def _output(self, value: Any) -> Any:
-        if self._inner is None or not self.is_last(value):
+        if self._channels_last_names is None or not self.is_last(value):
             return self.plain(value)
-        self._inner.add(str(value.name))
+        self._channels_last_names.add(str(value.name))
         return self._last[value]
 
     def producer(self, var: Any, *names: str) -> Any:
@@ -150,9 +150,9 @@ class Rewriter:
         """Return whether `value` is at hand with its channels last."""
         return isinstance(value, relax.Var) and value in self._last
 
-    def match(self, call: Any, after: Rewrite | None = None) -> Any:
-        """Return a call as the first rewrite writes it, or None; with `after`, only those behind it are asked."""
-        first = 0 if after is None else self._rewrites.index(after) + 1
+    def match(self, call: Any, previous: Rewrite | None = None) -> Any:
+        """Return a call as the first rewrite writes it, or None; with `previous`, only those behind it are asked."""
+        first = 0 if previous is None else self._rewrites.index(previous) + 1
         name = name_of(call)
         for rewrite in self._rewrites[first:]:
             if name in rewrite.operators and (value := rewrite.match(self, call)) is not None:

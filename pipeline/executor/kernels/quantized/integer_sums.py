@@ -159,13 +159,13 @@ def _pad_channels(builder: Any, source: Any, conv: ConvShape, padding: int) -> A
     """Return the data with so many channels more in each group, whose weights are zero."""
     if not padding:
         return source
-    outer, groups = extents(source.ty)[:-1], conv.groups
+    outer_shape, groups = extents(source.ty)[:-1], conv.groups
     if groups > 1:
-        source = builder.emit(relax.op.reshape(source, (*outer, groups, conv.depth)))
+        source = builder.emit(relax.op.reshape(source, (*outer_shape, groups, conv.depth)))
     widths = [0, 0] * (len(extents(source.ty)) - 1) + [0, padding]
     source = builder.emit(relax.op.nn.pad(source, widths, "constant", 0))
     if groups > 1:
-        source = builder.emit(relax.op.reshape(source, (*outer, groups * (conv.depth + padding))))
+        source = builder.emit(relax.op.reshape(source, (*outer_shape, groups * (conv.depth + padding))))
     return source
 
 

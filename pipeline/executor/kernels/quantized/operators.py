@@ -54,7 +54,7 @@ class QuantizedOperators(Rewrite):
         # A kernel of float32 packs the numbers that constant bytes stand for.
         constants = relax.const(integer_sums.constant_numbers(weights))
         call = rewriter.builder.normalize(Call(call.op, [call.args[0], constants], call.attrs, call.ty_args))
-        return rewriter.match(call, after=self)
+        return rewriter.match(call, previous=self)
 
 
 def _quantize(rewriter: Rewriter, call: Any) -> Any:

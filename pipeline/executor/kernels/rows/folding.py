@@ -76,8 +76,8 @@ def along(
     statements : list
     total : list of one value
     """
-    *outer, (extent, _) = runs
-    vector_count, rest = divmod(extent, lanes)
+    *outer_runs, (extent, _) = runs
+    vector_count, remainder = divmod(extent, lanes)
     # Several sums at once: an addition waits for the one before it, but not for those in other registers.
     totals = _FoldRegisters(fold, lanes, max(1, min(REGISTERS, vector_count)))
     first = _of(read, 0)
@@ -91,12 +91,12 @@ def along(
         return tir.sequence(
             [
                 *steps,
-                *([totals.add(0, first, offset + vector_count * lanes, rest, keep)] if rest else []),
+                *([totals.add(0, first, offset + vector_count * lanes, remainder, keep)] if remainder else []),
             ]
         )
 
     total, finish = _join_lanes(fold, reduce(fold.combine, totals.values()), lanes)
-    return [*totals.reset(), _nest_loops(outer, line), *finish], [total]
+    return [*totals.reset(), _nest_loops(outer_runs, line), *finish], [total]
 
 
 def _of(read: Read, number: int) -> Callable[[Any, int], Any]:
@@ -134,10 +134,10 @@ class _FoldRegisters:
         ])  # fmt: skip
 
     def _fill_up(self, value: Any, size: int) -> Any:
-        missing = self._lanes - size
-        if not missing:
+        missing_lanes = self._lanes - size
+        if not missing_lanes:
             return value
-        filler = self._fold.neutral_vector(missing)
+        filler = self._fold.neutral_vector(missing_lanes)
         return tirx.Shuffle([value, filler], _numbers(range(self._lanes)))
 
 

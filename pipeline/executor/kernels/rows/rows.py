@@ -38,7 +38,7 @@ class Rows:
 
     @property
     def contiguous(self) -> bool:
-        """Whether neighbours in memory belong to one row, not to different ones."""
+        """True if neighbours in memory belong to one row, not to different ones."""
         return len(self.shape) - 1 in self.axes
 
     @property
@@ -90,9 +90,9 @@ class RowBlock(NamedTuple):
         """Lanes of a fold's result."""
         return 1 if self.rows.contiguous else self.lanes
 
-    def read(self, source: Any, at: Any, size: int) -> Any:
+    def read(self, source: Any, offset: Any, size: int) -> Any:
         """Return elements of a one-dimensional buffer."""
-        return tir.load(source, tir.span(self.base + at, size))
+        return tir.load(source, tir.span(self.base + offset, size))
 
     def fold(self, fold: Fold, read: Read, keep: Keep | None = None) -> tuple[list[Any], list[Any]]:
         """Return statements, and the folded value of each vector of rows, or of the row."""
@@ -107,14 +107,14 @@ class RowBlock(NamedTuple):
 
 def loop_over_rows(rows: Rows, lanes: int, tasks: int, body: Callable[[RowBlock], Any], *, count: int) -> Any:
     """Return the loops over all rows, `count` vectors of them at once, divided between `tasks` cores."""
-    outer = rows.outer_axes if rows.contiguous else rows.outer_axes[:-1]
-    extents = [rows.shape[axis] for axis in outer]
+    outer_axes = rows.outer_axes if rows.contiguous else rows.outer_axes[:-1]
+    extents = [rows.shape[axis] for axis in outer_axes]
     single = math.prod(extents) == 1
 
     def task(number: Any) -> Any:
-        indices = tir.places(number, extents)
+        indices = tir.unravel(number, extents)
         base = tir.number(0)
-        for index, axis in zip(indices, outer, strict=True):
+        for index, axis in zip(indices, outer_axes, strict=True):
             base += index * rows.stride(axis)
         if rows.contiguous:
             return body(RowBlock(rows, base, indices, lanes, 1))
@@ -164,10 +164,12 @@ def store_elements(block: RowBlock, read: Callable[[Any, int], Any], store: Call
     rows, lanes = block.rows, block.lanes
     (extent, stride), *_ = rows.runs
 
-    def inside(at: Any, size: int) -> Any:
+    def inside(offset: Any, size: int) -> Any:
         return tir.sequence(
             store_lanes(
-                read(at, size), size, lambda value, lane: store(value, *_indices(rows, block.indices, at + lane))
+                read(offset, size),
+                size,
+                lambda value, lane: store(value, *_indices(rows, block.indices, offset + lane)),
             )
         )
 
@@ -196,6 +198,6 @@ def store_lanes(vector: Any, lanes: int, store: Callable[[Any, Any], Any]) -> li
 
 def _indices(rows: Rows, indices: Sequence[Any], position: Any) -> list[Any]:
     """Return the index of a row's element along each axis of the tensor."""
-    inside = dict(zip(rows.axes, tir.places(position, rows.extents), strict=True))
-    outside = dict(zip(rows.outer_axes, indices, strict=True))
-    return [inside[axis] if axis in inside else outside[axis] for axis in range(len(rows.shape))]
+    row_indices = dict(zip(rows.axes, tir.unravel(position, rows.extents), strict=True))
+    outer_indices = dict(zip(rows.outer_axes, indices, strict=True))
+    return [row_indices[axis] if axis in row_indices else outer_indices[axis] for axis in range(len(rows.shape))]

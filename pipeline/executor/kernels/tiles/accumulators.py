@@ -66,10 +66,10 @@ class TileAccumulators:
     def reset(self) -> list[Any]:
         """Return the statements that set all sums to zero."""
         lanes = self._form.lanes
-        at = tir.ramp(tir.number(0), lanes)
+        all_lanes = tir.ramp(tir.number(0), lanes)
         allocations = [tirx.AllocBuffer(each) for each in self.registers.values()]
         zeros = tir.vector(tirx.const(0, self._arithmetic.dtype), lanes)
-        return [*allocations, *(tir.store(each, zeros, at) for each in self.registers.values())]
+        return [*allocations, *(tir.store(each, zeros, all_lanes) for each in self.registers.values())]
 
     def loops(self, data: Any, weights: Any, turn: tuple[Any, int] | None) -> Any:
         """Return the loops over all terms.
@@ -90,15 +90,15 @@ class TileAccumulators:
         unroll = next(count for count in range(UNROLL, 0, -1) if run % count == 0)
         next_block, lines = (None, 0) if turn is None else self._part(weights, turn, conv.terms // unroll)
 
-        def along(outer: Any, dy: Any, dx: Any) -> Any:
-            offset = outer * form.depth
+        def along(depth_block: Any, dy: Any, dx: Any) -> Any:
+            offset = depth_block * form.depth
             offset += dy * (conv.dilation[0] * source.line) + dx * (conv.dilation[1] * source.step)
-            terms_before = ((outer * height + dy) * across + dx) * run
+            terms_before = ((depth_block * height + dy) * across + dx) * run
 
             def group(x: Any, w: Any, index: Any) -> Any:
                 first = (terms_before // unroll + index) * lines
                 fetches = [
-                    tir.fetch(self._weights, next_block + (first + line) * self._line, near=False)
+                    tir.fetch(self._weights, next_block + (first + line) * self._line, to_l1=False)
                     for line in range(lines)
                 ]
                 terms = [self._term(x, w, index * unroll + number, turn is not None) for number in range(unroll)]
@@ -135,7 +135,7 @@ class TileAccumulators:
     def _term(self, data: Any, weights: Any, index: Any, fetch: bool) -> Any:
         """Return the products of one input channel at one place of the kernel."""
         lanes, source, strides = self._form.lanes, self._source, self._form.conv.strides
-        at, first = tir.ramp(tir.number(0), lanes), weights + index * self._step
+        all_lanes, first = tir.ramp(tir.number(0), lanes), weights + index * self._step
         statements = [
             tir.fetch(self._weights, first + (AHEAD * self._step + offset))
             for offset in range(0, self._step, self._line)
@@ -146,5 +146,7 @@ class TileAccumulators:
             value = tir.vector(tir.load(source.buffer, data + index + offset), lanes)
             weight = tir.load(self._weights, tir.ramp(first + part * lanes, lanes))
             weight = widen_weights(weight, str(self._weights.dtype), lanes)
-            statements.append(tir.store(total, self._arithmetic.add(tir.load(total, at), value, weight, lanes), at))
+            statements.append(
+                tir.store(total, self._arithmetic.add(tir.load(total, all_lanes), value, weight, lanes), all_lanes)
+            )
         return tir.sequence(statements)

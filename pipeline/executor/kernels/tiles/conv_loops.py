@@ -72,7 +72,7 @@ class ConvLoops:
 
     @property
     def exact(self) -> bool:
-        """Whether each element is computed once only."""
+        """True if each element is computed once only."""
         return self._conv.out_height % self._rows == 0
 
     def statement(self) -> Any:
@@ -81,20 +81,12 @@ class ConvLoops:
         total = conv.batch * conv.groups * self._chunks
 
         def task(index: Any) -> Any:
-            chunk, rest = index % self._chunks, index // self._chunks
-            first = self._start(chunk, self._rows, conv.out_height)
-            group, image = rest % conv.groups, rest // conv.groups
+            chunk, outer_index = index % self._chunks, index // self._chunks
+            first = tir.piece_start(chunk, self._rows, conv.out_height)
+            group, image = outer_index % conv.groups, outer_index // conv.groups
             return tir.sequence(tir.bound("row", first, lambda row: self._chunk(image, group, row)))
 
         return tir.sequence([self._declare, tir.loop("task", total, task, tir.parallel(self._tasks))])
-
-    @staticmethod
-    def _start(index: Any, size: int, total: int) -> Any:
-        """Return the start of piece `index`: the last one may overlap its neighbour instead of being smaller."""
-        from tvm import tirx
-
-        start = index * size
-        return start if total % size == 0 else tirx.Min(start, tir.number(total - size))
 
     def _chunk(self, image: Any, group: Any, row: Any) -> list[Any]:
         conv = self._conv
@@ -132,24 +124,26 @@ class ConvLoops:
         has_partial_vector = bool(conv.group_outputs % form.lanes)
         vector_weights = form.lanes * conv.terms
         statements = []
-        for first, block_count, size in tiling.blocks(form.vectors, form.tile.vectors, alone=has_partial_vector):
+        for first, block_count, size in tiling.blocks(
+            form.vectors, form.tile.vectors, separate_last=has_partial_vector
+        ):
 
             def block(index: Any, first: int = first, block_count: int = block_count, size: int = size) -> Any:
                 vector = index * size + first
                 weights = origin.group * (form.vectors * vector_weights) + vector * vector_weights + self._first
-                at = replace(origin, weights=weights, channel=vector * form.lanes)
-                return body(at, size, has_partial_vector and first + block_count * size == form.vectors)
+                block_origin = replace(origin, weights=weights, channel=vector * form.lanes)
+                return body(block_origin, size, has_partial_vector and first + block_count * size == form.vectors)
 
             statements.append(tir.loop("block", block_count, block))
         return statements
 
     def _pixels(self, body: Callable[[tuple[Any, Any], Any, int, int], Any]) -> list[Any]:
         """Return loops over tiles; `body` gets a tile's corner, its number, its rows and columns."""
-        wide = -(-self._conv.out_width // self._tile.columns)
+        tiles_across = -(-self._conv.out_width // self._tile.columns)
 
         def across(band: Any, row: Any, rows: int) -> Any:
             def piece(index: Any, column: Any, columns: int) -> Any:
-                return body((row, column), band * wide + index, rows, columns)
+                return body((row, column), band * tiles_across + index, rows, columns)
 
             return tir.sequence(tir.pieces("piece", self._conv.out_width, self._tile.columns, piece))
 
@@ -189,12 +183,12 @@ class ConvLoops:
         for (dy, dx, part), total in sums.registers.items():
             first = origin.group * conv.group_outputs + origin.channel + part * lanes
             last = partial and part == sums.tile.vectors - 1
-            at = (origin.image, origin.row + row + dy, column + dx, first)
-            statements.append(self._store(total, at, conv.group_outputs % lanes if last else lanes))
+            indices = (origin.image, origin.row + row + dy, column + dx, first)
+            statements.append(self._store(total, indices, conv.group_outputs % lanes if last else lanes))
         return statements
 
-    def _store(self, total: Any, at: tuple[Any, Any, Any, Any], count: int) -> Any:
-        image, h, w, c = at
+    def _store(self, total: Any, indices: tuple[Any, Any, Any, Any], count: int) -> Any:
+        image, h, w, c = indices
 
         def lane(index: Any) -> Any:
             return self._epilogue.store(tir.load(total, index), image, h, w, c + index)

@@ -66,7 +66,7 @@ class ConvShape:
 
     @property
     def padded(self) -> bool:
-        """Whether the window leaves the data."""
+        """True if the window leaves the data."""
         return any(self.pads) or any(
             self.reach(axis, outputs) > inputs
             for axis, outputs, inputs in ((0, self.out_height, self.height), (1, self.out_width, self.width))
@@ -74,7 +74,7 @@ class ConvShape:
 
     @property
     def pointwise(self) -> bool:
-        """Whether each pixel is computed from the same pixel."""
+        """True if each pixel is computed from the same pixel."""
         return self.kernel == (1, 1) and self.strides == (1, 1) and not any(self.pads)
 
     def flatten(self) -> ConvShape:

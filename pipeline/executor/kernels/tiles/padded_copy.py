@@ -34,10 +34,10 @@ def copy_padded(  # noqa: PLR0913, PLR0917 - where the rows are
     from tvm import tirx
 
     depth, width = conv.depth, conv.reach(1, conv.out_width)
-    above, left = conv.pads[0], min(max(0, conv.pads[1]), width)
+    pad_top, pad_left = conv.pads[0], min(max(0, conv.pads[1]), width)
     # With padding below zero, the first columns are not read.
     unread = max(0, -conv.pads[1])
-    inside = max(0, min(conv.width - unread, width - left))
+    copied_columns = max(0, min(conv.width - unread, width - pad_left))
     scratch = tir.buffer("padded", [rows * width * depth], str(data.dtype))
 
     def fill(start: Any, count: int) -> Any:
@@ -47,19 +47,19 @@ def copy_padded(  # noqa: PLR0913, PLR0917 - where the rows are
         )
 
     def row(index: Any) -> Any:
-        source, target = top + index - above, index * (width * depth)
+        source, target = top + index - pad_top, index * (width * depth)
         first = ((image * conv.height + source) * conv.width + unread) * conv.channels + group * depth
         copies = [
             part
             for part in (
-                fill(target, left * depth),
-                _pixels(data, first, scratch, target + left * depth, inside, conv, lanes),
-                fill(target + (left + inside) * depth, (width - left - inside) * depth),
+                fill(target, pad_left * depth),
+                _pixels(data, first, scratch, target + pad_left * depth, copied_columns, conv, lanes),
+                fill(target + (pad_left + copied_columns) * depth, (width - pad_left - copied_columns) * depth),
             )
             if part is not None
         ]
-        outside = tirx.Or(source < tir.number(0), source >= tir.number(conv.height))
-        return tirx.IfThenElse(outside, fill(target, width * depth), tir.sequence(copies))
+        is_outside = tirx.Or(source < tir.number(0), source >= tir.number(conv.height))
+        return tirx.IfThenElse(is_outside, fill(target, width * depth), tir.sequence(copies))
 
     return PaddedRows(scratch, width * depth, [tirx.AllocBuffer(scratch), tir.loop("row", rows, row)])
 

@@ -34,17 +34,17 @@ class ConvTransposeAxis:
         ranges: list[PhaseRange] = []
         for phase in range(min(self.stride, self.outputs)):
             taps = self.taps(phase)
-            before = (taps[0] * self.dilation - self.pad - phase) // self.stride if taps else 0
+            pad_before = (taps[0] * self.dilation - self.pad - phase) // self.stride if taps else 0
             outputs = -(-(self.outputs - phase) // self.stride)
-            is_alike = ranges and (ranges[-1].taps, ranges[-1].before, ranges[-1].outputs) == (
+            is_alike = ranges and (ranges[-1].taps, ranges[-1].pad_before, ranges[-1].outputs) == (
                 len(taps),
-                before,
+                pad_before,
                 outputs,
             )
             if is_alike and ranges[-1].first + ranges[-1].count == phase:
-                ranges[-1] = PhaseRange(ranges[-1].first, ranges[-1].count + 1, len(taps), before, outputs)
+                ranges[-1] = PhaseRange(ranges[-1].first, ranges[-1].count + 1, len(taps), pad_before, outputs)
             else:
-                ranges.append(PhaseRange(phase, 1, len(taps), before, outputs))
+                ranges.append(PhaseRange(phase, 1, len(taps), pad_before, outputs))
         yield from ranges
 
     @property
@@ -62,7 +62,7 @@ class PhaseRange:
     first, count : int
     taps : int
         Rows of the kernel.
-    before : int
+    pad_before : int
         By how much the first output's data begin before the tensor; negative if inside.
     outputs : int
         Of each phase.
@@ -71,7 +71,7 @@ class PhaseRange:
     first: int
     count: int
     taps: int
-    before: int
+    pad_before: int
     outputs: int
 
 
@@ -137,6 +137,6 @@ def phase_shape(  # noqa: PLR0913, PLR0917 - what a convolution consists of
     """Return the convolution that each phase of two classes is."""
     return ConvShape(
         batch, axes[0].size, axes[1].size, channels[0], rows.outputs, columns.outputs, channels[1],
-        (rows.taps, columns.taps), (1, 1), (axes[0].spacing, axes[1].spacing), (rows.before, columns.before, 0, 0),
-        groups,
+        (rows.taps, columns.taps), (1, 1), (axes[0].spacing, axes[1].spacing),
+        (rows.pad_before, columns.pad_before, 0, 0), groups,
     )  # fmt: skip

@@ -65,9 +65,7 @@ class SlidingWindowLoops:
         conv = self._conv
 
         def task(index: Any) -> Any:
-            start = (index % self._chunks) * self._rows
-            if conv.out_height % self._rows:
-                start = tirx.Min(start, tir.number(conv.out_height - self._rows))
+            start = tir.piece_start(index % self._chunks, self._rows, conv.out_height)
             return tir.sequence(tir.bound("row", start, lambda row: self._chunk(index // self._chunks, row)))
 
         return tir.sequence(
@@ -77,13 +75,13 @@ class SlidingWindowLoops:
     def _chunk(self, image: Any, row: Any) -> list[Any]:
         conv = self._conv
         top = row * conv.strides[0]
-        before: list[Any] = []
+        copy_statements: list[Any] = []
         base = ((image * conv.height + top) * conv.width) * conv.channels
         if conv.padded:
             copy = padded_copy.copy_padded(
                 self._data, conv, conv.reach(0, self._rows), image, tir.number(0), top, self._lanes, self._first
             )
-            self._source, self._line, before, base = copy.buffer, copy.line, copy.statements, tir.number(0)
+            self._source, self._line, copy_statements, base = copy.buffer, copy.line, copy.statements, tir.number(0)
 
         def line(index: Any) -> Any:
             start = base + index * (conv.strides[0] * self._line)
@@ -93,7 +91,7 @@ class SlidingWindowLoops:
 
             return tir.sequence(tir.pieces("piece", conv.out_width, PIXELS, piece))
 
-        return [*before, tir.loop("line", self._rows, line)]
+        return [*copy_statements, tir.loop("line", self._rows, line)]
 
     def _pixels(self, image: Any, h: Any, w: Any, start: Any, count: int) -> Any:
         conv = self._conv
@@ -113,8 +111,8 @@ class SlidingWindowLoops:
         stores = [self._store(value, (image, h, w + dx, c), lanes) for dx, value in enumerate(values)]
         return tir.sequence([*statements, *stores])
 
-    def _store(self, value: Any, at: tuple[Any, Any, Any, Any], lanes: int) -> Any:
-        image, h, w, c = at
+    def _store(self, value: Any, indices: tuple[Any, Any, Any, Any], lanes: int) -> Any:
+        image, h, w, c = indices
         return tir.loop(
             "lane", lanes, lambda lane: self._write(tir.load(value, lane), image, h, w, c + lane), tir.VECTORIZED
         )
@@ -128,8 +126,8 @@ class SlidingWindowLoops:
             offset = base + dy * (conv.dilation[0] * self._line) + dx * (conv.dilation[1] * conv.channels)
             statements = []
             for column, value in enumerate(values):
-                at = offset + column * conv.strides[1] * conv.channels
-                element = tir.load(self._source, tir.span(at, lanes))
+                index = offset + column * conv.strides[1] * conv.channels
+                element = tir.load(self._source, tir.span(index, lanes))
                 result = self._combine(tir.load(value, at_zero), element, dy, dx, c, lanes)
                 statements.append(tir.store(value, result, at_zero))
             return tir.sequence(statements)

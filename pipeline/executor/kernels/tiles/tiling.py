@@ -37,16 +37,16 @@ class RegisterTile:
         return self.rows * self.columns
 
 
-def blocks(total: int, size: int, *, alone: bool = False) -> list[tuple[int, int, int]]:
+def blocks(total: int, size: int, *, separate_last: bool = False) -> list[tuple[int, int, int]]:
     """Divide `total` vectors into blocks: (first vector, how many blocks, vectors in each).
 
-    With `alone` the last block stands for itself.
+    With `separate_last` the last block stands for itself.
     """
-    full_blocks, rest = divmod(total, size)
-    if alone and not rest and full_blocks > 1:
+    full_blocks, remainder = divmod(total, size)
+    if separate_last and not remainder and full_blocks > 1:
         return [(0, full_blocks - 1, size), ((full_blocks - 1) * size, 1, size)]
     divisions = [(0, full_blocks, size)] if full_blocks else []
-    return [*divisions, (full_blocks * size, 1, rest)] if rest else divisions
+    return [*divisions, (full_blocks * size, 1, remainder)] if remainder else divisions
 
 
 def best(conv: ConvShape, cpu: Microarchitecture) -> RegisterTile:
@@ -58,8 +58,8 @@ def best(conv: ConvShape, cpu: Microarchitecture) -> RegisterTile:
 def with_vectors(conv: ConvShape, cpu: Microarchitecture, vectors: int) -> RegisterTile:
     """Return the best tile among those with so many vectors."""
     total = -(-conv.group_outputs // cpu.lanes)
-    fitting = [tile for tile in candidates(conv, cpu, total) if tile.vectors == vectors]
-    return min(fitting, key=lambda tile: _cycles(tile, conv, cpu, total))
+    tiles = [tile for tile in candidates(conv, cpu, total) if tile.vectors == vectors]
+    return min(tiles, key=lambda tile: _cycles(tile, conv, cpu, total))
 
 
 def cycles(tile: RegisterTile, conv: ConvShape, cpu: Microarchitecture) -> float:
@@ -79,9 +79,9 @@ def candidates(conv: ConvShape, cpu: Microarchitecture, vectors: int) -> Iterato
 
 
 def _cycles(tile: RegisterTile, conv: ConvShape, cpu: Microarchitecture, vectors: int) -> float:
-    full_tiles, rest = divmod(conv.out_width, tile.columns)
+    full_tiles, remainder = divmod(conv.out_width, tile.columns)
     bands = -(-conv.out_height // tile.rows)
-    widths = [(tile.columns, full_tiles), (rest, 1)]
+    widths = [(tile.columns, full_tiles), (remainder, 1)]
     return sum(
         bands * count * block_count * _tile_cycles(RegisterTile(tile.rows, columns, size), conv, cpu)
         for columns, count in widths
@@ -106,8 +106,8 @@ def _collisions(tile: RegisterTile, conv: ConvShape) -> int:
     """Return the largest number of a tile's pixels in one set of the first-level cache."""
     step = conv.strides[1] * conv.channels * FLOAT
     line = conv.strides[0] * conv.width * conv.channels * FLOAT
-    places = product(range(tile.rows), range(tile.columns))
-    return max(Counter((dy * line + dx * step) % _WAY // _LINE for dy, dx in places).values())
+    pixels = product(range(tile.rows), range(tile.columns))
+    return max(Counter((dy * line + dx * step) % _WAY // _LINE for dy, dx in pixels).values())
 
 
 def channel_block(conv: ConvShape, tile: RegisterTile, cpu: Microarchitecture) -> int:
@@ -116,13 +116,13 @@ def channel_block(conv: ConvShape, tile: RegisterTile, cpu: Microarchitecture) -
         return conv.depth
     tile_bytes = conv.reach(0, tile.rows) * conv.reach(1, tile.columns) * FLOAT
     limit = max(cpu.lanes, cpu.l1_bytes // 4 // tile_bytes)
-    fitting = [size for size in range(1, conv.depth + 1) if conv.depth % size == 0 and size <= limit]
+    divisors = [size for size in range(1, conv.depth + 1) if conv.depth % size == 0 and size <= limit]
     # A width without a good divisor is not worth a loop per few channels.
-    return fitting[-1] if fitting[-1] >= min(limit, conv.depth) // 4 else conv.depth
+    return divisors[-1] if divisors[-1] >= min(limit, conv.depth) // 4 else conv.depth
 
 
 def weights_stay(conv: ConvShape, cpu: Microarchitecture) -> bool:
-    """Whether all weights fit in the second-level cache beside the data."""
+    """Return True if all weights fit in the second-level cache beside the data."""
     return conv.terms * conv.group_outputs * FLOAT <= cpu.l2_bytes // 4
 
 

@@ -48,7 +48,7 @@ def without_library(function: Any) -> Any:
         result = mutator.default_mutate(node)
         if name not in _LOWERED or not str(node.ty.dtype).startswith("float32") or not _can_hold(result.args[0]):
             return result
-        return tirx.call_intrin(str(node.ty.dtype), tvm.ir.Op.get(_own(name)), *result.args)
+        return tirx.call_intrin(str(node.ty.dtype), tvm.ir.Op.get(_own_name(name)), *result.args)
 
     body = tvm_ffi.structural_mutate(function.body, [(tvm.ir.Call, call)])
     attributes = {str(key): value for key, value in function.attrs.items()}
@@ -56,7 +56,7 @@ def without_library(function: Any) -> Any:
 
 
 def _can_hold(value: Any) -> bool:
-    """Whether a function of ours can have the argument: few of ours are in it, and none in a branch.
+    """Return True if a function of ours can have the argument: few of ours are in it, and none in a branch.
 
     What is in a branch may be no memory to read from unless the branch is taken.
     """
@@ -76,13 +76,13 @@ def _can_hold(value: Any) -> bool:
     return calls <= _NESTED and not lazy
 
 
-def _own(name: str) -> str:
+def _own_name(name: str) -> str:
     return name.replace("tirx.", _PREFIX)
 
 
 def _exp(value: Any, lanes: int, bindings: tir.Bindings) -> Any:
-    beyond = tir.wide(tirx.infinity("float32"), lanes)
-    return tirx.Select(value > tir.constant(_OVERFLOW, lanes), beyond, exponential(value, lanes, bindings))
+    infinity = tir.wide(tirx.infinity("float32"), lanes)
+    return tirx.Select(value > tir.constant(_OVERFLOW, lanes), infinity, exponential(value, lanes, bindings))
 
 
 def _sigmoid(value: Any, lanes: int, bindings: tir.Bindings) -> Any:
@@ -113,7 +113,7 @@ _LOWERED: dict[str, Callable[[Any, int, tir.Bindings], Any]] = {
     "tirx.tanh": lambda value, lanes, _: _rational(value, lanes, _TANH),
     "tirx.erf": lambda value, lanes, _: _rational(value, lanes, _ERF),
 }
-_WRITERS = {_own(name): write for name, write in _LOWERED.items()}
+_WRITERS = {_own_name(name): write for name, write in _LOWERED.items()}
 
 
 def _lower(call: Any) -> Any:
@@ -140,6 +140,6 @@ def _write_call(call: Any, bindings: tir.Bindings) -> Any:
 
 for _name in _LOWERED:
     _like = tvm.ir.Op.get(_name)
-    tvm.ir.register_op_attr(_own(_name), "TCallEffectKind", _like.get_attr("TCallEffectKind"))
-    tvm.ir.register_op_attr(_own(_name), "TVectorizable", True)
-    tvm.ir.register_op_attr(_own(_name), "llvm.FLowerIntrinsic", _lower)
+    tvm.ir.register_op_attr(_own_name(_name), "TCallEffectKind", _like.get_attr("TCallEffectKind"))
+    tvm.ir.register_op_attr(_own_name(_name), "TVectorizable", True)
+    tvm.ir.register_op_attr(_own_name(_name), "llvm.FLowerIntrinsic", _lower)

@@ -40,12 +40,12 @@ def exponential(value: Any, lanes: int, bindings: tir.Bindings, *, largest: floa
     exponent_bits = bindings.bind(int_type, tirx.reinterpret(int_type, value * wide(_LOG2_E) + wide(_WHOLE)))
     # Taken as a float32 again, since TVM would cancel the two numbers.
     exponent = tirx.reinterpret(float_type, exponent_bits) - wide(_WHOLE)
-    rest = bindings.bind(float_type, value - exponent * wide(_LN2_HIGH) - exponent * wide(_LN2_LOW))
+    remainder = bindings.bind(float_type, value - exponent * wide(_LN2_HIGH) - exponent * wide(_LN2_LOW))
     total = wide(_TERMS[0])
     for term in _TERMS[1:]:
-        total = total * rest + wide(term)
+        total = total * remainder + wide(term)
     # The power of two is added to where a float32 has its exponent.
     power = tirx.shift_left(exponent_bits, tir.wide(tirx.IntImm("int32", _MANTISSA_BITS), lanes))
     # e**r is 1 + r + r**2 times the polynomial.
-    bits = tirx.reinterpret(int_type, total * (rest * rest) + (rest + wide(1.0)))
+    bits = tirx.reinterpret(int_type, total * (remainder * remainder) + (remainder + wide(1.0)))
     return tirx.reinterpret(float_type, bits + power)

@@ -76,6 +76,11 @@ def _either(choose: Any, first: Any, second: Any) -> Any:
     choice = choose(first, second)
     if not str(choice.dtype).startswith("float"):
         return choice
-    wide = topi.broadcast_to(first, choice.shape)
+    broadcast_first = topi.broadcast_to(first, choice.shape)
     # NaN in the second one is chosen already.
-    return te.compute(choice.shape, lambda *at: tirx.Select(tirx.isnan(wide(*at)), wide(*at), choice(*at)))
+    return te.compute(
+        choice.shape,
+        lambda *indices: tirx.Select(
+            tirx.isnan(broadcast_first(*indices)), broadcast_first(*indices), choice(*indices)
+        ),
+    )

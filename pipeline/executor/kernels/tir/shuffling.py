@@ -28,7 +28,7 @@ def transpose_rows(rows: Sequence[Any], lanes: int, dtype: str) -> tuple[list[An
     statements : list
         What is to run before.
     """
-    current, statements = _bound(rows, lanes, dtype)
+    current, statements = tir.bind_values("row", rows, f"{dtype}x{lanes}")
     half = lanes // 2
     # Weaving rows i and i + half together moves one bit of the row's number to the column's; each takes its turn.
     for _ in range(lanes.bit_length() - 1):
@@ -37,7 +37,7 @@ def transpose_rows(rows: Sequence[Any], lanes: int, dtype: str) -> tuple[list[An
             for row in range(half)
             for first in (0, half)
         ]
-        current, bindings = _bound(woven, lanes, dtype)
+        current, bindings = tir.bind_values("row", woven, f"{dtype}x{lanes}")
         statements += bindings
     return current, statements
 
@@ -46,11 +46,6 @@ def _picks(lanes: int, first: int) -> list[Any]:
     """Return which elements of two vectors to take: one of each in turn, from `first` on."""
     picks = [first + step // 2 + (step % 2) * lanes for step in range(lanes)]
     return [tirx.IntImm("int32", each) for each in picks]
-
-
-def _bound(values: Sequence[Any], lanes: int, dtype: str) -> tuple[list[Any], list[Any]]:
-    variables = [tirx.Var(f"row{number}", f"{dtype}x{lanes}") for number in range(len(values))]
-    return variables, [tirx.Bind(var, value) for var, value in zip(variables, values, strict=True)]
 
 
 def block(  # noqa: PLR0913, PLR0917 - where both sides are

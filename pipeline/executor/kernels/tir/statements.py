@@ -49,17 +49,17 @@ def loop(name: str, extent: int, body: Callable[[Any], Any], kind: Any = SERIAL)
 
 def pieces(name: str, total: int, size: int, body: Callable[[Any, Any, int], Any]) -> list[Any]:
     """Return loops that divide `total`: ``body(index, start, size)`` for each whole piece, and for the rest."""
-    count, rest = divmod(total, size)
+    count, remainder = divmod(total, size)
     statements = [loop(name, count, lambda index: body(index, index * size, size))] if count else []
-    return [*statements, body(number(count), number(count * size), rest)] if rest else statements
+    return [*statements, body(number(count), number(count * size), remainder)] if remainder else statements
 
 
 def run(length: int, lanes: int, step: Callable[[Any, int], Any]) -> Any:
     """Return ``step(offset, size)`` for `length` elements: whole vectors, then the rest; None if there are none."""
-    vector_count, rest = divmod(length, lanes)
+    vector_count, remainder = divmod(length, lanes)
     statements = [loop("vector", vector_count, lambda index: step(index * lanes, lanes))] if vector_count else []
-    if rest:
-        statements.append(step(number(vector_count * lanes), rest))
+    if remainder:
+        statements.append(step(number(vector_count * lanes), remainder))
     return sequence(statements) if statements else None
 
 
@@ -67,6 +67,18 @@ def bound(name: str, value: Any, body: Callable[[Any], Sequence[Any]]) -> list[A
     """Return statements that see `value`, computed once, through a variable."""
     var = variable(name)
     return [tirx.Bind(var, value), *body(var)]
+
+
+def bind_values(name: str, values: Sequence[Any], dtype: str) -> tuple[list[Any], list[Any]]:
+    """Return a variable for each of several values of a dtype, and the statements that set them."""
+    variables = [tirx.Var(f"{name}{index}", dtype) for index in range(len(values))]
+    return variables, [tirx.Bind(var, value) for var, value in zip(variables, values, strict=True)]
+
+
+def piece_start(index: Any, size: int, total: int) -> Any:
+    """Return the start of piece `index` of `total`: the last one begins earlier rather than being smaller."""
+    start = index * size
+    return start if total % size == 0 else tirx.Min(start, number(total - size))
 
 
 class Bindings:
@@ -137,7 +149,7 @@ def zeros(lanes: int) -> Any:
     return vector(tirx.FloatImm("float32", 0.0), lanes)
 
 
-def places(index: Any, extents: Sequence[int]) -> list[Any]:
+def unravel(index: Any, extents: Sequence[int]) -> list[Any]:
     """Return the indices along each axis of what is at `index` when all axes are joined."""
     indices: list[Any] = []
     for axis, extent in reversed(list(enumerate(extents))):
@@ -152,12 +164,12 @@ def flat(source: Any, name: str, size: int, dtype: str = "float32") -> tuple[Any
     return view, tirx.DeclBuffer(view, data=tirx.buffer.buffer_data(source))
 
 
-def fetch(source: Any, *indices: Any, write: bool = False, near: bool = True) -> Any:
+def fetch(source: Any, *indices: Any, write: bool = False, to_l1: bool = True) -> Any:
     """Return the statement that brings an element's cache line close, without waiting for it.
 
-    Not `near`: to the second-level cache only.
+    Unless `to_l1`, to the second-level cache only.
     """
     address = tirx.address_of(load(source, *indices))
     # As LLVM counts them: read or write, locality from 0 to 3, and 1 for the cache of data.
-    flags = [tirx.IntImm("int32", each) for each in (int(write), 3 if near else 2, 1)]
+    flags = [tirx.IntImm("int32", each) for each in (int(write), 3 if to_l1 else 2, 1)]
     return tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", address, *flags))

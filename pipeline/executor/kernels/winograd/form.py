@@ -98,7 +98,7 @@ def choose_form(conv: ConvShape, cpu: Microarchitecture) -> WinogradForm | None:
 
 
 def is_possible(conv: ConvShape, cpu: Microarchitecture) -> bool:
-    """Whether a window can be computed so: dense, 3x3, no steps, and with a vector of channels on both sides."""
+    """Return True if a window can be computed so: dense, 3x3, no steps, and with a vector of channels on both sides."""
     return (
         (conv.kernel, conv.strides, conv.dilation) == ((winograd_transforms.KERNEL,) * 2, (1, 1), (1, 1))
         and conv.groups == 1
@@ -133,7 +133,7 @@ def pack(weights: NDArray[np.float32], form: WinogradForm) -> NDArray[np.float32
 
 
 def weights_stay(form: WinogradForm, cpu: Microarchitecture) -> bool:
-    """Whether all weights stay in the second-level cache from chunk to chunk."""
+    """Return True if all weights stay in the second-level cache from chunk to chunk."""
     return form.weights_bytes + form.data_bytes <= _room(cpu)
 
 

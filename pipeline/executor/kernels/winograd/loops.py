@@ -58,7 +58,7 @@ class WinogradLoops:
 
     @property
     def exact(self) -> bool:
-        """Whether each element is computed once only."""
+        """True if each element is computed once only."""
         return self._form.total % self._form.chunk == 0 and self._conv.out_channels % self._lanes == 0
 
     def statement(self) -> Any:
@@ -66,10 +66,7 @@ class WinogradLoops:
         form = self._form
 
         def task(index: Any) -> Any:
-            # The last chunk may overlap its neighbour instead of being smaller.
-            first = index * form.chunk
-            if form.total % form.chunk:
-                first = tirx.Min(first, tir.number(form.total - form.chunk))
+            first = tir.piece_start(index, form.chunk, form.total)
             return tir.sequence(tir.bound("first", first, self._chunk))
 
         chunks = -(-form.total // form.chunk)
@@ -89,7 +86,7 @@ class WinogradLoops:
         outputs = self._form.outputs
 
         def tile(index: Any) -> Any:
-            image, dy, dx = tir.places(first + index, self._form.grid)
+            image, dy, dx = tir.unravel(first + index, self._form.grid)
             return tir.sequence(
                 tir.bound("h", dy * outputs, lambda h: tir.bound("w", dx * outputs, lambda w: body(index, image, h, w)))
             )
@@ -101,34 +98,36 @@ class WinogradLoops:
         lanes = self._lanes
 
         def vector(index: Any) -> Any:
-            first = index * lanes if channels % lanes == 0 else tirx.Min(index * lanes, tir.number(channels - lanes))
-            return tir.sequence(tir.bound("c", first, body))
+            return tir.sequence(tir.bound("c", tir.piece_start(index, lanes, channels), body))
 
         return tir.loop("vector", -(-channels // lanes), vector)
 
     def _transform(self, index: Any, image: Any, h: Any, w: Any) -> list[Any]:
         conv, side = self._conv, self._form.side
-        top, left = h - conv.pads[0], w - conv.pads[1]
-        base = ((image * conv.height + top) * conv.width + left) * conv.channels
+        first_row, first_column = h - conv.pads[0], w - conv.pads[1]
+        base = ((image * conv.height + first_row) * conv.width + first_column) * conv.channels
         data_source = PixelSource(self._data, conv.width * conv.channels, conv.channels)
         inner_statements = tir.bound("base", base, lambda base: [self._transform_from(data_source, base, index)])
         patch_source = PixelSource(self._patch, side * conv.channels, conv.channels)
         border_statements = [
-            self._copy_patch(base, top, left),
+            self._copy_patch(base, first_row, first_column),
             self._transform_from(patch_source, tir.number(0), index),
         ]
-        inside = tirx.all(
-            top >= 0, left >= 0, top <= tir.number(conv.height - side), left <= tir.number(conv.width - side)
+        is_inside = tirx.all(
+            first_row >= 0,
+            first_column >= 0,
+            first_row <= tir.number(conv.height - side),
+            first_column <= tir.number(conv.width - side),
         )
-        return [tirx.IfThenElse(inside, tir.sequence(inner_statements), tir.sequence(border_statements))]
+        return [tirx.IfThenElse(is_inside, tir.sequence(inner_statements), tir.sequence(border_statements))]
 
-    def _copy_patch(self, base: Any, top: Any, left: Any) -> Any:
+    def _copy_patch(self, base: Any, first_row: Any, first_column: Any) -> Any:
         """Return the loops that copy a tile's data, with zeros where there are none."""
         conv, side, lanes = self._conv, self._form.side, self._lanes
         channels = conv.channels
 
         def pixel(dy: Any, dx: Any) -> Any:
-            y, x = top + dy, left + dx
+            y, x = first_row + dy, first_column + dx
             source = base + (dy * conv.width + dx) * channels
             target = (dy * side + dx) * channels
 
@@ -139,8 +138,8 @@ class WinogradLoops:
             def clear(c: Any) -> list[Any]:
                 return [tir.store(self._patch, tir.zeros(lanes), tir.ramp(target + c, lanes))]
 
-            inside = tirx.all(y >= 0, x >= 0, y < tir.number(conv.height), x < tir.number(conv.width))
-            return tirx.IfThenElse(inside, self._vectors(channels, copy), self._vectors(channels, clear))
+            is_inside = tirx.all(y >= 0, x >= 0, y < tir.number(conv.height), x < tir.number(conv.width))
+            return tirx.IfThenElse(is_inside, self._vectors(channels, copy), self._vectors(channels, clear))
 
         return tir.loop("down", side, lambda dy: tir.loop("right", side, lambda dx: pixel(dy, dx)))
 
@@ -150,18 +149,18 @@ class WinogradLoops:
         def vector(c: Any) -> list[Any]:
             statements, columns = [], []
             for dx in range(side):
-                places = [base + c + (dy * source.line + dx * source.step) for dy in range(side)]
-                column = [tir.load(source.buffer, tir.ramp(place, lanes)) for place in places]
-                values, before = _once(column, lanes)
-                column, after = transforms.of_data(values, outputs, lanes)
-                statements += [*before, *after]
+                offsets = [base + c + (dy * source.line + dx * source.step) for dy in range(side)]
+                column = [tir.load(source.buffer, tir.ramp(offset, lanes)) for offset in offsets]
+                values, bindings = tir.bind_values("read", column, f"float32x{lanes}")
+                column, transform_bindings = transforms.of_data(values, outputs, lanes)
+                statements += [*bindings, *transform_bindings]
                 columns.append(column)
             for dy in range(side):
-                row, before = transforms.of_data([column[dy] for column in columns], outputs, lanes)
-                statements += before
+                row, bindings = transforms.of_data([column[dy] for column in columns], outputs, lanes)
+                statements += bindings
                 for dx, value in enumerate(row):
-                    at = index * self._conv.channels + c + (dy * side + dx) * self._position_strides[0]
-                    statements.append(tir.store(self._transformed_data, value, tir.ramp(at, lanes)))
+                    position = index * self._conv.channels + c + (dy * side + dx) * self._position_strides[0]
+                    statements.append(tir.store(self._transformed_data, value, tir.ramp(position, lanes)))
             return statements
 
         return self._vectors(self._conv.channels, vector)
@@ -187,8 +186,8 @@ class WinogradLoops:
                 turn = None if self._stay or count == 1 else (number, count)
                 begin = position * self._position_strides[0] + start * depth
                 loops = tir.bound("from", begin, lambda begin: [sums.loops(begin, weights, turn)])
-                at = position * self._position_strides[1] + start * self._form.padded_outputs + channel
-                return tir.sequence([*sums.reset(), *loops, *self._store_sums(sums, at)])
+                base = position * self._position_strides[1] + start * self._form.padded_outputs + channel
+                return tir.sequence([*sums.reset(), *loops, *self._store_sums(sums, base)])
 
             return tir.sequence(tir.pieces("band", self._form.chunk, band_rows, band))
 
@@ -197,11 +196,11 @@ class WinogradLoops:
 
         return [blocks(*block_range) for block_range in tiling.blocks(layout.vectors, layout.tile.vectors)]
 
-    def _store_sums(self, sums: TileAccumulators, at: Any) -> list[Any]:
+    def _store_sums(self, sums: TileAccumulators, base: Any) -> list[Any]:
         lanes = self._lanes
         all_lanes = tir.ramp(tir.number(0), lanes)
         return [
-            tir.store(self._products, tir.load(total, all_lanes), tir.ramp(at + offset, lanes))
+            tir.store(self._products, tir.load(total, all_lanes), tir.ramp(base + offset, lanes))
             for (dy, _dx, part), total in sums.registers.items()
             for offset in [dy * self._form.padded_outputs + part * lanes]
         ]
@@ -212,25 +211,26 @@ class WinogradLoops:
         def vector(c: Any) -> list[Any]:
             statements, columns = [], []
             for dx in range(side):
-                places = [
+                offsets = [
                     index * self._form.padded_outputs + c + (dy * side + dx) * self._position_strides[1]
                     for dy in range(side)
                 ]
-                values, before = _once([tir.load(self._products, tir.ramp(place, lanes)) for place in places], lanes)
-                column, after = transforms.of_results(values, outputs, lanes)
-                statements += [*before, *after]
+                column = [tir.load(self._products, tir.ramp(offset, lanes)) for offset in offsets]
+                values, bindings = tir.bind_values("read", column, f"float32x{lanes}")
+                column, transform_bindings = transforms.of_results(values, outputs, lanes)
+                statements += [*bindings, *transform_bindings]
                 columns.append(column)
             for dy in range(outputs):
-                row, before = transforms.of_results([column[dy] for column in columns], outputs, lanes)
+                row, bindings = transforms.of_results([column[dy] for column in columns], outputs, lanes)
                 stores = [self._store_result(value, (image, h + dy, w + dx, c), (dy, dx))
                           for dx, value in enumerate(row)]  # fmt: skip
-                statements.append(self._where(h + dy, self._conv.out_height, dy, [*before, *stores]))
+                statements.append(self._where(h + dy, self._conv.out_height, dy, [*bindings, *stores]))
             return statements
 
         return [self._vectors(self._conv.out_channels, vector)]
 
-    def _store_result(self, value: Any, at: tuple[Any, Any, Any, Any], offset_in_tile: tuple[int, int]) -> Any:
-        image, h, w, c = at
+    def _store_result(self, value: Any, indices: tuple[Any, Any, Any, Any], offset_in_tile: tuple[int, int]) -> Any:
+        image, h, w, c = indices
         result, lanes = tir.buffer("result", [self._lanes]), self._lanes
         copy = tir.store(result, value, tir.ramp(tir.number(0), lanes))
 
@@ -242,15 +242,9 @@ class WinogradLoops:
 
     def _where(self, index: Any, extent: int, offset_in_tile: int, statements: list[Any]) -> Any:
         """Return statements, guarded if results at that place of a tile may be outside."""
-        statement, rest = tir.sequence(statements), extent % self._form.outputs
+        statement, remainder = tir.sequence(statements), extent % self._form.outputs
         return (
             tirx.IfThenElse(index < tir.number(extent), statement, None)
-            if rest and offset_in_tile >= rest
+            if remainder and offset_in_tile >= remainder
             else statement
         )
-
-
-def _once(values: list[Any], lanes: int) -> tuple[list[Any], list[Any]]:
-    """Return variables for values that are read several times, and the statements that set them."""
-    variables = [tirx.Var(f"read{number}", f"float32x{lanes}") for number in range(len(values))]
-    return variables, [tirx.Bind(var, value) for var, value in zip(variables, values, strict=True)]

@@ -15,6 +15,8 @@ from numpy.polynomial import polynomial
 from numpy.typing import NDArray
 from tvm import tirx
 
+from pipeline.executor.kernels.tir import statements as tir
+
 KERNEL = 3
 """Rows and columns of the windows."""
 
@@ -57,15 +59,17 @@ def of_weights(weights: NDArray[np.float32], outputs: int) -> NDArray[np.float32
 def of_data(values: Sequence[Any], outputs: int, lanes: int) -> tuple[list[Any], list[Any]]:
     """Return the transform of one column of vectors, and the statements that are to run before."""
     matrix = matrices(outputs).data
-    ends, statements = _bound([_sum(matrix[0], values), _sum(matrix[-1], values)], lanes)
+    ends, statements = tir.bind_values("part", [_sum(matrix[0], values), _sum(matrix[-1], values)], f"float32x{lanes}")
     rows = [ends[0]]
     for row in matrix[1:-1:2]:
         # The row of the opposite point differs in the signs of the odd places.
         even_terms, odd_terms = (np.where(np.arange(len(row)) % 2 == parity, row, 0) for parity in (0, 1))
-        parts, before = _bound([_sum(even_terms, values), _sum(odd_terms, values)], lanes)
-        pair, after = _bound([parts[0] + parts[1], parts[0] - parts[1]], lanes)
+        parts, part_bindings = tir.bind_values(
+            "part", [_sum(even_terms, values), _sum(odd_terms, values)], f"float32x{lanes}"
+        )
+        pair, pair_bindings = tir.bind_values("part", [parts[0] + parts[1], parts[0] - parts[1]], f"float32x{lanes}")
         rows += pair
-        statements += [*before, *after]
+        statements += [*part_bindings, *pair_bindings]
     return [*rows, ends[1]], statements
 
 
@@ -73,14 +77,16 @@ def of_results(values: Sequence[Any], outputs: int, lanes: int) -> tuple[list[An
     """Return the results of one column of transformed vectors, and the statements that are to run before."""
     matrix = matrices(outputs).results
     halves = zip(values[1:-1:2], values[2:-1:2], strict=True)
-    pairs, statements = _bound([sums for a, b in halves for sums in (a + b, a - b)], lanes)
+    pairs, statements = tir.bind_values(
+        "part", [sums for a, b in halves for sums in (a + b, a - b)], f"float32x{lanes}"
+    )
     first, last = values[0], values[-1]
     sums = [
         _sum([row[0], *row[1:-1:2], row[-1]], [first, *pairs[number % 2 :: 2], last])
         for number, row in enumerate(matrix)
     ]
-    results, after = _bound(sums, lanes)
-    return results, [*statements, *after]
+    results, result_bindings = tir.bind_values("part", sums, f"float32x{lanes}")
+    return results, [*statements, *result_bindings]
 
 
 def _sum(factors: Sequence[float] | NDArray[np.float64], values: Sequence[Any]) -> Any:
@@ -91,8 +97,3 @@ def _sum(factors: Sequence[float] | NDArray[np.float64], values: Sequence[Any]) 
         product = value if factor == 1 else value * tirx.FloatImm("float32", factor)
         total = product if total is None else total + product
     return total
-
-
-def _bound(values: Sequence[Any], lanes: int) -> tuple[list[Any], list[Any]]:
-    variables = [tirx.Var(f"part{number}", f"float32x{lanes}") for number in range(len(values))]
-    return variables, [tirx.Bind(var, value) for var, value in zip(variables, values, strict=True)]
