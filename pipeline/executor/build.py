@@ -114,6 +114,7 @@ def _build_executable(  # noqa: PLR0913 - those of `compile_stage`
                 microarchitecture=microarchitecture,
             )
             calls = _kernel_calls(module)
+        # Weights become arguments: as constants they would be in the library, once for each size of frame.
         main, constants = parameters.lift(module["main"])
         program = tvm.IRModule(dict(module.functions))
         program["main"] = main
@@ -150,6 +151,7 @@ def runs_here(device: Device) -> bool:
 
 def target_of(device: Device) -> Any:
     """Return a device's target, or raise `BuildError` if it is none."""
+    # Only its own machine knows what it is; it has to be reachable while the stage is built.
     if device.target is None and devices.is_remote(device):
         return host_target.target(devices.ask_target(device))
     try:
@@ -180,6 +182,7 @@ def compile_plan(
         progress(f"building {stage.name}")
         device = plan.board.device(stage.device)
         try:
+            # All replicas have as many cores; a stage without any of its own is built for one.
             cores = max(1, len(stage.cores_of(0)))
             stage_numerics = numerics.of_stage(stage.options)
             codes.append(
@@ -197,6 +200,7 @@ def _with_target(device: Device, stage: StagePlan) -> Device:
     if not stage.options.target:
         return device
     target = device.target
+    # Keys of a stage are added to a complete target: alone, they would name no processor.
     if target is None and devices.compiler(device) is None:
         target = dict(target_of(device).export())
     return replace(device, target={**(target or {}), **stage.options.target})

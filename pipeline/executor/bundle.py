@@ -116,12 +116,14 @@ class Bundle:
         BuildError
             If there is no linker on this machine.
         """
+        # A link to a bundle is followed: the bundle is replaced, and the link stays.
         target = Path(path).resolve()
         if target.exists() and not _is_bundle(target):
             raise BundleError(f"{str(path)!r} exists and is not a bundle; choose another name")
         if not target.parent.is_dir():
             raise BundleError(f"cannot save {str(path)!r}: there is no folder {str(target.parent)!r}")
         try:
+            # Complete beside its target, on the same file system, it takes its place by a rename.
             with scratch_folder(target) as scratch:
                 folder = scratch / "new"
                 folder.mkdir()
@@ -146,6 +148,8 @@ class Bundle:
             If it is missing, damaged, of a newer format, or built for another kind of processor; the message
             names the part.
         """
+        # Half of the files may be of one bundle, and half of its successor: only if the folder still has its name is an
+        # error the bundle's own.
         for _ in range(ATTEMPTS - 1):
             with contextlib.closing(BundleFolder(Path(path))) as folder:
                 try:
@@ -159,7 +163,9 @@ class Bundle:
 
 def _load(folder: BundleFolder, devices: DeviceMap | None) -> Bundle:
     facts = manifest.read_from(folder).on_devices(devices or {})
+    # Before the files are read: a bundle for another processor is refused at once, however large it is.
     _check_processor(facts, folder)
+    # By name, since builds for several sizes share files, which are read and verified once.
     contents = {file.file: folder.content(file) for file in facts.files.values()}
     codes, *other_codes = (
         tuple(None if files is None else _code(folder, files, contents) for files in build.stages)
@@ -200,6 +206,7 @@ def stage_code(library: VerifiedContent, parameter_file: StoredParameters, files
     """
 
     def module() -> Any:
+        # Imported when a device asks for the code, so that a bundle can be looked at without TVM.
         from pipeline.executor import library as libraries
 
         return libraries.module(library)
@@ -225,6 +232,7 @@ def _is_bundle(folder: Path) -> bool:
 def _write(bundle: Bundle, folder: Path) -> None:
     from pipeline.core.tvm_access import tvm
 
+    # First of all: a bundle that cannot be saved is refused before minutes are spent on writing it.
     for stage, code in zip(bundle.plan.stages, bundle.codes, strict=True):
         if code is not None and not isinstance(code, StageCode):
             raise BundleError(
@@ -273,9 +281,11 @@ def export(code: StageCode, library: Path) -> None:
     from pipeline.core.tvm_access import compiler_lock
     from pipeline.executor.linker import link
 
+    # Byte for byte as it was loaded: that needs no linker, and keeps the checksum.
     if code.library is not None:
         library.write_bytes(code.library.array.data)
         return
+    # TVM calls the linker itself, and knows nothing of the machine that the stage is for.
     link_stage = functools.partial(link, built_for=code.machine)
     with compiler_lock:
         quietly(lambda: code.executable.export_library(str(library), fcompile=link_stage))

@@ -30,7 +30,9 @@ class BundleFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
+            # Files are opened relative to this descriptor, which stays the same folder when another one gets its name.
             self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        # ValueError is for a null byte in the name.
         except (OSError, ValueError) as error:
             raise BundleError(f"{str(path)!r} {_absence(error)}; make one with 'soc-pipeline build'") from None
 
@@ -82,6 +84,7 @@ class BundleFolder:
             If it is missing, or not what the manifest says.
         """
         name = f"{str(self.path)!r}: part {part.file!r}"
+        # The manifest is as little to be trusted as the files: a name with folders in it would lead out of the bundle.
         if Path(part.file).name != part.file or part.file == "..":
             raise BundleError(f"{name} is missing; copy the whole bundle again")
         try:

@@ -24,6 +24,7 @@ def accelerators() -> list[Accelerator]:
 
 def why_absent(device: Device) -> str:
     """Return the reason why `device` cannot be measured on this machine; empty if it can."""
+    # In this order: each answer is only worth asking for if the ones before it are no.
     if device.address:
         return "it is on another machine; run 'soc-pipeline profile' there"
     if not devices.computes(device):

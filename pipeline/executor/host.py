@@ -38,6 +38,7 @@ def board() -> Board:
         bytes_per_s=_BYTES_PER_S,
     )
     accelerators = _accelerators()
+    # In the order of PCIe 3.0 with 16 lanes, and of the start of a copy, for as long as nobody measures them.
     links = tuple(Link((cpu.memory, each.memory), bytes_per_s=1e10, latency_s=2e-5) for each in accelerators)
     return Board("host", (cpu, *accelerators), links, about="this machine")
 
@@ -58,6 +59,7 @@ def _describe(accelerator: Accelerator) -> Device:
         target=accelerator.target,
         memory=name,
         memory_bytes=accelerator.memory_bytes,
+        # A driver that does not tell counts as one processor of 1 GHz, so that there can be a plan to measure.
         flops=_PER_PROCESSOR_AND_CYCLE * (accelerator.processors or 1) * (accelerator.clock_hz or 1e9),
         bytes_per_s=1e11,
         launch_s=1e-5,
@@ -68,6 +70,7 @@ def attainable_flops() -> float:
     """Return a guess of one core's floating-point operations per second, from its clock and its vectors."""
     extensions = flags()
     lanes = next((lanes for flag, lanes in _LANES.items() if flag in extensions), 1)
+    # None in many containers, and a maximum of 0 in many virtual machines.
     clock = psutil.cpu_freq()
     return lanes * _PER_LANE_AND_CYCLE * 1e6 * ((clock and (clock.max or clock.current)) or _GUESSED_MHZ)
 

@@ -18,6 +18,7 @@ _X86 = {
     "avx512vpopcntdq": "avx512_vpopcntdq", "avx512bf16": "avx512_bf16", "avx512fp16": "avx512_fp16",
     "avxvnni": "avx_vnni", "gfni": "gfni", "vaes": "vaes", "vpclmulqdq": "vpclmulqdq",
 }  # fmt: skip
+# As in the kernel's arch/arm64/kernel/cpuinfo.c; those of x86 are in arch/x86/include/asm/cpufeatures.h.
 _ARM = {
     "neon": "asimd", "fp-armv8": "fp", "dotprod": "asimddp", "fullfp16": "asimdhp", "i8mm": "i8mm", "bf16": "bf16",
     "sve": "sve", "sve2": "sve2", "lse": "atomics", "crc": "crc32",
@@ -66,6 +67,7 @@ def host_target() -> Any:
     from tvm.target import Target
 
     processor = Target.from_device("cpu")
+    # Without Linux's list, what LLVM finds out by itself has to do.
     if not (listed_flags := flags()):
         return processor
     features = _features(processor)
@@ -97,6 +99,7 @@ def target(description: Mapping[str, object] | None) -> Any:
 def needs(built_for: Any) -> tuple[str, tuple[str, ...]]:
     """Return the machine that a target's code runs on, and the Linux flags of the extensions it may use."""
     triple = str(built_for.attrs.get("mtriple", "")) if built_for.kind.name == "llvm" else ""
+    # A target without a triple is for the machine that it is built on.
     name = machine(triple.partition("-")[0])
     extensions = _features(built_for)
     return name, tuple(sorted(flag for llvm, flag in _EXTENSIONS.get(name, {}).items() if llvm in extensions))
@@ -114,6 +117,7 @@ def other_tvm(built_with: str) -> str:
     Code calls functions of TVM's runtime, which stay the same only from one patch release to the next.
     """
     version = installed_version("apache-tvm")
+    # Releases of TVM below 1.0 change its interfaces with the second number.
     if built_with.split(".")[:2] == version.split(".")[:2]:
         return ""
     return f"comes from TVM {built_with}, but this machine has {version}"

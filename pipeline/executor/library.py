@@ -28,6 +28,7 @@ def module(library: VerifiedContent) -> Any:
     BundleError
         If it is none.
     """
+    # Held while loading, so that two threads with the same bytes get one module, loaded once.
     with _lock:
         if library.sha256 not in _modules:
             _modules[library.sha256] = _load_library(library)
@@ -56,11 +57,14 @@ def _file(library: VerifiedContent) -> Iterator[str]:
         path = Path(folder) / f"{library.sha256}.so"
         try:
             memory = os.memfd_create(path.name)
+        # Another system than Linux, or one that forbids it.
         except (AttributeError, OSError):
             path.write_bytes(library.array.data)
         else:
             stream = stack.enter_context(os.fdopen(memory, "wb"))
             stream.write(library.array.data)
+            # The loader maps what the descriptor has; bytes in Python's buffer would be missing.
             stream.flush()
+            # The descriptor's own name comes back for other bytes, once this one is closed.
             path.symlink_to(f"/proc/self/fd/{memory}")
         yield str(path)

@@ -30,11 +30,14 @@ def linker(built_for: str = "") -> list[str]:
     """
     foreign = machine(built_for) != machine()
     triple = _TRIPLES.get(built_for, f"{built_for}-linux-gnu")
+    # The system's own choice, cc, comes before compilers by name; any of them links C objects.
     candidates = (os.environ.get("CC"), os.environ.get("CXX"), "cc", "gcc", "g++", "clang")
     for name in (f"{triple}-gcc", f"{triple}-g++") if foreign else candidates:
+        # A variable may hold options too, as in CC='ccache gcc'; an empty one counts as none.
         program, *options = shlex.split(name or "") or [""]
         if path := shutil.which(program):
             return [path, *options]
+    # A wheel with a complete C compiler, for machines where the system's packages cannot be installed.
     if importlib.util.find_spec("ziglang"):
         return [sys.executable, "-m", "ziglang", "cc", *(["-target", triple] if foreign else [])]
     package = f"{triple}-gcc" if foreign else "gcc or clang"
@@ -56,4 +59,5 @@ def link(
     command = [*linker(built_for), "-shared", "-fPIC", "-o", output, *inputs, *(options or ())]
     process = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - the user's own compiler
     if process.returncode:
+        # Only the end: a linker lists the same missing symbol for each object that needs it.
         raise BuildError(f"linking {Path(output).name} failed: {process.stderr.strip()[-500:]}")

@@ -89,6 +89,7 @@ _FORMAT, _MANIFEST = msgspec.json.Decoder(_FormatNumber), msgspec.json.Decoder(M
 
 def write(folder: Path, manifest: Manifest) -> None:
     """Write the manifest of a bundle's folder, and its checksum."""
+    # Indented, since people read manifests and compare them.
     data = msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
     # Last of all files: a folder without it is no bundle yet.
     (folder / MANIFEST).write_bytes(data)
@@ -112,6 +113,7 @@ def read_from(folder: BundleFolder) -> Manifest:
     if not folder.has(MANIFEST):
         raise BundleError(f"{str(folder.path)!r} is not a bundle: it has no {MANIFEST}")
     data = folder.small_file(MANIFEST, LARGEST)
+    # Before anything is decoded: a damaged byte is to be told as damage, not as an odd plan.
     if folder.small_file(CHECKSUM, LARGEST) != _checksum_line(data).encode():
         raise BundleError(
             f"{str(folder.path)!r}: {MANIFEST} does not have the checksum in {CHECKSUM}; copy the bundle again "
@@ -126,6 +128,7 @@ def _checksum_line(manifest: bytes) -> str:
 
 def _decode(data: bytes, folder: Path) -> Manifest:
     try:
+        # The number alone first: this version's types may refuse the fields of a newer manifest.
         version = _FORMAT.decode(data).format
         manifest = _MANIFEST.decode(data) if version <= FORMAT else None
         if manifest is not None:
@@ -145,6 +148,7 @@ def _decode(data: bytes, folder: Path) -> Manifest:
 
 
 def _check_stages(manifest: Manifest) -> None:
+    # The types cannot say that two lists have one length.
     for build in manifest.builds:
         if len(build.stages) != len(build.plan.stages):
             raise PlanError(f"it lists {len(build.stages)} of {len(build.plan.stages)} stages")

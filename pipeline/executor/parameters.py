@@ -53,6 +53,7 @@ def lift(function: Any) -> tuple[Any, dict[str, np.ndarray]]:
         # The number keeps names apart, whatever the operators are called.
         name = f"{len(constants)}:{reader}.{position}"
         try:
+            # Without a copy: weights that are in memory twice are the largest part of what building takes.
             constants[name] = np.from_dlpack(value.value)
         except (BufferError, RuntimeError):  # NumPy does not know the dtype, such as bfloat16: it stays in the code.
             return value
@@ -69,6 +70,7 @@ def lift(function: Any) -> tuple[Any, dict[str, np.ndarray]]:
     blocks = [relax.DataflowBlock([rebind(each) for each in block.bindings]) for block in function.body.blocks]
     body = relax.SeqExpr(blocks, function.body.body)
     result = relax.Function([*function.params, *arguments], body, function.ret_ty)
+    # A function that is made anew has lost its name, by which the virtual machine finds it.
     return result.with_attr("global_symbol", "main"), constants
 
 
@@ -88,12 +90,14 @@ def share_arrays(sets: Sequence[Mapping[str, np.ndarray]]) -> list[dict[str, np.
 
 
 def _identity(array: np.ndarray) -> tuple[str, tuple[int, ...], bytes]:
+    # Arrays with one digest count as equal without another look, so it has to be a cryptographic one.
     return str(array.dtype), array.shape, hashlib.sha256(contents(array)).digest()
 
 
 def write(path: Path, sets: Sequence[Mapping[str, np.ndarray]]) -> list[list[ParameterEntry]]:
     """Write sets of arrays as one file, and return where those of each set are; see `lay_out`."""
     entries, arrays = lay_out(sets)
+    # Most arrays of a network are small; collected, they are written in few calls.
     with path.open("wb", buffering=LARGE_PAGE) as stream:
         stream.writelines(pieces(arrays))
     return entries
@@ -108,6 +112,7 @@ def lay_out(sets: Sequence[Mapping[str, np.ndarray]]) -> tuple[list[list[Paramet
     arrays: list[np.ndarray] = []
     end = 0
     for array in (array for arrays_by_name in sets for array in arrays_by_name.values()):
+        # Known by address: what `share_arrays` made one array need not be read again to see that.
         if _place(array) not in offsets:
             start = align_up(end)
             offsets[_place(array)], end = start, start + array.nbytes

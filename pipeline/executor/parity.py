@@ -109,6 +109,7 @@ def run_stages(board: Board, stages: Sequence[BuiltStage], frame: Mapping[str, n
     """Run a frame through stages one after the other, and return all its tensors by name."""
     tensors = dict(frame)
     for stage, code in stages:
+        # A stage for another machine is compared on this one, if both run the same code.
         device = devices.local_device(board.device(stage.device))
         kind = devices.thread_kind(device, stage.cores_of(0))
         # In another thread, whose cores are the stage's: the caller's own must not be pinned.

@@ -61,6 +61,7 @@ def widen(module: Any) -> Any | None:
     from tvm import relax
 
     main = module["main"]
+    # Its kernels are compiled from code that names the narrow dtype.
     if len(module.functions) > 1:
         return None
     builder = relax.BlockBuilder()
@@ -73,6 +74,7 @@ def widen(module: Any) -> Any | None:
         with builder.dataflow():
             for block in main.body.blocks:
                 for binding in block.bindings:
+                    # In the order of the function, so that what an operand was replaced by is known when it is read.
                     replacements[binding.var] = builder.emit(_widen_expression(binding.value, change))
             result = builder.emit_output(_widen_expression(main.body.body, change))
         builder.emit_func_output(result)
@@ -116,6 +118,7 @@ def _widen_binding(binding: Any, builder: Any) -> list[Any]:
         return [binding]
     name, bindings = str(binding.var.name), []
 
+    # Relax's normal form has no call inside of another one, so each step gets a variable.
     def bind(value: Any) -> Any:
         normal = builder.normalize(value)
         var = relax.DataflowVar(f"{name}:float32", normal.ty)
@@ -163,6 +166,7 @@ def _widen_attributes(attributes: Any) -> Any:
     narrow_names = [name for name in _DTYPES if str(getattr(attributes, name, "")) in NARROW]
     if not narrow_names:
         return attributes
+    # Attributes are immutable, and TVM has no copy of them with changes.
     info = type(attributes).__tvm_ffi_type_info__
     values = {field.name: getattr(attributes, field.name) for field in info.fields}
     return make_node(info.type_key, **{**values, **dict.fromkeys(narrow_names, "float32")})

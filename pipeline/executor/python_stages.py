@@ -80,6 +80,7 @@ def with_stage(  # noqa: PLR0913 - all but the first two by keyword
     position = _position(plan, stage)
     new_outputs = tuple(spec for spec in makes if spec.name not in tensors)
     taken_inputs = {spec.name for spec in plan.inputs if spec.name in _names(makes) and spec.name not in _names(reads)}
+    # Last of all: the position, and what is new, follow from the names that the caller gave.
     stages, stage = _separate_names(plan, stage)
     extended_plan = dataclasses.replace(
         plan,
@@ -132,11 +133,13 @@ def _separate_names(plan: Plan, stage: StagePlan) -> tuple[tuple[StagePlan, ...]
     """Give different names to what a stage reads and makes under one; the caller's names stay as they are."""
     stages = plan.stages
     for name in sorted(_names(stage.inputs) & _names(stage.outputs)):
+        # Callers submit it under its name, so the stage's result is renamed, with all who read it.
         if name in _names(plan.inputs):
             unique_name = f"{name} behind {stage.name}"
             stages = tuple(dataclasses.replace(each, inputs=_rename(each.inputs, name, unique_name)) for each in stages)
             stage = dataclasses.replace(stage, outputs=_rename(stage.outputs, name, unique_name))
         else:
+            # The result may leave the pipeline under its name, so what the stage reads is renamed where it is made.
             unique_name = f"{name} before {stage.name}"
             stages = tuple(
                 dataclasses.replace(each, outputs=_rename(each.outputs, name, unique_name)) for each in stages

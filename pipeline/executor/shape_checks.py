@@ -24,10 +24,12 @@ def check_shapes(shapes: OpenShapes | None, builds: Sequence[Build]) -> None:
     _check_names(shapes, first)
     for build in builds:
         if not build.symbolic:
+            # It raises for extents that are no size of the shapes; a symbolic build stands for all of them.
             shapes.size({spec.name: spec.shape for spec in build.plan.inputs})
 
 
 def _check_alike(side: str, first: tuple[TensorSpec, ...], second: tuple[TensorSpec, ...]) -> None:
+    # Extents are what differs from size to size.
     kinds = [[(spec.name, spec.dtype, len(spec.shape)) for spec in specs] for specs in (first, second)]
     if kinds[0] != kinds[1]:
         raise PlanError(f"the builds for several sizes have other {side}")

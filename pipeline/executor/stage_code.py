@@ -88,6 +88,7 @@ class StageCode:
 
     def with_parameters(self, values: Mapping[str, np.ndarray]) -> StageCode:
         """Return the same kernels with other values for some parameters; the arrays are used as they are."""
+        # Without the file of the parameters, which holds their former values.
         return StageCode(
             self.module,
             {**self.parameters, **values},
@@ -100,6 +101,7 @@ class StageCode:
 
     def module(self) -> Any:
         """Return the TVM module, loaded on first use."""
+        # Replicas open in threads of their own: the first one loads the module, the others wait for it.
         with self._lock:
             if self._tvm_module is None:
                 self._tvm_module = self._module()

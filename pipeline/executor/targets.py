@@ -39,6 +39,7 @@ def _check_tvm(device: Device, title: str) -> None:
     if target.kind.name != "llvm":
         return
     cpu, triple = (str(target.attrs.get(key, "") or "") for key in ("mcpu", "mtriple"))
+    # LLVM writes its warnings to the process's standard error.
     valid = not cpu or quietly(lambda: bool(llvm_is_valid_cpu(cpu, triple)))
     if not valid:
         raise BoardError(

@@ -39,6 +39,7 @@ def clusters(cores: Sequence[int], root: Path = ROOT) -> tuple[Cluster, ...]:
     for source in ("cpu_capacity", "cpufreq/cpuinfo_max_freq"):
         speeds = {core: _number(root / f"cpu/cpu{core}" / source) for core in cores}
         groups = _alike({core: speed for core, speed in speeds.items() if speed})
+        # A core without a number, such as one that is offline, would belong to no cluster.
         if len(groups) > 1 and sum(map(len, groups)) == len(cores):
             fastest = max(speeds.values())
             labels = _NAMES.get(len(groups), tuple(f"cluster{number}" for number in range(len(groups))))
@@ -52,6 +53,8 @@ def clusters(cores: Sequence[int], root: Path = ROOT) -> tuple[Cluster, ...]:
 def _alike(speeds: dict[int, int]) -> list[list[int]]:
     groups: list[list[int]] = []
     for core in sorted(speeds, key=lambda core: (-speeds[core], core)):
+        # Compared with the fastest of the group, not with the last one: many small steps would join big and little
+        # cores.
         if not groups or speeds[core] < ALIKE * speeds[groups[-1][0]]:
             groups.append([])
         groups[-1].append(core)
@@ -65,6 +68,7 @@ def caches(cores: Iterable[int], root: Path = ROOT) -> tuple[Cache, ...]:
         for folder in sorted((root / f"cpu/cpu{core}/cache").glob("index*")):
             cache = Cache(_number(folder / "level"), _size(folder / "size"), _parse_list(folder / "shared_cpu_list"))
             if _text(folder / "type") != "Instruction":
+                # A shared cache is listed by each core that shares it.
                 groups[cache.level, cache.cores] = cache
     return tuple(groups[key] for key in sorted(groups))
 

@@ -49,6 +49,7 @@ class DamagedFile(ValueError):
     """Raised when a file does not have the bytes that it should have."""
 
 
+# Weak: the bytes leave the memory with the last bundle, or module, that uses them.
 _living: weakref.WeakValueDictionary[str, VerifiedContent] = weakref.WeakValueDictionary()
 _lock = threading.Lock()
 
@@ -84,6 +85,7 @@ def read(descriptor: int, nbytes: int, sha256: str) -> VerifiedContent:
         If it has other bytes than those expected; the message says in which way.
     """
     if (size := os.fstat(descriptor).st_size) != nbytes:
+        # Before anything is read, so that a file without end takes no memory.
         raise DamagedFile(f"has {size} bytes instead of {nbytes}")
     # Several bundles, or one that is loaded again, share the bytes in memory.
     with _lock:
@@ -99,6 +101,7 @@ def read(descriptor: int, nbytes: int, sha256: str) -> VerifiedContent:
     if content is not None:
         return content
     with _lock:
+        # Another thread may have read the same bytes meanwhile; both go on with one copy.
         return _living.setdefault(sha256, VerifiedContent(sha256, target))
 
 

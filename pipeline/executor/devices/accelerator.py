@@ -42,6 +42,7 @@ class Accelerator:
 
 def tvm_indices(kind: str) -> list[int]:
     """Return the numbers of TVM's devices of a kind; none where it was built without, or a driver is missing."""
+    # TVM does not count its devices, but numbers them without gaps.
     return list(takewhile(lambda index: bool(tvm.device(kind, index).exist), count()))
 
 
@@ -62,6 +63,7 @@ def describe_tvm_device(kind: str, index: int) -> Accelerator:
         name=str(ask("device_name") or kind),
         memory_bytes=int(ask("total_global_memory") or 0),
         processors=int(ask("multi_processor_count") or 0),
+        # In kHz, as CUDA reports it.
         clock_hz=1e3 * float(ask("max_clock_rate") or 0),
         version=str(ask("compute_version") or ""),
         target={"kind": kind},

@@ -46,6 +46,7 @@ class CpuRuntime(DeviceRuntime):
             machine, features = host_target.needs(host_target.target(device.target))
         except Exception as error:  # noqa: BLE001 - TVM raises what it likes
             raise PipelineError(f"device {device.name!r} has a target that TVM does not take: {error}") from None
+        # Without the advice behind the semicolon, which is for whoever loads a bundle.
         return host_target.misfit(machine, features).partition(";")[0]
 
     def thread_kind(self, cores: Sequence[int]) -> Hashable:
@@ -66,6 +67,7 @@ class CpuRuntime(DeviceRuntime):
             return
         affinity.pin(core_numbers)
         configure = tvm.get_global_func("runtime.config_threadpool")
+        # TVM's `kSpecifyOneCorePerThread`: one thread for each core of the list.
         configure(-2, len(core_numbers), [str(core) for core in core_numbers])
 
     def load(self, stage: StagePlan, code: StageCode) -> VmStage:  # noqa: ARG002 - the code says all
@@ -82,6 +84,7 @@ class CpuRuntime(DeviceRuntime):
 
     def copy_in(self, array: np.ndarray) -> Any:
         """Share the array's memory where it is aligned, contiguous and writable; copy it otherwise."""
+        # DLPack has no byte order but the machine's own.
         array = np.asarray(array, array.dtype.newbyteorder("="))
         if is_usable(array):
             return tvm.runtime.from_dlpack(array)

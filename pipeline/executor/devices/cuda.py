@@ -73,6 +73,7 @@ class CudaRuntime(DeviceRuntime):
         from tvm.runtime.vm import VirtualMachine
 
         machine = VirtualMachine(code.module(), [self._device, tvm.cpu()])
+        # Held while copying, or replicas that open at the same time would each copy.
         with _lock:
             on_devices = _parameters.setdefault(code, {})
             if self.device.index not in on_devices:
@@ -82,6 +83,7 @@ class CudaRuntime(DeviceRuntime):
     def run(self, program: VmStage, inputs: Sequence[Any]) -> Sequence[Any]:
         """Run one frame, and wait until its outputs are there."""
         result = program.main(*inputs, *program.parameters)
+        # Kernels are only started by the call; the next device may read the outputs at once.
         self._device.sync(self._stream)
         return [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
 

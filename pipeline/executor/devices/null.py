@@ -26,6 +26,7 @@ class NullRuntime(DeviceRuntime):
 
     def load(self, stage: StagePlan, code: Any) -> Any:  # noqa: ARG002 - there is none
         """Return for each output the number of the input that it repeats."""
+        # A stage may have more outputs than inputs; inputs repeat then.
         return tuple(output % len(stage.inputs) for output in range(len(stage.outputs)))
 
     def run(self, program: Any, inputs: Sequence[Any]) -> Sequence[Any]:

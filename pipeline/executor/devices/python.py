@@ -50,6 +50,7 @@ class PythonRuntime(NullRuntime):
         """Call the function and compare what it returns with the plan."""
         result = program.call(*(_read_only(array) for array in inputs))
         arrays = _in_order(result, program.outputs)
+        # Checked here, where the function is known: behind the channel it would be the next stage's failure.
         for array, spec in zip(arrays, program.outputs, strict=True):
             if (array.shape, array.dtype) != (spec.shape, np.dtype(spec.dtype)):
                 raise ValueError(f"the function returned {array.dtype}{list(array.shape)} as {spec}")

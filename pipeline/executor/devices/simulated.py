@@ -51,6 +51,7 @@ class SimulatedRuntime(NullRuntime):
         deadline = time.perf_counter() + program.seconds - program.credit
         _sleep_until(deadline)
         lateness = time.perf_counter() - deadline
+        # Bounded: after a long stall it must not catch up faster than a real device could.
         program.credit = min(lateness, LARGEST_CREDIT * program.seconds)
         return [inputs[each] if isinstance(each, int) else each for each in program.outputs]
 

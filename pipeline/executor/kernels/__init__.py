@@ -68,6 +68,7 @@ def optimise(  # noqa: PLR0913 - the last ones by keyword
 
     from pipeline.executor.kernels import registry, stage
 
+    # Layouts were timed with weights of four bytes; with two, another one may be the fastest.
     layouts = tuned.layout if tuned is not None and numerics.weights == "float32" else None
     cpu = microarchitecture or microarchitectures.of_target(target)
     cpu = replace(cpu, weights=numerics.weights, layouts=layouts)
@@ -99,6 +100,7 @@ def _passes(target: Any, *, is_optimised: bool) -> list[Any]:
 
     return [
         *([] if is_optimised else [*generic.library_dispatch_passes(target), *generic.legalize_passes(target)]),
+        # Behind legalization, so that TVM's own functions are changed too.
         nan.limits_pass(),
         relax.transform.ToNonDataflow(),
         relax.transform.RemovePurityChecking(),

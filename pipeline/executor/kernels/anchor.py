@@ -20,6 +20,7 @@ from pipeline.executor.kernels.tir import statements as tir
 
 _KEY = "soc.kernel.placeholder"
 
+# `OpPatternKind.kOutEWiseFusable` in TVM's op_attr_types.h.
 _FUSES_ELEMENTWISE = 4
 """TVM's number of operators into which element-wise ones are fused."""
 
@@ -113,6 +114,7 @@ class FusedGroup:
 
     def value(self, total: Any, indices: Sequence[Any]) -> Any:
         """Return the value to store where the placeholder makes `total`."""
+        # What is spread afterwards reads the stored sums.
         return total if self._separate else self._element(self.result, lambda _: total, indices)
 
     def over(self, operand: int) -> FusedGroup:
@@ -134,6 +136,7 @@ class FusedGroup:
             return False
         if buffer.dtype != self.result.dtype:
             return False
+        # Fresh variables: an index that is not the very same one may be another element.
         indices = [tir.variable("index") for _ in buffer.shape]
         matches: list[bool] = []
 
@@ -205,6 +208,7 @@ class FusedGroup:
         block = self._values.get(buffer)
         if block is None:
             return tirx.BufferLoad(buffer, list(indices))
+        # A block is inlined by putting the kernel's indices in the place of its own axes.
         values = {axis.var: index for axis, index in zip(block.iter_vars, indices, strict=True)}
 
         def variable(var: Any, _: Any) -> Any:
@@ -217,6 +221,7 @@ class FusedGroup:
 
     def is_pixelwise(self) -> bool:
         """Return True if everything that is fused in reads its own pixel, or nothing that differs between pixels."""
+        # What is spread afterwards has loops of its own, and does not see the kernel's pixels.
         return self._separate or all(self._reads_own_pixel(block) for block in self._values.values())
 
     def _reads_own_pixel(self, block: Any) -> bool:
@@ -237,6 +242,7 @@ class FusedGroup:
         params = list(self._function.params)
         if self._separate:
             statement = tir.sequence([tirx.AllocBuffer(self._sum), statement, self._spread()])
+        # In place: the caller passes the operand that is overwritten, and no result.
         elif not self.target.same_as(self.result):
             params.pop()
         return tirx.PrimFunc(params, statement).with_attr({**attributes, "s_tir": True})
@@ -277,6 +283,7 @@ def blocks_of(function: Any) -> list[Any]:
         node = statement
         while isinstance(node, tirx.For):
             node = node.body
+        # A library call or a sort is no block; nothing of it can be moved into a kernel.
         if not isinstance(node, tvm.s_tir.SBlockRealize):
             return []
         blocks.append(node.block)

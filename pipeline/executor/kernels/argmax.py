@@ -91,6 +91,7 @@ def _find_extremes(form: ArgmaxForm, block: RowBlock, source: Any) -> tuple[list
 
     def position(offset: Any, size: int, vector: int) -> Any:
         equal = tirx.EQ(block.read(source, offset, size), block.broadcast(extremes[vector], size))
+        # Infinite elsewhere, so that the smallest position is the first extreme.
         return tirx.Select(equal, _positions(block, offset, size), tir.constant(float("inf"), size))
 
     statements, positions = block.fold(folding.SMALLEST, position)
@@ -104,6 +105,7 @@ def _fold(kind: str, dtype: str) -> Fold:
     fold = _FOLDS[kind]
     if dtype.startswith("float"):
         return fold._replace(dtype=dtype)
+    # Integers have no infinity; their own limits change nothing either.
     limits = np.iinfo(dtype)
     return fold._replace(dtype=dtype, neutral=int(limits.min if kind == "argmax" else limits.max))
 
@@ -111,6 +113,7 @@ def _fold(kind: str, dtype: str) -> Fold:
 def _positions(block: RowBlock, offset: Any, size: int) -> Any:
     """Return the positions in their rows of the elements at an offset."""
     ((_, stride),) = block.rows.runs
+    # Lanes are different rows, at one position.
     if not block.rows.contiguous:
         return tir.wide((offset // stride).astype("float32"), size)
     first = offset.astype("int32")
@@ -124,4 +127,5 @@ def _unless_nan_first(block: RowBlock, source: Any, position: Any, vector: int) 
         return position
     first = block.read(source, tir.number(vector * block.lanes), block.result_lanes)
     minimum = tir.wide(tirx.const(float("-inf"), str(source.dtype)), block.result_lanes)
+    # NaN alone is not at least minus infinity.
     return tirx.Select(first >= minimum, position, tir.constant(0.0, block.result_lanes))

@@ -50,10 +50,12 @@ class DirectConvolution(Kernel[PackedLayout]):
     def match(self, rewriter: Rewriter, call: Any) -> Any:
         """Return the placeholder of a convolution by constant weights, which are packed."""
         conv = read_conv(call)
+        # Weights that are data, and shapes that are not known, are left to TVM.
         if conv is None:
             return None
         source = conv.layout.source(rewriter, call.args[0])
         form, is_tuned = packing.choose_layout(conv.shape, rewriter.cpu)
+        # Once, while the stage is compiled; in the model's order each tile would gather them.
         weights = constant(packing.store_weights(packing.pack(conv.weights, form), rewriter.cpu))
         result = self.placeholder(rewriter.builder, form, [source, weights], conv.shape.result, tuned=is_tuned)
         return conv.layout.result(result)
@@ -99,6 +101,7 @@ def conv_shape(layout: ChannelLayout, call: Any, weights: tuple[int, ...]) -> Co
 def _loops(group: FusedGroup, form: PackedLayout, cpu: Microarchitecture, tasks: int) -> ConvLoops:
     data, weights = group.operands
     epilogue = TileEpilogue(epilogue_store(group), group.prefetch, accumulators.line_values(str(group.target.dtype)))
+    # What is fused in must not ask for height and width, which one column of pixels does not have.
     if form.conv.pointwise and group.is_pixelwise():
         form = structs.replace(form, conv=form.conv.flatten())
         epilogue = _flat_epilogue(group, epilogue)

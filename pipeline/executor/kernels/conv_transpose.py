@@ -92,6 +92,7 @@ def _pack(
 ) -> tuple[ConvTransposeForm, np.ndarray]:
     batch, channels, out_channels, groups = sizes
     depthwise = groups == channels == out_channels
+    # The empty piece is what is joined if no phase has a tap.
     parts, pieces, offset = [], [np.zeros(0, np.float32)], 0
     for rows in axes[0].classes():
         for columns in axes[1].classes():
@@ -131,6 +132,7 @@ class _PhaseLoops:
             row, column = tir.unravel(index, (part.rows.count, part.columns.count))
             store = self._phase_store(row + part.rows.first, column + part.columns.first)
             first = index * size + part.weights
+            # A stride larger than the kernel leaves results that no tap reaches.
             if not conv.kernel[0] * conv.kernel[1]:
                 return self._zeros(conv, store, tasks)
             if self._form.depthwise:

@@ -27,6 +27,7 @@ def _permute_dims(rewriter: Rewriter, call: Any) -> Any:
         return None
     axes = tuple(int(axis) % data.ty.ndim for axis in call.attrs.axes)
     if not rewriter.is_last(data):
+        # The model's own turn to channels first: with channels last, its result is the tensor that comes in.
         return rewriter.plain(data) if axes == TO_FIRST else None
     source, order = rewriter.last(data), [TO_LAST.index(axis) for axis in axes]
     return ModelLayout(source if order == sorted(order) else relax.op.permute_dims(source, order))
@@ -35,6 +36,7 @@ def _permute_dims(rewriter: Rewriter, call: Any) -> Any:
 def _resize(rewriter: Rewriter, call: Any) -> Any:
     """Resize an image whose channels are last."""
     (data, size), attrs = call.args, call.attrs
+    # It takes a region of interest, which is in the model's order of axes.
     is_crop = attrs.coordinate_transformation_mode == "tf_crop_and_resize"
     if attrs.layout != "NCHW" or is_crop or not rewriter.is_last(data) or not is_static(data, call):
         return None
@@ -59,6 +61,7 @@ def _pad(rewriter: Rewriter, call: Any) -> Any:
 def _take(rewriter: Rewriter, call: Any) -> Any:
     """Take slices of an image whose channels are last."""
     (data, indices), attrs = call.args, call.attrs
+    # With several axes of indices the result has more axes than an image.
     if not rewriter.is_last(data) or attrs.axis is None or indices.ty.ndim != 1:
         return None
     return relax.op.take(rewriter.last(data), rewriter.plain(indices), AXIS[int(attrs.axis) % 4], str(attrs.mode))
@@ -71,6 +74,7 @@ def _split_part(rewriter: Rewriter, value: Any) -> Any:
         return None
     data, axis = split.args[0], int(split.attrs.axis) % 4
     extent, sections = extents(data.ty)[axis], split.attrs.indices_or_sections
+    # A number of sections, the last of which may be smaller; else the positions between them.
     if isinstance(sections, int | tirx.IntImm):
         size = -(-extent // int(sections))
         positions = list(range(size, extent, size))

@@ -37,6 +37,7 @@ class DepthwiseConvolution(Kernel[ConvShape]):
     def convolve(self, builder: Any, source: Any, conv: ConvShape, weights: np.ndarray) -> Any:
         """Return the placeholder for data with channels last; several kernels see copies of their channel."""
         if conv.group_outputs > 1:
+            # Outputs of one channel are neighbours in ONNX's order, so each channel is repeated in its place.
             source = builder.emit(relax.op.repeat(source, conv.group_outputs, 3))
         packed_weights = constant(weights[:, 0].transpose(1, 2, 0))
         # A channel that sees itself only is what a window without groups has.

@@ -37,7 +37,9 @@ def _blocks(schedule: Any) -> list[Any]:
 
 
 def _inline(schedule: Any) -> None:
+    # The last block writes the result.
     for block in _blocks(schedule)[:-1]:
+        # Reductions, and blocks that several others read, stay.
         with contextlib.suppress(s_tir.ScheduleError):
             schedule.compute_inline(block)
 
@@ -56,9 +58,11 @@ def _arrange(schedule: Any, block: Any, cpu: Microarchitecture, cores: int) -> N
         total *= extent
     if extents[-1] >= cpu.lanes:
         vectors, innermost = schedule.split(innermost, [None, cpu.lanes])
+        # Reductions outside of the vector: each lane has a sum of its own, and neighbours are loaded together.
         schedule.reorder(*spatial[:-1], vectors, *reductions, innermost)
         schedule.vectorize(innermost)
     outer_loops = spatial[:-1]
+    # The innermost loop stays whole: rows shared by two cores would share cache lines.
     if outer_loops and total > TASK_ELEMENTS and cores > 1:
         schedule.parallel(schedule.fuse(*outer_loops))
 
@@ -77,6 +81,7 @@ def optimise_symbolic(module: Any, target: Any, cores: int) -> Any:
         How many cores the stage may use.
     """
     cpu = microarchitecture.of_target(target)
+    # Channels last make vectors whatever the extents are, which nobody knows here.
     layouts = {"relax.nn.conv2d": ["NHWC", "HWIO"]}
     steps = (
         relax.transform.ConvertLayout(layouts),

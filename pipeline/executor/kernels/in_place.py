@@ -66,6 +66,7 @@ class _InPlaceCalls:
     def _operand(self, group: FusedGroup, operands: Sequence[Any]) -> int | None:
         """Return the operand that is read here last, and by the fused part alone."""
         for index, operand in enumerate(operands):
+            # A placeholder reads its own operands around each element; a stage's inputs and constants belong to others.
             if index < len(group.operands) or operand not in self._kernel_results:
                 continue
             last, *earlier = sorted(self._users[operand], reverse=True)
@@ -75,6 +76,7 @@ class _InPlaceCalls:
 
     def _function(self, group: FusedGroup, original: str, operand: int) -> Any:
         name = f"{original}_over{operand}"
+        # Equal calls share one function, as they do elsewhere.
         if name not in self._functions:
             params, no_statement = group.params[:-1], tirx.Evaluate(tirx.IntImm("int32", 0))
             empty_function = tirx.PrimFunc(params, no_statement).with_attr(

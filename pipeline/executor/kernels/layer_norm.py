@@ -53,6 +53,7 @@ class LayerNorm(Kernel[LayerNormForm]):
 
     def _match_standardization(self, rewriter: Rewriter, call: Any) -> Any:
         """Find ``(x - mean) / sqrt(variance + epsilon)`` by its division."""
+        # From the division back; exporters that know no such operator write it so.
         root = rewriter.producer(call.args[1], "sqrt")
         total = None if root is None else rewriter.producer(root.args[0], "add")
         difference = rewriter.producer(call.args[0], "subtract")
@@ -90,6 +91,7 @@ class LayerNorm(Kernel[LayerNormForm]):
     def write(self, group: FusedGroup, form: LayerNormForm, cpu: Microarchitecture, tasks: int) -> Any:
         """Return the loops over rows."""
         sizes = [form.rows.size, form.rows.length, form.rows.length]
+        # Not strict: a scale and a shift are there or not, in this order.
         views = [tir.flat(operand, "view", size) for operand, size in zip(group.operands, sizes, strict=False)]
         source, *parameters = [view for view, _ in views]
         row = _LayerNormRow(form, source, parameters, epilogue_store(group))

@@ -48,6 +48,7 @@ class LocalResponseNorm(Kernel[LocalResponseNormForm]):
             return None
         add, scale, _, pool, _, square = calls
         constants = (_constant_number(operand.args[1]) for operand in (power, add, scale))
+        # Alpha, beta and bias are constants of the model; computed ones are left to TVM.
         numbers = [number for number in constants if number is not None]
         if len(numbers) < 3 or any(not operand.same_as(source) for operand in square.args):
             return None
@@ -93,6 +94,7 @@ class _Squares:
         border_positions = [*range(form.pad_before), *range(form.pad_before + self._channels, end)]
         zero = tirx.FloatImm("float32", 0.0)
         return [
+            # For each row of pixels once: a pixel's squares are written between the zeros, never over them.
             tirx.AllocBuffer(self._buffer),
             *(tir.store(self._buffer, zero, tir.number(position)) for position in border_positions),
         ]

@@ -30,6 +30,7 @@ class Matmul(Kernel[PackedLayout]):
     def match(self, rewriter: Rewriter, call: Any) -> Any:
         """Return the placeholder of a product by a constant matrix."""
         data, weights = call.args
+        # A constant of more axes has a matrix for each product, which batched products take.
         if not is_float_matmul(call) or not isinstance(weights, GenericConst) or weights.ty.ndim != 2:
             return None
         *outer_shape, depth = extents(data.ty)

@@ -59,14 +59,17 @@ def of_target(target: Any) -> Microarchitecture:
     lanes = 16 if "avx512f" in features else 8 if "avx" in features else 4
     # AVX-512 and AArch64 name 32 vector registers; SSE and AVX name 16.
     registers = 32 if lanes == 16 or triple.startswith(("aarch64", "arm64")) else 16
+    # A target says nothing of caches: only those of this very processor can be looked up.
     is_host = str(target.attrs.get("mcpu", "")) == str(codegen.llvm_get_system_cpu())
     l1_bytes, l2_bytes = (_cache_bytes(1), _cache_bytes(2)) if is_host else (0, 0)
+    # Cores with AVX-512 have 1 MiB since Skylake-SP; of others 512 KiB are common.
     l2_bytes = l2_bytes or (1024 if lanes >= 16 else 512) * KIB
     return Microarchitecture(lanes, registers, l1_bytes or 32 * KIB, l2_bytes, _dots(features, lanes))
 
 
 def _dots(features: frozenset[str], lanes: int) -> str:
     """Return the way with the fewest instructions."""
+    # Half as wide, the instructions are part of AVX-VNNI, or of AVX-512 with vectors of any length.
     vnni = {16: ("avx512vnni",), 8: ("avxvnni", "avx512vnni")}.get(lanes, ())
     if features.intersection(vnni):
         return "vnni"
@@ -82,6 +85,7 @@ def _cache_bytes(level: int) -> int:
     try:
         for folder in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
             if (folder / "level").read_text().strip() == str(level) and "Inst" not in (folder / "type").read_text():
+                # Linux gives KiB here whatever the size is (drivers/base/cacheinfo.c).
                 return int((folder / "size").read_text().strip().removesuffix("K")) * KIB
     except (OSError, ValueError):
         pass

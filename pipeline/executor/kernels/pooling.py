@@ -47,6 +47,7 @@ class Pooling(Kernel[PoolForm]):
         if layout is None or not is_static(data, call) or (kind, dtype) not in _SUPPORTED:
             return None
         include_pad, conv = bool(call.attrs.count_include_pad), _window(layout, call)
+        # Beyond the padding nothing counts, which is no share that is known for all windows.
         if kind == "mean" and (conv.dilation != (1, 1) or (include_pad and _exceeds_padding(conv))):
             return None
         source = layout.source(rewriter, data)
@@ -57,6 +58,7 @@ class Pooling(Kernel[PoolForm]):
         """Return the loops over windows."""
         data, store = group.operands[0], epilogue_store(group)
         if form.kind == "max":
+            # Unsigned bytes start from zero, their lowest value.
             lowest = LOWEST if str(data.dtype) == "float32" else 0
             return SlidingWindowLoops(
                 form.conv, cpu, data, lowest, lambda total, element, *_: tirx.Max(total, element), store, tasks

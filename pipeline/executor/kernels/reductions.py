@@ -143,6 +143,7 @@ def fold_rows(form: ReductionForm, block: RowBlock, source: Any) -> tuple[list[A
     share = tir.constant(1 / form.rows.length, block.result_lanes)
     statements: list[Any] = []
     means: list[Any] = []
+    # The mean first: the mean of the squares less the square of the mean would cancel.
     if form.kind == "variance":
         statements, sums = block.fold(folding.SUM, lambda at, size, _: block.read(source, at, size))
         means = [total * share for total in sums]

@@ -77,4 +77,5 @@ def _kernel_of(group: FusedGroup) -> tuple[Kernel[Any], Any]:
 
 def _tasks(kernel: Kernel[Any], form: Any, cpu: Microarchitecture, cores: int) -> int:
     """Return the number of cores that are worth waking."""
+    # Waking a core takes microseconds, so each piece has to last longer.
     return max(1, min(cores, kernel.operations(form) * kernel.effort // cpu.task_operations))

@@ -77,6 +77,7 @@ def _power(block: RowBlock, source: Any, maximum: Any, offset: Any, size: int) -
 
 def _shares(block: RowBlock, source: Any, store: Store) -> list[Any]:
     maximum_statements, maximum = _maximum(block, source)
+    # One row, which stays in the cache: computing the exponentials again would take longer than reading them.
     powers = tir.buffer("powers", [block.rows.length * block.result_lanes])
     stride = 1 if block.rows.contiguous else block.rows.stride(block.rows.axes[0])
 

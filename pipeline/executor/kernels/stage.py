@@ -34,11 +34,13 @@ def fuse_stage(  # noqa: PLR0913, PLR0917 - what a stage is compiled for
 
 def _passes(original: Any, target: Any) -> list[Any]:
     return [
+        # The rewriter leaves values that nobody reads, such as an image in its other layout.
         relax.transform.CanonicalizeBindings(),
         relax.transform.DeadCodeElimination(["main"]),
         *generic.library_dispatch_passes(target),
         relax.transform.LegalizeOps(nan.legalizations()),
         relax.transform.AnnotateTIROpPattern(),
+        # Behind legalization, which makes all calls anew and loses their spans.
         provenance.before_fusion(original),
         relax.transform.FuseOps(),
         provenance.after_fusion(),
@@ -50,6 +52,7 @@ def _passes(original: Any, target: Any) -> list[Any]:
 
 def write_kernels(module: Any, cpu: Microarchitecture, cores: int, choices: Choices | None) -> Any:
     """Return a fused stage with every function as a kernel."""
+    # Before kernels are written, since a group is written for the buffer that it stores to.
     module, groups = in_place.overwrite_operands(module, lambda group: registry.writes_once(group, cpu, cores))
     writer = _StageWriter(cpu, cores, groups, choices)
     functions = {

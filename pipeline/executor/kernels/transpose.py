@@ -114,6 +114,7 @@ def _statement(axes: Sequence[StridedAxis], cpu: Microarchitecture, buffers: tup
             else copy.blocks(target_axis, source_axis, starts, indices[-1])
         )
 
+    # Moving is bound by memory: cores that share it are only worth waking for many elements.
     tasks = cores if size > TASK_ELEMENTS else 1
     task_count = math.prod(axis.extent for axis in outer_axes) * steps
     return tir.sequence([*(declare for _, declare in views), tir.loop("task", task_count, task, tir.parallel(tasks))])
@@ -139,6 +140,7 @@ class _TransposeLoops:
     def blocks(self, target_axis: StridedAxis, source_axis: StridedAxis, starts: Sequence[Any], step: Any) -> Any:
         """Copy one line of blocks: a vector of neighbours in the source, all neighbours in the target."""
         lanes = self._lanes
+        # A square block needs a vector's width along both axes.
         if min(target_axis.extent, source_axis.extent) < lanes:
             return self._narrow(target_axis, source_axis, starts, step)
         source, target = starts

@@ -92,6 +92,7 @@ class ProcessBench:
         """Build the stage twice, and add up the calls of each task's functions in both."""
         stage, module, device = subject = tasks[0].subject
         if stage not in self._rule_codes:
+            # Of one stage only: checks come stage by stage, and code holds all its stage's parameters.
             self._rule_codes = {stage: compile_stage(module, device, subject.cores)}
         keys = frozenset(task.key for task in tasks)
         tuned_code = compile_stage(module, device, subject.cores, tuning=TuningLookup(database, keys))
@@ -122,11 +123,13 @@ class ProcessBench:
 
     @staticmethod
     def _start_process() -> subprocess.Popen[bytes]:
+        # The child imports what this process does, from a source tree too, and needs TVM's compiler.
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TVM_USE_RUNTIME_LIB": "0"}
         return subprocess.Popen(
             [sys.executable, "-m", "pipeline.executor.tuning.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            # What LLVM says of odd schedules is nothing for whoever tunes.
             stderr=subprocess.DEVNULL,
             env=environment,
             # Ctrl-C is for the search, which ends the process itself.

@@ -112,6 +112,7 @@ class Database:
     def put(self, record: TuningRecord) -> None:
         """Keep a record in place of an older one, and write the file."""
         self._records[record.key] = record
+        # After each change, so that an interrupted search loses nothing.
         if self._path is not None:
             data = msgspec.json.encode(_TuningFile(FORMAT, self.records))
             write_atomically(self._path, msgspec.json.format(data, indent=1) + b"\n")

@@ -43,6 +43,7 @@ def call_seconds(code: StageCode, tensors: Sequence[Any], rounds: int = ROUNDS) 
             start = time.perf_counter()
         else:
             frames[-1].append((str(name), time.perf_counter() - start))
+        # TVM's `VMInstrumentReturnKind::kNoOp`: the call is made as it would be without the instrument.
         return 0
 
     # A machine of its own: whoever runs the stage is not to be slowed down.
@@ -71,6 +72,7 @@ def of_calls(stage: StagePlan, code: StageCode, device: Device) -> list[float]:
     kind = devices.thread_kind(devices.local_device(device), stage.cores_of(0))
     calls = run_in_thread(lambda: _time_calls(stage, code, device), "kernel times", kind)
     names = [call.function for call in code.calls or ()]
+    # The machine calls functions of its own too, such as those that allocate memory.
     kernel_calls = [(name, seconds) for name, seconds in calls if name in names]
     return [seconds for _, seconds in kernel_calls] if [name for name, _ in kernel_calls] == names else []
 

@@ -40,6 +40,7 @@ def alternatives(form: PackedLayout, cpu: Microarchitecture) -> list[PackedLayou
     cycles = {tile: tiling.cycles(tile, conv, cpu) for tile in tiling.candidates(conv, cpu, form.vectors)}
     likely = sorted((tile for tile in cycles if cycles[tile] <= SLOWER * min(cycles.values())), key=cycles.__getitem__)
     ranked_forms = [
+        # A tile's largest depth is what the estimates choose; each smaller one has its turn two tiles later.
         (number + 2 * rank, replace(form, tile=tile, depth=depth))
         for number, tile in enumerate(likely)
         for rank, depth in enumerate(_depths(form, cpu))
@@ -50,6 +51,7 @@ def alternatives(form: PackedLayout, cpu: Microarchitecture) -> list[PackedLayou
 def _depths(form: PackedLayout, cpu: Microarchitecture) -> list[int]:
     """Return the numbers of channels that may be summed up before the next ones, the largest first."""
     depth = form.conv.depth
+    # With one place in the kernel, every depth reads the same terms in the same order.
     if form.conv.kernel == (1, 1):
         return [depth]
     return [size for size in range(depth, 0, -1) if depth % size == 0 and size >= min(depth, cpu.lanes)]
@@ -91,6 +93,7 @@ class LayoutSearch:
     def __init__(self, group: FusedGroup, form: PackedLayout, target: Any, cores: int, trials: int) -> None:
         self._group, self._cpu, self._cores = group, microarchitecture.of_target(target), cores
         forms = [each for each in alternatives(form, self._cpu) if self._fits(each)]
+        # The order is always the same, so that the number of trials is enough to go on from.
         self._remaining_forms: Iterator[PackedLayout] = iter(forms[trials:])
 
     def candidates(self) -> list[Proposal]:
@@ -107,6 +110,7 @@ class LayoutSearch:
     def _fits(self, form: PackedLayout) -> bool:
         """Check that a group that overwrites an operand still computes each element once only."""
         group = self._group
+        # A result of its own may be computed twice in places; an overwritten operand is gone after the first time.
         if not any(group.target.same_as(parameter) for parameter in group.params[:-1]):
             return True
         return registry.writes_once(group.with_form(form), self._cpu, self._cores)

@@ -19,6 +19,7 @@ from pipeline.executor.tuning import workload
 BATCH = 4
 """Schedules that are measured before the next generation."""
 
+# The budget is the tuner's; MetaSchedule only needs a number that no search reaches.
 _TRIAL_LIMIT = 1 << 20
 
 
@@ -61,12 +62,14 @@ class ScheduleSearch:
         self._module = workload.module_of(function)
         self._target = workload.with_cores(target, cores)
         with _lock_compiler():
+            # Of this search alone: the best schedules are kept in a file of our own.
             self._database = database.MemoryDatabase()
             self._workload = self._database.commit_workload(self._module)
             if trace is not None:
                 self._remember(_trace(self._module, trace), trace_seconds)
             self._context = _context(self._module, self._target, seed + 1)
             spaces = self._context.generate_design_space()
+            # A learned model would need XGBoost, and more measurements than a search here can take.
             model = cost_model.RandomModel(seed=seed)
             self._context.pre_tuning(_TRIAL_LIMIT, BATCH, spaces, self._database, model)
 
@@ -112,6 +115,7 @@ def _result(seconds: float) -> Any:
 
 
 def _trace(module: Any, text: str) -> Any:
+    # Without verifying the whole module after each step.
     schedule = s_tir.Schedule(module, debug_mask="none")
     s_tir.Trace.apply_json_to_schedule(json.loads(text), schedule)
     return schedule.trace
@@ -142,6 +146,7 @@ def _context(module: Any, target: Any, seed: int) -> Any:
 
 def _space() -> Any:
     """Return MetaSchedule's space for CPUs, with less unrolling, which would take minutes to compile."""
+    # MetaSchedule's own for LLVM, but for the largest step of unrolling, 512.
     rules = [
         schedule_rule.InlineConstantScalars(),
         schedule_rule.AutoInline(

@@ -128,6 +128,7 @@ def tune(  # noqa: PLR0913 - the last two by keyword
         task_search = max(unfinished_searches, key=lambda search: search.promise)
         _measure_generation(task_search, bench, database, limits, told)
         checks.check_if_due()
+    # Only what was timed inside of its stage is ever used, so this happens also when the time is up.
     checks.check()
     return [search.record for search in searches]
 
@@ -157,6 +158,7 @@ def _measure_generation(
     notify: Callable[[TuningStep], None],
 ) -> None:
     """Measure the next few schedules of a task."""
+    # None for a while may be chance, as the search is random; `PATIENCE` times in a row is the end.
     candidates = task_search.search.candidates()
     task_search.idle = 0 if candidates else task_search.idle + 1
     seconds: list[float | None] = []
@@ -221,5 +223,6 @@ class _Checks:
 
 def _confirm_record(record: TuningRecord, times: TrialTimes | None) -> TuningRecord:
     if times is None:
+        # It failed inside of the stage; the trials stay counted, so that it is not proposed again.
         return msgspec.structs.replace(record, tuned_seconds=None, trace=None)
     return msgspec.structs.replace(record, rule_seconds=times.rule, tuned_seconds=times.candidate, in_stage=True)

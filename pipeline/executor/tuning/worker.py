@@ -72,6 +72,7 @@ def _settle(cores: tuple[int, ...]) -> None:
     CpuRuntime(Device("cpu")).open(cores)
 
 
+# The rule's side and its arguments are the same for all candidates of a task, and a few tasks take turns.
 @functools.lru_cache(maxsize=4)
 def _load_function(text: str, target: str) -> tuple[Callable[..., Any], list[Any]]:
     from pipeline.core.tvm_access import tvm
@@ -98,10 +99,12 @@ def _argument(parameter: Any) -> Any:
 def in_turns(calls: Sequence[Callable[[], Any]]) -> list[float]:
     """Return the least seconds of each of two calls."""
     first = [_seconds(call, 1) for call in calls]
+    # A first call also loads the code and touches its memory, so hopeless is only what is so twice.
     if first[1] > HOPELESS * first[0] and first[1] > LEAST_S:
         first = [min(first[0], _seconds(calls[0], 1)), min(first[1], _seconds(calls[1], 1))]
         if first[1] > HOPELESS * first[0]:
             return first
+    # Calls shorter than the clock's resolution are repeated, and none is divided by zero.
     repeats = [max(1, int(LEAST_S / max(seconds, 1e-7))) for seconds in first]
     best_times, end = [float("inf")] * len(calls), time.perf_counter() + ENOUGH_S
     for number in range(ROUNDS):

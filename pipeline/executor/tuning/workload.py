@@ -44,6 +44,7 @@ def key_of_layout(form: PackedLayout, target: Any, cores: int) -> TuningKey:
 
 
 def _key(structure: str, shapes: str, target: Any, cores: int) -> TuningKey:
+    # Sorted, so that one target has one text, in whatever order TVM exports its keys.
     description = json.dumps(_json_value(target.export()), sort_keys=True)
     return TuningKey(structure, shapes, description, cores, str(tvm.__version__))
 
