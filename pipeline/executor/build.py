@@ -101,6 +101,7 @@ def _build_executable(  # noqa: PLR0913 - those of `compile_stage`
 
     try:
         choices = None if tuning is None else tuning.for_stage(target, cores)
+        # A symbolic stage has no shapes that tiles could follow from.
         if symbolic:
             module, calls = _optimise_symbolic(module, target, cores), None
         else:

@@ -47,6 +47,7 @@ def create(device: Device) -> DeviceRuntime:
 
 def adapter(kind: str) -> type[DeviceRuntime]:
     """Import the adapter of a kind that is driven."""
+    # By name, since a driver's library may be missing where boards are only planned for.
     module, _, name = device_kind(kind).adapter.partition(":")
     runtime: type[DeviceRuntime] = getattr(importlib.import_module(module), name)
     return runtime

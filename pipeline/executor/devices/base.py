@@ -93,6 +93,7 @@ class DeviceRuntime(ABC):
 
     def run_timed(self, program: Any, inputs: Sequence[Any]) -> tuple[Sequence[Any], float]:
         """Run a loaded stage, and return its output tensors and the seconds that the device took."""
+        # Includes what the call itself costs.
         begin = time.perf_counter()
         outputs = self.run(program, inputs)
         return outputs, time.perf_counter() - begin

@@ -111,6 +111,7 @@ def _with_spans(main: Any, names: Mapping[Any, str]) -> Any:
         call, name = binding.value, names.get(binding.var)
         if name is None or not isinstance(call, Call):
             return binding
+        # Fusion keeps the span of a call, whatever it says.
         span = Span(SourceName(name), 0, 0, 0, 0)
         return relax.VarBinding(binding.var, Call(call.op, call.args, call.attrs, call.ty_args, span))
 

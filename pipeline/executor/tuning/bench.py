@@ -95,6 +95,7 @@ class ProcessBench:
             # Of one stage only: checks come stage by stage, and code holds all its stage's parameters.
             self._rule_codes = {stage: compile_stage(module, device, subject.cores)}
         keys = frozenset(task.key for task in tasks)
+        # All tasks of the stage at once: each has its own calls in it, and building takes seconds.
         tuned_code = compile_stage(module, device, subject.cores, tuning=TuningLookup(database, keys))
         turns = [
             [of_calls(stage, code, device) for code in (self._rule_codes[stage], tuned_code)] for _ in range(TURNS)
@@ -103,6 +104,7 @@ class ProcessBench:
         return [_median_times([call.function in task.names for call in calls], turns) for task in tasks]
 
     def _request_times(self, line: bytes) -> TimingReply | None:
+        # Kept for many requests: importing TVM takes longer than most measurements.
         process = self._process = self._process or self._start_process()
         if process.stdin is None or process.stdout is None:
             return None

@@ -21,6 +21,7 @@ LAYOUTS = 1
 
 def module_of(function: Any) -> Any:
     """Return a module with the function as its ``main``, without what depends on the model it comes from."""
+    # Its name is the model's, and would be part of the structural hash.
     bare = function.without_attr("global_symbol") if "global_symbol" in (function.attrs or {}) else function
     return tvm.IRModule({"main": bare.with_attr({"global_symbol": "main", "tirx.noalias": True})})
 
@@ -73,6 +74,7 @@ def apply_schedule(function: Any, trace: str) -> Any | None:
     schedule = s_tir.Schedule(module_of(function), debug_mask="none")
     try:
         s_tir.Trace.apply_json_to_schedule(json.loads(trace), schedule)
+    # TVM raises several kinds of errors for a trace that was made for another function.
     except Exception:  # noqa: BLE001 - whatever is wrong with a schedule, the rule's own takes its place
         return None
     return schedule.mod["main"]

@@ -40,6 +40,7 @@ class ChannelLayout:
 def layout_of_call(call: Any) -> ChannelLayout | None:
     """Return the layout of a convolution's or pooling's data and result, if it is one of the two."""
     layout = layout_of(call)
+    # A result in another layout than the data's would need a transposition inside of the kernel.
     if layout not in (FIRST, LAST) or str(call.attrs.out_layout or layout) != layout:
         return None
     return ChannelLayout(layout == FIRST)

@@ -21,6 +21,7 @@ AXIS = {0: 0, 1: 3, 2: 1, 3: 2}
 
 def constant(values: np.ndarray) -> Any:
     """Return a constant whose memory goes back to the system with it, if it is large."""
+    # Aligned, since devices use parameters where they lie only then.
     return relax.const(tvm.runtime.from_dlpack(copy_aligned(values)))
 
 

@@ -43,6 +43,7 @@ def _elementwise(rewriter: Rewriter, call: Any) -> Any:
     tensors = [each for each in call.args if isinstance(each, relax.Var | GenericConst)]
     if not any(rewriter.is_last(each) for each in tensors) or not all(_fits(each) for each in tensors):
         return None
+    # Shapes, scalars and attributes that are operands have no layout.
     return rebuild(call, lambda node: _image(rewriter, node) if isinstance(node, relax.Var | GenericConst) else node)
 
 
@@ -55,6 +56,7 @@ def _image(rewriter: Rewriter, value: Any) -> Any:
     if is_image(value.ty):
         return rewriter.last(value)
     array = value.value.numpy()
+    # One number is broadcast over any layout.
     if array.ndim == 0 or array.size == 1:
         return relax.const(array.reshape(()))
     return relax.const(np.ascontiguousarray(array.reshape((1,) * (4 - array.ndim) + array.shape).transpose(TO_LAST)))
@@ -73,6 +75,7 @@ def _reduction(rewriter: Rewriter, call: Any) -> Any:
     if not rewriter.is_last(source) or axes is None:
         return None
     axes = {int(axis) % 4 for axis in axes}
+    # The axes that remain have the model's order only if the channels, or all pixels, are gone.
     if not call.attrs.keepdims and not ({2, 3} <= axes or 1 in axes):
         return None
     operator = getattr(relax.op, name_of(call))
@@ -81,6 +84,7 @@ def _reduction(rewriter: Rewriter, call: Any) -> Any:
 
 def _concat(rewriter: Rewriter, call: Any) -> Any:
     fields = call.args[0].fields if isinstance(call.args[0], relax.Tuple) else []
+    # One operand with channels last is enough: turning the others moves less than turning the result back.
     if not any(rewriter.is_last(each) for each in fields) or not all(is_image(each.ty) for each in fields):
         return None
     return relax.op.concat([rewriter.last(each) for each in fields], AXIS[int(call.attrs.axis) % 4])
@@ -88,6 +92,7 @@ def _concat(rewriter: Rewriter, call: Any) -> Any:
 
 def _reshape(rewriter: Rewriter, call: Any) -> Any:
     source = call.args[0]
+    # With a single pixel both layouts are the same bytes, as behind a global pool.
     if rewriter.is_last(source) and extents(source.ty)[2:] == (1, 1) and not is_image(call.ty):
         return relax.op.reshape(rewriter.last(source), call.args[1])
     return _channel_shuffle(rewriter, call)
@@ -99,6 +104,7 @@ def _channel_shuffle(rewriter: Rewriter, call: Any) -> Any:
     split = None if transpose is None else rewriter.producer(transpose.args[0], "reshape")
     if transpose is None or split is None or not is_image(call.ty) or transpose.attrs.axes is None:
         return None
+    # The order in which ShuffleNet exchanges groups and the channels in them.
     if [int(axis) for axis in transpose.attrs.axes] != [0, 2, 1, 3, 4]:
         return None
     source = split.args[0]

@@ -96,6 +96,7 @@ class Rewriter:
     @cached_property
     def turns(self) -> bool:
         """True if an operator has its channels first, so that there are reasons to turn an image."""
+        # A model that has its channels last everywhere would only be turned back and forth.
         return any(layout_of(value) == FIRST for value in self._calls.values())
 
     def run(self) -> Any:
@@ -122,6 +123,7 @@ class Rewriter:
     def _output(self, value: Any) -> Any:
         if self._channels_last_names is None or not self.is_last(value):
             return self.plain(value)
+        # Told by way of the caller's own set, with which the next group of the stage is compiled.
         self._channels_last_names.add(str(value.name))
         return self._last[value]
 
@@ -134,14 +136,17 @@ class Rewriter:
         """Return `value` in its own layout."""
         if not isinstance(value, relax.Var):
             return value
+        # Turned back once for all readers, and only if there are any.
         if value not in self._plain_values:
             self._plain_values[value] = self.builder.emit(relax.op.permute_dims(self._last[value], TO_FIRST), TURNED)
         return self._plain_values[value]
 
     def last(self, value: Any) -> Any:
         """Return a value of four axes with its channels last."""
+        # A constant is turned while the stage is compiled, not in each frame.
         if isinstance(value, GenericConst):
             return constant(value.value.numpy().transpose(TO_LAST))
+        # Once for all readers that want it so.
         if value not in self._last:
             self._last[value] = self.builder.emit(relax.op.permute_dims(self._plain_values[value], TO_LAST), TURNED)
         return self._last[value]
@@ -152,6 +157,7 @@ class Rewriter:
 
     def match(self, call: Any, previous: Rewrite | None = None) -> Any:
         """Return a call as the first rewrite writes it, or None; with `previous`, only those behind it are asked."""
+        # A rewrite that has changed the call passes it on; from the start it would meet itself again.
         first = 0 if previous is None else self._rewrites.index(previous) + 1
         name = name_of(call)
         for rewrite in self._rewrites[first:]:
@@ -162,10 +168,12 @@ class Rewriter:
     def _bind(self, binding: Any) -> None:
         name = str(binding.var.name)
         value = self.match(binding.value)
+        # No rewrite takes it: it runs in the model's own layout, on operands turned back where they need it.
         if value is None:
             self._plain_values[binding.var] = self.builder.emit(rebuild(binding.value, self.plain), name)
         elif isinstance(value, ModelLayout):
             self._plain_values[binding.var] = self.builder.emit(value.value, name)
         else:
+            # Values that are no images have one layout only.
             layout = self._last if is_image(binding.var.ty) else self._plain_values
             layout[binding.var] = self.builder.emit(value, name)

@@ -84,14 +84,17 @@ def sum_products(rewriter: Rewriter, call: Any, operands: list[Any]) -> IntegerS
     if weights is None or conv is None or math.prod(weights.values.shape[1:]) * 255 * 128 * 2 > _LARGEST:
         return None
     source = layout.source(rewriter, data.args[0]) if layout else rewriter.plain(data.args[0])
+    # Instructions take unsigned data: 128 is added to them and to their zero point.
     if scale.dtype == "int8":
         source = rewriter.builder.emit(rescaling.as_unsigned(rewriter.builder, source))
         scale = QuantizationScale(scale.value, scale.zero + 128, "uint8")
+    # One channel has no four to be multiplied at once.
     if layout and is_depthwise(conv, rewriter.cpu):
         sums, zero = _depthwise_sums(rewriter.builder, source, scale.zero, weights.values, conv), 0
     else:
         sums = _packed_sums(rewriter, source, scale.zero, weights.values, conv, is_image=layout is not None)
         zero = scale.zero - arithmetic.offset(rewriter.cpu)
+    # The sum of (data - zero) * weight is that of data * weight, less zero times the weights' sum.
     sizes = weights.values.reshape(len(weights.values), -1).astype(np.int64).sum(1)
     scales = scale.value * weights.scales.astype(np.float64)
     return IntegerSums(rewriter.builder.emit(sums), -zero * sizes, scales, layout)
@@ -114,9 +117,11 @@ def _weights(dequantize: Any, product: Any, layout: ChannelLayout | None) -> _By
     if values.ndim != len(order) or (layout is None and values.ndim == 4):
         return None
     axis = int(dequantize.attrs.axis) % values.ndim
+    # Scales along an input axis would be inside of the sum.
     if max(scale.size, zero.size) > 1 and axis != order.find("O"):
         return None
     differences = values.astype(np.int32) - _along(zero.astype(np.int32), values.ndim, axis)
+    # Less its zero point a weight has to be a signed byte again, which instructions multiply.
     if differences.min() < -128 or differences.max() > 127:
         return None
     by_output = (
@@ -148,6 +153,7 @@ def _packed_sums(  # noqa: PLR0913 - what a product consists of
     conv = replace(conv, channels=fours.shape[1] * conv.groups)
     layout = packing.estimate_layout(conv.flatten() if conv.pointwise and is_image else conv, rewriter.cpu)
     operands = [source, constant(packing.pack(fours, layout))]
+    # Outside of the data stands the byte that means zero, four times.
     filler = int(np.array([zero] * BYTES, np.uint8).view(np.int32)[0])
     form = structs.replace(layout, conv=conv, element_channels=BYTES, filler=filler)
     if is_image:

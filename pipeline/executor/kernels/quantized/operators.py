@@ -46,6 +46,7 @@ class QuantizedOperators(Rewrite):
         sums = None if None in operands else integer_sums.sum_products(rewriter, call, operands)
         if sums is not None:
             rewriter.intermediates[call] = sums
+            # For readers other than a quantize; TVM removes it if there are none.
             numbers = rescaling.scale_sums(rewriter.builder, sums.sums, sums.correction, sums.scales)
             return _in_sums_layout(sums, numbers)
         weights = operands[1] if len(operands) > 1 else None
@@ -67,6 +68,7 @@ def _quantize(rewriter: Rewriter, call: Any) -> Any:
     if product is None:
         return _in_layout(rewriter, data, lambda value: rescaling.quantize(rewriter.builder, value, scale))
     sums = product.sums
+    # Both in units of the sums, so that one addition of integers does for them.
     linear = sums.correction + product.bias, sums.scales / np.float64(scale.value)
     numbers = rescaling.requantize(rewriter.builder, sums.sums, linear, scale, rectified=product.rectified)
     return _in_sums_layout(sums, numbers)
@@ -103,6 +105,8 @@ def _in_units(value: Any, sums: IntegerSums) -> np.ndarray | None:
         return None
     units = array.reshape(-1) / sums.scales
     integers = np.rint(units)
+    # A bias is an integer of this unit stored as float32, so no more than rounding may part it from one; half of int32
+    # is left to the sums.
     if np.any(np.abs(units - integers) > 1e-3 + 1e-6 * np.abs(units)) or np.any(np.abs(integers) >= 1 << 30):
         return None
     bias: np.ndarray = integers.astype(np.int64)

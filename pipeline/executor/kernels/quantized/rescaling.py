@@ -35,6 +35,7 @@ def scale_of(call: Any) -> QuantizationScale | None:
 
 def quantize(builder: Any, data: Any, scale: QuantizationScale) -> Any:
     """Return float32 values as bytes."""
+    # A division, as ONNX defines it: times the inverse would round some halves the other way.
     divisor = tirx.FloatImm("float32", scale.value)
     return _map(builder, "quantize", data, [], lambda value: _round(value / divisor, scale, scale.zero))
 
@@ -58,6 +59,7 @@ def requantize(
     builder: Any, sums: Any, linear: tuple[np.ndarray, np.ndarray], scale: QuantizationScale, *, rectified: bool
 ) -> Any:
     """Return sums of products as bytes: ``round((sum + bias) * factor) + zero`` for each channel."""
+    # A rectified number is at least zero, which is the byte `zero`.
     low = max(scale.zero, _LIMITS[scale.dtype][0]) if rectified else _LIMITS[scale.dtype][0]
 
     def byte(total: Any, bias: Any, factor: Any) -> Any:

@@ -56,6 +56,7 @@ def across(  # noqa: PLR0913, PLR0917 - what a loop consists of
     statements : list
     totals : list of vectors
     """
+    # Lanes are different rows, so that nothing has to be joined in the end.
     totals = _FoldRegisters(fold, lanes, count)
 
     def step(offset: Any) -> Any:
@@ -137,6 +138,7 @@ class _FoldRegisters:
         missing_lanes = self._lanes - size
         if not missing_lanes:
             return value
+        # Lanes beyond the row must change nothing.
         filler = self._fold.neutral_vector(missing_lanes)
         return tirx.Shuffle([value, filler], _numbers(range(self._lanes)))
 

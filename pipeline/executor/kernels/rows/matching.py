@@ -35,6 +35,7 @@ def is_float_data(*values: Any) -> bool:
     return (
         is_static(*values)
         and all(str(value.ty.dtype) == "float32" for value in values)
+        # A row without elements has no mean, and a maximum that no loop would write.
         and 0 not in [extent for value in values for extent in extents(value.ty)]
         and isinstance(values[0], relax.Var)
     )
@@ -42,6 +43,7 @@ def is_float_data(*values: Any) -> bool:
 
 def squared_operand(rewriter: Rewriter, value: Any) -> tuple[Any, bool]:
     """Return the operand of a square and True, or the value itself."""
+    # Exporters write a square in either way.
     product = rewriter.producer(value, "multiply")
     if product is not None and isinstance(product.args[0], relax.Var) and product.args[0].same_as(product.args[1]):
         return product.args[0], True

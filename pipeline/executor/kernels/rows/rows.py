@@ -56,6 +56,7 @@ class Rows:
         runs: list[StridedRun] = []
         for axis in self.axes:
             stride = self.stride(axis)
+            # Neighbouring axes are one loop, the longer the better.
             if runs and runs[-1].stride == stride * self.shape[axis]:
                 runs[-1] = StridedRun(runs[-1].extent * self.shape[axis], stride)
             else:
@@ -118,6 +119,7 @@ def loop_over_rows(rows: Rows, lanes: int, tasks: int, body: Callable[[RowBlock]
             base += index * rows.stride(axis)
         if rows.contiguous:
             return body(RowBlock(rows, base, indices, lanes, 1))
+        # With a single outer pass, only the neighbouring rows are left to be shared out.
         return _across(rows, (count, lanes), tasks if single else 1, (base, indices), body)
 
     return tir.loop("task", math.prod(extents), task, tir.parallel(tasks))
@@ -131,6 +133,7 @@ def _across(
     extent = rows.shape[-1]
     statements = []
     first = 0
+    # Several vectors hide how long an addition takes; single ones and a narrow one do what remains.
     for vectors, width in ((most_vectors, lanes), (1, lanes), (1, extent % lanes)):
         blocks = (extent - first) // (vectors * width) if width else 0
         if blocks:
@@ -188,6 +191,7 @@ def store_elements(block: RowBlock, read: Callable[[Any, int], Any], store: Call
 
 def store_lanes(vector: Any, lanes: int, store: Callable[[Any, Any], Any]) -> list[Any]:
     """Return statements that store each lane of a vector: `store` gets the value and the number of the lane."""
+    # Fused operators are written for one element: they become vectors by way of a loop over lanes.
     value = tir.buffer("value", [lanes])
     return [
         tirx.AllocBuffer(value),

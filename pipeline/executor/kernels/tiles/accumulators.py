@@ -87,6 +87,7 @@ class TileAccumulators:
         # Pixels that lie side by side with all their channels are one long run.
         is_one_run = width == 1 or (form.depth == source.step and conv.dilation[1] == 1)
         run, across = (form.depth * width, 1) if is_one_run else (form.depth, width)
+        # A divisor of the run, so that no remainder has to be written out beside it.
         unroll = next(count for count in range(UNROLL, 0, -1) if run % count == 0)
         next_block, lines = (None, 0) if turn is None else self._part(weights, turn, conv.terms // unroll)
 
@@ -97,6 +98,8 @@ class TileAccumulators:
 
             def group(x: Any, w: Any, index: Any) -> Any:
                 first = (terms_before // unroll + index) * lines
+                # Spread over the groups of terms: all at once they would occupy every line that may be under way to the
+                # cache.
                 fetches = [
                     tir.fetch(self._weights, next_block + (first + line) * self._line, to_l1=False)
                     for line in range(lines)
@@ -129,6 +132,7 @@ class TileAccumulators:
         block = self._form.conv.terms * self._step
         lines = -(-block // self._line)
         lines_per_tile = -(-lines // (groups * tiles))
+        # Where there are more tiles than parts, some fetch what others have fetched, which costs an instruction each.
         parts = -(-lines // (groups * lines_per_tile))
         return weights + block + (number % parts) * (groups * lines_per_tile * self._line), lines_per_tile
 
@@ -141,8 +145,10 @@ class TileAccumulators:
             for offset in range(0, self._step, self._line)
             if fetch
         ]
+        # Vectors innermost: the element stays in its register for all of them.
         for (dy, dx, part), total in self.registers.items():
             offset = dy * strides[0] * source.line + dx * strides[1] * source.step
+            # One element in all lanes: AVX-512 and AArch64 do this as a part of the multiplication.
             value = tir.vector(tir.load(source.buffer, data + index + offset), lanes)
             weight = tir.load(self._weights, tir.ramp(first + part * lanes, lanes))
             weight = widen_weights(weight, str(self._weights.dtype), lanes)

@@ -27,6 +27,7 @@ class Arithmetic(NamedTuple):
 def of(dtype: str, cpu: Microarchitecture) -> Arithmetic:
     """Return the arithmetic for data of `dtype`: float32, or uint8 in fours, with int8 weights in fours."""
     if dtype == "float32":
+        # LLVM makes a fused multiply-add of it, as TVM lets it contract.
         return Arithmetic(dtype, lambda total, element, weights, _: total + element * weights)
     products = {"vnni": _vnni, "pairs": _pairs, "usdot": _usdot, "sdot": _sdot, "plain": _plain}
     return Arithmetic("int32", products[cpu.dots])
@@ -69,8 +70,10 @@ def _pairs(total: Any, data: Any, weights: Any, lanes: int) -> Any:
     """Multiply the even bytes and the odd ones, each as 16 bits: pairs of 8 bits would saturate."""
     name = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}[lanes]
     eight = tir.vector(tirx.IntImm("int16", 8), 2 * lanes)
+    # Data are unsigned, so a mask is enough for them.
     low = tir.vector(tirx.IntImm("int32", 0x00FF00FF), lanes)
     words = tirx.reinterpret(f"int16x{2 * lanes}", weights)
+    # Up and down again: the sign of the lower byte fills the upper one.
     even = tirx.shift_right(tirx.shift_left(words, eight), eight)
     pairs = ((data & low, even), (tirx.shift_right(data, tir.vector(tirx.IntImm("int32", 8), lanes)) & low,
               tirx.shift_right(words, eight)))  # fmt: skip
@@ -82,6 +85,7 @@ def _pairs(total: Any, data: Any, weights: Any, lanes: int) -> Any:
 
 def _plain(total: Any, data: Any, weights: Any, lanes: int) -> Any:
     for index in range(BYTES):
+        # Byte by byte as int32; slow, but on every processor.
         a = tirx.shift_right(data, _all(8 * index, lanes)) & _all(255, lanes)
         b = tirx.shift_right(tirx.shift_left(weights, _all(24 - 8 * index, lanes)), _all(24, lanes))
         total = total + a * b

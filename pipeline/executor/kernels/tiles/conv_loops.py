@@ -59,11 +59,14 @@ class ConvLoops:
     ) -> None:
         self._form, self._conv, self._tile, self._lanes = form, form.conv, form.tile, form.lanes
         self._weights, self._first, self._epilogue = weights, first, epilogue
+        # Decides which loop is inside: over blocks of channels if all their weights stay, else over pixels.
         self._stay = tiling.weights_stay(form.conv, cpu)
         conv = self._conv
         self._tasks = tasks
+        # Images and groups are shared out to the cores first, rows only as far as these are too few.
         self._rows = tiling.chunk_rows(conv, form.tile, cpu, -(-tasks // (conv.batch * conv.groups)))
         self._chunks = -(-conv.out_height // self._rows)
+        # Tiles that read one block of weights; each of them fetches a part of the next block.
         self._count = -(-self._rows // form.tile.rows) * -(-conv.out_width // form.tile.columns)
         size = conv.batch * conv.height * conv.width * conv.channels
         self._arithmetic = arithmetic.of(str(data.dtype), cpu)
@@ -94,6 +97,7 @@ class ConvLoops:
         if not conv.padded:
             base = ((image * conv.height + top) * conv.width) * conv.channels + group * conv.depth
             return tir.bound("base", base, lambda start: self._blocks(image, group, row, start))
+        # Padded data are copied: the innermost loop has no borders then, and what it reads is close in the cache.
         rows, filler = conv.reach(0, self._rows), self._form.filler
         copy = padded_copy.copy_padded(self._data, conv, rows, image, group, top, self._lanes, filler)
         self._source = PixelSource(copy.buffer, copy.line, conv.depth)
@@ -121,6 +125,7 @@ class ConvLoops:
 
     def _channels(self, origin: _TileOrigin, body: Callable[[_TileOrigin, int, bool], Any]) -> list[Any]:
         form, conv = self._form, self._conv
+        # The block with the last vector is by itself, as fewer of its lanes are stored.
         has_partial_vector = bool(conv.group_outputs % form.lanes)
         vector_weights = form.lanes * conv.terms
         statements = []
@@ -160,6 +165,7 @@ class ConvLoops:
         # With one tile, a block is read once, one after the other, as the processor expects of itself.
         turn = None if self._stay or self._count == 1 else (number, self._count)
         loops = tir.bound("from", base, lambda start: [sums.loops(start, origin.weights, turn)])
+        # Asked for before the sums: what a residual adds arrives while they are computed.
         fetches = self._fetches(origin, row, column, tile)
         return tir.sequence([*sums.reset(), *fetches, *loops, *self._stores(sums, origin, row, column, partial)])
 
@@ -171,6 +177,7 @@ class ConvLoops:
         statements = []
         for dy in range(tile.rows):
             for dx in range(tile.columns):
+                # Once for each cache line, not for each element.
                 for first in range(0, tile.vectors * self._lanes, self._epilogue.line):
                     h, w = origin.row + row + dy, column + dx
                     c = origin.group * self._conv.group_outputs + origin.channel + first

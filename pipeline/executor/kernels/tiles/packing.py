@@ -62,6 +62,7 @@ def choose_layout(conv: ConvShape, cpu: Microarchitecture) -> tuple[PackedLayout
     """Return the layout for a convolution, and whether tuning found it, instead of the estimates."""
     # A tile of a pointwise one may reach over the ends of rows.
     form = estimate_layout(conv.flatten() if conv.pointwise else conv, cpu)
+    # The shape of the model is kept: whether pixels may be one column is known when all is fused.
     form = msgspec.structs.replace(form, conv=conv)
     tuned_form = form if cpu.layouts is None else cpu.layouts(form)
     return tuned_form, tuned_form != form
@@ -74,6 +75,7 @@ def pack(weights: np.ndarray, form: PackedLayout) -> np.ndarray:
     """
     conv, lanes = form.conv, form.lanes
     height, width = conv.kernel
+    # Whole vectors: lanes beyond the last output channel multiply by zero, and are not stored.
     filled_weights = np.zeros((conv.groups, form.vectors * lanes, conv.depth, height, width), weights.dtype)
     filled_weights[:, : conv.group_outputs] = weights.reshape(
         conv.groups, conv.group_outputs, conv.depth, height, width
@@ -83,6 +85,7 @@ def pack(weights: np.ndarray, form: PackedLayout) -> np.ndarray:
     )
     pieces = []
     for group in filled_weights:
+        # The same division as the loops make, so that each block is read from its first byte to its last.
         for first, block_count, size in tiling.blocks(form.vectors, form.tile.vectors):
             part = group[first : first + block_count * size].reshape(block_count, size * lanes, *group.shape[2:])
             pieces.append(part.transpose(0, 2, 4, 5, 3, 1).reshape(-1))

@@ -49,6 +49,7 @@ def copy_padded(  # noqa: PLR0913, PLR0917 - where the rows are
     def row(index: Any) -> Any:
         source, target = top + index - pad_top, index * (width * depth)
         first = ((image * conv.height + source) * conv.width + unread) * conv.channels + group * depth
+        # Borders of a row are known now; only whether the row itself is one depends on its number.
         copies = [
             part
             for part in (
@@ -81,6 +82,7 @@ def _pixels(  # noqa: PLR0913, PLR0917
             ),
         )
 
+    # All channels are wanted, so that neighbouring pixels are one run.
     if conv.groups == 1:
         return pixel(tir.number(0), count * conv.depth)
     return tir.loop("pixel", count, pixel)

@@ -34,6 +34,8 @@ class ConvTransposeAxis:
         ranges: list[PhaseRange] = []
         for phase in range(min(self.stride, self.outputs)):
             taps = self.taps(phase)
+            # Output o reads element i by tap t where o + pad = i * stride + t * dilation; this is -i for the first
+            # output.
             pad_before = (taps[0] * self.dilation - self.pad - phase) // self.stride if taps else 0
             outputs = -(-(self.outputs - phase) // self.stride)
             is_alike = ranges and (ranges[-1].taps, ranges[-1].pad_before, ranges[-1].outputs) == (
@@ -41,6 +43,7 @@ class ConvTransposeAxis:
                 pad_before,
                 outputs,
             )
+            # Phases of one range take one loop and one kernel, with other weights in each turn.
             if is_alike and ranges[-1].first + ranges[-1].count == phase:
                 ranges[-1] = PhaseRange(ranges[-1].first, ranges[-1].count + 1, len(taps), pad_before, outputs)
             else:
@@ -50,6 +53,7 @@ class ConvTransposeAxis:
     @property
     def spacing(self) -> int:
         """Rows of data from one of a phase's taps to the next."""
+        # Taps of one phase are stride / gcd apart; that times the dilation is so many strides.
         return self.dilation // math.gcd(self.dilation, self.stride)
 
 
@@ -112,6 +116,7 @@ class ConvTransposeForm:
         """Multiplications and additions."""
         operations = sum(part.phases * part.layout.conv.operations for part in self.parts)
         # The window of a depthwise one has no groups.
+        # A sliding window's shape has no groups, and counts each channel with all of them.
         return operations // self.parts[0].layout.conv.channels if self.depthwise else operations
 
 

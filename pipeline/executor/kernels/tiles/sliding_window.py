@@ -55,6 +55,7 @@ class SlidingWindowLoops:
         self._dtype = str(data.dtype)
         self._data, self._declare = tir.flat(data, "data", size, self._dtype)
         self._source, self._line = self._data, conv.width * conv.channels
+        # No tile of channels: rows are divided by the size of the cache alone.
         pixel_tile = tiling.RegisterTile(1, 1, 1)
         self._tasks = tasks
         self._rows = tiling.chunk_rows(conv, pixel_tile, cpu, -(-tasks // conv.batch))
@@ -102,6 +103,7 @@ class SlidingWindowLoops:
 
     def _vector(self, indices: tuple[Any, Any, Any, Any], base: Any, count: int, lanes: int) -> Any:
         image, h, w, c = indices
+        # A buffer for each pixel, which the compiler keeps in a register, as every index is known.
         values = [tir.buffer("value", [lanes], self._dtype) for _ in range(count)]
         at_zero = tir.span(tir.number(0), lanes)
         statements = [tirx.AllocBuffer(each) for each in values]
@@ -132,6 +134,7 @@ class SlidingWindowLoops:
                 statements.append(tir.store(value, result, at_zero))
             return tir.sequence(statements)
 
+        # Wider ones, such as global pools, would be too much code.
         if width <= UNROLLED_WIDTH:
             return tir.loop("down", height, lambda dy: tir.sequence([tap(dy, tir.number(dx)) for dx in range(width)]))
         return tir.loop("down", height, lambda dy: tir.loop("right", width, lambda dx: tap(dy, dx)))

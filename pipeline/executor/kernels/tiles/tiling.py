@@ -43,6 +43,7 @@ def blocks(total: int, size: int, *, separate_last: bool = False) -> list[tuple[
     With `separate_last` the last block stands for itself.
     """
     full_blocks, remainder = divmod(total, size)
+    # Its stores differ from those of the other blocks.
     if separate_last and not remainder and full_blocks > 1:
         return [(0, full_blocks - 1, size), ((full_blocks - 1) * size, 1, size)]
     divisions = [(0, full_blocks, size)] if full_blocks else []
@@ -51,6 +52,7 @@ def blocks(total: int, size: int, *, separate_last: bool = False) -> list[tuple[
 
 def best(conv: ConvShape, cpu: Microarchitecture) -> RegisterTile:
     """Return the tile with the fewest estimated cycles."""
+    # The last vector may be partial, but takes as long.
     vectors = -(-conv.group_outputs // cpu.lanes)
     return min(candidates(conv, cpu, vectors), key=lambda tile: _cycles(tile, conv, cpu, vectors))
 
@@ -97,6 +99,7 @@ def _tile_cycles(tile: RegisterTile, conv: ConvShape, cpu: Microarchitecture) ->
     if _collisions(tile, conv) > cpu.l1_bytes // _WAY:
         # Each pixel's line is gone before its next channel is asked for.
         l2_bytes += tile.pixels * _LINE
+    # Beside the terms, each sum is set to zero and stored once, hence twice; then comes what is around a tile.
     # The scarcest resource sets the pace: multiply-adds, their latency if there are few sums, loads, or the cache.
     return conv.terms * max(sums / _PORTS, _LATENCY, loads, l2_bytes / _BYTES_PER_CYCLE) + sums * 2 + _AROUND
 
@@ -104,6 +107,7 @@ def _tile_cycles(tile: RegisterTile, conv: ConvShape, cpu: Microarchitecture) ->
 @cache
 def _collisions(tile: RegisterTile, conv: ConvShape) -> int:
     """Return the largest number of a tile's pixels in one set of the first-level cache."""
+    # Bytes from one pixel of a tile to the next, along both axes.
     step = conv.strides[1] * conv.channels * FLOAT
     line = conv.strides[0] * conv.width * conv.channels * FLOAT
     pixels = product(range(tile.rows), range(tile.columns))
@@ -114,7 +118,9 @@ def channel_block(conv: ConvShape, tile: RegisterTile, cpu: Microarchitecture) -
     """Return the number of input channels to sum up before the next ones, so that a tile's data stay close."""
     if conv.kernel == (1, 1):
         return conv.depth
+    # Of one input channel.
     tile_bytes = conv.reach(0, tile.rows) * conv.reach(1, tile.columns) * FLOAT
+    # A quarter of the cache, since weights pass through it as well, and neighbouring tiles share data.
     limit = max(cpu.lanes, cpu.l1_bytes // 4 // tile_bytes)
     divisors = [size for size in range(1, conv.depth + 1) if conv.depth % size == 0 and size <= limit]
     # A width without a good divisor is not worth a loop per few channels.
@@ -123,6 +129,7 @@ def channel_block(conv: ConvShape, tile: RegisterTile, cpu: Microarchitecture) -
 
 def weights_stay(conv: ConvShape, cpu: Microarchitecture) -> bool:
     """Return True if all weights fit in the second-level cache beside the data."""
+    # A quarter, since a chunk's data and results want to stay there too.
     return conv.terms * conv.group_outputs * FLOAT <= cpu.l2_bytes // 4
 
 
@@ -134,8 +141,10 @@ def chunk_rows(conv: ConvShape, tile: RegisterTile, cpu: Microarchitecture, task
     row = conv.width * conv.depth * FLOAT
     fit = conv.out_height
     if conv.padded or not stay:
+        # Rows of data that fit, less what the kernel reaches beyond them, make so many rows of results.
         fit = max(1, (room // row - conv.reach(0, 1)) // conv.strides[0] + 1)
     fit = min(fit, -(-conv.out_height // tasks), conv.out_height)
+    # Whole tiles: a smaller one has too few sums under way.
     fit = max(fit // tile.rows, 1) * tile.rows
     chunks = -(-conv.out_height // fit)
     # As many chunks, but of one size, so that no core waits for the one with the largest.

@@ -44,6 +44,7 @@ def without_library(function: Any) -> Any:
     """
 
     def call(node: Any, mutator: Any) -> Any:
+        # Calls of global functions have no name there.
         name = str(getattr(node.op, "name", ""))
         result = mutator.default_mutate(node)
         if name not in _LOWERED or not str(node.ty.dtype).startswith("float32") or not _can_hold(result.args[0]):
@@ -131,6 +132,7 @@ def _write_call(call: Any, bindings: tir.Bindings) -> Any:
     dtype = str(call.ty.dtype)
     lanes = int(dtype.partition("x")[2] or 1)
     argument = tvm_ffi.structural_mutate(call.args[0], [(tvm.ir.Call, inner)])
+    # Only an argument that holds functions of ours.
     if not argument.same_as(call.args[0]):
         # TVM puts the value of a variable for it where it can, and would simplify what is in it over and over.
         argument = tirx.call_llvm_intrin(dtype, "llvm.arithmetic.fence", argument)
@@ -139,6 +141,7 @@ def _write_call(call: Any, bindings: tir.Bindings) -> Any:
 
 
 for _name in _LOWERED:
+    # Without an effect TVM takes a call for one that may do anything, and neither moves nor vectorizes it.
     _like = tvm.ir.Op.get(_name)
     tvm.ir.register_op_attr(_own_name(_name), "TCallEffectKind", _like.get_attr("TCallEffectKind"))
     tvm.ir.register_op_attr(_own_name(_name), "TVectorizable", True)

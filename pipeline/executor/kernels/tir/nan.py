@@ -19,6 +19,7 @@ def limits_first(function: Any) -> Any:
 
     def order(pair: Any, mutator: Any) -> Any:
         result = mutator.default_mutate(pair)
+        # The first operand is passed over where a comparison with NaN is false: the limit comes first.
         if _is_limit(result.b) and not _is_limit(result.a):
             return type(pair)(result.b, result.a)
         return result
@@ -74,6 +75,7 @@ def _operand(value: Any) -> Any:
 
 def _either(choose: Any, first: Any, second: Any) -> Any:
     choice = choose(first, second)
+    # Integers have no NaN.
     if not str(choice.dtype).startswith("float"):
         return choice
     broadcast_first = topi.broadcast_to(first, choice.shape)

@@ -29,6 +29,7 @@ def transpose_rows(rows: Sequence[Any], lanes: int, dtype: str) -> tuple[list[An
         What is to run before.
     """
     current, statements = tir.bind_values("row", rows, f"{dtype}x{lanes}")
+    # As many steps as the logarithm of the lanes, each a shuffle of two registers for every row.
     half = lanes // 2
     # Weaving rows i and i + half together moves one bit of the row's number to the column's; each takes its turn.
     for _ in range(lanes.bit_length() - 1):

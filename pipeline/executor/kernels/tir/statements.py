@@ -26,6 +26,7 @@ def number(value: int) -> Any:
 
 def variable(name: str) -> Any:
     """Return a fresh index variable."""
+    # Numbered for people alone: TVM tells variables apart as objects, and prints them by name.
     return tirx.Var(f"{name}{next(_numbers)}", "int64")
 
 
@@ -41,6 +42,7 @@ def sequence(statements: Sequence[Any]) -> Any:
 
 def loop(name: str, extent: int, body: Callable[[Any], Any], kind: Any = SERIAL) -> Any:
     """Return ``for name in range(extent): body(name)``; without a loop if it runs once."""
+    # A constant index is folded at once, and what is inside can be a part of the loop around it.
     if extent == 1:
         return body(number(0))
     index = variable(name)
@@ -152,6 +154,7 @@ def zeros(lanes: int) -> Any:
 def unravel(index: Any, extents: Sequence[int]) -> list[Any]:
     """Return the indices along each axis of what is at `index` when all axes are joined."""
     indices: list[Any] = []
+    # From the last axis on; the first one needs no remainder, as the index is within all of them.
     for axis, extent in reversed(list(enumerate(extents))):
         indices.insert(0, number(0) if extent == 1 else index if axis == 0 else index % extent)
         index = index // extent if extent > 1 else index
@@ -160,6 +163,7 @@ def unravel(index: Any, extents: Sequence[int]) -> list[Any]:
 
 def flat(source: Any, name: str, size: int, dtype: str = "float32") -> tuple[Any, Any]:
     """Return a one-dimensional view of a buffer, and the statement that declares it."""
+    # Kernels compute offsets themselves, also over the end of an axis into the next row.
     view = buffer(name, [size], dtype)
     return view, tirx.DeclBuffer(view, data=tirx.buffer.buffer_data(source))
 
@@ -169,6 +173,7 @@ def fetch(source: Any, *indices: Any, write: bool = False, to_l1: bool = True) -
 
     Unless `to_l1`, to the second-level cache only.
     """
+    # A prefetch of an address outside of all memory does no harm, so nobody has to check the end.
     address = tirx.address_of(load(source, *indices))
     # As LLVM counts them: read or write, locality from 0 to 3, and 1 for the cache of data.
     flags = [tirx.IntImm("int32", each) for each in (int(write), 3 if to_l1 else 2, 1)]

@@ -81,6 +81,7 @@ class WinogradForm:
     @property
     def data_bytes(self) -> int:
         """Transformed data and results of a chunk."""
+        # Both are there at once, while a chunk is multiplied.
         return FLOAT * self.positions * self.chunk * (self.conv.channels + self.padded_outputs)
 
     @property
@@ -115,9 +116,11 @@ def with_chunks(conv: ConvShape, cpu: Microarchitecture, outputs: int, chunks: i
 
 def share_chunks(form: WinogradForm, cpu: Microarchitecture, tasks: int) -> WinogradForm:
     """Return the form with a chunk at least for each of so many tasks; the weights are packed already."""
+    # The estimate chose the chunk for one core.
     if tasks == 1:
         return form
     chunks = -(-form.total // form.chunk)
+    # A multiple of the tasks, so that all cores have as many chunks.
     chunk = -(-form.total // (-(-chunks // tasks) * tasks))
     conv, source_layout = _product(form.conv, chunk), form.layout
     layout = PackedLayout(
@@ -144,10 +147,12 @@ def _product(conv: ConvShape, chunk: int) -> ConvShape:
 
 
 def _candidates(conv: ConvShape, cpu: Microarchitecture) -> Iterator[WinogradForm]:
+    # Tiles of six have still fewer products, but rounding errors that grow by far more.
     for outputs in (2, 4):
         form, chunks = with_chunks(conv, cpu, outputs, 1), 1
         while form.chunk >= _FEWEST or chunks == 1:
             yield form
+            # By half: the estimates of neighbouring counts hardly differ.
             chunks += max(1, chunks // 2)
             form = with_chunks(conv, cpu, outputs, chunks)
 
@@ -160,6 +165,7 @@ def _cycles(form: WinogradForm, cpu: Microarchitecture) -> float:
     # What does not stay in the cache is written and read again.
     spill_traffic = 2 * chunks * max(0, form.data_bytes - _room(cpu))
     vectors = -(-conv.channels // cpu.lanes) + layout.vectors
+    # Data on the way there, and results on the way back.
     transforms = _TRANSFORM * chunks * form.chunk * form.positions * vectors
     return _overlap_cycles(products, weight_traffic) + transforms + spill_traffic / _SPILLED
 

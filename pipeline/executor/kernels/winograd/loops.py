@@ -54,11 +54,13 @@ class WinogradLoops:
             tir.buffer(name, [form.positions * stride])
             for name, stride in zip(("transformed", "products"), self._position_strides, strict=True)
         )
+        # One tile's data with zeros beyond the image, for tiles at its border.
         self._patch = tir.buffer("patch", [form.positions * conv.channels])
 
     @property
     def exact(self) -> bool:
         """True if each element is computed once only."""
+        # Overlapping chunks or vectors compute elements twice; over an operand the second time would read results.
         return self._form.total % self._form.chunk == 0 and self._conv.out_channels % self._lanes == 0
 
     def statement(self) -> Any:
@@ -119,6 +121,7 @@ class WinogradLoops:
             first_row <= tir.number(conv.height - side),
             first_column <= tir.number(conv.width - side),
         )
+        # Inside of the image a tile is read where it lies; only at borders it is worth a copy.
         return [tirx.IfThenElse(is_inside, tir.sequence(inner_statements), tir.sequence(border_statements))]
 
     def _copy_patch(self, base: Any, first_row: Any, first_column: Any) -> Any:
@@ -148,6 +151,7 @@ class WinogradLoops:
 
         def vector(c: Any) -> list[Any]:
             statements, columns = [], []
+            # The transform is one of columns, then of rows.
             for dx in range(side):
                 offsets = [base + c + (dy * source.line + dx * source.step) for dy in range(side)]
                 column = [tir.load(source.buffer, tir.ramp(offset, lanes)) for offset in offsets]
@@ -168,6 +172,7 @@ class WinogradLoops:
     def _multiply(self, position: Any) -> list[Any]:
         """Return the loops of the product at one position of all tiles."""
         layout, lanes = self._form.layout, self._lanes
+        # At each position a product of its own: tiles by input channels, times input channels by output channels.
         depth, band_rows = self._conv.channels, layout.tile.rows
         count = -(-self._form.chunk // band_rows)
 
@@ -224,6 +229,7 @@ class WinogradLoops:
                 row, bindings = transforms.of_results([column[dy] for column in columns], outputs, lanes)
                 stores = [self._store_result(value, (image, h + dy, w + dx, c), (dy, dx))
                           for dx, value in enumerate(row)]  # fmt: skip
+                # The last tiles of rows and columns may make results beyond the image.
                 statements.append(self._where(h + dy, self._conv.out_height, dy, [*bindings, *stores]))
             return statements
 

@@ -39,6 +39,7 @@ def matrices(outputs: int) -> WinogradMatrices:
     points = _POINTS[outputs]
     products = [polynomial.polyfromroots([each for each in points if each != point]) for point in points]
     data = np.zeros((len(points) + 1, len(points) + 1))
+    # Lagrange's polynomials at the points, and the product of all for the point at infinity (Toom and Cook).
     data[:-1, :-1] = products
     data[-1] = polynomial.polyfromroots(points)
     scales = [polynomial.polyval(point, product) for point, product in zip(points, products, strict=True)]
@@ -63,6 +64,7 @@ def of_data(values: Sequence[Any], outputs: int, lanes: int) -> tuple[list[Any],
     rows = [ends[0]]
     for row in matrix[1:-1:2]:
         # The row of the opposite point differs in the signs of the odd places.
+        # Half of the multiplications: both rows are sums of the same two parts.
         even_terms, odd_terms = (np.where(np.arange(len(row)) % 2 == parity, row, 0) for parity in (0, 1))
         parts, part_bindings = tir.bind_values(
             "part", [_sum(even_terms, values), _sum(odd_terms, values)], f"float32x{lanes}"

@@ -38,6 +38,7 @@ class WinogradConvolution(Kernel[WinogradForm]):
 
     def match(self, rewriter: Rewriter, call: Any) -> Any:
         """Return the placeholder of a convolution that takes fewer cycles so."""
+        # Results are less exact, so only who asks for it gets it.
         conv = read_conv(call) if rewriter.numerics.winograd else None
         form = None if conv is None else self._choose(conv.shape, rewriter.cpu)
         if conv is None or form is None:
