@@ -17,6 +17,7 @@ _FOLDER = Path(__file__).parent
 
 def names() -> list[str]:
     """Return the names of the boards that come along, this machine first."""
+    # Sorted: a folder lists its entries in an order of its own.
     return [HOST, *sorted(path.stem for path in _FOLDER.glob(f"*{board_file.SUFFIX}") if path.stem != EXAMPLE)]
 
 
@@ -53,7 +54,9 @@ def board_path(name: str) -> Path:
     """
     if name.endswith(board_file.SUFFIX) or Path(name).parent != Path():
         return Path(name)
+    # `host` is none of the files: it is found out by looking at the machine.
     if name not in (*names(), EXAMPLE) or name == HOST:
+        # Without `EXAMPLE`: it can be read, but no machine is like it.
         candidates = names()
         raise BoardError(
             f"unknown board {name!r}; known are {', '.join(candidates)}, and TOML files such as 'my.toml'"

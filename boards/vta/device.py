@@ -32,6 +32,7 @@ class VtaRuntime(NullRuntime, OwnCompiler):
 
     def __init__(self, device: Device) -> None:
         super().__init__(device)
+        # Opened with the first stage that is loaded, since opening may put a bitstream into the board's logic.
         self._driver: Driver | None = None
 
     @staticmethod
@@ -46,6 +47,7 @@ class VtaRuntime(NullRuntime, OwnCompiler):
         """Return True if stages for a device can run on this machine."""
         from boards.vta import target
 
+        # Looked for, not imported: whoever asks may build for another machine.
         return target.is_simulated(device.target) or importlib.util.find_spec("pynq") is not None
 
     @staticmethod
@@ -81,6 +83,7 @@ class VtaRuntime(NullRuntime, OwnCompiler):
 
         if code is None:
             raise BuildError(f"stage {stage.name!r} has no program for VTA; build the bundle for this board")
+        # A stage that was compiled in this process is at hand; one of a bundle is read from its bytes and arrays.
         library = code.library
         stage_artifact = code.executable if library is None else artifact.read(library.array.tobytes(), code.parameters)
         return _VtaStage(stage_artifact, self._open_driver().load(stage_artifact.program))
@@ -89,6 +92,7 @@ class VtaRuntime(NullRuntime, OwnCompiler):
         """Pack the inputs, run, and unpack the outputs."""
         driver = self._open_driver()
         memory, config = program.image.memory.array, driver.config
+        # Inputs are always copied: VTA's layout has blocks of channels, which no array of the model has.
         for slot, array in zip(program.artifact.inputs, inputs, strict=True):
             slot.write(config, array, memory)
         driver.run(program.image)

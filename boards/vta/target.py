@@ -34,6 +34,7 @@ def config(target: Mapping[str, object] | None) -> Config:
     for key, value in entries.items():
         _check(key, value)
     sizes = Config.load(str(entries["config"])) if "config" in entries else Config()
+    # Keys of the board's file win over those of VTA's: one `vta_config.json` may serve several boards.
     return replace(
         sizes, target=str(entries.get("board", sizes.target)), hw_ver=str(entries.get("version", sizes.hw_ver))
     )
@@ -43,6 +44,7 @@ def fewest_channels(target: Mapping[str, object] | None) -> int:
     """Fewest channels of the input of a convolution that VTA runs."""
     value = (target or {}).get(FEWEST_CHANNELS, _USUAL_CHANNELS)
     _check(FEWEST_CHANNELS, value)
+    # By way of text, since values of a target are plain objects; `_check` has seen that it is a number.
     return int(str(value))
 
 
@@ -61,6 +63,7 @@ def bitstream(target: Mapping[str, object] | None) -> Path | None:
 
 def _check(key: str, value: object) -> None:
     if key == FEWEST_CHANNELS:
+        # Not `isinstance`: for Python, true is a whole number, too.
         if type(value) is not int or value < 1:
             raise BoardError(f"a VTA's target has {key} = {value!r}; it must be a whole number of at least 1")
     elif key == SIMULATED:

@@ -89,6 +89,7 @@ class Driver:
             If it is too large, or the board gives memory that the accelerator does not reach.
         """
         memory = self._fill_buffer(program.memory)
+        # The registers of base addresses are 0, so that the instructions themselves need physical addresses.
         relocated_program = program.relocate(memory.address)
         stream = self._fill_buffer(relocated_program.stream().reshape(-1).view(np.uint8))
         self._programs.append(LoadedProgram(relocated_program, memory, stream))
@@ -97,6 +98,7 @@ class Driver:
     def _fill_buffer(self, values: npt.NDArray[Any]) -> Buffer:
         check_size(values.nbytes)
         buffer = self.hardware.allocate(values.nbytes)
+        # Not before: only the board's allocator decides where a buffer lies.
         check_address(self.config, buffer.address, values.nbytes)
         buffer.array[:] = values
         buffer.flush()
@@ -110,12 +112,14 @@ class Driver:
         DeviceLost
             If it does not end in time; the message names the module that hangs.
         """
+        # Outside of the turn, as the invalidation below: another stage may use the accelerator meanwhile.
         program.memory.flush()
         # The time begins when the turn does: a stage that waits for another one does not hang.
         with self.hardware.turn:
             deadline = time.monotonic() + self.timeout_s
             self._start(program)
             self._wait("fetch", CONTROL, OVER, deadline, program)
+            # vta.cc sets the register to 0 with each instruction that compute begins, and to 1 by FINISH.
             self._wait("compute", DONE, 1, deadline, program)
         program.memory.invalidate()
 
@@ -124,6 +128,7 @@ class Driver:
         # The order is that of VTA's own driver: fetch first, for the other modules wait for its queues anyway.
         fetch.write(COUNT, len(program.program.instructions))
         fetch.write(STREAM, program.stream.address)
+        # Each time, as VTA's own driver: another process may have used the registers since.
         for module, offset in BASES:
             self._registers[module].write(offset, 0)
         fetch.write(CONTROL, START)
@@ -143,7 +148,9 @@ class Driver:
     def _describe_hang(self, module: str, program: LoadedProgram) -> str:
         from boards.vta.simulator.simulator import simulate
 
+        # All four modules: the one that hangs often only waits for another one.
         controls = ", ".join(f"{name} {each.read(CONTROL):#04x}" for name, each in self._registers.items())
+        # The simulator tells a program that can never end from a board that does not work.
         violations = simulate(program.program).violations
         judgement = f"its program is wrong ({violations[0]})" if violations else "its program is right by the simulator"
         symptom = "has not read all instructions" if module == "fetch" else "has not come to FINISH"
@@ -156,7 +163,9 @@ class Driver:
         """Stop the modules from restarting, and give the memory and the board back."""
         with self.hardware.turn:
             for module in MODULES[1:]:
+                # Without auto_restart (bit 7), a module stops with the instruction that it has.
                 self._registers[module].write(CONTROL, 0)
+        # After the modules, which might still read or write the memory.
         for program in self._programs:
             program.memory.free()
             program.stream.free()

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from boards.vta.isa.config import Config
 from pipeline.errors import BoardError
 
+# The order of their base addresses in pkg_config.py, a window apart.
 MODULES = ("fetch", "load", "compute", "store")
 """Each has a window of registers, one behind the other."""
 
@@ -84,6 +85,7 @@ def base(config: Config, module: str) -> int:
 
 def check_address(config: Config, address: int, nbytes: int) -> None:
     """Raise `BoardError` unless the accelerator reaches a buffer."""
+    # On a page, because instructions count addresses in elements, and 4096 is a multiple of each element's bytes.
     if address % 4096 or address + nbytes > _REACH[config.target]:
         raise BoardError(
             f"a buffer of {nbytes} bytes at {address:#x} is not on a page's border, or beyond the "

@@ -36,6 +36,8 @@ class PynqBoard:
         If there is no such bitstream.
     """
 
+    # Of the class, since there is one accelerator however many stages open it.  The lock protects `_users` here, and
+    # the registers while the driver runs a program.
     turn: ClassVar[threading.Lock] = threading.Lock()
     _users: ClassVar[int] = 0
 
@@ -44,6 +46,7 @@ class PynqBoard:
         if bitstream is not None and not bitstream.is_file():
             raise BoardError(f"no bitstream at {str(bitstream)!r}")
         with self.turn:
+            # Not for later stages: loading the bitstream again would stop the first one's program.
             if not PynqBoard._users:
                 self._prepare(bitstream)
             self._windows = {module: self._pynq.MMIO(base(config, module), WINDOW) for module in MODULES}
@@ -53,6 +56,7 @@ class PynqBoard:
         if bitstream is not None:
             # Not an overlay: published bitstreams come without the description of their hardware.
             self._pynq.Bitstream(str(bitstream)).download()
+        # pynq sets clocks only with an overlay, from the description that is missing here.
         self._pynq.Clocks.fclk0_mhz = FABRIC_MHZ
 
     def registers(self, module: str) -> Registers:
@@ -66,6 +70,7 @@ class PynqBoard:
     def power(self) -> dict[str, float]:
         """Return the watts of each supply that pynq knows; boards without sensors have none."""
         rails = self._pynq.get_rails()
+        # A rail may have sensors of voltage or current only.
         sensors = {name: getattr(rail, "power", None) for name, rail in rails.items()}
         return {name: float(sensor.value) for name, sensor in sensors.items() if sensor is not None}
 

@@ -17,6 +17,7 @@ from boards.vta.driver.driver import Driver
 from boards.vta.isa.config import Config
 from boards.vta.simulator.timing import estimate
 
+# More than one: memory that keeps the results of the run before would pass a single round.
 ROUNDS = 3
 """How often each program runs, each time on other numbers."""
 
@@ -73,6 +74,7 @@ def cases(seed: int) -> Iterator[SelfTest]:
     """Yield the tests, the simplest first."""
     random = np.random.default_rng(seed)
     yield SelfTest("instructions", "a program of no work starts and ends", [(16, 1, 1)], [])
+    # The first fits a page; the second is 49 times as large as the scratchpad of inputs.
     for name, shape in (("memory", (16, 4, 8)), ("much memory", (512, 56, 56))):
         size = f"{int(np.prod(shape)):,} bytes"
         yield SelfTest(
@@ -99,6 +101,7 @@ def _convolution(
 ) -> Convolution:
     weights = random.integers(-128, 128, (outputs, inputs[0], kernel, kernel)).astype(np.int8)
     bias = random.integers(-50_000, 50_000, outputs).astype(np.int32)
+    # With these shifts, results of random bytes fill int8, and some are clipped.
     shift = random.integers(9, 13, outputs).astype(np.int8)
     padding = _PAD if kernel > 1 else (0, 0, 0, 0)
     return Convolution(inputs, weights, bias, shift, padding=padding, even=True, **options)
@@ -111,7 +114,9 @@ def _outcome(driver: Driver, test: SelfTest, seed: int) -> SelfTestOutcome:
     run = _runner(driver, network)
     for _ in range(ROUNDS):
         tensors = [random.integers(-128, 128, shape).astype(np.int8) for shape in test.inputs]
+        # The time of the last round remains, for which memory and clocks are warm.
         outputs, seconds = run(tensors)
+        # The first round that is wrong is reported: what follows may be its consequence.
         message = message or _difference(outputs, expected_output(test.steps, tensors))
     cycles = estimate(network.program)
     return SelfTestOutcome(test.name, test.about, not message, message, seconds, cycles.seconds if cycles else 0.0)
@@ -124,6 +129,7 @@ def _runner(
 
     def run(tensors: list[npt.NDArray[np.int8]]) -> tuple[npt.NDArray[np.int8], float]:
         program.memory.array[:] = network.on(*tensors).memory
+        # After the inputs are in place: the estimate to compare with is of the program alone.
         start_s = time.perf_counter()
         driver.run(program)
         return network.results(program.memory.array)[0], time.perf_counter() - start_s

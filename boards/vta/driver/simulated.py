@@ -68,6 +68,7 @@ class SimulatedBoard:
     def read(self, module: str, offset: int) -> int:
         """Return a register's value; that a module is over is said once."""
         value = self._values[module, offset]
+        # As ap_done of Vivado HLS (UG902), which is cleared on reading.
         if offset == CONTROL:
             self._values[module, offset] &= ~OVER
         return value
@@ -75,6 +76,7 @@ class SimulatedBoard:
     def write(self, module: str, offset: int, value: int) -> None:
         """Change a register, and run as soon as all modules are started."""
         self._values[module, offset] = value
+        # VTA's driver starts fetch before the modules, and nothing runs until all are started.
         modules_started = all(self._values[each, CONTROL] & RESTART for each in MODULES[1:])
         if modules_started and self._values["fetch", CONTROL] & START:
             self._values["fetch", CONTROL] = OVER
@@ -84,12 +86,15 @@ class SimulatedBoard:
         """Run what fetch points at, and return whether it ends."""
         start = self._values["fetch", STREAM] - _FIRST
         stream = self._memory[start : start + self._values["fetch", COUNT] * INSTRUCTION_BYTES].tobytes()
+        # With the end of memory: a program sees the memory up to there, and its bounds are checked against that.
         key = (stream, self._end)
         strict = self._strict or key not in self._sound_programs
+        # The same object again where there is one: the compiled simulation keeps a table per program.
         program = self._sound_programs.get(key) or VtaProgram(
             self.config, decode(self.config, read_stream(stream)), self._memory[: self._end], _FIRST
         )
         result = simulate(program, "hardware" if strict else "functional", estimate_cycles=False)
+        # What waits for ever is no error of the board: it shows as a register that never changes.
         if any(each.kind == "deadlock" for each in result.violations):
             return False
         if result.memory is None:

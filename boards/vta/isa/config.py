@@ -13,6 +13,7 @@ from pipeline.errors import BoardError, near
 VERSIONS = ("0.0.1", "0.0.2")
 """Of the instruction set, oldest first."""
 
+# VTA_INS_WIDTH and VTA_UOP_WIDTH of hw_spec_const.h: 128 and 32 bits in every configuration.
 INSTRUCTION_BYTES = 16
 UOP_BYTES = 4
 
@@ -20,6 +21,7 @@ UOP_BYTES = 4
 class MemoryType(IntEnum):
     """The scratchpads, by their code in a LOAD or STORE; ACC_8BIT is a way of loading ACC from int8."""
 
+    # VTA_MEM_ID_* of hw_spec_const.h.
     UOP = 0
     WGT = 1
     INP = 2
@@ -104,6 +106,7 @@ class Config:
     def _check_depths(self) -> None:
         if min(self.log_batch, self.log_block) < 0:
             raise BoardError(f"LOG_BATCH and LOG_BLOCK are {self.log_batch}, {self.log_block}; neither may be below 0")
+        # With a single element, its index would be a field without bits.
         for memory in (MemoryType.UOP, MemoryType.INP, MemoryType.WGT, MemoryType.ACC):
             if self.log_depth(memory) < 1:
                 size = getattr(self, f"log_{memory.name.lower()}_buff_size")
@@ -117,11 +120,13 @@ class Config:
         # vta.cc reads the source of an ALU micro-op from the field of INP, which must hold an index of ACC.
         if acc > inp:
             raise BoardError(f"ACC has 2^{acc} elements and INP 2^{inp}; hardware with a deeper ACC misreads micro-ops")
+        # VTAUop of hw_spec.h: the three indices fill 32 bits, and the six factors of GEMM a word of 64.
         if inp + wgt + acc != 8 * UOP_BYTES:
             raise BoardError(
                 f"a micro-op has {inp + wgt + acc} bits (ACC {acc}, INP {inp}, WGT {wgt}); it must have 32"
             )
         # What the layout of the 128 bits has room for beside loops of 14 bits; see `boards.vta.isa.layout`.
+        # The first word: 3 + 4 + 1 + uop + (uop + 1) + 14 + 14 bits; the second of ALU: 4 acc + 3 + 1 + 16.
         if uop > 13 or acc > 11:
             raise BoardError(
                 f"UOP has 2^{uop} and ACC 2^{acc} elements; the fields of an instruction reach to 2^13 and 2^11"
@@ -145,6 +150,7 @@ class Config:
     @property
     def name(self) -> str:
         """The name of its published bitstream, such as ``1x16_i8w8a32_15_15_18_17``."""
+        # As `bitstream` of pkg_config.py, by which VTA's files are published.
         sizes = (self.log_uop_buff_size, self.log_inp_buff_size, self.log_wgt_buff_size, self.log_acc_buff_size)
         return f"{self.batch}x{self.block}_i8w8a32_{'_'.join(map(str, sizes))}"
 
@@ -153,12 +159,14 @@ class Config:
         row = self.batch * self.block
         matrix = self.block * self.block
         sizes = {MemoryType.UOP: UOP_BYTES, MemoryType.WGT: matrix, MemoryType.ACC: 4 * row}
+        # INP, OUT and what ACC_8BIT loads are rows of int8.
         return sizes.get(memory, row)
 
     def log_depth(self, memory: MemoryType) -> int:
         """Return the logarithm of how many elements a scratchpad holds; OUT has the indices of ACC."""
         holder = MemoryType.ACC if memory in (MemoryType.OUT, MemoryType.ACC_8BIT) else memory
         size: int = getattr(self, f"log_{holder.name.lower()}_buff_size")
+        # Elements are powers of two, whose bit length is the logarithm plus 1.
         return size - self.element_bytes(holder).bit_length() + 1
 
     def depth(self, memory: MemoryType) -> int:
@@ -184,6 +192,7 @@ class Config:
         for key, value in entries.items():
             if key not in keys:
                 raise BoardError(f"a VTA configuration has no {key!r}{near(key, keys)}")
+            # Annotations are texts in this file, because of the import from `__future__`.
             if type(value).__name__ != keys[key].type:
                 raise BoardError(f"{key} is {value!r}; it must be of type {keys[key].type}")
         return cls(**{key.lower(): value for key, value in entries.items()})  # type: ignore[arg-type]

@@ -6,7 +6,9 @@ from boards.vta.isa.config import Config, MemoryType
 from boards.vta.isa.instructions import Alu, Gemm, HardwareModule, Instruction, LoadInstruction, StoreInstruction, Uop
 from boards.vta.isa.layout import fields
 
+# As long as "STORE ACC_8BIT", so that operands begin in one column.
 _WIDTH_OF_NAME = 14
+# A flag of load or store that points beyond the modules: wrong, but it can be encoded.
 _NONE = "outside"
 
 
@@ -52,6 +54,7 @@ def _operands(config: Config, instruction: Instruction) -> str:
 
 
 def _transfer(config: Config, instruction: LoadInstruction | StoreInstruction) -> str:
+    # As in every stream: such a transfer only passes tokens on.
     if not (instruction.width and instruction.height):
         return "nothing"
     unit = config.element_bytes(
@@ -75,6 +78,7 @@ def _loops(instruction: Gemm | Alu) -> str:
         f"iter {instruction.iter_out} x {instruction.iter_in}",
         f"dst +{instruction.dst_factor_out},{instruction.dst_factor_in}",
     ]
+    # An immediate replaces the source, whose factors then mean nothing.
     if not (isinstance(instruction, Alu) and instruction.use_imm):
         words.append(f"src +{instruction.src_factor_out},{instruction.src_factor_in}")
     if isinstance(instruction, Gemm):

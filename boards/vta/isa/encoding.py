@@ -49,6 +49,7 @@ def encode(config: Config, instructions: Iterable[Instruction]) -> Words:
             bits = _encode_bits(config, instruction)
         except InstructionError as error:
             raise InstructionError(f"instruction {index}: {error}") from None
+        # No field crosses the border of the two words; see `boards.vta.isa.layout`.
         pairs.append((bits & _WORD, bits >> 64))
     return np.array(pairs, np.uint64).reshape(-1, 2)
 
@@ -61,6 +62,7 @@ def decode(config: Config, stream: Words) -> tuple[Instruction, ...]:
     InstructionError
         If an opcode, a memory type or an ALU opcode is unknown; the message has the instruction's index.
     """
+    # Integers of Python: no integer of NumPy has 128 bits.
     pairs = enumerate(zip(stream[:, 0].tolist(), stream[:, 1].tolist(), strict=True))
     return tuple(_decode_bits(config, index, low | high << 64) for index, (low, high) in pairs)
 
@@ -91,7 +93,9 @@ def pack_uops(config: Config, dst: npt.ArrayLike, src: npt.ArrayLike, wgt: npt.A
     """
     words = np.zeros(np.broadcast_shapes(*map(np.shape, (dst, src, wgt))), np.int64)
     for field, indices in zip(uop_fields(config), (dst, src, wgt), strict=True):
+        # Wider than any field, so that what does not fit is refused, not cut off.
         values = np.asarray(indices, np.int64)
+        # The extremes are enough to check: all others lie between.
         _place_bits(field, "micro-op", int(values.min(initial=0)))
         _place_bits(field, "micro-op", int(values.max(initial=0)))
         words |= values << field.bit
@@ -135,15 +139,18 @@ def _place_bits(field: BitField, name: str, value: int) -> int:
         raise InstructionError(
             f"{name}: {field.name} is {value_name}; its {field.width} bits hold {field.low} to {field.high}"
         )
+    # The mask makes two's complement of negative numbers, which only `imm` may have.
     return (value & (1 << field.width) - 1) << field.bit
 
 
 def _decode_bits(config: Config, index: int, bits: int) -> Instruction:
+    # VTA_OPCODE_BIT_WIDTH is 3, and each struct of hw_spec.h begins with the opcode.
     opcode = _parse_code(Opcode, bits & 7, "opcode", index)
     values: dict[str, int] = {}
     for field in fields(config, opcode)[1:]:
         value = bits >> field.bit & (1 << field.width) - 1
         values[field.name] = value - (1 << field.width) if field.has_sign and value > field.high else value
+    # A dataclass keeps what it is handed: 1 would be shown where True is meant.
     for flag in _FLAGS:
         if flag in values:
             values[flag] = bool(values[flag])

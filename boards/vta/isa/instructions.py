@@ -26,6 +26,7 @@ class AluOpcode(IntEnum):
     MAX = 1
     ADD = 2
     SHR = 3
+    # `alu` of vta.cc has no branch for it, and writes ACC back as it was.
     MUL = 4
 
 
@@ -51,6 +52,7 @@ class Instruction:
 
     opcode: ClassVar[Opcode]
 
+    # In the order of their bits in VTAGenericInsn, behind the opcode.
     pop_prev: bool = False
     pop_next: bool = False
     push_prev: bool = False
@@ -80,6 +82,7 @@ class _Transfer(Instruction):
         Rows of zeros above and below, elements of zeros left and right of each row.
     """
 
+    # In the order of VTAMemInsn in hw_spec.h.
     memory_type: MemoryType
     sram_base: int = 0
     dram_base: int = 0
@@ -162,6 +165,7 @@ class _Loops(Instruction):
     @property
     def count(self) -> int:
         """Micro-ops executed, in all turns."""
+        # As the loop `upc < uop_end` of vta.cc: an end before the beginning is no micro-op at all.
         return self.iter_out * self.iter_in * max(0, self.uop_end - self.uop_bgn)
 
 

@@ -11,6 +11,7 @@ from boards.vta.isa.instructions import Opcode
 
 # The order and the widths are those of VTAMemInsn, VTAGemInsn and VTAAluInsn in hw_spec.h, and of its VTA_*_BIT_WIDTH.
 _FLAGS = (("opcode", 3), ("pop_prev", 1), ("pop_next", 1), ("push_prev", 1), ("push_next", 1))
+# C's bit fields of uint64_t never cross a word: what does not fit the first begins the second.
 _SECOND_WORD = 64
 
 
@@ -44,6 +45,7 @@ def fields(config: Config, opcode: Opcode) -> tuple[BitField, ...]:
 @lru_cache
 def uop_fields(config: Config) -> tuple[BitField, ...]:
     """Return the fields of a micro-op, which fill it."""
+    # VTAUop of hw_spec.h.
     depths = (("dst_idx", MemoryType.ACC), ("src_idx", MemoryType.INP), ("wgt_idx", MemoryType.WGT))
     return tuple(_place_fields(0, tuple((name, config.log_depth(memory)) for name, memory in depths)))
 
@@ -60,6 +62,7 @@ def _place_fields(start: int, widths: _Widths) -> Iterator[BitField]:
 def _transfer(config: Config) -> tuple[_Widths, _Widths]:
     # Version 0.0.2 has a third bit, for ACC_8BIT.
     kind = 2 if config.hw_ver == "0.0.1" else 3
+    # VTA_MEMOP_SIZE_BIT_WIDTH, _STRIDE_BIT_WIDTH and _PAD_BIT_WIDTH of hw_spec_const.h.
     sizes = (("y_size", 16), ("x_size", 16), ("x_stride", 16))
     pads = (("y_pad_0", 4), ("y_pad_1", 4), ("x_pad_0", 4), ("x_pad_1", 4))
     return (("memory_type", kind), ("sram_base", 16), ("dram_base", 32)), (*sizes, *pads)
@@ -82,7 +85,9 @@ def _gemm(config: Config) -> tuple[_Widths, _Widths]:
 
 def _alu(config: Config) -> tuple[_Widths, _Widths]:
     acc = config.log_depth(MemoryType.ACC)
+    # Version 0.0.2 has a third bit, for MUL; VTA_ALUOP_IMM_BIT_WIDTH is 16.
     operation = (("alu_opcode", 2 if config.hw_ver == "0.0.1" else 3), ("use_imm", 1), ("imm", 16))
+    # Both operands of ALU are in ACC.
     return _loops(config), (*_factors("dst", acc), *_factors("src", acc), *operation)
 
 

@@ -12,6 +12,7 @@ from boards.vta.isa.encoding import Words, decode, encode
 from boards.vta.isa.instructions import Instruction, LoadInstruction, StoreInstruction
 from pipeline.errors import InstructionError
 
+# VTA_PAGE_BYTES of driver.h: boards' allocators give whole pages.
 PAGE = 4096
 
 
@@ -60,6 +61,7 @@ class VtaProgram:
             If the two addresses are not whole pages apart.
         """
         distance = base - self.base
+        # A page is a multiple of every element, so that each `dram_base` remains a whole number.
         if distance % PAGE:
             raise InstructionError(
                 f"memory cannot move from {self.base:#x} to {base:#x}; only by pages of {PAGE} bytes"
@@ -69,6 +71,7 @@ class VtaProgram:
         )
 
     def _relocate(self, instruction: Instruction, distance: int) -> Instruction:
+        # Without elements nothing is addressed: such a `dram_base` of 0 could become negative.
         if not isinstance(instruction, LoadInstruction | StoreInstruction) or not (
             instruction.x_size and instruction.y_size
         ):
