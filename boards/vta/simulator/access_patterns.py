@@ -126,6 +126,7 @@ def _walk(step: Gemm | Alu) -> _LoopPattern:
     return _LoopPattern(reads, (step.iter_out, step.iter_in), dst, src, wgt)
 
 
+# Few, for pieces hold arrays; the tiles of a layer that share one follow each other.
 @lru_cache(maxsize=128)
 def _piece(config: Config, walk: _LoopPattern, text: bytes, span: tuple[int, int], window: int) -> MicroOpPiece:
     start, stop = span
@@ -137,9 +138,11 @@ def _piece(config: Config, walk: _LoopPattern, text: bytes, span: tuple[int, int
     positions = np.arange(len(dst))
     distances = np.where(last >= 0, positions - last, NEVER)
     distance = int(distances.min())
+    # Where nothing is read that was written, `last` is -1 everywhere: any element, at the distance `NEVER`.
     hazard = int(dst[last[distances.argmin()]])
     dst, src, wgt, last = (each[start - context_start :] for each in (dst, src, wgt, last - (start - context_start)))
     products = _products(config, dst, src, wgt) if walk.reads == "weights" else ()
+    # A GEMM adds, in any order; of ALU, each micro-op may need the result of the one before.
     runs = _runs(last) if walk.reads in ("itself", "another") else ()
     no_elements = np.zeros(0, np.int64)
     src = src if walk.reads in ("weights", "another") else no_elements
@@ -170,6 +173,7 @@ def _last_writes(dst: Indices, src: Indices | None) -> Indices:
 
 def _last_before(writes: Indices, read: Indices) -> Indices:
     count = len(read)
+    # The largest key below the read's own: an earlier write of the element, or one of another element.
     position = np.searchsorted(writes, read * count + np.arange(count)) - 1
     element, index = np.divmod(writes[position], count)
     return np.where((position >= 0) & (element == read), index, -1)
@@ -179,6 +183,7 @@ def _runs(last: Indices) -> tuple[slice, ...]:
     """Cut wherever a micro-op reads what one since the last cut has written."""
     cuts = [0]
     for position, write in enumerate(last.tolist()):
+        # Reads of what was written before the last cut are safe: that run is over.
         if write >= cuts[-1]:
             cuts.append(position)
     return tuple(slice(start, stop) for start, stop in pairwise((*cuts, len(last))))
@@ -189,6 +194,7 @@ def _products(config: Config, dst: Indices, src: Indices, wgt: Indices) -> tuple
     # Stable, so that groups with the same destinations have them in the same order and can be joined.
     order = np.argsort(wgt.astype(np.uint32), kind="stable")
     bounds = [0, *(np.flatnonzero(np.diff(wgt[order])) + 1).tolist(), len(order)]
+    # Each group that is joined makes every sum longer by a block of products.
     longest = max(1, _EXACT_TERMS // config.block)
     group_lists: list[list[Indices]] = []
     for start, stop in pairwise(bounds):

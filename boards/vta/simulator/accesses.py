@@ -43,6 +43,7 @@ def grain_bytes(config: Config) -> int:
 
 def transfer_accesses(config: Config, transfer: LoadInstruction | StoreInstruction, start: int) -> Iterator[Access]:
     """Yield the accesses of a transfer whose DRAM side begins at byte `start` of the memory."""
+    # Such an instruction only passes tokens on.
     if not transfer.x_size:
         return
     loads = isinstance(transfer, LoadInstruction)
@@ -52,6 +53,7 @@ def transfer_accesses(config: Config, transfer: LoadInstruction | StoreInstructi
         slice(transfer.sram_base, transfer.sram_base + transfer.height * transfer.width),
         writes=loads,
     )
+    # Without rows there may still be padding, which touches the scratchpad alone.
     if transfer.y_size:
         yield Access(
             DRAM,
@@ -78,6 +80,7 @@ def _memory_name(memory: MemoryType) -> str:
 
 def _dram(transfer: LoadInstruction | StoreInstruction, start: int, unit: int) -> Where:
     row, stride = transfer.x_size * unit, transfer.x_stride * unit
+    # A slice where it is possible: marking it is much cheaper than marking indices.
     if transfer.y_size == 1 or row == stride:
         return slice(start, start + transfer.y_size * row)
     return start + np.arange(transfer.y_size)[:, None] * stride + np.arange(row)

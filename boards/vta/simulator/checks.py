@@ -57,6 +57,7 @@ def instruction_violations(
 
 
 def _flags(instruction: Instruction) -> Iterator[BrokenRule]:
+    # vta.cc's load has a queue from and to compute only, and its store as well.
     if instruction.module is HardwareModule.LOAD and (instruction.pop_prev or instruction.push_prev):
         yield "flag", "load has no module before it"
     if instruction.module is HardwareModule.STORE and (instruction.pop_next or instruction.push_next):
@@ -73,6 +74,7 @@ def _bounds(
     if end > config.depth(memory):
         yield "bounds", f"elements up to {end} of {memory.name}, which has {config.depth(memory)}"
     stop = start + nbytes(transfer, config.element_bytes(memory))
+    # Padding alone reads no memory.
     if transfer.y_size and not 0 <= start <= stop <= size:
         yield "bounds", f"bytes {start} to {stop} of the memory, which has {size}"
 
@@ -80,6 +82,7 @@ def _bounds(
 def _functional_transfer(transfer: LoadInstruction | StoreInstruction) -> Iterator[BrokenRule]:
     if isinstance(transfer, LoadInstruction) and transfer.memory_type is MemoryType.OUT:
         yield "unsupported", "nothing can be loaded to OUT"
+    # sim_driver.cc checks that all four are 0, and `store` of vta.cc does not look at them.
     if isinstance(transfer, StoreInstruction) and transfer.padded:
         yield "unsupported", "a STORE has no padding"
     if isinstance(transfer, StoreInstruction) and transfer.x_size and transfer.memory_type is not MemoryType.OUT:
@@ -90,8 +93,10 @@ def _board_load(load: LoadInstruction) -> Iterator[BrokenRule]:
     if load.padded and (load.memory_type is not MemoryType.INP or not load.x_size):
         operand = load.memory_type.name if load.x_size else "no elements"
         yield "unsupported", f"a board pads {operand} otherwise than the functional simulator; only INP may be padded"
+    # `compute` of vta.cc has branches for UOP and ACC, and passes over any other kind.
     if load.memory_type is MemoryType.ACC_8BIT:
         yield "unsupported", "a board has no ACC_8BIT and would load nothing; use GEMM with an identity matrix"
+    # There, vta.cc copies `x_size` micro-ops once, whatever `y_size` says.
     if load.memory_type is MemoryType.UOP and load.x_size and load.y_size != 1:
         yield "unsupported", f"a board loads one row of micro-ops, not {load.y_size}"
 
@@ -102,6 +107,7 @@ def _uops(config: Config, instruction: Gemm | Alu) -> Iterator[BrokenRule]:
 
 
 def _board_alu(instruction: Alu) -> Iterator[BrokenRule]:
+    # `alu` of vta.cc has no branch for it.
     if instruction.alu_opcode is AluOpcode.MUL:
         yield "unsupported", "a board has no MUL"
 
@@ -124,6 +130,7 @@ def program_violations(
             for index in waiting_indices
         )
         yield min(waiting_indices), ("deadlock", "; ".join(waits))
+    # The queues of a board keep them, so that the next program would start too early.
     for taker, tokens in queues.remaining_tokens():
         remainder = f", nor {len(tokens) - 1} more" if len(tokens) > 1 else ""
         yield tokens[0].index, ("token", f"nobody takes its token for {taker.name.lower()}{remainder}")
@@ -153,6 +160,7 @@ def _first_compute_violations(instructions: Sequence[Instruction]) -> Iterator[t
     """On a board, the done flag of the last program stays until compute begins, so that must be at once."""
     for index, instruction in enumerate(instructions):
         if instruction.module is HardwareModule.COMPUTE:
+            # vta.cc waits for the tokens first, and clears the flag then.
             if pops(instruction):
                 yield index, ("finish", "the first instruction of compute waits; until then, an old done flag is seen")
             return

@@ -32,6 +32,7 @@ class Scratchpads:
         self.config = config
         depth = {memory: config.depth(memory) for memory in MemoryType}
         row = (config.batch, config.block)
+        # As a board's memories after power-up: results that depend on them differ between seeds.
         random = np.random.default_rng(seed)
 
         def fill(memory: MemoryType, shape: tuple[int, ...], low: int, high: int) -> npt.NDArray[np.int64]:
@@ -52,6 +53,7 @@ class Scratchpads:
         elements = slice(instruction.sram_base, instruction.sram_base + instruction.height * instruction.width)
         target = self._target(instruction.memory_type)[elements]
         rows = target.reshape(instruction.height, instruction.width, *target.shape[1:])
+        # All of it, and the interior again below: simpler than four borders.
         if instruction.padded:
             rows[:] = 0
         if instruction.y_size:
@@ -62,6 +64,7 @@ class Scratchpads:
             interior[:] = self._values(instruction, memory, start)
         holder = MemoryType.ACC if instruction.memory_type is MemoryType.ACC_8BIT else instruction.memory_type
         self.is_defined[holder][elements] = True
+        # vta.cc loads acc_mem alone, and out_mem keeps what was there.
         if holder is MemoryType.ACC:
             self.is_defined[MemoryType.OUT][elements] = False
 
@@ -75,16 +78,19 @@ class Scratchpads:
 
     def _values(self, load: LoadInstruction, memory: Bytes, start: int) -> npt.NDArray[Any]:
         unit = self.config.element_bytes(load.memory_type)
+        # Rows with a stride between them cannot be seen as wider numbers.
         data = np.ascontiguousarray(region(memory, start, load, unit))
         kinds: dict[MemoryType, type[np.generic]] = {MemoryType.UOP: np.uint32, MemoryType.ACC: np.int32}
         values: npt.NDArray[Any] = data.view(kinds.get(load.memory_type, np.int8))
         blocks: npt.NDArray[Any] = values.reshape(load.y_size, load.x_size, *self._target(load.memory_type).shape[1:])
+        # Memory has [output][input], as vta.cc reads w_tensor.
         return blocks.swapaxes(2, 3) if load.memory_type is MemoryType.WGT else blocks
 
     def store(self, instruction: StoreInstruction, memory: Bytes, start: int) -> None:
         """Write the low bytes of ACC as rows, the first at `start` in `memory`."""
         unit = self.config.element_bytes(MemoryType.OUT)
         count = instruction.y_size * instruction.x_size
+        # NumPy's cast keeps the low byte, as `range(VTA_OUT_WIDTH - 1, 0)` does in vta.cc.
         low = self.acc[instruction.sram_base : instruction.sram_base + count].astype(np.uint8)
         data = low.reshape(instruction.y_size, instruction.x_size * unit)  # also of no rows
         if instruction.x_stride >= instruction.x_size:
@@ -124,6 +130,7 @@ class Scratchpads:
         for run in piece.runs:
             target = piece.dst[run]
             operand = np.array(instruction.imm, np.int32) if instruction.use_imm else self.acc[piece.src[run]]
+            # Before the result is written, which may be the operand of the next run.
             smallest.append(int(operand.min()))
             largest.append(int(operand.max()))
             self.acc[target] = combine_operands(instruction.alu_opcode, self.acc[target], operand)
@@ -155,6 +162,7 @@ def combine_operands(
 def region(memory: npt.NDArray[np.uint8], start: int, transfer: LoadInstruction | StoreInstruction, unit: int) -> Bytes:
     """Return the rows of a transfer as a view ``uint8[y, x * unit]``; they must lie inside `memory`."""
     shape = (transfer.y_size, transfer.x_size * unit)
+    # By strides, because rows overlap where a stride is shorter than a row.
     strides = (transfer.x_stride * unit, 1)
     return np.lib.stride_tricks.as_strided(memory[start:], shape, strides, writeable=memory.flags.writeable)
 

@@ -70,6 +70,7 @@ def simulate(  # noqa: PLR0913 - all but the first two by keyword
         The memory if nothing is wrong, or the violations; and the estimated cycles.
     """
     cycles = timing.estimate(program) if estimate_cycles else None
+    # Compiled code keeps the stream's order and begins with zeros; it finds that something is wrong, but not what.
     if mode == "functional" and seed is None and run_compiled and compiled_simulation.is_available():
         memory = compiled_simulation.execute(program)
         if memory is not None:
@@ -112,6 +113,7 @@ class ProgramExecution:
         self.violations: dict[tuple[str, int], Violation] = {}
         self._hardware, self._hazard_distance, self._piece_size = hardware, hazard_distance, piece_size
         self._random = None if seed is None else random.Random(seed)  # noqa: S311
+        # Numbers of modules by rank; shuffled now and then if there is a seed.
         self._favourites = [0, 1, 2]
         self._pads = Scratchpads(self.config, seed)
         self._order = VectorClocks(accesses.memory_sizes(self.config, self.memory.size))
@@ -123,6 +125,7 @@ class ProgramExecution:
         while ready := queues.ready():
             index = self._choice(ready)
             instruction = instructions[index]
+            # Tokens are given in the end, so that whoever takes one knows all that its giver has done.
             tokens = queues.take(index)
             self._order.begin(instruction.module, index, [token.payload for token in tokens])
             self._execute_instruction(index, instruction)
@@ -173,6 +176,7 @@ class ProgramExecution:
     def _loops(self, index: int, instruction: Gemm | Alu) -> None:
         if not instruction.count:
             return
+        # Undefined micro-ops have no indices that would be worth following.
         if not self._check_defined(index, MemoryType.UOP, np.arange(instruction.uop_bgn, instruction.uop_end)):
             return
         uops = self._pads.uop[instruction.uop_bgn : instruction.uop_end]
@@ -196,6 +200,7 @@ class ProgramExecution:
     def _check_inside(self, index: int, instruction: Gemm | Alu, piece: MicroOpPiece) -> bool:
         source = MemoryType.ACC if isinstance(instruction, Alu) else MemoryType.INP
         operands = ((MemoryType.ACC, piece.dsts), (source, piece.srcs), (MemoryType.WGT, piece.wgts))
+        # Elements of a piece are sorted, so that the last one is the largest.
         violations = [
             (memory, int(elements[-1]))
             for memory, elements in operands
@@ -215,6 +220,7 @@ class ProgramExecution:
             self._report(index, ("hazard", f"{message}; let it be at least {self._hazard_distance}"))
         self._check_defined(index, MemoryType.ACC if isinstance(instruction, Alu) else MemoryType.INP, piece.srcs)
         self._check_defined(index, MemoryType.WGT, piece.wgts)
+        # A reset does not care what ACC held.
         if isinstance(instruction, Alu) or not instruction.reset_reg:
             self._check_defined(index, MemoryType.ACC, piece.dsts)
 
@@ -228,6 +234,7 @@ class ProgramExecution:
         return False
 
     def _check_store(self, index: int, store: StoreInstruction) -> None:
+        # A STORE has no padding: its elements follow each other in the scratchpad.
         stop = store.sram_base + store.y_size * store.x_size
         self._check_defined(index, MemoryType.ACC, np.arange(store.sram_base, stop))
         is_stale = ~self._pads.is_defined[MemoryType.OUT][store.sram_base : stop]

@@ -52,6 +52,7 @@ class _ModuleClocks:
 
     def start(self, index: int, instruction: Instruction, tokens: list[DependenceToken[int]]) -> int:
         """Return the cycle in which an instruction can begin."""
+        # Whole beats of the bus; a beat brings half an instruction on a PYNQ, and one on an Ultra96.
         fetch_end = -(-(index + 1) * INSTRUCTION_BYTES // self._config.board.bus_bytes)
         return max(fetch_end, self._free[instruction.module], *(token.payload for token in tokens), 0)
 
@@ -60,6 +61,7 @@ class _ModuleClocks:
         end = start + STARTING
         if isinstance(instruction, Gemm | Alu):
             end += instruction.count * (_ALU_CYCLES if isinstance(instruction, Alu) else 1)
+            # A reset takes as long, but multiplies nothing that counts.
             self._gemm += instruction.count if isinstance(instruction, Gemm) and not instruction.reset_reg else 0
         elif isinstance(instruction, LoadInstruction | StoreInstruction):
             end = self._transfer_end(instruction, end)
@@ -73,9 +75,11 @@ class _ModuleClocks:
         memory = MemoryType.OUT if isinstance(transfer, StoreInstruction) else transfer.memory_type
         count = transfer.y_size * transfer.x_size
         padding = transfer.height * transfer.width - count
+        # The rows' latencies add up; meanwhile the bus may serve another module.
         first = max(request + transfer.y_size * BURST, self._bus)
         data = -(-count * self._config.element_bytes(memory) // self._config.board.bus_bytes)
         self._bus = first + data
+        # Zeros are written inside of the accelerator, with the bus free again.
         return self._bus + padding
 
     def cycles(self) -> Cycles:

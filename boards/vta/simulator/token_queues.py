@@ -49,12 +49,17 @@ class TokenQueues(Generic[T]):
 
     def __init__(self, instructions: Sequence[Instruction], *, with_limits: bool) -> None:
         self._instructions = instructions
+        # The functional simulator's queues grow: as many places as instructions are no limit.
         self._commands_limit = COMMANDS if with_limits else len(instructions)
         self._tokens_limit = TOKENS if with_limits else len(instructions)
         self._next_fetch = 0
         self._commands: dict[HardwareModule, deque[int]] = {module: deque() for module in HardwareModule}
         self._tokens: dict[tuple[int, int], deque[DependenceToken[T]]] = {
-            (giver, taker): deque() for giver in HardwareModule for taker in HardwareModule if abs(giver - taker) == 1
+            # Of neighbours only: load and store have no queue between them.
+            (giver, taker): deque()
+            for giver in HardwareModule
+            for taker in HardwareModule
+            if abs(giver - taker) == 1
         }
         self._fetch()
 

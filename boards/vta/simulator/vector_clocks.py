@@ -97,11 +97,13 @@ class VectorClocks:
     def _conflict(
         self, module: HardwareModule, memory_name: str, elements: Where, other_module: HardwareModule, *, wrote: bool
     ) -> Conflict | None:
+        # A look at the elements can be saved where all that the other module has done is known to be over.
         progress = self._clocks[module][other_module]
         if progress == len(self._history[other_module]):
             return None
         number, element = self._stamps.latest(memory_name, elements, other_module, writes=wrote)
         return (
+            # Instructions of a module count from 1, so that a stamp of 0 is older than any.
             Conflict(self._history[other_module][number - 1], memory_name, element, wrote)
             if number > progress
             else None
@@ -124,6 +126,7 @@ class AccessStamps:
     def mark(self, memory_name: str, elements: Where, module: HardwareModule, number: int, *, writes: bool) -> None:
         """Note an access by the instruction `number` of a module."""
         key = (memory_name, module, writes)
+        # Only when needed: most modules never touch most memories.
         if key not in self._last:
             self._last[key] = np.zeros(self._sizes[memory_name], np.int32)
         self._last[key][elements] = number
@@ -133,6 +136,7 @@ class AccessStamps:
         if (memory_name, module, writes) not in self._last:
             return 0, 0
         stamps = self._last[memory_name, module, writes][elements]
+        # As of a transfer of no rows.
         if not stamps.size:
             return 0, 0
         position = int(stamps.argmax())

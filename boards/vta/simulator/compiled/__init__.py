@@ -10,12 +10,14 @@ import numpy.typing as npt
 from boards.vta.isa.program import VtaProgram
 from boards.vta.simulator.compiled.table import Numbers, instruction_table
 
+# Weakly, so that a table is gone with its program.
 _tables: weakref.WeakKeyDictionary[VtaProgram, Numbers | None] = weakref.WeakKeyDictionary()
 """Nothing in a table depends on what the program's memory holds, which may change from run to run."""
 
 
 def execute(program: VtaProgram) -> npt.NDArray[np.uint8] | None:
     """Return the memory in the end, from scratchpads of zeros; None if something is wrong with the program."""
+    # Late: it needs TVM's compiler, which a board may lack.
     from boards.vta.simulator.compiled.interpreter import interpreter
     from boards.vta.simulator.compiled.state import allocate
     from pipeline.core.tvm_access import tvm

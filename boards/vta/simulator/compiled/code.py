@@ -77,6 +77,7 @@ class Code:
         """Turn to an instruction, and return what it does."""
         self.index = index
         action, *order_columns = (T.bind(self.arrays["table"][index, number(column)]) for column in range(len(ORDER)))
+        # Stamps have 32 bits: half the memory of indices, and far more than a stream has instructions.
         self.order = {
             name: T.bind(T.cast(value, "int32")) for name, value in zip(ORDER[1:], order_columns, strict=True)
         }
@@ -98,6 +99,7 @@ class Code:
             for kind, element in accesses
             for stamps, progress in _CONFLICTS[kind]
         ]
+        # One branch for all accesses: it is hardly ever taken.
         with when(tirx.any(*conflicts)):
             self.fail()
         for kind, element in accesses:
@@ -106,6 +108,7 @@ class Code:
     def vectors(self, size: int) -> Iterator[tuple[Any, int]]:
         """Yield offset and lanes of the vectors that fill so many values, inside of a loop if there are several."""
         lanes = min(size, LANES)
+        # All sizes are powers of two, so that no value remains.
         with T.serial(number(0), number(size // lanes)) as vector:
             yield vector * lanes, lanes
 

@@ -35,6 +35,7 @@ def interpreter(config: Config) -> Callable[..., None]:
 
 @lru_cache(maxsize=8)
 def _compile(config: Config) -> Callable[..., None]:
+    # Stages may be loaded in several threads, and TVM's passes are not made for that.
     with compiler_lock:
         module = tvm.IRModule({"main": _function(config)})
         executable = quietly(lambda: tvm.compile(module, target=host_target()))
@@ -46,8 +47,10 @@ def _function(config: Config) -> Any:
     with IRBuilder() as builder, T.prim_func():
         T.func_name("main")
         code = Code(config)
+        # After a failure nothing more is executed: indices may be anything then.
         with T.serial(number(0), code.instructions) as index, when(code["wrong"][number(0)] == 0):
             action = code.begin(index)
+            # A chain of comparisons, for TVM's tensor IR has no switch.
             for value, write in _actions(code).items():
                 with when(action == number(value)):
                     write()

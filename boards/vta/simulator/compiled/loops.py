@@ -35,6 +35,7 @@ def gemm(code: Code) -> None:
                         spread(code["inp"][inputs + term], lanes) * code["wgt"][span(weights + term * block, lanes)]
                         for term in range(terms)
                     ]
+                    # By way of int32: LLVM leaves it undefined what a negative float becomes without sign.
                     sums = T.cast(T.cast(_sum(products), of_lanes("int32", lanes)), of_lanes("uint32", lanes))
                     target = span(dst * code.row + batch * block + output, lanes)
                     code.store("acc", target, code["acc"][target] + sums)
@@ -88,7 +89,9 @@ def _combine_operands(opcode: AluOpcode, augend: Any, operand: Any, lanes: int) 
 def _micro_ops(code: Code, memories: tuple[MemoryType, ...]) -> Iterator[list[Any]]:
     """Let what follows happen for each micro-op in each turn, with its elements; fail if one is outside."""
     begin, end, outer_turns, inner_turns, *factors, _ = code.fields(LOOPS, LOOPS)
+    # For each index its factor of the outer and of the inner loop; a kind uses the first of them.
     pairs = list(zip(factors[::2], factors[1::2], strict=True))[: len(memories)]
+    # All are looked at before one is executed, so that nothing is written outside.
     with T.serial(begin, end) as uop_index:
         # In the last turn, each index is at its largest, since factors have no sign.
         last = [

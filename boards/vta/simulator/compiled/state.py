@@ -68,6 +68,7 @@ def allocate(config: Config, table: Numbers, memory: npt.NDArray[np.uint8]) -> d
 
 def _zeros(shape: list[int], dtype: str) -> npt.NDArray[Any]:
     """Return zeros, aligned for compiled code; the system gives their pages when they are first touched."""
+    # With room to move the beginning to a multiple of the alignment, which NumPy does not promise.
     nbytes = math.prod(shape) * np.dtype(dtype).itemsize
     room = np.zeros(nbytes + ALIGNMENT, np.uint8)
     start = -room.ctypes.data % ALIGNMENT

@@ -118,6 +118,7 @@ def serial_clocks(instructions: Sequence[Instruction]) -> list[tuple[int, ...]] 
                 if taker is None:
                     return None
                 taker.append(snapshot)
+    # FINISH is compute's last: that must know of every instruction of the other modules.
     ends = [isinstance(each, Finish) for each in instructions]
     sound = (
         sum(ends) == 1
@@ -145,9 +146,11 @@ def _fill_transfers(program: VtaProgram, table: Numbers) -> bool:
     stores = np.array([isinstance(each, StoreInstruction) for each in transfers])
     moves, reaches = x_size > 0, (x_size > 0) & (y_size > 0)
     unit, depth = _sizes(program.config)
+    # `dram_base` counts elements of the scratchpad: of OUT for any STORE.
     start = dram * np.where(stores, unit[MemoryType.OUT], unit[memory]) - program.base
     stop = start + ((y_size - 1) * x_stride + x_size) * np.where(stores, unit[MemoryType.OUT], unit[memory])
     elements = (pads[0] + y_size + pads[1]) * (pads[2] + x_size + pads[3])
+    # The same rules as `checks` has, for all transfers at once; which one is broken does not matter here.
     violations = moves & (base + elements > np.where(stores, depth[MemoryType.OUT], depth[memory]))
     violations |= reaches & ((start < 0) | (stop > program.memory.size))
     violations |= np.where(stores, sum(pads) > 0, memory == MemoryType.OUT)
@@ -174,12 +177,14 @@ def _fill_loops(program: VtaProgram, table: Numbers) -> bool:
     if not loops:
         return True
     fields = np.zeros((len(loops), len(LOOPS)), np.int64)
+    # A GEMM has no immediate, an ALU instruction no factors of weights.
     for kind, names in ((Gemm, LOOPS[:-1]), (Alu, (*LOOPS[:-3], LOOPS[-1]))):
         rows = [index for index, each in enumerate(loops) if isinstance(each, kind)]
         columns = [LOOPS.index(name) for name in names]
         if rows:
             fields[np.ix_(rows, columns)] = _columns([loops[index] for index in rows], names)
     counts = fields[:, :-1]
+    # An immediate may be negative, and fits 32 bits; all other numbers are indices, counts and factors.
     if counts.min() < 0 or counts.max() >= _LARGEST or np.abs(fields[:, -1]).max() >= 1 << 31:
         return False
     begin, end, outer_turns, inner_turns = counts[:, :4].T
@@ -197,5 +202,6 @@ def _loop_action(instruction: Instruction) -> int:
 
 def _columns(instructions: Sequence[Instruction], names: Sequence[str]) -> Numbers:
     """Return some fields of each instruction, ``int64[n, fields]``."""
+    # With a row as its type, `fromiter` needs no list of tuples in between.
     row = np.dtype((np.int64, len(names)))
     return np.fromiter(map(attrgetter(*names), instructions), row, len(instructions))

@@ -31,9 +31,11 @@ def load(code: Code, action: Action) -> None:
     unit, grain_size = code.config.element_bytes(MemoryType(action)), accesses.grain_bytes(code.config)
     width = T.bind(pad_left + x_size + pad_right)
     elements = T.bind((pad_top + y_size + pad_bottom) * width)
+    # Whoever loads micro-ops also uses them, so that no other module can interfere.
     if sram is not None:
         with T.serial(number(0), elements) as element:
             code.note((sram, base + element))
+    # Where there is any padding, zeros everywhere; the rows below come over them.
     with when(elements > y_size * x_size), T.serial(number(0), elements) as element:
         write(code, base + element, None)
     with T.serial(number(0), y_size) as y:
@@ -58,6 +60,7 @@ def store(code: Code) -> None:
             code.note(("ACC_read", element))
             target = T.bind(start + (y * x_stride + x) * unit)
             for offset, lanes in code.vectors(code.row):
+                # Modulo 256, as on a board and in the functional simulator.
                 low = T.cast(code["acc"][span(element * code.row + offset, lanes)], of_lanes("uint8", lanes))
                 code.store("memory", span(target + offset, lanes), low)
 
