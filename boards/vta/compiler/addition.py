@@ -36,10 +36,12 @@ def append_addition(builder: ProgramBuilder, layer: Addition, sources: tuple[int
     epilogue = Epilogue(builder, _requantization(layer, config.block))
     _load_factors(builder, layer)
     acc = ScratchpadSlots(config.depth(MemoryType.ACC) - epilogue.reservation.acc, SLOTS)
+    # Both inputs of a tile are in INP at once.
     inp = ScratchpadSlots(config.depth(MemoryType.INP) - epilogue.reservation.inp, SLOTS * _INPUTS)
     size = (config.depth(MemoryType.INP) - epilogue.reservation.inp) // (SLOTS * _INPUTS)
     count = blocks(config, layer.shape[0]) * layer.shape[1] * layer.shape[2]
     for part in cut_extent(count, min(size, (config.depth(MemoryType.ACC) - epilogue.reservation.acc) // SLOTS)):
+        # Positions do not matter to a sum: the whole tensor is one long row.
         tile = OutputTile(range(1), range(1), part)
         start, _ = acc.find(part)
         epilogue.begin(tile, start)
@@ -54,6 +56,7 @@ def append_addition(builder: ProgramBuilder, layer: Addition, sources: tuple[int
 
 
 def _requantization(layer: Addition, block: int) -> Requantization:
+    # One block stands for all: nothing differs between channels.
     shift = np.full(block, layer.shift, np.int8)
     return Requantization.of(np.zeros(block, np.int32), shift, layer.low, layer.high, even=layer.even)
 

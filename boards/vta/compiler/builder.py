@@ -100,12 +100,15 @@ class ProgramBuilder:
             load = LoadInstruction(
                 memory_type=MemoryType.UOP, dram_base=dram, y_size=1, x_size=len(words), x_stride=len(words)
             )
+            # In front of the first work that uses them.  Compute loads and uses UOP alone and in order, so that the
+            # next list needs no token to wait for this one.
             self._works.insert(self._section, self._unlinked_transfer(load))
         self._section, self._begins, self._words = len(self._works), {}, []
 
     def program(self) -> VtaProgram:
         """Return the program; what nobody has put into memory is 0."""
         self._load_uops()
+        # Inputs and results are zeros, and so are the channels that fill up a last block.
         memory = np.zeros(self._size, np.uint8)
         for start, values in self._contents:
             memory[start : start + values.size] = values

@@ -42,6 +42,7 @@ class _ConvolutionSchedule:
         self.target = builder.element(MemoryType.OUT, target)
         self.weights = builder.element(MemoryType.WGT, builder.constant(pack_weights(self.config, layer.weights)))
         self.epilogue = Epilogue(builder, layer.requantization)
+        # The epilogue first: its constants take the ends of the scratchpads, and tiles share what is left.
         constants = self.epilogue.reservation
         self.tiling = choose_tiling(self.config, self.shape, constants)
         self.acc = ScratchpadSlots(self.config.depth(MemoryType.ACC) - constants.acc, SLOTS)
@@ -64,6 +65,7 @@ class _ConvolutionSchedule:
             cut_extent(self.shape.outputs[1], self.tiling.height),
             cut_extent(self.shape.outputs[2], self.tiling.width),
         )
+        # The innermost of both changes with each tile; the other one stays in its slots if its steps fit.
         if self.tiling.outputs_first:
             yield from (OutputTile(*ranges) for ranges in product(outputs, rows, columns))
         else:
@@ -79,6 +81,7 @@ class _ConvolutionSchedule:
         wgt, is_loaded = self.wgt.find((tile.outputs, inputs))
         if not is_loaded:
             row_elements = len(inputs) * taps
+            # A row for each block of outputs: its blocks of inputs, each with all taps, follow each other.
             first = self.weights + (tile.outputs.start * self.shape.inputs[0] + inputs.start) * taps
             self.builder.load(
                 MemoryType.WGT, wgt, first, (len(tile.outputs), row_elements), self.shape.inputs[0] * taps
@@ -94,6 +97,7 @@ class _ConvolutionSchedule:
     def _load_inputs(self, tile: OutputTile, inputs: range, start: int) -> None:
         _, height, width = self.shape.inputs
         size = field(self.shape, (len(tile.rows), len(tile.columns)))
+        # A tile at the border begins in the padding, which a LOAD writes without reading it.
         first_row = tile.rows.start * self.shape.strides[0] - self.layer.padding[0]
         first_column = tile.columns.start * self.shape.strides[1] - self.layer.padding[1]
         pad_top, pad_bottom = max(0, -first_row), max(0, first_row + size[0] - height)
@@ -108,6 +112,7 @@ class _ConvolutionSchedule:
         """Yield the products: in one instruction if enough micro-ops are between two with one destination."""
         rows, columns = field(self.shape, (len(tile.rows), len(tile.columns)))
         taps = self.shape.kernel[0] * self.shape.kernel[1]
+        # Between two taps of one result are the rows and blocks of the tile: far enough for one loop over all.
         if len(tile.rows) * len(tile.outputs) >= DISTANCE:
             words = self._uops(tile, inputs, starts, (1, 0))
             begin = self.builder.uops(words)
@@ -139,6 +144,7 @@ class _ConvolutionSchedule:
         taps = self.shape.kernel[0] * self.shape.kernel[1]
         acc, inp, wgt = starts
         ranges = (*self.shape.kernel, len(tile.rows), uop_columns, len(tile.outputs))
+        # Results vary faster than taps, so that the same result comes back as late as possible.
         y, x, row, column, output = (axis.reshape(-1) for axis in np.indices(ranges))
         dst = acc + output * tile.points + row * len(tile.columns) + column
         row_stride, column_stride = self.shape.strides

@@ -111,6 +111,7 @@ class _TokenLinker:
         minimum_clock[HardwareModule.COMPUTE] = max(minimum_clock[HardwareModule.COMPUTE], first)
 
     def _push(self, giver: HardwareModule, number: int, taker: HardwareModule) -> None:
+        # Tokens are pushed at the end of an instruction that may be far back in the stream by now.
         position = self._positions[giver][number - 1]
         flag = {"push_next": True} if taker > giver else {"push_prev": True}
         self.instructions[position] = replace(self.instructions[position], **flag)

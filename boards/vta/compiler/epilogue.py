@@ -55,6 +55,7 @@ class Epilogue:
         products = 0 if weights is None else len(weights)
         # Room for the parities of a tile, beside the tiles of both slots.
         parities = -(-(config.depth(MemoryType.ACC) - acc) // (SLOTS + 1)) if requantization.even else 0
+        # A single input element serves all weights of the bias; see `bias_inputs`.
         self.reservation = ReservedElements(acc + parities, int(products > 0), products)
         # Constants lie at the far ends, so that tiles begin at 0 as if there were none.
         self._acc = config.depth(MemoryType.ACC) - acc
@@ -97,6 +98,7 @@ class Epilogue:
         if self._own_shifts:
             self._with_constants(tile, start, AluOpcode.SHR, self._shifts)
         else:
+            # Rounding down twice is rounding down once, so that a long shift may be several.
             shift = int(self._requantization.shift[0])
             for shifted_bits in range(0, shift, _LONGEST_SHIFT):
                 self._with_number(tile, start, AluOpcode.SHR, min(shift - shifted_bits, _LONGEST_SHIFT))
@@ -173,10 +175,12 @@ def bias_weights(config: Config, bias: npt.NDArray[np.int32]) -> npt.NDArray[np.
     A product takes GEMM one cycle, where adding a constant takes ALU two.
     """
     elements = pack_constants(config, bias).astype(np.int64)
+    # From -63 to 63, so that int8 holds them.
     remainders = (elements + _LARGEST_WEIGHT // 2) % _LARGEST_WEIGHT - _LARGEST_WEIGHT // 2
     quotients = (elements - remainders) // _LARGEST_WEIGHT
     weights = np.zeros((*elements.shape, config.block), np.int64)
     weights[..., -1] = remainders
+    # Each column takes as much of the quotient as int8 holds: with 15 of them, 241,935 of bias at most.
     for column in range(config.block - 1):
         weights[..., column] = np.clip(quotients, -128, _LARGEST_WEIGHT)
         quotients = quotients - weights[..., column]

@@ -39,6 +39,7 @@ def split_groups(layer: Convolution, block: int) -> Iterator[ConvolutionPart]:
     if layer.groups == 1:
         yield ConvolutionPart(layer)
         return
+    # From no zeros at all to zeros for all other groups.
     if inputs % block == 0 and outputs % block == 0:
         groups_per_part = 1
     elif inputs == outputs and block % inputs == 0:
@@ -68,5 +69,6 @@ def expand_groups(weights: npt.NDArray[np.int8], groups: int) -> npt.NDArray[np.
     results, channels, height, width = weights.shape
     matrix = np.zeros((groups, results // groups, groups, channels, height, width), np.int8)
     diagonal = np.arange(groups)
+    # Indices on both sides of a slice: NumPy puts their axis first, where `weights` has its groups.
     matrix[diagonal, :, diagonal] = weights.reshape(groups, results // groups, channels, height, width)
     return matrix.reshape(results, groups * channels, height, width)

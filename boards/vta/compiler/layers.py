@@ -72,6 +72,8 @@ class Convolution:
             raise BuildError(
                 f"bias and shift have {self.bias.shape} and {self.shift.shape} values for {outputs} outputs"
             )
+        # Shifts that differ are elements of ACC, of which a board heeds five bits; equal ones are immediates of as many
+        # instructions as it takes.
         longest = LIMITS.shift if np.ptp(self.shift) else _LONGEST_SHIFT
         if self.shift.min() < 0 or self.shift.max() > longest:
             raise BuildError(f"shifts are {self.shift.min()} to {self.shift.max()}; VTA can do 0 to {longest} here")
@@ -216,6 +218,7 @@ def _positions(
 
 def _check_window(kernel: tuple[int, int], strides: tuple[int, int], padding: tuple[int, int, int, int]) -> None:
     pads = (padding[::2], padding[1::2])
+    # A pad as large as the kernel would make windows of nothing but padding.
     if any(not 0 <= pad < min(size, _LONGEST_PAD + 1) for side, size in zip(pads, kernel, strict=True) for pad in side):
         raise BuildError(f"padding {padding} must be at least 0, below the kernel's extents {kernel}, and below 16")
     if min(strides) < 1:
@@ -259,7 +262,9 @@ class Requantization:
         cls, bias: npt.NDArray[np.int32], shift: npt.NDArray[np.int8], low: int, high: int, *, even: bool = False
     ) -> Requantization:
         """Return the values whose bias has the constants that round, modulo 2^32."""
+        # 0 where nothing is shifted.
         half = (1 << shift.astype(np.int64)) >> 1
+        # By way of numbers without sign, whose casts are modulo a power of two.
         rounding = (bias.astype(np.int64) + half).astype(np.uint64).astype(np.uint32).view(np.int32)
         return cls(rounding, shift, low, high, even and bool(shift.any()))
 
@@ -269,9 +274,12 @@ def halfway(layer: Convolution) -> npt.NDArray[np.bool_]:
 
     If all weights of a channel are multiples of 2^n, its sums are the bias plus multiples of 2^n.
     """
+    # The lowest bit of all weights together is the largest power of two that divides them; without any weight, the only
+    # sum is the bias.
     common_bits = np.bitwise_or.reduce(layer.weights.reshape(len(layer.bias), -1), axis=1).astype(np.int64)
     step = np.where(common_bits == 0, 1 << _LONGEST_SHIFT, common_bits & -common_bits)
     half = (1 << layer.shift.astype(np.int64)) >> 1
+    # A sum lies halfway if it is `half` modulo twice that, and sums reach what the bias is modulo the step.
     period = np.minimum(step, 2 * np.maximum(half, 1))
     may_tie: npt.NDArray[np.bool_] = (half > 0) & ((layer.bias.astype(np.int64) - half) % period == 0)
     return may_tie

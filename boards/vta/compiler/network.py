@@ -94,6 +94,7 @@ class Network:
 
     def on(self, *tensors: Int8Tensor) -> VtaProgram:
         """Return the program for some inputs."""
+        # A copy: the compiled program serves every frame.
         memory = self.program.memory.copy()
         for location, tensor in zip(self.inputs, tensors, strict=True):
             if tensor.shape != location.shape:
@@ -136,10 +137,12 @@ def compile_network(
     BuildError
         If the layers do not fit each other, or one does not fit the accelerator.
     """
+    # Elements of several rows would need as many frames, and a frame comes alone.
     if config.batch > 1:
         raise BuildError(f"{config.name} computes {config.batch} frames at a time; the compiler makes programs for one")
     shapes = _check_steps(inputs, steps)
     builder = ProgramBuilder(config)
+    # Each tensor has pages of its own, so that no result waits until the last reader of another is done.
     locations = [TensorLocation(shape, builder.room(_nbytes(config, shape))) for shape in shapes]
     for number, step in enumerate(steps, len(inputs)):
         _append_layer(builder, step, [locations[source].address for source in step.sources], locations[number].address)
@@ -188,6 +191,7 @@ def _append_groups(builder: ProgramBuilder, layer: Convolution, source: int, tar
 def _append_concatenation(builder: ProgramBuilder, layer: Concatenation, sources: list[int], target: int) -> None:
     """Append copies of the tensors to one behind the other, as products with the identity matrix."""
     block = builder.config.block
+    # A tensor that ends inside of a block would leave the next one's channels in other lanes.
     if any(channels % block for channels, _, _ in layer.shapes[:-1]):
         counts = ", ".join(str(shape[0]) for shape in layer.shapes)
         raise BuildError(f"it joins tensors of {counts} channels; VTA can do multiples of {block}, but for the last")

@@ -16,6 +16,7 @@ def blocks(config: Config, channels: int) -> int:
 def pack(config: Config, tensor: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
     """Return ``int8[channels, height, width]`` as ``int8[channel blocks, height, width, block]``."""
     channels, height, width = tensor.shape
+    # Zeros add nothing to sums, whatever the weights of these channels.
     elements = np.zeros((blocks(config, channels) * config.block, height, width), np.int8)
     elements[:channels] = tensor
     return np.ascontiguousarray(elements.reshape(-1, config.block, height, width).transpose(0, 2, 3, 1))
@@ -34,6 +35,7 @@ def pack_weights(config: Config, weights: npt.NDArray[np.int8]) -> npt.NDArray[n
     matrix = np.zeros((blocks(config, outputs) * block, blocks(config, inputs) * block, height, width), np.int8)
     matrix[:outputs, :inputs] = weights
     block_rows = matrix.reshape(matrix.shape[0] // block, block, matrix.shape[1] // block, block, height, width)
+    # Inputs last: vta.cc reads w_tensor[output][input].
     return np.ascontiguousarray(block_rows.transpose(0, 2, 4, 5, 1, 3))
 
 

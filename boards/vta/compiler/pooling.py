@@ -91,7 +91,9 @@ def _tiles(builder: ProgramBuilder, layer: MaxPool) -> Iterator[tuple[int, _Wind
 
 def _size(builder: ProgramBuilder, layer: MaxPool) -> tuple[int, int]:
     """Return the extents of the largest tile of whole rows, or of parts of one row."""
+    # A slot of ACC has the widened inputs beside the results; INP, with the inputs alone, needs less.
     limit = min(builder.config.depth(MemoryType.ACC), builder.config.depth(MemoryType.INP)) // SLOTS
+    # Whole rows first, since each row of a transfer is a burst of its own.
     for width in range(layer.outputs[2], 0, -1):
         columns = (width - 1) * layer.strides[1] + layer.kernel[1]
         for height in range(layer.outputs[1], 0, -1):
@@ -116,6 +118,7 @@ def _compute(
     results, inputs = len(rows.results) * len(columns.results), len(rows.inputs) * len(columns.inputs)
     acc_write = Access("ACC", span(start, results + inputs), writes=True)
     operand_reads = Access("INP", span(inp_start, inputs), writes=False), Access("WGT", span(0, 1), writes=False)
+    # Results begin at the least value, and inputs at 0, to which their product with the identity is added.
     begin = builder.uops(pack_uops(builder.config, [start], 0, 0))
     reset = Gemm(reset_reg=True, uop_bgn=begin, uop_end=begin + 1, iter_in=results + inputs, dst_factor_in=1)
     builder.compute(reset, acc_write)
@@ -145,6 +148,7 @@ def _tap(
 ) -> None:
     rows, columns = windows
     (row, y, row_count), (column, x, column_count) = rows.of_tap(tap[0]), columns.of_tap(tap[1])
+    # At a border, a tap may lie in the padding for all results of a tile.
     if not row_count or not column_count:
         return
     results = len(rows.results) * len(columns.results)

@@ -33,6 +33,7 @@ def compute_convolution(layer: Convolution, values: npt.NDArray[np.int8]) -> npt
 
 def _shift_right(sums: npt.NDArray[np.int64], shift: Any, *, even: bool) -> npt.NDArray[np.int64]:
     """Return sums divided by 2^shift and rounded, as 32 bits hold them."""
+    # As `Requantization`, half a result is added first: what lay halfway is a multiple of a result then.
     sums_and_half = _wrap_int32(sums + ((np.int64(1) << shift) >> 1))
     quotients: npt.NDArray[np.int64] = sums_and_half >> shift
     if not even:

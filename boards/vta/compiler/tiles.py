@@ -129,7 +129,9 @@ class ScratchpadSlots:
         """Return the first element of the slot for `content`, and whether it is there already."""
         start = next((start for start, slot_content in self._contents.items() if slot_content == content), None)
         is_loaded = start is not None
+        # Not by truth: the first slot begins at 0.
         slot = next(iter(self._contents)) if start is None else start
         del self._contents[slot]
+        # At the end again: dictionaries keep the order of insertion.
         self._contents[slot] = content
         return slot, is_loaded

@@ -45,8 +45,10 @@ def _candidates(config: Config, shape: BlockedShape, reservation: ReservedElemen
     for outputs, height, width in product(*map(_parts, shape.outputs)):
         rows, columns = field(shape, (height, width))
         inputs = min(shape.inputs[0], inp // (rows * columns), wgt // (taps * outputs))
+        # A tile's sums stay in ACC until all input channels are added.
         if not inputs or height * width * outputs > acc:
             continue
+        # Even steps: a short last one would cost its instructions all the same.
         inputs_per_step = -(-shape.inputs[0] // -(-shape.inputs[0] // inputs))
         for outputs_first in (False, True):
             tiling = Tiling(height, width, outputs, inputs_per_step, outputs_first)

@@ -17,6 +17,7 @@ _INT32 = 2.0**31
 def add(builder: StepBuilder, call: Any) -> UnroundedSums:
     """Add a constant, or another tensor."""
     addend, augend = call.args
+    # Either operand may be the constant.
     if constants.array(addend) is not None:
         addend, augend = augend, addend
     first = builder.sums(addend)
@@ -41,6 +42,7 @@ def _addend(builder: StepBuilder, sums: UnroundedSums) -> UnroundedSums:
         raise Unsupported("it adds what is not quantised")
     if not sums.is_floored:
         return sums
+    # Rounded first, for the sum would still have the bits that rounding takes away.
     tensor = builder.append_step(rounding.layer(sums, 0.0), (sums.origin.source,), sums.extents, 0)
     return unbounded_sums(TensorCopy(tensor), sums.channels, sums.extents)
 
@@ -84,9 +86,11 @@ def left_shift(builder: StepBuilder, call: Any) -> UnroundedSums:
 
 
 def _scale_sums(call: Any, sums: UnroundedSums, exponent: Any) -> UnroundedSums:
+    # An addition has one shift for all channels.
     if sums.is_floored or (isinstance(sums.origin, TensorPair) and np.ptp(exponent)):
         raise Unsupported("it scales what was rounded")
     products = sums.times(exponent)
+    # Sums are exact here, where the model's wrap around.
     if str(call.ty.dtype) == "int32" and (products.largest >= _INT32).any():
         raise Unsupported("its results may not fit 32 bits, and what does not fit is lost")
     return products

@@ -47,6 +47,7 @@ class TensorSlot:
 
     def write(self, config: Config, array: npt.NDArray[Any], memory: npt.NDArray[np.uint8]) -> None:
         """Pack a tensor of the model into the memory."""
+        # Turning the highest bit over subtracts 128 modulo 256: what is around 128 gets around 0.
         int8_values = (np.ascontiguousarray(array).view(np.uint8) ^ np.uint8(self.zero)).view(np.int8)
         elements = pack(config, int8_values.reshape(self.shape)).reshape(-1).view(np.uint8)
         memory[self.address : self.address + elements.size] = elements
@@ -54,6 +55,7 @@ class TensorSlot:
     def read(self, config: Config, memory: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
         """Return a tensor of the model from the memory."""
         channels, height, width = self.shape
+        # Whole blocks are in memory; `unpack` drops the channels that fill up the last one.
         size = -(-channels // config.block) * config.block * height * width
         elements = memory[self.address : self.address + size].view(np.int8).reshape(-1, height, width, config.block)
         values = unpack(elements, channels).reshape(self.extents)
@@ -111,6 +113,7 @@ def read(data: bytes, arrays: Mapping[str, npt.NDArray[Any]]) -> Artifact:
         program = VtaProgram.of_stream(config, arrays[STREAM], arrays[MEMORY], facts["base"])
         inputs, outputs = (tuple(_slot(each) for each in facts[name]) for name in ("inputs", "outputs"))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
+        # It is a ValueError, too, and says already what is wrong.
         if isinstance(error, BundleError):
             raise
         raise BundleError(f"the stage's code is none for VTA: {error}; build the bundle again") from None

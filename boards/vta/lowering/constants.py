@@ -50,6 +50,7 @@ def exponent(scale: Any) -> float:
 
 def zero_point(value: Any, dtype: str) -> int:
     """Return the zero point of a tensor, after checking that VTA can have it: 0 of int8, 128 of uint8."""
+    # Any other zero point would add its products with all weights to every sum.
     values, expected_zero = array(value), {"int8": 0, "uint8": 128}.get(dtype)
     if expected_zero is None:
         raise Unsupported(f"it has values of {dtype}; VTA has int8")
@@ -72,10 +73,12 @@ def per_channel(value: Any, extents: tuple[int, ...], channels: int) -> Numbers 
         return None
     if extents[_AXIS] != channels and values.size > 1:
         raise Unsupported("it combines a flattened image with many constants")
+    # As broadcasting aligns them: axes that lack are in front.
     shape = (1,) * (len(extents) - values.ndim) + values.shape
     other_extents = [extent for axis, extent in enumerate(shape) if axis != _AXIS]
     if len(shape) > len(extents) or max(other_extents, default=1) > 1 or shape[_AXIS] not in (1, channels):
         raise Unsupported("it combines a tensor with a constant that varies inside a channel")
+    # Repeats a single number, and leaves one for each channel as it is.
     numbers: Numbers = np.resize(values.astype(np.float64), channels)
     return numbers
 

@@ -16,6 +16,7 @@ def dequantize(builder: StepBuilder, call: Any) -> Any:
     if constants.array(call.args[0]) is not None:
         return constants.dequantized_weights(call)
     source = builder.tensor(call.args[0])
+    # For its check alone: the tensor in memory has its zero point already.
     constants.zero_point(call.args[2], str(call.args[0].ty.dtype))
     return unbounded_sums(TensorCopy(source), source.shape[0], source.extents, constants.exponent(call.args[1]))
 
@@ -31,6 +32,7 @@ def astype(builder: StepBuilder, call: Any) -> Any:
     target, sums = str(call.attrs.dtype), builder.sums(call.args[0])
     if not str(call.args[0].ty.dtype).startswith("int"):
         raise Unsupported("it cuts fractions off")
+    # Sums are exact, so that wider numbers change nothing.
     if target in ("int32", "int64"):
         return sums
     if target != "int8" or (sums.low < -HALF).any() or (sums.high > HALF - 1).any():

@@ -55,6 +55,7 @@ def lower_binding(builder: StepBuilder, var: Any, value: Any) -> None:
             raise Unsupported(f"VTA has no {name.split('.')[-1] or 'such operator'}")
         result = rule(builder, value)
         if isinstance(result, UnroundedSums) and str(var.ty.dtype) == "int8":
+            # Operators on int8 wrap around where VTA would clip.
             if name not in CLIPPING:
                 raise Unsupported("it computes in eight bits, and what does not fit is lost")
             result = builder.round_sums(result, 0.0, 0)

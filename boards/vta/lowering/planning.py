@@ -40,6 +40,7 @@ def verdict(
         stage = lower(inputs, bindings, outputs)
         for step in stage.steps:
             _check_channels(step.layer, target.fewest_channels(device_target))
+        # Compiled as for the board: what counts are tiles and what overlaps, which no number of operations tells.
         cycles = timing.estimate(stage.network(target.config(device_target)).program)
     except Unsupported as error:
         return math.inf, str(error)
@@ -47,6 +48,7 @@ def verdict(
 
 
 def _check_channels(layer: Layer, fewest: int) -> None:
+    # Meant are first convolutions on pictures, not dense layers (a kernel as large as the image) or grouped ones.
     if (
         isinstance(layer, Convolution)
         and layer.groups == 1

@@ -34,6 +34,7 @@ def max_pool2d(builder: StepBuilder, call: Any) -> MemoryTensor | UnroundedSums:
     except BuildError as error:
         raise Unsupported(str(error)) from None
     extents = (1, *layer.outputs)
+    # With ceil_mode, the model has one more window at the far ends.
     if extents != tuple(int(each) for each in call.ty.shape):
         raise Unsupported("its last windows reach beyond the padding")
     result = builder.append_step(layer, (source,), extents, source.zero)
@@ -76,10 +77,12 @@ def _average(
     count = prod(kernel)
     if not str(call.ty.dtype).startswith("float"):
         raise Unsupported("it averages whole numbers, whose quotient is cut off and not rounded")
+    # Powers of two have one bit.
     if count & (count - 1):
         raise Unsupported(f"it divides by {count}, which is no power of two; VTA only shifts")
     tensor, exponent = builder.scaled_tensor(call.args[0])
     channels = tensor.shape[0]
+    # Whole sums now, and the division as part of the unit: so the only rounding is the last.
     product = ConvolutionSum(tensor, np.ones((channels, 1, *kernel), np.int8), *window, groups=channels)
     extents = tuple(int(each) for each in call.ty.shape)
     return unbounded_sums(product, channels, extents, exponent - np.log2(count))

@@ -31,5 +31,6 @@ def matmul(builder: StepBuilder, call: Any) -> UnroundedSums:
     extents = tuple(int(each) for each in call.ty.shape)
     if len(extents) != 2 or weights.values.ndim != 2:
         raise Unsupported("it is a product of more than one row")
+    # Relax has [inputs][outputs], and the inputs are channels, rows and columns, flattened in this order.
     kernel = np.ascontiguousarray(weights.values.T).reshape(-1, *tensor.shape)
     return unbounded_sums(ConvolutionSum(tensor, kernel), extents[1], extents, exponent + weights.exponent)

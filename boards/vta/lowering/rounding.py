@@ -50,6 +50,7 @@ def bounds(sums: UnroundedSums, exponent: float) -> tuple[int, int]:
 
 def _convolution(sums: UnroundedSums, exponent: float, ends: tuple[int, int]) -> Convolution:
     origin, shift = sums.origin, exponent - sums.exponent
+    # A tensor that is only scaled becomes a convolution with ones.
     product = origin if isinstance(origin, ConvolutionSum) else _identity(origin, sums.channels)
     # What would be shifted to the left is multiplied instead.
     weights = product.weights.astype(np.int64) << np.maximum(-shift, 0).astype(np.int64)[:, None, None, None]
@@ -96,6 +97,7 @@ def _addition(sums: UnroundedSums, pair: TensorPair, exponent: float, ends: tupl
         raise Unsupported("it adds a constant to the sum of two tensors")
     # What scaled the sum afterwards scaled both.
     smallest = min(pair.exponents)
+    # `unbounded_sums` began with the smallest of both: the difference is what came since.
     scale_bits = sums.exponent[0] - smallest
     unit = min(smallest + scale_bits, exponent)
     left_bits, right_bits = (int(each + scale_bits - unit) for each in pair.exponents)

@@ -20,6 +20,7 @@ def reshape(builder: StepBuilder, call: Any) -> Any:
     if not isinstance(value, MemoryTensor | UnroundedSums):
         raise Unsupported("it gives constants another shape")
     source_extents = value.extents
+    # A row of all values, or the same with axes of one value behind it.
     is_flat = extents[0] == 1 and extents[1] == prod(source_extents) and prod(extents[2:]) == 1
     keeps_channels = isinstance(value, MemoryTensor) or extents[1] == source_extents[1]
     if not (is_flat and keeps_channels) and extents != source_extents:

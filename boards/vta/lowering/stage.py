@@ -63,6 +63,7 @@ def lower(inputs: Sequence[Any], bindings: Sequence[Binding], outputs: Sequence[
         If VTA cannot run one of them; the message says why.
     """
     uses = Counter(each for _, value in bindings for each in _operands(value))
+    # What leaves the stage is read, too: no later clipping may change it.
     uses.update(outputs)
     builder = StepBuilder(inputs, uses)
     for var, value in bindings:

@@ -65,6 +65,7 @@ class StepBuilder:
         """Return a value as sums; bytes are whole numbers."""
         known_value = self._values.get(value)
         if isinstance(known_value, MemoryTensor):
+            # Unsigned bytes are signed ones plus 128, which only a dequantisation takes away again.
             if known_value.zero:
                 raise Unsupported("it computes with unsigned bytes")
             return unbounded_sums(TensorCopy(known_value), known_value.shape[0], known_value.extents)
@@ -115,6 +116,7 @@ class StepBuilder:
             return tensor
         step_index = source.number - len(self.tensors)
         layer = self.steps[step_index].layer if step_index >= 0 else None
+        # An input has no layer, these two have no clipping, and other readers want the tensor as it is.
         if layer is None or isinstance(layer, MaxPool | Concatenation) or source.number in self._shared_tensors:
             return self.append_step(rounding.layer(sums, exponent), (source,), sums.extents, zero)
         limits: dict[str, Any] = {

@@ -101,6 +101,7 @@ class UnroundedSums:
     @property
     def largest(self) -> Numbers:
         """Bound of the magnitudes in each channel."""
+        # The tighter of what the origin can reach and what clipping leaves.
         free = _largest(self.origin) * np.exp2(self.exponent) + np.abs(self.offset)
         magnitudes: Numbers = np.minimum(free, np.maximum(np.abs(self.low), np.abs(self.high)))
         return magnitudes
@@ -112,6 +113,7 @@ class UnroundedSums:
 
     def plus(self, constant: Numbers) -> UnroundedSums:
         """Return these numbers and a constant, which must be whole if they are."""
+        # floor(x) + c is floor(x + c) for whole c only.
         if self.is_floored and (constant != np.rint(constant)).any():
             raise Unsupported("it adds a fraction to what was rounded")
         return replace(self, offset=self.offset + constant, low=self.low + constant, high=self.high + constant)
@@ -130,6 +132,7 @@ class UnroundedSums:
     def shift_right(self, bits: Numbers) -> UnroundedSums:
         """Return these numbers shifted right, which rounds them down."""
         quotients = self.times(-bits)
+        # Without fractions in the products, rounding concerns the offset alone, and is done here.
         are_exact = bool((quotients.exponent >= 0).all())
         offset = np.floor(quotients.offset) if are_exact else quotients.offset
         return replace(
