@@ -36,6 +36,7 @@ def limits_of(board: Board | str | None, *, power_of_two: bool = False) -> Scale
         from pipeline.executor import devices
 
         described_board = boards.get(board) if isinstance(board, str) else board
+        # Processors have no compiler but TVM, and compute with any scales.
         accelerator_limits = [
             compiler.scale_limits()
             for compiler in map(devices.compiler, described_board.devices)

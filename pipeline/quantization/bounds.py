@@ -90,6 +90,7 @@ class Bounds:
             for layer in self._layers:
                 self._raise_layer(result, layer, biases.get(layer.bias), limits)
             for names in self._sums:
+                # VTA brings addends to one unit by weights that are powers of two, of which int8 holds up to 2^6.
                 lowest = limits.addend(*(float(result[name].max()) for name in names))
                 result |= {name: np.maximum(result[name], lowest) for name in names}
             if all(np.array_equal(result[name], value) for name, value in previous_exponents.items()):
@@ -103,6 +104,7 @@ class Bounds:
         # Each channel sums as many products as it has weights.
         terms = values.size // max(len(natural), 1) if natural.ndim else values.size
         weight_exponents = limits.weight_exponents(natural, source, max(results, default=None), bias, terms)
+        # One scale for all channels must suit each of them.
         exponents[layer.scale] = weight_exponents if exponents[layer.scale].ndim else weight_exponents.max()
         # Bytes cannot be finer than the sums that they are made of.
         lowest = source + float(weight_exponents.max())
@@ -117,6 +119,7 @@ class Bounds:
             if node.op_type in ("Conv", "ConvTranspose", "Gemm", "MatMul") and data is not None and weights is not None:
                 if data.input[0] in self._arrays or weights.input[0] not in self._arrays:
                     continue
+                # Several readers may quantise the sums, each with its own scale; a shared one counts once.
                 results = tuple(dict.fromkeys(each.input[1] for each in self._quantizers(node.output[0])))
                 axis = axis_of(weights) % max(self._arrays[weights.input[0]].ndim, 1)
                 scales = weights.input[1], data.input[1]
@@ -126,6 +129,7 @@ class Bounds:
         """Yield for each sum of two tensors the scales of both and of what it is quantised to."""
         for node in model.graph.node:
             sources = [self._dequantizer(name) for name in node.input] if node.op_type in _SUMMING else [None]
+            # A constant addend is a bias, whose unit follows from the products.
             if all(source is not None and source.input[0] not in self._arrays for source in sources):
                 result_scales = [quantizer.input[1] for quantizer in self._quantizers(node.output[0])]
                 yield tuple(

@@ -32,6 +32,7 @@ def remove_quantization(model: Any) -> Any:
         if node.op_type != "DequantizeLinear":
             continue
         source = makers.get(node.input[0])
+        # Bytes that are computed lead back to what was quantised; bytes that are constant become numbers.
         if source is not None and source.op_type == "QuantizeLinear":
             sources[node.output[0]] = source.input[0]
             if _rectifies(source, makers, constants):
@@ -57,6 +58,7 @@ def _rectifies(node: Any, makers: Mapping[str, Any], constants: Mapping[str, npt
     source, zero = makers.get(node.input[0]), constants.get(node.input[-1])
     if source is None or source.op_type not in _SUMS or zero is None or zero.dtype.kind not in "iu":
         return False
+    # With the least byte as zero point, no byte stands for a negative number.
     return bool((zero == np.iinfo(zero.dtype).min).all())
 
 
@@ -79,6 +81,7 @@ def dequantize(node: Any, constants: dict[str, npt.NDArray[Any]]) -> npt.NDArray
     values, scale = constants[node.input[0]].astype(np.float32), constants[node.input[1]]
     zero = constants[node.input[2]].astype(np.float32) if len(node.input) > 2 else np.float32(0)
     shape = [1] * values.ndim
+    # Along the axis of its channels, and broadcast over all others.
     if scale.size > 1:
         shape[axis_of(node)] = -1
         scale, zero = scale.reshape(shape), np.reshape(zero, shape)
@@ -88,10 +91,12 @@ def dequantize(node: Any, constants: dict[str, npt.NDArray[Any]]) -> npt.NDArray
 
 def axis_of(node: Any) -> int:
     """Return the axis along which a node's scales differ."""
+    # ONNX's default for both operators.
     return next((int(each.i) for each in node.attribute if each.name == "axis"), 1)
 
 
 def _source(name: str, sources: dict[str, str]) -> str:
+    # Several pairs may follow each other.
     while name in sources:
         name = sources[name]
     return name
@@ -99,6 +104,7 @@ def _source(name: str, sources: dict[str, str]) -> str:
 
 def _keep_outputs(graph: Any, nodes: list[Any], sources: dict[str, str]) -> None:
     """Let whoever makes an output call it by its name."""
+    # A tensor that was dequantised last has no node of its own any more, but users know its name.
     names = {_source(output.name, sources): output.name for output in graph.output if output.name in sources}
     for node in nodes:
         for values in (node.input, node.output):

@@ -73,6 +73,7 @@ def outputs(path: Path, frames: Sequence[Mapping[str, np.ndarray]], *, fused: bo
     options = runtime.SessionOptions()
     # Errors only: warnings about a model are for its maker.
     options.log_severity_level = 3
+    # Fused, sums of int8 overflow 16 bits on x86 processors without VNNI.
     if not fused:
         options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

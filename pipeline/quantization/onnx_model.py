@@ -16,6 +16,7 @@ OLDEST = 13
 """Version of the operators; before, DequantizeLinear has one scale for a whole tensor only."""
 
 _EXTRA, _PURPOSE = "quantize", "quantising a model"
+# TensorProto.DataType of onnx.proto: those of which frames can be made.
 _KINDS = {1: "float32", 2: "uint8", 3: "int8", 6: "int32", 7: "int64", 10: "float16", 11: "float64"}
 
 
@@ -69,6 +70,7 @@ def give_shapes(model: Any, shapes: Shapes) -> None:
         if name not in values:
             raise ModelError(f"the model has no input {name!r}; it has {', '.join(values)}{near(name, values)}")
         tensor = values[name].type.tensor_type
+        # Without this field, even the number of extents is open.
         if not tensor.HasField("shape"):
             for _ in shape:
                 tensor.shape.dim.add()
@@ -77,6 +79,7 @@ def give_shapes(model: Any, shapes: Shapes) -> None:
             raise ModelError(f"input {name!r} has {len(dims)} extents, and {len(shape)} are given for it")
         for dim, extent in zip(dims, shape, strict=True):
             _give(name, dim, extent, numbers)
+    # The same name stands for the same number everywhere in a model.
     for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
         for dim in value.type.tensor_type.shape.dim:
             if dim.dim_param in numbers:
@@ -84,6 +87,7 @@ def give_shapes(model: Any, shapes: Shapes) -> None:
 
 
 def _give(name: str, dim: Any, extent: int | str, numbers: dict[str, int]) -> None:
+    # 0 stands for an extent that is open, or has a name.
     if dim.dim_value > 0:
         if extent != dim.dim_value:
             raise ModelError(f"input {name!r} has an extent of {dim.dim_value}, and {extent} is given for it")
@@ -120,8 +124,10 @@ def check(model: Any) -> bytes:
     """Return a model's bytes, once ONNX Runtime has accepted them; raise `ModelError` if it does not."""
     checker = require("onnx.checker", _EXTRA, _PURPOSE)
     runtime = require("onnxruntime", _EXTRA, _PURPOSE)
+    # Deterministic, so that the same model and frames give the same file.
     data: bytes = model.SerializeToString(deterministic=True)
     options = runtime.SessionOptions()
+    # Fatal errors only: what is wrong is raised below.
     options.log_severity_level = 4
     try:
         checker.check_model(model)
@@ -132,6 +138,7 @@ def check(model: Any) -> bytes:
 
 
 def _inputs(model: Any) -> list[Any]:
+    # Before version 4 of its format, ONNX demanded constants among the inputs.
     constants = {each.name for each in model.graph.initializer}
     return [each for each in model.graph.input if each.name not in constants]
 

@@ -86,12 +86,14 @@ def even(weights: npt.NDArray[Any], scale: npt.NDArray[Any], axis: int) -> npt.N
     if scale.size > 1:
         shape[axis] = -1
     units = weights.astype(np.float64) / scale.astype(np.float64).reshape(shape if scale.size > 1 else ())
+    # Not -128, though it is even: the range remains symmetric.
     return (2 * np.clip(np.rint(units / 2), -_LARGEST // 2, _LARGEST // 2)).astype(np.int8)
 
 
 def odd(bias: npt.NDArray[Any], scale: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
     """Return a bias as odd numbers of units."""
     units = bias.astype(np.float64) / scale.astype(np.float64)
+    # Both limits are odd themselves.
     numbers: npt.NDArray[np.int32] = np.clip(2 * np.floor(units / 2) + 1, -_INT32, _INT32).astype(np.int32)
     return numbers
 
@@ -113,6 +115,7 @@ def _biases(model: Any, makers: dict[str, Any], arrays: Arrays) -> Iterator[tupl
     """Yield the node that dequantises each bias, and the unit of the sums that it is added to."""
     for node in model.graph.node:
         sources = [makers.get(name) for name in node.input]
+        # Products with data, weights and bias, all quantised.
         if len(sources) != 3 or any(source is None or source.op_type != "DequantizeLinear" for source in sources):
             continue
         data, weights, bias = sources

@@ -74,6 +74,7 @@ def quantize(  # noqa: PLR0913 - all but the first three by keyword
                 f"{str(path)!r} is quantised already; --power-of-two, or --board with an accelerator that needs it, "
                 "makes its scales powers of two"
             )
+        # ONNX Runtime quantises numbers only; calibrated anew, activations get zero points of 0.
         model = floats.remove_quantization(model)
     with tempfile.TemporaryDirectory() as folder:
         prepared_path, quantized_path = _prepare(model, Path(folder)), Path(folder) / "quantized.onnx"
@@ -81,6 +82,7 @@ def quantize(  # noqa: PLR0913 - all but the first three by keyword
         quantized_model = load(quantized_path)
         if limits is not None:
             powers.restrict(quantized_model, load(prepared_path), limits)
+    # Last, once ONNX Runtime accepts it: a failure leaves no file.
     write_atomically(output, check(quantized_model))
 
 
@@ -110,15 +112,18 @@ def _quantize_static(source: Path, target: Path, frames: Frames, *, signed_bytes
     """Let ONNX Runtime quantise; in its own way, unless bytes shall be signed with zero points of 0."""
     quantization = require("onnxruntime.quantization", _EXTRA, _PURPOSE)
     kind = quantization.QuantType
+    # Symmetric: zero points of 0.  Weights are so in any case, for other ones cost a correction of each sum.
     options = {"ActivationSymmetric": signed_bytes, "WeightSymmetric": True}
     try:
         quantization.quantize_static(
             str(source),
             str(target),
             _reader(quantization, frames),
+            # Between pairs of QuantizeLinear and DequantizeLinear the operators remain what they were.
             quant_format=quantization.QuantFormat.QDQ,
             activation_type=kind.QInt8 if signed_bytes else kind.QUInt8,
             weight_type=kind.QInt8,
+            # A scale for each channel of results: one for all gives channels of small weights few of the 256 values.
             per_channel=True,
             extra_options=options,
         )

@@ -18,6 +18,7 @@ from pipeline.split.passes.bindings import replace as with_operands
 from pipeline.split.passes.naming import unique
 from pipeline.split.passes.normalise import clean
 
+# Where VTA has zero points: its bytes are signed, and unsigned ones are these plus 128.
 _MIDDLE = {"int8": 0, "uint8": 128}
 _REACH = 128
 _LARGEST = 126
@@ -145,12 +146,14 @@ class _Restriction:
         )
         weights_binding = self._line(f"{line.name}:weights", real_weights, relax.TensorType(values.shape, "float32"))
         value = with_operands(line.value, _replace_operand(weights, weights_binding.var))
+        # Of each channel's sums; the bias that follows is a whole number of them.
         self._units[line.var] = unit * scale
         return [weights_binding, Binding(line.var, line.name, value)]
 
     def _exponents(self, line: Binding, values: np.ndarray, axis: int, source: float) -> np.ndarray:
         """Return the exponents of the scales of weights, within the limits."""
         axes = tuple(each for each in range(values.ndim) if each != axis)
+        # A channel of zeros has the exponent -inf, which the limits replace.
         with np.errstate(divide="ignore"):
             natural = np.log2(next_power(np.abs(values).max(axes) / _LARGEST))
         results: list[float] = []
@@ -160,6 +163,7 @@ class _Restriction:
         bias = (
             np.maximum.reduce(np.broadcast_arrays(np.zeros_like(natural), *channel_biases)) if channel_biases else None
         )
+        # Each result is a sum of as many products as its channel has weights.
         terms = values.size // values.shape[axis]
         return self._limits.weight_exponents(natural, source, max(results, default=None), bias, terms)
 
@@ -189,6 +193,7 @@ class _Restriction:
             return None
         shape = [1] * values.ndim
         if max(scale.size, zero.size) > 1:
+            # Along the axis of its channels, and broadcast over all others.
             shape[int(maker.attrs.axis)] = -1
         scale, zero = (
             parameter.astype(np.float64).reshape(shape if parameter.size > 1 else ()) for parameter in (scale, zero)
@@ -197,6 +202,7 @@ class _Restriction:
 
     def _add(self, line: Binding) -> None:
         """Give a bias the unit of the sums that it is added to."""
+        # Either operand may be the bias.
         for product, bias in (line.value.args, line.value.args[::-1]):
             unit, values = self._units.get(product), array(bias)
             if unit is None or values is None or not calls(self._values[product], "nn.conv2d", "matmul"):
