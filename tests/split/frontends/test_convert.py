@@ -37,17 +37,17 @@ def program(tmp_path: Path) -> Path:
 
 def test_the_graph_is_the_same(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = program.parent
-    mask = folder / "kept.relax"
-    assert cli.main(["convert", str(program), "--params", str(folder / "m.npz"), "-o", str(mask)]) == 0
-    assert capsys.readouterr().out.strip() == f"Relax module: {mask}"
-    before, after = pipeline.read(program, params=folder / "m.npz"), pipeline.read(mask)
-    assert after.digest == before.digest
-    assert after.name == before.name
-    assert after.outputs == before.outputs
-    assert after.aliases == before.aliases
+    target = folder / "kept.relax"
+    assert cli.main(["convert", str(program), "--params", str(folder / "m.npz"), "-o", str(target)]) == 0
+    assert capsys.readouterr().out.strip() == f"Relax module: {target}"
+    original, restored = pipeline.read(program, params=folder / "m.npz"), pipeline.read(target)
+    assert restored.digest == original.digest
+    assert restored.name == original.name
+    assert restored.outputs == original.outputs
+    assert restored.aliases == original.aliases
     for cut in ("conv", "%0", "%1", "%2", "half"):
-        assert pipeline.plan(after, cuts=[cut]).stages == pipeline.plan(before, cuts=[cut]).stages
-    assert (outputs(before)[0] == outputs(after)[0]).all()
+        assert pipeline.plan(restored, cuts=[cut]).stages == pipeline.plan(original, cuts=[cut]).stages
+    assert (outputs(original)[0] == outputs(restored)[0]).all()
 
 
 def outputs(graph: pipeline.Graph) -> list[np.ndarray]:
@@ -58,9 +58,9 @@ def outputs(graph: pipeline.Graph) -> list[np.ndarray]:
 
 
 def test_tvm_reads_what_is_written(program: Path, tmp_path: Path) -> None:
-    mask = tmp_path / "kept"
-    assert cli.main(["convert", str(program), "-o", str(mask)]) == 0
-    module = tvm.ir.load_json(mask.read_text())
+    target = tmp_path / "kept"
+    assert cli.main(["convert", str(program), "-o", str(target)]) == 0
+    module = tvm.ir.load_json(target.read_text())
     assert [param.name for param in module["main"].params] == ["x", "w", "b"]
     tvm.relax.analysis.well_formed(module)
 

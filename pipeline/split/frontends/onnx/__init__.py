@@ -77,8 +77,8 @@ def _check_operators(path: Path, model: Any) -> None:
         raise ModelError(
             f"{str(path)!r} uses ONNX opset {opset}; supported are {OLDEST_OPSET} and newer, so convert it first"
         )
-    if missing := [*find_unsupported(model.graph), *find_wrong_conversions(model.graph)]:
-        raise ModelError(f"{str(path)!r} uses operators that are not supported: {'; '.join(missing)}")
+    if unsupported := [*find_unsupported(model.graph), *find_wrong_conversions(model.graph)]:
+        raise ModelError(f"{str(path)!r} uses operators that are not supported: {'; '.join(unsupported)}")
     for value in model.graph.output:
         if value.type.WhichOneof("value") not in (None, "tensor_type"):
             raise ModelError(f"{str(path)!r}: output {value.name!r} is no tensor, but a sequence or a map")

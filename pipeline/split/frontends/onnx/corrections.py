@@ -51,8 +51,8 @@ def _space_to_depth(normal: Callable[[Any], Any], inputs: Sequence[Any], attribu
     size = int(attributes["blocksize"])
     batch, channels, height, width = (int(extent) for extent in inputs[0].ty.shape)
     parts = relax.op.reshape(inputs[0], (batch, channels, height // size, size, width // size, size))
-    together = normal(relax.op.permute_dims(normal(parts), [0, 1, 3, 5, 2, 4]))
-    return relax.op.reshape(together, (batch, channels * size * size, height // size, width // size))
+    blocks = normal(relax.op.permute_dims(normal(parts), [0, 1, 3, 5, 2, 4]))
+    return relax.op.reshape(blocks, (batch, channels * size * size, height // size, width // size))
 
 
 def _expand(_: Callable[[Any], Any], inputs: Sequence[Any], __: Mapping[str, Any]) -> Any:

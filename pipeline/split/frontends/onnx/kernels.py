@@ -14,12 +14,12 @@ from tvm import relax, topi
 from pipeline.split.passes.bindings import array
 
 
-def _pad(mode: str, data: Any, before: Sequence[int], after: Sequence[int], value: Any = 0.0) -> Any:
+def _pad(mode: str, data: Any, pad_before: Sequence[int], pad_after: Sequence[int], value: Any = 0.0) -> Any:
     if (fill := array(value)) is not None:
         value = fill.item()
     if not isinstance(value, int | float):
         return None
-    return relax.op.nn.pad(data, list(chain.from_iterable(zip(before, after, strict=True))), mode, float(value))
+    return relax.op.nn.pad(data, list(chain.from_iterable(zip(pad_before, pad_after, strict=True))), mode, float(value))
 
 
 def _of_two(relax_operator: Callable[[Any, Any], Any], data: Any, operand: Any) -> Any:
@@ -32,9 +32,9 @@ _OPERATORS: dict[Any, Callable[..., Any]] = {
     topi.flip: relax.op.flip,
     topi.tile: relax.op.tile,
     topi.einsum: lambda equation, *operands: relax.op.einsum(operands, equation),
-    topi.nn.pad: lambda *given: _pad("constant", *given),
+    topi.nn.pad: lambda *operands: _pad("constant", *operands),
     topi.nn.mirror_pad: lambda data, before, after, mode: _pad(mode.lower(), data, before, after),
-    topi.nn.replicate_pad: lambda *given: _pad("replicate", *given),
+    topi.nn.replicate_pad: lambda *operands: _pad("replicate", *operands),
 }
 
 

@@ -169,9 +169,9 @@ def _taps(
 
 def _cubic_weight(distance: np.ndarray, alpha: float) -> np.ndarray:
     """Return the kernel of Keys, "Cubic Convolution Interpolation for Digital Image Processing" (1981), equation 4."""
-    near = ((alpha + 2) * distance - (alpha + 3)) * distance**2 + 1
-    far = alpha * (((distance - 5) * distance + 8) * distance - 4)
-    return np.asarray(np.where(distance <= 1, near, far))
+    first_piece = ((alpha + 2) * distance - (alpha + 3)) * distance**2 + 1
+    second_piece = alpha * (((distance - 5) * distance + 8) * distance - 4)
+    return np.asarray(np.where(distance <= 1, first_piece, second_piece))
 
 
 def _along(values: np.ndarray, axis: int, rank: int) -> Any:

@@ -25,12 +25,12 @@ def chain(node: ast.AST) -> str:
     """Return a chain of names such as ``R.nn.conv2d``; an empty text for anything else."""
     if isinstance(node, ast.Name):
         return node.id
-    if isinstance(node, ast.Attribute) and (before := chain(node.value)):
-        return f"{before}.{node.attr}"
+    if isinstance(node, ast.Attribute) and (prefix := chain(node.value)):
+        return f"{prefix}.{node.attr}"
     return ""
 
 
-def check(module: ast.ClassDef, operators: Iterable[str], outside: Iterable[str]) -> None:
+def check(module: ast.ClassDef, operators: Iterable[str], names_before: Iterable[str]) -> None:
     """Check the class of a module.
 
     Parameters
@@ -53,7 +53,7 @@ def check(module: ast.ClassDef, operators: Iterable[str], outside: Iterable[str]
     operator_names = {each for each in names if not each.startswith(FOREIGN)}
     for number, statement in enumerate(module.body):
         if isinstance(statement, ast.FunctionDef):
-            _FunctionChecker(module.name, functions, operator_names, outside).check(statement)
+            _FunctionChecker(module.name, functions, operator_names, names_before).check(statement)
         elif not (_is_text(statement) and number == 0) and not _is_attributes(statement):
             raise NotAllowed(statement, "a module holds functions only")
 
@@ -84,9 +84,9 @@ def _is_plain(call: ast.Call) -> bool:
 class _FunctionChecker:
     """Walks through one function in the order in which TVM evaluates it, and remembers which names have a value."""
 
-    def __init__(self, module: str, functions: Iterable[str], operators: set[str], outside: Iterable[str]) -> None:
+    def __init__(self, module: str, functions: Iterable[str], operators: set[str], names: Iterable[str]) -> None:
         self._module, self._functions, self._operators = module, set(functions), operators
-        self._names_with_value = set(outside)
+        self._names_with_value = set(names)
         self._depth = 0
 
     def check(self, function: ast.FunctionDef) -> None:

@@ -71,8 +71,8 @@ def _check_kernel(file: str, name: str, kernel: Any) -> None:
     # There is no visitor of kernels in Python; their JSON has all nodes in a row.
     nodes = json.loads(tvm.ir.save_json(kernel))["nodes"]
     operators = {str(node["data"]).removeprefix("tirx.") for node in nodes if node["type"] == "ir.Op"}
-    if outside := sorted(operators - MATHEMATICS - {"ret"}):
-        raise ModelError(f"{file}: the kernel {name!r} calls {', '.join(outside)}, which is not supported")
+    if foreign_operators := sorted(operators - MATHEMATICS - {"ret"}):
+        raise ModelError(f"{file}: the kernel {name!r} calls {', '.join(foreign_operators)}, which is not supported")
     if foreign_nodes := sorted({node["type"] for node in nodes} & _BRINGS_CODE):
         raise ModelError(f"{file}: the kernel {name!r} holds {', '.join(foreign_nodes)}, which is not supported")
 

@@ -158,8 +158,8 @@ class _SchemaChecker:
             return self._read(number, "__dict__", {"type": "ffi.Map"}, data.get("__dict__"))
         if unknown := data.keys() - schema_class.fields.keys():
             raise ValueError(f"it has no field {min(unknown)!r}")
-        if missing := {entry.name for entry in schema_class.fields.values() if entry.is_required} - data.keys():
-            raise ValueError(f"its field {min(missing)!r} is missing")
+        if missing_fields := {entry.name for entry in schema_class.fields.values() if entry.is_required} - data.keys():
+            raise ValueError(f"its field {min(missing_fields)!r} is missing")
         read = []
         for name, value in data.items():
             field = schema_class.fields[name]
@@ -181,8 +181,8 @@ class _SchemaChecker:
         if expected_kind == "Any" or (expected_kind == "ffi.BigInt" and kind == "int"):
             return True
         if expected_kind in ("Optional", "Union"):
-            empty = expected_kind == "Optional" and kind == "None"
-            return empty or any(self._fits(number, variant) for variant in schema.get("args", ()))
+            is_none = expected_kind == "Optional" and kind == "None"
+            return is_none or any(self._fits(number, variant) for variant in schema.get("args", ()))
         if expected_kind in ("ffi.Array", "ffi.Map"):
             return kind == expected_kind and self._holds(number, schema.get("args", ()))
         schema_class = _class(kind)

@@ -36,7 +36,7 @@ def load(
         Extents for inputs that the program leaves open, or names with which they stay open.
     params : mapping, str, Path, optional
         Values of parameters of ``@main``, by name; what has none is an input of the model.
-    real : bool
+    real_arithmetic : bool
         Whether quantised operators compute in real numbers between bytes: not exactly what the program says, but with
         scales that can be changed.
 
@@ -72,15 +72,15 @@ def read(  # noqa: PLR0913 - all but the first five by keyword
         Of the file, for messages, and of the model.
     shapes : mapping of str to sequence of int
     constants : mapping of str to numpy.ndarray
-    real : bool
+    real_arithmetic : bool
         As for `load`.
     """
     parse = json_form.parse if text.lstrip().startswith("{") else parser.parse
     try:
         program = parse(text, file)
         inputs, values = _arguments(program, shapes, constants)
-        if missing := find_unsupported(program):
-            raise ModelError(f"{file!r} uses operators that are not supported: {'; '.join(missing)}")
+        if unsupported := find_unsupported(program):
+            raise ModelError(f"{file!r} uses operators that are not supported: {'; '.join(unsupported)}")
         with compiler_lock:
             return convert(program, inputs, values, name, real_arithmetic=real_arithmetic)
     except RecursionError:

@@ -21,12 +21,17 @@ LARGEST_TENSOR = 2**33
 _LARGEST_COMPUTED = 2**26
 """Bytes that a computed constant may always have; a larger one only if its operands are large too."""
 
-_MOST_BINDINGS = 50_000
+MOST_BINDINGS = 50_000
 """Inlined functions may call each other twice each, and so grow without bound."""
 
 
 class BindingBuilder:
     """Makes variables and constants.
+
+    Parameters
+    ----------
+    most_bindings : int
+        How many operators a program may unfold to.
 
     Attributes
     ----------
@@ -37,7 +42,8 @@ class BindingBuilder:
         What the program wants to be computed on which device.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most_bindings: int = MOST_BINDINGS) -> None:
+        self._most_bindings = most_bindings
         self.bindings: list[Any] = []
         self.placements: list[tuple[Any, str]] = []
         self._read_on: dict[Any, str] = {}
@@ -76,12 +82,14 @@ class BindingBuilder:
         return tuple(self._bound(self._relax.normalize(relax.TupleGetItem(result, index))) for index in range(count))
 
     def _bound(self, value: Any) -> Any:
-        if len(self.bindings) >= _MOST_BINDINGS:
-            raise ModelError(f"the program unfolds to more than {_MOST_BINDINGS} operators, which is not supported")
+        if len(self.bindings) >= self._most_bindings:
+            raise ModelError(
+                f"the program unfolds to more than {self._most_bindings} operators, which is not supported"
+            )
         var = relax.Var(f"v{len(self.bindings)}", value.ty)
         binding = relax.VarBinding(var, value)
-        remaining, replacement = fold([binding], {var: ""}, self.kernels)
-        if not remaining:
+        unfolded, replacement = fold([binding], {var: ""}, self.kernels)
+        if not unfolded:
             return replacement(var)
         self.bindings.append(binding)
         return var

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from tvm import relax
 from pipeline.errors import ModelError, near, reason
 from pipeline.split.frontends.relay import syntax
 from pipeline.split.frontends.relay.attributes import Attributes
-from pipeline.split.frontends.relay.builder import BindingBuilder, constant_values
+from pipeline.split.frontends.relay.builder import MOST_BINDINGS, BindingBuilder, constant_values
 from pipeline.split.frontends.relay.names import ProgramNames
 from pipeline.split.frontends.relay.operators.placement import TABLE as PLACEMENTS
 from pipeline.split.frontends.relay.operators.real_numbers import TABLE as REAL
@@ -36,13 +36,14 @@ class Closure:
     name: str
 
 
-def convert(
+def convert(  # noqa: PLR0913 - all but the first four by keyword
     program: RelayProgram,
     inputs: Mapping[str, Any],
     constants: Mapping[str, np.ndarray],
     name: str,
     *,
     real_arithmetic: bool = False,
+    most_operators: int = MOST_BINDINGS,
 ) -> ImportedModel:
     """Return ``@main`` as Relax, other functions inlined.
 
@@ -55,8 +56,10 @@ def convert(
         The other ones.
     name : str
         Of the model.
-    real : bool
+    real_arithmetic : bool
         Whether quantised operators compute in real numbers between bytes, instead of in whole ones.
+    most_operators : int
+        How many operators the program may unfold to.
 
     Raises
     ------
@@ -64,7 +67,8 @@ def convert(
         If the program uses what is not supported, or is not consistent.
     """
     main = program.functions["main"]
-    converter = _ProgramConverter(program, ProgramNames(inputs), {**TABLE, **REAL} if real_arithmetic else TABLE)
+    table = {**TABLE, **REAL} if real_arithmetic else TABLE
+    converter = _ProgramConverter(program, ProgramNames(inputs), table, BindingBuilder(most_operators))
     scope = {**inputs, **{parameter: constant(array) for parameter, array in constants.items()}}
     result = converter.value(main.body, {parameter.name: scope[parameter.name] for parameter in main.parameters})
     outputs = converter.names.outputs(_flat(program, main, result))
@@ -107,7 +111,7 @@ class _ProgramConverter:
     program: RelayProgram
     names: ProgramNames
     table: Mapping[str, Callable[..., Any]]
-    builder: BindingBuilder = field(default_factory=BindingBuilder)
+    builder: BindingBuilder
     depth: int = 0
 
     def value(self, expression: syntax.Expression, scope: Mapping[str, Any], prefix: str = "") -> Any:
@@ -139,8 +143,8 @@ class _ProgramConverter:
             )
         return scope[expression.name]
 
-    def _block(self, block: syntax.LetBlock, outer: Mapping[str, Any], prefix: str) -> Any:
-        scope = dict(outer)
+    def _block(self, block: syntax.LetBlock, enclosing_scope: Mapping[str, Any], prefix: str) -> Any:
+        scope = dict(enclosing_scope)
         for binding in block.bindings:
             value = self.value(binding.value, scope, prefix)
             self.names.bind(prefix + binding.name, value)

@@ -73,10 +73,10 @@ class Cursor:
         self._position += is_next
         return is_next
 
-    def expect(self, text: str, instead: str = "") -> Lexeme:
+    def expect(self, text: str, expectation: str = "") -> Lexeme:
         """Take the next token, which must be `text`; `instead` names all that may stand here."""
         if not self.at(text):
-            raise self.expectation_error(instead or repr(text))
+            raise self.expectation_error(expectation or repr(text))
         return self.next()
 
     def take(self, kind: str, expectation: str) -> Lexeme:

@@ -56,9 +56,9 @@ def parse(text: str, file: str) -> RelayProgram:
 class _NodeScope:
     """Names of the variables and intermediates of a block and of those around it."""
 
-    def __init__(self, outer: _NodeScope | None) -> None:
-        self.depth: int = outer.depth + 1 if outer else 0
-        self._names: ChainMap[int, str] = outer.inner() if outer else ChainMap()
+    def __init__(self, enclosing: _NodeScope | None) -> None:
+        self.depth: int = enclosing.depth + 1 if enclosing else 0
+        self._names: ChainMap[int, str] = enclosing.inner() if enclosing else ChainMap()
 
     def inner(self) -> ChainMap[int, str]:
         return self._names.new_child()
@@ -79,10 +79,10 @@ class _FunctionReader:
         self._copies: Counter[str] = Counter()
         self._unnamed_count = 0
 
-    def function(self, number: int, outer: _NodeScope | None) -> RelayFunction:
+    def function(self, number: int, enclosing: _NodeScope | None) -> RelayFunction:
         objects = self._objects
         objects.node(number, "relay.Function")
-        scope = _NodeScope(outer)
+        scope = _NodeScope(enclosing)
         parameters = tuple(
             Parameter(self._variable(parameter, scope), self._type(parameter), parameter)
             for parameter in objects.items(objects.follow(number, "params"))
@@ -114,9 +114,9 @@ class _FunctionReader:
         extents = tuple(each if isinstance(each, int) else None for each in shape)
         return TensorType(extents, node.attributes.get("dtype", ""))
 
-    def _block(self, number: int, outer: _NodeScope) -> Expression:
+    def _block(self, number: int, enclosing: _NodeScope) -> Expression:
         """Read a chain of `let` and what follows it."""
-        objects, scope, start = self._objects, _NodeScope(outer), number
+        objects, scope, start = self._objects, _NodeScope(enclosing), number
         if scope.depth > _DEEPEST:
             raise objects.error(
                 number, f"functions and branches nest more than {_DEEPEST} deep, which is not supported"
@@ -139,9 +139,9 @@ class _FunctionReader:
         TVM's printer gives a number to an operand when all operands beside it have been visited.
         """
         expanded_nodes: set[int] = set()
-        waiting = [(number, False)]
-        while waiting:
-            current, is_ready = waiting.pop()
+        stack = [(number, False)]
+        while stack:
+            current, is_ready = stack.pop()
             if self._has_name(current, scope):
                 continue
             if is_ready:
@@ -153,7 +153,7 @@ class _FunctionReader:
             elif current not in expanded_nodes:
                 expanded_nodes.add(current)
                 operands = self._operands(current)
-                waiting += [(each, is_ready) for is_ready in (True, False) for each in reversed(operands)]
+                stack += [(each, is_ready) for is_ready in (True, False) for each in reversed(operands)]
         return self._operand(number, scope) if self._has_name(number, scope) else self._expression(number, scope)
 
     def _has_name(self, number: int, scope: _NodeScope) -> bool:

@@ -21,11 +21,11 @@ def find_unsupported(program: RelayProgram) -> list[str]:
             expressions += [program.functions[expression.name]] if expression.name in program.functions else []
         expressions += syntax.children(expression)
     return [
-        f"{name} ({_describe_positions(program, places)})"
-        for name, places in sorted(positions.items(), key=lambda each: min(each[1]))
+        f"{name} ({_describe_positions(program, uses)})"
+        for name, uses in sorted(positions.items(), key=lambda each: min(each[1]))
     ]
 
 
-def _describe_positions(program: RelayProgram, places: list[int]) -> str:
-    first = program.locate(min(places))
-    return first if len(places) == 1 else f"{first}, and {len(places) - 1} more"
+def _describe_positions(program: RelayProgram, positions: list[int]) -> str:
+    first = program.locate(min(positions))
+    return first if len(positions) == 1 else f"{first}, and {len(positions) - 1} more"

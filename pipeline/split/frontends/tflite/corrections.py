@@ -26,7 +26,7 @@ def transpose_convolution(importer: Any, operator: Any) -> Any:
     (result,) = importer.get_output_tensors(operator)
     strides = (options.StrideH(), options.StrideW())
     output_extents = [int(sizes) for sizes in importer.get_tensor_value(shape)][1:3]
-    before, after, output_padding = zip(
+    pad_before, pad_after, output_padding = zip(
         *(
             _padding(*sizes)
             for sizes in zip(
@@ -39,7 +39,7 @@ def transpose_convolution(importer: Any, operator: Any) -> Any:
         relax.op.permute_dims(_floats(importer, data), (0, 3, 1, 2)),
         relax.op.permute_dims(_floats(importer, weights), (3, 0, 1, 2)),
         strides=strides,
-        padding=(*before, *after),
+        padding=(*pad_before, *pad_after),
         output_padding=output_padding,
     )
     value = relax.op.permute_dims(convolution, (0, 2, 3, 1))
@@ -55,8 +55,8 @@ def _extents(importer: Any, tensor: Any) -> list[int]:
 
 def _padding(extent: int, window: int, output_extent: int, stride: int) -> tuple[int, int, int]:
     """Return the widths to cut off before and behind, and to add behind, along one axis."""
-    beyond = (extent - 1) * stride + window - output_extent
-    return max(beyond, 0) // 2, (max(beyond, 0) + 1) // 2, max(-beyond, 0)
+    surplus = (extent - 1) * stride + window - output_extent
+    return max(surplus, 0) // 2, (max(surplus, 0) + 1) // 2, max(-surplus, 0)
 
 
 def _floats(importer: Any, tensor: Any) -> Any:
@@ -124,8 +124,10 @@ def mirror_pad(importer: Any, operator: Any) -> Any:
     mode: Any = ("reflect", "symmetric")[options.Mode()]
     margins = [[int(width) for width in pair] for pair in _numbers(importer, widths)]
     extents = _shape(importer, data)
-    places = {axis: np.pad(np.arange(extents[axis]), pair, mode=mode) for axis, pair in enumerate(margins) if any(pair)}
-    return _take_positions(importer.get_tensor_expr(data), places)
+    positions = {
+        axis: np.pad(np.arange(extents[axis]), pair, mode=mode) for axis, pair in enumerate(margins) if any(pair)
+    }
+    return _take_positions(importer.get_tensor_expr(data), positions)
 
 
 def nearest(importer: Any, operator: Any) -> Any:
@@ -137,16 +139,16 @@ def nearest(importer: Any, operator: Any) -> Any:
     if not options.AlignCorners():
         return importer.convert_resize_nearest_neighbor(operator)
     (data, size), _ = _tensors(importer, operator)
-    places = {}
+    positions = {}
     for axis, new_extent in enumerate(_numbers(importer, size).tolist(), 1):
         extent = _shape(importer, data)[axis]
         steps = np.arange(new_extent) * np.float32((extent - 1) / (new_extent - 1) if new_extent > 1 else 0)
-        places[axis] = np.minimum(np.floor(steps + 0.5).astype(np.int64), extent - 1)
-    return _take_positions(importer.get_tensor_expr(data), places)
+        positions[axis] = np.minimum(np.floor(steps + 0.5).astype(np.int64), extent - 1)
+    return _take_positions(importer.get_tensor_expr(data), positions)
 
 
-def _take_positions(data: Any, places: Mapping[int, np.ndarray]) -> Any:
-    for axis, indices in places.items():
+def _take_positions(data: Any, positions: Mapping[int, np.ndarray]) -> Any:
+    for axis, indices in positions.items():
         data = relax.op.take(data, constant(indices.astype(np.int64)), axis)
     return data
 
@@ -158,10 +160,17 @@ def space_to_batch(importer: Any, operator: Any) -> Any:
     pads = [[0, 0], *_numbers(importer, padding).tolist(), *([[0, 0]] * (len(shape) - 1 - len(size)))]
     padded_extents = [extent + sum(pair) for extent, pair in zip(shape, pads, strict=True)]
     padded_image = relax.op.nn.pad(importer.get_tensor_expr(data), [width for pair in pads for width in pair])
-    inner = [each for extent, block in zip(padded_extents[1:], size, strict=False) for each in (extent // block, block)]
-    count, rest = len(size), padded_extents[1 + len(size) :]
-    order = [*range(2, 2 * count + 1, 2), 0, *range(1, 2 * count, 2), *range(2 * count + 1, 2 * count + 1 + len(rest))]
-    blocked_image = relax.op.reshape(padded_image, [shape[0], *inner, *rest])
+    block_extents = [
+        part for extent, block in zip(padded_extents[1:], size, strict=False) for part in (extent // block, block)
+    ]
+    count, other_extents = len(size), padded_extents[1 + len(size) :]
+    order = [
+        *range(2, 2 * count + 1, 2),
+        0,
+        *range(1, 2 * count, 2),
+        *range(2 * count + 1, 2 * count + 1 + len(other_extents)),
+    ]
+    blocked_image = relax.op.reshape(padded_image, [shape[0], *block_extents, *other_extents])
     return relax.op.reshape(relax.op.permute_dims(blocked_image, order), _shape(importer, result))
 
 
@@ -170,8 +179,8 @@ def batch_to_space(importer: Any, operator: Any) -> Any:
     (data, blocks, crops), _ = _tensors(importer, operator)
     shape, size = _shape(importer, data), _numbers(importer, blocks).tolist()
     count, batch = len(size), shape[0] // int(np.prod(size))
-    rest = range(2 * count + 1, count + len(shape))
-    order = [count, *(each for axis in range(count) for each in (count + 1 + axis, axis)), *rest]
+    other_axes = range(2 * count + 1, count + len(shape))
+    order = [count, *(each for axis in range(count) for each in (count + 1 + axis, axis)), *other_axes]
     blocked_image = relax.op.permute_dims(
         relax.op.reshape(importer.get_tensor_expr(data), [*size, batch, *shape[1:]]), order
     )

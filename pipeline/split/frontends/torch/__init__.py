@@ -48,8 +48,8 @@ def from_object(program: Any, shapes: Mapping[str, Sequence[int]], name: str = "
         warnings.simplefilter("ignore")
         decomposed_program = decompose(program)
         signature.check(decomposed_program, name)
-        if missing := find_unsupported(decomposed_program.graph.nodes):
-            raise ModelError(f"{name!r} uses operators that are not supported: {'; '.join(missing)}")
+        if unsupported := find_unsupported(decomposed_program.graph.nodes):
+            raise ModelError(f"{name!r} uses operators that are not supported: {'; '.join(unsupported)}")
         return quietly(lambda: _import(name, decomposed_program, names.of_outputs(program), shapes))
 
 

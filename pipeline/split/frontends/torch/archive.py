@@ -113,8 +113,8 @@ class _PlainCopy:
 
     def _tensors(self, folder: str, configuration: str, prefix: str) -> None:
         """Copy the tensors of a folder; those of PyTorch 2.8 are one pickle."""
-        if (old := folder + "model.pt") in self._members:
-            self._copy_pickle(old)
+        if (single_pickle := folder + "model.pt") in self._members:
+            self._copy_pickle(single_pickle)
             return
         configuration_content = self._json(folder + configuration)
         entries = configuration_content.get("config") if isinstance(configuration_content, dict) else None

@@ -82,12 +82,12 @@ def _clamp(importer: Any, node: Any) -> Any:
 
 def _of_one(importer: Any, node: Any) -> Any:
     """Return a function whose result is a fraction also of whole numbers, which TVM computes in whole numbers."""
-    argument, before = node.args[0], importer.env[node.args[0]]
-    importer.env[argument] = promote(importer, node, before)[0]
+    argument, operand = node.args[0], importer.env[node.args[0]]
+    importer.env[argument] = promote(importer, node, operand)[0]
     try:
         return importer.tvm_converters[node.target.__name__](node)
     finally:
-        importer.env[argument] = before
+        importer.env[argument] = operand
 
 
 _FRACTIONS = (

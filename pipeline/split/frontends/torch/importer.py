@@ -31,8 +31,8 @@ def find_unsupported(nodes: Iterable[Any]) -> list[str]:
 
 def _where(node: Any) -> str:
     stack = list((node.meta.get("nn_module_stack") or {}).values())
-    inside = f" in module {stack[-1][0]!r}" if stack and stack[-1][0] else ""
-    return f"node {names.of_node(node)!r}{inside}"
+    module = f" in module {stack[-1][0]!r}" if stack and stack[-1][0] else ""
+    return f"node {names.of_node(node)!r}{module}"
 
 
 class TorchImporter(ExportedProgramImporter):  # type: ignore[misc]

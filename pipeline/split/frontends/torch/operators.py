@@ -37,12 +37,12 @@ def converters(importer: Any) -> dict[str, Callable[[Any], Any]]:
 def _elu(importer: Any, node: Any) -> Any:
     operands = arguments(importer, node)
     data, emit = operands["self"], importer.block_builder.emit
-    inner, scale = operands.get("input_scale", 1), operands.get("scale", 1)
+    input_scale, scale = operands.get("input_scale", 1), operands.get("scale", 1)
     dtype = str(data.ty.dtype)
     if node.target.__name__ == "celu.default":
-        inner = 1 / operands["alpha"]
+        input_scale = 1 / operands["alpha"]
     below = emit(relax.op.minimum(data, relax.const(0, dtype)))
-    exponentials = emit(relax.op.exp(emit(relax.op.multiply(below, relax.const(inner, dtype)))))
+    exponentials = emit(relax.op.exp(emit(relax.op.multiply(below, relax.const(input_scale, dtype)))))
     low = emit(
         relax.op.multiply(
             emit(relax.op.subtract(exponentials, relax.const(1, dtype))), relax.const(operands["alpha"], dtype)
@@ -85,14 +85,14 @@ def _max_pool2d(importer: Any, node: Any) -> Any:
 def _adaptive_pool2d(pool: Callable[..., Any], importer: Any, node: Any) -> Any:
     operands = arguments(importer, node)
     data = operands["self"]
-    before, after = extents(data)[-2:], pair(operands["output_size"])
-    if any(old % new for old, new in zip(before, after, strict=True)):
+    extents_in, extents_out = extents(data)[-2:], pair(operands["output_size"])
+    if any(extent_in % extent_out for extent_in, extent_out in zip(extents_in, extents_out, strict=True)):
         if pool is relax.op.nn.avg_pool2d:
-            return _average_windows(importer, data, before, after)
+            return _average_windows(importer, data, extents_in, extents_out)
         raise ModelError(
-            f"{importer.current_node} divides {before} into {after}, which is not supported; choose a divisor"
+            f"{importer.current_node} divides {extents_in} into {extents_out}, which is not supported; choose a divisor"
         )
-    window = [old // new for old, new in zip(before, after, strict=True)]
+    window = [extent_in // extent_out for extent_in, extent_out in zip(extents_in, extents_out, strict=True)]
     emit = importer.block_builder.emit
     if data.ty.ndim == 3:
         return relax.op.squeeze(emit(pool(emit(relax.op.expand_dims(data, 0)), window, window)), [0])
@@ -109,23 +109,24 @@ def _erfc(importer: Any, node: Any) -> Any:
     return relax.op.subtract(relax.const(1.0, data.ty.dtype), importer.block_builder.emit(relax.op.erf(data)))
 
 
-def _nothing(_: Any, __: Any) -> Any:
+def _skip_assertion(_: Any, __: Any) -> Any:
     return None
 
 
-def _average_windows(importer: Any, data: Any, before: Sequence[int], after: Sequence[int]) -> Any:
+def _average_windows(importer: Any, data: Any, extents_in: Sequence[int], extents_out: Sequence[int]) -> Any:
     """Return the averages of windows of different sizes, as products with the shares of rows and of columns."""
     rows, columns = (
-        relax.const(_shares(old, new).astype(str(data.ty.dtype))) for old, new in zip(before, after, strict=True)
+        relax.const(_shares(extent_in, extent_out).astype(str(data.ty.dtype)))
+        for extent_in, extent_out in zip(extents_in, extents_out, strict=True)
     )
     emit = importer.block_builder.emit
     return relax.op.matmul(rows, emit(relax.op.matmul(data, emit(relax.op.permute_dims(columns)))))
 
 
-def _shares(before: int, after: int) -> np.ndarray:
-    shares = np.zeros((after, before))
-    for window in range(after):
-        start, stop = window * before // after, -(-(window + 1) * before // after)
+def _shares(extent_in: int, extent_out: int) -> np.ndarray:
+    shares = np.zeros((extent_out, extent_in))
+    for window in range(extent_out):
+        start, stop = window * extent_in // extent_out, -(-(window + 1) * extent_in // extent_out)
         shares[window, start:stop] = 1 / (stop - start)
     return shares
 
@@ -145,8 +146,8 @@ def _smallest(importer: Any, node: Any) -> Any:
     operands = arguments(importer, node)
     data, axis, keep = operands["self"], operands["dim"], operands["keepdim"]
     emit = importer.block_builder.emit
-    places = emit(relax.op.argmin(data, axis, keep))
-    return emit(relax.Tuple([emit(relax.op.min(data, axis, keep)), places]))
+    positions = emit(relax.op.argmin(data, axis, keep))
+    return emit(relax.Tuple([emit(relax.op.min(data, axis, keep)), positions]))
 
 
 def _product(importer: Any, node: Any) -> Any:
@@ -177,7 +178,7 @@ def _linear(importer: Any, node: Any) -> Any:
     return product if operands["bias"] is None else relax.op.add(product, operands["bias"])
 
 
-def _embedding(importer: Any, node: Any) -> Any:
+def _look_up_rows(importer: Any, node: Any) -> Any:
     """Return rows of a table; clipped, so that a wrong word never reads beside it."""
     operands = arguments(importer, node)
     return relax.op.take(operands["weight"], operands["indices"], axis=0, mode="clip")
@@ -185,8 +186,8 @@ def _embedding(importer: Any, node: Any) -> Any:
 
 _CONVERTERS: dict[str, Callable[[Any, Any], Any]] = {
     **arithmetic.CONVERTERS,
-    "_assert_async.default": _nothing,
-    "_assert_async.msg": _nothing,
+    "_assert_async.default": _skip_assertion,
+    "_assert_async.msg": _skip_assertion,
     "_adaptive_avg_pool2d.default": functools.partial(_adaptive_pool2d, relax.op.nn.avg_pool2d),
     "adaptive_max_pool2d.default": _adaptive_max_pool2d,
     "amax.default": functools.partial(_extreme, relax.op.max),
@@ -195,7 +196,7 @@ _CONVERTERS: dict[str, Callable[[Any, Any], Any]] = {
     "avg_pool2d.default": _avg_pool2d,
     "celu.default": _elu,
     "elu.default": _elu,
-    "embedding.default": _embedding,
+    "embedding.default": _look_up_rows,
     "erfc.default": _erfc,
     "exp2.default": _exp2,
     "index.Tensor": indexing.index,

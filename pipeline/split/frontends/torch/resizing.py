@@ -15,17 +15,17 @@ def nearest(importer: Any, node: Any) -> Any:
     """Return ``upsample_nearest2d``: by whole numbers as an operator, else by picking rows and columns."""
     operands = arguments(importer, node)
     data = operands["input"]
-    before, after = extents(data)[2:], [int(extent) for extent in node.meta["val"].shape[2:]]
-    if all(new % old == 0 for old, new in zip(before, after, strict=True)):
+    extents_in, extents_out = extents(data)[2:], [int(extent) for extent in node.meta["val"].shape[2:]]
+    if all(extent_out % extent_in == 0 for extent_in, extent_out in zip(extents_in, extents_out, strict=True)):
         return relax.op.image.resize2d(
-            data, after, layout="NCHW", method="nearest_neighbor",
+            data, extents_out, layout="NCHW", method="nearest_neighbor",
             coordinate_transformation_mode="asymmetric", rounding_method="floor",
         )  # fmt: skip
     scales = operands["scale_factors"] or [None, None]
-    for axis, old, new, scale in zip((2, 3), before, after, scales, strict=True):
-        step = np.float32(1 / scale if scale else old / new)
-        places = np.minimum((np.arange(new, dtype=np.float32) * step).astype(np.int64), old - 1)
-        data = importer.block_builder.emit(relax.op.take(data, relax.const(places), axis=axis, mode="clip"))
+    for axis, extent_in, extent_out, scale in zip((2, 3), extents_in, extents_out, scales, strict=True):
+        step = np.float32(1 / scale if scale else extent_in / extent_out)
+        positions = np.minimum((np.arange(extent_out, dtype=np.float32) * step).astype(np.int64), extent_in - 1)
+        data = importer.block_builder.emit(relax.op.take(data, relax.const(positions), axis=axis, mode="clip"))
     return data
 
 
@@ -41,16 +41,16 @@ def bicubic(importer: Any, node: Any) -> Any:
 
 def _smooth(importer: Any, node: Any, method: str) -> Any:
     operands = arguments(importer, node)
-    before = extents(operands["input"])[2:]
-    after = [int(extent) for extent in node.meta["val"].shape[2:]]
-    for old, new, scale in zip(before, after, operands["scale_factors"] or [], strict=False):
-        if not operands["align_corners"] and abs(old * scale - new) > 1e-6:
+    extents_in = extents(operands["input"])[2:]
+    extents_out = [int(extent) for extent in node.meta["val"].shape[2:]]
+    for extent_in, extent_out, scale in zip(extents_in, extents_out, operands["scale_factors"] or [], strict=False):
+        if not operands["align_corners"] and abs(extent_in * scale - extent_out) > 1e-6:
             raise ModelError(
-                f"{importer.current_node} scales {old} by {scale:g}, which is not {new}; give interpolate a size, or "
-                "recompute_scale_factor=True"
+                f"{importer.current_node} scales {extent_in} by {scale:g}, which is not {extent_out}; give interpolate "
+                "a size, or recompute_scale_factor=True"
             )
     corners = "align_corners" if operands["align_corners"] else "half_pixel"
     return relax.op.image.resize2d(
-        operands["input"], after, layout="NCHW", method=method, coordinate_transformation_mode=corners,
+        operands["input"], extents_out, layout="NCHW", method=method, coordinate_transformation_mode=corners,
         cubic_alpha=-0.75,
     )  # fmt: skip

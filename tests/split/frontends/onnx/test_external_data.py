@@ -58,9 +58,9 @@ def test_the_outline_is_small_and_names_the_place(tmp_path: Path) -> None:
     path = write(tmp_path / "m.onnx", external=False)
     text = outline(path)
     assert len(text) < 2_000 < WEIGHTS.nbytes < path.stat().st_size
-    weights, small = onnx.ModelProto.FromString(text).graph.initializer
+    weights, small_tensor = onnx.ModelProto.FromString(text).graph.initializer
     assert external_data.is_external(weights)
-    assert not external_data.is_external(small)
+    assert not external_data.is_external(small_tensor)
     stored_data = {each.key: each.value for each in weights.external_data}
     start = int(stored_data["offset"])
     assert path.read_bytes()[start : start + int(stored_data["length"])] == WEIGHTS.tobytes()
@@ -71,11 +71,11 @@ def test_a_model_that_is_written_anew_does_not_change_what_was_read(tmp_path: Pa
     """Its parameters were once used from its own file; a shorter one would have ended the process."""
     path = write(tmp_path / "m.onnx", external=data_file)
     graph = pipeline.read(path)
-    before = [each.copy() for each in constants(graph)]
+    copies = [each.copy() for each in constants(graph)]
     for file in tmp_path.iterdir():
         with file.open("r+b") as stream:
             stream.truncate(0)
-    assert all(map(np.array_equal, constants(graph), before))
+    assert all(map(np.array_equal, constants(graph), copies))
 
 
 @pytest.mark.parametrize("position", ["../m.onnx.data", "/etc/passwd", "a/../../m.onnx.data"])
@@ -100,13 +100,13 @@ def test_bytes_that_do_not_make_the_shape(tmp_path: Path, data_file: bool) -> No
 
 
 def test_damaged_files(tmp_path: Path) -> None:
-    """Each ends in an error of ours, or is still a model."""
+    """A damaged file ends in an error of ours, or is still a model."""
     text = write(tmp_path / "m.onnx", external=False).read_bytes()
     large = text.index(WEIGHTS.tobytes())
     generator = np.random.default_rng(0)
-    places = [*range(40), *range(large - 40, large), *range(large + WEIGHTS.nbytes, len(text))][::5]
+    offsets = [*range(40), *range(large - 40, large), *range(large + WEIGHTS.nbytes, len(text))][::5]
     refusals = 0
-    for position in places:
+    for position in offsets:
         damaged_copy = bytearray(text)
         damaged_copy[position] = generator.integers(256)
         (tmp_path / "d.onnx").write_bytes(damaged_copy if position % 2 else damaged_copy[: position + 1])
@@ -114,7 +114,7 @@ def test_damaged_files(tmp_path: Path) -> None:
             pipeline.read(tmp_path / "d.onnx")
         except ModelError:
             refusals += 1
-    assert len(places) // 2 < refusals
+    assert len(offsets) // 2 < refusals
 
 
 def test_large_results_are_not_folded(tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ HEADS = [
 
 def attacks() -> list[str]:
     """Return texts in which ``{call}`` stands for code, and ``{quoted}`` for its text."""
-    output = [f"{before}\n{PLAIN}" for before, _ in ATTACKS]
+    output = [f"{attack}\n{PLAIN}" for attack, _ in ATTACKS]
     output += [PLAIN.replace("R.exp(x)", each) for each in EXPRESSIONS]
     output += [PLAIN.replace("y = R.exp(x)", f"{each}\n        y = R.exp(x)") for each in STATEMENTS]
     return output + [PLAIN.replace(*each, 1) for each in HEADS]
@@ -205,9 +205,9 @@ def test_nothing_else_is_executed(tmp_path: Path, attack: str) -> None:
     assert not trap.exists()
 
 
-@pytest.mark.parametrize(("before", "reason"), ATTACKS)
-def test_what_is_not_allowed_is_said(tmp_path: Path, before: str, reason: str) -> None:
-    text = before.format(call=CALL.format(trap="x"), quoted="''")
+@pytest.mark.parametrize(("attack", "reason"), ATTACKS)
+def test_what_is_not_allowed_is_said(tmp_path: Path, attack: str, reason: str) -> None:
+    text = attack.format(call=CALL.format(trap="x"), quoted="''")
     with pytest.raises(ModelError, match=r"m\.py' cannot be read: line \d+: .*" + reason):
         pipeline.read(write(tmp_path, f"{text}\n{PLAIN}"))
 

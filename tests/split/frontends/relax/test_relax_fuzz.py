@@ -164,10 +164,10 @@ def test_a_deep_tree(tmp_path: Path) -> None:
 def test_nodes_that_tvm_would_trust(tmp_path: Path) -> None:
     """A variable without a type where TVM takes it for granted that there is one."""
     document = json.loads(texts("json")[0])
-    empty = next(number for number, node in enumerate(document["nodes"]) if node["type"] == "None")
+    none_index = next(number for number, node in enumerate(document["nodes"]) if node["type"] == "None")
     for node in copy.deepcopy(document["nodes"]):
         if node["type"] in ("ir.Var", "relax.expr.DataflowVar"):
-            document["nodes"][document["nodes"].index(node)]["data"]["ty"] = empty
+            document["nodes"][document["nodes"].index(node)]["data"]["ty"] = none_index
     (tmp_path / "m").write_text(json.dumps(document))
     with pytest.raises(ModelError, match=r"its field \'ty\' is of the class None, not ir\.Type"):
         pipeline.read(tmp_path / "m")

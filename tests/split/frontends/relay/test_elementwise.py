@@ -145,8 +145,8 @@ def test_casts_and_choices() -> None:
 def test_clipping_whole_numbers_keeps_their_dtype() -> None:
     values = np.array([-1000, 5, 1000], np.int32)
     np.testing.assert_array_equal(apply("clip(%a, a_min=-127f, a_max=127f)", values), [-127, 5, 127])
-    small = np.array([-100, 5, 100], np.int8)
-    np.testing.assert_array_equal(apply("clip(%a, a_min=-1000f, a_max=6.9f)", small), [-100, 5, 6])
+    bytes_ = np.array([-100, 5, 100], np.int8)
+    np.testing.assert_array_equal(apply("clip(%a, a_min=-1000f, a_max=6.9f)", bytes_), [-100, 5, 6])
 
 
 def test_slopes_and_biases_run_along_an_axis() -> None:
@@ -194,10 +194,10 @@ def test_sorting() -> None:
 
 
 def test_the_largest_few() -> None:
-    values, places = results(f"({signature({'a': X})}) {{ topk(%a, k=2) }}", {"a": X})
+    values, positions = results(f"({signature({'a': X})}) {{ topk(%a, k=2) }}", {"a": X})
     np.testing.assert_array_equal(values, -np.sort(-X)[..., :2])
-    np.testing.assert_array_equal(places, (-X).argsort()[..., :2])
-    assert places.dtype == np.int32
+    np.testing.assert_array_equal(positions, (-X).argsort()[..., :2])
+    assert positions.dtype == np.int32
     output = apply('topk(%a, k=1, axis=0, ret_type="values", is_ascend=True)', X)
     np.testing.assert_array_equal(output, X.min(0, keepdims=True))
 

@@ -6,9 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tvm import relax
 
 import pipeline
 from pipeline.errors import ModelError
+from pipeline.split.frontends.relay.convert import convert
+from pipeline.split.frontends.relay.parser import parse
 from tests.support.relay_programs import HEADER, import_program
 
 ARGUMENT = "%x: Tensor[(2, 3), float32]"
@@ -165,8 +168,9 @@ def test_deep_nests_are_refused(nest: object) -> None:
         assert "deep" in message or "in a row" in message or "no tuple" in message or "is no function" in message
 
 
-def test_functions_that_unfold_without_bound_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.split.frontends.relay.builder._MOST_BINDINGS", 500)
+def test_functions_that_unfold_without_bound_are_refused() -> None:
     chain = "\n".join(f"def @f{number}(%x) {{ @f{number + 1}(@f{number + 1}(%x)) }}" for number in range(25))
     text = f"{HEADER}{chain}\ndef @f25(%x) {{ negative(%x) }}\ndef @main({ARGUMENT}) {{ @f0(%x) }}"
-    assert "unfolds to more than 500 operators" in read_refusal(text)
+    inputs = {"x": relax.Var("x", relax.TensorType((2, 3), "float32"))}
+    with pytest.raises(ModelError, match="unfolds to more than 500 operators"):
+        convert(parse(text, "m"), inputs, {}, "m", most_operators=500)

@@ -78,11 +78,11 @@ def repeat_part(generator: random.Random, text: str) -> str:
 
 def move_part(generator: random.Random, text: str) -> str:
     start, end = place(generator, text)
-    rest, target = text[:start] + text[end:], generator.randrange(len(text) - (end - start) + 1)
-    return rest[:target] + text[start:end] + rest[target:]
+    remainder, target = text[:start] + text[end:], generator.randrange(len(text) - (end - start) + 1)
+    return remainder[:target] + text[start:end] + remainder[target:]
 
 
-def overwritten(generator: random.Random, text: str) -> str:
+def overwrite_character(generator: random.Random, text: str) -> str:
     start, _ = place(generator, text)
     return text[:start] + chr(generator.choice((0, 10, 34, 37, 40, 48, 57, 92, 123, 255, 0x1F600))) + text[start + 1 :]
 
@@ -113,7 +113,7 @@ MUTATIONS: tuple[Mutate, ...] = (
     delete_part,
     repeat_part,
     move_part,
-    overwritten,
+    overwrite_character,
     with_a_word,
     with_another(r"-?\d+", NUMBERS),
     with_another(r"-?\d+", NUMBERS),

@@ -10,26 +10,26 @@ from tests.support.relay_programs import apply, random, results, signature
 IMAGE = random(1, 2, 4, 6)
 
 
-def places(before: int, after: int, mode: str) -> np.ndarray:
+def coordinates(extent_in: int, extent_out: int, mode: str) -> np.ndarray:
     """Return where each of the new pixels lies among the old ones."""
-    item = np.arange(after)
+    item = np.arange(extent_out)
     if mode == "align_corners":
-        return item * (before - 1) / (after - 1)
-    return (item + 0.5) * before / after - 0.5 if mode == "half_pixel" else item * before / after
+        return item * (extent_in - 1) / (extent_out - 1)
+    return (item + 0.5) * extent_in / extent_out - 0.5 if mode == "half_pixel" else item * extent_in / extent_out
 
 
-def interpolate(x: np.ndarray, axis: int, at: np.ndarray) -> np.ndarray:
+def interpolate(x: np.ndarray, axis: int, positions: np.ndarray) -> np.ndarray:
     last = x.shape[axis] - 1
-    first = np.clip(np.floor(at).astype(int), 0, last)
-    second = np.clip(np.floor(at).astype(int) + 1, 0, last)
-    share = (at - np.floor(at)).reshape(-1, *[1] * (x.ndim - axis - 1))
+    first = np.clip(np.floor(positions).astype(int), 0, last)
+    second = np.clip(np.floor(positions).astype(int) + 1, 0, last)
+    share = (positions - np.floor(positions)).reshape(-1, *[1] * (x.ndim - axis - 1))
     return np.asarray(x.take(first, axis) * (1 - share) + x.take(second, axis) * share)
 
 
 @pytest.mark.parametrize("mode", ["half_pixel", "align_corners", "asymmetric"])
 def test_linear_resizing(mode: str) -> None:
     output = apply(f'image.resize2d(%a, size=[7, 9], method="linear", coordinate_transformation_mode="{mode}")', IMAGE)
-    reference = interpolate(interpolate(IMAGE, 2, places(4, 7, mode)), 3, places(6, 9, mode))
+    reference = interpolate(interpolate(IMAGE, 2, coordinates(4, 7, mode)), 3, coordinates(6, 9, mode))
     np.testing.assert_allclose(output, reference, rtol=1e-4, atol=1e-5)
 
 
@@ -46,7 +46,7 @@ def test_nearest_neighbours(layout: str) -> None:
 
 
 def test_nearest_neighbours_round_by_default() -> None:
-    """What is missing in the text is the attribute's default; an empty text stands for the usual rounding."""
+    """An attribute that is missing has its default; an empty text stands for the usual rounding."""
     output = apply(
         'image.resize2d(%a, size=[3, 6], method="nearest_neighbor", coordinate_transformation_mode="asymmetric")', IMAGE
     )
@@ -58,8 +58,8 @@ def test_nearest_neighbours_round_by_default() -> None:
 def test_exact_halves_are_rounded_up(mode: str, size: tuple[int, int]) -> None:
     image = random(1, 2, 4, 6)
     rows, columns = (
-        np.clip(np.floor(places(before, after, mode) + 0.5).astype(int), 0, before - 1)
-        for before, after in zip((4, 6), size, strict=True)
+        np.clip(np.floor(coordinates(extent_in, extent_out, mode) + 0.5).astype(int), 0, extent_in - 1)
+        for extent_in, extent_out in zip((4, 6), size, strict=True)
     )
     text = f'size={list(size)}, method="nearest_neighbor", coordinate_transformation_mode="{mode}"'
     output = apply(f"image.resize2d(%a, {text})", image)
@@ -69,7 +69,7 @@ def test_exact_halves_are_rounded_up(mode: str, size: tuple[int, int]) -> None:
 def test_rows_and_volumes() -> None:
     row = IMAGE[:, :, 0]
     output = apply('image.resize1d(%a, size=[9], coordinate_transformation_mode="asymmetric")', row)
-    np.testing.assert_allclose(output, interpolate(row, 2, places(6, 9, "asymmetric")), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(output, interpolate(row, 2, coordinates(6, 9, "asymmetric")), rtol=1e-4, atol=1e-5)
     volume = random(1, 2, 2, 3, 2)
     output = apply("nn.upsampling3d(%a, scale_d=2f, scale_h=1f, scale_w=2f, coordinate_transformation_mode="
                   '"asymmetric")', volume)  # fmt: skip
@@ -81,7 +81,9 @@ def test_upsampling() -> None:
         apply("nn.upsampling(%a, scale_h=2f, scale_w=3f)", IMAGE), IMAGE.repeat(2, 2).repeat(3, 3)
     )
     output = apply('nn.upsampling(%a, scale_h=2f, scale_w=2f, method="bilinear", align_corners=True)', IMAGE)
-    reference = interpolate(interpolate(IMAGE, 2, places(4, 8, "align_corners")), 3, places(6, 12, "align_corners"))
+    reference = interpolate(
+        interpolate(IMAGE, 2, coordinates(4, 8, "align_corners")), 3, coordinates(6, 12, "align_corners")
+    )
     np.testing.assert_allclose(output, reference, rtol=1e-4, atol=1e-5)
 
 
@@ -148,7 +150,7 @@ def test_anchors() -> None:
 def test_rows_in_all_coordinates(mode: str) -> None:
     row = IMAGE[:, :, 0]
     output = apply(f'image.resize1d(%a, size=[9], coordinate_transformation_mode="{mode}")', row)
-    np.testing.assert_allclose(output, interpolate(row, 2, places(6, 9, mode)), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(output, interpolate(row, 2, coordinates(6, 9, mode)), rtol=1e-4, atol=1e-5)
 
 
 def test_regions_are_pooled() -> None:
@@ -157,11 +159,11 @@ def test_regions_are_pooled() -> None:
     output = apply("vision.roi_pool(%a, %b, pooled_size=[2, 3], spatial_scale=0.5f)", x, regions)
     for number, (batch, *corners) in enumerate(regions):
         first, top, second, bottom = (int(np.trunc(each * 0.5 + 0.5)) for each in corners)
-        tall, wide = max(bottom - top + 1, 1), max(second - first + 1, 1)
+        height, width = max(bottom - top + 1, 1), max(second - first + 1, 1)
         for row in range(2):
             for column in range(3):
-                rows = slice(top + row * tall // 2, min(9, top + -(-(row + 1) * tall // 2)))
-                columns = slice(first + column * wide // 3, min(8, first + -(-(column + 1) * wide // 3)))
+                rows = slice(top + row * height // 2, min(9, top + -(-(row + 1) * height // 2)))
+                columns = slice(first + column * width // 3, min(8, first + -(-(column + 1) * width // 3)))
                 bin_ = x[int(batch), :, rows, columns]
                 reference = bin_.max((1, 2)) if bin_.size else np.zeros(3)
                 np.testing.assert_array_equal(output[number, :, row, column], reference)

@@ -60,9 +60,9 @@ X = np.random.default_rng(0).standard_normal((2, 3)).astype(np.float32)
 def test_a_function_that_shares_its_parts() -> None:
     objects = JsonObjects()
     x = objects.variable("x", 2, 3)
-    first_text = objects.call("negative", x)
-    twice = objects.call("add", first_text, first_text)
-    (output,) = results(objects.function(objects.call("multiply", twice, first_text), x), {"x": X})
+    negated = objects.call("negative", x)
+    double = objects.call("add", negated, negated)
+    (output,) = results(objects.function(objects.call("multiply", double, negated), x), {"x": X})
     np.testing.assert_allclose(output, 2 * X * X, rtol=1e-6)
 
 
@@ -123,8 +123,8 @@ def test_a_long_chain_of_let() -> None:
     x = objects.variable("x", 2)
     variables = [objects.variable("y", 2) for _ in range(3_000)]
     body = variables[-1]
-    for before, variable in reversed(list(zip([x, *variables], variables, strict=False))):
-        body = objects.add("relay.Let", var=variable, value=objects.call("negative", before), body=body)
+    for operand, variable in reversed(list(zip([x, *variables], variables, strict=False))):
+        body = objects.add("relay.Let", var=variable, value=objects.call("negative", operand), body=body)
     main = parse(objects.function(body, x)).functions["main"]
     assert isinstance(main.body, LetBlock)
     assert main.body.bindings[-1].name == "y_2999"

@@ -31,7 +31,7 @@ def quantize(values: np.ndarray, scale: float, zero: int, dtype: str) -> np.ndar
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_of_bytes(name: str) -> None:
-    """All that the function is defined for: of unsigned bytes, above their zero point."""
+    """Check the bytes that the function is defined for: of unsigned ones, those above their zero point."""
     function, dtype = FUNCTIONS[name]
     zero = 3 if dtype == "uint8" else -4
     values = np.arange(zero + 1 if dtype == "uint8" else -128, np.iinfo(dtype).max + 1).astype(dtype)

@@ -90,8 +90,8 @@ def spread(x: np.ndarray, w: np.ndarray, stride: int, pad: int, extra: int) -> n
         window: Any = (..., *(slice(place * stride, place * stride + extent) for place, extent in corner))
         pixel: Any = (..., *position)
         result[window] += np.tensordot(x[pixel], w, (1, 0))
-    inner: Any = (..., *(slice(pad, extent - pad) for extent in result.shape[2:]))
-    return np.asarray(result[inner])
+    cropped: Any = (..., *(slice(pad, extent - pad) for extent in result.shape[2:]))
+    return np.asarray(result[cropped])
 
 
 @pytest.mark.parametrize("axes", [1, 2, 3])
@@ -151,7 +151,7 @@ def test_small_whole_numbers_add_up_in_large_ones() -> None:
 
 @pytest.mark.parametrize("layout", ["OIHW", "HWOI"])
 def test_a_depthwise_weight_may_have_a_multiplier(layout: str) -> None:
-    """Of each channel, `multiplier` results lie side by side."""
+    """The `multiplier` results of a channel lie side by side."""
     x, weight = random(1, 3, 6, 6), random(3, 2, 3, 3)
     kernel = weight if layout == "OIHW" else weight.transpose(2, 3, 0, 1)
     output = apply(f'nn.conv2d(%a, %b, groups=3, channels=6, kernel_size=[3, 3], kernel_layout="{layout}")', x, kernel)

@@ -22,9 +22,9 @@ def requantize(values: np.ndarray, factor: float, rounding: str = "UPWARD") -> n
     second = 31 - exponent
 
     def one(value: int) -> int:
-        wide = value * multiplier
-        nudge = (1 << (second - 1)) - (1 if rounding == "TONEAREST" and wide < 0 else 0)
-        return (wide + nudge) >> second
+        product = value * multiplier
+        nudge = (1 << (second - 1)) - (1 if rounding == "TONEAREST" and product < 0 else 0)
+        return (product + nudge) >> second
 
     return np.asarray(np.vectorize(one)(values.astype(object)).astype(np.int64))
 

@@ -12,7 +12,7 @@ from tests.support.relay_programs import apply, random, results, signature
 
 
 def test_space_to_batch_and_back() -> None:
-    """Each place inside of a block becomes a part of the batch; what was padded is cropped again."""
+    """Positions inside of a block become parts of the batch; what was padded is cropped again."""
     x = random(2, 4, 5, 3)
     output = apply("nn.space_to_batch_nd(%a, block_shape=[2, 3], paddings=[[1, 1], [0, 1]], pad_value=7f)", x)
     padded_image = np.pad(x, ((0, 0), (1, 1), (0, 1), (0, 0)), constant_values=7)
@@ -22,15 +22,15 @@ def test_space_to_batch_and_back() -> None:
     np.testing.assert_array_equal(back, x)
 
 
-@pytest.mark.parametrize(("along", "batch"), [(1, 0), (0, 1), (2, 0)])
-def test_sequences_are_reversed_up_to_their_ends(along: int, batch: int) -> None:
+@pytest.mark.parametrize(("time_axis", "batch"), [(1, 0), (0, 1), (2, 0)])
+def test_sequences_are_reversed_up_to_their_ends(time_axis: int, batch: int) -> None:
     """A length beyond the last element counts as the whole."""
     x = random(3, 4, 5)
     lengths = np.array([1, 4, 2, 3][: x.shape[batch]], np.int32)
-    output = apply(f"reverse_sequence(%a, %b, seq_axis={along}, batch_axis={batch})", x, lengths)
+    output = apply(f"reverse_sequence(%a, %b, seq_axis={time_axis}, batch_axis={batch})", x, lengths)
     reference = x.copy()
     for row, length in enumerate(lengths):
-        part = np.moveaxis(reference, (batch, along), (0, 1))[row]
+        part = np.moveaxis(reference, (batch, time_axis), (0, 1))[row]
         part[:length] = part[:length][::-1].copy()
     np.testing.assert_array_equal(output, reference)
 

@@ -36,21 +36,21 @@ def test_crops(layout: str, method: str) -> None:
     output = output if layout == "NCHW" else output.transpose(0, 3, 1, 2)
     for number, (top, first, bottom, second) in enumerate(boxes):
         for row, column in itertools.product(range(3), range(4)):
-            y = top * 5 + row * (bottom - top) * 5 / 2
-            at = first * 6 + column * (second - first) * 6 / 3
+            y_position = top * 5 + row * (bottom - top) * 5 / 2
+            x_position = first * 6 + column * (second - first) * 6 / 3
             image = x[owners[number]]
-            if not (0 <= y <= 5 and 0 <= at <= 6):
+            if not (0 <= y_position <= 5 and 0 <= x_position <= 6):
                 reference = np.full(3, 9.0)
             elif method == "bilinear":
-                reference = pixel(image, y, at)
+                reference = pixel(image, y_position, x_position)
             else:
-                reference = image[:, int(np.floor(y + 0.5)), int(np.floor(at + 0.5))]
+                reference = image[:, int(np.floor(y_position + 0.5)), int(np.floor(x_position + 0.5))]
             np.testing.assert_allclose(output[number, :, row, column], reference, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("parts", [1, 2])
 def test_deformed_convolutions(parts: int) -> None:
-    """Each weight reads where its offset says; offsets are pairs of rows and columns, per part of the channels.
+    """Weights read where their offsets say; offsets are pairs of rows and columns, per part of the channels.
 
     In front of the first row and column there are zeros at once; behind the last ones, values fade to zero.
     """
@@ -63,10 +63,10 @@ def test_deformed_convolutions(parts: int) -> None:
         read = []
         for part in range(parts):
             dy, dx = offset[0, 18 * part + 2 * tap : 18 * part + 2 * tap + 2, row, column]
-            y, at = row - 1 + tap // 3 + dy, column - 1 + tap % 3 + dx
+            y_position, x_position = row - 1 + tap // 3 + dy, column - 1 + tap % 3 + dx
             channels = x[0, part * 4 // parts : (part + 1) * 4 // parts]
-            inside = 0 <= y < 5 and 0 <= at < 6
-            read.append(pixel(channels, y, at) if inside else np.zeros(4 // parts))
+            is_inside = 0 <= y_position < 5 and 0 <= x_position < 6
+            read.append(pixel(channels, y_position, x_position) if is_inside else np.zeros(4 // parts))
         reference[0, :, row, column] += weight.reshape(2, 4, 9)[:, :, tap] @ np.concatenate(read)
     np.testing.assert_allclose(output, reference, rtol=1e-3, atol=1e-3)
 
@@ -75,8 +75,8 @@ def test_grids_of_matrices() -> None:
     matrices = random(2, 2, 3)
     output = apply("image.affine_grid(%a, target_shape=[3, 4])", matrices)
     y, x = np.meshgrid(np.linspace(-1, 1, 3), np.linspace(-1, 1, 4), indexing="ij")
-    places = np.stack([x, y, np.ones_like(x)]).reshape(3, -1)
-    np.testing.assert_allclose(output, (matrices @ places).reshape(2, 2, 3, 4), rtol=1e-5, atol=1e-5)
+    positions = np.stack([x, y, np.ones_like(x)]).reshape(3, -1)
+    np.testing.assert_allclose(output, (matrices @ positions).reshape(2, 2, 3, 4), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("clip", [True, False])
@@ -158,7 +158,7 @@ def test_the_largest_sums_of_windows(layout: str) -> None:
 
 
 def test_a_kernel_of_its_own_is_built_in_stages(tmp_path: Path) -> None:
-    """What Relax has no operator for comes as a kernel, which goes with its stage."""
+    """An operator that Relax lacks comes as a kernel, which goes with its stage."""
     path = tmp_path / "m.relay"
     path.write_text(
         f"{HEADER}def @main(%x: Tensor[(1, 2, 8, 8), float32], %r: Tensor[(3, 5), float32]) "

@@ -125,30 +125,34 @@ def test_all_parts_of_a_split() -> None:
 
 
 def test_picking_elements() -> None:
-    places = np.array([[0, 2], [3, 1]], np.int32)
-    np.testing.assert_array_equal(apply("take(%a, %b, axis=2)", X, places), X.take(places, 2))
-    np.testing.assert_array_equal(apply("take(%a, %b)", X, places), X.take(places))
-    outside = np.array([-5, 9], np.int64)
-    np.testing.assert_array_equal(apply("take(%a, %b, axis=0)", X, outside), X.take(outside, 0, mode="clip"))
+    indices = np.array([[0, 2], [3, 1]], np.int32)
+    np.testing.assert_array_equal(apply("take(%a, %b, axis=2)", X, indices), X.take(indices, 2))
+    np.testing.assert_array_equal(apply("take(%a, %b)", X, indices), X.take(indices))
+    indices_outside = np.array([-5, 9], np.int64)
     np.testing.assert_array_equal(
-        apply('take(%a, %b, axis=1, mode="wrap")', X, outside), X.take(outside, 1, mode="wrap")
+        apply("take(%a, %b, axis=0)", X, indices_outside), X.take(indices_outside, 0, mode="clip")
     )
-    along = np.array([[[0, 3]] * 3] * 2, np.int64)
-    np.testing.assert_array_equal(apply("gather(%a, %b, axis=2)", X, along), np.take_along_axis(X, along, 2))
+    np.testing.assert_array_equal(
+        apply('take(%a, %b, axis=1, mode="wrap")', X, indices_outside), X.take(indices_outside, 1, mode="wrap")
+    )
+    indices_of_axis = np.array([[[0, 3]] * 3] * 2, np.int64)
+    np.testing.assert_array_equal(
+        apply("gather(%a, %b, axis=2)", X, indices_of_axis), np.take_along_axis(X, indices_of_axis, 2)
+    )
 
 
 def test_picking_by_tuples_of_indices() -> None:
-    places = np.array([[0, 1, 1], [2, 0, 1]], np.int64)
-    np.testing.assert_array_equal(apply("gather_nd(%a, %b)", X, places), X[places[0], places[1]])
+    indices = np.array([[0, 1, 1], [2, 0, 1]], np.int64)
+    np.testing.assert_array_equal(apply("gather_nd(%a, %b)", X, indices), X[indices[0], indices[1]])
     batch_rows = np.array([[2, 0]], np.int64)
     np.testing.assert_array_equal(apply("gather_nd(%a, %b, batch_dims=1)", X, batch_rows), X[[0, 1], batch_rows[0]])
 
 
 def test_placing_elements() -> None:
-    places, values = np.array([[[1, 0, 3]] * 3] * 2, np.int64), random(2, 3, 3, seed=1)
+    indices, values = np.array([[[1, 0, 3]] * 3] * 2, np.int64), random(2, 3, 3, seed=1)
     reference = X.copy()
-    np.put_along_axis(reference, places, values, 2)
-    np.testing.assert_array_equal(apply("scatter_elements(%a, %b, %c, axis=2)", X, places, values), reference)
+    np.put_along_axis(reference, indices, values, 2)
+    np.testing.assert_array_equal(apply("scatter_elements(%a, %b, %c, axis=2)", X, indices, values), reference)
     rows = np.array([[1, 0], [2, 1]], np.int64)
     reference = X.copy()
     reference[rows[0], rows[1]] += values[0, :2, :1]

@@ -60,14 +60,14 @@ def test_transposed_convolutions(  # noqa: PLR0917
 
 def test_a_transposed_convolution_of_whole_numbers(tmp_path: Path) -> None:
     writer = Writer(1, 5, 5, 4)
-    before = writer.add("QUANTIZE", [0], writer.tensor("q", (1, 5, 5, 4), "int8", 0.03, 3))
+    quantized_input = writer.add("QUANTIZE", [0], writer.tensor("q", (1, 5, 5, 4), "int8", 0.03, 3))
     kernel = np.random.default_rng(0).integers(-127, 127, (4, 3, 3, 4)).astype(np.int8)
-    inputs = [writer.constant("shape", i32(1, 10, 10, 4)), writer.constant("kernel", kernel, 0.002), before]
-    inner = writer.add(
+    inputs = [writer.constant("shape", i32(1, 10, 10, 4)), writer.constant("kernel", kernel, 0.002), quantized_input]
+    convolution = writer.add(
         "TRANSPOSE_CONV", inputs, writer.tensor("c", (1, 10, 10, 4), "int8", 0.05, -5),
         options="TransposeConvOptions", padding=SAME, strideH=2, strideW=2,
     )  # fmt: skip
-    result = writer.add("DEQUANTIZE", [inner], writer.tensor("y", (1, 10, 10, 4)))
+    result = writer.add("DEQUANTIZE", [convolution], writer.tensor("y", (1, 10, 10, 4)))
     path = writer.save(tmp_path / "m.tflite", result)
     # Both round, and not at the same place: one step of 0.05.
     assert pipeline.verify(pipeline.read(path), path, tolerance=0.05).largest_error <= 0.051
@@ -116,14 +116,14 @@ OPERATORS: list[tuple[str, Any, list[Any], dict[str, Any]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "after", "extra", "options"), OPERATORS)
-def test_operators(tmp_path: Path, kind: str, after: Any, extra: list[Any], options: dict[str, Any]) -> None:
-    rest = dict(options)
-    dtype = rest.pop("dtype", "float32")
+@pytest.mark.parametrize(("kind", "target_shape", "extra", "options"), OPERATORS)
+def test_operators(tmp_path: Path, kind: str, target_shape: Any, extra: list[Any], options: dict[str, Any]) -> None:
+    attributes = dict(options)
+    dtype = attributes.pop("dtype", "float32")
 
     def build(writer: Writer) -> int:
         inputs = [0, *(writer.constant(f"c{number}", value) for number, value in enumerate(extra))]
-        return writer.add(kind, inputs, writer.tensor("y", after or (1, 6, 6, 8), dtype), **rest)
+        return writer.add(kind, inputs, writer.tensor("y", target_shape or (1, 6, 6, 8), dtype), **attributes)
 
     assert largest_share(tmp_path, build) < 1e-5
 

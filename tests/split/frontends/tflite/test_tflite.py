@@ -134,7 +134,7 @@ def test_the_images_are_not_transposed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "after", "extra", "options"),
+    ("kind", "target_shape", "extra", "options"),
     [
         ("RELU", None, [], {}),
         ("RELU6", None, [], {}),
@@ -162,10 +162,10 @@ def test_the_images_are_not_transposed(tmp_path: Path) -> None:
         ),
     ],
 )  # fmt: skip
-def test_operators(tmp_path: Path, kind: str, after: Any, extra: Any, options: Any) -> None:
+def test_operators(tmp_path: Path, kind: str, target_shape: Any, extra: Any, options: Any) -> None:
     writer = Writer(1, 6, 6, 8)
     inputs = [0, *(writer.constant(f"c{number}", value) for number, value in enumerate(extra))]
-    result = writer.add(kind, inputs, writer.tensor("y", after or (1, 6, 6, 8)), **options)
+    result = writer.add(kind, inputs, writer.tensor("y", target_shape or (1, 6, 6, 8)), **options)
     path = writer.save(tmp_path / "m.tflite", result)
     assert pipeline.verify(pipeline.read(path), path).relative < 1e-5
 
@@ -173,16 +173,16 @@ def test_operators(tmp_path: Path, kind: str, after: Any, extra: Any, options: A
 def test_whole_numbers(tmp_path: Path) -> None:
     """Quantized: a convolution of int8, between QUANTIZE and DEQUANTIZE."""
     writer = Writer(1, 6, 6, 4)
-    before = writer.add("QUANTIZE", [0], writer.tensor("q", (1, 6, 6, 4), "int8", 0.03, 3))
+    quantized_input = writer.add("QUANTIZE", [0], writer.tensor("q", (1, 6, 6, 4), "int8", 0.03, 3))
     kernel = np.random.default_rng(0).integers(-127, 127, (4, 3, 3, 4)).astype(np.int8)
     bias = np.array([10, -200, 300, 0], np.int32)
-    inner = writer.add(
+    convolution = writer.add(
         "CONV_2D",
-        [before, writer.constant("kernel", kernel, 0.002), writer.constant("bias", bias, 0.03 * 0.002)],
+        [quantized_input, writer.constant("kernel", kernel, 0.002), writer.constant("bias", bias, 0.03 * 0.002)],
         writer.tensor("c", (1, 6, 6, 4), "int8", 0.05, -5), options="Conv2DOptions", padding=SAME, strideW=1,
         strideH=1, dilationWFactor=1, dilationHFactor=1, fusedActivationFunction=RELU,
     )  # fmt: skip
-    result = writer.add("DEQUANTIZE", [inner], writer.tensor("y", (1, 6, 6, 4)))
+    result = writer.add("DEQUANTIZE", [convolution], writer.tensor("y", (1, 6, 6, 4)))
     path = writer.save(tmp_path / "m.tflite", result)
     # Both round, and not at the same place: one step of 0.05.
     output = pipeline.verify(pipeline.read(path), path, tolerance=0.05)

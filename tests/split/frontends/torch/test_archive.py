@@ -85,7 +85,7 @@ def change_member(members: Members, name: str, change: Callable[[Any], None]) ->
 
 
 def pickles(marker: Path) -> list[bytes]:
-    """What unpickling makes of plain pickles, of torch.save's archives, and of its older files."""
+    """Return hostile content as a plain pickle, as an archive of torch.save, and as one of its older files."""
     archive_bytes = [io.BytesIO(), io.BytesIO()]
     for buffer, archive in zip(archive_bytes, (True, False), strict=True):
         torch.save({"weight": Hostile(marker)}, buffer, _use_new_zipfile_serialization=archive)
@@ -149,17 +149,17 @@ def test_programs_of_the_first_format_are_read_as_tensors_only(
     members: Members, tmp_path: Path, marker: Path, name: str
 ) -> None:
     program = next(content for each, content in members.items() if each.endswith("models/model.json"))
-    empty = io.BytesIO()
-    torch.save({}, empty)
-    old = {
+    no_tensors = io.BytesIO()
+    torch.save({}, no_tensors)
+    first_format = {
         "version": b"8.1",
         "serialized_exported_program.json": program,
-        "serialized_state_dict.pt": empty.getvalue(),
-        "serialized_constants.pt": empty.getvalue(),
-        "serialized_example_inputs.pt": empty.getvalue(),
+        "serialized_state_dict.pt": no_tensors.getvalue(),
+        "serialized_constants.pt": no_tensors.getvalue(),
+        "serialized_example_inputs.pt": no_tensors.getvalue(),
     }
     for content in pickles(marker):
-        refusal(tmp_path / "model.pt2", {**old, f"serialized_{name}.pt": content})
+        refusal(tmp_path / "model.pt2", {**first_format, f"serialized_{name}.pt": content})
         assert not marker.exists()
 
 

@@ -183,9 +183,9 @@ def test_all_unsupported_operators_are_named_at_once() -> None:
     def function(self: Any, x: Any) -> Any:
         return self.inner(torch.linalg.inv(x)) + torch.signbit(x)
 
-    inner = models.Plain(lambda _, x: torch.special.i0(x))
+    submodule = models.Plain(lambda _, x: torch.special.i0(x))
     with pytest.raises(ModelError, match="uses operators that are not supported") as failure:
-        pipeline.read(export(function, image(3, 3), inner=inner))
+        pipeline.read(export(function, image(3, 3), inner=submodule))
     assert "i0.default (node 'special_i0' in module 'inner')" in str(failure.value)
     assert "signbit.default (node 'signbit')" in str(failure.value)
     assert len(str(failure.value).splitlines()) == 1

@@ -58,13 +58,15 @@ def convolve(  # noqa: PLR0913, PLR0917 - all of a convolution
 def _depthwise(builder: BindingBuilder, weight: Any, layout: str, channels: int, groups: int) -> Any:
     """Return the weight as Relax has it: of a depthwise convolution it may hold (channels, multiplier) instead."""
     extents = shape(weight)
-    outer, inner = (extents[layout.index(letter)] for letter in "OI")
-    if not groups == channels == outer or inner == 1:
+    output_channels, input_channels = (extents[layout.index(letter)] for letter in "OI")
+    if not groups == channels == output_channels or input_channels == 1:
         return weight
     space_letters = [letter for letter in layout if letter not in "OI"]
     last = change_layout(builder, weight, layout, "".join([*space_letters, "O", "I"]))
     reshaped_weight = reshape(
-        builder, last, (*(extents[layout.index(letter)] for letter in space_letters), outer * inner, 1)
+        builder,
+        last,
+        (*(extents[layout.index(letter)] for letter in space_letters), output_channels * input_channels, 1),
     )
     return change_layout(builder, reshaped_weight, "".join([*space_letters, "O", "I"]), layout)
 

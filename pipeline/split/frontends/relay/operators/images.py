@@ -86,7 +86,7 @@ def _resize1d(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
     return change_layout(builder, reshape(builder, x, (batch, channels, size)), "NCW", layout)
 
 
-def _upsampling(axes: int) -> Converter:
+def _make_upsampling(axes: int) -> Converter:
     def convert(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
         layout = _layout(attrs, x, axes)
         size = [_scale_extent(attrs, letter, shape(x)[layout.index(letter)]) for letter in _SPACE[axes]]
@@ -129,7 +129,7 @@ TABLE: dict[str, Converter] = {
     "image.resize1d": _resize1d,
     "image.resize2d": _resize(2),
     "image.resize3d": _resize(3),
-    "nn.upsampling": _upsampling(2),
-    "nn.upsampling3d": _upsampling(3),
+    "nn.upsampling": _make_upsampling(2),
+    "nn.upsampling3d": _make_upsampling(3),
     "image.grid_sample": _grid_sample,
 }

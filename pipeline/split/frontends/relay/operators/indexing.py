@@ -91,8 +91,8 @@ def _gather(builder: BindingBuilder, attrs: Attributes, x: Any, indices: Any) ->
 def _check_elementwise(x: Any, indices: Any, number: int) -> None:
     """Check that no index but that of the axis itself can lie outside."""
     pairs = list(zip(shape(x), shape(indices), strict=False))
-    inside = all(there <= here for at, (here, there) in enumerate(pairs) if at != number)
-    if len(shape(x)) != len(shape(indices)) or not inside:
+    fits = all(there <= here for axis_number, (here, there) in enumerate(pairs) if axis_number != number)
+    if len(shape(x)) != len(shape(indices)) or not fits:
         raise ModelError(f"indices of the shape {shape(indices)} do not fit the shape {shape(x)}")
     _inside(indices, (shape(x)[number],))
 
@@ -129,17 +129,17 @@ def _scatter_nd(builder: BindingBuilder, attrs: Attributes, x: Any, indices: Any
     return builder.emit(op.scatter_nd(x, _by_rows(builder, x, indices), updates, kind))
 
 
-def _one_hot(builder: BindingBuilder, attrs: Attributes, indices: Any, on: Any, off: Any) -> Any:
+def _one_hot(builder: BindingBuilder, attrs: Attributes, indices: Any, on_value: Any, off_value: Any) -> Any:
     """Compare with 0, 1, 2, ...; indices outside give the off value everywhere."""
     depth, rank = attrs.integer("depth"), len(shape(indices))
     number, target = attrs.integer("axis", -1), attrs.dtype(default="float32")
     if not -rank - 1 <= number <= rank or not 1 <= depth <= 2**20:
         raise ModelError(f"depth={depth}, axis={number} do not fit indices of the shape {shape(indices)}")
     number %= rank + 1
-    wide = builder.emit(op.expand_dims(indices, number))
+    labels = builder.emit(op.expand_dims(indices, number))
     classes = np.arange(depth).reshape(-1, *[1] * (rank - number))
-    matches = builder.emit(op.equal(wide, builder.constant(classes, dtype(indices))))
-    values = [builder.constant(constant_values(each, "the value"), target) for each in (on, off)]
+    matches = builder.emit(op.equal(labels, builder.constant(classes, dtype(indices))))
+    values = [builder.constant(constant_values(each, "the value"), target) for each in (on_value, off_value)]
     return builder.emit(op.where(matches, *values))
 
 

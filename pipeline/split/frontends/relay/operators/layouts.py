@@ -71,12 +71,16 @@ def _depth_to_space(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
     batch, channels, height, width = shape(x)
     if channels % (size * size):
         raise ModelError(f"{channels} channels do not divide into blocks of {size} by {size}")
-    rest = channels // (size * size)
+    remaining_channels = channels // (size * size)
     if attrs.choice("mode", "DCR", "CDR") == "DCR":
-        x = transpose(builder, reshape(builder, x, (batch, size, size, rest, height, width)), [0, 3, 4, 1, 5, 2])
+        x = transpose(
+            builder, reshape(builder, x, (batch, size, size, remaining_channels, height, width)), [0, 3, 4, 1, 5, 2]
+        )
     else:
-        x = transpose(builder, reshape(builder, x, (batch, rest, size, size, height, width)), [0, 1, 4, 2, 5, 3])
-    x = reshape(builder, x, (batch, rest, height * size, width * size))
+        x = transpose(
+            builder, reshape(builder, x, (batch, remaining_channels, size, size, height, width)), [0, 1, 4, 2, 5, 3]
+        )
+    x = reshape(builder, x, (batch, remaining_channels, height * size, width * size))
     return change_layout(builder, x, "NCHW", layout)
 
 

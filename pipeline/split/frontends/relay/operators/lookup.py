@@ -78,11 +78,11 @@ def _leaky_relu(  # noqa: PLR0913, PLR0917 - Relay's operands
         raise ModelError(f"alpha={alpha} is not supported; it must be between 0 and 1")
     zero_point = constant_values(zero, "a zero point")
     scaled_value = requantize(builder, x, scale, zero, out_scale, out_zero, "int32")
-    below = fixed_point(builder, scaled_value, *multiplier_and_shift(alpha))
+    scaled_negatives = fixed_point(builder, scaled_value, *multiplier_and_shift(alpha))
     centre = reshape(builder, cast(builder, out_zero, "int32"), (1,))
-    rest = fixed_point(builder, centre, *multiplier_and_shift(1 - alpha))
+    centre_share = fixed_point(builder, centre, *multiplier_and_shift(1 - alpha))
     negative = builder.emit(op.less(cast(builder, x, "int32"), builder.constant(zero_point.reshape(()), "int32")))
-    result = builder.emit(op.where(negative, builder.emit(op.add(below, rest)), scaled_value))
+    result = builder.emit(op.where(negative, builder.emit(op.add(scaled_negatives, centre_share)), scaled_value))
     return saturate(builder, result, dtype(x))
 
 
@@ -90,8 +90,8 @@ def _avg_pool2d(  # noqa: PLR0913, PLR0917 - Relay's operands
     builder: BindingBuilder, attrs: Attributes, x: Any, scale: Any, zero: Any, out_scale: Any, out_zero: Any
 ) -> Any:
     """Convert to an average of whole numbers less their zero point, which padding stands for."""
-    wide = cast(builder, subtract_zero_point(builder, x, zero), "int32")
-    average = pooling.TABLE["nn.avg_pool2d"](builder, attrs, wide)
+    differences = cast(builder, subtract_zero_point(builder, x, zero), "int32")
+    average = pooling.TABLE["nn.avg_pool2d"](builder, attrs, differences)
     zero_of_sums = builder.constant(0, "int32")
     return requantize(builder, average, scale, zero_of_sums, out_scale, out_zero, dtype(x))
 

@@ -51,18 +51,18 @@ def _layer_norm(builder: BindingBuilder, attrs: Attributes, x: Any, gamma: Any, 
 def _instance_norm(builder: BindingBuilder, attrs: Attributes, x: Any, gamma: Any, beta: Any) -> Any:
     scale, shift = _affine(builder, attrs, gamma, beta)
     channel, epsilon = axis(x, attrs.integer("axis", 1)), attrs.number("epsilon", 1e-5)
-    rest = [number for number in range(1, len(shape(x))) if number != channel]
-    return builder.emit(op.nn.instance_norm(x, scale, shift, channel_axis=channel, axes=rest, epsilon=epsilon))
+    space = [number for number in range(1, len(shape(x))) if number != channel]
+    return builder.emit(op.nn.instance_norm(x, scale, shift, channel_axis=channel, axes=space, epsilon=epsilon))
 
 
 def _group_norm(builder: BindingBuilder, attrs: Attributes, x: Any, gamma: Any, beta: Any) -> Any:
     scale, shift = _affine(builder, attrs, gamma, beta)
     channel, epsilon = axis(x, attrs.integer("axis", 1)), attrs.number("epsilon", 1e-5)
-    rest = [number for number in range(1, len(shape(x))) if number != channel]
+    space = [number for number in range(1, len(shape(x))) if number != channel]
     groups = attrs.integer("num_groups")
     if groups < 1 or shape(x)[channel] % groups:
         raise ModelError(f"{shape(x)[channel]} channels do not divide into {groups} groups")
-    call = op.nn.group_norm(x, scale, shift, num_groups=groups, channel_axis=channel, axes=rest, epsilon=epsilon)
+    call = op.nn.group_norm(x, scale, shift, num_groups=groups, channel_axis=channel, axes=space, epsilon=epsilon)
     return builder.emit(call)
 
 

@@ -48,7 +48,7 @@ def _windows(kind: str, axes: int) -> Converter:
     return convert
 
 
-def _everything(operator: Callable[..., Any], axes: int) -> Converter:
+def _pool_globally(operator: Callable[..., Any], axes: int) -> Converter:
     def convert(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
         layout = _layout(attrs, x, axes)
         space = [layout.index(letter) for letter in _SPACE[axes]]
@@ -65,7 +65,7 @@ def _adaptive(kind: str, axes: int) -> Converter:
         x = change_layout(builder, x, layout, channels_first)
         have = shape(x)[2:]
         want = tuple(attrs.positive("output_size", axes)) if attrs.get("output_size") else have
-        fits = all(before % after == 0 for before, after in zip(have, want, strict=True))
+        fits = all(extent % target == 0 for extent, target in zip(have, want, strict=True))
         pool = _equal_windows if fits else _unequal_windows
         return change_layout(builder, pool(builder, x, want, kind), channels_first, layout)
 
@@ -76,7 +76,7 @@ def _equal_windows(builder: BindingBuilder, x: Any, want: tuple[int, ...], kind:
     if set(want) == {1}:
         reduce = {"avg": op.mean, "max": op.max}[kind]
         return builder.emit(reduce(x, axis=list(range(2, len(shape(x)))), keepdims=True))
-    windows = [before // after for before, after in zip(shape(x)[2:], want, strict=True)]
+    windows = [extent // target for extent, target in zip(shape(x)[2:], want, strict=True)]
     operator = getattr(op.nn, f"{kind}_pool{len(want)}d")
     return builder.emit(operator(x, pool_size=windows, strides=windows))
 
@@ -96,7 +96,7 @@ def _unequal_windows(builder: BindingBuilder, x: Any, want: tuple[int, ...], kin
 
 TABLE: dict[str, Converter] = {
     **{f"nn.{kind}_pool{axes}d": _windows(kind, axes) for kind in ("max", "avg") for axes in _SPACE},
-    **{f"nn.global_avg_pool{axes}d": _everything(op.mean, axes) for axes in _SPACE},
-    **{f"nn.global_max_pool{axes}d": _everything(op.max, axes) for axes in _SPACE},
+    **{f"nn.global_avg_pool{axes}d": _pool_globally(op.mean, axes) for axes in _SPACE},
+    **{f"nn.global_max_pool{axes}d": _pool_globally(op.max, axes) for axes in _SPACE},
     **{f"nn.adaptive_{kind}_pool{axes}d": _adaptive(kind, axes) for kind in ("max", "avg") for axes in _SPACE},
 }

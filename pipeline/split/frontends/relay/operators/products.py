@@ -41,8 +41,8 @@ def _matmul(builder: BindingBuilder, attrs: Attributes, x: Any, y: Any) -> Any:
 def _batch_matmul(builder: BindingBuilder, attrs: Attributes, x: Any, y: Any) -> Any:
     """Convert a product; up to TVM 0.7 the second operand was turned, and there was no attribute that says so."""
     if not attrs.has("transpose_b") and len(shape(x)) == len(shape(y)) == 3:
-        inner = shape(x)[1 if attrs.flag("transpose_a") else 2]
-        y = transpose_matrix(builder, y) if shape(y)[1] != inner == shape(y)[2] else y
+        depth = shape(x)[1 if attrs.flag("transpose_a") else 2]
+        y = transpose_matrix(builder, y) if shape(y)[1] != depth == shape(y)[2] else y
     return _matmul(builder, attrs, x, y)
 
 

@@ -58,17 +58,17 @@ def fixed_point(  # noqa: PLR0913, PLR0917 - what belongs to the factor stays to
         return align_with_axis(builder, builder.constant(values, "int64"), x, number)
 
     shift_right = _FRACTION_BITS + np.maximum(-shift, 0)
-    wide = cast(builder, x, "int64")
+    scaled = cast(builder, x, "int64")
     if np.any(shift > 0):
-        wide = builder.emit(op.left_shift(wide, constant(np.maximum(shift, 0))))
-    wide = builder.emit(op.multiply(wide, constant(multiplier)))
+        scaled = builder.emit(op.left_shift(scaled, constant(np.maximum(shift, 0))))
+    scaled = builder.emit(op.multiply(scaled, constant(multiplier)))
     half = constant(np.left_shift(1, shift_right - 1))
     if rounding == "TONEAREST":
-        below = constant(np.left_shift(1, shift_right - 1) - 1)
-        negative = builder.emit(op.less(wide, builder.constant(0, "int64")))
-        half = builder.emit(op.where(negative, below, half))
-    wide = builder.emit(op.right_shift(builder.emit(op.add(wide, half)), constant(shift_right)))
-    return cast(builder, wide, "int32")
+        half_of_negatives = constant(np.left_shift(1, shift_right - 1) - 1)
+        negative = builder.emit(op.less(scaled, builder.constant(0, "int64")))
+        half = builder.emit(op.where(negative, half_of_negatives, half))
+    scaled = builder.emit(op.right_shift(builder.emit(op.add(scaled, half)), constant(shift_right)))
+    return cast(builder, scaled, "int32")
 
 
 def _scales(builder: BindingBuilder, x: Any, values: Any, number: int, kind: str) -> Any:
@@ -90,8 +90,8 @@ def subtract_zero_point(builder: BindingBuilder, x: Any, zero_point: Any, number
     """Return `x` less its zero point, as int32 unless there is nothing to subtract."""
     if _is_zero(zero_point):
         return x
-    wide = cast(builder, x, "int32")
-    return builder.emit(op.subtract(wide, _scales(builder, x, zero_point, number, "int32")))
+    value = cast(builder, x, "int32")
+    return builder.emit(op.subtract(value, _scales(builder, x, zero_point, number, "int32")))
 
 
 def saturate(builder: BindingBuilder, x: Any, target: str) -> Any:

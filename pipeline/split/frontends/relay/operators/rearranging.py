@@ -42,13 +42,13 @@ def _space_to_batch_nd(builder: BindingBuilder, attrs: Attributes, x: Any) -> An
     batch, *space = shape(x)
     if any(extent % block for extent, block in zip(space, blocks, strict=False)):
         raise ModelError(f"the padded shape {shape(x)} does not divide into blocks of {blocks}")
-    inner = [part for extent, block in zip(space, blocks, strict=False) for part in (extent // block, block)]
-    x = reshape(builder, x, (batch, *inner, *space[count:]))
-    ahead = [2 + 2 * each for each in range(count)]
-    behind = [0, *(1 + 2 * each for each in range(count)), *range(1 + 2 * count, len(shape(x)))]
-    x = transpose(builder, x, [*ahead, *behind])
-    outer = [extent // block for extent, block in zip(space, blocks, strict=False)]
-    return reshape(builder, x, (batch * int(np.prod(blocks)), *outer, *space[count:]))
+    block_extents = [part for extent, block in zip(space, blocks, strict=False) for part in (extent // block, block)]
+    x = reshape(builder, x, (batch, *block_extents, *space[count:]))
+    offset_axes = [2 + 2 * each for each in range(count)]
+    other_axes = [0, *(1 + 2 * each for each in range(count)), *range(1 + 2 * count, len(shape(x)))]
+    x = transpose(builder, x, [*offset_axes, *other_axes])
+    block_counts = [extent // block for extent, block in zip(space, blocks, strict=False)]
+    return reshape(builder, x, (batch * int(np.prod(blocks)), *block_counts, *space[count:]))
 
 
 def _batch_to_space_nd(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
@@ -62,31 +62,31 @@ def _batch_to_space_nd(builder: BindingBuilder, attrs: Attributes, x: Any) -> An
     x = reshape(builder, x, (*blocks, batch // total, *space))
     order = [count, *(axis for each in range(count) for axis in (count + 1 + each, each))]
     x = transpose(builder, x, [*order, *range(2 * count + 1, len(shape(x)))])
-    wide = [extent * block for extent, block in zip(space, blocks, strict=False)]
-    x = reshape(builder, x, (batch // total, *wide, *space[count:]))
+    uncropped = [extent * block for extent, block in zip(space, blocks, strict=False)]
+    x = reshape(builder, x, (batch // total, *uncropped, *space[count:]))
     if not any(map(any, crops)):
         return x
-    if any(before + behind >= extent for (before, behind), extent in zip(crops, wide, strict=True)):
-        raise ModelError(f"crops={crops} leave nothing of {wide}")
-    ends = [extent - behind for (_, behind), extent in zip(crops, wide, strict=True)]
+    if any(start + end >= extent for (start, end), extent in zip(crops, uncropped, strict=True)):
+        raise ModelError(f"crops={crops} leave nothing of {uncropped}")
+    ends = [extent - end for (_, end), extent in zip(crops, uncropped, strict=True)]
     return builder.emit(op.strided_slice(x, list(range(1, count + 1)), [each[0] for each in crops], ends))
 
 
 def _reverse_sequence(builder: BindingBuilder, attrs: Attributes, x: Any, lengths: Any) -> Any:
     """Pick the elements by their places, which are counted from the sequence's end up to there."""
-    along, batch = axis(x, attrs.integer("seq_axis", 1)), axis(x, attrs.integer("batch_axis", 0))
-    if along == batch or shape(lengths) != (shape(x)[batch],):
-        raise ModelError(f"lengths of the shape {shape(lengths)} do not fit the axes {along} and {batch}")
+    time_axis, batch = axis(x, attrs.integer("seq_axis", 1)), axis(x, attrs.integer("batch_axis", 0))
+    if time_axis == batch or shape(lengths) != (shape(x)[batch],):
+        raise ModelError(f"lengths of the shape {shape(lengths)} do not fit the axes {time_axis} and {batch}")
     rank = len(shape(x))
-    places = np.arange(shape(x)[along]).reshape([-1 if number == along else 1 for number in range(rank)])
-    at = builder.constant(places, "int64")
+    positions = np.arange(shape(x)[time_axis]).reshape([-1 if number == time_axis else 1 for number in range(rank)])
+    position = builder.constant(positions, "int64")
     extents = [shape(x)[batch] if number == batch else 1 for number in range(rank)]
     ends = reshape(builder, cast(builder, lengths, "int64"), extents)
     # A longer sequence than there is would read foreign memory.
-    ends = builder.emit(op.minimum(ends, builder.constant(shape(x)[along], "int64")))
-    reversed_positions = builder.emit(op.subtract(builder.emit(op.subtract(ends, at)), builder.constant(1, "int64")))
-    index = builder.emit(op.where(builder.emit(op.less(at, ends)), reversed_positions, at))
-    return builder.emit(op.gather_elements(x, builder.emit(op.broadcast_to(index, shape(x))), along))
+    ends = builder.emit(op.minimum(ends, builder.constant(shape(x)[time_axis], "int64")))
+    sources = builder.emit(op.subtract(builder.emit(op.subtract(ends, position)), builder.constant(1, "int64")))
+    index = builder.emit(op.where(builder.emit(op.less(position, ends)), sources, position))
+    return builder.emit(op.gather_elements(x, builder.emit(op.broadcast_to(index, shape(x))), time_axis))
 
 
 def _trilu(builder: BindingBuilder, attrs: Attributes, x: Any, k: Any) -> Any:
@@ -118,28 +118,32 @@ def _adv_index(builder: BindingBuilder, _: Attributes, tensors: Any) -> Any:
     extents = np.broadcast_shapes(*map(shape, indices))
     rows = []
     for extent, index in zip(shape(data), indices, strict=False):
-        wide = cast(builder, index, "int64")
-        negative = builder.emit(op.less(wide, builder.constant(0, "int64")))
-        wide = builder.emit(op.where(negative, builder.emit(op.add(wide, builder.constant(extent, "int64"))), wide))
+        row = cast(builder, index, "int64")
+        negative = builder.emit(op.less(row, builder.constant(0, "int64")))
+        row = builder.emit(op.where(negative, builder.emit(op.add(row, builder.constant(extent, "int64"))), row))
         # What lies outside would read foreign memory.
-        wide = builder.emit(op.clip(wide, relax.prim_value(0), relax.prim_value(extent - 1)))
-        rows.append(reshape(builder, builder.emit(op.broadcast_to(wide, extents)), (*extents, 1)))
+        row = builder.emit(op.clip(row, relax.prim_value(0), relax.prim_value(extent - 1)))
+        rows.append(reshape(builder, builder.emit(op.broadcast_to(row, extents)), (*extents, 1)))
     index_rows = builder.emit(op.concat(rows, axis=len(extents))) if len(rows) > 1 else rows[0]
     return builder.emit(op.gather_nd(data, index_rows))
 
 
 def _sequence_mask(builder: BindingBuilder, attrs: Attributes, x: Any, lengths: Any) -> Any:
     """Fill what lies behind a sequence's end; the sequences lie along axis 0 or 1, the batch along the other."""
-    along = axis(x, attrs.integer("axis", 0))
+    time_axis = axis(x, attrs.integer("axis", 0))
     rank = len(shape(x))
-    if along > 1 or rank < 2 or shape(lengths) != (shape(x)[1 - along],):
-        raise ModelError(f"lengths of the shape {shape(lengths)} do not fit the shape {shape(x)} along axis {along}")
-    places = np.arange(shape(x)[along]).reshape([-1 if number == along else 1 for number in range(rank)])
+    if time_axis > 1 or rank < 2 or shape(lengths) != (shape(x)[1 - time_axis],):
+        raise ModelError(
+            f"lengths of the shape {shape(lengths)} do not fit the shape {shape(x)} along axis {time_axis}"
+        )
+    positions = np.arange(shape(x)[time_axis]).reshape([-1 if number == time_axis else 1 for number in range(rank)])
     ends = reshape(
-        builder, cast(builder, lengths, "int64"), [shape(x)[1 - along] if n == 1 - along else 1 for n in range(rank)]
+        builder,
+        cast(builder, lengths, "int64"),
+        [shape(x)[1 - time_axis] if n == 1 - time_axis else 1 for n in range(rank)],
     )
-    inside = builder.emit(op.less(builder.constant(places, "int64"), ends))
-    return builder.emit(op.where(inside, x, builder.constant(attrs.number("mask_value", 0.0), dtype(x))))
+    is_inside = builder.emit(op.less(builder.constant(positions, "int64"), ends))
+    return builder.emit(op.where(is_inside, x, builder.constant(attrs.number("mask_value", 0.0), dtype(x))))
 
 
 def _dilate(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
@@ -152,9 +156,9 @@ def _dilate(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
             widths = [0] * (2 * len(shape(x)))
             widths[2 * number + 3] = stride - 1
             x = builder.emit(op.nn.pad(x, widths, pad_value=fill))
-            wide = (*extents[:number], extents[number] * stride, *extents[number + 1 :])
+            dilated_extents = (*extents[:number], extents[number] * stride, *extents[number + 1 :])
             last = (extents[number] - 1) * stride + 1
-            x = builder.emit(op.strided_slice(reshape(builder, x, wide), [number], [0], [last]))
+            x = builder.emit(op.strided_slice(reshape(builder, x, dilated_extents), [number], [0], [last]))
     return x
 
 
@@ -163,9 +167,9 @@ def _matrix_set_diag(builder: BindingBuilder, attrs: Attributes, x: Any, diagona
     right_above, right_below = attrs.flag("super_diag_right_align", True), attrs.flag("sub_diag_right_align")
     align = "_".join("RIGHT" if right else "LEFT" for right in (right_above, right_below))
     rows, columns = shape(x)[-2:] if len(shape(x)) > 1 else (0, 0)
-    single = first == last
+    is_single = first == last
     longest = min(rows + min(last, 0), columns - max(first, 0))
-    expected_shape = (*shape(x)[:-2], *(() if single else (last - first + 1,)), longest)
+    expected_shape = (*shape(x)[:-2], *(() if is_single else (last - first + 1,)), longest)
     if not -rows < first <= last < columns or shape(diagonal) != expected_shape:
         raise ModelError(f"diagonals {first} to {last} of the shape {shape(diagonal)} do not fit {shape(x)}")
     return builder.kernel(topi.matrix_set_diag, x, diagonal, k=(first, last), align=align)
@@ -209,10 +213,10 @@ def _search_sorted(builder: BindingBuilder, attrs: Attributes, sequence: Any, va
 def _fifo_buffer(builder: BindingBuilder, attrs: Attributes, x: Any, buffer: Any) -> Any:
     """Append to a buffer, whose oldest elements go."""
     number = axis(buffer, attrs.integer("axis"))
-    extent, new = shape(buffer)[number], shape(x)[number]
-    if new >= extent:
-        return slice_axis(builder, x, number, new - extent, new)
-    return builder.emit(op.concat([slice_axis(builder, buffer, number, new, extent), x], axis=number))
+    extent, count = shape(buffer)[number], shape(x)[number]
+    if count >= extent:
+        return slice_axis(builder, x, number, count - extent, count)
+    return builder.emit(op.concat([slice_axis(builder, buffer, number, count, extent), x], axis=number))
 
 
 TABLE: dict[str, Converter] = {

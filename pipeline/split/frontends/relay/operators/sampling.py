@@ -25,10 +25,10 @@ def _crop_and_resize(builder: BindingBuilder, attrs: Attributes, x: Any, boxes: 
     # A box of an image that is not there would read foreign memory.
     last = relax.prim_value(shape(x)[0] - 1)
     owners = builder.emit(op.clip(cast(builder, owners, "int32"), relax.prim_value(0), last))
-    size, outside = attrs.positive("crop_size", 2), attrs.number("extrapolation_value", 0.0)
+    size, fill = attrs.positive("crop_size", 2), attrs.number("extrapolation_value", 0.0)
     out_dtype = attrs.dtype("out_dtype", dtype(x))
     if method == "nearest_neighbor":
-        crops = _nearest_crops(builder, change_layout(builder, x, layout, "NHWC"), boxes, owners, size, outside)
+        crops = _nearest_crops(builder, change_layout(builder, x, layout, "NHWC"), boxes, owners, size, fill)
         return cast(builder, change_layout(builder, crops, "NHWC", layout), out_dtype)
     return builder.kernel(
         topi.image.crop_and_resize,
@@ -38,7 +38,7 @@ def _crop_and_resize(builder: BindingBuilder, attrs: Attributes, x: Any, boxes: 
         crop_size=tuple(size),
         layout=layout,
         method=method,
-        extrapolation_value=outside,
+        extrapolation_value=fill,
         out_dtype=out_dtype,
     )
 
@@ -48,7 +48,7 @@ def _nearest_crops(  # noqa: PLR0913, PLR0917 - all of a crop
 ) -> Any:
     """Pick pixels by their places; TVM's kernel rounds halves to even ones, Relay's away from zero."""
     boxes_count, kind = shape(boxes)[0], dtype(boxes)
-    rows, insides = [reshape(builder, cast(builder, owners, "int64"), (boxes_count, 1, 1, 1))], []
+    rows, masks = [reshape(builder, cast(builder, owners, "int64"), (boxes_count, 1, 1, 1))], []
     for number, extent in enumerate(size):
         first, end = (
             builder.emit(op.strided_slice(boxes, [1], [column], [column + 1])) for column in (number, number + 2)
@@ -58,21 +58,21 @@ def _nearest_crops(  # noqa: PLR0913, PLR0917 - all of a crop
         span = builder.emit(op.multiply(builder.emit(op.subtract(end, first)), builder.constant(shares, kind)))
         coordinates = builder.emit(op.multiply(builder.emit(op.add(span, first)), builder.constant(last_pixel, kind)))
         ends = (builder.constant(each, kind) for each in (0, last_pixel))
-        above, below = (
+        above_first, below_last = (
             builder.emit(compare(coordinates, end))
             for compare, end in zip((op.greater_equal, op.less_equal), ends, strict=True)
         )
-        single = [boxes_count, 1, 1, 1]
-        single[1 + number] = extent
-        insides.append(reshape(builder, builder.emit(op.logical_and(above, below)), single))
+        axis_shape = [boxes_count, 1, 1, 1]
+        axis_shape[1 + number] = extent
+        masks.append(reshape(builder, builder.emit(op.logical_and(above_first, below_last)), axis_shape))
         index = cast(
             builder, clip(builder, round_away_from_zero(builder, coordinates), 0.0, float(last_pixel)), "int64"
         )
-        rows.append(reshape(builder, index, single))
-    wide = [builder.emit(op.broadcast_to(row, (boxes_count, *size, 1))) for row in rows]
-    pixels = builder.emit(op.gather_nd(x, builder.emit(op.concat(wide, axis=3))))
-    inside = builder.emit(op.logical_and(*insides))
-    return builder.emit(op.where(inside, pixels, builder.constant(fill, dtype(x))))
+        rows.append(reshape(builder, index, axis_shape))
+    indices = [builder.emit(op.broadcast_to(row, (boxes_count, *size, 1))) for row in rows]
+    pixels = builder.emit(op.gather_nd(x, builder.emit(op.concat(indices, axis=3))))
+    is_inside = builder.emit(op.logical_and(*masks))
+    return builder.emit(op.where(is_inside, pixels, builder.constant(fill, dtype(x))))
 
 
 def _deformable_conv2d(builder: BindingBuilder, attrs: Attributes, x: Any, offset: Any, weight: Any) -> Any:
@@ -85,8 +85,8 @@ def _deformable_conv2d(builder: BindingBuilder, attrs: Attributes, x: Any, offse
         raise ModelError("expected tensors of 4 axes")
     x, offset = (change_layout(builder, tensor, layout, "NCHW") for tensor in (x, offset))
     weight = change_layout(builder, weight, kernel_layout, "OIHW")
-    _, inner, height, width = shape(weight)
-    fits = shape(offset)[1] == 2 * parts * height * width and shape(x)[1] == inner
+    _, channels, height, width = shape(weight)
+    fits = shape(offset)[1] == 2 * parts * height * width and shape(x)[1] == channels
     if not fits or shape(x)[1] % parts:
         raise ModelError(f"the shapes {shape(x)}, {shape(offset)} and {shape(weight)} do not fit")
     convolved_image = builder.kernel(
@@ -171,14 +171,14 @@ def _decode_boxes(builder: BindingBuilder, attrs: Attributes, moves: Any, anchor
 def _move_to_front(builder: BindingBuilder, rows: Any, keep: Any, counts: Any) -> Any:
     """Return the rows that are kept, in order, and -1 behind them."""
     batch, count, width = shape(rows)
-    places = builder.constant(np.arange(count).reshape(1, count), "int32")
-    behind = builder.emit(op.add(places, builder.constant(count, "int32")))
-    order = builder.emit(op.argsort(builder.emit(op.where(keep, places, behind)), axis=1, dtype="int64"))
+    positions = builder.constant(np.arange(count).reshape(1, count), "int32")
+    positions_behind = builder.emit(op.add(positions, builder.constant(count, "int32")))
+    order = builder.emit(op.argsort(builder.emit(op.where(keep, positions, positions_behind)), axis=1, dtype="int64"))
     index = builder.emit(op.broadcast_to(reshape(builder, order, (batch, count, 1)), (batch, count, width)))
     sorted_rows = builder.emit(op.gather_elements(rows, index, 1))
-    inside = builder.emit(op.less(places, reshape(builder, counts, (batch, 1))))
-    inside = reshape(builder, inside, (batch, count, 1))
-    return builder.emit(op.where(inside, sorted_rows, builder.constant(-1, dtype(rows))))
+    is_row = builder.emit(op.less(positions, reshape(builder, counts, (batch, 1))))
+    is_row = reshape(builder, is_row, (batch, count, 1))
+    return builder.emit(op.where(is_row, sorted_rows, builder.constant(-1, dtype(rows))))
 
 
 TABLE: dict[str, Converter] = {

@@ -71,13 +71,13 @@ def _split(extent: Any, first: int, second: int) -> list[Any]:
 def _fill_gap(result: list[Any], total: Any, complaint: ModelError) -> tuple[Any, ...]:
     """Put what is left over in place of -1."""
     # Only numbers are looked for, since a comparison with what is symbolic is no truth value.
-    gaps = [at for at, extent in enumerate(result) if isinstance(extent, int) and extent == -1]
+    gaps = [position for position, extent in enumerate(result) if isinstance(extent, int) and extent == -1]
     if len(gaps) == 1:
         (gap,) = gaps
-        rest = quotient(total, product(result[:gap] + result[gap + 1 :]))
-        if rest is None:
+        extent = quotient(total, product(result[:gap] + result[gap + 1 :]))
+        if extent is None:
             raise complaint
-        result[gap] = rest
+        result[gap] = extent
     if not are_equal_shapes([product(result)], [total]) or min(numbers(result), default=1) < 1:
         raise complaint
     return tuple(result)
@@ -212,20 +212,20 @@ def _pad(builder: BindingBuilder, attrs: Attributes, x: Any, value: Any = None) 
 def _mirror_pad(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
     """Pad with what lies at the other side of the border; ``SYMMETRIC`` repeats the border itself."""
     gap = {"SYMMETRIC": 0, "REFLECT": 1}[attrs.choice("mode", "SYMMETRIC", "REFLECT")]
-    for number, (before, behind) in enumerate(_widths(attrs, x)):
+    for number, (pad_before, pad_behind) in enumerate(_widths(attrs, x)):
         extent = shape(x)[number]
-        if max(before, behind) > extent - gap:
-            raise ModelError(f"the padding {(before, behind)} is wider than the extent {extent}")
-        ranges = [(gap, gap + before), (0, extent), (extent - gap - behind, extent - gap)]
+        if max(pad_before, pad_behind) > extent - gap:
+            raise ModelError(f"the padding {(pad_before, pad_behind)} is wider than the extent {extent}")
+        ranges = [(gap, gap + pad_before), (0, extent), (extent - gap - pad_behind, extent - gap)]
         parts = [slice_axis(builder, x, number, start, end) for start, end in ranges if end > start]
-        x = _flip_ends(builder, parts, number, bool(before), bool(behind))
+        x = _flip_ends(builder, parts, number, bool(pad_before), bool(pad_behind))
     return x
 
 
-def _flip_ends(builder: BindingBuilder, parts: list[Any], number: int, before: bool, behind: bool) -> Any:
-    if before:
+def _flip_ends(builder: BindingBuilder, parts: list[Any], number: int, flip_first: bool, flip_last: bool) -> Any:
+    if flip_first:
         parts[0] = builder.emit(op.flip(parts[0], number))
-    if behind:
+    if flip_last:
         parts[-1] = builder.emit(op.flip(parts[-1], number))
     return builder.emit(op.concat(parts, axis=number)) if len(parts) > 1 else parts[0]
 
