@@ -129,8 +129,8 @@ class Connection:
         """End the session."""
         self._wire.close()
 
-    def _upload(self, package: StagePackage, missing: messages.MissingFiles) -> None:
-        for digest in missing.digests:
+    def _upload(self, package: StagePackage, missing_files: messages.MissingFiles) -> None:
+        for digest in missing_files.digests:
             pieces = package.files.get(digest)
             if pieces is None:
                 raise MalformedMessage("the server asks for a file that is not the stage's")

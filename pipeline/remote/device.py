@@ -262,8 +262,8 @@ class _ServerPlace(RemotePlace):
             self.close()
             end = time.monotonic()
             if isinstance(error, ServerRefusal) or not self._is_only or end >= self._lost_at + self._address.patience:
-                rest = REST_S if self._is_only else max(REST_S, REST * (end - begin))
-                self._rests_until, self._last = end + rest, error
+                rest_s = REST_S if self._is_only else max(REST_S, REST * (end - begin))
+                self._rests_until, self._last = end + rest_s, error
                 raise
             time.sleep(RETRY_S)
 

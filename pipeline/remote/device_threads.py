@@ -92,7 +92,7 @@ class DeviceThread:
 
 
 class ServerDevices:
-    """All devices of a server, each started when a stage first asks for it.
+    """Devices of a server, each started when a stage first asks for it.
 
     Parameters
     ----------

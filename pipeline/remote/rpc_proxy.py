@@ -153,8 +153,8 @@ class ByteForwarder:
             # What is read must find its way free.
             reading = 0 if self._waiting[opposite] else select.POLLIN
             poll.register(side, reading | (select.POLLOUT if self._waiting[side] else 0))
-        rest = self._deadline - monotonic()
-        return dict(poll.poll(None if rest == inf else max(0.0, 1e3 * rest)))
+        remaining_s = self._deadline - monotonic()
+        return dict(poll.poll(None if remaining_s == inf else max(0.0, 1e3 * remaining_s)))
 
     def _transfer(self, side: socket.socket, ready: int) -> bool:
         """Send to a side and receive from it, as far as it is ready; False if it has gone."""

@@ -138,7 +138,7 @@ def _clear_frames() -> Iterator[None]:
 
 
 class _Sessions:
-    """Those with one address."""
+    """Sessions with one address."""
 
     def __init__(self, address: Address) -> None:
         self._address, self._sessions = address, list[RpcSession]()

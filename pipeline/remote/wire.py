@@ -52,7 +52,7 @@ class Wire(Generic[Message]):
     ------
     OSError
         From every call: if the other side has gone, or the time limit has passed.
-    Malformed
+    MalformedMessage
         From calls that receive.
     """
 
@@ -73,15 +73,15 @@ class Wire(Generic[Message]):
     def send(self, message: Any, buffers: Sequence[memoryview] = ()) -> None:
         """Send a message and what follows it."""
         head = msgspec.msgpack.encode(message)
-        waiting = [memoryview(_PRELUDE.pack(MAGIC, len(head)) + head), *(each for each in buffers if each.nbytes)]
-        deadline = self._deadline(sum(each.nbytes for each in waiting))
-        while waiting:
+        chunks = [memoryview(_PRELUDE.pack(MAGIC, len(head)) + head), *(each for each in buffers if each.nbytes)]
+        deadline = self._deadline(sum(each.nbytes for each in chunks))
+        while chunks:
             _check(deadline)
-            count = self._socket.sendmsg(waiting[:_AT_ONCE])
-            while waiting and count >= waiting[0].nbytes:
-                count -= waiting.pop(0).nbytes
+            count = self._socket.sendmsg(chunks[:_AT_ONCE])
+            while chunks and count >= chunks[0].nbytes:
+                count -= chunks.pop(0).nbytes
             if count:
-                waiting[0] = waiting[0][count:]
+                chunks[0] = chunks[0][count:]
 
     def receive(self) -> Message:
         """Return the next message; what follows it is to be fetched by `fill`."""
@@ -145,8 +145,8 @@ class Wire(Generic[Message]):
         """
         self._socket.shutdown(socket.SHUT_WR)
         self._socket.settimeout(seconds)
-        deadline, rest = time.monotonic() + seconds, bytearray(1 << 16)
-        while time.monotonic() < deadline and self._socket.recv_into(rest):
+        deadline, scratch = time.monotonic() + seconds, bytearray(1 << 16)
+        while time.monotonic() < deadline and self._socket.recv_into(scratch):
             pass
 
     def break_off(self) -> None:

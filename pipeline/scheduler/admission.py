@@ -43,9 +43,11 @@ class Admission:
 
     def __post_init__(self) -> None:
         arguments.choice("admission", self.policy, POLICIES)
-        waiting = arguments.count("waiting", self.waiting, 0)
-        if waiting and self.policy == "block":
-            raise ArgumentError(f"waiting is {waiting}; with admission='block' frames wait for as long as it takes")
+        waiting_count = arguments.count("waiting", self.waiting, 0)
+        if waiting_count and self.policy == "block":
+            raise ArgumentError(
+                f"waiting is {waiting_count}; with admission='block' frames wait for as long as it takes"
+            )
         deadline = arguments.duration("deadline", self.deadline)
         if (self.policy == "deadline") != math.isfinite(deadline):
             raise ArgumentError(
@@ -68,7 +70,7 @@ class Admission:
         """Reason why a frame leaves a full queue."""
         return "replaced" if self.most_waiting == 1 else "full"
 
-    def late(self, timestamp: float, forecast: Callable[[], float]) -> bool:
+    def is_late(self, timestamp: float, forecast: Callable[[], float]) -> bool:
         """Return true if a frame of that time misses its deadline, should it start now and take `forecast` seconds."""
         # The forecast is asked for last: it looks at every stage.
         return self.policy == "deadline" and time.time() + forecast() > timestamp + self.deadline

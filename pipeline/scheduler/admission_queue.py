@@ -156,7 +156,7 @@ class AdmissionQueue:
         """Return the submitted frames that wait; under the ledger's lock."""
         return [*(frame for frame, ticket in self._waiting if ticket is None), *self.unbuilt_frames]
 
-    def all(self) -> list[Frame]:
+    def all_frames(self) -> list[Frame]:
         """Return the frames in the queue, submitted or not; under the ledger's lock."""
         return [frame for frame, _ in self._waiting]
 
@@ -176,7 +176,7 @@ class AdmissionQueue:
     def _start_waiting(self) -> Iterator[tuple[Frame, str]]:
         while self._waiting:
             frame, ticket = self._waiting[0]
-            if self.admission.late(frame.future.timestamp, frame.deployment.forecast):
+            if self.admission.is_late(frame.future.timestamp, frame.deployment.forecast):
                 yield frame, "late"
             elif not self._has_room(frame):
                 break

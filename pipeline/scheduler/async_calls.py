@@ -65,8 +65,8 @@ class AsyncCalls:
         try:
             frame_inputs = copy_inputs(engine.deployment.check.accept(inputs), copy=copy)
         except UnknownSize as unknown:
-            waiting = functools.partial(self._pending_builds.submit, unknown, future, None, copy=copy)
-            return _wrap(await asyncio.to_thread(waiting))
+            submission = functools.partial(self._pending_builds.submit, unknown, future, None, copy=copy)
+            return _wrap(await asyncio.to_thread(submission))
         if engine.intake.submit(frame_inputs, future, lambda: ticket, by_reference=not copy) is not None:
             try:
                 await ticket.settlement
@@ -80,18 +80,20 @@ class AsyncCalls:
         self, frames: AsyncIterable[Any] | Iterable[Any], make_future: Callable[[], FrameFuture], *, copy: bool
     ) -> AsyncGenerator[Any, None]:
         """Yield the result of each frame, in order."""
-        waiting: deque[asyncio.Future[Any]] = deque()
+        pending_results: deque[asyncio.Future[Any]] = deque()
         try:
             async for frame in _iterate(frames):
-                waiting.append(await self.submit(frame, make_future(), copy=copy))
-                while waiting and (len(waiting) >= self._engine.deployment.capacity or waiting[0].done()):
-                    async for result in _results(waiting.popleft()):
+                pending_results.append(await self.submit(frame, make_future(), copy=copy))
+                while pending_results and (
+                    len(pending_results) >= self._engine.deployment.capacity or pending_results[0].done()
+                ):
+                    async for result in _results(pending_results.popleft()):
                         yield result
-            while waiting:
-                async for result in _results(waiting.popleft()):
+            while pending_results:
+                async for result in _results(pending_results.popleft()):
                     yield result
         finally:
-            for future in waiting:
+            for future in pending_results:
                 # An error that nobody will ask for is not worth asyncio's complaint.
                 if not future.cancel() and not future.cancelled():
                     future.exception()

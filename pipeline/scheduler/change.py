@@ -63,9 +63,11 @@ class Changes:
         with self._engine.changing:
             plan, successor = self._engine.deployment.plan, bundle.builds[0]
             for side in ("inputs", "outputs"):
-                before, after = getattr(plan, side), getattr(successor.plan, side)
-                if before != after:
-                    raise PlanError(f"the new bundle has other {side}: {_join(after)} instead of {_join(before)}")
+                specs, successor_specs = getattr(plan, side), getattr(successor.plan, side)
+                if specs != successor_specs:
+                    raise PlanError(
+                        f"the new bundle has other {side}: {_join(successor_specs)} instead of {_join(specs)}"
+                    )
             check_codes(successor.plan, successor.codes)
             self._bring(bundle.builds, bundle.shapes)
 

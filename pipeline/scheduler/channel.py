@@ -117,7 +117,7 @@ class EntryChannel(Channel[Item]):
     Attributes
     ----------
     items, tokens
-        What waits, and what readers wait with, for `Entry`.
+        What waits, and what readers wait with, for `Inlet`.
     """
 
     def __init__(self, capacity: int, made_room: Callable[[], object]) -> None:

@@ -74,7 +74,7 @@ class StageCopies:
 
     def _take(self, frame: Frame, read: SlotRead) -> Any:
         if read.slot in self._shared_slots:
-            with frame.exclusively():
+            with frame.copy_lock():
                 tensor = frame.tensors[read.slot] = self._bring(frame, read)
         else:
             tensor = self._bring(frame, read)

@@ -89,7 +89,7 @@ class Deployment:
         for slot, array in zip(self._wiring.inputs, frame_inputs.arrays, strict=True):
             if self._wiring.readers[slot]:
                 tensors[slot] = array
-        frame = Frame(future, self, tensors, frame_inputs.arrays if by_reference else (), self._waiting, self._readers)
+        frame = Frame(future, self, tensors, frame_inputs.arrays if by_reference else (), self._joins, self._readers)
         frame.build, frame.crop = frame_inputs.build, frame_inputs.crop
         return frame
 
@@ -192,7 +192,7 @@ class Deployment:
         self._empty: list[Any] = [None] * len(wiring.readers)
         joins = {number: len(stage.predecessors) for number, stage in enumerate(wiring.stages)}
         joins[_END] = len(wiring.leaves)
-        self._waiting = {number: branches for number, branches in joins.items() if branches > 1}
+        self._joins = {number: branches for number, branches in joins.items() if branches > 1}
         self._readers = {slot: readers for slot, readers in enumerate(wiring.readers) if readers > 1}
 
     def _open(self) -> None:
@@ -220,7 +220,7 @@ def _shared_cores(plan: Plan, runtimes: Sequence[Sequence[DeviceRuntime]]) -> di
 
 
 class Deployments:
-    """All deployments of a pipeline; guarded by the ledger's lock where they change.
+    """Deployments of a pipeline, new and former; guarded by the ledger's lock where they change.
 
     Attributes
     ----------
@@ -255,7 +255,7 @@ class Deployments:
             self.former.remove(deployment)
             self._ending = [ending for ending in self._ending if not ending.group.join(0.0)] + [deployment]
 
-    def all(self) -> list[Deployment]:
+    def list_alive(self) -> list[Deployment]:
         """Return those whose workers may not have ended."""
         return [self.current, *self.former, *self._ending]
 
@@ -267,16 +267,16 @@ class Deployments:
 
     def shut(self) -> None:
         """Let all workers end."""
-        for deployment in self.all():
+        for deployment in self.list_alive():
             deployment.shut()
 
     def join(self, deadline: float | None) -> bool:
         """Wait for the workers' end until `time.monotonic` is `deadline`, and return whether they have ended."""
-        return all(deployment.group.join(deadline) for deployment in self.all())
+        return all(deployment.group.join(deadline) for deployment in self.list_alive())
 
     def busy(self, timeout: float) -> list[str]:
         """Return the names of the stages whose workers, also those given up, do not end within `timeout` seconds."""
         deadline = monotonic() + timeout
-        groups = [deployment.group for deployment in self.all()]
+        groups = [deployment.group for deployment in self.list_alive()]
         workers = [worker for group in groups for worker in (*group.workers, *group.given_up)]
         return [worker.assignment.stage.name for worker in workers if not worker.join(max(0.0, deadline - monotonic()))]

@@ -66,7 +66,7 @@ class Engine:
         self.ledger = Ledger(self._retire, lambda: self.queue.use_room())  # noqa: PLW0108 - made right after
         self.queue = AdmissionQueue(options.admission, self.ledger, lambda: self.deployments.current.capacity)
         self.intake = Intake(
-            self.ledger, self.queue, self.deployments, closed_error=self.closed_error, inside=self.inside
+            self.ledger, self.queue, self.deployments, closed_error=self.closed_error, must_not_wait=self.must_not_wait
         )
         self._watchdog = Watchdog() if options.supervision.limited else None
         self._context = WorkerContext(
@@ -98,13 +98,13 @@ class Engine:
         return Deployment(builds, shapes, self._context)
 
     @uninterrupted
-    def swap(self, successor: Deployment, *, late: bool = False) -> None:
+    def swap(self, successor: Deployment, *, for_unbuilt: bool = False) -> None:
         """Let all frames submitted from now on go through `successor`; those before them stay where they are.
 
         Parameters
         ----------
         successor : Deployment
-        late : bool
+        for_unbuilt : bool
             Whether it is also for frames that have been waiting since before a close.
 
         Raises
@@ -113,7 +113,7 @@ class Engine:
             If the pipeline is closed; the successor ends then.
         """
         with self.ledger.lock:
-            if not self.closing or (late and self.queue.unbuilt_frames):
+            if not self.closing or (for_unbuilt and self.queue.unbuilt_frames):
                 self.deployments.swap(successor)
                 self._retire()
                 return
@@ -125,9 +125,9 @@ class Engine:
     def drain(self, timeout: float | None) -> None:
         """Wait until the frames submitted so far have ended; see `Pipeline.drain`."""
         with self.ledger.lock:
-            waiting = [] if self.queue.is_paused else self.queue.frames()
-            futures = [frame.future for frame in (*self.ledger.frames(), *waiting)]
-        if futures and self.inside():
+            queued_frames = [] if self.queue.is_paused else self.queue.frames()
+            futures = [frame.future for frame in (*self.ledger.frames(), *queued_frames)]
+        if futures and self.must_not_wait():
             raise TimeoutError("a callback must not wait for its own pipeline")
         deadline = None if timeout is None else monotonic() + timeout
         for future in futures:
@@ -146,21 +146,21 @@ class Engine:
         self.queue.settle()
 
     @uninterrupted
-    def abandon(self, reason: BaseException, after: int = -1) -> None:
-        """Take no more frames, and give up those with numbers above `after`, also where a device keeps a worker busy.
+    def abandon(self, reason: BaseException, last_kept: int = -1) -> None:
+        """Take no more frames, and give up those with numbers above `last_kept`.
 
-        Frames that no stage has taken up are cancelled.
+        Devices that keep a worker busy are not waited for.  Frames that no stage has taken up are cancelled.
         """
         with self.ledger.lock:
             self.intake.closing = self.queue.is_paused = self._gave_up = True
             self.queue.refuse(self.closed_error)
-            waiting = [frame.future for frame in self.queue.frames()]
+            queued_futures = [frame.future for frame in self.queue.frames()]
         # Without the lock: a cancelled future calls back.
-        for future in waiting:
+        for future in queued_futures:
             future.cancel()
-        if after < 0:
+        if last_kept < 0:
             self._shut()
-        self.ledger.abandon(reason, after)
+        self.ledger.abandon(reason, last_kept)
         self.close()
 
     def after_fork(self) -> None:
@@ -171,7 +171,7 @@ class Engine:
                 f"it belongs to process {self._process}, from which this one was forked; load it after the fork"
             )
         self.intake.closing = True
-        for deployment in self.deployments.all():
+        for deployment in self.deployments.list_alive():
             deployment.group.after_fork()
         self.queue.after_fork()
         self.ledger.after_fork(self.closed_error())
@@ -207,7 +207,7 @@ class Engine:
             self._watchdog.join()
         return is_complete
 
-    def inside(self) -> bool:
+    def must_not_wait(self) -> bool:
         """Return true if the calling thread must not wait for frames, because it runs stages or callbacks of frames."""
         me = threading.get_ident()
         return me in self.ledger.callers or me in self._context.worker_threads
@@ -216,7 +216,7 @@ class Engine:
         """Return an immutable snapshot; frames are counted under the lock, so that the books always add up."""
         with self.ledger.lock:
             deployment, counts = self.deployment, self.ledger.counts()
-            waiting, blocked_callers = len(self.queue), self.queue.blocked_callers
+            waiting_count, blocked_callers = len(self.queue), self.queue.blocked_callers
             counters = [self.deployments.counters(stage.name) for stage in deployment.plan.stages]
         # Without the lock: sorting durations takes long, and workers write them without it.
         stages = [
@@ -228,7 +228,7 @@ class Engine:
             frames_per_s=counts.delivered / counts.elapsed_s if counts.elapsed_s else 0.0,
             latency_s=self.ledger.latency.percentiles(),
             stages=tuple(stages),
-            waiting=waiting,
+            waiting=waiting_count,
             blocked_callers=blocked_callers,
             forecast_s=deployment.forecast(),
         )
@@ -236,7 +236,7 @@ class Engine:
     def _retire(self) -> None:
         """See whether the last frame of something has left; under the ledger's lock."""
         if self.deployments.former:
-            self.deployments.retire(chain(self.ledger.frames(), self.queue.all()))
+            self.deployments.retire(chain(self.ledger.frames(), self.queue.all_frames()))
         if self.closing and not self.ledger and not self.queue.frames():
             self._shut()
             self._empty.set()
@@ -250,14 +250,14 @@ class Engine:
         if self.options.supervision.on_error == "stop":
             self._stop(error, frame.number)
 
-    def _stop(self, error: BaseException, after: int = -1) -> None:
+    def _stop(self, error: BaseException, last_kept: int = -1) -> None:
         with self.ledger.lock:
             # The first one wins.  But it may have left frames in front of it to be finished, which none will be now.
             if self.error is None:
                 self.error = error
-            elif after >= 0:
+            elif last_kept >= 0:
                 return
-        self.abandon(self._stop_error(self.error), after)
+        self.abandon(self._stop_error(self.error), last_kept)
 
     def _stop_error(self, error: BaseException) -> PipelineClosed:
         reason = PipelineClosed(

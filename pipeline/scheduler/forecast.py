@@ -42,19 +42,19 @@ class Forecast:
         A stage must first run all frames that are between the entrance and its end; the frame then has the way from
         that stage on before it.
         """
-        longest, rest = 0.0, [0.0] * len(self._counters)
+        longest, path_s = 0.0, [0.0] * len(self._counters)
         # From the last stage on: the way behind a stage is known when its turn comes.
         for number in reversed(range(len(self._counters))):
             median, slow = self._times(number)
-            after = max((rest[each] for each in self._successors[number]), default=0.0)
-            rest[number] = after + slow
+            onward_s = max((path_s[successor] for successor in self._successors[number]), default=0.0)
+            path_s[number] = onward_s + slow
             ahead = self.starts - sum(each.passed for each in self._counters[number])
-            longest = max(longest, rest[number], rest[number] + ahead * median / len(self._counters[number]))
+            longest = max(longest, path_s[number], path_s[number] + ahead * median / len(self._counters[number]))
         return longest
 
     def _times(self, number: int) -> tuple[float, float]:
         """Return the stage's median time, and its time when it is slow."""
-        recent = [seconds for each in self._counters[number] for seconds in each.lately(LATELY)]
+        recent = [seconds for each in self._counters[number] for seconds in each.newest(LATELY)]
         if not recent:
             return self._plan_times[number], self._plan_times[number]
         times = percentiles(recent)

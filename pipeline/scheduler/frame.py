@@ -96,12 +96,12 @@ class FrameFuture(Future[Any]):
 
         def call(future: Future[Any]) -> None:
             me = threading.get_ident()
-            inner = me in callers
+            is_nested = me in callers
             callers.add(me)
             try:
                 error = contain(fn, future)
             finally:
-                if not inner:
+                if not is_nested:
                     callers.discard(me)
             if error is not None:
                 self._report(error)
@@ -182,7 +182,7 @@ class Frame:
         One place for each slot of the wiring, the model inputs filled in; taken over.
     caller_arrays : sequence of ndarray
         Arrays among them that still belong to the caller.
-    waiting : mapping of int to int
+    joins : mapping of int to int
         For each stage that joins branches, how many of them it waits for.
     readers : mapping of int to int
         For each slot with several readers, how many there are.
@@ -207,9 +207,9 @@ class Frame:
         "_announces_late",
         "_copying",
         "_lock",
+        "_missing_branches",
         "_readers",
         "_state",
-        "_waiting",
         "build",
         "caller_arrays",
         "crop",
@@ -228,7 +228,7 @@ class Frame:
         deployment: Carrier,
         tensors: list[Any],
         caller_arrays: Sequence[np.ndarray] = (),
-        waiting: Mapping[int, int] = _NONE,
+        joins: Mapping[int, int] = _NONE,
         readers: Mapping[int, int] = _NONE,
     ) -> None:
         self.number = -1
@@ -242,7 +242,7 @@ class Frame:
         self._lock = threading.Lock()
         # A lock of its own: a copy may take long, or hang, and the frame must be able to end meanwhile.
         self._copying = threading.Lock() if readers else self._lock
-        self._waiting = dict(waiting)
+        self._missing_branches = dict(joins)
         self._readers = dict(readers)
 
     def begin(self) -> bool:
@@ -278,8 +278,8 @@ class Frame:
     def count_arrival(self, stage: int) -> bool:
         """Count one branch that reached a joining stage; True for the last."""
         with self._lock:
-            self._waiting[stage] -= 1
-            return not self._waiting[stage]
+            self._missing_branches[stage] -= 1
+            return not self._missing_branches[stage]
 
     def release(self, slot: int) -> None:
         """Count one reader that is done with the slot; the last empties it."""
@@ -290,7 +290,7 @@ class Frame:
                     return
         self.tensors[slot] = None
 
-    def exclusively(self) -> threading.Lock:
+    def copy_lock(self) -> threading.Lock:
         """Return the lock under which stages that work on this frame at the same time share its copies."""
         return self._copying
 
@@ -314,14 +314,14 @@ class Frame:
             self.future.set_running_or_notify_cancel()
 
     def take_over(self, substitute: Frame) -> None:
-        """Become what `other` is, which goes nowhere, but for the number, the future and the state."""
+        """Become what `substitute` is, which goes nowhere itself, but for the number, the future and the state."""
         self.deployment, self.tensors, self.caller_arrays = (
             substitute.deployment,
             substitute.tensors,
             substitute.caller_arrays,
         )
         self.build, self.crop = substitute.build, substitute.crop
-        self._waiting, self._readers = substitute._waiting, substitute._readers
+        self._missing_branches, self._readers = substitute._missing_branches, substitute._readers
         self._copying = substitute._copying
 
     def end(self) -> None:

@@ -86,7 +86,7 @@ class InputCheck:
     def array(self, name: str, value: Any) -> np.ndarray:
         """Return one input as an array; raise `InputError` if there is no such input or it does not fit."""
         if name not in self._specs:
-            raise InputError(self._unknown(name))
+            raise InputError(self._describe_unknown(name))
         array = read_array("input", name, value)
         spec = self._specs[name]
         if array.dtype != np.dtype(spec.dtype) or not self._fits(spec, array):
@@ -109,11 +109,11 @@ class InputCheck:
 
     def _wrong_names(self, arrays_by_name: Mapping[str, Any]) -> str:
         if unknown := [name for name in arrays_by_name if name not in self._specs]:
-            return self._unknown(unknown[0])
-        missing = [name for name in self._specs if name not in arrays_by_name]
-        return f"no value for the input {missing[0]!r}; the inputs are {', '.join(map(str, self._specs.values()))}"
+            return self._describe_unknown(unknown[0])
+        missing_name = next(name for name in self._specs if name not in arrays_by_name)
+        return f"no value for the input {missing_name!r}; the inputs are {', '.join(map(str, self._specs.values()))}"
 
-    def _unknown(self, name: object) -> str:
+    def _describe_unknown(self, name: object) -> str:
         return f"no input is called {name!r}; the inputs are {', '.join(self._specs)}{near(str(name), self._specs)}"
 
 

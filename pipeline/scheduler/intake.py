@@ -36,7 +36,7 @@ class Intake:
         Where they go.
     closed_error : callable
         Returns the error of those who come too late.
-    inside : callable
+    must_not_wait : callable
         Whether the calling thread must not wait for frames.
 
     Attributes
@@ -54,10 +54,10 @@ class Intake:
         deployments: Deployments,
         *,
         closed_error: Callable[[], PipelineClosed],
-        inside: Callable[[], bool],
+        must_not_wait: Callable[[], bool],
     ) -> None:
         self._ledger, self._queue, self._deployments = ledger, queue, deployments
-        self._closed_error, self._inside = closed_error, inside
+        self._closed_error, self._must_not_wait = closed_error, must_not_wait
         self.closing = False
         self.observers: tuple[Observer, ...] = ()
 
@@ -201,19 +201,21 @@ class Intake:
             self.withdraw(frame, CancelledError())
 
     def _wait(self, ticket: Ticket, timeout: float | None) -> None:
-        inside = self._inside()
+        in_callback = self._must_not_wait()
         try:
-            ticket.wait(0 if inside else timeout)
+            ticket.wait(0 if in_callback else timeout)
         except TimeoutError:
             if self._queue.leave(ticket):
-                raise self._no_place(timeout, inside=inside) from None
+                raise self._no_place(timeout, in_callback=in_callback) from None
             ticket.wait()  # it was settled at the last moment
         except BaseException:
             self._queue.leave(ticket)
             raise
 
-    def _no_place(self, timeout: float | None, *, inside: bool = False) -> TimeoutError:
+    def _no_place(self, timeout: float | None, *, in_callback: bool = False) -> TimeoutError:
         plan = self._deployments.current.plan
-        reason = "a callback must not wait for its own pipeline" if inside else f"none became free within {timeout} s"
+        reason = f"none became free within {timeout} s"
+        if in_callback:
+            reason = "a callback must not wait for its own pipeline"
         limit = f"the pipeline {plan.model!r} takes {plan.frames_in_flight} frames at once"
         return TimeoutError(f"no place for the frame: {reason}; {limit}")

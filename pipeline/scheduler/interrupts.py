@@ -4,7 +4,7 @@ Python runs signal handlers in the main thread, between any two of its steps, an
 worker can never be hit, but a caller can: between taking a frame out of the books and ending its future, say.  So the
 main thread makes such changes with its handlers put off: they run, and raise, once the change is complete.
 
-`submit` does without, as it happens for each frame: it mends what an interrupt has torn, see `Engine.submit`.
+`submit` does without, as it happens for each frame: it mends what an interrupt has torn, see `Intake.submit`.
 """
 
 from __future__ import annotations

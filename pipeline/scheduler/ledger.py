@@ -98,18 +98,18 @@ class Ledger:
         self.first = self.first or perf_counter()
         self._frames[frame.number] = frame
 
-    def frames(self, after: int = -1) -> list[Frame]:
-        """Return the frames in flight with numbers above `after`."""
+    def frames(self, last_kept: int = -1) -> list[Frame]:
+        """Return the frames in flight with numbers above `last_kept`."""
         with self.lock:
-            return [frame for number, frame in self._frames.items() if number > after]
+            return [frame for number, frame in self._frames.items() if number > last_kept]
 
     def counts(self) -> FrameCounts:
         """Return the books of this moment.  Under `lock`, so that they always add up."""
         end_count = self.delivered + self.failed + self.cancelled + sum(self.dropped.values())
         in_flight = self.submitted - end_count
         elapsed_s = ((perf_counter() if in_flight else self.last) - self.first) if self.first else 0.0
-        dropped = MappingProxyType(dict(self.dropped))
-        return FrameCounts(self.submitted, self.delivered, self.failed, self.cancelled, dropped, in_flight, elapsed_s)
+        drops = MappingProxyType(dict(self.dropped))
+        return FrameCounts(self.submitted, self.delivered, self.failed, self.cancelled, drops, in_flight, elapsed_s)
 
     def after_fork(self, error: BaseException) -> None:
         """Fail the frames that have not ended, in a process that was forked."""
@@ -128,9 +128,9 @@ class Ledger:
         self._deliver()
 
     @uninterrupted
-    def abandon(self, reason: BaseException, after: int = -1) -> None:
-        """Give up the frames in flight with numbers above `after`, also where a device keeps its worker busy."""
-        for frame in self.frames(after):
+    def abandon(self, reason: BaseException, last_kept: int = -1) -> None:
+        """Give up the frames in flight with numbers above `last_kept`, also where a device keeps its worker busy."""
+        for frame in self.frames(last_kept):
             if not frame.is_finished:
                 frame.abandon(reason)
         self._deliver()

@@ -68,7 +68,7 @@ class OpenInputCheck(InputCheck):
                     f"{spec.dtype}{describe_shape(pattern)} expected"
                 )
         build = self._exact.get(tuple(array.shape for array in arrays))
-        return self._elsewhere(arrays) if build is None else AcceptedInputs(self, arrays, build)
+        return self._substitute(arrays) if build is None else AcceptedInputs(self, arrays, build)
 
     def _fits(self, spec: TensorSpec, array: np.ndarray) -> bool:
         pattern = self._open.inputs[spec.name]
@@ -77,27 +77,27 @@ class OpenInputCheck(InputCheck):
             for extent, expected in zip(array.shape, pattern, strict=True)
         )
 
-    def _elsewhere(self, arrays: list[np.ndarray]) -> AcceptedInputs:
+    def _substitute(self, arrays: list[np.ndarray]) -> AcceptedInputs:
         size = self._size(arrays)
         # Before padding: it computes nothing that is thrown away.
         if self._symbolic is not None:
             return AcceptedInputs(self, arrays, self._symbolic)
-        if self._open.padded and (larger := self._larger(size)) is not None:
+        if self._open.padded and (larger := self._find_larger(size)) is not None:
             return self._pad_inputs(arrays, size, larger)
-        raise UnknownSize(size, arrays, self._why(size))
+        raise UnknownSize(size, arrays, self._describe_builds(size))
 
     def _size(self, arrays: Sequence[np.ndarray]) -> Size:
         shapes = {spec.name: array.shape for array, (spec, _, _) in zip(arrays, self._shapes, strict=True)}
         return self._open.size(shapes)
 
-    def _larger(self, size: Size) -> int | None:
+    def _find_larger(self, size: Size) -> int | None:
         """Return the build with the least to compute among those that are at least as large everywhere."""
-        fitting = [
+        candidates = [
             (int(np.prod(list(larger.values()))), number)
             for larger, number in self._sizes
             if all(larger[name] >= extent > 0 for name, extent in size.items())
         ]
-        return min(fitting)[1] if fitting else None
+        return min(candidates)[1] if candidates else None
 
     def _pad_inputs(self, arrays: Sequence[np.ndarray], size: Size, build: int) -> AcceptedInputs:
         keys = next(key for key, number in self._exact.items() if number == build)
@@ -108,7 +108,7 @@ class OpenInputCheck(InputCheck):
         padded = [_pad(array, shape) for array, shape in zip(arrays, keys, strict=True)]
         return AcceptedInputs(self, padded, build, crop)
 
-    def _why(self, size: Size) -> str:
+    def _describe_builds(self, size: Size) -> str:
         sizes = "; ".join(describe_size(each) for each, _ in self._sizes)
         return (
             f"no build for {describe_size(size)}: there are builds for {sizes}; give frames of these sizes, or build "

@@ -69,7 +69,7 @@ class Supervision:
 
 @dataclass(frozen=True)
 class PipelineOptions:
-    """All options, packed once.
+    """Options of a pipeline, packed once.
 
     Attributes
     ----------

@@ -39,8 +39,9 @@ class OriginalCalls:
 
     def inputs(self, names: Sequence[str]) -> dict[str, np.ndarray]:
         """Return the inputs that are set, which have to be all."""
-        if missing := [name for name in names if name not in self._values]:
-            raise InputError(f"input {missing[0]!r} is not set; call set_input({missing[0]!r}, ...) before run()")
+        for name in names:
+            if name not in self._values:
+                raise InputError(f"input {name!r} is not set; call set_input({name!r}, ...) before run()")
         return self._values
 
     def add(self, future: FrameFuture) -> None:
@@ -54,7 +55,7 @@ class OriginalCalls:
         deadline = None if timeout is None else monotonic() + timeout
         while True:
             oldest = self._oldest(deadline, timeout)
-            if not oldest.wait(_remaining(deadline)):
+            if not oldest.wait(_seconds_until(deadline)):
                 raise TimeoutError(f"frame {oldest.sequence} was not finished within {timeout} s")
             if self._take(oldest):
                 return list(oldest.outputs().values())
@@ -73,7 +74,7 @@ class OriginalCalls:
     def _oldest(self, deadline: float | None, timeout: float | None) -> FrameFuture:
         """Wait for a run that has not been read, and return the oldest."""
         with self._change:
-            if not self._change.wait_for(lambda: self._runs or self._no_more_runs, _remaining(deadline)):
+            if not self._change.wait_for(lambda: self._runs or self._no_more_runs, _seconds_until(deadline)):
                 raise TimeoutError(f"no output within {timeout} s")
             if not self._runs:
                 raise PipelineClosed("the pipeline is closed and all outputs have been read")
@@ -88,5 +89,5 @@ class OriginalCalls:
             return True
 
 
-def _remaining(deadline: float | None) -> float | None:
+def _seconds_until(deadline: float | None) -> float | None:
     return None if deadline is None else max(0.0, deadline - monotonic())

@@ -95,7 +95,7 @@ class PendingBuilds:
         engine, queue = self._engine, self._engine.queue
         if not self._change.wait_for(
             lambda: len(queue.unbuilt_frames) < engine.deployment.capacity or engine.closing,
-            0 if engine.inside() else timeout,
+            0 if engine.must_not_wait() else timeout,
         ):
             raise TimeoutError(
                 f"no place for the frame: {len(queue.unbuilt_frames)} frames wait for builds of their sizes already"
@@ -138,8 +138,8 @@ class PendingBuilds:
         """Return the next size that somebody waits for."""
         with self._change:
             unbuilt_frames = set(self._engine.queue.unbuilt_frames)
-            for size, waiting in list(self._waiting.items()):
-                if any(pending_frame.frame in unbuilt_frames for pending_frame in waiting):
+            for size, pending_frames in list(self._waiting.items()):
+                if any(pending_frame.frame in unbuilt_frames for pending_frame in pending_frames):
                     return size
                 del self._waiting[size]
             self._busy = False
@@ -155,7 +155,7 @@ class PendingBuilds:
                     f"{describe_size(size)}: the pipeline runs another bundle by now, which has no build for that"
                 )
             deployment = self._engine.deployment
-            self._engine.swap(self._engine.open((*deployment.builds, fresh_build), deployment.shapes), late=True)
+            self._engine.swap(self._engine.open((*deployment.builds, fresh_build), deployment.shapes), for_unbuilt=True)
 
     def _is_there(self, size: Size) -> bool:
         deployment = self._engine.deployment

@@ -401,7 +401,7 @@ class Pipeline:
         engine.close()
         self._original_calls.end()
         self._switch_interval.end()
-        if engine.inside():
+        if engine.must_not_wait():
             if not drain:
                 engine.abandon(engine.unfinished_error())
             return
@@ -434,19 +434,19 @@ class Pipeline:
         return f"<Pipeline {self.plan.model!r}, {'closed' if self.closed else 'running'}: {stages}>"
 
     def _map(self, frames: Iterable[Any], timeout: float | None, *, copy: bool) -> Generator[Any, None, None]:
-        waiting: deque[FrameFuture] = deque()
+        pending_results: deque[FrameFuture] = deque()
         try:
             for frame in frames:
-                waiting.append(self.submit(frame, timeout=timeout, copy=copy))
-                if len(waiting) >= self._engine.deployment.capacity:
-                    yield from _results(waiting.popleft(), timeout)
+                pending_results.append(self.submit(frame, timeout=timeout, copy=copy))
+                if len(pending_results) >= self._engine.deployment.capacity:
+                    yield from _results(pending_results.popleft(), timeout)
                 # One more than comes in, so that results do not pile up behind a hiccup of the caller.
-                if waiting and waiting[0].done():
-                    yield from _results(waiting.popleft(), timeout)
-            while waiting:
-                yield from _results(waiting.popleft(), timeout)
+                if pending_results and pending_results[0].done():
+                    yield from _results(pending_results.popleft(), timeout)
+            while pending_results:
+                yield from _results(pending_results.popleft(), timeout)
         finally:
-            for future in waiting:
+            for future in pending_results:
                 future.cancel()
 
     def _make_future(self, timestamp: float | None = None, metadata: Any = None) -> FrameFuture:

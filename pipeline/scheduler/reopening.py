@@ -31,12 +31,12 @@ class Reopening:
     ----------
     limit : float
         Seconds.
-    late : callable
+    on_late : callable
         Called, in a thread of its own, when they are over.
     """
 
-    def __init__(self, limit: float, late: Callable[[], None]) -> None:
-        self._late = late
+    def __init__(self, limit: float, on_late: Callable[[], None]) -> None:
+        self._on_late = on_late
         self._decision = threading.Lock()
         self._timer = threading.Timer(limit, self._expire)
         self._timer.daemon = True
@@ -53,4 +53,4 @@ class Reopening:
 
     def _expire(self) -> None:
         if self._decision.acquire(blocking=False):
-            self._late()
+            self._on_late()

@@ -128,7 +128,7 @@ class Durations:
         """Return the durations that are kept."""
         return self._values[:]
 
-    def lately(self, count: int) -> list[float]:
+    def newest(self, count: int) -> list[float]:
         """Return the newest `count` of them, the newest last."""
         values, end = self._values, self._next
         return values[end - count : end] if end >= count else values[end - count :] + values[:end]
@@ -156,7 +156,7 @@ class StageCounters:
         self.busy_s = 0.0
         self.wait, self.run, self.copy = Durations(), Durations(), Durations()
 
-    def ran(self, wait: float, copy: float, run: float) -> None:
+    def count_run(self, wait: float, copy: float, run: float) -> None:
         """Count one frame that ran, with its times in seconds."""
         self.frames_out += 1
         self.busy_s += copy + run
@@ -178,9 +178,9 @@ class StageCounters:
         """Frames that the worker is done with."""
         return self.frames_out + self.failed + self.skipped
 
-    def lately(self, count: int) -> list[float]:
+    def newest(self, count: int) -> list[float]:
         """Return the seconds that the newest `count` frames kept the worker."""
-        pairs = zip(self.run.lately(count), self.copy.lately(count), strict=False)
+        pairs = zip(self.run.newest(count), self.copy.newest(count), strict=False)
         return [run + copy for run, copy in pairs]
 
 
@@ -189,7 +189,7 @@ def summarise_stage(
 ) -> StageStatistics:
     """Return the sum of a stage's workers, with shares of `elapsed_s`."""
     # Ends before beginnings, so that no frame has ended which has not come.
-    out, failed, skipped = (
+    out_count, failed_count, skipped_count = (
         sum(getattr(each, name) for each in workers) for name in ("frames_out", "failed", "skipped")
     )
     wait, run, copy = (
@@ -200,10 +200,10 @@ def summarise_stage(
     return StageStatistics(
         name=stage.name,
         device=stage.device,
-        frames_in=max(sum(each.frames_in for each in workers), out + failed + skipped),
-        frames_out=out,
-        failed=failed,
-        skipped=skipped,
+        frames_in=max(sum(each.frames_in for each in workers), out_count + failed_count + skipped_count),
+        frames_out=out_count,
+        failed=failed_count,
+        skipped=skipped_count,
         busy=min(1.0, busy_s / (elapsed_s * stage.replicas)) if elapsed_s > 0 else 0.0,
         busy_s=busy_s,
         queue_length=queue_length,

@@ -23,7 +23,7 @@ LONGEST = 1000.0
 
 _lock = threading.RLock()
 _requests: list[float] = []
-_before = 0.0
+_original_s = 0.0
 
 
 class SwitchInterval:
@@ -42,9 +42,9 @@ class SwitchInterval:
             seconds = self._seconds = arguments.duration("switch_interval", seconds)
             if seconds > LONGEST:
                 raise ArgumentError(f"switch_interval is {seconds}; it must be at most {LONGEST:.0f} seconds")
-            global _before  # noqa: PLW0603 - the interval is the process's
+            global _original_s  # noqa: PLW0603 - the interval is the process's
             with _lock:
-                _before = _before if _requests else sys.getswitchinterval()
+                _original_s = _original_s if _requests else sys.getswitchinterval()
                 _requests.append(seconds)
                 _apply()
 
@@ -68,4 +68,4 @@ if hasattr(os, "register_at_fork"):
 
 
 def _apply() -> None:
-    sys.setswitchinterval(min((_before, *_requests)))
+    sys.setswitchinterval(min((_original_s, *_requests)))

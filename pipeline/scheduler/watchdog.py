@@ -16,7 +16,7 @@ class TimedRun:
 
     Attributes
     ----------
-    start_s, deadline : float
+    start_s, deadline_s : float
         Seconds of `time.monotonic`.
     expire : callable
         Called in the watchdog's thread, with the run, once the deadline has passed.

@@ -128,9 +128,12 @@ def wire(plan: Plan, memories: Sequence[str]) -> Wiring:
         for number, stage in enumerate(plan.stages)
     ]
     inputs = tuple(slots.claim(spec.name, None) for spec in plan.inputs)
-    before = [tuple(sorted(_predecessors(stage, makers))) for stage in plan.stages]
-    after = [tuple(other for other, them in enumerate(before) if number in them) for number in range(len(before))]
-    stages = tuple(StageWiring(*parts) for parts in zip(reads, writes, before, after, strict=True))
+    predecessors = [tuple(sorted(_predecessors(stage, makers))) for stage in plan.stages]
+    successors = [
+        tuple(reader for reader, makers_of in enumerate(predecessors) if number in makers_of)
+        for number in range(len(plan.stages))
+    ]
+    stages = tuple(StageWiring(*parts) for parts in zip(reads, writes, predecessors, successors, strict=True))
     counts = Counter(outputs) + Counter(slot for stage in stages for read in stage.reads for slot in read.slots)
     return Wiring(stages, inputs, outputs, tuple(counts[slot] for slot in range(len(slots))))
 

@@ -52,7 +52,7 @@ class Worker:
     ----------
     given_up : bool
         Whether the device did not come back in time: the thread ends when it does, and touches nothing.
-    departed : Latch
+    departure : Latch
         Set when the worker has ended, or has been given up and replaced.
     opened_s : float
         Seconds that its device took to be there.
@@ -269,7 +269,7 @@ class Worker:
 
     def _note(self, number: int, times: tuple[float, float, float, float, float]) -> None:
         arrival_s, begin_s, ready_s, ran_s, stored_s = times
-        self.counters.ran(begin_s - arrival_s, ready_s - begin_s + stored_s - ran_s, ran_s - ready_s)
+        self.counters.count_run(begin_s - arrival_s, ready_s - begin_s + stored_s - ran_s, ran_s - ready_s)
         if self._trace is None:
             return
         for kind, start, end in zip(("queue", "copy", "run", "copy"), times, times[1:], strict=False):

@@ -37,11 +37,11 @@ class WorkerContext:
     on_finish : callable
         Called with each frame that all stages are done with.
     on_failure : callable
-        Called with each frame that a stage on_failure on, and the error.
+        Called with each frame that a stage failed on, and the error.
     stop : callable
         Ends the pipeline with an error.
     on_break : callable
-        Called with the error of a worker that on_break.
+        Called with the error of a worker that broke.
     worker_threads : set of int
         Identifiers of the workers' threads.
     """

@@ -72,13 +72,13 @@ class WorkerGroup:
         """Go on without a worker whose device could not be opened again, if its stage has others."""
         stage = worker.assignment.stage
         with self._lock:
-            remaining = sum(colleague.assignment.stage is stage for colleague in self.workers) - 1
-            if remaining:
+            colleagues = sum(colleague.assignment.stage is stage for colleague in self.workers) - 1
+            if colleagues:
                 self.workers.remove(worker)
                 self.given_up.append(worker)
-        if remaining:
-            plural = "s" * (remaining > 1)
-            logger.error("%s; the stage goes on with %d other replica%s", error, remaining, plural)
+        if colleagues:
+            plural = "s" * (colleagues > 1)
+            logger.error("%s; the stage goes on with %d other replica%s", error, colleagues, plural)
         else:
             self._context.on_break(error)
 

@@ -90,9 +90,9 @@ def simulate(  # noqa: PLR0913 - all but the first by keyword
     return stream.run()
 
 
-def _admission(policy: str, waiting: int, deadline: float, fps: float | None) -> Admission:
+def _admission(policy: str, waiting_count: int, deadline: float, fps: float | None) -> Admission:
     try:
-        rules = Admission(policy, waiting, deadline)
+        rules = Admission(policy, waiting_count, deadline)
     except ValueError as error:
         raise PlanError(str(error)) from None
     if rules.drops and fps is None:
@@ -134,24 +134,24 @@ class _Stream:
         links: dict[tuple[str, ...], Tokens] = {link.ends: Tokens(clock, 1) for link in plan.board.links}
         cores, devices = self._shared_cores(), self._devices()
         for number, stage in enumerate(plan.stages):
-            before, after = (
+            entry_transfers, exit_transfers = (
                 [Transfer(move.seconds, links.get(move.ends), " - ".join(move.ends)) for move in moves]
                 for moves in find_moves(plan, self._wiring, number)
             )
-            transfer_s = sum(transfer.seconds for transfer in (*before, *after))
+            transfer_s = sum(transfer.seconds for transfer in (*entry_transfers, *exit_transfers))
             work = [
                 Work(
                     # What moves takes as long as it takes; the rest of the stage's time varies.
                     _without(times[number], min(transfer_s, stage.seconds)),
-                    before,
-                    after,
+                    entry_transfers,
+                    exit_transfers,
                     [cores[core] for core in sorted(stage.cores_of(replica)) if core in cores],
                     devices.get(stage.replica_names[replica]),
                     overhead,
                 )
                 for replica in range(stage.replicas)
             ]
-            on_departure = self._settle if number in self._wiring.roots else _nothing
+            on_departure = self._settle if number in self._wiring.roots else _do_nothing
             self._stations.append(Station(clock, stage, work, on_departure, self._trace))
         for number, station in enumerate(self._stations):
             station.pass_on = self._route(number)
@@ -253,5 +253,5 @@ def _without(seconds: np.ndarray, transfer_s: float) -> Callable[[int], float]:
     return computing.__getitem__
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     pass

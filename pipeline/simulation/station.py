@@ -74,7 +74,7 @@ class Work:
     ----------
     seconds : callable
         Returns how long computing takes for a frame's number.
-    before, after : sequence of Transfer
+    entry_transfers, exit_transfers : sequence of Transfer
     cores : sequence of Tokens
         Cores that other stages compute on as well, in the order in which all take them.
     device : Tokens or None
@@ -84,8 +84,8 @@ class Work:
     """
 
     seconds: Callable[[int], float]
-    before: Sequence[Transfer] = ()
-    after: Sequence[Transfer] = ()
+    entry_transfers: Sequence[Transfer] = ()
+    exit_transfers: Sequence[Transfer] = ()
     cores: Sequence[Tokens] = ()
     device: Tokens | None = None
     overhead: float = 0.0
@@ -176,7 +176,7 @@ class Station:
             for core in work.cores:
                 yield core.take()
             start_time = clock.time
-            yield from self._move(work.before)
+            yield from self._move(work.entry_transfers)
             ready_time = clock.time
             if work.device is not None:
                 yield work.device.take()
@@ -185,7 +185,7 @@ class Station:
             if work.device is not None:
                 work.device.give()
             run_end = clock.time
-            yield from self._move(work.after)
+            yield from self._move(work.exit_transfers)
             self._note(frame.number, replica, (arrival_time, start_time, ready_time, run_start, run_end, clock.time))
             for core in work.cores:
                 core.give()
@@ -207,7 +207,7 @@ class Station:
     def _note(self, number: int, replica: int, times: tuple[float, ...]) -> None:
         arrival_time, start_time, ready_time, _, run_end, end = times
         # A run begins when it is asked for: waiting for the device's turn is part of it, as the scheduler counts it.
-        self.counters[replica].ran(
+        self.counters[replica].count_run(
             start_time - arrival_time, ready_time - start_time + end - run_end, run_end - ready_time
         )
         if self._trace is not None:

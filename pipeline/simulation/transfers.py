@@ -21,21 +21,21 @@ class Move(NamedTuple):
 def find_moves(plan: Plan, wiring: Wiring, number: int) -> tuple[list[Move], list[Move]]:
     """Return the moves of a stage before it computes, and those behind it."""
     device = plan.board.device(plan.stages[number].device)
-    before = [
+    entry_moves = [
         Move(
             enter_s(plan.board, maker, device, nbytes), link_ends(plan.board, entering(plan.board, maker, device)) or ()
         )
         for maker, nbytes in _inputs_of(plan, wiring, number)
     ]
-    after = [
+    exit_moves = [
         Move(
             leave_s(plan.board, device, reader, nbytes),
             link_ends(plan.board, leaving(plan.board, device, reader)) or (),
         )
         for reader, nbytes in _outputs_of(plan, wiring, number)
     ]
-    return [move for move in before if move.ends and move.seconds], [
-        move for move in after if move.ends and move.seconds
+    return [move for move in entry_moves if move.ends and move.seconds], [
+        move for move in exit_moves if move.ends and move.seconds
     ]
 
 
