@@ -58,10 +58,14 @@ class Engine:
     """
 
     def __init__(self, builds: Sequence[Build], shapes: OpenShapes | None, options: PipelineOptions) -> None:
+        # For the error in a forked process, which has none of the threads.
         self._process = os.getpid()
         self.options, self.changing = options, threading.Lock()
         self.error: BaseException | None = None
+        # The latch is set when the last frame has left and no more can come; whoever waits for it holds no lock.
         self._gave_up, self._empty = False, Latch()
+        # Ledger, queue and intake refer to the deployments, which need a context that refers to all of these: so they
+        # are empty until the end.
         self.deployments = Deployments()
         self.ledger = Ledger(self._retire, lambda: self.queue.use_room())  # noqa: PLW0108 - made right after
         self.queue = AdmissionQueue(options.admission, self.ledger, lambda: self.deployments.current.capacity)
@@ -81,6 +85,7 @@ class Engine:
         )
         self.deployments.current = self.open(builds, shapes)
         if self._watchdog is not None:
+            # Last of all: had a device failed to open, nobody would end the thread.
             self._watchdog.start()
 
     @property
@@ -113,6 +118,8 @@ class Engine:
             If the pipeline is closed; the successor ends then.
         """
         with self.ledger.lock:
+            # A close that drains still waits for frames without a build: they need the deployment that has just been
+            # opened.
             if not self.closing or (for_unbuilt and self.queue.unbuilt_frames):
                 self.deployments.swap(successor)
                 self._retire()
@@ -125,9 +132,11 @@ class Engine:
     def drain(self, timeout: float | None) -> None:
         """Wait until the frames submitted so far have ended; see `Pipeline.drain`."""
         with self.ledger.lock:
+            # Paused, those that wait to start would not end, however long one waits.
             queued_frames = [] if self.queue.is_paused else self.queue.frames()
             futures = [frame.future for frame in (*self.ledger.frames(), *queued_frames)]
         if futures and self.must_not_wait():
+            # It would wait for its own frame, which ends when the callback has returned.
             raise TimeoutError("a callback must not wait for its own pipeline")
         deadline = None if timeout is None else monotonic() + timeout
         for future in futures:
@@ -136,11 +145,25 @@ class Engine:
                 raise TimeoutError(f"{open_count} frames were not finished within {timeout} s")
 
     @uninterrupted
+    def pause(self) -> None:
+        """Start no more frames until `resume`; a pipeline that is being closed goes on."""
+        # Under the lock: a close in between would be undone, and its last frames would wait for ever.
+        with self.ledger.lock:
+            self.queue.is_paused = not self.closing
+
+    def resume(self) -> None:
+        """Start frames again."""
+        self.queue.is_paused = False
+        # Those that wait would otherwise start only when the next frame ends.
+        self.queue.settle()
+
+    @uninterrupted
     def close(self) -> None:
         """Take no more frames; the workers end once those that are in have."""
         with self.ledger.lock:
             self.intake.closing = True
             self.queue.refuse(self.closed_error)
+            # Frames that were submitted before are finished, also those of a paused pipeline.
             self.queue.is_paused = False
             self._retire()
         self.queue.settle()
@@ -152,12 +175,14 @@ class Engine:
         Devices that keep a worker busy are not waited for.  Frames that no stage has taken up are cancelled.
         """
         with self.ledger.lock:
+            # Paused first: each frame that ends below makes room, in which the next one must not start.
             self.intake.closing = self.queue.is_paused = self._gave_up = True
             self.queue.refuse(self.closed_error)
             queued_futures = [frame.future for frame in self.queue.frames()]
         # Without the lock: a cancelled future calls back.
         for future in queued_futures:
             future.cancel()
+        # Frames in front of the one that stopped the pipeline still need the workers.
         if last_kept < 0:
             self._shut()
         self.ledger.abandon(reason, last_kept)
@@ -166,11 +191,13 @@ class Engine:
     def after_fork(self) -> None:
         """Be closed, in a process that was forked; frames that are in fail."""
         self.changing = threading.Lock()  # a thread of the parent may hold it
+        # A pipeline that was closed before the fork says that, rather than this.
         if not self.closing:
             self.error = PipelineClosed(
                 f"it belongs to process {self._process}, from which this one was forked; load it after the fork"
             )
         self.intake.closing = True
+        # No lock is taken here: whoever held it in the parent does not exist in this process.
         for deployment in self.deployments.list_alive():
             deployment.group.after_fork()
         self.queue.after_fork()
@@ -198,6 +225,7 @@ class Engine:
             Whether all frames have ended, and the workers that are waited for.
         """
         deadline = None if timeout is None else monotonic() + timeout
+        # First the frames, then the workers: these end only when no frame can come any more.
         if not self._empty.wait(timeout):
             return False
         if self._gave_up:
@@ -210,6 +238,8 @@ class Engine:
     def must_not_wait(self) -> bool:
         """Return true if the calling thread must not wait for frames, because it runs stages or callbacks of frames."""
         me = threading.get_ident()
+        # A worker that waits for its own pipeline waits for itself, whether it is in a callback or in a stage of the
+        # user's.
         return me in self.ledger.callers or me in self._context.worker_threads
 
     def statistics(self) -> Statistics:
@@ -236,6 +266,7 @@ class Engine:
     def _retire(self) -> None:
         """See whether the last frame of something has left; under the ledger's lock."""
         if self.deployments.former:
+            # Frames that wait have chosen their deployment too.
             self.deployments.retire(chain(self.ledger.frames(), self.queue.all_frames()))
         if self.closing and not self.ledger and not self.queue.frames():
             self._shut()
@@ -247,6 +278,7 @@ class Engine:
             self._watchdog.stop()
 
     def _fail(self, frame: Frame, error: BaseException) -> None:
+        # "skip" needs nothing here: the frame carries its error to its own future.
         if self.options.supervision.on_error == "stop":
             self._stop(error, frame.number)
 
@@ -268,6 +300,7 @@ class Engine:
 
     def _break(self, error: BaseException) -> None:
         model = self.deployment.plan.model
+        # Not the user's code or device, whose errors belong to frames: without the worker no frame can pass its stage.
         failure = PipelineError(f"a worker of the pipeline {model!r} broke: {describe_error(error)}")
         failure.__cause__ = error
         self._stop(failure)

@@ -124,6 +124,7 @@ class Pipeline:
         supervision = Supervision(on_error, {} if stage_timeout is None else stage_timeout, on_timeout)
         supervision.check(stage.name for stage in plan.stages)
         options = PipelineOptions(create, Admission(admission, waiting, deadline), supervision, trace)
+        # Before the engine, whose threads it is for; taken back if they do not start.
         self._switch_interval = SwitchInterval(switch_interval)
         try:
             self._engine = Engine([Build(plan, check_codes(plan, codes)), *more], shapes, options)
@@ -134,6 +135,7 @@ class Pipeline:
         self._changes = Changes(self._engine, self._pending_builds)
         self._async_calls = AsyncCalls(self._engine, self._pending_builds)
         self._original_calls = OriginalCalls()
+        # Last of all: there is nothing to end before the threads run.
         watch(self, self._engine)
         forks.watch(self)
 
@@ -204,6 +206,7 @@ class Pipeline:
         timeout = arguments.time_limit("timeout", timeout)
         future = self._make_future(timestamp, metadata)
         try:
+            # Checked and copied before any lock is taken: this is the caller's own time, and frames in flight go on.
             frame_inputs = copy_inputs(self._engine.deployment.check.accept(inputs), copy=copy)
             self._engine.intake.submit_in_time(frame_inputs, future, timeout, by_reference=not copy)
         except UnknownSize as unknown:
@@ -234,6 +237,7 @@ class Pipeline:
         StageError
             If a stage failed on the frame whose turn it is.
         """
+        # Not a generator itself, so that a wrong argument is refused here and not at the first result.
         return self._map(frames, arguments.time_limit("timeout", timeout), copy=copy)
 
     async def submit_async(
@@ -373,12 +377,11 @@ class Pipeline:
 
     def pause(self) -> None:
         """Start no more frames; those that have started are finished, those submitted wait or are dropped."""
-        self._engine.queue.is_paused = not self._engine.closing
+        self._engine.pause()
 
     def resume(self) -> None:
         """Start frames again."""
-        self._engine.queue.is_paused = False
-        self._engine.queue.settle()
+        self._engine.resume()
 
     def close(self, *, drain: bool = True, timeout: float | None = None) -> None:
         """Take no more frames and end the workers; may be called again, from any thread and from callbacks.
@@ -401,6 +404,7 @@ class Pipeline:
         engine.close()
         self._original_calls.end()
         self._switch_interval.end()
+        # The end goes on in the other threads; whoever waits for it calls this again from outside.
         if engine.must_not_wait():
             if not drain:
                 engine.abandon(engine.unfinished_error())
@@ -438,6 +442,7 @@ class Pipeline:
         try:
             for frame in frames:
                 pending_results.append(self.submit(frame, timeout=timeout, copy=copy))
+                # Full: the next submit would wait for the oldest frame anyway, and its result can be given away first.
                 if len(pending_results) >= self._engine.deployment.capacity:
                     yield from _results(pending_results.popleft(), timeout)
                 # One more than comes in, so that results do not pile up behind a hiccup of the caller.

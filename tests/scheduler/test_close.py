@@ -1,5 +1,6 @@
-"""How a pipeline ends."""
+"""The end of a pipeline."""
 
+import itertools
 import threading
 import warnings
 from collections.abc import Callable
@@ -12,6 +13,8 @@ import pytest
 from pipeline.core.plan import Plan
 from pipeline.errors import PipelineClosed
 from pipeline.scheduler import Pipeline, Trace
+from tests.scheduler.conftest import LIMIT, Gate
+from tests.support.at_step import AtStep
 
 X = np.arange(4, dtype=np.float32)
 
@@ -80,16 +83,17 @@ def test_a_callback_may_close_its_pipeline(chain: Callable[..., Plan], drain: bo
     futures = [running.submit(X) for _ in range(4)]
     closing = running.submit(X)
     closing.add_done_callback(lambda _: running.close(drain=drain))
-    after: list[Future[Any]] = []
+    later_futures: list[Future[Any]] = []
     try:
         while True:
-            after.append(running.submit(X))
+            later_futures.append(running.submit(X))
     except PipelineClosed:
         pass
-    assert wait([*futures, closing, *after], 30).not_done == set()
+    assert wait([*futures, closing, *later_futures], 30).not_done == set()
     running.close()
     statistics = running.statistics()
-    assert statistics.submitted == 5 + len(after) == statistics.delivered + statistics.cancelled + statistics.failed
+    assert statistics.submitted == 5 + len(later_futures)
+    assert statistics.submitted == statistics.delivered + statistics.cancelled + statistics.failed
     assert not drain or statistics.delivered == statistics.submitted
 
 
@@ -175,3 +179,33 @@ def test_a_worker_that_breaks_ends_the_pipeline_and_tells(chain: Callable[..., P
         assert "a worker of the pipeline 'test' broke: ZeroDivisionError" in str(error)
         with pytest.raises(PipelineClosed):
             running.submit(X)
+
+
+def pause_during_close(plan: Plan, functions: Any, step: int) -> bool:
+    """Pause a pipeline that is closed at a step of that; return whether there is such a step."""
+    gate = Gate()
+    running = Pipeline(plan, [gate], create=functions, admission="drop-oldest", waiting=4)
+    futures = [running.submit(X) for _ in range(6)]
+    gate.wait_entered()
+    closer = threading.Thread(target=running.close)
+
+    def close_meanwhile() -> None:
+        closer.start()
+        # It may have to wait for the pause; if it does not, it has begun the end by then.
+        closer.join(0.05)
+
+    with AtStep("pause", step, close_meanwhile) as at_step:
+        running.pause()
+    gate.open.set()
+    if at_step.has_called:
+        assert not wait(futures, LIMIT).not_done
+    running.close(drain=False)
+    return at_step.has_called
+
+
+def test_a_pause_does_not_undo_a_close_at_the_same_moment(chain: Callable[..., Plan], functions: Any) -> None:
+    """Frames that waited never started, and the close waited for them."""
+    steps = itertools.takewhile(
+        lambda step: pause_during_close(chain(1, queue_depth=1), functions, step), itertools.count(1)
+    )
+    assert len(list(steps)) > 1
