@@ -48,13 +48,14 @@ class RpcProxy:
     """
 
     def __init__(self, host: str, port: int, timeout: float) -> None:
+        # Connected here, where errors can be told; the process inherits the socket.
         with socket.create_connection((host, port), timeout=timeout) as server:
             self._start(server, timeout)
         self._state = b""
-        if not select.select([self._reports], [], [], START_S)[0] or not (report_end := os.read(self._reports, 16)):
+        if not _is_readable(self._reports, START_S) or not (report := os.read(self._reports, 16)):
             self.close()
             raise OSError("the process that watches the connection did not start")
-        self.port = int(report_end)
+        self.port = int(report)
 
     @property
     def ended(self) -> bool:
@@ -83,6 +84,7 @@ class RpcProxy:
 
     def after_fork(self) -> None:
         """Leave the process to the parent, when this one was forked."""
+        # Or `subprocess` would wait for a process that is not this one's child, and complain.
         self._child.returncode = 0
         self._state = _ENDED
         self._close_pipes()
@@ -104,11 +106,13 @@ class RpcProxy:
         self._reports = report_end
         self._pipes = [report_end, self._orders]
         handles = (server.fileno(), order_end, write_end)
+        # Neither site packages nor this package: so it starts at once, also on a slow board.
         line = [sys.executable, "-I", "-S", __file__, *map(str, handles), str(timeout)]
         try:
             self._child = subprocess.Popen(line, pass_fds=handles, stdin=subprocess.DEVNULL)  # noqa: S603 - this file
         finally:
             os.close(write_end)
+            # Both ends of the child are closed here, so that its end is seen as the end of the pipe.
             os.close(order_end)
 
     def _order_limit(self, seconds: float) -> None:
@@ -116,9 +120,17 @@ class RpcProxy:
             os.write(self._orders, _SECONDS.pack(seconds))
 
     def _read_report(self) -> None:
-        if not self._state and select.select([self._reports], [], [], 0)[0]:
+        if not self._state and _is_readable(self._reports, 0.0):
             # It says why before it closes the connection; if it says nothing, somebody has ended it.
             self._state = os.read(self._reports, 1) or _ENDED
+
+
+def _is_readable(descriptor: int, seconds: float) -> bool:
+    """Wait at most so long until a pipe can be read, be it that it has ended, and return whether it can."""
+    # `select` takes no descriptor above 1023, which a program with many files or pipelines has.
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(1e3 * seconds))
 
 
 class ByteForwarder:
