@@ -35,7 +35,8 @@ class RpcConnection:
 
     Such a server has one session at a time: stages of this process with the same address share it, and their calls take
     turns.  So the stages of a new bundle can be loaded while those of the old one still have frames.  Of a tracker's
-    pool, each stage has a server of its own as long as there are free ones.
+    pool, each stage has a server of its own as long as there are free ones: one whose server was lost shares another
+    stage's, until there is a free one again.
 
     Parameters
     ----------
@@ -55,10 +56,12 @@ class RpcConnection:
 
     def open(self, stage: StagePlan, code: StageCode | None) -> int:
         """Send a stage, load it there, and return its number."""
+        # TVM's server can only load a library; it has no devices that compute nothing.
         if code is None:
             raise DeviceLost(f"{self.address}: stage {stage.name!r} has no code; build the bundle for this device")
         package = stage_package.pack_stage(code)
         (library,) = package.files[package.stage.library.sha256]
+        # By checksum: replicas that share the session load one file, see `RpcSession.module`.
         name, session = f"{package.stage.library.sha256}.so", self._session
         with session.call(package.stage.library.nbytes + package.stage.parameters.nbytes):
             machine = _machine(session.module(name, library), session.device)
@@ -83,6 +86,8 @@ class RpcConnection:
         """Run one frame as `run` does, and return the seconds that it takes on the board as well, by its own clock."""
         stage_program = self._programs[program]
         outputs = self.run(program, stage, arrays)
+        # Once more, since the board's clock is only read around runs of its own; measuring is not for frames that
+        # stream.
         with self._session.call(sum(array.nbytes for array in arrays)):
             return outputs, self._seconds(stage_program, arrays)
 
@@ -94,8 +99,8 @@ class RpcConnection:
         return min(sending), min(receiving)
 
     def usable(self) -> bool:
-        """Return True until the connection ends."""
-        return not self._session.ended
+        """Return True until the connection ends, or the tracker has a server that the stage need not share."""
+        return not (self._session.ended or rpc_session.has_better(self._session))
 
     def break_off(self) -> None:
         """End the session, and with it the call that hangs in another thread."""
@@ -106,6 +111,7 @@ class RpcConnection:
         # Objects of the board are given back by calls, which a server that hangs must not hold up.
         with self._session.turn():
             self._programs.clear()
+        # After the objects: the last one to leave ends the session that they are given back through.
         rpc_session.leave(self._session)
 
     # Tensors of the board are given back by calls, too: they must be gone before the turn is over, and its time limit.

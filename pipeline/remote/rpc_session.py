@@ -9,6 +9,7 @@ import struct
 import threading
 import traceback
 from collections.abc import Iterator
+from time import monotonic
 from typing import Any
 
 from pipeline.core import forks
@@ -23,6 +24,10 @@ SLOWEST = 5e6
 
 LARGEST_ANSWER = 1 << 16
 """Bytes of a tracker's answer."""
+
+LOOK_S, LOOK = 2.0, 20
+"""Seconds between two questions to a tracker whether a shared session is still needed, and at least so many times as
+long as the last answer took: a tracker that hangs costs 5 % of the time, and not a frame."""
 
 _TRACKER_MAGIC = 0x2F271
 _REQUEST, _SUMMARY, _SUCCESS = 4, 6, 0
@@ -47,10 +52,13 @@ class RpcSession:
         from tvm import rpc
 
         self.address, self.users = address, 0
+        # TVM's client is not made for several threads: one at a time talks to the server, and the limit begins with its
+        # turn.
         self._turn = threading.Lock()
         self._modules: dict[str, Any] = {}
         try:
             host, port, key = _from_tracker(address) if address.tracker else (address.host, address.port, address.key)
+            # Between TVM and the server, since TVM waits for ever, with the interpreter's lock held; see there.
             self._proxy = RpcProxy(host, port, address.timeout)
         except OSError as error:
             raise DeviceLost(f"{address}: {why(error, address.timeout)}") from error
@@ -66,6 +74,7 @@ class RpcSession:
     def after_fork(self) -> None:
         """Leave the session to the parent process; TVM would end it for both."""
         forks.keep(self)
+        # They are the parent's; a pipeline that is loaded here begins sessions of its own.
         _addresses.clear()
         self._proxy.after_fork()
 
@@ -106,6 +115,7 @@ class RpcSession:
             with self.turn(limit), _clear_frames():
                 yield
         except (tvm.error.InternalError, RuntimeError, ValueError, TypeError, AttributeError) as error:
+            # A file of ours that is damaged is none of the board's errors.
             if isinstance(error, BundleError):
                 raise
             cause = reason(error)
@@ -123,6 +133,8 @@ class RpcSession:
         """End it, so that the server is free for the next."""
         with self.turn():
             self._modules.clear()
+            # TVM ends a session with the last object that refers to it: within the limit, as it says goodbye and may
+            # hang.
             self._session = self.device = None
         self._proxy.close()
 
@@ -143,17 +155,40 @@ class _Sessions:
     def __init__(self, address: Address) -> None:
         self._address, self._sessions = address, list[RpcSession]()
         self._lock = threading.Lock()
+        self._next_look = 0.0
 
     def join(self) -> RpcSession:
         """Return a session with one more user."""
         with self._lock:
+            # Under the lock, which is held while connecting: such a server leaves a second connection waiting until the
+            # first one ends.
             self._sessions = [each for each in self._sessions if not each.ended]
-            if not self._sessions or (self._address.tracker and _has_free_server(self._address)):
+            if not self._sessions:
                 self._sessions.append(RpcSession(self._address))
+            elif self._address.tracker and _has_free_server(self._address):
+                # Another process may be faster, or the server be gone: then a session is shared after all.
+                with contextlib.suppress(DeviceLost):
+                    self._sessions.append(RpcSession(self._address))
             # The one with fewest users: calls of one session take turns.
             session = min(self._sessions, key=lambda each: each.users)
             session.users += 1
             return session
+
+    def has_better(self, session: RpcSession) -> bool:
+        """Return true if a user of a shared session would get a server of its own; asked now and then only."""
+        # Whoever begins or ends a session holds the lock for as long as its server takes: no frame waits for that.
+        if not self._address.tracker or session.users < 2 or not self._lock.acquire(blocking=False):
+            return False
+        try:
+            begin = monotonic()
+            if begin < self._next_look:
+                return False
+            is_free = _has_free_server(self._address)
+            # The next user is told so later, or all of them would leave for the one server.
+            self._next_look = monotonic() + max(LOOK_S, LOOK * (monotonic() - begin))
+            return is_free
+        finally:
+            self._lock.release()
 
     def leave(self, session: RpcSession) -> None:
         """Note that a session has a user less; the last one ends it."""
@@ -162,6 +197,7 @@ class _Sessions:
             if session.users == 0:
                 if session in self._sessions:
                     self._sessions.remove(session)
+                # Under the lock too: whoever joins at this moment finds the server free.
                 session.close()
 
 
@@ -177,6 +213,11 @@ def join(address: Address) -> RpcSession:
         If the server cannot be reached, or serves another process.
     """
     return _addresses.setdefault(address, _Sessions(address)).join()
+
+
+def has_better(session: RpcSession) -> bool:
+    """Return true if a user that leaves its session and joins again gets a server of its own; asks now and then."""
+    return _addresses[session.address].has_better(session)
 
 
 def leave(session: RpcSession) -> None:
@@ -215,6 +256,7 @@ def _answer(tracker: socket.socket) -> Any:
     while len(data) < 4 or len(data) < 4 + _length(data):
         if not (came := tracker.recv(LARGEST_ANSWER)):
             raise ValueError("it has closed the connection")
+        # A peer that is no tracker may send anything: the length is checked before more is read.
         data += came
     return json.loads(data[4:])
 

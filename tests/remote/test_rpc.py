@@ -5,11 +5,13 @@ import dataclasses
 import gc
 import os
 import platform
+import resource
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -60,10 +62,10 @@ class RpcServer:
         if self._arguments:
             self._arguments[0] = str(self.port)
 
-    def send(self, what: signal.Signals) -> None:
-        for each in self._family():
+    def send(self, number: signal.Signals) -> None:
+        for process in self._family():
             with contextlib.suppress(psutil.NoSuchProcess):
-                each.send_signal(what)
+                process.send_signal(number)
 
     def kill(self) -> None:
         if self.process.returncode is None:
@@ -125,8 +127,8 @@ def parameters(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 
 def at(bundle: Bundle, address: str) -> Bundle:
     """Return the bundle for another address."""
-    here, there = bundle.plan.board.devices
-    board = dataclasses.replace(bundle.plan.board, devices=(here, dataclasses.replace(there, address=address)))
+    host, remote_device = bundle.plan.board.devices
+    board = dataclasses.replace(bundle.plan.board, devices=(host, dataclasses.replace(remote_device, address=address)))
     return Bundle(dataclasses.replace(bundle.plan, board=board), bundle.codes)
 
 
@@ -138,10 +140,10 @@ def ask(running: Pipeline, number: int) -> BaseException | None:
 
 
 def until_served(running: Pipeline) -> int:
-    failed = 0
+    failure_count = 0
     while ask(running, 7) is not None:
-        failed += 1
-    return failed
+        failure_count += 1
+    return failure_count
 
 
 def test_frames_go_there_and_back(bundle: Bundle, server: RpcServer) -> None:
@@ -163,8 +165,8 @@ def test_a_server_that_dies_or_hangs_and_comes_back(bundle: Bundle, server: RpcS
         assert isinstance(getattr(ask(running, 3), "__cause__", None), DeviceLost)
         server.start()
         until_served(running)
-        counted = submitted()
-    assert counted.delivered + counted.failed == counted.submitted
+        statistics = submitted()
+    assert statistics.delivered + statistics.failed == statistics.submitted
 
 
 def test_a_server_that_hangs_does_not_hold_up_the_stages_timeout(bundle: Bundle, server: RpcServer) -> None:
@@ -197,9 +199,9 @@ def test_parameters_and_bundles_are_changed_while_frames_are_there(parameters: B
 def test_stages_and_replicas_share_a_server(bundle: Bundle, server: RpcServer) -> None:
     first, second = (dataclasses.replace(stage, device="there", cores=()) for stage in bundle.plan.stages)
     address = f"rpc://127.0.0.1:{server.port}/cpu?timeout=30"
-    there = dataclasses.replace(bundle.plan.board.device("there"), address=address)
+    remote_device = dataclasses.replace(bundle.plan.board.device("there"), address=address)
     plan = dataclasses.replace(
-        bundle.plan, board=Board("bare", (there,)), stages=(first, dataclasses.replace(second, replicas=2))
+        bundle.plan, board=Board("bare", (remote_device,)), stages=(first, dataclasses.replace(second, replicas=2))
     )
     with pipeline.load(Bundle(plan, [bundle.codes[1], bundle.codes[1]])) as running:
         assert [ask(running, number) for number in range(5)] == [None] * 5
@@ -209,10 +211,10 @@ def test_a_swap_needs_no_second_server_of_a_trackers_pool(bundle: Bundle, start:
     pytest.importorskip("tornado", reason="TVM's tracker needs it")
     tracker = start(TRACKER)
     start(SERVER, 18190, tracker.port, "board")
-    found = at(bundle, f"rpc://127.0.0.1:{tracker.port}/board?tracker&timeout=30")
-    with pipeline.load(found) as running:
+    pool_bundle = at(bundle, f"rpc://127.0.0.1:{tracker.port}/board?tracker&timeout=30")
+    with pipeline.load(pool_bundle) as running:
         assert ask(running, 1) is None
-        running.swap(found)
+        running.swap(pool_bundle)
         assert ask(running, 2) is None
 
 
@@ -255,16 +257,51 @@ def test_a_tracker_gives_a_board_of_its_pool(bundle: Bundle, start: Callable[...
         pipeline.load(at(bundle, f"rpc://127.0.0.1:{tracker.port}/other?tracker&timeout=0.5&patience=0"))
 
 
+def test_a_replica_that_lost_its_server_takes_it_again_when_it_is_back(
+    bundle: Bundle, start: Callable[..., RpcServer]
+) -> None:
+    """It shared the other replica's server for good, and the one that was back stood idle."""
+    pytest.importorskip("tornado", reason="TVM's tracker needs it")
+    from tvm import rpc
+
+    tracker = start(TRACKER)
+    servers = [start(SERVER, 18190, tracker.port, "board") for _ in range(2)]
+    pool = rpc.connect_tracker("127.0.0.1", tracker.port)
+
+    def idle_servers() -> int:
+        return int(pool.summary()["queue_info"]["board"]["free"])
+
+    first, second = bundle.plan.stages
+    stages = (first, dataclasses.replace(second, replicas=2, cores=()))
+    replicated = Bundle(dataclasses.replace(bundle.plan, stages=stages), bundle.codes)
+    with pipeline.load(at(replicated, f"rpc://127.0.0.1:{tracker.port}/board?tracker&timeout=30")) as running:
+        assert [ask(running, number) for number in range(4)] == [None] * 4
+        assert idle_servers() == 0
+        servers[0].kill()
+        until_served(running)
+        servers[0].start()
+        wait_until(idle_servers)
+        # Frames of both replicas: either may share the session of the other.
+        wait_until(lambda: not any(ask(running, number) for number in range(4)) and not idle_servers())
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + LIMIT
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def test_a_model_is_measured_there_by_the_boards_own_clock(bundle: Bundle, server: RpcServer, tmp_path: Path) -> None:
-    here, there = at(bundle, f"rpc://127.0.0.1:{server.port}/cpu?timeout=60").plan.board.devices
-    far = dataclasses.replace(there, memory="there")
-    board = Board("bare", (here, far), (Link((here.memory, "there"), 1.0),))
+    host, remote_device = at(bundle, f"rpc://127.0.0.1:{server.port}/cpu?timeout=60").plan.board.devices
+    distant_device = dataclasses.replace(remote_device, memory="there")
+    board = Board("bare", (host, distant_device), (Link((host.memory, "there"), 1.0),))
     nodes = [node("Softmax", "x", "a"), node("ReduceMean", "a", "y", axes=[1])]
     graph = pipeline.read(save(tmp_path / "m.onnx", nodes, {"x": (16, 16)}, ["y"]))
-    found = profile(graph, board, cache=CostCache(tmp_path), sampling=QUICK)
-    assert found.estimated == {}
-    assert all(0 < each < 0.1 for each in found.measured["there"])
-    (link,) = found.board.links
+    measured_profile = profile(graph, board, cache=CostCache(tmp_path), sampling=QUICK)
+    assert measured_profile.estimated == {}
+    assert all(0 < each < 0.1 for each in measured_profile.measured["there"])
+    (link,) = measured_profile.board.links
     assert link.measured
     assert 1e5 < link.bytes_per_s < 1e11
 
@@ -324,12 +361,26 @@ def test_a_proxy_that_was_closed_closes_no_files_of_others_in_a_forked_process()
 
     def work() -> None:
         proxy.after_fork()
-        for each in sum(pipes, ()):
-            os.fstat(each)
+        for descriptor in sum(pipes, ()):
+            os.fstat(descriptor)
 
     assert in_child(work) == ""
-    for each in sum(pipes, ()):
-        os.close(each)
+    for descriptor in sum(pipes, ()):
+        os.close(descriptor)
+
+
+def test_a_proxy_starts_in_a_program_with_many_files() -> None:
+    """It took only descriptors below 1024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 2048)), hard))
+    with contextlib.ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        for _ in range(1030):
+            stack.enter_context(open(os.devnull))  # noqa: PTH123 - only its descriptor counts
+        proxy = RpcProxy("127.0.0.1", listener.getsockname()[1], 30.0)
+        assert state(proxy) == (False, False)
+        proxy.close()
 
 
 def test_the_proxy_needs_no_package(root: Path) -> None:
