@@ -11,12 +11,13 @@ from time import monotonic, perf_counter
 from typing import Any, Protocol
 
 from pipeline.core.threads import Lease
-from pipeline.errors import PipelineError, StageError, StageTimeout, describe_error
+from pipeline.errors import PipelineError, StageError, StageTimeout
 from pipeline.executor.devices.base import DeviceRuntime
 from pipeline.scheduler.copies import StageCopies
 from pipeline.scheduler.frame import Frame
 from pipeline.scheduler.interrupts import uninterrupted
 from pipeline.scheduler.reopening import Reopening
+from pipeline.scheduler.stage_device import StageDevice
 from pipeline.scheduler.waiting import Latch
 from pipeline.scheduler.watchdog import TimedRun
 from pipeline.scheduler.worker_context import Assignment
@@ -63,19 +64,20 @@ class Worker:
     ) -> None:
         stage, replica, context = assignment.stage, assignment.replica, assignment.context
         self.assignment, self.counters, self.given_up = assignment, assignment.counters, False
-        self._context, self._supervisor, self._runtime, self._first = context, supervisor, runtime, first
+        self._context, self._supervisor, self._first = context, supervisor, first
+        self._device = StageDevice(assignment, runtime)
         # Fields of the assignment that each frame asks for.
-        self._root, self._inbox, self._pass_on = (
-            not assignment.wiring.predecessors,
-            assignment.inbox,
-            assignment.pass_on,
-        )
+        self._root, self._inbox = not assignment.wiring.predecessors, assignment.inbox
+        self._pass_on, self._run_program = assignment.pass_on, runtime.run
         self._trace, self._watchdog = context.options.trace, context.watchdog if assignment.limit else None
+        # Most stages have neither limit nor shared cores: their frames pay for no lock and no clock.
         self._is_guarded = bool(assignment.cores) or self._watchdog is not None
         self._copies = StageCopies(runtime, assignment.wiring, assignment.readers)
         name = f"stage {stage.name}" + (f" {replica}" if stage.replicas > 1 else "")
+        # A device may leave a pool of helpers in its thread, which the next worker of its kind takes over.
         self._lease = Lease(self._live, name, runtime.thread_kind(stage.cores_of(replica)))
         self.departure = Latch()
+        # Without a time limit where it is read: loading takes as long as it takes, and Ctrl-C ends the wait.
         self._opening: SimpleQueue[BaseException | None] = SimpleQueue()
         self._reopening: Reopening | None = None
         self.opened_s = 0.0
@@ -105,10 +107,11 @@ class Worker:
     @property
     def device(self) -> str:
         """Name of its device."""
-        return self._runtime.device.name
+        return self._device.name
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait until the thread is done with this, at most `timeout` seconds, and return whether it is."""
+        # A worker whose thread was never started, or is the caller's own, cannot be waited for.
         return not self._lease.begun_elsewhere() or self._lease.join(timeout)
 
     def wait_departed(self, timeout: float | None = None) -> bool:
@@ -126,6 +129,7 @@ class Worker:
         except BaseException as error:  # noqa: BLE001 - ends the pipeline, and is its frames' error
             self._context.on_break(error)
         finally:
+            # The system uses identifiers again: a later thread with this one must be able to wait for frames.
             self._context.worker_threads.discard(me)
             self.departure.set()
         return not self.given_up
@@ -139,77 +143,50 @@ class Worker:
         try:
             self._serve(programs)
         finally:
-            self._close()
+            self._device.close()
 
     def _opened_programs(self) -> list[Any] | None:
         """Return the loaded stages; None, and whoever has to know is told, if that fails."""
         begin = perf_counter()
         if self._reopening is not None:
+            # From here on, not from `start`: the frame that was passed on first may have waited for a place.
             self._reopening.begin()
         try:
-            programs = self._open()
+            programs = self._device.open()
         except BaseException as error:  # noqa: BLE001 - raised by wait_opened
-            self._no_start(self._start_error(error))
+            self._no_start(self._device.start_error(error))
             return None
+        # Too late: the worker has been given up meanwhile, and the device is nobody's.
         if self._reopening is not None and not self._reopening.end():
-            self._close()
+            self._device.close()
             return None
         self.opened_s = perf_counter() - begin
         self._opening.put(None)
         return programs
 
-    def _open(self) -> list[Any]:
-        self._runtime.open(self.assignment.stage.cores_of(self.assignment.replica))
-        try:
-            return [self._runtime.load(stage, code) for stage, code in self.assignment.loads]
-        except BaseException:
-            self._close()
-            raise
-
     def _no_start(self, error: BaseException) -> None:
         if self._reopening is None:
             self._opening.put(error)
+        # Only if the clock has not already told of it.
         elif self._reopening.end():
             self._supervisor.lose(self, error)
-
-    def _start_error(self, error: BaseException) -> BaseException:
-        if isinstance(error, PipelineError):
-            return error
-        failure = PipelineError(f"{self._where} cannot start: {describe_error(error)}")
-        failure.__cause__ = error
-        return failure
 
     def _open_too_late(self, limit: float) -> None:
         """Give up a device that is not there in time; called in another thread."""
         self.given_up = True
-        self._break_off()
-        self._supervisor.lose(
-            self, PipelineError(f"{self._where} cannot start: it was not opened again within {limit:.3g} s")
-        )
+        self._device.break_off()
+        error = PipelineError(f"{self._device} cannot start: it was not opened again within {limit:.3g} s")
+        self._supervisor.lose(self, error)
         self.departure.set()
 
-    @property
-    def _where(self) -> str:
-        return f"stage {self.assignment.stage.name!r} on device {self.device!r}"
-
-    def _break_off(self) -> None:
-        try:
-            self._runtime.break_off()
-        except Exception:
-            logger.exception("device %r of stage %r could not be interrupted", self.device, self.assignment.stage.name)
-
-    def _close(self) -> None:
-        try:
-            self._runtime.close()
-        except Exception:
-            logger.exception("device %r of stage %r could not be closed", self.device, self.assignment.stage.name)
-
     def _serve(self, programs: Sequence[Any]) -> None:
+        # Given up, it must take no more: the channel is its successor's.
         while not self.given_up and (arrival := self._inbox.get()) is not None:
             self._process(programs, *arrival)
             del arrival  # it would keep the frame's tensors while the worker waits for the next
 
     def _process(self, programs: Sequence[Any], frame: Frame, arrival_s: float) -> None:
+        # Only first stages can meet a frame that was taken back: later ones get it from a stage that has begun it.
         if self._root and not frame.begin():
             return
         self.counters.frames_in += 1
@@ -230,6 +207,7 @@ class Worker:
             core.acquire()
         run = None
         if self._watchdog is not None:
+            # Refers to the frame only as long as the run lasts.
             run = self._watchdog.begin(self.assignment.limit, partial(self._expire, frame))
         self._attempt(program, frame, arrival_s, run)
         if not self.given_up:
@@ -249,9 +227,10 @@ class Worker:
                 self._note(frame.number, (arrival_s, begin_s, *times))
 
     def _run(self, program: Any, frame: Frame) -> tuple[float, float, float]:
+        # Copies count as part of the limit: they may hang in a device as well.
         inputs = self._copies.take(frame)
         ready_s = perf_counter()
-        outputs = self._runtime.run(program, inputs)
+        outputs = self._run_program(program, inputs)
         ran_s = perf_counter()
         self._copies.leave(frame, outputs)
         return ready_s, ran_s, perf_counter()
@@ -263,6 +242,7 @@ class Worker:
 
     def _fail(self, frame: Frame, error: BaseException) -> None:
         self.counters.failed += 1
+        # The first error stays: with branches, another stage may have failed on the frame already.
         failure = StageError(self.assignment.stage.name, self.device, frame.number, error)
         frame.fail(failure)
         self._context.on_failure(frame, failure)
@@ -286,6 +266,7 @@ class Worker:
 
     def _expire(self, frame: Frame, run: TimedRun) -> None:
         """Give up a run that is over its limit; called in the watchdog's thread."""
+        # The device's thread may stay in native code for long; it owns nothing any more: `end` has decided.
         error = StageTimeout(self.assignment.stage.name, self.device, frame.number, monotonic() - run.start_s)
         logger.warning("%s; its device is restarted", error)
         self._give_up(frame, run, error)
@@ -304,8 +285,9 @@ class Worker:
         self.given_up = True
         self.counters.failed += 1
         self._leave_cores()
+        # The trace has another clock than the watchdog.
         end_s = perf_counter()
         self._note_event(frame.number, "failed", end_s - (monotonic() - run.start_s), end_s)
         frame.fail(error)
         self._context.on_failure(frame, error)
-        self._break_off()
+        self._device.break_off()

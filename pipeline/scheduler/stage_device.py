@@ -1,0 +1,69 @@
+"""StageDevice: a device with a worker's stage on it: opened, broken off and closed, with errors that say where."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from pipeline.errors import PipelineError, describe_error
+from pipeline.executor.devices.base import DeviceRuntime
+from pipeline.scheduler.worker_context import Assignment
+
+logger = logging.getLogger(__name__)
+
+
+class StageDevice:
+    """The device of one worker.
+
+    Parameters
+    ----------
+    assignment : Assignment
+        The stage, for each size of frames that it is built for.
+    runtime : DeviceRuntime
+        Used in the worker's thread only, but for `break_off`.
+    """
+
+    def __init__(self, assignment: Assignment, runtime: DeviceRuntime) -> None:
+        self._assignment, self._runtime = assignment, runtime
+
+    def __str__(self) -> str:
+        return f"stage {self._assignment.stage.name!r} on device {self.name!r}"
+
+    @property
+    def name(self) -> str:
+        """Name of the device."""
+        return self._runtime.device.name
+
+    def open(self) -> list[Any]:
+        """Take the device into use, and return the loaded stages, one for each of the deployment's builds."""
+        self._runtime.open(self._assignment.stage.cores_of(self._assignment.replica))
+        try:
+            return [self._runtime.load(stage, code) for stage, code in self._assignment.loads]
+        except BaseException:
+            # Or the device would be kept by a worker that never runs.
+            self.close()
+            raise
+
+    def start_error(self, error: BaseException) -> BaseException:
+        """Return the error for whoever waits for the device, given the one that `open` has raised."""
+        if isinstance(error, PipelineError):
+            return error
+        failure = PipelineError(f"{self} cannot start: {describe_error(error)}")
+        failure.__cause__ = error
+        return failure
+
+    def break_off(self) -> None:
+        """Interrupt the call that hangs in the worker's thread, if the device can; called in another thread."""
+        try:
+            self._runtime.break_off()
+        except Exception:
+            # The frame has failed already, and its worker is replaced whatever the device says.
+            logger.exception("device %r of stage %r could not be interrupted", self.name, self._assignment.stage.name)
+
+    def close(self) -> None:
+        """Give the device back."""
+        try:
+            self._runtime.close()
+        except Exception:
+            # Nobody waits for this any more: all frames of the worker have ended.
+            logger.exception("device %r of stage %r could not be closed", self.name, self._assignment.stage.name)
