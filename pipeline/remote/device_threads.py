@@ -44,10 +44,13 @@ class DeviceThread:
         Which device.
     cores : sequence of int
         Host cores that it may use.
+    create : callable
+        Makes the runtime of a device.
     """
 
-    def __init__(self, kind: str, cores: Sequence[int]) -> None:
-        self.kind, self._cores = kind, tuple(cores)
+    def __init__(self, kind: str, cores: Sequence[int], create: Callable[[Device], DeviceRuntime]) -> None:
+        self.kind, self._cores, self._create = kind, tuple(cores), create
+        # Without a bound: each session waits for its own answer, so that there are at most as many tasks as sessions.
         self._work: PriorityQueue[DeviceTask] = PriorityQueue()
         self._numbers = itertools.count()
         # A daemon: a kernel cannot be interrupted, and must not keep the server from ending.
@@ -73,6 +76,7 @@ class DeviceThread:
         runtime: DeviceRuntime | None = None
         while (call := (work := self._work.get()).call) is not None:
             outcome = work.outcome
+            # A client that has gone meanwhile has cancelled what it waited for: the device is not kept busy for nobody.
             if outcome.set_running_or_notify_cancel():
                 try:
                     # In this thread, which is the one that the runtime belongs to.
@@ -86,7 +90,7 @@ class DeviceThread:
             runtime.close()
 
     def _open_runtime(self) -> DeviceRuntime:
-        runtime = devices.create(Device(self.kind, self.kind, cores=self._cores))
+        runtime = self._create(Device(self.kind, self.kind, cores=self._cores))
         runtime.open(self._cores)
         return runtime
 
@@ -98,10 +102,12 @@ class ServerDevices:
     ----------
     cores : sequence of int
         Host cores that they may use.
+    create : callable, optional
+        Makes the runtime of a device.
     """
 
-    def __init__(self, cores: Sequence[int]) -> None:
-        self._cores, self._lock = tuple(cores), threading.Lock()
+    def __init__(self, cores: Sequence[int], create: Callable[[Device], DeviceRuntime] = devices.create) -> None:
+        self._cores, self._create, self._lock = tuple(cores), create, threading.Lock()
         self._threads: dict[str, DeviceThread] = {}
 
     def device(self, kind: str) -> DeviceThread:
@@ -115,14 +121,16 @@ class ServerDevices:
         if kind not in offered_kinds():
             raise BoardError(f"there is no device {kind!r}; {describe_unknown(kind, offered_kinds())}")
         with self._lock:
+            # Under the lock: two sessions that ask at once would otherwise start two threads for one device.
             if kind not in self._threads:
-                self._threads[kind] = DeviceThread(kind, self._cores)
+                self._threads[kind] = DeviceThread(kind, self._cores, self._create)
             return self._threads[kind]
 
     def close(self, timeout: float = 1.0) -> bool:
         """End all threads, and return whether they have ended in time: a kernel cannot be interrupted."""
         for thread in self._threads.values():
             thread.close()
+        # All are told to end before the first one is waited for.
         results = [thread.join(timeout) for thread in self._threads.values()]
         return all(results)
 

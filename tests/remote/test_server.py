@@ -1,4 +1,4 @@
-"""What a server does with clients that behave, and with those that do not."""
+"""A server's clients, those that behave and those that do not."""
 
 import contextlib
 import random
@@ -6,7 +6,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -16,6 +16,7 @@ import pytest
 from pipeline.core.plan import StagePlan, TensorSpec
 from pipeline.core.remote_address import Address
 from pipeline.errors import DeviceLost, RemoteError
+from pipeline.executor.devices.null import NullRuntime
 from pipeline.executor.parameters import ITEM_BYTES
 from pipeline.remote import messages
 from pipeline.remote.connection import Connection, ServerBusy, ServerRefusal
@@ -36,7 +37,13 @@ OPEN = OpenRequest("null", STAGE, None, "")
 @pytest.fixture
 def server() -> Iterator[Server]:
     """A server in this process, whose state can be looked at."""
-    with_limits = Offer(FileStore(), ServerDevices(()), (), largest_frame=1_000_000)
+    with serve(ServerDevices(())) as running:
+        yield running
+
+
+@contextlib.contextmanager
+def serve(computing: ServerDevices) -> Iterator[Server]:
+    with_limits = Offer(FileStore(), computing, (), largest_frame=1_000_000)
     running = Server("127.0.0.1", 0, with_limits, sessions=4)
     thread = threading.Thread(target=running.serve)
     thread.start()
@@ -124,23 +131,23 @@ def test_a_stage_that_cannot_be_loaded_is_refused(server: Server) -> None:
     works(server)
 
 
-def test_a_frame_that_fails_names_the_error_there(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pipeline.executor.devices.null import NullRuntime
+class FastidiousRuntime(NullRuntime):
+    """A device that fails on negative frames."""
 
-    original_run = NullRuntime.run
-
-    def run(self: Any, program: Any, inputs: Any) -> Any:
+    def run(self, program: Any, inputs: Sequence[Any]) -> Sequence[Any]:
         if inputs[0][0] < 0:
             raise ValueError("a negative frame")
-        return original_run(self, program, inputs)
+        return super().run(program, inputs)
 
-    monkeypatch.setattr(NullRuntime, "run", run)
-    connection = connect(server)
-    number = connection.open(STAGE, None)
-    with pytest.raises(RemoteError, match=f"remote://127.0.0.1:{server.port}/null: ValueError: a negative frame"):
-        connection.run(number, STAGE, [np.full(4, -1, np.float32)])
-    assert connection.run(number, STAGE, [np.ones(4, np.float32)])[0][0] == 1
-    connection.close()
+
+def test_a_frame_that_fails_names_the_error_there() -> None:
+    with serve(ServerDevices((), FastidiousRuntime)) as server:
+        connection = connect(server)
+        number = connection.open(STAGE, None)
+        with pytest.raises(RemoteError, match=f"remote://127.0.0.1:{server.port}/null: ValueError: a negative frame"):
+            connection.run(number, STAGE, [np.full(4, -1, np.float32)])
+        assert connection.run(number, STAGE, [np.ones(4, np.float32)])[0][0] == 1
+        connection.close()
 
 
 def test_a_slow_stage_is_no_hung_server(server: Server) -> None:
@@ -168,7 +175,7 @@ def test_another_protocol_is_named(wire: RawWire) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "message", "reason"),
+    ("opening_messages", "message", "reason"),
     [
         ((), OPEN, "the first message is no greeting"),
         ((HELLO,), HELLO, "Greeting may not come now"),
@@ -199,8 +206,10 @@ def test_another_protocol_is_named(wire: RawWire) -> None:
         ),
     ],
 )
-def test_what_may_not_come_is_refused(server: Server, wire: RawWire, before: Any, message: Any, reason: str) -> None:
-    exchange(wire, *before)
+def test_what_may_not_come_is_refused(
+    server: Server, wire: RawWire, opening_messages: Any, message: Any, reason: str
+) -> None:
+    exchange(wire, *opening_messages)
     wire.send(message)
     assert reason in refusal(wire)
     works(server)
@@ -240,14 +249,14 @@ def test_fuzzed_messages_end_their_session_at_worst(server: Server) -> None:
     for _ in range(150):
         data = bytearray(valid_bytes)
         for _ in range(rng.choice((1, 1, 3, 30))):
-            at = rng.randrange(len(data))
+            position = rng.randrange(len(data))
             change = rng.choice(("byte", "cut", "double", "noise"))
             if change == "byte":
-                data[at] = rng.randrange(256)
+                data[position] = rng.randrange(256)
             elif change == "cut":
-                del data[at : at + rng.randrange(1, 9)]
+                del data[position : position + rng.randrange(1, 9)]
             else:
-                data[at:at] = data[at : at + 9] if change == "double" else rng.randbytes(9)
+                data[position:position] = data[position : position + 9] if change == "double" else rng.randbytes(9)
         client = socket.create_connection(("127.0.0.1", server.port), timeout=LIMIT)
         with client, contextlib.suppress(OSError):  # the server did not listen to the end
             client.sendall(data)
