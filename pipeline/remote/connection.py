@@ -57,6 +57,7 @@ class Connection:
             raise self._error(error) from error
         self._wire: Wire[ServerMessage] = Wire(stream_socket, ServerMessage)
         with self._translate_errors():
+            # For each message, and so for each sign of life: a stage may compute for longer, while the server says so.
             self._wire.limit(address.timeout)
             self._wire.send(
                 messages.Greeting(messages.PROTOCOL, installed_version("soc-pipeline"), address.timeout / 4)
@@ -82,6 +83,7 @@ class Connection:
         with self._translate_errors():
             self._wire.send(request)
             message = self._message()
+            # The files go only where they are not yet: by checksum, once for all clients and sessions.
             if package is not None and isinstance(message, messages.MissingFiles):
                 self._upload(package, message)
                 self._wire.send(request)
@@ -109,6 +111,7 @@ class Connection:
             if isinstance(message, messages.FrameFailure):
                 raise RemoteError(f"{self.address}: {message.error}")
             answer, outputs = self._expect(message, messages.FrameAnswer), stage.outputs
+            # The server is not trusted either: what it says may allocate no more than the stage can make.
             limit = max(messages.LARGEST_FRAME, sum(spec.nbytes for spec in outputs))
             if len(answer.tensors) != len(outputs) or sum(tensor.nbytes for tensor in answer.tensors) > limit:
                 raise MalformedMessage(f"{len(answer.tensors)} results came; the stage makes {len(outputs)}")
@@ -132,6 +135,7 @@ class Connection:
     def _upload(self, package: StagePackage, missing_files: messages.MissingFiles) -> None:
         for digest in missing_files.digests:
             pieces = package.files.get(digest)
+            # Only files of this stage leave the machine, whatever the server asks for.
             if pieces is None:
                 raise MalformedMessage("the server asks for a file that is not the stage's")
             self._wire.send(messages.UploadRequest(digest, sum(piece.nbytes for piece in pieces)), pieces)
@@ -162,6 +166,7 @@ class Connection:
         except (OSError, MalformedMessage) as error:
             self._wire.close()
             raise self._error(error) from error
+        # In the middle of a message neither side knows any more where the next one begins.
         except BaseException:  # a refusal, or Ctrl-C in the middle of a message
             self._wire.close()
             raise

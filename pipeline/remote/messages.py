@@ -15,13 +15,17 @@ from pipeline.core.plan import StagePlan, TensorSpec
 from pipeline.executor.manifest import StageFiles
 from pipeline.executor.parameters import ITEM_BYTES, MOST_AXES
 
+# Both ends must have the same: it grows with every change of a message, and the greeting compares it.
 PROTOCOL = 3
 
 LARGEST_FRAME = 1 << 30
 """Bytes that a stage's inputs may have together, and its outputs, unless a server is told otherwise."""
 
+# Names, reasons, lines for the log: nothing that a peer says in words needs more.
 Text = Annotated[str, Meta(max_length=4096)]
+# No memory has more bytes: what is above that is refused while it is decoded.
 Count = Annotated[int, Meta(ge=0, lt=1 << 48)]
+# It becomes the name of a file: no other characters, so that no path can hide in it.
 Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 
 
@@ -50,6 +54,7 @@ class Greeting(msgspec.Struct, frozen=True, tag="Hello"):
 
     protocol: int
     version: Text
+    # Zero or less is no beat; how short it may be is for the session to say.
     beat_s: Annotated[float, Meta(gt=0)]
 
 

@@ -27,6 +27,7 @@ Needed = Mapping[str, tuple[BundleFile, str]]
 def check(message: messages.OpenRequest, offer: Offer) -> None:
     """Raise `Refusal` unless this machine can run the stage, and may, as far as its description tells."""
     _check_sizes(message.stage, offer.largest_frame)
+    # Such a device sleeps for as long as the plan says, in the one thread that all sessions share.
     if message.device == "simulated" and not 0 <= message.stage.seconds <= LONGEST_SIMULATED_S:
         raise Refusal(
             f"stage {message.stage.name!r} would keep the device for {message.stage.seconds:g} s per frame; this "
@@ -48,6 +49,7 @@ def code(message: messages.OpenRequest, offer: Offer) -> StageCode | Needed | No
         return None
     contents = offer.store.find(message.code)
     if contents.library is not None and contents.parameters is not None:
+        # Again, for what the bundle here says of the stage: the client's description was its own.
         _check_code(message.stage.name, contents.stage, contents.tvm or message.tvm)
         return stage_code(
             contents.library, StoredParameters(contents.parameters, contents.stage.entries), contents.stage
@@ -77,6 +79,7 @@ def _nbytes(spec: TensorSpec) -> int:
 
 
 def _check_code(name: str, stage: StageFiles, built_with: str) -> None:
+    # They become names of files, see `FileStore.find`.
     if any(not re.fullmatch("[0-9a-f]{64}", part.sha256) for part in (stage.library, stage.parameters)):
         raise MalformedMessage(f"stage {name!r} has a file whose SHA-256 is none")
     if any(entry.dtype not in ITEM_BYTES for entry in stage.entries):

@@ -54,9 +54,11 @@ class Server:
     ) -> None:
         self._offer, self._max_sessions, self._limits = offer, sessions, limits
         self._sessions: dict[threading.Thread, ServerSession] = {}
+        # Guards the sessions: the accepting thread adds them, each takes itself off, and `close` reads them.
         self._lock = threading.Lock()
         try:
             family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+            # The backlog holds as many as there are places: a crowd that comes at once after a restart is not refused.
             self._listener = socket.create_server((host, port), family=family, backlog=sessions)
         except OSError as error:
             raise PipelineError(
@@ -73,6 +75,7 @@ class Server:
             except OSError as error:
                 if not self._is_closed:  # too many open files, for example
                     logger.warning("a client could not be let in: %s", error)
+                    # Such a client stays in line, so that the next call would fail at once, and again, on a whole core.
                     time.sleep(0.1)
                 continue
             self._begin(connection)
@@ -81,10 +84,12 @@ class Server:
         """Let all clients go and end all threads; a kernel that runs is not waited for longer than a second."""
         self._is_closed = True
         with contextlib.suppress(OSError):
+            # Closing alone would leave `accept` asleep in its thread.
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         with self._lock:
             sessions = dict(self._sessions)
+        # Without the lock, which each session needs to take itself off.
         for session in sessions.values():
             session.break_off()
         for thread in sessions:
@@ -106,14 +111,17 @@ class Server:
         session = ServerSession(wire, self._offer, self._limits)
         with self._lock:
             clients = len(self._sessions)
+            # Turning somebody away takes a thread for a moment, too: their number needs a bound of its own.
             if clients >= 2 * self._max_sessions:  # so many that there is not even time to tell them
                 wire.close()
                 return
             work = (
                 session.serve if clients < self._max_sessions or self._make_room() else lambda: self._turn_away(session)
             )
+            # A daemon: a kernel cannot be interrupted, and must not keep the server from ending.
             thread = threading.Thread(target=self._live, args=(work,), name="session", daemon=True)
             self._sessions[thread] = session
+            # Under the lock: `close` joins what it finds, and a thread that has not started cannot be joined.
             thread.start()
 
     def _turn_away(self, session: ServerSession) -> None:
@@ -130,6 +138,7 @@ class Server:
         ]
         if not silent:
             return False
+        # Whoever has most sessions gives one up first, so that one address cannot crowd out the others.
         *_, thread = max(silent, key=lambda entry: entry[:2])
         # Its thread ends within a moment, and the session's place is free from now on.
         session = self._sessions.pop(thread)

@@ -25,6 +25,7 @@ LIMIT_S = 300.0
 _DERIVED = ("tag", "keys")
 """What TVM adds by itself."""
 
+# Clients that ask at once share one process: it loads TVM's compiler, which takes seconds.
 _lock = threading.Lock()
 _answers: list[Future[dict[str, object]]] = []
 
@@ -32,6 +33,7 @@ _answers: list[Future[dict[str, object]]] = []
 def ask_target() -> Future[dict[str, object]]:
     """Return TVM's description of this machine's processor, as soon as it is there; it is asked for once."""
     with _lock:
+        # A failure is not kept: it may have been for want of memory.
         if not _answers or (_answers[0].done() and _answers[0].exception()):
             _answers[:] = [start_in_thread(_ask, "target")]
         return _answers[0]

@@ -79,9 +79,11 @@ class ServerSession:
         try:
             self._greet()
             while True:
+                # Only now may the server let it go for another one: it is owed no answer.
                 self.silent_since = time.monotonic()
                 self._wire.wait()
                 self.silent_since = None
+                # Before the first byte of a message there is no limit, see `Wire.wait`; from then on there is one.
                 self._wire.limit(self._limits.progress_s)
                 self._answer(self._wire.receive())
         except OSError as error:
@@ -102,6 +104,7 @@ class ServerSession:
         """Tell the client why there is no place for it, and let it go."""
         try:
             self._wire.limit(FAREWELL_S)
+            # Below the limit of `messages.Text`, or the client would refuse the refusal.
             self._wire.send(kind(reason[:4000]))
             self._wire.finish(FAREWELL_S)
         except OSError:
@@ -113,6 +116,7 @@ class ServerSession:
         hello = self._wire.receive()
         if not isinstance(hello, messages.Greeting):
             raise MalformedMessage("the first message is no greeting")
+        # Told in words: with the next message one of the two would only find the other's malformed.
         if hello.protocol != messages.PROTOCOL:
             raise Refusal(
                 f"the client (soc-pipeline {hello.version}) speaks protocol {hello.protocol}, "
@@ -144,6 +148,7 @@ class ServerSession:
             self._missing_files = code
             self._wire.send(messages.MissingFiles(tuple(code)))
             return
+        # Each holds its parameters in memory for as long as the session lasts.
         if len(self._programs) >= MOST_PROGRAMS:
             raise Refusal(f"one session may have {MOST_PROGRAMS} stages open, and this one has")
         program = ServedStage(thread, message.stage, code)
@@ -154,6 +159,7 @@ class ServerSession:
 
     def _receive(self, message: messages.UploadRequest) -> None:
         part, suffix = self._missing_files.get(message.digest, (None, ""))
+        # Only what this session was asked for: its size and SHA-256 have been checked by then.
         if part is None or part.nbytes != message.nbytes:
             raise MalformedMessage("an upload that nobody asked for")
         self._offer.store.receive(part, suffix, blocks(self._wire, part.nbytes))
@@ -162,6 +168,7 @@ class ServerSession:
         if not 0 <= message.program < len(self._programs):
             raise MalformedMessage("a frame for a stage that is not open")
         program = self._programs[message.program]
+        # Before memory is allocated for it: sizes come from the client.
         self._check(message, program)
         ran = self._await_end(program.run(tensors.receive(self._wire, message.tensors)))
         if error := ran.exception():  # the frame's own, and no reason to end the session
@@ -187,6 +194,7 @@ class ServerSession:
     def _await_end(self, work: Future[Result]) -> Future[Result]:
         """Wait for something, and let the client know that it is worth waiting."""
         try:
+            # The beat tells the client that the machine is alive; sending it finds out whether the client still is.
             while not concurrent.futures.wait((work,), self._beat_s).done:
                 self._wire.send(messages.Heartbeat())
         except BaseException:

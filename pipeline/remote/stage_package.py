@@ -35,7 +35,10 @@ class StagePackage:
     files: Mapping[str, Sequence[memoryview]]
 
 
+# Held while a package is made: replicas that connect at once, to a server that is back, say, would each link and hash
+# the stage.
 _lock = threading.Lock()
+# Weak: a package holds the library's bytes, and is of no use without its code.
 _packages: weakref.WeakKeyDictionary[StageCode, StagePackage] = weakref.WeakKeyDictionary()
 
 

@@ -62,11 +62,15 @@ class FileStore:
     ) -> None:
         self.uploads, self.largest = uploads, largest
         self._bundles, self._room = bundles, room
+        # For making room: files must not vanish between being listed and looked at.  Not held while an upload arrives,
+        # which takes as long as its client likes.
         self._lock = threading.Lock()
         if uploads is not None:
+            # For this user alone: what lies there is run.
             uploads.mkdir(parents=True, exist_ok=True, mode=0o700)
             for path in uploads.iterdir():
                 if _PARTIAL.fullmatch(path.name):
+                    # Of a server that was killed in the middle of an upload; one that is still running keeps its own.
                     leftovers.remove_dead(path)
 
     def find(self, stage: StageFiles) -> StageContents:
@@ -99,6 +103,7 @@ class FileStore:
             raise BundleError(f"a file of {part.nbytes} bytes is more than this server takes")
         with self._lock:
             _make_room(self.uploads, self._room - part.nbytes)
+        # Compared before the file gets its name: under that name it is believed, and run.
         digest = hashlib.sha256()
         with replacing(self.uploads / f"{part.sha256}{suffix}") as stream:
             for block in blocks:
@@ -147,8 +152,10 @@ def _upload(path: Path, part: BundleFile) -> VerifiedContent | None:
     except OSError:
         return None
     try:
+        # What is read is what is hashed and loaded: the file may be replaced at any moment.
         content = read(descriptor, part.nbytes, part.sha256)
         if os.access(path, os.W_OK):
+            # The time of the last use decides what goes first when room is needed; a folder that is only read has none.
             os.utime(path)
     except (OSError, DamagedFile):
         return None

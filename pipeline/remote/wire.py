@@ -20,10 +20,13 @@ import msgspec
 from pipeline.core import forks
 from pipeline.remote.messages import ClientMessage, ServerMessage
 
+# Whoever speaks something else, a browser say, is recognised by its first four bytes, before any length is believed.
 MAGIC = b"SoC1"
+# Eight bytes from anybody make the receiver allocate a head: this is the most that they can ask for.
 LARGEST_HEAD = 4 << 20
 """Bytes; a stage with thousands of parameters has a tenth of it."""
 
+# Below that, no link is worth sending frames over: who is slower dawdles on purpose, and keeps others out.
 SLOWEST = 10_000
 """Bytes per second; who sends or takes fewer for longer than the time limit is let go."""
 
@@ -74,10 +77,12 @@ class Wire(Generic[Message]):
         """Send a message and what follows it."""
         head = msgspec.msgpack.encode(message)
         chunks = [memoryview(_PRELUDE.pack(MAGIC, len(head)) + head), *(each for each in buffers if each.nbytes)]
+        # One deadline for the whole message: a time limit of the socket begins anew with each byte.
         deadline = self._deadline(sum(each.nbytes for each in chunks))
         while chunks:
             _check(deadline)
             count = self._socket.sendmsg(chunks[:_AT_ONCE])
+            # The system may take any number of bytes: whole pieces go, and the last one is shortened.
             while chunks and count >= chunks[0].nbytes:
                 count -= chunks.pop(0).nbytes
             if count:
@@ -92,6 +97,7 @@ class Wire(Generic[Message]):
             raise MalformedMessage(f"what came begins with {bytes(magic)!r}, and is no message of this version")
         if nbytes > LARGEST_HEAD:
             raise MalformedMessage(f"the head of a message has {nbytes} bytes; at most {LARGEST_HEAD} are allowed")
+        # Memory for it only now, when its size is known to be bounded.
         head = bytearray(nbytes)
         self.fill(memoryview(head))
         try:
@@ -105,6 +111,7 @@ class Wire(Generic[Message]):
         deadline = self._deadline(buffer.nbytes)
         while buffer.nbytes:
             _check(deadline)
+            # Straight into the array that the kernel reads: no copy, and never more than the message says.
             if not (came := self._socket.recv_into(buffer)):
                 raise ConnectionResetError("the other side has closed the connection")
             buffer = buffer[came:]
@@ -118,6 +125,8 @@ class Wire(Generic[Message]):
         limit = self._socket.gettimeout()
         self._socket.settimeout(None)
         try:
+            # A client may pause between frames for as long as it likes: the server's room for others is
+            # `Server._make_room`'s matter, and TCP's own probes find dead machines.
             if not self._socket.recv(1, socket.MSG_PEEK):
                 raise ConnectionResetError("the other side has closed the connection")
         finally:
@@ -135,6 +144,7 @@ class Wire(Generic[Message]):
     def quiet(self) -> bool:
         """Return True if nothing has arrived, not even the end."""
         poll = select.poll()
+        # `poll`, since `select` fails on descriptors above 1023, which a program with many files has.
         poll.register(self._socket, select.POLLIN)
         return not poll.poll(0)
 
@@ -151,6 +161,7 @@ class Wire(Generic[Message]):
 
     def break_off(self) -> None:
         """End all calls that wait, in any thread."""
+        # Closing alone would not wake a thread that waits in the socket.
         with contextlib.suppress(OSError):  # it has ended already
             self._socket.shutdown(socket.SHUT_RDWR)
 

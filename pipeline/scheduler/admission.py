@@ -37,6 +37,7 @@ class Admission:
         If the policy is unknown, or the options do not belong to it.
     """
 
+    # Nothing is lost unless somebody asks for it.
     policy: str = "block"
     waiting: int = 0
     deadline: float = math.inf
@@ -49,6 +50,7 @@ class Admission:
                 f"waiting is {waiting_count}; with admission='block' frames wait for as long as it takes"
             )
         deadline = arguments.duration("deadline", self.deadline)
+        # Infinity stands for no deadline: any other value has to be used by the policy, and the policy needs one.
         if (self.policy == "deadline") != math.isfinite(deadline):
             raise ArgumentError(
                 f"admission is {self.policy!r} and deadline is {self.deadline}; admission='deadline' needs "
@@ -63,11 +65,13 @@ class Admission:
     @property
     def most_waiting(self) -> float:
         """Number of frames that may wait."""
+        # Callers that block are as many as there are threads: no number bounds them here.
         return (self.waiting or DEFAULT_WAITING[self.policy]) if self.drops else math.inf
 
     @property
     def overflow(self) -> str:
         """Reason why a frame leaves a full queue."""
+        # Keys of `Statistics.dropped`, which metrics and the node of ROS 2 pass on: no text to improve.
         return "replaced" if self.most_waiting == 1 else "full"
 
     def is_late(self, timestamp: float, forecast: Callable[[], float]) -> bool:

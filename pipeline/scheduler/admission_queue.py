@@ -22,6 +22,7 @@ class Ticket:
     """Wait of a thread for its frame to start."""
 
     def __init__(self) -> None:
+        # Settled in any thread, under the ledger's lock or in a signal handler: putting never waits for a lock.
         self._outcome: SimpleQueue[BaseException | None] = SimpleQueue()
 
     def settle(self, error: BaseException | None = None) -> None:
@@ -68,6 +69,7 @@ class AdmissionQueue:
         self.admission, self._ledger, self._capacity = admission, ledger, capacity
         # Computed once: asked for twice for each frame.
         self.drops = admission.drops
+        # With a ticket: the frame of a caller that blocks, which has no number yet.  Without: a submitted frame.
         self._waiting: deque[tuple[Frame, Ticket | None]] = deque()
         self.is_paused = False
         self.unbuilt_frames: list[Frame] = []
@@ -102,9 +104,12 @@ class AdmissionQueue:
             If the caller would have to wait and does not want to.
         """
         if self.drops:
+            # At once, since the caller goes away with it.  A frame that a caller blocks for gets its number when it
+            # starts, so that giving up leaves no gap.
             self._ledger.number(frame)
             self._waiting.append((frame, None))
             return None
+        # Room or not, nobody overtakes those who wait already: results come in the order of submission.
         if not self._waiting and self._has_room(frame):
             self._start(frame)
             return None
@@ -134,6 +139,8 @@ class AdmissionQueue:
     def leave(self, ticket: Ticket) -> bool:
         """Wait no longer, and return whether that was in time: else the frame has started."""
         with self._ledger.lock:
+            # Whoever starts the frame takes it out of the queue under this lock: either it is still there, or it has
+            # started.
             withdrawn = [frame for frame, other in self._waiting if other is ticket]
             self._waiting = deque(entry for entry in self._waiting if entry[1] is not ticket)
         for frame in withdrawn:
@@ -144,6 +151,7 @@ class AdmissionQueue:
         """Let a frame wait no longer, if it does; under the ledger's lock."""
         self._waiting = deque(entry for entry in self._waiting if entry[0] is not frame)
         if frame in self.unbuilt_frames:
+            # Both are in the same books; whoever withdraws a frame does not know which of the two it waits in.
             self.unbuilt_frames.remove(frame)
             self.on_unbuilt_change()
 
@@ -170,12 +178,14 @@ class AdmissionQueue:
         refusals = [(frame, ticket) for frame, ticket in self._waiting if ticket is not None]
         self._waiting = deque(entry for entry in self._waiting if entry[1] is None)
         for frame, ticket in refusals:
+            # An error for each caller: raising one and the same in several threads would mix up their tracebacks.
             ticket.settle(error())
             frame.end()
 
     def _start_waiting(self) -> Iterator[tuple[Frame, str]]:
         while self._waiting:
             frame, ticket = self._waiting[0]
+            # Also without room: a late frame must not keep the place of one that can still be in time.
             if self.admission.is_late(frame.future.timestamp, frame.deployment.forecast):
                 yield frame, "late"
             elif not self._has_room(frame):
@@ -189,8 +199,11 @@ class AdmissionQueue:
             yield self._waiting.popleft()[0], self.admission.overflow
 
     def _has_room(self, frame: Frame) -> bool:
+        # The bound on the whole pipeline is what excludes deadlock: edges that skip stages could otherwise fill the
+        # channels with frames that wait for each other.
         return not self.is_paused and len(self._ledger) < self._capacity() and frame.deployment.has_room()
 
     def _start(self, frame: Frame) -> None:
+        # First the books, then the channel: a worker may finish the frame before the next line is run.
         self._ledger.start(frame)
         frame.deployment.start(frame)

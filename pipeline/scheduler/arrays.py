@@ -33,8 +33,10 @@ def read_array(role: str, name: str, value: Any) -> np.ndarray:
     try:
         # Not imported: a tensor of PyTorch's can only be there if its caller has done so.
         if (torch := sys.modules.get("torch")) is not None and isinstance(value, torch.Tensor):
+            # NumPy refuses a tensor that has a gradient.
             return _read_tensor(torch, value.detach())
         if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
+            # `asarray` does not know the protocol: it would make an array of one Python object.
             return np.from_dlpack(value)
         return np.asarray(value)
     except Exception as error:
@@ -51,4 +53,5 @@ def _read_tensor(torch: Any, tensor: Any) -> np.ndarray:
         kind = np.dtype("bfloat16")
     except TypeError:  # no package that brings it has been imported, so that no input is of it, either
         raise TypeError("its dtype is bfloat16, which NumPy does not know; give tensor.float()") from None
+    # PyTorch converts no bfloat16 to NumPy, but the same bits under another name.
     return np.asarray(tensor.view(torch.int16)).view(kind)

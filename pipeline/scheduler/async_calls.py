@@ -35,6 +35,8 @@ class AsyncTicket(Ticket):
     def settle(self, error: BaseException | None = None) -> None:
         """Tell the event loop; called in any thread."""
         with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits any more
+            # The only call of asyncio that other threads may make; it waits for nothing, and so is fit for the ledger's
+            # lock.
             self._loop.call_soon_threadsafe(self._settle, error)
 
     def _settle(self, error: BaseException | None) -> None:
@@ -65,12 +67,15 @@ class AsyncCalls:
         try:
             frame_inputs = copy_inputs(engine.deployment.check.accept(inputs), copy=copy)
         except UnknownSize as unknown:
+            # It may wait for room among the frames that wait for builds, on a condition of threads: not in the loop's
+            # thread.
             submission = functools.partial(self._pending_builds.submit, unknown, future, None, copy=copy)
             return _wrap(await asyncio.to_thread(submission))
         if engine.intake.submit(frame_inputs, future, lambda: ticket, by_reference=not copy) is not None:
             try:
                 await ticket.settlement
             except asyncio.CancelledError:
+                # The frame may have started between the cancellation and its delivery to this task.
                 if not engine.queue.leave(ticket):
                     future.cancel()
                 raise
@@ -82,6 +87,7 @@ class AsyncCalls:
         """Yield the result of each frame, in order."""
         pending_results: deque[asyncio.Future[Any]] = deque()
         try:
+            # Not more results than frames in flight: a slow consumer holds up the source, and memory stays flat.
             async for frame in _iterate(frames):
                 pending_results.append(await self.submit(frame, make_future(), copy=copy))
                 while pending_results and (

@@ -51,10 +51,13 @@ class Changes:
         """Give a stage other parameters."""
         with self._engine.changing:
             deployment = self._engine.deployment
+            # Held until the new workers are there, which takes seconds: of two changes at once, each would start from
+            # the same deployment, and the later one would undo the other.
             names = [planned.name for planned in deployment.plan.stages]
             if stage not in names:
                 raise InputError(f"no stage is called {stage!r}; there are {', '.join(names)}{near(stage, names)}")
             number = names.index(stage)
+            # A build for another size of frames has code of its own, which has to change as well.
             builds = [_replace_parameters(build, number, values) for build in deployment.builds]
             self._bring(builds, deployment.shapes)
 
@@ -62,6 +65,7 @@ class Changes:
         """Bring another bundle, with the same inputs and outputs."""
         with self._engine.changing:
             plan, successor = self._engine.deployment.plan, bundle.builds[0]
+            # Callers have checked their arrays against these, and wait for outputs of these shapes.
             for side in ("inputs", "outputs"):
                 specs, successor_specs = getattr(plan, side), getattr(successor.plan, side)
                 if specs != successor_specs:
@@ -75,6 +79,7 @@ class Changes:
         if self._engine.closing:  # before devices are opened for nothing
             raise self._engine.closed_error()
         self._engine.swap(self._engine.open(builds, shapes))
+        # Only after the swap: if that fails, the stages are still those that builds are made from.
         self._pending_builds.forget()
 
 
@@ -90,6 +95,7 @@ def check_codes(plan: Plan, codes: Sequence[Any] | None) -> tuple[Any, ...]:
 def _replace_parameters(build: Build, number: int, values: Mapping[str, Any]) -> Build:
     """Return the build with other values for parameters of one stage."""
     code = build.codes[number]
+    # A stage without code, on a device that computes nothing, has no parameters.
     arrays = _check_values(build.plan.stages[number].name, getattr(code, "parameters", {}), values)
     successor = code.with_parameters(arrays)
     return replace(build, codes=(*build.codes[:number], successor, *build.codes[number + 1 :]))

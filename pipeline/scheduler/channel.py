@@ -28,6 +28,7 @@ class Permits:
             raise ValueError(f"capacity is {capacity}; it must be at least 1")
         self.capacity = capacity
         self._free: SimpleQueue[bool] = SimpleQueue()
+        # One token per place: taking one is a single call in C, which an interrupt cannot tear.
         for _ in range(capacity):
             self._free.put(True)
 
@@ -43,6 +44,7 @@ class Permits:
             is_free = self._free.get(timeout=timeout)
         except Empty:
             raise TimeoutError(f"no place became free within {timeout} s") from None
+        # The end is one token for any number of writers: each hands it to the next.
         if not is_free:
             self._free.put(False)  # for the next one who waits
         return is_free
@@ -67,6 +69,7 @@ class Channel(Generic[Item]):
 
     def __init__(self, capacity: int) -> None:
         self._places = Permits(capacity)
+        # An `EntryChannel` tells the entrance instead: nobody waits for its places.
         self._made_room: Callable[[], object] = self._places.give
         self.items: deque[Item] = deque()
         # One token for each item at least: readers wait for tokens, so that an item can be taken back from the middle.
@@ -93,6 +96,7 @@ class Channel(Generic[Item]):
                 item = self.items.popleft()
             except IndexError:  # it was taken back
                 continue
+            # Before the stage runs, not after: the stage in front may hand over its next frame meanwhile.
             self._made_room()
             return item
         self.tokens.put(False)  # for the next reader
@@ -100,6 +104,7 @@ class Channel(Generic[Item]):
 
     def close(self) -> None:
         """Let writers go on without effect, and readers once they have read what is there."""
+        # A worker that waits for a place behind one that hangs would never end otherwise.
         self._places.close()
         self.tokens.put(False)
 
@@ -122,6 +127,7 @@ class EntryChannel(Channel[Item]):
 
     def __init__(self, capacity: int, made_room: Callable[[], object]) -> None:
         super().__init__(capacity)
+        # The entrance has checked the room, under the ledger's lock; `Inlet.put` must not wait there.
         self.capacity, self._made_room = capacity, made_room
 
     def take_back(self, item: Item) -> bool:
@@ -131,6 +137,8 @@ class EntryChannel(Channel[Item]):
         except ValueError:
             return False
         try:
+            # The item's token goes too, or a busy reader would find one more for each frame that was cancelled.  If it
+            # is the end's, it goes back.
             if not self.tokens.get_nowait():
                 self.tokens.put(False)
         except Empty:  # a reader has the token, and will find nothing for it

@@ -16,6 +16,7 @@ from pipeline.scheduler.wiring import SlotRead, StageWiring, Wiring
 
 def snapshot(array: np.ndarray) -> np.ndarray:
     """Return a contiguous copy that is aligned for kernels, in memory that may have been another frame's."""
+    # Not `copy_aligned`, whose pages are always fresh ones: the allocator may hand out those of a frame that has ended.
     copy = empty(array.shape, array.dtype)
     np.copyto(copy, array)
     return copy
@@ -23,6 +24,7 @@ def snapshot(array: np.ndarray) -> np.ndarray:
 
 def copy_inputs(frame_inputs: AcceptedInputs, *, copy: bool) -> AcceptedInputs:
     """Return copies of the caller's arrays, or with ``copy=False`` these themselves."""
+    # Before the frame is in the books: a caller may change its arrays as soon as `submit` has returned.
     return frame_inputs._replace(arrays=[snapshot(array) for array in frame_inputs.arrays]) if copy else frame_inputs
 
 
@@ -70,10 +72,12 @@ class StageCopies:
             if write.slot is not None:
                 frame.tensors[write.slot] = tensor
             if write.array is not None:
+                # In the maker's thread: no other may use its runtime.  It is done once, for all readers elsewhere.
                 frame.tensors[write.array] = self._runtime.copy_out(tensor)
 
     def _take(self, frame: Frame, read: SlotRead) -> Any:
         if read.slot in self._shared_slots:
+            # Two stages may come for one array at the same time: the second one waits, and finds the first one's copy.
             with frame.copy_lock():
                 tensor = frame.tensors[read.slot] = self._bring(frame, read)
         else:
@@ -99,4 +103,5 @@ def output_arrays(frame: Frame, wiring: Wiring) -> list[np.ndarray]:
 
 
 def _unshare(array: np.ndarray, caller_arrays: Sequence[np.ndarray]) -> np.ndarray:
+    # Bounds are compared, not elements: exact answers may take exponential time, and a copy too many does no harm.
     return array.copy() if any(np.may_share_memory(array, other) for other in caller_arrays) else array

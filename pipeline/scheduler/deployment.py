@@ -63,6 +63,7 @@ class Deployment:
 
     def __init__(self, builds: Sequence[Build], shapes: OpenShapes | None, context: WorkerContext) -> None:
         self.builds, self.shapes, self._context = tuple(builds), shapes, context
+        # Numbers the builds as `loads` does: the build that it finds for a frame is the program that the workers run.
         self.check = make_input_check(builds, shapes)
         self.plan = plan = builds[0].plan
         self.capacity, self.output_names = plan.frames_in_flight, tuple(spec.name for spec in plan.outputs)
@@ -70,6 +71,7 @@ class Deployment:
         devices = [[plan.board.device(name) for name in stage.replica_names] for stage in plan.stages]
         runtimes = [[context.options.create(device) for device in replicas] for replicas in devices]
         self._wiring = wire(plan, list(map(_memory, plan.stages, runtimes)))
+        # Channels and locks before workers: an assignment refers to its neighbours' channels.
         self._inboxes, self._inlet = self._make_channels()
         self._cores = _shared_cores(plan, runtimes)
         self.group = WorkerGroup(context)
@@ -87,6 +89,7 @@ class Deployment:
         """Return a frame that holds the pipeline's inputs."""
         tensors = self._empty.copy()
         for slot, array in zip(self._wiring.inputs, frame_inputs.arrays, strict=True):
+            # An input that no stage reads would stay in memory until the frame ends.
             if self._wiring.readers[slot]:
                 tensors[slot] = array
         frame = Frame(future, self, tensors, frame_inputs.arrays if by_reference else (), self._joins, self._readers)
@@ -113,6 +116,7 @@ class Deployment:
 
     def take_back(self, frame: Frame) -> None:
         """Free the places of a withdrawn frame; under the ledger's lock."""
+        # An interrupt may have come between the books and the channel: then the frame was never counted.
         if frame.entry_s:
             self._forecast.starts -= 1
         self._inlet.take_back((frame, frame.entry_s))
@@ -125,6 +129,7 @@ class Deployment:
         """Return the outputs of a finished frame."""
         arrays = output_arrays(frame, self._wiring)
         if frame.crop is not None:
+            # The padding was ours, and what it became is none of the caller's results.
             arrays = [array[frame.crop[spec.name]] for array, spec in zip(arrays, self.plan.outputs, strict=True)]
         if len(arrays) == 1:
             return arrays[0]
@@ -177,6 +182,7 @@ class Deployment:
         def pass_on(frame: Frame) -> None:
             for inbox, join in targets:
                 if join is None or frame.count_arrival(join):
+                    # May wait for a place: that is how a slow stage holds up those in front of it.
                     inbox.put((frame, perf_counter()))
 
         # With one last stage there is nothing to join, and a frame ends without a lock.
@@ -197,6 +203,7 @@ class Deployment:
 
     def _open(self) -> None:
         try:
+            # A device that cannot be opened must leave no thread behind: the caller has no pipeline to close.
             self.group.open()
         except BaseException as error:
             self.shut()
@@ -209,6 +216,7 @@ class Deployment:
 def _memory(stage: StagePlan, runtimes: Sequence[DeviceRuntime]) -> str:
     """Return the memory of all replicas, or one of their own if it differs: then their tensors travel as arrays."""
     memories = {runtime.memory for runtime in runtimes}
+    # The next frame may meet any replica, so that tensors can stay in a memory only if all of them work there.
     return memories.pop() if len(memories) == 1 else f"those of {stage.name}"
 
 
@@ -216,6 +224,8 @@ def _shared_cores(plan: Plan, runtimes: Sequence[Sequence[DeviceRuntime]]) -> di
     """Return a lock for each host core that several stages compute on."""
     pairs = zip(plan.stages, runtimes, strict=True)
     users = Counter(chain.from_iterable(set(stage.cores) for stage, replicas in pairs if replicas[0].occupies_cores))
+    # Two stages that compute on one core at once would only slow each other down, so they take turns.  A core of one
+    # stage needs no lock.
     return {core: threading.Lock() for core, count in users.items() if count > 1}
 
 
@@ -250,9 +260,12 @@ class Deployments:
         live_deployments = {frame.deployment for frame in frames}
         for deployment in [deployment for deployment in self.former if deployment not in live_deployments]:
             deployment.shut()
+            # Under the lock, and in the step that takes the deployment off the list: a snapshot sees its counts exactly
+            # once.
             for name, counters in deployment.counters.items():
                 self.retired_counters.setdefault(name, StageCounters()).absorb(counters)
             self.former.remove(deployment)
+            # Swept here, or the list would grow with every swap.
             self._ending = [ending for ending in self._ending if not ending.group.join(0.0)] + [deployment]
 
     def list_alive(self) -> list[Deployment]:
@@ -278,5 +291,6 @@ class Deployments:
         """Return the names of the stages whose workers, also those given up, do not end within `timeout` seconds."""
         deadline = monotonic() + timeout
         groups = [deployment.group for deployment in self.list_alive()]
+        # Those given up too: their threads are still in native code.
         workers = [worker for group in groups for worker in (*group.workers, *group.given_up)]
         return [worker.assignment.stage.name for worker in workers if not worker.join(max(0.0, deadline - monotonic()))]

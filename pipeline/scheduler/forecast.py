@@ -31,6 +31,7 @@ class Forecast:
     """
 
     def __init__(self, plan: Plan, wiring: Wiring, counters: Sequence[Sequence[StageCounters]]) -> None:
+        # Plain lists: with the policy "deadline" this is computed for each frame that waits, under the ledger's lock.
         self._plan_times = [stage.seconds for stage in plan.stages]
         self._successors = [stage.successors for stage in wiring.stages]
         self._counters = counters
@@ -48,7 +49,10 @@ class Forecast:
             median, slow = self._times(number)
             onward_s = max((path_s[successor] for successor in self._successors[number]), default=0.0)
             path_s[number] = onward_s + slow
+            # Counters are read without a lock, so that this may be one off while a worker counts.
             ahead = self.starts - sum(each.passed for each in self._counters[number])
+            # Frames ahead take the median each, since slow and quick ones even out over many; the frame itself is
+            # granted the slow time of each stage on its way.  Replicas share what is ahead.
             longest = max(longest, path_s[number], path_s[number] + ahead * median / len(self._counters[number]))
         return longest
 

@@ -24,6 +24,7 @@ FrameResult = np.ndarray | dict[str, np.ndarray]
 
 _NONE: Mapping[int, int] = MappingProxyType({})
 _ENDED = CancelledError("this frame has ended")
+# The two ends of `_WAITING` exclude each other: a stage takes the frame up, or somebody takes it back.
 _WAITING, _BEGUN, _WITHDRAWN = range(3)
 
 
@@ -62,6 +63,7 @@ class FrameFuture(Future[Any]):
         self.sequence = -1
         self.timestamp = timestamp
         self.metadata = metadata
+        # For `cancel`; the frame refers back, and cuts this when it ends, so that no cycle keeps its tensors.
         self.frame: Frame | None = None
         self._output_names = output_names
         self._callers = set() if callers is None else callers
@@ -96,6 +98,7 @@ class FrameFuture(Future[Any]):
 
         def call(future: Future[Any]) -> None:
             me = threading.get_ident()
+            # A callback may end another frame of the same pipeline, and so run that one's callbacks inside of this one.
             is_nested = me in callers
             callers.add(me)
             try:
@@ -118,6 +121,7 @@ class FrameFuture(Future[Any]):
 
     def after_fork(self, error: BaseException) -> None:
         """End with `error` in a process that was forked; others who wait, or are called back, are the parent's."""
+        # The parent's thread that held the old one, or waited on it, is not in this process.
         self._condition = SafeCondition()
         self._waiters.clear()
         self._done_callbacks: list[Callable[[Future[Any]], object]] = []
@@ -133,6 +137,7 @@ class FrameFuture(Future[Any]):
         bool
             Whether the frame is cancelled.
         """
+        # In this order: the future's own lock decides against a stage that takes the frame up at this moment.
         is_cancelled = super().cancel()
         frame = self.frame  # gone when the frame ends, which may be now
         if is_cancelled and frame is not None:
@@ -239,6 +244,8 @@ class Frame:
         self.build = 0
         self.crop: Mapping[str, tuple[slice, ...]] | None = None
         self._state, self._announces_late = _WAITING, False
+        # Guards state, error and the two counts.  Taken by workers, the watchdog and whoever cancels, some of whom hold
+        # the ledger's lock; so nobody who holds this one may ask for that one.
         self._lock = threading.Lock()
         # A lock of its own: a copy may take long, or hang, and the frame must be able to end meanwhile.
         self._copying = threading.Lock() if readers else self._lock
@@ -256,6 +263,8 @@ class Frame:
         with self._lock:
             if self._state == _WAITING:
                 self._state = _BEGUN
+                # Cancelled, and whoever did it has not come to `withdraw` yet: stages leave the frame alone, and it
+                # ends in its turn.
                 if not self.future.set_running_or_notify_cancel() and self.error is None:
                     self.error = CancelledError()
             return self._state == _BEGUN
@@ -283,6 +292,7 @@ class Frame:
 
     def release(self, slot: int) -> None:
         """Count one reader that is done with the slot; the last empties it."""
+        # Counted only where there are several readers; most slots have one, which needs no lock.
         if slot in self._readers:
             with self._lock:
                 self._readers[slot] -= 1
@@ -300,6 +310,8 @@ class Frame:
             if self._state == _WITHDRAWN:  # it is ending already
                 return
             if self._state == _WAITING:
+                # As if begun, so that neither a worker nor a cancellation ends it a second time; the future hears of it
+                # when its turn comes.
                 self._announces_late, self._state = True, _BEGUN
                 reason = CancelledError()
             if self.error is None:
@@ -315,6 +327,7 @@ class Frame:
 
     def take_over(self, substitute: Frame) -> None:
         """Become what `substitute` is, which goes nowhere itself, but for the number, the future and the state."""
+        # The frame itself stays, since it is in the books, and its caller may hold its future already.
         self.deployment, self.tensors, self.caller_arrays = (
             substitute.deployment,
             substitute.tensors,

@@ -47,6 +47,7 @@ class InputCheck:
 
     def __init__(self, specs: Sequence[TensorSpec]) -> None:
         self._specs = {spec.name: spec for spec in specs}
+        # The dtypes are made here, once: to compare with a name, NumPy would look it up for each frame.
         self._signature = tuple((spec.name, np.dtype(spec.dtype), spec.shape) for spec in specs)
 
     def accept(self, inputs: Any) -> AcceptedInputs:
@@ -81,6 +82,8 @@ class InputCheck:
             If none does.
         """
         arrays_by_name = zip(self._specs, frame_inputs.arrays, strict=True)
+        # By name, since another bundle may have its inputs in another order; the crop is that of the frame as it was
+        # padded.
         return self.accept(dict(arrays_by_name))._replace(crop=frame_inputs.crop)
 
     def array(self, name: str, value: Any) -> np.ndarray:
@@ -98,6 +101,7 @@ class InputCheck:
 
     def _name_arrays(self, inputs: Any) -> Mapping[str, Any]:
         arrays_by_name = inputs if isinstance(inputs, Mapping) else self._single(inputs)
+        # Views of keys compare as sets: the caller's order does not matter.
         if arrays_by_name.keys() != self._specs.keys():
             raise InputError(self._wrong_names(arrays_by_name))
         return arrays_by_name

@@ -59,6 +59,7 @@ class Intake:
         self._ledger, self._queue, self._deployments = ledger, queue, deployments
         self._closed_error, self._must_not_wait = closed_error, must_not_wait
         self.closing = False
+        # Replaced as a whole, so that `submit` can go through them without the lock.
         self.observers: tuple[Observer, ...] = ()
 
     def make_future(self, timestamp: float, metadata: Any) -> FrameFuture:
@@ -78,6 +79,7 @@ class Intake:
             If the pipeline is closed, or was while waiting.
         """
         try:
+            # No ticket for those who would not wait: then no frame enters the queue only to leave it at once.
             ticket = self.submit(frame_inputs, future, None if timeout == 0 else Ticket, by_reference=by_reference)
         except TimeoutError:
             raise self._no_place(timeout) from None
@@ -117,6 +119,7 @@ class Intake:
         """Return a frame that is in the books, and waits for a build until `admit`; under the ledger's lock."""
         if self.closing:
             raise self._closed_error()
+        # Without tensors until there is a build; its caller can cancel it meanwhile like any other.
         frame = future.frame = Frame(future, self._deployments.current, [])
         self._ledger.number(frame)
         self._queue.unbuilt_frames.append(frame)
@@ -125,6 +128,7 @@ class Intake:
     def admit(self, frame: Frame, frame_inputs: AcceptedInputs, *, by_reference: bool) -> None:
         """Let a frame in for which there is a build now, unless it was withdrawn."""
         with self._ledger.lock:
+            # Withdrawn while its build was made.
             if frame not in self._queue.unbuilt_frames:
                 return
             frame.take_over(self._make_frame(frame_inputs, frame.future, by_reference=by_reference))
@@ -134,11 +138,14 @@ class Intake:
     @uninterrupted
     def withdraw(self, frame: Frame, reason: BaseException) -> bool:
         """End a frame with `reason` and free its places, unless a stage has taken it up; return whether it was so."""
+        # Before the ledger's lock is taken: the frame's own state decides who may end it, and most lose here.
         if not frame.withdraw(reason):
             return False
         with self._ledger.lock:
             self._queue.remove(frame)
             if frame in self._ledger:
+                # It lies in the channels of the first stages: its places must be free before the next frame looks for
+                # room.
                 frame.deployment.take_back(frame)
         self._ledger.end_withdrawn(frame)
         return True
@@ -174,6 +181,7 @@ class Intake:
                 raise self._closed_error()
             frame = future.frame = self._make_frame(frame_inputs, future, by_reference=by_reference)
             ticket = self._queue.submit(frame, make_ticket)
+            # The lock is reentrant for that: the handler runs in this very thread.
             if self.closing:  # by a signal handler, in the middle of this
                 raise self._closed_error()
             return ticket
@@ -191,11 +199,13 @@ class Intake:
         if frame is None:
             return
         with self._ledger.lock:
+            # With a number it is in the books, and must end there; without one it leaves no trace.
             is_submitted = frame.number >= 0
             if not is_submitted:
                 self._queue.remove(frame)
                 frame.end()
         if is_submitted:
+            # The interrupt may have come between the item and its token: a reader would sleep on.
             frame.deployment.wake()
             # If it has begun meanwhile, it is finished: nobody waits for it.
             self.withdraw(frame, CancelledError())
@@ -203,6 +213,7 @@ class Intake:
     def _wait(self, ticket: Ticket, timeout: float | None) -> None:
         in_callback = self._must_not_wait()
         try:
+            # In a callback it would wait for a place that becomes free only when the callback has returned.
             ticket.wait(0 if in_callback else timeout)
         except TimeoutError:
             if self._queue.leave(ticket):

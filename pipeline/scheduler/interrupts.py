@@ -40,6 +40,7 @@ def uninterrupted(call: Call) -> Call:
 
     @functools.wraps(call)
     def run(*args: Any, **kwargs: Any) -> Any:
+        # Inside of another such call the handlers are away already; the outermost one brings them back.
         if _put_off or not in_main_thread():
             return call(*args, **kwargs)
         try:
@@ -59,6 +60,7 @@ def contain(call: Callable[..., object], *args: Any) -> BaseException | None:
 
     It can be interrupted; a KeyboardInterrupt of the main thread is raised, once the change is complete.
     """
+    # The user's code gets its own handlers for the time being: a callback that hangs must remain open to Ctrl-C.
     is_put_off = bool(_put_off) and in_main_thread()
     try:
         if not is_put_off:
@@ -71,10 +73,12 @@ def contain(call: Callable[..., object], *args: Any) -> BaseException | None:
                 _put_off_handlers()
     except KeyboardInterrupt as error:
         if is_put_off:
+            # Not raised here, where it would tear the change: as if the signal had come during the change itself.
             _pending.append(signal.SIGINT)
         elif in_main_thread():
             raise
         else:
+            # Python interrupts the main thread only: here it is an exception that the user's code has raised itself.
             return error
     except BaseException as error:  # noqa: BLE001 - whatever it is, the change goes on
         return error
@@ -104,6 +108,7 @@ def _raise_pending() -> None:
     last_error: BaseException | None = None
     while _pending:
         try:
+            # The handler that is installed by now decides what happens, as it would have at the time.
             signal.raise_signal(_pending.pop())
         except BaseException as error:  # noqa: BLE001, PERF203 - what remained would interrupt a later call
             last_error = error
@@ -114,6 +119,7 @@ def _raise_pending() -> None:
 def _put_off_handlers() -> None:
     for number in SIGNALS:
         handler = _signal.getsignal(number)
+        # Defaults and ignored signals are numbers: they raise nothing in Python.
         if callable(handler) and handler is not _note:
             # Noted first: an interrupt in between finds what it has to put back.
             _put_off[number] = handler
@@ -122,6 +128,7 @@ def _put_off_handlers() -> None:
 
 def _put_back_handlers() -> None:
     last_error: BaseException | None = None
+    # Again after an error: all handlers have to be back, whatever one of them raises.
     while _put_off:
         try:
             for number, handler in list(_put_off.items()):

@@ -68,6 +68,8 @@ class Ledger:
     def __init__(self, on_departure: Callable[[], None], on_room: Callable[[], None]) -> None:
         self._on_departure, self._on_room = on_departure, on_room
         self.lock = threading.RLock()
+        # A dict keeps the order of insertion, which is that of the numbers: the first entry is the frame whose turn it
+        # is.
         self._frames: dict[int, Frame] = {}
         # Also those that wait to start, and those that have left but whose futures have not ended yet.
         self._open_frames: dict[int, Frame] = {}
@@ -95,6 +97,7 @@ class Ledger:
         """Note that the frame is in flight.  Under `lock`, and before anybody can finish it."""
         if frame.number < 0:
             self.number(frame)
+        # Rates begin with the first frame, not with the pipeline: loading it may be long ago.
         self.first = self.first or perf_counter()
         self._frames[frame.number] = frame
 
@@ -105,6 +108,7 @@ class Ledger:
 
     def counts(self) -> FrameCounts:
         """Return the books of this moment.  Under `lock`, so that they always add up."""
+        # In flight is what is left over, and not a count of its own: so the sum always holds.
         end_count = self.delivered + self.failed + self.cancelled + sum(self.dropped.values())
         in_flight = self.submitted - end_count
         elapsed_s = ((perf_counter() if in_flight else self.last) - self.first) if self.first else 0.0
@@ -113,6 +117,7 @@ class Ledger:
 
     def after_fork(self, error: BaseException) -> None:
         """Fail the frames that have not ended, in a process that was forked."""
+        # Another thread of the parent may have held the lock, or been the deliverer; neither is in this process.
         self.lock, self.deliverer, self.last = threading.RLock(), 0, perf_counter()
         # Some may be in the books as ended already: another thread was about to end their futures.
         self.failed = self.submitted - self.delivered - self.cancelled - sum(self.dropped.values())
@@ -131,6 +136,7 @@ class Ledger:
     def abandon(self, reason: BaseException, last_kept: int = -1) -> None:
         """Give up the frames in flight with numbers above `last_kept`, also where a device keeps its worker busy."""
         for frame in self.frames(last_kept):
+            # Finished, it has its result, and only waits for its turn.
             if not frame.is_finished:
                 frame.abandon(reason)
         self._deliver()
@@ -145,6 +151,8 @@ class Ledger:
         with self.lock:
             if self.deliverer:  # whoever it is sees what has been noted by now
                 return
+            # One thread at a time, without the lock in its hands: the order is kept, and callbacks may call the
+            # pipeline.
             self.deliverer = threading.get_ident()
         while (frame := self._next()) is not None:
             self._end(frame)
@@ -154,20 +162,26 @@ class Ledger:
             frame = next(iter(self._frames.values()), None)
             if frame is not None and frame.is_finished:
                 return frame
+            # In the same step as the look at the next frame: whoever finishes one after that finds no deliverer, and
+            # becomes it.
             self.deliverer = 0
             return None
 
     def _end(self, frame: Frame) -> None:
         result, error = _outcome(frame)
         with self.lock:
+            # Out of the frames in flight and into the counts in one step, so that no snapshot sees it in both or in
+            # neither.
             self._frames.pop(frame.number, None)
             self._count(frame, error)
             self._on_departure()
+        # Before callbacks run, which may take long: the next frame is on its way meanwhile.
         self._on_room()
         try:
             _complete(frame, result, error)
         except BaseException:  # somebody else has ended the future, and this thread must survive it
             logger.exception("the future of frame %d could not be ended", frame.number)
+        # Only now: a fork while callbacks run must still find the frame, whose future may not have ended.
         self._open_frames.pop(frame.number, None)
         frame.end()
 
@@ -188,6 +202,7 @@ def _outcome(frame: Frame) -> tuple[FrameResult | None, BaseException | None]:
     if frame.error is not None:
         return None, frame.error
     try:
+        # Cropping or copying outputs can fail, for want of memory say: the error is the frame's.
         return frame.deployment.result(frame), None
     except BaseException as error:  # noqa: BLE001 - it is the frame's end
         return None, error

@@ -44,6 +44,7 @@ class OpenInputCheck(InputCheck):
         super().__init__(specs)
         self._open = shapes
         self._shapes = [(spec, np.dtype(spec.dtype), shapes.inputs[spec.name]) for spec in specs]
+        # Keyed by the shapes of all inputs: one look-up for each frame, with however many builds.
         self._exact = {tuple(each.inputs.values()): number for number, each in enumerate(builds) if not each.symbolic}
         self._symbolic = next((number for number, each in enumerate(builds) if each.symbolic), None)
         self._sizes = [(shapes.size(each.inputs), number) for number, each in enumerate(builds) if not each.symbolic]
@@ -117,6 +118,7 @@ class OpenInputCheck(InputCheck):
 
 
 def _pad(array: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    # Zeros, as at the borders of a convolution; only models whose outputs can be cropped get here.
     padded = np.zeros(shape, array.dtype)
     padded[tuple(map(slice, array.shape))] = array
     return padded

@@ -56,11 +56,13 @@ class Supervision:
     def limit(self, stage: str) -> float:
         """Return the seconds that a stage may run on one frame, 0 if it has no limit."""
         timeout = self.timeouts.get(stage, math.inf) if isinstance(self.timeouts, Mapping) else self.timeouts
+        # Infinity is a valid limit, and means none: the watchdog would only carry a run that never expires.
         limit = arguments.duration("stage_timeout", timeout)
         return 0.0 if limit == math.inf else limit
 
     def check(self, stages: Iterable[str]) -> None:
         """Raise `ArgumentError` if there is a limit for a stage that does not exist."""
+        # A misspelt stage would go without its limit, which nobody would notice until it hangs.
         names = list(stages)
         for name in self.timeouts if isinstance(self.timeouts, Mapping) else ():
             if name not in names:

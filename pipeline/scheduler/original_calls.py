@@ -29,6 +29,7 @@ class OriginalCalls:
 
     def __init__(self) -> None:
         self._values: dict[str, np.ndarray] = {}
+        # Guarded by the condition, like the flag; never held while a frame is waited for, so that `run` may add others.
         self._runs: deque[FrameFuture] = deque()
         self._no_more_runs = False
         self._change = SafeCondition()
@@ -57,6 +58,7 @@ class OriginalCalls:
             oldest = self._oldest(deadline, timeout)
             if not oldest.wait(_seconds_until(deadline)):
                 raise TimeoutError(f"frame {oldest.sequence} was not finished within {timeout} s")
+            # Two threads may wait for the same frame: one gets it, and the other goes on to the next.
             if self._take(oldest):
                 return list(oldest.outputs().values())
 
@@ -74,6 +76,8 @@ class OriginalCalls:
     def _oldest(self, deadline: float | None, timeout: float | None) -> FrameFuture:
         """Wait for a run that has not been read, and return the oldest."""
         with self._change:
+            # `run` may come from another thread later: without runs there is something to wait for until the pipeline
+            # is closed.
             if not self._change.wait_for(lambda: self._runs or self._no_more_runs, _seconds_until(deadline)):
                 raise TimeoutError(f"no output within {timeout} s")
             if not self._runs:

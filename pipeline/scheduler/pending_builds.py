@@ -58,6 +58,7 @@ class PendingBuilds:
         self._change = SafeCondition(engine.ledger.lock)
         engine.queue.on_unbuilt_change = self._change.notify_all
         self._waiting: dict[_Key, deque[PendingFrame]] = {}
+        # Never tried again: a compiler takes seconds, and frames of that size may come by the second.
         self._failures: dict[_Key, BaseException] = {}
         self._busy = False
 
@@ -79,10 +80,12 @@ class PendingBuilds:
         with self._change:
             if self._build is None or size in self._failures:
                 raise unknown from self._failures.get(size)
+            # Where nobody may wait, the oldest of the frames that have no build goes instead, below.
             if not self._engine.queue.drops:
                 self._wait_for_room(timeout)
             self._enter(size, future, arrays, by_reference=not copy)
         if self._engine.queue.drops:
+            # Without the lock: the callbacks of a dropped frame may call the pipeline.
             self._drop_oldest()
         return future
 
@@ -95,6 +98,7 @@ class PendingBuilds:
         engine, queue = self._engine, self._engine.queue
         if not self._change.wait_for(
             lambda: len(queue.unbuilt_frames) < engine.deployment.capacity or engine.closing,
+            # A callback holds up the frames whose end would make room.
             0 if engine.must_not_wait() else timeout,
         ):
             raise TimeoutError(
@@ -106,6 +110,8 @@ class PendingBuilds:
         frame = self._engine.intake.submit_unbuilt(future)
         self._waiting.setdefault(size, deque()).append(PendingFrame(frame, arrays, by_reference))
         if not self._busy:
+            # Under the lock, like the last look in `_next`: either the thread sees the frame, or a new thread is
+            # started.
             self._busy = True
             # Not a daemon: the interpreter must not end while the compiler runs.
             threading.Thread(target=self._serve, name="builds for new sizes").start()
@@ -114,10 +120,12 @@ class PendingBuilds:
         """Forget the frames that wait, in a process that was forked; the engine has failed them."""
         self._change = SafeCondition(self._engine.ledger.lock)
         self._engine.queue.on_unbuilt_change = self._change.notify_all
+        # The thread that made builds is the parent's.
         self._waiting, self._busy = {}, False
 
     def _drop_oldest(self) -> None:
         limit = self._engine.deployment.capacity
+        # As many wait here as may be in flight: they keep their inputs in memory as those do.
         for frame in self._engine.queue.unbuilt_frames[:-limit]:
             self._engine.intake.withdraw(frame, FrameDropped(frame.number, "full"))
 
@@ -141,6 +149,7 @@ class PendingBuilds:
             for size, pending_frames in list(self._waiting.items()):
                 if any(pending_frame.frame in unbuilt_frames for pending_frame in pending_frames):
                     return size
+                # All of its frames have been withdrawn: no compiler has to run for them.
                 del self._waiting[size]
             self._busy = False
             return None
@@ -148,8 +157,10 @@ class PendingBuilds:
     def _bring(self, size: Size) -> None:
         if self._is_there(size):  # it came while the frame was on its way here
             return
+        # Without any lock, since the compiler takes seconds: frames of other sizes, swaps and closes go on meanwhile.
         fresh_build = None if self._build is None else self._build(size)
         with self._engine.changing:
+            # Looked at again: a swap may have come while the compiler ran.
             if fresh_build is None or self._build is None:
                 raise InputError(
                     f"{describe_size(size)}: the pipeline runs another bundle by now, which has no build for that"
@@ -165,6 +176,8 @@ class PendingBuilds:
 
     def _fail(self, size: _Key, error: BaseException) -> None:
         with self._change:
+            # Before the frames end: one that comes in between must be refused, or it would wait for a build that nobody
+            # makes.
             self._failures[size] = error
         if not isinstance(error, PipelineError):
             cause = error
@@ -183,6 +196,7 @@ class PendingBuilds:
             arrays_by_name = zip((spec.name for spec in deployment.plan.inputs), pending_frame.arrays, strict=True)
             self._engine.intake.admit(
                 pending_frame.frame,
+                # Checked again: the stages may have been replaced since the frame was submitted.
                 deployment.check.accept(dict(arrays_by_name)),
                 by_reference=pending_frame.by_reference,
             )

@@ -37,8 +37,10 @@ class Reopening:
 
     def __init__(self, limit: float, on_late: Callable[[], None]) -> None:
         self._on_late = on_late
+        # Taken once and never released: whoever gets it, the worker or the clock, owns what comes next.
         self._decision = threading.Lock()
         self._timer = threading.Timer(limit, self._expire)
+        # The interpreter must not wait for a limit that may be minutes long.
         self._timer.daemon = True
 
     def begin(self) -> None:
@@ -48,6 +50,7 @@ class Reopening:
     def end(self) -> bool:
         """Stop the clock, and return whether that was in time."""
         in_time = self._decision.acquire(blocking=False)
+        # Also when it was too late: cancelling a timer that runs does nothing.
         self._timer.cancel()
         return in_time
 

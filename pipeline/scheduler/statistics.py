@@ -118,6 +118,7 @@ class Durations:
 
     def add(self, seconds: float) -> None:
         """Keep `seconds`, in place of the oldest when there are `RECENT`."""
+        # A ring: adding costs the same however long the pipeline runs, and memory stays flat.
         if len(self._values) < RECENT:
             self._values.append(seconds)
         else:
@@ -126,10 +127,12 @@ class Durations:
 
     def values(self) -> list[float]:
         """Return the durations that are kept."""
+        # One step for the interpreter, so that the writer is not caught halfway.
         return self._values[:]
 
     def newest(self, count: int) -> list[float]:
         """Return the newest `count` of them, the newest last."""
+        # Read while the worker writes: at worst the newest duration stands where the oldest was.
         values, end = self._values, self._next
         return values[end - count : end] if end >= count else values[end - count :] + values[:end]
 
@@ -142,6 +145,7 @@ def percentiles(values: Sequence[float]) -> Percentiles:
     """Return the percentiles of `values` by nearest rank."""
     if not values:
         return Percentiles()
+    # Nearest rank, without interpolation: each answer is a duration that some frame had.
     ascending = sorted(values)
     return Percentiles(*(ascending[math.ceil(share * len(ascending)) - 1] for share in (0.5, 0.95, 0.99)))
 
@@ -204,6 +208,7 @@ def summarise_stage(
         frames_out=out_count,
         failed=failed_count,
         skipped=skipped_count,
+        # Times and the clock are read one after the other, so that a busy stage could come out just above 1.
         busy=min(1.0, busy_s / (elapsed_s * stage.replicas)) if elapsed_s > 0 else 0.0,
         busy_s=busy_s,
         queue_length=queue_length,

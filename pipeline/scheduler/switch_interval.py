@@ -22,6 +22,8 @@ LONGEST = 1000.0
 """Seconds; the interpreter counts microseconds in 32 bits or more."""
 
 _lock = threading.RLock()
+# The lock guards the two below, which are the process's as the interval is.  Reentrant: a signal handler may close a
+# pipeline while another one opens.
 _requests: list[float] = []
 _original_s = 0.0
 
@@ -45,6 +47,7 @@ class SwitchInterval:
             global _original_s  # noqa: PLW0603 - the interval is the process's
             with _lock:
                 _original_s = _original_s if _requests else sys.getswitchinterval()
+                # Equal values may be in use twice; each `end` removes one of them.
                 _requests.append(seconds)
                 _apply()
 
@@ -52,6 +55,7 @@ class SwitchInterval:
     def end(self) -> None:
         """Want it no longer; may be called again."""
         with _lock:
+            # Under the lock, so that of two closes at once only one gives the request back.
             seconds, self._seconds = self._seconds, None
             if seconds is not None:
                 _requests.remove(seconds)

@@ -68,10 +68,12 @@ class Trace:
         self, stage: str, frame: int, kind: str, start: float, end: float, replica: int = 0
     ) -> None:
         """Note one event; safe from any thread."""
+        # One call in C: workers need no lock between them, and the oldest event goes by itself.
         self._events.append((stage, frame, kind, start, end, replica))
 
     def events(self) -> tuple[TraceEvent, ...]:
         """Return the events kept, by start."""
+        # Copied in one step: iterating over a deque fails when a worker adds to it.
         return tuple(sorted(map(TraceEvent._make, self._events.copy()), key=lambda event: event.start))
 
     def newest(self, count: int) -> list[TraceEvent]:

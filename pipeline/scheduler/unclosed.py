@@ -23,12 +23,14 @@ class Closable(Protocol):
         """End it."""
 
 
+# Weak, so that being watched keeps no pipeline alive.
 _finalizers: weakref.WeakKeyDictionary[Closable, weakref.finalize[[Engine], Closable]] = weakref.WeakKeyDictionary()
 
 
 def watch(pipeline: Closable, engine: Engine) -> None:
     """End `engine` and warn if `pipeline` is collected, or still there when the interpreter ends."""
     finalizer = weakref.finalize(pipeline, _close_collected, engine)
+    # `_at_exit` does that, which can wait: a finalizer must not.
     finalizer.atexit = False
     _finalizers[pipeline] = finalizer
 
@@ -50,6 +52,7 @@ def _close_collected(engine: Engine) -> None:
 def _at_exit() -> None:
     # Threads must not be in native code when the interpreter goes down under them.
     for pipeline in list(_finalizers):
+        # What is in is given up: nobody is left to read results.
         pipeline.close(drain=False)
         _warn(pipeline.plan)
 

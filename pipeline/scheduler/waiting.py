@@ -26,6 +26,7 @@ class Latch:
     def set(self) -> None:
         """Let it happen, and wake all who wait."""
         self._is_set = True
+        # The flag comes first: whoever enlists from now on looks at it before sleeping.
         for waker in self._waiting.copy():
             waker.put(None)
 

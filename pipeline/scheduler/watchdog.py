@@ -34,9 +34,11 @@ class Watchdog:
     """
 
     def __init__(self) -> None:
+        # No lock: adding and popping are single steps, and who pops a run owns it.
         self._runs: dict[TimedRun, bool] = {}
         self._wake_at = inf
         self._alarm: SimpleQueue[bool] = SimpleQueue()
+        # A daemon: a program that ends without closing must not wait for a deadline.
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
     @property
@@ -64,6 +66,7 @@ class Watchdog:
 
     def join(self) -> None:
         """Wait for the thread's end."""
+        # A frame that took too long ends in this thread, and its callback may close the pipeline.
         if self._thread is not threading.current_thread():
             self._thread.join()
 
@@ -86,6 +89,7 @@ class Watchdog:
     def _sleep(self) -> bool:
         """Sleep until a deadline or an alarm; False when it is time to end."""
         self._wake_at = inf
+        # Infinity before the runs are read: a run that begins in between puts an alarm, at worst one too many.
         wake_at = self._wake_at = min((run.deadline_s for run in list(self._runs)), default=inf)
         try:
             return self._alarm.get(timeout=None if wake_at == inf else max(0.0, wake_at - monotonic()))

@@ -116,6 +116,7 @@ def wire(plan: Plan, memories: Sequence[str]) -> Wiring:
         Equal names pass tensors by reference.
     """
     makers = {spec.name: number for number, stage in enumerate(plan.stages) for spec in stage.outputs}
+    # Reads claim slots, writes only look them up: what nobody reads gets none, and is forgotten by its maker.
     slots = _Slots()
     reads = [
         tuple(_read(slots, spec.name, memories[number], _made_in(makers, memories, spec.name)) for spec in stage.inputs)
@@ -134,6 +135,7 @@ def wire(plan: Plan, memories: Sequence[str]) -> Wiring:
         for number in range(len(plan.stages))
     ]
     stages = tuple(StageWiring(*parts) for parts in zip(reads, writes, predecessors, successors, strict=True))
+    # A reader that may have to copy counts for both slots, whether or not it finds the copy of another.
     counts = Counter(outputs) + Counter(slot for stage in stages for read in stage.reads for slot in read.slots)
     return Wiring(stages, inputs, outputs, tuple(counts[slot] for slot in range(len(slots))))
 

@@ -54,6 +54,7 @@ class WorkerContext:
     on_failure: Callable[[Frame, BaseException], None]
     stop: Callable[[BaseException], None]
     on_break: Callable[[BaseException], None]
+    # Each thread adds and removes itself; single steps, which need no lock.
     worker_threads: set[int] = field(default_factory=set)
 
 
@@ -100,4 +101,5 @@ class Assignment:
     pass_on: Callable[[Frame], None]
     cores: tuple[threading.Lock, ...] = ()
     limit: float = 0.0
+    # Outlives the worker: its successor goes on counting, so that no sum ever falls.
     counters: StageCounters = field(default_factory=StageCounters)

@@ -59,12 +59,14 @@ class WorkerGroup:
     def replace(self, worker: Worker, frame: Frame) -> None:
         """Start a new worker, with a new runtime, in place of one that does not come back; it passes the frame on."""
         assignment = worker.assignment
+        # A new one, since the old one is still in use by a thread in native code.
         runtime = self._context.options.create(assignment.device)
         # It passes the frame on before it opens the device, so that those behind do not wait for that.
         successor = Worker(assignment, runtime, self, frame)
         assignment.counters.restarts += 1
         with self._lock:
             self.workers[self.workers.index(worker)] = successor
+            # Those that have come back at last are forgotten here, or a stage that hangs often would collect them.
             self.given_up = [hung for hung in self.given_up if not hung.join(0)] + [worker]
         successor.start(opening_limit(assignment.limit, worker.opened_s, runtime.opening_s))
 
@@ -74,6 +76,8 @@ class WorkerGroup:
         with self._lock:
             colleagues = sum(colleague.assignment.stage is stage for colleague in self.workers) - 1
             if colleagues:
+                # Under the lock, with the count: of two replicas that are lost at once, the second one has to see that
+                # it is the last.
                 self.workers.remove(worker)
                 self.given_up.append(worker)
         if colleagues:
@@ -84,6 +88,7 @@ class WorkerGroup:
 
     def after_fork(self) -> None:
         """Have no workers, in a process that was forked."""
+        # Their devices belong to the parent, who would lose them with these objects.
         keep((self.workers, self.given_up))
         self.workers, self.given_up = [], []
 
@@ -92,6 +97,7 @@ class WorkerGroup:
 
         A worker that is given up meanwhile is not waited for, but the one in its place is.
         """
+        # Looked up anew each time: the watchdog may put another worker in a place while this waits.
         departures: set[Worker] = set()
         while running := [worker for worker in self.workers if worker not in departures]:
             if not running[0].wait_departed(None if deadline is None else max(0.0, deadline - monotonic())):

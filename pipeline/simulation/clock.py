@@ -41,6 +41,8 @@ class Clock:
         """Let a process run from now on."""
 
         def step() -> None:
+            # Each step runs to its next request, without interruption: what lies between two yields is atomic, and
+            # needs no lock.
             request = next(process, None)
             if request is not None:
                 request(step)
@@ -76,6 +78,7 @@ class Tokens:
                 self.free -= 1
                 self._clock.after(0.0, resume)
             else:
+                # First come, first served, as the scheduler's queues are.
                 self._waiting.append(resume)
 
         return request
@@ -83,11 +86,13 @@ class Tokens:
     def try_take(self) -> bool:
         """Take one if there is one, and return whether there was."""
         available = self.free > 0
+        # A truth value is a number: 1 if there was one.
         self.free -= available
         return available
 
     def give(self) -> None:
         """Give one back, to whoever has waited longest."""
+        # Handed over directly: a process that asks at this very moment must not overtake those who wait.
         if self._waiting:
             self._clock.after(0.0, self._waiting.popleft())
         else:

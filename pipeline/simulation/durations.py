@@ -21,6 +21,7 @@ def draw_durations(
         # A generator of its own, so that a stage with samples does not shift what the next one draws.
         generator = np.random.default_rng([seed, number])
         if stage.name in samples:
+            # Drawn with replacement and independently: what was slow twice in a row on the board is not so here.
             stage_seconds.append(generator.choice(np.asarray(samples[stage.name], np.float64), frames))
             continue
         # Parameters of the logarithm that give the distribution the mean 1 and the coefficient of variation `cv`.

@@ -37,6 +37,7 @@ class Entrance:
 
     def arrival(self, number: int) -> float:
         """Return the time at which a frame comes."""
+        # Computed from the number, not summed up: no rounding error grows with the frames.
         return number / self._fps if self._fps else 0.0
 
     def admit(self, time: float, reserve: Callable[[], bool]) -> Iterator[int]:
@@ -52,6 +53,7 @@ class Entrance:
 
     def _admit_waiting(self, time: float, reserve: Callable[[], bool]) -> Iterator[int]:
         while self._line:
+            # The same three rules in the same order as `AdmissionQueue`: late, started, overflow.
             if self._late(self._line[0], time):
                 self._drop("late")
             elif reserve():

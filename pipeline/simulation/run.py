@@ -28,6 +28,7 @@ OVERHEAD_S = 50e-6
 """What the scheduler takes for each frame in each stage, unless something else is said: measured on x86-64 cores of a
 virtual machine, where most of it is the system's, to wake threads (bench/simulation.py, bench/hop.py)."""
 
+# Stages count from 0.
 _END = -1
 """The number under which a frame's last stages are joined."""
 
@@ -86,6 +87,7 @@ def simulate(  # noqa: PLR0913 - all but the first by keyword
     _check(plan, frames, fps, samples or {}, cv=cv, overhead=overhead)
     policy = _admission(admission, waiting, deadline, fps)
     stream = _Stream(plan, frames, fps, policy, Trace(limit=8 * frames * len(plan.stages)) if trace else None)
+    # All drawn before the first event, so that the order of events changes nothing about them.
     stream.build(draw_durations(plan, frames, cv, samples or {}, seed), overhead)
     return stream.run()
 
@@ -103,6 +105,7 @@ def _admission(policy: str, waiting_count: int, deadline: float, fps: float | No
 def _check(
     plan: Plan, frames: int, fps: float | None, samples: Mapping[str, Sequence[float]], **not_negative: float
 ) -> None:
+    # Filling the pipeline is no part of the rate, which is counted from the first result to the last.
     if frames < 2:
         raise PlanError(f"frames is {frames}; a rate needs at least 2")
     if fps is not None and not (np.isfinite(fps) and fps > 0):
@@ -123,6 +126,7 @@ class _Stream:
         self._plan, self._frames, self._fps, self._admission, self._trace = plan, frames, fps, admission, trace
         self._clock = Clock()
         self._wiring = wire(plan, [plan.board.device(stage.device).memory for stage in plan.stages])
+        # In the order of submission, in which results leave: the first one decides when the others may.
         self._inside: deque[SimulatedFrame] = deque()
         self._ends: list[float] = []
         self._latencies: list[float] = []
@@ -131,6 +135,7 @@ class _Stream:
 
     def build(self, times: Sequence[np.ndarray], overhead: float) -> None:
         plan, clock = self._plan, self._clock
+        # A link carries one transfer at a time; those of several stages wait for each other.
         links: dict[tuple[str, ...], Tokens] = {link.ends: Tokens(clock, 1) for link in plan.board.links}
         cores, devices = self._shared_cores(), self._devices()
         for number, stage in enumerate(plan.stages):
@@ -151,14 +156,17 @@ class _Stream:
                 )
                 for replica in range(stage.replicas)
             ]
+            # Only a place in front of a first stage lets a frame start; later ones are waited for by workers.
             on_departure = self._settle if number in self._wiring.roots else _do_nothing
             self._stations.append(Station(clock, stage, work, on_departure, self._trace))
         for number, station in enumerate(self._stations):
+            # Once all stations are there, since a route refers to those behind it.
             station.pass_on = self._route(number)
         self._forecast = Forecast(plan, self._wiring, [station.counters for station in self._stations])
         self._entrance = Entrance(self._frames, self._fps, self._admission, self._forecast)
 
     def run(self) -> Simulation:
+        # Without a rate all frames are there from the start, and each end lets the next one in.
         for number in range(self._frames if self._fps else 1):
             self._clock.after(self._entrance.arrival(number), self._settle)
         # Until nothing is due: each frame has left or been dropped by then, or the rules let a plan block itself.
@@ -231,6 +239,8 @@ class _Stream:
 
     def _devices(self) -> dict[str, Tokens]:
         """Return a token for each device that computes one frame at a time, of whichever stage or replica."""
+        # An accelerator computes one frame at a time, whichever replica asks; what overlaps is the moving of tensors.
+        # A device that is its cores is shared by those, see `_shared_cores`.
         serial_devices = [
             device for device in self._plan.board.devices if device.overlaps or (device.places > 1 and not device.cores)
         ]
@@ -249,6 +259,7 @@ class _Stream:
 
 
 def _without(seconds: np.ndarray, transfer_s: float) -> Callable[[int], float]:
+    # A list: it is indexed once per frame and stage, and a float of Python's is read quicker than NumPy's.
     computing: list[float] = np.maximum(seconds - transfer_s, 0.0).tolist()
     return computing.__getitem__
 

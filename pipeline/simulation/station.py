@@ -127,6 +127,7 @@ class Station:
         self.stage, self._clock, self._on_departure, self._trace = stage, clock, on_departure, trace
         self.places = Tokens(clock, stage.queue_depth)
         self.pass_on: Callable[[SimulatedFrame], Iterator[Request]]
+        # By name, since two stages may use one link: the stream adds them up.
         self.on_link: dict[str, float] = {}
         self._frames: deque[tuple[SimulatedFrame, float]] = deque()
         self._ready = Tokens(clock, 0)
@@ -151,6 +152,7 @@ class Station:
 
     def result(self, seconds: float) -> SimulatedStage:
         """Summarise the station over `seconds`."""
+        # A stream of which nothing was started takes no time.
         worker_seconds = seconds * self.stage.replicas or 1.0
         return SimulatedStage(
             name=self.stage.name,
@@ -158,6 +160,8 @@ class Station:
             frames=len(self._waits),
             busy=sum(worker.busy_s for worker in self.counters) / worker_seconds,
             blocked=self._blocked_s / worker_seconds,
+            # Little's law: the mean number that waits is the rate times the mean wait, and so the sum of the waits over
+            # the time.
             queue_mean=sum(self._waits) / (seconds or 1.0),
             queue_longest=self._longest,
             wait_s=percentiles(self._waits),
@@ -174,11 +178,13 @@ class Station:
             self._on_departure()
             self._waits.append(clock.time - arrival_time)
             for core in work.cores:
+                # In the same order for all stages: so none holds a core that another one needs for its own first.
                 yield core.take()
             start_time = clock.time
             yield from self._move(work.entry_transfers)
             ready_time = clock.time
             if work.device is not None:
+                # After the tensors have come: moving them is what overlaps with another frame's run.
                 yield work.device.take()
             run_start = clock.time
             yield clock.sleep(work.seconds(frame.number))

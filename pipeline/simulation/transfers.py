@@ -34,6 +34,7 @@ def find_moves(plan: Plan, wiring: Wiring, number: int) -> tuple[list[Move], lis
         )
         for reader, nbytes in _outputs_of(plan, wiring, number)
     ]
+    # What is not copied, or costs nothing, needs no event.
     return [move for move in entry_moves if move.ends and move.seconds], [
         move for move in exit_moves if move.ends and move.seconds
     ]
