@@ -50,12 +50,12 @@ def test_a_package_is_the_bundles_own_files(graph: Graph, tmp_path: Path) -> Non
     bundle = pipeline.build(graph, pipeline.plan(graph, stages=1), check=False)
     (code,) = bundle.codes
     name, array = next((name, array) for name, array in code.parameters.items() if array.size > 1)
-    twice = code.with_parameters({f"{name} again": array.copy()})
-    Bundle(bundle.plan, [twice]).save(tmp_path / "little.bundle")
+    duplicate_code = code.with_parameters({f"{name} again": array.copy()})
+    Bundle(bundle.plan, [duplicate_code]).save(tmp_path / "little.bundle")
     (bundle_path,) = manifest.read(tmp_path / "little.bundle").stages
     assert bundle_path is not None
-    assert stage_package.pack_stage(twice).stage.parameters.sha256 == bundle_path.parameters.sha256
-    assert stage_package.pack_stage(twice).stage.entries == bundle_path.entries
+    assert stage_package.pack_stage(duplicate_code).stage.parameters.sha256 == bundle_path.parameters.sha256
+    assert stage_package.pack_stage(duplicate_code).stage.entries == bundle_path.entries
 
 
 TARGET = {"kind": "llvm", "mtriple": f"{platform.machine()}-linux-gnu"}
@@ -156,11 +156,11 @@ def test_set_params_sends_the_parameters_only(graph: Graph, serve: Callable[...,
     server = serve("--accept-uploads", "--uploads", tmp_path)
     bundle = build_for(graph, where(server), check=False)
     with pipeline.load(bundle) as running:
-        before = running.submit(frame(0)).result(LIMIT)
+        original_result = running.submit(frame(0)).result(LIMIT)
         (name, *_) = (name for name, value in bundle.codes[1].parameters.items() if value.any())
         running.set_params("stage1", {name: np.zeros_like(bundle.codes[1].parameters[name])})
-        after = running.submit(frame(0)).result(LIMIT)
-    assert not np.array_equal(before, after)
+        new_result = running.submit(frame(0)).result(LIMIT)
+    assert not np.array_equal(original_result, new_result)
     assert len(list(tmp_path.glob("*.parameters"))) == 2
 
 
@@ -252,8 +252,8 @@ def test_a_store_keeps_to_its_room(tmp_path: Path) -> None:
     for number, part in enumerate(parts):
         store.receive(part, ".so", [memoryview(bytes([number]) * 400)])
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(f"{part.sha256}.so" for part in parts[1:])
-    nothing = stage_package.describe_pieces("", [])
-    contents = store.find(StageFiles(parts[2], nothing, (), "", ()))
+    empty_file = stage_package.describe_pieces("", [])
+    contents = store.find(StageFiles(parts[2], empty_file, (), "", ()))
     assert contents.library is not None
     assert (contents.library.sha256, contents.parameters) == (parts[2].sha256, None)
     with pytest.raises(PipelineError, match="a file of 600 bytes is more than this server takes"):

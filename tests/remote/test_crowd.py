@@ -139,13 +139,13 @@ def test_loading_does_not_wait_for_frames_that_wait(start: Start) -> None:
     threads = [threading.Thread(target=run, args=(number,)) for number in range(4)]
     for thread in threads:
         thread.start()
-    late = connect(server, device="simulated")
-    late.open(STAGE, None)
+    loader = connect(server, device="simulated")
+    loader.open(STAGE, None)
     order.append("loaded")
     for thread in threads:
         thread.join(LIMIT)
     assert order.index("loaded") <= 2
-    for client in (*clients, late):
+    for client in (*clients, loader):
         client.close()
 
 

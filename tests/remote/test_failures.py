@@ -72,8 +72,8 @@ def stream(server: Child, count: int, disturb: Callable[[], None], *, replicas: 
         # Who was lost a moment ago is left alone for a while, and frames fail meanwhile.
         while frames.send(1)[0].exception(LIMIT) is not None:
             assert len(frames.futures) < 100 * count
-        after = frames.send(count // 3)
-        assert [future.exception(LIMIT) for future in after] == [None] * len(after)
+        last_futures = frames.send(count // 3)
+        assert [future.exception(LIMIT) for future in last_futures] == [None] * len(last_futures)
         return frames.check()
 
 
@@ -99,11 +99,11 @@ def test_a_server_that_is_lost_in_a_stream(server: Child, disturbance: Any) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("disturbance", [restart, hang])
 def test_a_server_that_is_lost_in_a_long_stream(server: Child, disturbance: Any) -> None:
-    def often() -> None:
+    def disturb_often() -> None:
         for _ in range(3):
             disturbance(server)()
 
-    results, failures = stream(server, 10_000, often)
+    results, failures = stream(server, 10_000, disturb_often)
     assert results + failures >= 10_000
 
 

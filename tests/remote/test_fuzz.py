@@ -94,7 +94,7 @@ def storm(server: Child, clients: int, conversations: int) -> None:
     process = psutil.Process(server.process.pid)
     with Pipeline(plan(server.address("null", "?patience=60&timeout=30"))) as running:
         assert np.array_equal(running.submit(frame(0)).result(LIMIT), frame(0))
-        before, highest = process.memory_info().rss, 0
+        start_bytes, highest = process.memory_info().rss, 0
 
         def talk(seed: int) -> None:
             rng = random.Random(seed)
@@ -114,7 +114,7 @@ def storm(server: Child, clients: int, conversations: int) -> None:
             thread.join()
         assert server.process.poll() is None
         assert highest <= MOST_THREADS
-        assert process.memory_info().rss - before < MOST_GROWTH
+        assert process.memory_info().rss - start_bytes < MOST_GROWTH
         assert running.statistics().failed == 0
 
 

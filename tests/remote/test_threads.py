@@ -1,4 +1,4 @@
-"""What sessions of a server that has just been restarted do first, all at the same time."""
+"""First steps of sessions of a server that has just been restarted, all at the same time."""
 
 from __future__ import annotations
 

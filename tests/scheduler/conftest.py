@@ -174,8 +174,8 @@ def two_memories() -> dict[str, Device]:
 
 @pytest.fixture(autouse=True)
 def no_thread_is_left() -> Iterator[None]:
-    before = set(threading.enumerate())
+    earlier_threads = set(threading.enumerate())
     yield
-    for thread in set(threading.enumerate()) - before:
+    for thread in set(threading.enumerate()) - earlier_threads:
         thread.join(LIMIT)
         assert not thread.is_alive(), f"{thread.name} was left running"

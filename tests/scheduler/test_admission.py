@@ -1,4 +1,4 @@
-"""What happens to frames that find no room."""
+"""Frames that find no room."""
 
 import asyncio
 import math
@@ -47,21 +47,24 @@ def overfill(
 
 
 def test_latest_keeps_the_newest(chain: Callable[..., Plan], functions: Any, gate: Any) -> None:
-    running, futures, before = overfill(chain(1, queue_depth=1), gate, functions, 5, admission="latest")
+    running, futures, statistics = overfill(chain(1, queue_depth=1), gate, functions, 5, admission="latest")
     assert reasons(futures) == [None, None, "replaced", "replaced", "replaced", "replaced", None]
     assert [future.sequence for future in futures] == list(range(7))
-    assert (before.submitted, before.in_flight, before.waiting) == (7, 3, 1)
-    after = running.statistics()
-    assert (after.submitted, after.delivered, dict(after.dropped)) == (7, 3, {"replaced": 4})
+    assert (statistics.submitted, statistics.in_flight, statistics.waiting) == (7, 3, 1)
+    final_statistics = running.statistics()
+    assert (final_statistics.submitted, final_statistics.delivered) == (7, 3)
+    assert final_statistics.dropped == {"replaced": 4}
     error = futures[2].exception()
     assert isinstance(error, FrameDropped)
     assert (error.frame, str(error)) == (2, "frame 2 was dropped before it started: replaced")
 
 
 def test_drop_oldest_keeps_a_line(chain: Callable[..., Plan], functions: Any, gate: Any) -> None:
-    running, futures, before = overfill(chain(1, queue_depth=1), gate, functions, 5, admission="drop-oldest", waiting=3)
+    running, futures, statistics = overfill(
+        chain(1, queue_depth=1), gate, functions, 5, admission="drop-oldest", waiting=3
+    )
     assert reasons(futures) == [None, None, "full", "full", None, None, None]
-    assert before.waiting == 3
+    assert statistics.waiting == 3
     assert dict(running.statistics().dropped) == {"full": 2}
 
 
@@ -120,14 +123,14 @@ def test_a_cancelled_frame_leaves_the_line_at_once(chain: Callable[..., Plan], f
     with Pipeline(chain(1, queue_depth=1), [gate], create=functions, admission="drop-oldest", waiting=2) as running:
         held_frame = running.submit(frame(0))
         gate.wait_entered()
-        queued_frame, *waiting = [running.submit(frame(number)) for number in range(1, 4)]
-        assert waiting[0].cancel()
-        assert not wait(waiting, 0).not_done & {waiting[0]}
+        queued_frame, *waiting_frames = [running.submit(frame(number)) for number in range(1, 4)]
+        assert waiting_frames[0].cancel()
+        assert not wait(waiting_frames, 0).not_done & {waiting_frames[0]}
         further = running.submit(frame(4))
         statistics = running.statistics()
         assert (statistics.waiting, statistics.cancelled, dict(statistics.dropped)) == (2, 1, {})
         gate.open.set()
-        assert [each.result(30)[0] for each in (held_frame, queued_frame, waiting[1], further)] == [0, 1, 3, 4]
+        assert [each.result(30)[0] for each in (held_frame, queued_frame, waiting_frames[1], further)] == [0, 1, 3, 4]
 
 
 def test_cancelling_frees_the_place_at_once(chain: Callable[..., Plan], functions: Any, gate: Any) -> None:

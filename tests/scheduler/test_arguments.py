@@ -1,4 +1,4 @@
-"""What users give is checked at the door, before anything has happened."""
+"""Arguments are checked at the door, before anything has happened."""
 
 from __future__ import annotations
 
@@ -107,11 +107,11 @@ def test_numbers_of_any_type_are_timestamps(chain: Callable[..., Plan], timestam
     ],
 )
 def test_an_option_that_is_none_is_refused_by_name(chain: Callable[..., Plan], option: str, values: list[Any]) -> None:
-    before = sys.getswitchinterval()
+    interval = sys.getswitchinterval()
     for value in values:
         with pytest.raises(ArgumentError, match=option):
             Pipeline(chain(1), **{option: value})
-    assert sys.getswitchinterval() == before
+    assert sys.getswitchinterval() == interval
 
 
 @pytest.mark.parametrize("limit", [0, -1, 1.5, "x", None, math.inf])

@@ -47,11 +47,11 @@ def test_what_has_only_dlpack_is_an_input(chain: Callable[..., Plan]) -> None:
         np.testing.assert_array_equal(running.submit({"x": OnlyDlpack(X)}).result(30), X)
 
 
-@pytest.mark.parametrize("given", [Far(X), Broken(), [[1.0], [1.0, 2.0]]], ids=["far", "broken", "ragged"])
-def test_what_is_no_array_here_is_refused_by_name(chain: Callable[..., Plan], given: Any) -> None:
+@pytest.mark.parametrize("value", [Far(X), Broken(), [[1.0], [1.0, 2.0]]], ids=["far", "broken", "ragged"])
+def test_what_is_no_array_here_is_refused_by_name(chain: Callable[..., Plan], value: Any) -> None:
     with Pipeline(chain(1)) as running:
         with pytest.raises(InputError, match=r"cannot read the input 'x' as an array: a .* is given: "):
-            running.submit(given)
+            running.submit(value)
         assert running.statistics().submitted == 0
         np.testing.assert_array_equal(running.submit(X).result(30), X)
 

@@ -32,9 +32,9 @@ def test_submit_and_await(chain: Callable[..., Plan], functions: Any) -> None:
         return [(await future)[0] for future in futures]
 
     with Pipeline(chain(3), [lambda x: [x + 1]] * 3, create=functions) as running:
-        before = threading.active_count()
+        thread_count = threading.active_count()
         assert run(use()) == [number + 3 for number in range(50)]
-        assert threading.active_count() == before
+        assert threading.active_count() == thread_count
 
 
 async def camera(count: int) -> AsyncIterator[np.ndarray]:
@@ -182,7 +182,7 @@ def test_nobody_has_to_ask_for_a_dropped_frame(chain: Callable[..., Plan], funct
 
     async def fail() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
-        future = await broken.submit_async(frame(0))
+        future = await running.submit_async(frame(0))
         await asyncio.wait([future])
         del future
         # The worker may still hold the frame's future, and so this one.
@@ -192,6 +192,6 @@ def test_nobody_has_to_ask_for_a_dropped_frame(chain: Callable[..., Plan], funct
         run(use())
     assert sum(running.statistics().dropped.values()) >= 2
     assert not complaints
-    with Pipeline(chain(1), [lambda _: 1 / 0], create=functions) as broken:
+    with Pipeline(chain(1), [lambda _: 1 / 0], create=functions) as running:
         run(fail())
     assert "never retrieved" in complaints[0]["message"]

@@ -43,15 +43,15 @@ def scale(factor: float) -> Scale:
 def test_fault_16_parameters_change_between_frames(chain: Callable[..., Plan], functions: Any, gate: Any) -> None:
     """Frames that were submitted before use the old ones in every stage, also those that no stage has seen yet."""
     with Pipeline(chain(3, queue_depth=3), [scale(2), scale(3), gate], create=functions) as running:
-        before = [running.submit(frame(number)) for number in range(4)]
+        original_futures = [running.submit(frame(number)) for number in range(4)]
         running.set_params("a", {"factor": np.full(1, 10, np.float32)})
         middle_frames = [running.submit(frame(number)) for number in range(2)]
         running.set_params("b", {"factor": [np.float32(100)]})
-        after = [running.submit(frame(number)) for number in range(2)]
+        new_futures = [running.submit(frame(number)) for number in range(2)]
         gate.open.set()
-        assert [future.result(30)[0] for future in before] == [0, 6, 12, 18]
+        assert [future.result(30)[0] for future in original_futures] == [0, 6, 12, 18]
         assert [future.result(30)[0] for future in middle_frames] == [0, 30]
-        assert [future.result(30)[0] for future in after] == [0, 1000]
+        assert [future.result(30)[0] for future in new_futures] == [0, 1000]
 
 
 def test_values_are_copied(chain: Callable[..., Plan], functions: Any) -> None:
@@ -97,11 +97,11 @@ def bundle(plan: Plan, *codes: Any) -> Any:
 
 def test_swap_to_other_stages_in_the_middle_of_a_stream(graph: Callable[..., Plan], functions: Any) -> None:
     """x -> a -> z becomes x -> (p, q) -> z; two submitters, and every frame meets one bundle only."""
-    one = graph({"a": ["x"], "b": ["a"]}, makes={"b": ["z"]}, outputs=["z"])
+    plan = graph({"a": ["x"], "b": ["a"]}, makes={"b": ["z"]}, outputs=["z"])
     two = graph({"p": ["x"], "q": ["x"], "r": ["p", "q"]}, makes={"r": ["z"]}, outputs=["z"], replicas=2)
-    first = bundle(one, lambda x: [x + 1], lambda x: [x + 1])
+    first = bundle(plan, lambda x: [x + 1], lambda x: [x + 1])
     second = bundle(two, lambda x: [x * 2], lambda x: [x * 3], lambda p, q: [p + q])
-    with Pipeline(one, first.codes, create=functions) as running:
+    with Pipeline(plan, first.codes, create=functions) as running:
         for round_ in range(6):
             futures = [running.submit(frame(number)) for number in range(5)]
             running.swap(first if round_ % 2 else second)
@@ -169,7 +169,7 @@ def test_former_workers_end_and_free_what_they_hold(chain: Callable[..., Plan], 
         def __call__(self, x: np.ndarray) -> Sequence[np.ndarray]:
             return [x]
 
-    before = threading.active_count()
+    thread_count = threading.active_count()
     codes = [Code() for _ in range(20)]
     alive = [weakref.ref(code) for code in codes]
     plan = chain(1)
@@ -180,9 +180,9 @@ def test_former_workers_end_and_free_what_they_hold(chain: Callable[..., Plan], 
             for future in futures:
                 future.result(30)
         running.drain()
-        wait_until(lambda: threading.active_count() <= before + 1)
+        wait_until(lambda: threading.active_count() <= thread_count + 1)
         running.swap(bundle(plan, Code()))
-        wait_until(lambda: threading.active_count() <= before + 1)
+        wait_until(lambda: threading.active_count() <= thread_count + 1)
         running.swap(bundle(plan, Code()))
         gc.collect()
         assert sum(each() is not None for each in alive) <= 2
@@ -195,14 +195,14 @@ def test_waiting_frames_keep_the_bundle_that_was_there_when_they_came(
     plan = chain(1, queue_depth=1)
     options: dict[str, Any] = {"admission": "drop-oldest", "waiting": 5}
     with Pipeline(plan, [lambda x: gate(x + 1)], create=functions, **options) as running:
-        old = [running.submit(frame(0))]
+        original_futures = [running.submit(frame(0))]
         gate.wait_entered()
-        old += [running.submit(frame(number)) for number in range(1, 4)]
+        original_futures += [running.submit(frame(number)) for number in range(1, 4)]
         running.swap(bundle(plan, lambda x: [x + 100]))
-        new = [running.submit(frame(4))]
+        new_futures = [running.submit(frame(4))]
         gate.open.set()
-        assert [future.result(30)[0] for future in old] == [1, 2, 3, 4]
-        assert [future.result(30)[0] for future in new] == [104]
+        assert [future.result(30)[0] for future in original_futures] == [1, 2, 3, 4]
+        assert [future.result(30)[0] for future in new_futures] == [104]
 
 
 def test_concurrent_changes_do_not_lose_each_other(chain: Callable[..., Plan], functions: Any) -> None:

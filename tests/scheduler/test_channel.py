@@ -71,10 +71,15 @@ def test_close_lets_readers_finish_what_is_there_and_then_go() -> None:
 
 
 def test_close_wakes_readers_and_writers() -> None:
-    empty, full = Channel[int](1), Channel[int](1)
+    empty_channel, full = Channel[int](1), Channel[int](1)
     full.put(1)
-    waits = [in_thread(empty.get), in_thread(empty.get), in_thread(lambda: full.put(2)), in_thread(lambda: full.put(3))]
-    empty.close()
+    waits = [
+        in_thread(empty_channel.get),
+        in_thread(empty_channel.get),
+        in_thread(lambda: full.put(2)),
+        in_thread(lambda: full.put(3)),
+    ]
+    empty_channel.close()
     full.close()
     assert [wait() for wait in waits] == [None] * 4
     assert [full.get(), full.get()] == [1, None], "what found no place is forgotten"

@@ -24,7 +24,7 @@ def frame(number: int) -> np.ndarray:
 
 
 def returns(call: Callable[[], object]) -> bool:
-    """Whether a call returns, made in a thread of its own: should it hang, the test does not."""
+    """Check that a call returns, made in a thread of its own: should it hang, the test does not."""
     ends = threading.Event()
 
     def run() -> None:
@@ -116,11 +116,11 @@ def test_the_callback_of_a_dropped_frame_may_close(
     running.submit(frame(0))
     gate.wait_entered()
     running.submit(frame(1))
-    waiting = running.submit(frame(2))
-    waiting.add_done_callback(lambda _: running.close(drain=drain))
+    waiting_frame = running.submit(frame(2))
+    waiting_frame.add_done_callback(lambda _: running.close(drain=drain))
     # Drops the one that waits, in this thread.
     assert returns(lambda: running.submit(frame(3)))
-    assert isinstance(waiting.exception(0), FrameDropped)
+    assert isinstance(waiting_frame.exception(0), FrameDropped)
     gate.open.set()
     assert returns(running.close)
     statistics = running.statistics()
@@ -135,9 +135,9 @@ def test_the_callback_of_a_frame_that_is_taken_back_may_close(
     running = Pipeline(chain(1), [gate], create=functions)
     running.submit(frame(0))
     gate.wait_entered()
-    waiting = running.submit(frame(1))
-    waiting.add_done_callback(lambda _: running.close())
-    assert returns(running.flush if call == "flush" else waiting.cancel)
+    waiting_frame = running.submit(frame(1))
+    waiting_frame.add_done_callback(lambda _: running.close())
+    assert returns(running.flush if call == "flush" else waiting_frame.cancel)
     gate.open.set()
     assert returns(running.close)
     assert running.statistics().in_flight == 0

@@ -125,17 +125,17 @@ def test_a_callback_may_submit_but_not_wait_for_its_own_pipeline(chain: Callable
     assert any("a callback must not wait for its own pipeline" in str(each) for each in second_try)
 
 
-@pytest.mark.parametrize("broken", [0, 1, 2])
+@pytest.mark.parametrize("broken_stage", [0, 1, 2])
 def test_a_stage_that_cannot_be_loaded_is_told_by_the_constructor(
-    chain: Callable[..., Plan], functions: Any, broken: int
+    chain: Callable[..., Plan], functions: Any, broken_stage: int
 ) -> None:
     codes: list[Any] = [keep] * 3
-    codes[broken] = OSError("no such library")
+    codes[broken_stage] = OSError("no such library")
     with pytest.raises(PipelineError, match="on device 'd' cannot start: OSError: no such library") as raised_errors:
         Pipeline(chain(3), codes, create=functions)
-    assert raised_errors.value.__cause__ is codes[broken]
+    assert raised_errors.value.__cause__ is codes[broken_stage]
     openings = [what for what, _ in functions.log]
-    assert openings.count("open") == openings.count("close") == broken + 1, "what was opened was closed"
+    assert openings.count("open") == openings.count("close") == broken_stage + 1, "what was opened was closed"
 
 
 def test_our_own_errors_pass_unchanged(chain: Callable[..., Plan], functions: Any) -> None:
@@ -177,12 +177,12 @@ def test_failed_frames_free_their_tensors_without_the_garbage_collector(
 
     gc.collect()
     gc.disable()
-    before = sum(type(each) is Frame for each in gc.get_objects())
+    frame_count = sum(type(each) is Frame for each in gc.get_objects())
     try:
         with Pipeline(chain(1), [fail], create=functions) as running:
             for _ in range(3):
                 assert isinstance(running.submit(X).exception(30), StageError)
         assert [reference() for reference in inputs] == [None] * 3
-        assert sum(type(each) is Frame for each in gc.get_objects()) == before
+        assert sum(type(each) is Frame for each in gc.get_objects()) == frame_count
     finally:
         gc.enable()

@@ -40,7 +40,7 @@ def test_futures_end_in_the_order_of_submission(graph: Callable[..., Plan]) -> N
 
 
 def test_branches_work_on_one_frame_at_the_same_time(graph: Callable[..., Plan], functions: Any) -> None:
-    """Each branch waits for the other: one after the other they would wait for ever."""
+    """A branch waits for the other: one after the other they would wait for ever."""
     meet = threading.Barrier(2)
 
     def branch(x: np.ndarray) -> Sequence[np.ndarray]:
@@ -103,13 +103,13 @@ def test_a_hop_copies_nothing(graph: Callable[..., Plan]) -> None:
         outputs=["y"],
         shape=(25_000_000,),
     )
-    big = np.zeros(25_000_000, np.float32)
+    array = np.zeros(25_000_000, np.float32)
     plan = dataclasses.replace(plan, inputs=(plan.inputs[0], TensorSpec("y", (1,))), outputs=(TensorSpec("y", (1,)),))
     with Pipeline(plan) as running:
         tracemalloc.start()
         try:
             for _ in range(10):
-                running.submit({"x": big, "y": X[:1]}, copy=False).result(30)
+                running.submit({"x": array, "y": X[:1]}, copy=False).result(30)
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
@@ -183,12 +183,12 @@ def test_random_graphs_compute_what_one_stage_after_the_other_computes(
 ) -> None:
     stages, outputs = random_graph(seed)
     choose = random.Random(-seed)
-    places = [Device(name, "test", memory=name) for name in ("m", "n")]
+    devices = [Device(name, "test", memory=name) for name in ("m", "n")]
     plan = graph(
         stages,
         inputs=["x", "y"],
         outputs=outputs,
-        devices={name: choose.choice(places) for name in stages},
+        devices={name: choose.choice(devices) for name in stages},
         queue_depth=choose.randint(1, 3),
         in_flight=choose.randint(0, 6),
     )

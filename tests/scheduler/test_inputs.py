@@ -1,4 +1,4 @@
-"""What may enter, and that what enters is what comes out."""
+"""Inputs: those that may enter, and that they come out as they were."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

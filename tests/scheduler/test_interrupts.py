@@ -26,11 +26,11 @@ X = np.arange(4, dtype=np.float32)
 @pytest.fixture(autouse=True)
 def interrupts_raise() -> Iterator[None]:
     """As in a program that was started from a terminal."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # of devices that an abrupt close has left busy
         yield
-    signal.signal(signal.SIGINT, before)
+    signal.signal(signal.SIGINT, handler)
 
 
 @dataclass
@@ -64,14 +64,14 @@ def start(plan: Plan, frames: int, **options: Any) -> Situation:
     return situation
 
 
-def opening(situation: Situation) -> Situation:
+def open_soon(situation: Situation) -> Situation:
     """Let the gate open soon, in a thread of its own."""
     threading.Timer(0.01, situation.gate.open.set).start()
     return situation
 
 
 def check(situation: Situation) -> None:
-    """All frames end, new ones go through, the books balance, and close returns."""
+    """Check that all frames end, new ones go through, the books balance, and close returns."""
     situation.gate.open.set()
     running = situation.running
     if not running.closed:
@@ -87,9 +87,10 @@ def check(situation: Situation) -> None:
     closer.join(LIMIT)
     assert not closer.is_alive(), "close never returned"
     assert not wait(situation.futures, LIMIT).not_done
-    found = running.statistics()
-    assert found.in_flight == 0
-    assert found.submitted == found.delivered + found.failed + found.cancelled + sum(found.dropped.values())
+    statistics = running.statistics()
+    assert statistics.in_flight == 0
+    end_count = statistics.delivered + statistics.failed + statistics.cancelled
+    assert statistics.submitted == end_count + sum(statistics.dropped.values())
 
 
 def exhaust(make: Callable[[], Situation], call: Callable[[Situation], object], step: int = 1) -> int:
@@ -141,7 +142,7 @@ def test_waiting_for_a_place(chain: Callable[..., Plan]) -> None:
     def submit(situation: Situation) -> None:
         situation.futures.append(situation.running.submit(X))
 
-    exhaust(lambda: opening(start(chain(1, queue_depth=1), 2)), submit, 2)
+    exhaust(lambda: open_soon(start(chain(1, queue_depth=1), 2)), submit, 2)
 
 
 def pause(situation: Situation) -> None:
@@ -168,7 +169,7 @@ CALLS: dict[str, Callable[[Situation], object]] = {
 
 def situation_for(call: str, chain: Callable[..., Plan]) -> Situation:
     situation = start(chain(2), 2)
-    return opening(situation) if call in ("result", "drain", "close", "abrupt close") else situation
+    return open_soon(situation) if call in ("result", "drain", "close", "abrupt close") else situation
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -197,7 +198,7 @@ def test_a_callback_can_be_interrupted_in_the_middle_of_a_change(chain: Callable
 
 def test_two_interrupts_in_the_middle_of_a_change_leave_none_for_later(chain: Callable[..., Plan]) -> None:
     """The second one was raised by the next call, such as the close behind it, which then closed nothing."""
-    situation = opening(start(chain(1, queue_depth=1), 3, admission="latest"))
+    situation = open_soon(start(chain(1, queue_depth=1), 3, admission="latest"))
     for _ in range(2):
         situation.futures[1].add_done_callback(lambda _: signal.raise_signal(signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
@@ -212,7 +213,7 @@ def test_a_handler_may_close_the_pipeline(chain: Callable[..., Plan]) -> None:
         situations[-1].running.close(timeout=0)
 
     def make() -> Situation:
-        situations.append(opening(start(chain(1, queue_depth=1), 3, admission="latest")))
+        situations.append(open_soon(start(chain(1, queue_depth=1), 3, admission="latest")))
         return situations[-1]
 
     situations: list[Situation] = []

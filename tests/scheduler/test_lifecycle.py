@@ -61,11 +61,11 @@ def test_flush_frees_places_for_those_who_wait(chain: Callable[..., Plan], funct
         gate.wait_entered()
         queued_frame = running.submit(X)
         answers: list[Any] = []
-        waiting = threading.Thread(target=lambda: answers.append(running.submit(X)))
-        waiting.start()
+        submitter = threading.Thread(target=lambda: answers.append(running.submit(X)))
+        submitter.start()
         wait_until(lambda: running.statistics().blocked_callers)
         assert running.flush() == 1
-        waiting.join(30)
+        submitter.join(30)
         assert isinstance(queued_frame.exception(0), FrameDropped)
         gate.open.set()
         np.testing.assert_array_equal(answers[0].result(30), X)
@@ -83,16 +83,16 @@ def test_pause_starts_nothing_and_resume_goes_on(chain: Callable[..., Plan], fun
             running.pause()
             running.pause()
             answers: list[Any] = []
-            waiting = threading.Thread(
+            submitter = threading.Thread(
                 target=lambda answers=answers, running=running: answers.append(running.submit(X))
             )
-            waiting.start()
+            submitter.start()
             wait_until(functools.partial(holds_up, running))
             assert running.statistics().stages[0].frames_in == 1
             running.drain(timeout=30)
             running.resume()
             running.resume()
-            waiting.join(30)
+            submitter.join(30)
             np.testing.assert_array_equal(answers[0].result(30), X)
 
 
@@ -234,11 +234,11 @@ def test_on_error_stop_keeps_the_traceback_and_wakes_those_who_wait(
             except PipelineClosed as error:
                 raised_errors.append(error)
 
-        waiting = threading.Thread(target=submit)
-        waiting.start()
+        submitter = threading.Thread(target=submit)
+        submitter.start()
         wait_until(lambda: running.statistics().blocked_callers)
         gate.open.set()
-        waiting.join(30)
+        submitter.join(30)
         assert raised_errors[0].__cause__ is first.exception(30) is running.error
         assert second.cancelled()
         cause = running.error.__cause__ if running.error else None

@@ -44,10 +44,10 @@ def test_a_frame_without_outputs_says_why(chain: Callable[..., Plan], functions:
         failed_frames = running.submit(X)
         with pytest.raises(WaitTimeout):
             failed_frames.outputs(timeout=0.01)
-        waiting = running.submit(X)
-        assert waiting.cancel()
+        future = running.submit(X)
+        assert future.cancel()
         with pytest.raises(CancelledError):
-            waiting.outputs(timeout=LIMIT)
+            future.outputs(timeout=LIMIT)
         gate.open.set()
         with pytest.raises(StageError, match="by intention"):
             failed_frames.outputs(timeout=LIMIT)

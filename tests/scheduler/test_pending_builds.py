@@ -26,11 +26,13 @@ PADDED = OpenShapes({"x": ("N", 2)}, {"b": (("N", 1), None)})
 def resize_plan(plan: Plan, rows: int) -> Plan:
     """Return a plan with other extents."""
 
-    def specs(before: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
-        return tuple(TensorSpec(each.name, (rows, 2)) for each in before)
+    def specs(original_specs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
+        return tuple(TensorSpec(each.name, (rows, 2)) for each in original_specs)
 
-    def stage(each: StagePlan) -> StagePlan:
-        return dataclasses.replace(each, inputs=specs(each.inputs), outputs=specs(each.outputs))
+    def stage(original_stage: StagePlan) -> StagePlan:
+        return dataclasses.replace(
+            original_stage, inputs=specs(original_stage.inputs), outputs=specs(original_stage.outputs)
+        )
 
     stages = tuple(map(stage, plan.stages))
     return dataclasses.replace(plan, inputs=specs(plan.inputs), outputs=specs(plan.outputs), stages=stages)
@@ -65,10 +67,10 @@ def start(chain: Callable[..., Plan], functions: Any) -> Callable[..., Pipeline]
 
     def begin_s(*rows: int, shapes: OpenShapes = SHAPES, symbolic: int = 0, **options: Any) -> Pipeline:
         plan = chain(2)
-        first, *more = [build(plan, each) for each in rows]
+        first, *other_builds = [build(plan, each) for each in rows]
         if symbolic:
-            more.append(build(plan, symbolic, symbolic=True))
-        return Pipeline(first.plan, first.codes, create=functions, shapes=shapes, more=more, **options)
+            other_builds.append(build(plan, symbolic, symbolic=True))
+        return Pipeline(first.plan, first.codes, create=functions, shapes=shapes, more=other_builds, **options)
 
     return begin_s
 
@@ -141,11 +143,13 @@ def test_the_original_calls_take_all_sizes(start: Callable[..., Pipeline]) -> No
 
 def test_a_new_size_is_built_once_while_others_go_on(start: Callable[..., Pipeline], builder: Builder) -> None:
     with start(4, build=builder) as running:
-        new = [running.submit(frame(3), metadata=number) for number in range(4)]
+        new_futures = [running.submit(frame(3), metadata=number) for number in range(4)]
         assert all(each.shape == (4, 2) for each in running.map(frame(4) for _ in range(20)))
-        assert not any(future.done() for future in new)
+        assert not any(future.done() for future in new_futures)
         builder.open.set()
-        assert [(future.result(LIMIT)[0, 0], future.metadata) for future in new] == [(1003, each) for each in range(4)]
+        assert [(future.result(LIMIT)[0, 0], future.metadata) for future in new_futures] == [
+            (1003, each) for each in range(4)
+        ]
         assert running.submit(frame(3)).result(LIMIT)[0, 0] == 1003
         assert builder.made == [{"N": 3}]
         running.drain(timeout=LIMIT)
@@ -371,7 +375,7 @@ def test_a_failed_frame_that_stops_the_pipeline_cancels_what_waits_for_a_build(
 
     plan = resize_plan(chain(2), 4)
     with Pipeline(plan, [fail, fail], create=functions, shapes=SHAPES, build=builder, on_error="stop") as running:
-        waiting = running.submit(frame(3))
+        future = running.submit(frame(3))
         assert running.submit(frame(4)).exception(LIMIT) is not None
         with pytest.raises(CancelledError):
-            waiting.result(LIMIT)
+            future.result(LIMIT)

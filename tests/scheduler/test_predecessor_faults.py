@@ -37,7 +37,7 @@ def test_fault_01_inputs_are_bound_by_name(graph: Callable[..., Plan], functions
 
 
 def test_fault_02_held_results_never_change(chain: Callable[..., Plan], functions: Any) -> None:
-    """Every call returned the same buffers."""
+    """The same buffers were returned by every call."""
     with Pipeline(chain(2), [lambda x: [x + 1]] * 2, create=functions) as running:
         held_frame = [running.submit(frame(number)).result(30) for number in range(30)]
     assert [result[0] for result in held_frame] == [number + 2 for number in range(30)]
@@ -63,14 +63,14 @@ def test_fault_04_nothing_is_dropped_unless_asked_for(chain: Callable[..., Plan]
 def test_fault_05_memory_is_flat(chain: Callable[..., Plan]) -> None:
     """Queues never freed their tensors: 7 MB became 2.1 GB in 1,100 frames of 1 MiB."""
     process = psutil.Process(os.getpid())
-    big = np.zeros(1 << 18, np.float32)
-    with Pipeline(chain(3, shape=big.shape, kind="simulated")) as running:
+    array = np.zeros(1 << 18, np.float32)
+    with Pipeline(chain(3, shape=array.shape, kind="simulated")) as running:
         for _ in range(20):
-            running.submit(big).result(30)
-        before = process.memory_info().rss
+            running.submit(array).result(30)
+        start_bytes = process.memory_info().rss
         for _ in range(1100):
-            running.submit(big).result(30)
-        growth = process.memory_info().rss - before
+            running.submit(array).result(30)
+        growth = process.memory_info().rss - start_bytes
     assert growth < 50e6
 
 
@@ -87,10 +87,10 @@ def test_fault_06_what_does_not_fit_is_refused(chain: Callable[..., Plan], value
 
 def test_fault_07_a_forgotten_pipeline_warns_and_its_threads_end(chain: Callable[..., Plan]) -> None:
     """Dropped pipelines left their threads running."""
-    before = set(threading.enumerate())
+    earlier_threads = set(threading.enumerate())
     with pytest.warns(ResourceWarning, match="never closed"):
         Pipeline(chain(3))
-    for thread in set(threading.enumerate()) - before:
+    for thread in set(threading.enumerate()) - earlier_threads:
         thread.join(30)
         assert not thread.is_alive()
 
@@ -117,10 +117,10 @@ def test_fault_09_one_output_feeds_any_inputs(graph: Callable[..., Plan], functi
     with Pipeline(plan, codes, create=functions) as running:
         result = running.submit(frame(1)).result(30)
     assert (result["c"][0], result["a0"][0]) == (7, 2)
-    twice = dataclasses.replace(plan.stages[1], inputs=plan.stages[1].inputs[:1] * 2)
+    repeated_stage = dataclasses.replace(plan.stages[1], inputs=plan.stages[1].inputs[:1] * 2)
     with pytest.raises(PlanError, match="'a0' is there twice"):
         # A stage reads a tensor once and may use it often; its code has one argument for it.
-        dataclasses.replace(plan, stages=(plan.stages[0], twice, plan.stages[2]))
+        dataclasses.replace(plan, stages=(plan.stages[0], repeated_stage, plan.stages[2]))
 
 
 def test_fault_10_counts_are_right(graph: Callable[..., Plan]) -> None:
@@ -135,7 +135,7 @@ def test_fault_10_counts_are_right(graph: Callable[..., Plan]) -> None:
 def test_fault_11_looking_at_a_plan_does_not_change_it(chain: Callable[..., Plan]) -> None:
     """Printing or reading the configuration changed it."""
     plan = chain(3, replicas=2)
-    before = copy.deepcopy(plan)
+    original_plan = copy.deepcopy(plan)
     for _ in range(2):
         repr(plan)
         encode(plan)
@@ -143,7 +143,7 @@ def test_fault_11_looking_at_a_plan_does_not_change_it(chain: Callable[..., Plan
         with Pipeline(plan) as running:
             repr(running)
             running.statistics()
-    assert plan == before
+    assert plan == original_plan
     with pytest.raises(dataclasses.FrozenInstanceError):
         plan.stages = ()  # type: ignore[misc]
 
@@ -184,10 +184,10 @@ REFUSED: Mapping[str, tuple[tuple[StagePlan, ...], str]] = {
 }
 
 
-@pytest.mark.parametrize("what", REFUSED)
-def test_fault_13_impossible_plans_are_refused_at_once(chain: Callable[..., Plan], what: str) -> None:
+@pytest.mark.parametrize("fault", REFUSED)
+def test_fault_13_impossible_plans_are_refused_at_once(chain: Callable[..., Plan], fault: str) -> None:
     """They were accepted, and aborted the process later."""
-    stages, message = REFUSED[what]
+    stages, message = REFUSED[fault]
     board = chain(1).board
     with pytest.raises((PlanError, ValueError), match=message):
         Plan("test", "", board, (X,), (Y,), stages)
@@ -225,10 +225,10 @@ class Factor:
         self.parameters = {"factor": factor}
 
     def __call__(self, x: np.ndarray) -> Any:
-        before = self.parameters["factor"].copy()
+        factor = self.parameters["factor"].copy()
         threading.Event().wait(0.001)
-        assert np.array_equal(before, self.parameters["factor"]), "changed under a running stage"
-        return [x * before]
+        assert np.array_equal(factor, self.parameters["factor"]), "changed under a running stage"
+        return [x * factor]
 
     def with_parameters(self, values: Mapping[str, np.ndarray]) -> Any:
         return Factor(values["factor"])
@@ -289,13 +289,14 @@ def test_fault_19_statistics_are_immutable_and_add_up(chain: Callable[..., Plan]
         gate.wait_entered()
         futures += [running.submit(frame(number)) for number in range(4)]
         futures[1].cancel()
-        before = running.statistics()
+        earlier_statistics = running.statistics()
         gate.open.set()
-    after = running.statistics()
-    assert (before.submitted, before.in_flight, before.cancelled, dict(before.dropped)) == (5, 2, 1, {"replaced": 2})
-    assert (after.delivered, after.failed, after.in_flight) == (2, 0, 0)
+    later_statistics = running.statistics()
+    assert (earlier_statistics.submitted, earlier_statistics.in_flight) == (5, 2)
+    assert (earlier_statistics.cancelled, dict(earlier_statistics.dropped)) == (1, {"replaced": 2})
+    assert (later_statistics.delivered, later_statistics.failed, later_statistics.in_flight) == (2, 0, 0)
     with pytest.raises(dataclasses.FrozenInstanceError):
-        after.delivered = 0  # type: ignore[misc]
+        later_statistics.delivered = 0  # type: ignore[misc]
 
 
 def test_fault_20_a_stage_without_inputs_is_refused(chain: Callable[..., Plan]) -> None:

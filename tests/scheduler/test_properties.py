@@ -28,7 +28,7 @@ MODULUS = 100_003
 
 
 class Code(NamedTuple):
-    """What a stage does: adds up its inputs, with a factor, and is slow or fails on some frames."""
+    """Work of a stage: adds up its inputs, with a factor, and is slow or fails on some frames."""
 
     factor: int
     slow: frozenset[int]

@@ -140,7 +140,7 @@ def test_functions_share_the_interpreter_but_not_the_thread(chain: Callable[...,
 
 
 def test_a_function_may_return_its_own_buffer_each_time(chain: Callable[..., Plan]) -> None:
-    """All results were the last one."""
+    """The last result stood for all of them."""
     own_buffer = np.zeros(4, np.float32)
 
     def double(x: np.ndarray) -> np.ndarray:

@@ -19,7 +19,7 @@ def frame(number: int) -> np.ndarray:
 
 
 def test_replicas_work_at_the_same_time(chain: Callable[..., Plan], functions: Any) -> None:
-    """Each waits for the others: one after the other they would wait for ever."""
+    """The replicas wait for each other: one after the other they would wait for ever."""
     meet = threading.Barrier(3)
 
     def together(x: np.ndarray) -> Sequence[np.ndarray]:

@@ -18,10 +18,10 @@ def soak(monkeypatch: pytest.MonkeyPatch, root: Path) -> Any:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_nothing_is_lost_doubled_or_left_behind(soak: Any, seed: int) -> None:
-    found = soak.soak(3000, seed)
-    assert found["frames"] == found["delivered"] + found["failed"] + found["cancelled"] == 3000
-    assert found["failed"] > 0
-    assert found["swaps"] > 0
-    assert {name: found[name] for name in ("lost", "duplicated", "out_of_order", "wrong", "threads_left")} == {
+    report = soak.soak(3000, seed)
+    assert report["frames"] == report["delivered"] + report["failed"] + report["cancelled"] == 3000
+    assert report["failed"] > 0
+    assert report["swaps"] > 0
+    assert {name: report[name] for name in ("lost", "duplicated", "out_of_order", "wrong", "threads_left")} == {
         "lost": 0, "duplicated": 0, "out_of_order": 0, "wrong": 0, "threads_left": 0,
     }  # fmt: skip

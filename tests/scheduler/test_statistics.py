@@ -20,18 +20,18 @@ def test_fault_19_statistics_are_immutable_snapshots(chain: Callable[..., Plan],
     with Pipeline(chain(2), [lambda x: [x], gate], create=functions) as running:
         futures = [running.submit(X) for _ in range(3)]
         gate.wait_entered()
-        before = running.statistics()
+        earlier_statistics = running.statistics()
         gate.open.set()
         for future in futures:
             future.result(30)
-        after = running.statistics()
-    assert (before.submitted, before.delivered, before.in_flight) == (3, 0, 3)
-    assert (after.submitted, after.delivered, after.in_flight) == (3, 3, 0)
-    assert not after.dropped
+        later_statistics = running.statistics()
+    assert (earlier_statistics.submitted, earlier_statistics.delivered, earlier_statistics.in_flight) == (3, 0, 3)
+    assert (later_statistics.submitted, later_statistics.delivered, later_statistics.in_flight) == (3, 3, 0)
+    assert not later_statistics.dropped
     with pytest.raises(dataclasses.FrozenInstanceError):
-        after.delivered = 0  # type: ignore[misc]
+        later_statistics.delivered = 0  # type: ignore[misc]
     with pytest.raises(TypeError):
-        after.dropped["full"] = 1  # type: ignore[index]
+        later_statistics.dropped["full"] = 1  # type: ignore[index]
 
 
 def test_statistics_of_a_new_pipeline_are_zero(chain: Callable[..., Plan]) -> None:
@@ -132,10 +132,10 @@ def test_fault_8_waiting_uses_no_processor(chain: Callable[..., Plan], functions
         begin_s = time.process_time()
         with pytest.raises(TimeoutError):
             running.submit(X, timeout=1.0)
-        used = time.process_time() - begin_s
+        processor_s = time.process_time() - begin_s
         gate.open.set()
     # Who polls or spins uses nearly all of the second; the rest leaves room for a loaded machine.
-    assert used < 0.4
+    assert processor_s < 0.4
 
 
 def test_fault_5_memory_is_flat_over_100_000_frames(chain: Callable[..., Plan]) -> None:
@@ -175,14 +175,14 @@ def test_fault_5_tensors_are_dropped_as_soon_as_nobody_reads_them(
         return [product]
 
     def last(x: np.ndarray) -> Any:
-        left.append([reference() is not None for reference in alive])
+        departures.append([reference() is not None for reference in alive])
         return [x * 2]
 
-    left: list[list[bool]] = []
+    departures: list[list[bool]] = []
     with Pipeline(chain(3), [make, make, last], create=functions) as running:
         running.submit(X).result(30)
         running.submit(X).result(30)
-        assert left == [[False, True], [False, False, False, True]]
+        assert departures == [[False, True], [False, False, False, True]]
         deadline = time.monotonic() + 30
         while any(reference() is not None for reference in alive) and time.monotonic() < deadline:
             time.sleep(0.001)

@@ -11,9 +11,9 @@ import pytest
 
 def blow(root: Path, seed: int, rounds: int, seconds: float) -> str:
     command = [sys.executable, "-m", "tests.support.storm", str(seed), str(rounds)]
-    found = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=seconds, check=False)
-    assert found.returncode == 0, f"{found.stdout}\n{found.stderr}"
-    return found.stdout
+    process = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=seconds, check=False)
+    assert process.returncode == 0, f"{process.stdout}\n{process.stderr}"
+    return process.stdout
 
 
 def test_a_short_storm_is_survived(root: Path) -> None:

@@ -8,17 +8,17 @@ from pipeline.scheduler import Pipeline
 
 
 def test_the_shortest_interval_counts_and_the_old_one_comes_back(chain: Callable[..., Plan]) -> None:
-    before = sys.getswitchinterval()
-    with Pipeline(chain(1), switch_interval=before / 2) as outer:
-        assert sys.getswitchinterval() == pytest.approx(before / 2)
-        with Pipeline(chain(1), switch_interval=before / 10):
-            assert sys.getswitchinterval() == pytest.approx(before / 10)
-            outer.close()
-            assert sys.getswitchinterval() == pytest.approx(before / 10)
-        assert sys.getswitchinterval() == pytest.approx(before)
-        with Pipeline(chain(1), switch_interval=before * 10):
-            assert sys.getswitchinterval() == pytest.approx(before), "never longer"
-    assert sys.getswitchinterval() == pytest.approx(before)
+    interval = sys.getswitchinterval()
+    with Pipeline(chain(1), switch_interval=interval / 2) as outer_pipeline:
+        assert sys.getswitchinterval() == pytest.approx(interval / 2)
+        with Pipeline(chain(1), switch_interval=interval / 10):
+            assert sys.getswitchinterval() == pytest.approx(interval / 10)
+            outer_pipeline.close()
+            assert sys.getswitchinterval() == pytest.approx(interval / 10)
+        assert sys.getswitchinterval() == pytest.approx(interval)
+        with Pipeline(chain(1), switch_interval=interval * 10):
+            assert sys.getswitchinterval() == pytest.approx(interval), "never longer"
+    assert sys.getswitchinterval() == pytest.approx(interval)
 
 
 @pytest.mark.parametrize("interval", [0.0, -1.0])

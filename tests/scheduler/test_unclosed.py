@@ -43,16 +43,16 @@ def start(script: str, *options: str) -> subprocess.Popen[str]:
 
 
 def test_a_collected_pipeline_warns_and_its_threads_end(chain: Callable[..., Plan]) -> None:
-    before = threading.active_count()
+    thread_count = threading.active_count()
     running: Pipeline | None = Pipeline(chain(3))
     assert running is not None
-    assert threading.active_count() == before + 3
+    assert threading.active_count() == thread_count + 3
     threads = [thread for thread in threading.enumerate() if thread.name.startswith("stage ")]
     with pytest.warns(ResourceWarning, match="'test' was never closed; use it in a 'with' block"):
         running = None
     for thread in threads:
         thread.join(30)
-    assert threading.active_count() == before
+    assert threading.active_count() == thread_count
 
 
 def test_its_frames_are_still_delivered(chain: Callable[..., Plan]) -> None:
@@ -84,13 +84,13 @@ INTERRUPTED = {
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends a signal")
 @pytest.mark.parametrize("seconds", [0.005, 30.0], ids=["quick stages", "stages that take 30 s"])
-@pytest.mark.parametrize("place", INTERRUPTED)
-def test_ctrl_c_ends_within_a_second(place: str, seconds: float) -> None:
+@pytest.mark.parametrize("hook", INTERRUPTED)
+def test_ctrl_c_ends_within_a_second(hook: str, seconds: float) -> None:
     script = f"""
     try:
         with Pipeline(plan("simulated", {seconds})) as running:
             print("ready", flush=True)
-            {INTERRUPTED[place]}
+            {INTERRUPTED[hook]}
             while True: threading.Event().wait()
     except KeyboardInterrupt:
         print("interrupted", flush=True)

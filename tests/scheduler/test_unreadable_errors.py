@@ -39,9 +39,9 @@ def frame(number: int) -> np.ndarray:
     return np.full(4, number, np.float32)
 
 
-@pytest.mark.parametrize(("error", "why"), [(Unreadable(), "ZeroDivisionError"), (NoText(), "TypeError")])
+@pytest.mark.parametrize(("error", "reason"), [(Unreadable(), "ZeroDivisionError"), (NoText(), "TypeError")])
 def test_it_fails_its_frame_and_later_frames_go_on(
-    chain: Callable[..., Plan], functions: Any, error: Exception, why: str
+    chain: Callable[..., Plan], functions: Any, error: Exception, reason: str
 ) -> None:
     with Pipeline(chain(1), [fail_on_1(error)], create=functions) as running:
         futures = [running.submit(frame(number)) for number in range(3)]
@@ -49,7 +49,9 @@ def test_it_fails_its_frame_and_later_frames_go_on(
         np.testing.assert_array_equal(futures[2].result(30), frame(2))
     assert isinstance(raised_errors, StageError)
     assert raised_errors.__cause__ is error
-    assert str(raised_errors).endswith(f"{type(error).__name__}: (its text cannot be read: its __str__ raises {why})")
+    assert str(raised_errors).endswith(
+        f"{type(error).__name__}: (its text cannot be read: its __str__ raises {reason})"
+    )
 
 
 def test_it_stops_a_pipeline_that_shall_stop(chain: Callable[..., Plan], functions: Any) -> None:

@@ -147,9 +147,9 @@ def test_a_device_that_cannot_be_opened_again_ends_the_pipeline(
         gate.open.set()
 
 
-def open_again(reopen: Callable[[], object], open_: Callable[[Any], None], cores: Any) -> None:
+def open_again(reopen: Callable[[], object], open_device: Callable[[Any], None], cores: Any) -> None:
     reopen()
-    open_(cores)
+    open_device(cores)
 
 
 def make_slow_devices(functions: Any, reopen: Callable[[], object], workers: int) -> Callable[[Device], Any]:
@@ -193,10 +193,7 @@ def gone() -> None:
 
 
 def fails(_: Any) -> Callable[[], None]:
-    def reopen() -> None:
-        raise OSError("gone")
-
-    return reopen
+    return gone
 
 
 NOT_OPENED = pytest.mark.parametrize(
@@ -257,11 +254,11 @@ def count_runs() -> int:
 
 
 def test_many_quick_runs_are_not_disturbed(chain: Callable[..., Plan]) -> None:
-    before = count_runs()
+    run_count = count_runs()
     with Pipeline(chain(3), stage_timeout=30.0) as running:
         for number, result in enumerate(running.map(frame(number) for number in range(500))):
             assert result[0] == number
-        wait_until(lambda: count_runs() <= before)
+        wait_until(lambda: count_runs() <= run_count)
 
 
 def test_without_a_limit_there_is_no_watchdog(chain: Callable[..., Plan]) -> None:
@@ -285,12 +282,12 @@ def test_an_idle_watchdog_sleeps() -> None:
 
 def test_an_idle_watchdog_keeps_nothing() -> None:
     """It kept the newest run that it had looked at, and so the frame of that run, until the next one."""
-    before = count_runs()
-    watchdog, late = Watchdog(), threading.Event()
+    run_count = count_runs()
+    watchdog, expiry = Watchdog(), threading.Event()
     watchdog.start()
-    watchdog.begin(0.001, lambda _: late.set())
-    assert late.wait(30)
-    wait_until(lambda: count_runs() <= before)
+    watchdog.begin(0.001, lambda _: expiry.set())
+    assert expiry.wait(30)
+    wait_until(lambda: count_runs() <= run_count)
     watchdog.stop()
     watchdog.join()
 

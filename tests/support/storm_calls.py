@@ -92,13 +92,13 @@ class Caller:
         future = self._running.submit(buffer, timeout=timeout, timestamp=timestamp, copy=copy)
         if copy:
             buffer[:] = -1
-        self._records.sent.append(Submission(value, future, begin, time.monotonic()))
+        self._records.submissions.append(Submission(value, future, begin, time.monotonic()))
         self._records.watch_end(future)
         if self._chance.random() < 0.2:
             # A generator of random numbers of its own: it is called in another thread.
             chance = random.Random(self._chance.random())
-            other = Caller(self._running, self._records, self._kinds, chance, forks=self._forks)
-            future.add_done_callback(other.call_back)
+            next_caller = Caller(self._running, self._records, self._kinds, chance, forks=self._forks)
+            future.add_done_callback(next_caller.call_back)
         if self._chance.random() < 0.2:
             future.result(0.05)
 
@@ -126,8 +126,8 @@ class Caller:
         self._running.get_output(timeout=0.1)
 
     def _cancel(self) -> None:
-        if self._records.sent:
-            self._chance.choice(self._records.sent).future.cancel()
+        if self._records.submissions:
+            self._chance.choice(self._records.submissions).future.cancel()
 
     def _flush(self) -> None:
         self._running.flush()
@@ -173,8 +173,8 @@ class Caller:
             shield(lambda: self._check_child())  # noqa: PLW0108 - it returns nothing
 
     def _check_child(self) -> None:
-        if said := in_child(lambda: check_inherited(self._running, self._records)):
-            self._records.wrong.append(f"in a forked process: {said}")
+        if problem := in_child(lambda: check_inherited(self._running, self._records)):
+            self._records.wrong.append(f"in a forked process: {problem}")
 
     def _next_input(self) -> tuple[int, np.ndarray]:
         value = next(self._records.values)
@@ -203,7 +203,7 @@ def check_inherited(running: Pipeline, records: Records) -> None:
     assert running.flush() == running.statistics().in_flight == 0
     running.close()
     assert running.closed
-    assert all(each.future.done() for each in records.sent), "a frame never ends"
+    assert all(each.future.done() for each in records.submissions), "a frame never ends"
 
 
 def shield(call: Callable[[], None]) -> None:
@@ -211,8 +211,8 @@ def shield(call: Callable[[], None]) -> None:
     if threading.current_thread() is not threading.main_thread():
         call()
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         call()
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, handler)

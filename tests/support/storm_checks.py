@@ -52,12 +52,12 @@ class Submission:
 
 @dataclass
 class Records:
-    """What was asked of a pipeline, and what came of it."""
+    """Calls of a pipeline, and what came of it."""
 
     plan: Plan
     changes: dict[int, Change] = field(default_factory=dict)
-    sent: list[Submission] = field(default_factory=list)
-    ended: list[Any] = field(default_factory=list)
+    submissions: list[Submission] = field(default_factory=list)
+    ends: list[Any] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     results: list[np.ndarray] = field(default_factory=list)
 
@@ -69,13 +69,13 @@ class Records:
     def change(self, rows: tuple[int, ...], plan: Plan | None = None) -> Iterator[int]:
         """Note a change, and yield the version of its parameters."""
         version = next(self._versions)
-        noted = self.changes[version] = Change(rows, plan, time.monotonic())
+        change = self.changes[version] = Change(rows, plan, time.monotonic())
         try:
             yield version
         except PipelineError:
-            noted.refused = True
+            change.refused = True
             raise
-        noted.end = time.monotonic()
+        change.end = time.monotonic()
 
     def watch_end(self, future: Future[Any]) -> None:
         """Note when a frame ends, unless it has ended before."""
@@ -83,7 +83,7 @@ class Records:
 
         def note(future: Future[Any]) -> None:
             if not (adding and threading.get_ident() == me):
-                self.ended.append(future)
+                self.ends.append(future)
 
         future.add_done_callback(note)
         adding = False
@@ -113,16 +113,16 @@ class Records:
                 return "another plan's stages"
         horizon = max(begin, *(source.begin for source in sources.values()))
         for row, source in sources.items():
-            for other in self.changes.values():
-                outdated = other.begin > source.end and (other.end < horizon or other in sources.values())
-                if outdated and row in other.rows and not other.refused:
+            for change in self.changes.values():
+                outdated = change.begin > source.end and (change.end < horizon or change in sources.values())
+                if outdated and row in change.rows and not change.refused:
                     return "old parameters, or a mixture"
         return ""
 
     def check_ends(self, running: Pipeline) -> dict[str, int]:
         """Look at the ends of all frames of a closed pipeline, and return how many there were of each."""
         # Those that were given up end one after the other, and a callback may be in the midst of something.
-        _wait(lambda: not running.statistics().in_flight and all(frame.future.done() for frame in self.sent))
+        _wait(lambda: not running.statistics().in_flight and all(frame.future.done() for frame in self.submissions))
         statistics = running.statistics()
         ends = {
             "delivered": statistics.delivered, "failed": statistics.failed, "cancelled": statistics.cancelled,
@@ -130,12 +130,12 @@ class Records:
         }  # fmt: skip
         if statistics.in_flight or statistics.submitted != sum(ends.values()):
             self.wrong.append(f"the books: {statistics.submitted} submitted, {ends}, {statistics.in_flight} in flight")
-        for frame in self.sent:
+        for frame in self.submissions:
             if not frame.future.done():
                 self.wrong.append(f"a future never ended: {frame.future}")
-            elif _delivered(frame.future):
+            elif _is_delivered(frame.future):
                 self.check_result(frame.future.result(), frame.value, frame.begin, frame.end)
-        order = [future.sequence for future in self.ended if _delivered(future)]
+        order = [future.sequence for future in self.ends if _is_delivered(future)]
         if order != sorted(order):
             self.wrong.append(f"results came in the order {order}")
         owners = {id(result.base if result.base is not None else result) for result in self.results}
@@ -148,7 +148,7 @@ def _pattern(plan: Plan) -> tuple[int, int]:
     return len(plan.stages), max(len(stage.inputs) for stage in plan.stages)
 
 
-def _delivered(future: Future[Any]) -> bool:
+def _is_delivered(future: Future[Any]) -> bool:
     return not future.cancelled() and future.exception() is None
 
 
@@ -159,7 +159,7 @@ def _overlap(results: list[np.ndarray]) -> bool:
 
 
 class Leftovers:
-    """What a process had before the storm, and may have afterwards."""
+    """Threads and files that a process had before the storm, and may have afterwards."""
 
     def __init__(self) -> None:
         # Those that have just built something may still be ending.
@@ -198,15 +198,15 @@ def _helpers(thread: threading.Thread) -> int:
     return len(thread.kind) - 2 if isinstance(thread, ReusableThread) and isinstance(thread.kind, tuple) else 0
 
 
-def _count(what: str) -> int:
-    folder = Path("/proc/self") / what
+def _count(kind: str) -> int:
+    folder = Path("/proc/self") / kind
     return len(list(folder.iterdir())) if folder.is_dir() else 0
 
 
 def _is_quiet() -> bool:
-    before = time.process_time()
+    start_s = time.process_time()
     time.sleep(0.01)
-    return time.process_time() - before < 0.003
+    return time.process_time() - start_s < 0.003
 
 
 def _wait(happened: Callable[[], bool]) -> bool:

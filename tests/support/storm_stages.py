@@ -59,7 +59,7 @@ class Weather:
     """
 
     most_open = 0
-    _open = 0
+    _open_count = 0
     _lock = threading.Lock()
 
     def __init__(self, seed: int, share: float) -> None:
@@ -83,8 +83,8 @@ class Weather:
     def count(cls, number: int) -> None:
         """Note that a real device was opened, or closed."""
         with cls._lock:
-            cls._open += number
-            cls.most_open = max(cls.most_open, cls._open)
+            cls._open_count += number
+            cls.most_open = max(cls.most_open, cls._open_count)
 
 
 class NullAdder(NullRuntime):
@@ -189,8 +189,8 @@ def make_plan(chance: random.Random, kinds: Sequence[str]) -> Plan:
         reads = [["x"], ["x"], ["t0", "t1"]]
     makes = [*(f"t{number}" for number in range(len(reads) - 1)), "y"]
     stages = tuple(
-        _make_stage(f"s{number}", names, made, chance.choice(kinds), chance)
-        for number, (names, made) in enumerate(zip(reads, makes, strict=True))
+        _make_stage(f"s{number}", names, outputs, chance.choice(kinds), chance)
+        for number, (names, outputs) in enumerate(zip(reads, makes, strict=True))
     )
     return Plan("storm", "", BOARD, (_spec("x"),), (_spec("y"),), stages)
 
