@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeVar
 
 from pipeline.core.board_checks import check_devices, check_links
 from pipeline.core.device import Cluster, Device, Link
 from pipeline.errors import BoardError, near
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 __all__ = ["Board", "Cluster", "Device", "Link"]
+
+Amount = TypeVar("Amount", float, "NDArray[np.float64]")
+"""One number, or an array of them: the planner asks for all positions of a long chain at once."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +65,8 @@ class Board:
         """Return the link between two memories, or None."""
         return next((each for each in self.links if set(each.ends) == {source, target}), None)
 
-    def transfer_s(self, source: Device, target: Device, nbytes: int) -> float:
-        """Return the seconds to move `nbytes` from `source` to `target`.
+    def transfer_s(self, source: Device, target: Device, nbytes: Amount) -> Amount:
+        """Return the seconds to move `nbytes`, one number or an array of them, from `source` to `target`.
 
         Within one memory nothing is copied, but the reader's caches have to fetch the bytes once.
         """

@@ -7,7 +7,9 @@ their layout.
 
 from __future__ import annotations
 
-from pipeline.core.board import Board, Device
+import numpy as np
+
+from pipeline.core.board import Amount, Board, Device
 
 LAYOUT = 3.0
 """What a CPU stage spends on the layout of what crosses a cut, in times of fetching it from memory: a cut is in the
@@ -49,8 +51,10 @@ def leaving(board: Board, source: Device, target: Device | None) -> Route | None
     return (source, at_home) if _by_home(board, source, reader) else None
 
 
-def enter_s(board: Board, source: Device | None, target: Device, nbytes: int) -> float:
+def enter_s(board: Board, source: Device | None, target: Device, nbytes: Amount) -> Amount:
     """Return the seconds that a worker on `target` spends on bringing in bytes that `source` made; None is the caller.
+
+    `nbytes` is one number, or an array of them.
 
     Raises
     ------
@@ -63,8 +67,10 @@ def enter_s(board: Board, source: Device | None, target: Device, nbytes: int) ->
     return _seconds(board, entering(board, source, target), nbytes)
 
 
-def leave_s(board: Board, source: Device, target: Device | None, nbytes: int) -> float:
+def leave_s(board: Board, source: Device, target: Device | None, nbytes: Amount) -> Amount:
     """Return the seconds that a worker on `source` spends on handing out bytes for `target`; None is the caller.
+
+    `nbytes` is one number, or an array of them.
 
     Raises
     ------
@@ -82,12 +88,15 @@ def link_ends(board: Board, route: Route | None) -> tuple[str, str] | None:
     return None if link is None or link.shared else link.ends
 
 
-def _seconds(board: Board, route: Route | None, nbytes: int) -> float:
-    return board.transfer_s(*route, nbytes) if route is not None and nbytes else 0.0
+def _seconds(board: Board, route: Route | None, nbytes: Amount) -> Amount:
+    if route is None or not np.any(nbytes):
+        return 0.0 * nbytes
+    # Where nothing crosses, nothing is sent, which does not even take the link's latency.
+    return board.transfer_s(*route, nbytes) * (nbytes > 0)
 
 
-def _layout_s(device: Device, nbytes: int) -> float:
-    return LAYOUT * nbytes / device.bytes_per_s if device.capabilities.is_processor else 0.0
+def _layout_s(device: Device, nbytes: Amount) -> Amount:
+    return LAYOUT * nbytes / device.bytes_per_s if device.capabilities.is_processor else 0.0 * nbytes
 
 
 def _by_home(board: Board, source: Device, target: Device) -> bool:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -127,7 +127,7 @@ def build_problem(  # noqa: PLR0913 - all but the first three by keyword
         What of the division is fixed.
     """
     processors, footprint = board_processors(board), Footprint.of(graph)
-    enter, leave = _borders(board, processors, footprint.crossing.astype(int).tolist())
+    enter, leave = _borders(board, processors, footprint.crossing)
     problem = Problem(
         processors=tuple(_processor(processor) for processor in processors),
         choices=tuple(_all_choices(processors, seconds, request, replicas=replicas)),
@@ -237,22 +237,26 @@ def _memories(board: Board, processors: Sequence[BoardProcessor]) -> tuple[Memor
     )
 
 
-def _borders(board: Board, processors: Sequence[BoardProcessor], crossing: Sequence[int]) -> tuple[Array, Array]:
+def _borders(board: Board, processors: Sequence[BoardProcessor], nbytes: Array) -> tuple[Array, Array]:
+    """Return the problem's `enter` and `leave` for so many bytes at each position."""
     ends: list[Device | None] = [*(processor.device for processor in processors), None]
     size = len(processors)
-    enter, leave = np.zeros((size + 1, size, len(crossing))), np.zeros((size, size + 1, len(crossing)))
+    enter, leave = np.zeros((size + 1, size, len(nbytes))), np.zeros((size, size + 1, len(nbytes)))
     for end, index in product(range(size + 1), range(size)):
         device = processors[index].device
-        enter[end, index] = [_or_never(enter_s, board, ends[end], device, nbytes) for nbytes in crossing]
-        leave[index, end] = [_or_never(leave_s, board, device, ends[end], nbytes) for nbytes in crossing]
+        enter[end, index] = _or_never(enter_s, board, ends[end], device, nbytes)
+        leave[index, end] = _or_never(leave_s, board, device, ends[end], nbytes)
     return enter, leave
 
 
-def _or_never(seconds: Callable[..., float], *arguments: object) -> float:
+def _or_never(
+    transfer_s: Callable[[Board, Any, Any, Array], Array], board: Board, source: Any, target: Any, nbytes: Array
+) -> Array:
     try:
-        return seconds(*arguments)
-    except BoardError:  # there is no link between the two
-        return math.inf
+        return transfer_s(board, source, target, nbytes)
+    except BoardError:
+        # There is no link between the two, and none is needed where nothing crosses.
+        return np.where(nbytes > 0, np.inf, 0.0)
 
 
 def _by_group(graph: Graph, values: Sequence[int]) -> Array:
