@@ -24,11 +24,7 @@ def estimate(graph: Graph, device: Device) -> list[float]:
     """
     if offload.applies(device):
         return [each.seconds for each in offload.verdicts(graph, groups(graph), device)]
-    runnable = runs(graph, device)
-    return [
-        _seconds(graph, group, device) if fits else math.inf
-        for group, fits in zip(groups(graph), runnable, strict=True)
-    ]
+    return [_seconds(graph, group, device) if _fits(graph, group, device) else math.inf for group in groups(graph)]
 
 
 def group_family(group: Sequence[Operator]) -> str:
@@ -58,21 +54,26 @@ def runs(graph: Graph, device: Device) -> list[bool]:
     """Return for each fused group whether `device` can run it, by its families and element types."""
     if offload.applies(device):
         return [not each.reason for each in offload.verdicts(graph, groups(graph), device)]
-    return [
-        (not device.families or group_families(group) <= set(device.families))
-        and (not device.dtypes or _dtypes(graph, group) <= set(device.dtypes))
-        for group in groups(graph)
-    ]
+    return [_fits(graph, group, device) for group in groups(graph)]
+
+
+def _fits(graph: Graph, group: Sequence[Operator], device: Device) -> bool:
+    return (not device.families or group_families(group) <= set(device.families)) and (
+        not device.dtypes or _dtypes(graph, group) <= set(device.dtypes)
+    )
 
 
 def rates(graph: Graph, group: Sequence[Operator], device: Device) -> tuple[float, float]:
     """Return the seconds of a group's arithmetic and of its traffic at the device's attainable rates."""
-    results = {name for operator in group for name in operator.outputs}
-    dtypes = {graph.tensors[name].dtype for operator in group for name in operator.inputs if name not in results}
-    # Whatever comes in between, sums of products of bytes are what takes the time.
-    integer = device.int8_flops and dtypes <= {"int8", "uint8"}
-    flops = device.int8_flops if integer else device.flops
+    flops = device.int8_flops if device.int8_flops and _reads_bytes(graph, group) else device.flops
     return sum(operator.flops for operator in group) / flops, traffic(graph, group) / device.bytes_per_s
+
+
+def _reads_bytes(graph: Graph, group: Sequence[Operator]) -> bool:
+    """Check whether all that a group reads is bytes: whatever is inside, sums of their products take the time."""
+    results = {name for operator in group for name in operator.outputs}
+    reads = (name for operator in group for name in operator.inputs if name not in results)
+    return all(graph.tensors[name].dtype in {"int8", "uint8"} for name in reads)
 
 
 def _seconds(graph: Graph, group: Sequence[Operator], device: Device) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +59,11 @@ class Choice:
     replicas: int = 1
     threads: int = 0
     watts: float = 0.0
+
+    @cached_property
+    def span_seconds(self) -> Array:
+        """Time of the items ``[i, j)`` as entry ``[j, i]``, once for all kinds of borders that a stage may have."""
+        return span_sums(self.seconds)
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,7 +176,7 @@ class Problem:
 
         Infinite where it is empty, cannot run, or does not fit into its memory.
         """
-        compute, transfer = span_sums(choice.seconds), np.add.outer(leave, enter)
+        compute, transfer = choice.span_seconds, np.add.outer(leave, enter)
         overlaps = self.processors[choice.processor].overlaps
         seconds = overlap_seconds(compute, transfer) if overlaps else compute + transfer
         for memory in self.memories:
@@ -180,20 +186,21 @@ class Problem:
 
     def latencies(self, choice: Choice, enter: Array, leave: Array) -> Array:
         """Return the seconds that one frame spends in the stage on items ``[i, j)``, as entry ``[j, i]``."""
-        seconds: Array = span_sums(choice.seconds) + np.add.outer(leave, enter)
+        seconds: Array = choice.span_seconds + np.add.outer(leave, enter)
         return seconds
 
     def memory_bytes(self, choice: Choice) -> Array:
         """Return the bytes that the stage on items ``[i, j)`` keeps in its memory, as entry ``[j, i]``."""
-        parameters, workspace, queue_bytes = (
-            np.zeros(size) if values is None else values
-            for values, size in (
-                (self.parameters, self.items),
-                (self.workspace, self.items),
-                (self.queue_bytes, self.items + 1),
-            )
+        queue_bytes = np.zeros(self.items + 1) if self.queue_bytes is None else self.queue_bytes
+        return choice.replicas * self._span_footprints + queue_bytes[None, :]
+
+    @cached_property
+    def _span_footprints(self) -> Array:
+        """Bytes of one replica of the stage on items ``[i, j)``, as entry ``[j, i]``."""
+        parameters, workspace = (
+            np.zeros(self.items) if values is None else values for values in (self.parameters, self.workspace)
         )
-        return choice.replicas * (span_sums(parameters) + span_maxima(workspace)) + queue_bytes[None, :]
+        return span_sums(parameters) + span_maxima(workspace)
 
 
 def overlap_seconds(compute: Array, transfer: Array) -> Array:

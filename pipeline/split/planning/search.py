@@ -254,11 +254,14 @@ class _DivisionSearch:
         ]
         state, minima = self._states.get(use, {}), dict[Border, Array]()
         for border in {*state, *(border for each in fewer for border in each)}:
-            best: Array = np.minimum.reduce([np.full(self._size, np.inf), *(e[border] for e in fewer if border in e)])
-            if border in state:
+            # Most states are empty, and hand the same rows on: each is compared once.
+            rows = list({id(each[border]): each[border] for each in fewer if border in each}.values())
+            if rows and border in state:
+                best = np.minimum.reduce(rows)
                 state[border][state[border] >= best] = np.inf
-                best = np.minimum(state[border], best)
-            minima[border] = best
+            if border in state:
+                rows.append(state[border])
+            minima[border] = rows[0] if len(rows) == 1 else np.minimum.reduce(rows)
         self._minima[use] = minima
         for border in [border for border, values in state.items() if not np.isfinite(values).any()]:
             del state[border]

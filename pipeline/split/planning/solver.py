@@ -10,7 +10,7 @@ import numpy as np
 
 from pipeline.split.planning.bound import relaxed_interval
 from pipeline.split.planning.problem import Array, Choice, Problem
-from pipeline.split.planning.search import Borders, Segment, StageTable, best_division
+from pipeline.split.planning.search import Borders, Key, Segment, StageTable, best_division
 from pipeline.split.planning.solution import Solution, solution
 
 COARSE = 40
@@ -30,14 +30,15 @@ _FOR_EVER = 1e12
 
 @dataclass(frozen=True, eq=False)
 class _SumLimit:
-    """A limit of a sum over all stages."""
+    """A limit of a sum over the stages that `values` has; others use nothing of it."""
 
-    table: StageTable
+    values: dict[Key, Array]
     limit: float
 
     def share(self, segments: Sequence[Segment]) -> float:
         """Return the share of the limit that a division uses."""
-        return self.table.total(segments) / self.limit
+        counted = (segment for segment in segments if segment.key in self.values)
+        return sum(float(self.values[each.key][each.end, each.begin]) for each in counted) / self.limit
 
 
 class Solver:
@@ -129,10 +130,10 @@ class Solver:
 
         What a limit weighs grows where it was exceeded; if the weighed sum is above 1, no division keeps all of them.
         """
-        limits = self._limits(interval)
+        limits, stages = self._limits(interval), _flatten(costs)
         weights = np.full(len(limits), 1 / max(1, len(limits)))
         for _ in range(_ROUNDS):
-            segments = self._search(_weigh(_flatten(costs), weights, limits))
+            segments = self._search(_weigh(stages, weights, limits))
             if segments is None:
                 return None, True
             shares = _shares(segments, limits)
@@ -179,24 +180,23 @@ class Solver:
     def _turns(self, interval: float) -> Iterator[_SumLimit]:
         for index, processor in enumerate(self.problem.processors):
             if processor.takes_turns:
-                yield _SumLimit(self._restrict(self._times, (index,)), min(interval, _FOR_EVER))
+                times = {key: values for key, values in self._times.values.items() if self._processor(key) == index}
+                yield _SumLimit(times, min(interval, _FOR_EVER))
 
     @cached_property
     def _memories(self) -> list[_SumLimit]:
+        # What a stage keeps depends on how it runs, not on its borders.
+        nbytes = [self.problem.memory_bytes(choice) for choice in self.problem.choices]
         return [
-            _SumLimit(self._restrict(self._bytes, memory.processors), memory.nbytes) for memory in self.problem.memories
+            _SumLimit(
+                {key: nbytes[key[0]] for key in self._times.values if self._processor(key) in memory.processors},
+                memory.nbytes,
+            )
+            for memory in self.problem.memories
         ]
 
-    @cached_property
-    def _bytes(self) -> StageTable:
-        return StageTable(self.problem, self.borders, lambda choice, *_: self.problem.memory_bytes(choice))
-
-    def _restrict(self, table: StageTable, processors: Sequence[int]) -> StageTable:
-        """Return the table with 0 for stages elsewhere."""
-        inside = {index for index, choice in enumerate(self.problem.choices) if choice.processor in processors}
-        return StageTable.of(
-            {key: values if key[0] in inside else np.zeros_like(values) for key, values in table.values.items()}
-        )
+    def _processor(self, key: Key) -> int:
+        return self.problem.choices[key[0]].processor
 
     def _sizes(self, choice: Choice, enter: Array, leave: Array) -> Array:
         units = max(1, sum(processor.units for processor in self.problem.processors))
@@ -220,7 +220,7 @@ def _weigh(table: StageTable, weights: Array, limits: Sequence[_SumLimit]) -> St
     sums = dict(table.values)
     for weight, limit in zip(weights, limits, strict=True):
         if weight:
-            sums = {key: values + weight / limit.limit * limit.table.values[key] for key, values in sums.items()}
+            sums |= {key: sums[key] + weight / limit.limit * values for key, values in limit.values.items()}
     return StageTable.of(sums)
 
 
