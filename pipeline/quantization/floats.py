@@ -19,27 +19,10 @@ def is_quantized(model: Any) -> bool:
 
 def remove_quantization(model: Any) -> Any:
     """Return a copy of a model in which nothing is quantised any more."""
-    from onnx import numpy_helper
-
     result = type(model)()
     result.CopyFrom(model)
     graph = result.graph
-    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
-    makers = {node.output[0]: node for node in graph.node}
-    sources: dict[str, str] = {}
-    rectified_tensors: list[str] = []
-    for node in graph.node:
-        if node.op_type != "DequantizeLinear":
-            continue
-        source = makers.get(node.input[0])
-        # Bytes that are computed lead back to what was quantised; bytes that are constant become numbers.
-        if source is not None and source.op_type == "QuantizeLinear":
-            sources[node.output[0]] = source.input[0]
-            if _rectifies(source, makers, constants):
-                rectified_tensors.append(source.input[0])
-        elif node.input[0] in constants:
-            values = dequantize(node, constants)
-            graph.initializer.append(numpy_helper.from_array(values, node.output[0]))
+    sources, rectified_tensors = _restore_numbers(graph)
     nodes = [node for node in graph.node if node.op_type not in _PAIR]
     # Quantising had rectified them; without it, their negative values would come back.
     nodes = _with_rectifiers(nodes, dict.fromkeys(rectified_tensors))
@@ -51,6 +34,36 @@ def remove_quantization(model: Any) -> Any:
     graph.node.extend(nodes)
     _drop_unused(graph)
     return result
+
+
+def _restore_numbers(graph: Any) -> tuple[dict[str, str], list[str]]:
+    """Add the numbers of constant bytes to a graph, and find those of computed bytes.
+
+    Returns
+    -------
+    sources : dict of str to str
+        By the name of what was dequantised: the name of what was quantised.
+    rectified_tensors : list of str
+        What was quantised to bytes that stand for no negative number.
+    """
+    from onnx import numpy_helper
+
+    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    makers = {node.output[0]: node for node in graph.node}
+    sources: dict[str, str] = {}
+    rectified_tensors: list[str] = []
+    for node in graph.node:
+        if node.op_type != "DequantizeLinear":
+            continue
+        source = makers.get(node.input[0])
+        if source is not None and source.op_type == "QuantizeLinear":
+            sources[node.output[0]] = source.input[0]
+            if _rectifies(source, makers, constants):
+                rectified_tensors.append(source.input[0])
+        elif node.input[0] in constants:
+            values = dequantize(node, constants)
+            graph.initializer.append(numpy_helper.from_array(values, node.output[0]))
+    return sources, rectified_tensors
 
 
 def _rectifies(node: Any, makers: Mapping[str, Any], constants: Mapping[str, npt.NDArray[Any]]) -> bool:

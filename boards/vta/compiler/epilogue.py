@@ -47,10 +47,7 @@ class Epilogue:
         # As a product if weights can express it: GEMM adds in one cycle, ALU in two.
         weights = bias_weights(config, requantization.bias) if requantization.bias.any() else None
         self._adds = weights is None and bool(requantization.bias.any())
-        constants = [pack_constants(config, requantization.bias)] if self._adds else []
-        shifts = requantization.shift.astype(np.int32)
-        constants += [pack_constants(config, shifts)] if self._own_shifts else []
-        constants += [pack_constants(config, _lefts(shifts))] if self._own_shifts and requantization.even else []
+        constants = self._alu_constants()
         acc = sum(len(array_rows) for array_rows in constants)
         products = 0 if weights is None else len(weights)
         # Room for the parities of a tile, beside the tiles of both slots.
@@ -70,6 +67,15 @@ class Epilogue:
         if weights is not None:
             self._load(MemoryType.INP, self._inp, bias_inputs(config).reshape(1, -1))
             self._load(MemoryType.WGT, self._wgt, weights)
+
+    def _alu_constants(self) -> list[npt.NDArray[np.int32]]:
+        """Return the operands in ACC: the bias, the shifts, and those that find parities; each where it is needed."""
+        config, requantization = self._builder.config, self._requantization
+        constants = [pack_constants(config, requantization.bias)] if self._adds else []
+        shifts = requantization.shift.astype(np.int32)
+        constants += [pack_constants(config, shifts)] if self._own_shifts else []
+        constants += [pack_constants(config, _lefts(shifts))] if self._own_shifts and requantization.even else []
+        return constants
 
     def _load(self, memory: MemoryType, sram: int, values: np.ndarray[tuple[int, ...], Any]) -> None:
         dram = self._builder.element(memory, self._builder.constant(values))

@@ -118,14 +118,15 @@ def serial_clocks(instructions: Sequence[Instruction]) -> list[tuple[int, ...]] 
                 if taker is None:
                     return None
                 taker.append(snapshot)
-    # FINISH is compute's last: that must know of every instruction of the other modules.
+    return rows if _finishes(instructions, clocks) and not any(ahead) and not any(behind) else None
+
+
+def _finishes(instructions: Sequence[Instruction], clocks: Sequence[Sequence[int]]) -> bool:
+    """Check that FINISH is the last one, the only one, and told that all others are over."""
     ends = [isinstance(each, Finish) for each in instructions]
-    sound = (
-        sum(ends) == 1
-        and ends[-1]
-        and clocks[HardwareModule.COMPUTE] == [clocks[module][module] for module in HardwareModule]
-    )
-    return None if not sound or any(ahead) or any(behind) else rows
+    # FINISH is compute's last: that must know of every instruction of the other modules.
+    counts = [clocks[module][module] for module in HardwareModule]
+    return sum(ends) == 1 and ends[-1] and clocks[HardwareModule.COMPUTE] == counts
 
 
 def _fill_transfers(program: VtaProgram, table: Numbers) -> bool:
@@ -146,12 +147,13 @@ def _fill_transfers(program: VtaProgram, table: Numbers) -> bool:
     stores = np.array([isinstance(each, StoreInstruction) for each in transfers])
     moves, reaches = x_size > 0, (x_size > 0) & (y_size > 0)
     unit, depth = _sizes(program.config)
-    # `dram_base` counts elements of the scratchpad: of OUT for any STORE.
-    start = dram * np.where(stores, unit[MemoryType.OUT], unit[memory]) - program.base
-    stop = start + ((y_size - 1) * x_stride + x_size) * np.where(stores, unit[MemoryType.OUT], unit[memory])
+    # Any STORE is from OUT; `dram_base` counts elements of the scratchpad.
+    scratchpad = np.where(stores, MemoryType.OUT, memory)
+    start = dram * unit[scratchpad] - program.base
+    stop = start + ((y_size - 1) * x_stride + x_size) * unit[scratchpad]
     elements = (pads[0] + y_size + pads[1]) * (pads[2] + x_size + pads[3])
     # The same rules as `checks` has, for all transfers at once; which one is broken does not matter here.
-    violations = moves & (base + elements > np.where(stores, depth[MemoryType.OUT], depth[memory]))
+    violations = moves & (base + elements > depth[scratchpad])
     violations |= reaches & ((start < 0) | (stop > program.memory.size))
     violations |= np.where(stores, sum(pads) > 0, memory == MemoryType.OUT)
     violations |= stores & moves & (memory != MemoryType.OUT)
