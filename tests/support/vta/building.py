@@ -12,7 +12,26 @@ import numpy.typing as npt
 from boards.vta import Config, VtaProgram
 from boards.vta.isa.config import MemoryType
 from boards.vta.isa.encoding import Uops, pack_uops
-from boards.vta.isa.instructions import Finish, HardwareModule, Instruction, LoadInstruction, StoreInstruction, Uop
+from boards.vta.isa.instructions import (
+    Finish,
+    Gemm,
+    HardwareModule,
+    Instruction,
+    LoadInstruction,
+    StoreInstruction,
+    Uop,
+)
+
+BATCHED = Config(
+    "pynq",
+    "0.0.1",
+    log_batch=2,
+    log_block=3,
+    log_inp_buff_size=16,
+    log_wgt_buff_size=16,
+    log_acc_buff_size=18,
+)
+"""The other configuration that there is a bitstream of."""
 
 BASE = 0x10000
 REGION = 1 << 16
@@ -75,3 +94,11 @@ def outputs(config: Config, memory: npt.NDArray[np.uint8], count: int) -> npt.ND
     start = REGIONS.index(MemoryType.OUT) * REGION
     nbytes = count * config.element_bytes(MemoryType.OUT)
     return memory[start : start + nbytes].view(np.int8).reshape(count, -1)
+
+
+def small_program() -> VtaProgram:
+    """Return a program with one instruction of each module."""
+    config = Config()
+    loads = [load(config, memory, 1) for memory in (MemoryType.UOP, MemoryType.INP, MemoryType.WGT, MemoryType.ACC)]
+    steps = [*loads, Gemm(uop_bgn=0, uop_end=1), store(config, 1)]
+    return program(config, serial(steps), [Uop(0)])

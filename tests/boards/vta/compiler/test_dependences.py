@@ -15,8 +15,8 @@ from boards.vta.isa.config import MemoryType
 from boards.vta.isa.instructions import Alu, Finish, Gemm, LoadInstruction, StoreInstruction
 from boards.vta.simulator import accesses
 from boards.vta.simulator.access_patterns import pieces
-from tests.boards.vta.simulator.test_order import count, without
 from tests.support.vta import golden
+from tests.support.vta.tokens import count_tokens, remove_token
 
 BARE = {"pop_prev": False, "pop_next": False, "push_prev": False, "push_next": False}
 SOUND = [name for name in golden.NAMES if "fsim_only" not in name]
@@ -64,8 +64,8 @@ def test_no_token_can_be_left_out(golden_folder: Path, name: str) -> None:
     )
     program = replace(stored.program, instructions=instructions)
     for queue in range(4):
-        for number in range(count(program, queue)):
-            assert simulate(without(program, queue, number)).violations
+        for number in range(count_tokens(program, queue)):
+            assert simulate(remove_token(program, queue, number)).violations
 
 
 def test_nothing_to_do_is_a_sound_program() -> None:

@@ -16,7 +16,7 @@ from boards.vta.compiler.layers import Addition, Convolution, MaxPool
 from boards.vta.compiler.network import LayerStep, compile_network
 from boards.vta.isa.config import PYNQ, ULTRA96
 from pipeline.errors import BuildError
-from tests.boards.vta.isa.test_config import BATCHED
+from tests.support.vta.building import BATCHED
 from tests.support.vta.checking import check_steps, compile_chain
 from tests.support.vta.references import layer, tensor
 

@@ -10,17 +10,7 @@ import pytest
 
 from boards.vta.isa.config import PYNQ, ULTRA96, Config, MemoryType
 from pipeline.errors import BoardError
-
-BATCHED = Config(
-    "pynq",
-    "0.0.1",
-    log_batch=2,
-    log_block=3,
-    log_inp_buff_size=16,
-    log_wgt_buff_size=16,
-    log_acc_buff_size=18,
-)
-"""The other configuration that there is a bitstream of."""
+from tests.support.vta.building import BATCHED
 
 
 def test_the_standard_sizes() -> None:

@@ -26,8 +26,7 @@ from boards.vta.isa.instructions import (
 )
 from boards.vta.isa.layout import fields, uop_fields
 from pipeline.errors import InstructionError
-from tests.boards.vta.isa.test_config import BATCHED
-from tests.support.vta.building import encode_uops
+from tests.support.vta.building import BATCHED, encode_uops
 
 NEW = Config()
 OLD = Config(hw_ver="0.0.1")

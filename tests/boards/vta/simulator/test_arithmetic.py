@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,53 +10,15 @@ from hypothesis import strategies as st
 from boards.vta import Config, simulate
 from boards.vta.isa.config import MemoryType
 from boards.vta.isa.instructions import Alu, AluOpcode, Gemm, Instruction, StoreInstruction, Uop
-from tests.boards.vta.isa.test_config import BATCHED
-from tests.support.vta import building, interpreter
-
-ELEMENTS = 24
-"""Of each scratchpad that a test uses; few, so that there are many repetitions."""
-
-
-@st.composite
-def work(draw: st.DrawFn) -> tuple[list[Uop], list[Gemm | Alu]]:
-    indices = st.integers(0, 8)
-    uops = draw(st.lists(st.builds(Uop, indices, indices, indices), min_size=1, max_size=6))
-    return uops, draw(st.lists(loops(len(uops)), min_size=1, max_size=4))
-
-
-@st.composite
-def loops(draw: st.DrawFn, count: int) -> Gemm | Alu:
-    begin = draw(st.integers(0, count - 1))
-    values: dict[str, Any] = {"uop_bgn": begin, "uop_end": draw(st.integers(begin, count))}
-    values |= {name: draw(st.integers(0, 3)) for name in ("iter_out", "iter_in")}
-    factors = st.sampled_from([0, 0, 1, 2, 3])
-    for name in ("dst", "src"):
-        values |= {f"{name}_factor_out": draw(factors), f"{name}_factor_in": draw(factors)}
-    if draw(st.booleans()):
-        return Gemm(**values, wgt_factor_out=draw(factors), wgt_factor_in=draw(factors), reset_reg=draw(st.booleans()))
-    immediate: Any = draw(st.sampled_from([-(2**15), -33, -32, -17, -1, 0, 1, 15, 31, 32, 33, 2**15 - 1]))
-    return Alu(**values, alu_opcode=draw(st.sampled_from(AluOpcode)), use_imm=draw(st.booleans()), imm=immediate)
-
-
-def surround_with_transfers(
-    config: Config, uops: Sequence[Uop], works: Sequence[Gemm | Alu]
-) -> tuple[Instruction, ...]:
-    """Return a program that loads everything, works, and stores the four bytes of each result."""
-    loads = [building.load(config, memory, ELEMENTS) for memory in (MemoryType.INP, MemoryType.WGT, MemoryType.ACC)]
-    all_of_them = [Uop(index) for index in range(ELEMENTS)]
-    uop_load = building.load(config, MemoryType.UOP, len(uops) + len(all_of_them))
-    epilogue: list[Instruction] = []
-    for plane in range(4):
-        shift: dict[str, Any] = {"uop_bgn": len(uops), "uop_end": len(uops) + ELEMENTS, "imm": 8 * (plane > 0)}
-        epilogue.append(Alu(alu_opcode=AluOpcode.SHR, use_imm=True, **shift))
-        epilogue.append(building.store(config, ELEMENTS, index=plane * ELEMENTS))
-    return building.serial([uop_load, *loads, *works, *epilogue])
+from tests.support.vta import building
+from tests.support.vta.building import BATCHED
+from tests.support.vta.random_loops import ELEMENTS, expected_sums, random_loops, read_region, surround_with_transfers
 
 
 @pytest.mark.parametrize("piece", [3, 1 << 15])
 @pytest.mark.parametrize("config", [Config(), BATCHED])
 @settings(deadline=None, max_examples=60)
-@given(loop_work=work(), seed=st.integers(0, 1000))
+@given(loop_work=random_loops(), seed=st.integers(0, 1000))
 def test_against_one_after_the_other(
     config: Config, piece: int, loop_work: tuple[list[Uop], list[Gemm | Alu]], seed: int
 ) -> None:
@@ -73,23 +31,6 @@ def test_against_one_after_the_other(
     planes = building.outputs(config, result.memory, 4 * ELEMENTS).reshape(4, -1).astype(np.int64)
     sums = sum((planes[index] & 255) << 8 * index for index in range(4))
     np.testing.assert_array_equal(sums, expected_sums(config, uops, works, program.memory) & 0xFFFFFFFF)
-
-
-def expected_sums(
-    config: Config, uops: Sequence[Uop], works: Sequence[Gemm | Alu], memory: npt.NDArray[np.uint8]
-) -> npt.NDArray[np.int64]:
-    acc = region(config, memory, MemoryType.ACC, np.int32).reshape(-1, config.batch, config.block)
-    inp = region(config, memory, MemoryType.INP, np.int8).reshape(-1, config.batch, config.block)
-    wgt = region(config, memory, MemoryType.WGT, np.int8).reshape(-1, config.block, config.block)
-    for instruction in works:
-        interpreter.execute(instruction, uops, acc, inp, wgt)
-    return acc.ravel()
-
-
-def region(config: Config, memory: npt.NDArray[np.uint8], memory_type: MemoryType, kind: Any) -> npt.NDArray[np.int64]:
-    start = building.REGIONS.index(memory_type) * building.REGION
-    values: npt.NDArray[Any] = memory[start : start + ELEMENTS * config.element_bytes(memory_type)].view(kind)
-    return values.astype(np.int64)
 
 
 def test_long_sums_are_exact() -> None:
@@ -133,6 +74,8 @@ def test_rows_that_overlap_are_stored_in_order() -> None:
     program = building.program(config, building.serial([*loads, copy, store]), [Uop(0)])
     result = simulate(program)
     assert result.memory is not None
-    acc = region(config, program.memory, MemoryType.ACC, np.int32).reshape(-1, config.block)[:count].astype(np.int8)
+    acc = (
+        read_region(config, program.memory, MemoryType.ACC, np.int32).reshape(-1, config.block)[:count].astype(np.int8)
+    )
     expected_sums = [acc[0], acc[1], acc[4], acc[5], acc[8], acc[9], acc[10], acc[11]]
     np.testing.assert_array_equal(building.outputs(config, result.memory, 8), expected_sums)

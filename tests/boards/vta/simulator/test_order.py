@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from boards.vta.isa.config import MemoryType
 from boards.vta.isa.instructions import (
     Finish,
     Gemm,
-    HardwareModule,
     Instruction,
     LoadInstruction,
     StoreInstruction,
@@ -23,6 +21,7 @@ from boards.vta.isa.instructions import (
 )
 from boards.vta.simulator.simulator import ProgramExecution
 from tests.support.vta import building, golden
+from tests.support.vta.tokens import QUEUES, count_tokens, remove_token
 
 PIPELINED = [
     "14_tokens_serial",
@@ -31,31 +30,6 @@ PIPELINED = [
     "17_tokens_counting",
     "18_dram_round_trip",
 ]
-# Whether it pops or pushes, and on which side: for each of the four queues, who gives and who takes.
-QUEUES = [
-    (HardwareModule.LOAD, "push_next", HardwareModule.COMPUTE, "pop_prev"),
-    (HardwareModule.COMPUTE, "push_prev", HardwareModule.LOAD, "pop_next"),
-    (HardwareModule.COMPUTE, "push_next", HardwareModule.STORE, "pop_prev"),
-    (HardwareModule.STORE, "push_prev", HardwareModule.COMPUTE, "pop_next"),
-]
-
-
-def without(program: VtaProgram, queue: int, number: int) -> VtaProgram:
-    """Return the program without the n-th token of a queue."""
-    giver, push, taker, pop = QUEUES[queue]
-    instructions = list(program.instructions)
-    for module, flag in ((giver, push), (taker, pop)):
-        index = flagged_indices(instructions, module, flag)[number]
-        instructions[index] = replace(instructions[index], **{flag: False})
-    return replace(program, instructions=tuple(instructions))
-
-
-def flagged_indices(instructions: Sequence[Instruction], module: HardwareModule, flag: str) -> list[int]:
-    return [index for index, each in enumerate(instructions) if each.module is module and getattr(each, flag)]
-
-
-def count(program: VtaProgram, queue: int) -> int:
-    return len(flagged_indices(program.instructions, *QUEUES[queue][:2]))
 
 
 def last_memory(program: VtaProgram, seed: int | None) -> Any:
@@ -71,8 +45,8 @@ def test_without_any_one_token(golden_folder: Path, name: str) -> None:
     seeds = [None, 0, 1]
     mismatches = 0
     for queue in range(len(QUEUES)):
-        for number in range(count(golden_program.program, queue)):
-            changed_program = without(golden_program.program, queue, number)
+        for number in range(count_tokens(golden_program.program, queue)):
+            changed_program = remove_token(golden_program.program, queue, number)
             verdicts = [simulate(changed_program, "functional", seed=seed).violations for seed in seeds]
             kinds = [{each.kind for each in verdict} for verdict in verdicts]
             assert all(each == kinds[0] for each in kinds), (queue, number)

@@ -30,9 +30,9 @@ from boards.vta.isa.instructions import (
     Uop,
 )
 from boards.vta.simulator.compiled import execute
-from tests.boards.vta.isa.test_config import BATCHED
-from tests.boards.vta.simulator.test_arithmetic import ELEMENTS, expected_sums, surround_with_transfers, work
 from tests.support.vta import building, golden
+from tests.support.vta.building import BATCHED, small_program
+from tests.support.vta.random_loops import ELEMENTS, expected_sums, random_loops, surround_with_transfers
 from tests.support.vta.references import layer, tensor
 
 CONFIGS = [Config(), BATCHED, Config(log_block=0, log_batch=4, log_wgt_buff_size=10, log_acc_buff_size=17)]
@@ -40,7 +40,7 @@ CONFIGS = [Config(), BATCHED, Config(log_block=0, log_batch=4, log_wgt_buff_size
 
 @pytest.mark.parametrize("config", CONFIGS[:2])
 @settings(deadline=None, max_examples=30, derandomize=True)
-@given(loop_work=work(), seed=st.integers(0, 1000))
+@given(loop_work=random_loops(), seed=st.integers(0, 1000))
 def test_loops_against_one_number_after_the_other(
     config: Config, loop_work: tuple[list[Uop], list[Gemm | Alu]], seed: int
 ) -> None:
@@ -78,11 +78,11 @@ def transfers(draw: st.DrawFn, config: Config) -> LoadInstruction | StoreInstruc
 @st.composite
 def programs(draw: st.DrawFn, config: Config, *, sound: bool) -> VtaProgram:
     """Return random loads, arithmetic and stores, one after the other; if not `sound`, with something changed."""
-    uops, _ = draw(work())
+    uops, _ = draw(random_loops())
     steps: list[Instruction] = [building.load(config, MemoryType.UOP, len(uops))]
     for _ in range(draw(st.integers(1, 4))):
         steps.append(draw(transfers(config)))
-        loops = draw(work())[1][0]
+        loops = draw(random_loops())[1][0]
         end = min(loops.uop_end, len(uops))
         steps.append(replace(loops, uop_bgn=min(loops.uop_bgn, end), uop_end=end))
         steps.append(draw(transfers(config)))
@@ -193,18 +193,9 @@ def test_memory_that_changed_is_read_again() -> None:
 SMALL = """if True:
     from boards.vta import simulate
     from boards.vta.simulator import compiled
-    from tests.boards.vta.simulator.compiled.test_compiled import small_program
+    from tests.support.vta.building import small_program
     print(compiled.is_available(), simulate(small_program(), "functional").memory.sum())
 """
-
-
-def small_program() -> VtaProgram:
-    config = Config()
-    loads = [
-        building.load(config, memory, 1) for memory in (MemoryType.UOP, MemoryType.INP, MemoryType.WGT, MemoryType.ACC)
-    ]
-    steps = [*loads, Gemm(uop_bgn=0, uop_end=1), building.store(config, 1)]
-    return building.program(config, building.serial(steps), [Uop(0)])
 
 
 def test_without_the_compiler_numpy_computes_the_same(root: Path) -> None:
