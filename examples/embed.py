@@ -15,5 +15,7 @@ with pipeline.load("digits.bundle", admission="block") as running:
     for number, scores in enumerate(running.map(frames())):
         if number % 100 == 0:
             print(f"frame {number}: {scores.argmax()}")
-    found = running.statistics()
-print(f"{found.delivered} frames, {found.frames_per_s:.0f} frames/s, latency p50 {found.latency_s.p50 * 1e3:.2f} ms")
+    statistics = running.statistics()
+print(
+    f"{statistics.delivered} frames, {statistics.frames_per_s:.0f} frames/s, latency p50 {statistics.latency_s.p50 * 1e3:.2f} ms"
+)

@@ -19,18 +19,18 @@ parser.add_argument("topic")
 parser.add_argument("--messages", type=int, default=100, help="how many are taken")
 parser.add_argument("--localhost", action="store_true", help="this machine only, without multicast")
 options = parser.parse_args()
-left = iter(range(options.messages - 1, -1, -1))
-done = threading.Event()
+remaining = iter(range(options.messages - 1, -1, -1))
+finished = threading.Event()
 
 
 def show(payload: bytes) -> None:
     message = cdr.decode(payload, TENSOR)
     stamp, values = message.header.stamp, message.data.view(np.dtype(message.dtype))
     print(f"{stamp.sec}.{stamp.nanosec:09d} {message.name} {message.shape.tolist()}: {values[:4]}")
-    if next(left, 0) == 0:
-        done.set()
+    if next(remaining, 0) == 0:
+        finished.set()
 
 
 with Dds(choose_domain(None), localhost=options.localhost) as transport:
     transport.subscribe(options.topic, TENSOR, Quality(), show)
-    done.wait()
+    finished.wait()

@@ -25,7 +25,7 @@ def pytest_configure() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where measured times are kept meanwhile, instead of in the user's own cache."""
+    """Folder of measured times for the session, instead of the user's own cache."""
     folder = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SOC_PIPELINE_CACHE", str(folder))

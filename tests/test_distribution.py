@@ -1,4 +1,4 @@
-"""What is installed is complete: files that are no modules travel by patterns, which a move could leave behind."""
+"""An installation is complete: files that are no modules travel by patterns, which a move could leave behind."""
 
 from __future__ import annotations
 

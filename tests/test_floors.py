@@ -63,20 +63,20 @@ class Import:
 
 
 def inside(name: str, modules: tuple[str, ...]) -> bool:
-    """Whether `name` is one of the modules or lies in one."""
+    """Tell if `name` is one of the modules or lies in one."""
     return any(name == module or name.startswith(f"{module}.") for module in modules)
 
 
 def imports(source: str, package: str) -> Iterator[Import]:
     """Yield all imports of a text, also in functions, under TYPE_CHECKING, and by name in a call."""
     tree = ast.parse(source)
-    later = {id(inner) for node in ast.walk(tree) if _delayed(node) for inner in _body(node)}
+    later = {id(inner) for node in ast.walk(tree) if _is_delayed(node) for inner in _body(node)}
     for node in ast.walk(tree):
         for name in _names(node, package):
             yield Import(name, id(node) not in later)
 
 
-def _delayed(node: ast.AST) -> bool:
+def _is_delayed(node: ast.AST) -> bool:
     if isinstance(node, ast.If):
         return "TYPE_CHECKING" in ast.unparse(node.test)
     return isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
@@ -101,8 +101,8 @@ def _names(node: ast.AST, package: str) -> Iterator[str]:
 
 def floor(name: str) -> int:
     """Return on which floor a module stands, by the longest of the names there that it lies in."""
-    standing = [(len(room), number) for number, rooms in enumerate(FLOORS) for room in rooms if inside(name, (room,))]
-    return max(standing)[1]
+    floors = [(len(room), number) for number, rooms in enumerate(FLOORS) for room in rooms if inside(name, (room,))]
+    return max(floors)[1]
 
 
 def room_of(name: str) -> str:
@@ -128,12 +128,14 @@ def violations(module: str, source: str, package: str | None = None) -> list[str
 
 def _arrow(module: str, name: str) -> str:
     """Return how an import leaves the order of floors, empty if it does not."""
-    own, other = room_of(module), room_of(name)
-    if own == other:
+    importer_room, imported_room = room_of(module), room_of(name)
+    if importer_room == imported_room:
         return ""
     if floor(name) > floor(module):
-        return f"on a floor above, {other}"
-    return f"beside it, {other}" if floor(name) == floor(module) and (own, other) not in SIDEWAYS else ""
+        return f"on a floor above, {imported_room}"
+    if floor(name) == floor(module) and (importer_room, imported_room) not in SIDEWAYS:
+        return f"beside it, {imported_room}"
+    return ""
 
 
 def modules(root: Path) -> dict[str, tuple[str, str]]:
@@ -242,7 +244,7 @@ def test_an_import_in_the_else_of_type_checking_is_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "absent"),
+    ("module", "unwanted"),
     [
         ("pipeline", (*TVM, *EXTRAS, "rich", "pipeline.split", "pipeline.executor", "pipeline.scheduler")),
         ("pipeline.scheduler.pipeline", (*TVM, *EXTRAS)),
@@ -250,7 +252,7 @@ def test_an_import_in_the_else_of_type_checking_is_at_once() -> None:
         ("pipeline.observe.timeline", (*TVM, *EXTRAS)),
     ],
 )
-def test_importing_stays_light(module: str, absent: tuple[str, ...]) -> None:
-    code = f"import sys, {module}; print(*[name for name in {absent!r} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
-    assert (done.returncode, done.stderr, done.stdout.split()) == (0, "", [])
+def test_importing_stays_light(module: str, unwanted: tuple[str, ...]) -> None:
+    code = f"import sys, {module}; print(*[name for name in {unwanted!r} if name in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert (result.returncode, result.stderr, result.stdout.split()) == (0, "", [])

@@ -14,11 +14,11 @@ import pytest
 
 from pipeline.core.plan import Plan, StagePlan, encode
 from pipeline.errors import BoardError, PlanError
-from tests.support.small_plans import BOARD, plan, skipping, spec, stage
+from tests.support.small_plans import BOARD, plan, skip_plan, spec, stage
 
 
 def test_a_graph_with_skips_and_fan_out_is_accepted() -> None:
-    found = skipping()
+    found = skip_plan()
     assert found.frames_in_flight == (1 + 2) + (1 + 4) + (1 + 2)
     assert found.slowest == 2e-3
     assert found.speedup == pytest.approx(2)
@@ -125,7 +125,7 @@ def test_an_unknown_device_is_refused() -> None:
 
 def test_a_refused_change_leaves_no_trace() -> None:
     """Fault 12: a rejected connection stays in the configuration."""
-    found = skipping()
+    found = skip_plan()
     before = encode(found)
     with pytest.raises(PlanError):
         dataclasses.replace(found, stages=found.stages[::-1])
@@ -134,7 +134,7 @@ def test_a_refused_change_leaves_no_trace() -> None:
 
 def test_reading_a_plan_does_not_change_it() -> None:
     """Fault 11: printing or reading the configuration changes it."""
-    found = skipping()
+    found = skip_plan()
     before = encode(found)
     texts = [(repr(found), str(found), hash(found.stages), found.slowest, found.frames_in_flight) for _ in range(2)]
     assert texts[0] == texts[1]

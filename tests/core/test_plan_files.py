@@ -12,12 +12,12 @@ import pytest
 
 from pipeline.core.plan import Plan, StagePlan, decode, encode
 from pipeline.errors import PlanError
-from tests.support.small_plans import skipping
+from tests.support.small_plans import skip_plan
 
 
 def test_the_file_gives_back_the_plan(tmp_path: Path) -> None:
     """Fault 14: the device of each stage, with its index, is the same after loading."""
-    found = skipping()
+    found = skip_plan()
     found.save(tmp_path / "plan.json")
     loaded = Plan.load(tmp_path / "plan.json")
     assert loaded == found
@@ -27,16 +27,16 @@ def test_the_file_gives_back_the_plan(tmp_path: Path) -> None:
 
 
 def test_the_file_is_exactly_the_fields(tmp_path: Path) -> None:
-    content = json.loads(encode(skipping()))
+    content = json.loads(encode(skip_plan()))
     assert set(content) == {field.name for field in dataclasses.fields(Plan)}
     assert set(content["stages"][0]) == {field.name for field in dataclasses.fields(StagePlan)}
     assert content["format"] == 2
 
 
 def test_fields_that_are_missing_have_their_defaults() -> None:
-    content = json.loads(encode(skipping()))
+    content = json.loads(encode(skip_plan()))
     del content["stages"][0]["queue_depth"], content["in_flight"], content["board"]["devices"][0]["flops"]
-    assert decode(json.dumps(content).encode(), "here") == skipping()
+    assert decode(json.dumps(content).encode(), "here") == skip_plan()
 
 
 def refused(data: bytes, message: str) -> None:
@@ -57,7 +57,7 @@ def test_what_is_no_plan_is_refused(data: bytes) -> None:
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.99])
 def test_a_truncated_file_is_refused(share: float) -> None:
-    data = encode(skipping())
+    data = encode(skip_plan())
     refused(data[: int(len(data) * share)], "not a plan")
 
 
@@ -66,7 +66,7 @@ def test_a_newer_format_is_refused_before_all_else() -> None:
 
 
 def test_a_plan_of_the_first_format_is_read() -> None:
-    plan = skipping()
+    plan = skip_plan()
     content = json.loads(encode(plan))
     content["format"] = 1
     for stage in content["stages"]:
@@ -85,13 +85,13 @@ def test_a_plan_of_the_first_format_is_read() -> None:
 )
 def test_a_misspelt_field_is_refused(where: Callable[[Any], Any], name: str, shown: str) -> None:
     """Else a plan written by hand would silently not do what it says."""
-    content = json.loads(encode(skipping()))
+    content = json.loads(encode(skip_plan()))
     where(content)[name] = 3
     refused(json.dumps(content).encode(), f"unknown field '{shown}'; correct or remove it")
 
 
 def test_targets_may_have_any_fields() -> None:
-    content = json.loads(encode(skipping()))
+    content = json.loads(encode(skip_plan()))
     content["board"]["devices"][1]["target"]["anything"] = {"at": ["all"]}
     assert decode(json.dumps(content).encode(), "here").board.devices[1].target is not None
 
@@ -118,7 +118,7 @@ def quantized(**wrong: Any) -> Callable[[Any], None]:
     ],
 )
 def test_an_impossible_file_says_why(change: Callable[[Any], None], message: str) -> None:
-    content = json.loads(encode(skipping()))
+    content = json.loads(encode(skip_plan()))
     change(content)
     refused(json.dumps(content).encode(), message)
 
@@ -131,7 +131,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_a_file_is_replaced_only_once_the_new_one_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    skipping().save(tmp_path / "plan.json")
+    skip_plan().save(tmp_path / "plan.json")
     before = (tmp_path / "plan.json").read_bytes()
 
     def fail(*_: Any) -> Any:
@@ -139,11 +139,11 @@ def test_a_file_is_replaced_only_once_the_new_one_is_complete(tmp_path: Path, mo
 
     monkeypatch.setattr(Path, "replace", fail)
     with pytest.raises(PlanError, match=r"cannot write plan '.*plan.json': No space left on device"):
-        dataclasses.replace(skipping(), in_flight=5).save(tmp_path / "plan.json")
+        dataclasses.replace(skip_plan(), in_flight=5).save(tmp_path / "plan.json")
     assert (tmp_path / "plan.json").read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match=r"cannot write plan .*gone"):
-        skipping().save(tmp_path / "gone" / "plan.json")
+        skip_plan().save(tmp_path / "gone" / "plan.json")

@@ -16,28 +16,28 @@ from pipeline.core.stage_options import StageOptions
 from pipeline.errors import BuildError, PlanError
 from pipeline.executor import host_target
 from tests.support.onnx_models import by_onnxruntime
-from tests.support.small_plans import skipping
+from tests.support.small_plans import skip_plan
 
 x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="names an x86 processor")
 IMAGE = np.random.default_rng(0).standard_normal((1, 4, 8, 8)).astype(np.float32)
 
 
 def test_options_are_kept_in_the_plans_file(tmp_path: Path) -> None:
-    plan = skipping().with_options("second", winograd=True, weights="float16", target={"mattr": ["+neon"]})
+    plan = skip_plan().with_options("second", winograd=True, weights="float16", target={"mattr": ["+neon"]})
     plan.save(tmp_path / "plan.json")
     assert Plan.load(tmp_path / "plan.json") == plan
     assert plan.stage("second").options == StageOptions(True, "float16", None, {"mattr": ["+neon"]})
-    assert plan.stage("first") == skipping().stage("first")
+    assert plan.stage("first") == skip_plan().stage("first")
 
 
 def test_plans_without_options_are_read(tmp_path: Path) -> None:
     """Those that were written before stages had any."""
-    skipping().save(tmp_path / "plan.json")
+    skip_plan().save(tmp_path / "plan.json")
     written = json.loads((tmp_path / "plan.json").read_text())
     for stage in written["stages"]:
         del stage["options"]
     (tmp_path / "plan.json").write_text(json.dumps(written))
-    assert Plan.load(tmp_path / "plan.json") == skipping()
+    assert Plan.load(tmp_path / "plan.json") == skip_plan()
 
 
 def test_one_stage_has_half_as_many_bytes_of_weights(small_onnx: Path) -> None:
@@ -115,4 +115,4 @@ def test_mistakes_are_named(small_onnx: Path, option: str, reason: str, capsys: 
 
 def test_options_that_there_are_not_are_refused() -> None:
     with pytest.raises(PlanError, match=r"stages have no option 'tolerence'; .*did you mean 'tolerance'"):
-        skipping().with_options("first", tolerence=1.0)
+        skip_plan().with_options("first", tolerence=1.0)

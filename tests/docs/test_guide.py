@@ -1,4 +1,4 @@
-"""What the guide and the README show to type works, and prints what they show."""
+"""Commands of the guide and the README work, and print what the pages show."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ TABLE = "┏━━┓\n┃ operator ┃ compute ms ┃\n┡━━┩\n│ conv1 
 
 
 @pytest.mark.parametrize(
-    ("shown", "printed", "refreshed"),
+    ("expected", "printed", "refreshed"),
     [
         (TABLE, TABLE.replace("1.987", "13.25"), TABLE.replace("1.987", "13.25")),
         (TABLE, TABLE.replace("━━", "━━━━"), TABLE.replace("━━", "━━━━")),
@@ -69,12 +69,12 @@ TABLE = "┏━━┓\n┃ operator ┃ compute ms ┃\n┡━━┩\n│ conv1 
         (f"a\n...\n{TABLE}...\nd\n", f"a\nb\n{TABLE}c\nd\n", f"a\n...\n{TABLE}...\nd\n"),
     ],
 )
-def test_output_that_may_differ(shown: str, printed: str, refreshed: str) -> None:
-    assert refresh(shown, printed) == refreshed
+def test_output_that_may_differ(expected: str, printed: str, refreshed: str) -> None:
+    assert refresh(expected, printed) == refreshed
 
 
 @pytest.mark.parametrize(
-    ("shown", "printed"),
+    ("expected", "printed"),
     [
         (TABLE, TABLE.replace("conv1", "conv2")),
         (TABLE, TABLE.replace("compute ms", "share")),
@@ -86,9 +86,9 @@ def test_output_that_may_differ(shown: str, printed: str, refreshed: str) -> Non
         ("a\n...\nd\ne\n", "a\nd\nc\ne\n"),
     ],
 )
-def test_output_that_is_another(shown: str, printed: str) -> None:
+def test_output_that_is_another(expected: str, printed: str) -> None:
     with pytest.raises(AssertionError):
-        refresh(shown, printed)
+        refresh(expected, printed)
 
 
 def test_numbers_that_are_the_models_own_are_compared() -> None:

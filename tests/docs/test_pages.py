@@ -31,12 +31,12 @@ def test_the_files_that_are_named_are_there(page: str, root: Path) -> None:
 
 
 def test_the_python_names_that_are_used_are_there(page: str) -> None:
-    missing = [
+    unknown_names = [
         name
         for name in sorted(set(re.findall(r"(?<![/\w])pipeline(?:\.[a-z_]\w*|\.[A-Z]\w*)+", page)))
         if not exists(name)
     ]
-    assert missing == []
+    assert unknown_names == []
 
 
 def exists(name: str) -> bool:

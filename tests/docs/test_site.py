@@ -19,10 +19,10 @@ def absent() -> list[str]:
     names = []
     for package in PACKAGES:
         try:
-            found = importlib.util.find_spec(package)
+            spec = importlib.util.find_spec(package)
         except ModuleNotFoundError:
-            found = None
-        if found is None:
+            spec = None
+        if spec is None:
             names.append(package)
     return names
 
@@ -66,7 +66,7 @@ def test_every_page_is_built(site: Path, root: Path) -> None:
 def test_pages_fetch_nothing_from_another_host(site: Path) -> None:
     addresses = {path.name: Fetched(path.read_text(encoding="utf-8")).addresses for path in site.rglob("*.html")}
     assert any(address.endswith(".js") for address in addresses["index.html"])
-    foreign = [(name, each) for name, found in addresses.items() for each in found if re.match(r"(\w+:)?//", each)]
+    foreign = [(name, each) for name, links in addresses.items() for each in links if re.match(r"(\w+:)?//", each)]
     assert foreign == []
     styles = "".join(path.read_text(encoding="utf-8") for path in site.rglob("*.css"))
     assert not re.search(r"""(?:url\(|@import\s+)["']?(?:https?:)?//""", styles)

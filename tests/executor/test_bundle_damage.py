@@ -18,7 +18,7 @@ import pipeline
 from pipeline.core.board import Board, Device
 from pipeline.executor import host_target
 from pipeline.split.symbolic_model import OpenModel
-from tests.support.bundles import PARTS, refused, rewrite
+from tests.support.bundles import PARTS, assert_refused, rewrite
 from tests.support.onnx_models import node, save, weights
 
 
@@ -29,7 +29,7 @@ def test_one_changed_byte_is_found(bundle_copy: Path, part: str, position: float
     data = bytearray(path.read_bytes())
     data[int(position * (len(data) - 1))] ^= 1
     path.write_bytes(data)
-    refused(bundle_copy, "manifest.json" if part.startswith("manifest") else part)
+    assert_refused(bundle_copy, "manifest.json" if part.startswith("manifest") else part)
 
 
 def test_a_changed_byte_anywhere_in_the_manifest_is_found(pristine: Path, tmp_path: Path) -> None:
@@ -41,27 +41,27 @@ def test_a_changed_byte_anywhere_in_the_manifest_is_found(pristine: Path, tmp_pa
             shutil.copyfile(pristine / byte, folder / byte)
         for position in range(0, len(data), max(1, len(data) // 60)):
             (folder / name).write_bytes(data[:position] + bytes([data[position] ^ 4]) + data[position + 1 :])
-            refused(folder, "manifest")
+            assert_refused(folder, "manifest")
 
 
 @pytest.mark.parametrize("part", [*PARTS, "manifest.json", "manifest.sha256"])
 def test_a_truncated_part_is_found(bundle_copy: Path, part: str) -> None:
     data = (bundle_copy / part).read_bytes()
     (bundle_copy / part).write_bytes(data[:-1])
-    refused(bundle_copy, "manifest" if part.startswith("manifest") else part)
+    assert_refused(bundle_copy, "manifest" if part.startswith("manifest") else part)
 
 
 @pytest.mark.parametrize("part", [*PARTS, "manifest.json", "manifest.sha256"])
 def test_a_missing_part_is_found(bundle_copy: Path, part: str) -> None:
     (bundle_copy / part).unlink()
-    refused(bundle_copy, part)
+    assert_refused(bundle_copy, part)
 
 
 def test_two_exchanged_parts_are_found(bundle_copy: Path) -> None:
     data = (bundle_copy / "stage0.so").read_bytes()
     (bundle_copy / "stage0.so").write_bytes((bundle_copy / "stage2.so").read_bytes())
     (bundle_copy / "stage2.so").write_bytes(data)
-    refused(bundle_copy, "stage0.so")
+    assert_refused(bundle_copy, "stage0.so")
 
 
 @pytest.mark.parametrize("name", ["nowhere", "a file", "an empty folder"])
@@ -71,7 +71,7 @@ def test_what_is_no_bundle(tmp_path: Path, name: str) -> None:
         path.write_text("hello")
     elif name == "an empty folder":
         path.mkdir()
-    refused(path, "does not exist" if name == "nowhere" else "is not a bundle")
+    assert_refused(path, "does not exist" if name == "nowhere" else "is not a bundle")
 
 
 def test_a_newer_format_is_refused(bundle_copy: Path) -> None:
@@ -80,24 +80,26 @@ def test_a_newer_format_is_refused(bundle_copy: Path) -> None:
         content.update(format=99, new="fields that this version does not know")
 
     rewrite(bundle_copy, change)
-    refused(bundle_copy, "manifest.json", "format 99, newer than 1", "upgrade soc-pipeline")
+    assert_refused(bundle_copy, "manifest.json", "format 99, newer than 1", "upgrade soc-pipeline")
 
 
 def test_a_newer_plan_is_refused(bundle_copy: Path) -> None:
     rewrite(bundle_copy, lambda content: content["plan"].update(format=99))
-    refused(bundle_copy, "manifest.json", "format 99")
+    assert_refused(bundle_copy, "manifest.json", "format 99")
 
 
 def test_a_foreign_architecture_is_refused(bundle_copy: Path) -> None:
     byte = "aarch64" if host_target.machine() == "x86_64" else "x86_64"
     rewrite(bundle_copy, lambda content: content["stages"][1].update(machine=byte))
-    refused(bundle_copy, "stage1", "stage1.so", f"is built for {byte}, but this machine is {host_target.machine()}")
+    assert_refused(
+        bundle_copy, "stage1", "stage1.so", f"is built for {byte}, but this machine is {host_target.machine()}"
+    )
 
 
 @pytest.mark.skipif(not host_target.flags(), reason="this system does not tell what its processor has")
 def test_an_extension_that_is_missing_here_is_refused(bundle_copy: Path) -> None:
     rewrite(bundle_copy, lambda content: content["stages"][2].update(features=["avx9000"]))
-    refused(bundle_copy, "stage2.so", "uses avx9000, which this processor does not have")
+    assert_refused(bundle_copy, "stage2.so", "uses avx9000, which this processor does not have")
 
 
 @pytest.mark.parametrize("name", ["../stage0.so", "/etc/passwd", "sub/stage0.so", "..", ".", "", "./stage0.so"])
@@ -107,7 +109,7 @@ def test_parts_outside_of_the_folder_are_refused(bundle_copy: Path, name: str, k
     (bundle_copy / "sub").mkdir()
     shutil.copyfile(bundle_copy / "stage0.so", bundle_copy / "sub" / "stage0.so")
     rewrite(bundle_copy, lambda content: content["stages"][0][kind].update(file=name))
-    refused(bundle_copy, repr(name), "is missing")
+    assert_refused(bundle_copy, repr(name), "is missing")
 
 
 @pytest.mark.parametrize(
@@ -125,7 +127,7 @@ def test_parts_outside_of_the_folder_are_refused(bundle_copy: Path, name: str, k
 )
 def test_impossible_manifests_are_refused(bundle_copy: Path, change: Callable[[Any], None], words: str) -> None:
     rewrite(bundle_copy, change)
-    refused(bundle_copy, words)
+    assert_refused(bundle_copy, words)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +158,7 @@ def test_impossible_manifests_are_refused(bundle_copy: Path, change: Callable[[A
 def test_numbers_and_names_are_bounded(bundle_copy: Path, change: Callable[[Any], None], words: str) -> None:
     """Some of them ended in a segmentation fault, took all memory, or raised errors of other libraries."""
     rewrite(bundle_copy, change)
-    refused(bundle_copy, words)
+    assert_refused(bundle_copy, words)
 
 
 @pytest.mark.parametrize("text", ["9" * 4301, "[" * 5000 + "]" * 5000, '"\\ud800"', '"\udcff"'])
@@ -165,7 +167,7 @@ def test_values_that_no_decoder_takes_are_refused(bundle_copy: Path, text: str) 
     data = (bundle_copy / "manifest.json").read_bytes().replace(b'"@"', text.encode("utf-8", "surrogateescape"))
     (bundle_copy / "manifest.json").write_bytes(data)
     (bundle_copy / "manifest.sha256").write_text(f"{hashlib.sha256(data).hexdigest()}  manifest.json\n")
-    refused(bundle_copy, "manifest.json")
+    assert_refused(bundle_copy, "manifest.json")
 
 
 @pytest.mark.parametrize("part", ["manifest.json", "manifest.sha256", "stage0.so", "stage0.parameters"])
@@ -183,13 +185,13 @@ def test_what_is_no_file_is_neither_waited_for_nor_read(bundle_copy: Path, part:
             os.mknod(bundle_copy / part, stat.S_IFCHR | 0o666, Path("/dev/zero").stat().st_rdev)
         except PermissionError:
             pytest.skip("only the administrator makes devices")
-    refused(bundle_copy, part, "it is no regular file")
+    assert_refused(bundle_copy, part, "it is no regular file")
 
 
 def test_a_manifest_without_end_is_not_read(bundle_copy: Path) -> None:
     with (bundle_copy / "manifest.json").open("r+b") as stream:
         stream.truncate(1 << 40)
-    refused(bundle_copy, "manifest.json", "1099511627776 bytes")
+    assert_refused(bundle_copy, "manifest.json", "1099511627776 bytes")
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import pytest
 
 from pipeline.executor.bundle import Bundle
 from pipeline.split.graph import Graph
-from tests.support.bundles import outputs, scaled
+from tests.support.bundles import outputs, scale_parameters
 from tests.support.onnx_models import assert_close, frame
 
 
@@ -22,7 +22,7 @@ from tests.support.onnx_models import assert_close, frame
 def successor(small_bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bundle with the same files in the same sizes, whose parameters are others."""
     path = tmp_path_factory.mktemp("successor") / "little.bundle"
-    Bundle(small_bundle.plan, [scaled(code, 2.0) for code in small_bundle.codes]).save(path)
+    Bundle(small_bundle.plan, [scale_parameters(code, 2.0) for code in small_bundle.codes]).save(path)
     return path
 
 

@@ -32,7 +32,7 @@ def trained_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     network = resnet.train(np.concatenate(list(images)), np.asarray(labels))
     units = list(network.units())
     assert len(units) == resnet.CONVOLUTIONS == 53
-    dead = [(np.abs(unit.folded()[0]).max((1, 2, 3)) < 1e-6).sum() for unit in units]
+    dead = [(np.abs(unit.fold()[0]).max((1, 2, 3)) < 1e-6).sum() for unit in units]
     assert sum(dead) > 100
     return resnet.export(network, tmp_path_factory.mktemp("resnet") / "resnet.onnx")
 

@@ -82,7 +82,7 @@ def test_topics_are_chosen_or_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has the inputs a, b"):
         Bag(tmp_path / "bag", [TensorSpec("a", (1,)), TensorSpec("b", (1,))], topic="/soft_max")
     with BagSink(tmp_path / "one", [PICTURE]) as bag:
-        bag.add(FrameResult(media.delivered(None).frame, {"picture": media.smooth()}))
+        bag.add(FrameResult(media.frame_result(None).frame, {"picture": media.smooth()}))
     with Bag(tmp_path / "one") as source:
         assert len(list(source)) == 1
 

@@ -68,8 +68,8 @@ def make(folder: Path) -> None:
 
 def _emulator(board: Path) -> str:
     """Return the emulator's command: this machine's, or one that is unpacked beside the board's other parts."""
-    if found := next(filter(shutil.which, EMULATORS), None):
-        return found
+    if emulator := next(filter(shutil.which, EMULATORS), None):
+        return emulator
     # Linked without libraries, it runs wherever it lies.
     _unpack(board / "emulator", "amd64", ["qemu-user-static"], only="qemu-user")
     return next(
@@ -89,8 +89,8 @@ def _system(board: Path) -> str:
 
 def _unpack(root: Path, architecture: str, names: Sequence[str], *, only: str = "") -> None:
     """Unpack packages and what they depend on, with lists of its own: this machine's may lack the architecture."""
-    with tempfile.TemporaryDirectory() as made:
-        state = Path(made)
+    with tempfile.TemporaryDirectory() as scratch:
+        state = Path(scratch)
         for name in ("lists/partial", "archives/partial"):
             (state / name).mkdir(parents=True)
         (state / "status").touch()
@@ -123,9 +123,9 @@ def _apt_options(state: Path, architecture: str) -> list[str]:
 def _packages(board: Path, python: str) -> None:
     project = msgspec.toml.decode((ROOT / "pyproject.toml").read_bytes())["project"]
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
-    where = ["--target", str(board / "packages"), "--implementation", "cp", "--only-binary=:all:"]
+    location = ["--target", str(board / "packages"), "--implementation", "cp", "--only-binary=:all:"]
     kind = ["--python-version", python.removeprefix("python"), *(f"--platform={name}" for name in PLATFORMS)]
-    _call("the packages for aarch64", [*pip, *where, *kind, *project["dependencies"]])
+    _call("the packages for aarch64", [*pip, *location, *kind, *project["dependencies"]])
 
 
 def _script(board: Path, emulator: str, python: str) -> None:
@@ -149,14 +149,14 @@ def _try(board: Path) -> None:
     _call("an emulated Python", [str(board / "python"), "-c", code], {"PYTHONPATH": str(ROOT)})
 
 
-def _call(what: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+def _call(purpose: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
     if not shutil.which(command[0]):
-        raise Missing(f"{what}: there is no {command[0]}; boards are made of the packages of Debian or Ubuntu")
+        raise Missing(f"{purpose}: there is no {command[0]}; boards are made of the packages of Debian or Ubuntu")
     variables = {**os.environ, **(environment or {})}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_S, env=variables)
-    if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-3:]
-        raise Missing(f"{what}: {' '.join(said) or f'{command[0]} ended with status {done.returncode}'}")
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_S, env=variables)
+    if result.returncode:
+        trouble = (result.stderr.strip() or result.stdout.strip()).splitlines()[-3:]
+        raise Missing(f"{purpose}: {' '.join(trouble) or f'{command[0]} ended with status {result.returncode}'}")
 
 
 def main(folder: Path) -> int:

@@ -1,4 +1,4 @@
-"""What the tests of bundles share."""
+"""Steps that the tests of bundles share."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ def outputs(bundle: Bundle, values: Arrays) -> Arrays:
         assert code is not None
         runtime = CpuRuntime(bundle.plan.board.device(stage.device))
         program = runtime.load(stage, code)
-        made = runtime.run(program, [runtime.copy_in(live[spec.name]) for spec in stage.inputs])
-        live |= {spec.name: runtime.copy_out(each).copy() for spec, each in zip(stage.outputs, made, strict=True)}
+        results = runtime.run(program, [runtime.copy_in(live[spec.name]) for spec in stage.inputs])
+        live |= {spec.name: runtime.copy_out(each).copy() for spec, each in zip(stage.outputs, results, strict=True)}
     return {spec.name: live[spec.name] for spec in bundle.plan.outputs}
 
 
-def scaled(code: StageCode | None, factor: float) -> StageCode | None:
+def scale_parameters(code: StageCode | None, factor: float) -> StageCode | None:
     """Return a stage with each of its parameters of numbers multiplied."""
     if code is None:
         return None
     return code.with_parameters({name: (array * factor).astype(array.dtype) for name, array in code.parameters.items()})
 
 
-def refused(path: Path, *words: str) -> None:
+def assert_refused(path: Path, *words: str) -> None:
     with pytest.raises(BundleError) as caught:
         Bundle.load(path)
     text = str(caught.value)

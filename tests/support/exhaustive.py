@@ -32,7 +32,7 @@ def legal_plans(problem: Problem) -> Iterator[LegalPlan]:
     caller = len(problem.processors)
 
     def extend(
-        begin: int, before: int, processor: int, units: tuple[int, ...], stages: tuple[PlanStage, ...]
+        begin: int, previous: int, processor: int, units: tuple[int, ...], stages: tuple[PlanStage, ...]
     ) -> Iterator[LegalPlan]:
         for choice in _choices(problem, processor, len(stages)):
             free = tuple(count - taken for count, taken in zip(units, choice.use, strict=True))
@@ -42,11 +42,11 @@ def legal_plans(problem: Problem) -> Iterator[LegalPlan]:
                 compute = float(choice.seconds[begin:end].sum())
                 if not np.isfinite(compute):
                     break
-                for after in [caller] if end == problem.items else range(caller):
-                    stage = (choice, begin, end, compute, problem.enter[before, processor, begin])
-                    path = (*stages, (*stage, problem.leave[processor, after, end]))
+                for following in [caller] if end == problem.items else range(caller):
+                    stage = (choice, begin, end, compute, problem.enter[previous, processor, begin])
+                    path = (*stages, (*stage, problem.leave[processor, following, end]))
                     if end < problem.items:
-                        yield from extend(end, processor, after, free, path)
+                        yield from extend(end, processor, following, free, path)
                     elif len(path) == len(problem.stages or path) and (plan := evaluate(problem, path)):
                         yield plan
 
@@ -87,12 +87,12 @@ def evaluate(problem: Problem, stages: tuple[PlanStage, ...]) -> LegalPlan | Non
 
 
 def random_problem(
-    seed: int, items: int, *, turns: bool = False, memories: bool = False, big: int = 2, little: int = 0
+    seed: int, items: int, *, turns: bool = False, memories: bool = False, big_cores: int = 2, little_cores: int = 0
 ) -> Problem:
     """Return a board with cores of one or two kinds, a GPU and another accelerator that cannot run everything."""
     generator = np.random.default_rng(seed)
     base = generator.exponential(1, items)
-    processors = [Processor("big", big), *([Processor("little", little)] if little else [])]
+    processors = [Processor("big", big_cores), *([Processor("little", little_cores)] if little_cores else [])]
     clusters = len(processors)
     processors += [
         Processor("gpu", 2 if turns else 1, turns),
@@ -107,7 +107,7 @@ def random_problem(
             threads,
             watts,
         )
-        for kind, (count, slower, watts) in enumerate([(big, 1.0, 2.0), (little, 3.0, 0.4)][:clusters])
+        for kind, (count, slower, watts) in enumerate([(big_cores, 1.0, 2.0), (little_cores, 3.0, 0.4)][:clusters])
         for threads in range(1, count + 1)
         for copies in range(1, count // threads + 1)
     ]
@@ -115,8 +115,8 @@ def random_problem(
         seconds = base * generator.uniform(0.1, 1.5) * generator.uniform(0.5, 2, items)
         seconds[generator.random(items) < 0.25] = np.inf
         choices.append(Choice(processor, units_of(processors, processor, 1), seconds, watts=generator.uniform(0.5, 5)))
-    crossing = generator.exponential(0.3, items + 1)
-    enter, leave = borders([0] * clusters + [1, 2], crossing)
+    crossing_costs = generator.exponential(0.3, items + 1)
+    enter, leave = borders([0] * clusters + [1, 2], crossing_costs)
     limits: dict[str, Any] = {}
     if memories:
         host = MemoryLimit(generator.uniform(0.8, 2) * items, tuple(range(clusters)))
@@ -133,33 +133,33 @@ def units_of(processors: Sequence[Processor], processor: int, units: int) -> tup
     return tuple(units if index == processor else 0 for index in range(len(processors)))
 
 
-def borders(memories: list[int], crossing: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def borders(memories: list[int], crossing_costs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return what it costs to come and go where memory 0 is the caller's: the side elsewhere pays."""
     size, sides = len(memories), [*memories, 0]
-    enter, leave = np.zeros((size + 1, size, len(crossing))), np.zeros((size, size + 1, len(crossing)))
+    enter, leave = np.zeros((size + 1, size, len(crossing_costs))), np.zeros((size, size + 1, len(crossing_costs)))
     for end in range(size + 1):
         for processor in range(size):
             if memories[processor] and memories[processor] != sides[end]:
-                enter[end, processor] = leave[processor, end] = crossing
+                enter[end, processor] = leave[processor, end] = crossing_costs
     return enter, leave
 
 
-def uniform_chain(compute: NDArray[np.float64], crossing: NDArray[np.float64], stages: int) -> Problem:
-    """Return a chain for so many cores that are alike, one for each stage; `crossing` is that of inner positions."""
-    seconds = np.concatenate([[0.0], crossing, [0.0]])
+def uniform_chain(compute: NDArray[np.float64], crossing_costs: NDArray[np.float64], stages: int) -> Problem:
+    """Return a chain on cores that are alike, one for each stage; `crossing_costs` are of inner positions."""
+    seconds = np.concatenate([[0.0], crossing_costs, [0.0]])
     enter, leave = np.zeros((2, 1, len(seconds))), np.zeros((1, 2, len(seconds)))
     enter[0, 0] = leave[0, 0] = seconds
     choice = Choice(0, (1,), compute, threads=1)
     return Problem((Processor("cpu", stages),), (choice,), enter, leave, stages=((0,),) * stages)
 
 
-def fastest_interval(compute: NDArray[np.float64], crossing: NDArray[np.float64], stages: int) -> float:
+def fastest_interval(compute: NDArray[np.float64], crossing_costs: NDArray[np.float64], stages: int) -> float:
     """Return the interval of the best division of `uniform_chain`, however long it is.
 
     By bisection: an end can be reached within a limit if the start that is best for it can, one stage earlier.
     """
     prefix = np.concatenate([[0.0], np.cumsum(compute)])
-    border = np.concatenate([[0.0], crossing, [0.0]])
+    border = np.concatenate([[0.0], crossing_costs, [0.0]])
     low, high = 0.0, float(prefix[-1] + 2 * border.max())
     while high - low > 1e-12 * high:
         limit = (low + high) / 2

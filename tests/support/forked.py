@@ -1,4 +1,4 @@
-"""What a process does that is forked from a test's."""
+"""Work in a process that is forked from a test's."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ pytest.importorskip("fcntl", reason="this system does not fork")
 def plan(kind: str = "simulated", seconds: float = 0.02, stages: int = 2) -> Plan:
     """Return stages one after the other, which take some time."""
     specs = tuple(TensorSpec(name, X.shape) for name in "xyzuv"[: stages + 1])
-    planned = tuple(
+    stage_plans = tuple(
         StagePlan(f"s{number}", "d", specs[number : number + 1], specs[number + 1 : number + 2], seconds=seconds)
         for number in range(stages)
     )
-    return Plan("m", "", Board("test", (Device("d", kind),)), (specs[0],), (specs[-1],), planned)
+    return Plan("m", "", Board("test", (Device("d", kind),)), (specs[0],), (specs[-1],), stage_plans)
 
 
 def in_child(work: Callable[[], None]) -> str:
     """Run `work` in a forked process, and return how it failed; an empty text if it did not."""
     reading, writing = os.pipe()
     if (child := os.fork()) == 0:
-        said = b""
+        trouble = b""
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
                 work()
         except BaseException:  # noqa: BLE001 - told in the parent
-            said = traceback.format_exc().encode()
+            trouble = traceback.format_exc().encode()
         finally:
             # Nothing of the test's own may go on here.
             with contextlib.suppress(OSError):
-                os.write(writing, said[-4000:])
+                os.write(writing, trouble[-4000:])
             os._exit(0)
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
-        said = pipe.read()
+        trouble = pipe.read()
     _, status = os.waitpid(child, 0)
-    return said.decode() or (f"it ended with status {status}" if status else "")
+    return trouble.decode() or (f"it ended with status {status}" if status else "")

@@ -19,16 +19,16 @@ class InterruptAt:
         self._rest = number
 
     def __enter__(self) -> InterruptAt:  # noqa: PYI034 - Self is newer than the oldest Python
-        self._before = sys.gettrace()
+        self._previous_trace = sys.gettrace()
         sys.settrace(self._trace)
         return self
 
     def __exit__(self, *_: object) -> None:
-        sys.settrace(self._before)
+        sys.settrace(self._previous_trace)
 
     @property
     def sent(self) -> bool:
-        """Whether there were as many lines."""
+        """True if there were as many lines."""
         return self._rest <= 0
 
     def _trace(self, frame: FrameType, event: str, _: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What TVM itself fuses: the sets of operators that end in one kernel."""
+"""Fusion by TVM itself: the sets of operators that end in one kernel."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ def by_tvm(graph: Graph) -> list[set[str]]:
     with compiler_lock:
         module = relax.transform.LegalizeOps()(extract.module(part))
         module = relax.transform.AnnotateTIROpPattern()(module)
-        module, owners = _told_apart(module, graph)
+        module, owners = _separate_functions(module, graph)
         module = relax.transform.FuseOps()(module)
-    return [{owners[name] for name in found} for found in _called(module)]
+    return [{owners[name] for name in operators} for operators in _kernel_calls(module)]
 
 
-def _told_apart(module: Any, graph: Graph) -> tuple[Any, dict[str, str]]:
+def _separate_functions(module: Any, graph: Graph) -> tuple[Any, dict[str, str]]:
     maker = {name: operator.name for operator in graph.operators for name in operator.outputs}
     maker.update({line.name: operator.name for operator in graph.operators for line in operator.lines})
     main, builder = module["main"], relax.BlockBuilder()
     owners: dict[str, str] = {}
     bindings: list[Any] = []
-    waiting: list[str] = []
+    pending: list[str] = []
     for binding in (binding for block in main.body.blocks for binding in block.bindings):
         value = binding.value
         if isinstance(value, Call):
@@ -42,27 +42,27 @@ def _told_apart(module: Any, graph: Graph) -> tuple[Any, dict[str, str]]:
             assert variable.name_hint == name
             value = Call(value.op, [variable, *list(value.args)[1:]], value.attrs, value.ty_args)
             owners[name] = ""
-            waiting.append(name)
+            pending.append(name)
         # What legalizing split has made-up names, except the last one, which keeps the operator's.
         if str(binding.var.name) in maker:
-            owners.update(dict.fromkeys(waiting, maker[str(binding.var.name)]))
-            waiting = []
+            owners.update(dict.fromkeys(pending, maker[str(binding.var.name)]))
+            pending = []
         bindings.append(relax.VarBinding(binding.var, value))
-    assert not waiting
+    assert not pending
     body = relax.SeqExpr([relax.DataflowBlock(bindings)], main.body.body)
-    changed = relax.Function(list(main.params), body, main.ret_ty).with_attr("global_symbol", "main")
+    main_function = relax.Function(list(main.params), body, main.ret_ty).with_attr("global_symbol", "main")
     result = builder.get()
-    result["main"] = changed
+    result["main"] = main_function
     return relax.transform.Normalize()(result), owners
 
 
-def _called(module: Any) -> list[list[str]]:
-    found = []
+def _kernel_calls(module: Any) -> list[list[str]]:
+    kernels = []
     for binding in (binding for block in module["main"].body.blocks for binding in block.bindings):
         value = binding.value
         if isinstance(value, Call) and isinstance(value.op, GlobalVar):
-            inner = module[value.op].body.blocks[0].bindings
-            found.append([str(each.value.args[0].name_hint) for each in inner if isinstance(each.value, Call)])
+            bindings = module[value.op].body.blocks[0].bindings
+            kernels.append([str(each.value.args[0].name_hint) for each in bindings if isinstance(each.value, Call)])
         elif isinstance(value, Call):
-            found.append([str(value.args[0].name_hint)])
-    return found
+            kernels.append([str(value.args[0].name_hint)])
+    return kernels

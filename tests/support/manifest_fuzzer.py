@@ -48,20 +48,20 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
             yield from places(value[number], (*path, number))
 
 
-def changed(rng: random.Random, value: Any) -> Any:
+def change_value(rng: random.Random, value: Any) -> Any:
     """Return something else instead of a value."""
     if isinstance(value, list) and rng.random() < 0.7:
         items = list(value)
-        how = rng.choice(("shuffle", "drop", "double", "reverse", "empty", "many"))
-        if how == "drop" and items:
+        change = rng.choice(("shuffle", "drop", "double", "reverse", "empty", "many"))
+        if change == "drop" and items:
             del items[rng.randrange(len(items))]
-        elif how == "double" and items:
+        elif change == "double" and items:
             items.insert(rng.randrange(len(items)), copy.deepcopy(rng.choice(items)))
-        elif how == "many" and items:
+        elif change == "many" and items:
             items += [copy.deepcopy(rng.choice(items)) for _ in range(100)]
-        elif how == "shuffle":
+        elif change == "shuffle":
             rng.shuffle(items)
-        return [] if how == "empty" else items[::-1] if how == "reverse" else items
+        return [] if change == "empty" else items[::-1] if change == "reverse" else items
     if isinstance(value, bool | None):
         return rng.choice((True, False, None, 1, "x", [], {}))
     if isinstance(value, int | float) and rng.random() < 0.9:
@@ -71,24 +71,24 @@ def changed(rng: random.Random, value: Any) -> Any:
     return rng.choice((None, True, 0, "", [], {}, [[]], {"x": 1}, HUGE, DEEP, *NUMBERS))
 
 
-def mutated(rng: random.Random, content: Any) -> bytes:
+def mutate(rng: random.Random, content: Any) -> bytes:
     """Return a manifest with a few values changed, removed, or taken from elsewhere."""
     content = copy.deepcopy(content)
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
         *way, last = rng.choice(list(places(content)))
-        inside = content
+        container = content
         for step in way:
-            inside = inside[step]
-        how = rng.random()
-        if how < 0.1:
-            del inside[last]
-        elif how < 0.25:
+            container = container[step]
+        draw = rng.random()
+        if draw < 0.1:
+            del container[last]
+        elif draw < 0.25:
             value = content
             for step in rng.choice(list(places(content))):
                 value = value[step]
-            inside[last] = copy.deepcopy(value)
+            container[last] = copy.deepcopy(value)
         else:
-            inside[last] = changed(rng, inside[last])
+            container[last] = change_value(rng, container[last])
     text = json.dumps(content, ensure_ascii=True)
     text = text.replace(f'"{HUGE}"', "9" * 4301).replace(f'"{DEEP}"', "[" * 5000 + "]" * 5000)
     return text.encode() if rng.random() < 0.97 else text.encode().replace(b"stage", b"st\xffge", 1)
@@ -121,14 +121,14 @@ def main() -> None:
     content = json.loads((source / "manifest.json").read_bytes())
     loaded = 0
     for seed in range(first, first + count):
-        data = mutated(random.Random(seed), content)
+        data = mutate(random.Random(seed), content)
         (folder / "manifest.json").write_bytes(data)
         (folder / "manifest.sha256").write_text(f"{hashlib.sha256(data).hexdigest()}  manifest.json\n")
         try:
             loaded += attempt(folder)
         except BaseException as error:  # noqa: BLE001 - any is what is looked for
-            where = traceback.extract_tb(error.__traceback__)[-1]
-            print(f"{seed}: {type(error).__name__}: {str(error)[:200]} ({where.filename}:{where.lineno})", flush=True)
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            print(f"{seed}: {type(error).__name__}: {str(error)[:200]} ({frame.filename}:{frame.lineno})", flush=True)
     print(f"loaded {loaded} of {count}")
 
 

@@ -27,8 +27,8 @@ def noise(count: int, *, width: int = WIDTH, height: int = HEIGHT) -> np.ndarray
 
 def smooth(width: int = WIDTH, height: int = HEIGHT) -> np.ndarray:
     """Return one picture whose colours change slowly."""
-    across, down = np.meshgrid(np.linspace(0, 255, width), np.linspace(0, 255, height))
-    return np.stack([across, down, 255 - across], axis=-1).astype(np.uint8)
+    columns, rows = np.meshgrid(np.linspace(0, 255, width), np.linspace(0, 255, height))
+    return np.stack([columns, rows, 255 - columns], axis=-1).astype(np.uint8)
 
 
 def write(
@@ -68,7 +68,7 @@ def identity(shape: tuple[int, ...], dtype: str = "uint8", **options: Any) -> Bu
     return Bundle(Plan("identity", "", board, (reads,), (makes,), (stage,)), [None])
 
 
-def delivered(
+def frame_result(
     output: Any,
     picture: np.ndarray | None = None,
     stamp: int = 0,

@@ -22,7 +22,7 @@ class Product:
     kind: str
     attributes: dict[str, Any]
     shape: tuple[int, ...]
-    made: tuple[int, ...]
+    outputs: tuple[int, ...]
     constants: dict[str, np.ndarray] = field(default_factory=dict)
     relu: bool = False
 
@@ -44,52 +44,52 @@ class Product:
     def frame(self, seed: int = 0) -> np.ndarray:
         """Return an input that is whole bytes when quantised."""
         zero, limits = int(self.constants["zx"]), np.iinfo(self.constants["zx"].dtype)
-        whole = np.random.default_rng(seed).integers(limits.min, limits.max + 1, self.shape) - zero
-        made: np.ndarray = (whole * np.float64(self.constants["sx"])).astype(np.float32)
-        return made
+        integers = np.random.default_rng(seed).integers(limits.min, limits.max + 1, self.shape) - zero
+        frame: np.ndarray = (integers * np.float64(self.constants["sx"])).astype(np.float32)
+        return frame
 
-    def expected(self, x: np.ndarray) -> np.ndarray:
+    def compute_reference(self, x: np.ndarray) -> np.ndarray:
         """Return ``y``: exact sums, one multiplication in float32, and rounding of halves to even."""
-        known = self.constants
-        bytes_in, bytes_out = np.iinfo(known["zx"].dtype), np.iinfo(known["zy"].dtype)
-        zero = int(known["zx"])
-        data = np.clip(np.rint(x / known["sx"]) + zero, bytes_in.min, bytes_in.max).astype(np.int64) - zero
+        constants = self.constants
+        bytes_in, bytes_out = np.iinfo(constants["zx"].dtype), np.iinfo(constants["zy"].dtype)
+        zero = int(constants["zx"])
+        data = np.clip(np.rint(x / constants["sx"]) + zero, bytes_in.min, bytes_in.max).astype(np.int64) - zero
         if self.kind == "Conv":
-            sums = _convolved(data, known["wq"].astype(np.int64), self.attributes)
+            sums = _convolve(data, constants["wq"].astype(np.int64), self.attributes)
         else:
-            sums = data @ known["wq"].astype(np.int64)
+            sums = data @ constants["wq"].astype(np.int64)
         shape = (1, -1) + (1,) * (sums.ndim - 2)
-        sums += known["bq"].astype(np.int64).reshape(shape)
-        factor = np.float64(known["sx"]) * known["sw"].astype(np.float64) / np.float64(known["sy"])
+        sums += constants["bq"].astype(np.int64).reshape(shape)
+        factor = np.float64(constants["sx"]) * constants["sw"].astype(np.float64) / np.float64(constants["sy"])
         scaled = np.rint(sums.astype(np.float32) * factor.astype(np.float32).reshape(shape if factor.size > 1 else ()))
-        shifted = np.maximum(scaled, 0 if self.relu else -np.inf) + int(known["zy"])
-        made: np.ndarray = np.clip(shifted, bytes_out.min, bytes_out.max).astype(known["zy"].dtype)
-        return made
+        shifted = np.maximum(scaled, 0 if self.relu else -np.inf) + int(constants["zy"])
+        result: np.ndarray = np.clip(shifted, bytes_out.min, bytes_out.max).astype(constants["zy"].dtype)
+        return result
 
 
-def _convolved(data: np.ndarray, weights: np.ndarray, attributes: dict[str, Any]) -> np.ndarray:
+def _convolve(data: np.ndarray, weights: np.ndarray, attributes: dict[str, Any]) -> np.ndarray:
     (top, left, bottom, right), groups = attributes["pads"], attributes.get("group", 1)
     padded = np.pad(data, ((0, 0), (0, 0), (top, bottom), (left, right)))
-    (down, across), (step, stride) = attributes["dilations"], attributes["strides"]
-    height = (padded.shape[2] - (weights.shape[2] - 1) * down - 1) // step + 1
-    width = (padded.shape[3] - (weights.shape[3] - 1) * across - 1) // stride + 1
+    (rows, columns), (step, stride) = attributes["dilations"], attributes["strides"]
+    height = (padded.shape[2] - (weights.shape[2] - 1) * rows - 1) // step + 1
+    width = (padded.shape[3] - (weights.shape[3] - 1) * columns - 1) // stride + 1
     depth, makes = weights.shape[1], weights.shape[0] // groups
     sums = np.zeros((len(data), len(weights), height, width), np.int64)
     for h, w in np.ndindex(weights.shape[2:]):
-        seen = padded[:, :, h * down :, w * across :][:, :, ::step, ::stride][:, :, :height, :width]
+        window = padded[:, :, h * rows :, w * columns :][:, :, ::step, ::stride][:, :, :height, :width]
         for group in range(groups):
-            own = slice(group * makes, (group + 1) * makes)
-            part = seen[:, group * depth : (group + 1) * depth]
-            sums[:, own] += np.einsum("nchw,oc->nohw", part, weights[own, :, h, w])
+            channels = slice(group * makes, (group + 1) * makes)
+            part = window[:, group * depth : (group + 1) * depth]
+            sums[:, channels] += np.einsum("nchw,oc->nohw", part, weights[channels, :, h, w])
     return sums
 
 
-def scales(draw: random.Random, made: int, terms: int) -> dict[str, np.ndarray]:
+def scales(draw: random.Random, channels: int, terms: int) -> dict[str, np.ndarray]:
     """Return scales and zero points of data, weights and results, and a bias in the unit of the sums."""
     inputs, outputs = (draw.choice((np.uint8, np.int8)) for _ in range(2))
     generator = np.random.default_rng(draw.randint(0, 1 << 30))
     per_channel = draw.random() < 0.5
-    sw = generator.uniform(0.001, 0.02, made if per_channel else ()).astype(np.float32)
+    sw = generator.uniform(0.001, 0.02, channels if per_channel else ()).astype(np.float32)
     sx = np.float32(generator.uniform(0.005, 0.05))
     zero = {np.uint8: (0, 255, 128, 97), np.int8: (0, -128, 127, -5)}
     return {
@@ -98,7 +98,7 @@ def scales(draw: random.Random, made: int, terms: int) -> dict[str, np.ndarray]:
         "sw": sw,
         "zw": np.zeros(sw.shape, np.int8),
         "sb": (sx * sw).astype(np.float32),
-        "bq": generator.integers(-5000, 5000, made).astype(np.int32),
+        "bq": generator.integers(-5000, 5000, channels).astype(np.int32),
         "sy": np.array(np.float32(sx * sw.mean() * 75 * np.sqrt(terms))),
         "zy": np.array(draw.choice(zero[outputs]), outputs),
     }
@@ -120,15 +120,15 @@ def convolution(draw: random.Random) -> Product:
     }
     shape = (draw.choice((1, 1, 2)), groups * depth, draw.randint(5, 15), draw.randint(5, 15))
     constants = scales(draw, groups * makes, depth * size[0] * size[1])
-    drawn = np.random.default_rng(draw.randint(0, 1 << 30)).integers(-128, 128, (groups * makes, depth, *size))
-    constants["wq"] = drawn.astype(np.int8)
+    values = np.random.default_rng(draw.randint(0, 1 << 30)).integers(-128, 128, (groups * makes, depth, *size))
+    constants["wq"] = values.astype(np.int8)
     return Product("Conv", attributes, shape, (groups * makes,), constants, draw.random() < 0.3)
 
 
 def dense(draw: random.Random) -> Product:
     """Return a product with a matrix of weights."""
-    rows, depth, made = draw.choice((1, 2, 17)), draw.choice((3, 8, 33, 64)), draw.choice((1, 10, 16, 65))
-    constants = scales(draw, made, depth)
-    drawn = np.random.default_rng(draw.randint(0, 1 << 30)).integers(-128, 128, (depth, made))
-    constants["wq"] = drawn.astype(np.int8)
-    return Product("Gemm", {}, (rows, depth), (made,), constants, draw.random() < 0.3)
+    rows, depth, outputs = draw.choice((1, 2, 17)), draw.choice((3, 8, 33, 64)), draw.choice((1, 10, 16, 65))
+    constants = scales(draw, outputs, depth)
+    values = np.random.default_rng(draw.randint(0, 1 << 30)).integers(-128, 128, (depth, outputs))
+    constants["wq"] = values.astype(np.int8)
+    return Product("Gemm", {}, (rows, depth), (outputs,), constants, draw.random() < 0.3)

@@ -41,11 +41,11 @@ def check_cores(kind: Kind, folder: Path, *, opset: int = 17) -> None:
     nodes, inputs, constants = kind(random.Random(kind.__name__))
     graph = pipeline.read(save(folder / "model.onnx", nodes, inputs, ["y"], constants, opset=opset))
     part, values = extract.parts(graph, [])[0], frame(graph)
-    one, three = (by_cores(part, values, cores) for cores in (1, 3))
-    np.testing.assert_allclose(three, one, rtol=0, atol=1e-6 * float(np.abs(one).max()))
+    single_core, three_cores = (by_cores(part, values, cores) for cores in (1, 3))
+    np.testing.assert_allclose(three_cores, single_core, rtol=0, atol=1e-6 * float(np.abs(single_core).max()))
 
 
-def sharing(**changes: Any) -> Microarchitecture:
+def eager_microarchitecture(**changes: Any) -> Microarchitecture:
     """Return this processor's microarchitecture with changes, and all its cores woken for anything."""
     cpu = microarchitecture.of_target(kernels.target_for(host_target.host_target()))
     return dataclasses.replace(cpu, task_operations=1, **changes)
@@ -56,10 +56,10 @@ def by_cores(
 ) -> np.ndarray:
     """Run a model's only stage, compiled for so many cores, however little there is to compute."""
     runtime = CpuRuntime(HOST)
-    code = compile_stage(extract.module(part), HOST, cores, microarchitecture=cpu or sharing())
+    code = compile_stage(extract.module(part), HOST, cores, microarchitecture=cpu or eager_microarchitecture())
     program = runtime.load(StagePlan("test", "cpu", part.inputs, part.outputs), code)
-    made = runtime.run(program, [runtime.copy_in(values[spec.name]) for spec in part.inputs])
-    return np.array(runtime.copy_out(made[0]))
+    results = runtime.run(program, [runtime.copy_in(values[spec.name]) for spec in part.inputs])
+    return np.array(runtime.copy_out(results[0]))
 
 
 def image(draw: random.Random, channels: int) -> dict[str, tuple[int, ...]]:

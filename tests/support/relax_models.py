@@ -30,26 +30,26 @@ def module(inputs: Mapping[str, np.ndarray], make: Callable[..., Any]) -> Any:
 
 
 def run(
-    made: Any, inputs: Mapping[str, np.ndarray], cores: int = 1, numerics: Numerics = EXACT, **options: Any
+    module: Any, inputs: Mapping[str, np.ndarray], cores: int = 1, numerics: Numerics = EXACT, **options: Any
 ) -> np.ndarray:
     """Compile and run a module of one result; `options` are those of `compile_stage`."""
-    runtime, ty = CpuRuntime(HOST), made["main"].ret_ty
+    runtime, ty = CpuRuntime(HOST), module["main"].ret_ty
     specs = [TensorSpec(name, value.shape, str(value.dtype)) for name, value in inputs.items()]
     result = TensorSpec("result", tuple(int(each) for each in ty.shape), str(ty.dtype))
     stage = StagePlan("test", "cpu", tuple(specs), (result,))
-    program = runtime.load(stage, compile_stage(made, HOST, cores, numerics=numerics, **options))
+    program = runtime.load(stage, compile_stage(module, HOST, cores, numerics=numerics, **options))
     return np.array(runtime.copy_out(runtime.run(program, [runtime.copy_in(each) for each in inputs.values()])[0]))
 
 
-def parameters(made: Any, numerics: Numerics) -> list[np.ndarray]:
+def parameters(module: Any, numerics: Numerics) -> list[np.ndarray]:
     """Return what a module keeps of its constants when it is compiled."""
-    return list(compile_stage(made, HOST, numerics=numerics).parameters.values())
+    return list(compile_stage(module, HOST, numerics=numerics).parameters.values())
 
 
-def kernels(made: Any, **options: Any) -> dict[str, str]:
+def kernels(module: Any, **options: Any) -> dict[str, str]:
     """Return a module's functions with their kernels; `options` are those of `optimise`."""
     with compiler_lock:
-        optimised = schedules.optimise(made, schedules.target_for(host_target.host_target()), **options)
+        optimised = schedules.optimise(module, schedules.target_for(host_target.host_target()), **options)
     return {name: rule for name, (rule, _) in schedules.kernels(optimised).items()}
 
 

@@ -40,7 +40,7 @@ class Unit(nn.Sequential):  # type: ignore[misc]
         with torch.no_grad():
             self[1].weight[self.dead] = DEAD
 
-    def folded(self) -> tuple[np.ndarray, np.ndarray]:
+    def fold(self) -> tuple[np.ndarray, np.ndarray]:
         """Return weights and bias with the batch norm in them."""
         convolution, norm = self[0], self[1]
         factor = (norm.weight / torch.sqrt(norm.running_var + norm.eps)).detach()
@@ -59,8 +59,8 @@ class Bottleneck(nn.Module):  # type: ignore[misc]
 
     def forward(self, x: Any) -> Any:
         first, second, third = self.units
-        short = x if self.shortcut is None else self.shortcut(x)
-        return torch.relu(third(torch.relu(second(torch.relu(first(x))))) + short)
+        shortcut = x if self.shortcut is None else self.shortcut(x)
+        return torch.relu(third(torch.relu(second(torch.relu(first(x))))) + shortcut)
 
 
 class ResNet(nn.Module):  # type: ignore[misc]
@@ -71,9 +71,9 @@ class ResNet(nn.Module):  # type: ignore[misc]
         self.stem = Unit(1, _WIDTH, 7, 2)
         widths = [_WIDTH * 2**stage for stage in range(len(BLOCKS))]
         strides = [2 if stage and not block else 1 for stage, count in enumerate(BLOCKS) for block in range(count)]
-        inner = [width for width, count in zip(widths, BLOCKS, strict=True) for _ in range(count)]
-        ends = [_WIDTH, *(width * _GROWTH for width in inner)]
-        blocks = [Bottleneck(*each) for each in zip(ends, inner, strides, strict=False)]
+        block_widths = [width for width, count in zip(widths, BLOCKS, strict=True) for _ in range(count)]
+        ends = [_WIDTH, *(width * _GROWTH for width in block_widths)]
+        blocks = [Bottleneck(*each) for each in zip(ends, block_widths, strides, strict=False)]
         self.blocks = nn.Sequential(*blocks)
         self.dense = nn.Linear(ends[-1], _CLASSES)
 
@@ -97,15 +97,15 @@ def train(images: np.ndarray, labels: np.ndarray) -> ResNet:
         torch.set_num_threads(threads)
 
 
-def _train(data: torch.Tensor, wanted: torch.Tensor) -> ResNet:
+def _train(data: torch.Tensor, labels: torch.Tensor) -> ResNet:
     torch.manual_seed(0)
     network = ResNet()
     optimizer = torch.optim.AdamW(network.parameters(), 2e-3)
     for _ in range(_EPOCHS):
-        for chosen in torch.randperm(len(data)).split(_BATCH)[:-1]:
+        for indices in torch.randperm(len(data)).split(_BATCH)[:-1]:
             for unit in network.units():
                 unit.kill()
-            loss = nn.functional.cross_entropy(network(data[chosen]), wanted[chosen])
+            loss = nn.functional.cross_entropy(network(data[indices]), labels[indices])
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -121,7 +121,7 @@ def export(network: ResNet, path: Path) -> Path:
     constants: Arrays = {}
 
     def convolve(name: str, unit: Unit, source: str) -> str:
-        constants[f"{name}.w"], constants[f"{name}.b"] = unit.folded()
+        constants[f"{name}.w"], constants[f"{name}.b"] = unit.fold()
         convolution = unit[0]
         pads, strides = [convolution.padding[0]] * 4, list(convolution.stride)
         read = f"{source} {name}.w {name}.b"
@@ -136,10 +136,10 @@ def export(network: ResNet, path: Path) -> Path:
     nodes.append(node("MaxPool", stem, "pooled", "pool", kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4))
     last = "pooled"
     for number, block in enumerate(network.blocks):
-        short = last if block.shortcut is None else convolve(f"b{number}.shortcut", block.shortcut, last)
-        for at, unit in enumerate(block.units):
-            last = convolve(f"b{number}.conv{at}", unit, rectify(last) if at else last)
-        nodes.append(node("Add", f"{last} {short}", f"b{number}.sum", f"b{number}.add"))
+        shortcut = last if block.shortcut is None else convolve(f"b{number}.shortcut", block.shortcut, last)
+        for position, unit in enumerate(block.units):
+            last = convolve(f"b{number}.conv{position}", unit, rectify(last) if position else last)
+        nodes.append(node("Add", f"{last} {shortcut}", f"b{number}.sum", f"b{number}.add"))
         last = rectify(f"b{number}.sum")
     nodes += [node("GlobalAveragePool", last, "mean", "mean"), node("Flatten", "mean", "flat", "flat")]
     constants |= {"d.w": network.dense.weight.detach().numpy(), "d.b": network.dense.bias.detach().numpy()}

@@ -65,8 +65,8 @@ class Notes:
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Turn a skip into a failure, if extras are required."""
     report = yield
-    if item.config.getoption("--require-extras") and (why := reason(report)):
-        report.outcome, report.longrepr = "failed", f"{item.nodeid} was skipped, with all extras: {why}"
+    if item.config.getoption("--require-extras") and (skip_reason := reason(report)):
+        report.outcome, report.longrepr = "failed", f"{item.nodeid} was skipped, with all extras: {skip_reason}"
     return report
 
 
@@ -76,6 +76,6 @@ def pytest_make_collect_report(
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     """Turn the skip of a whole file into a failure, if extras are required."""
     report = yield
-    if collector.config.getoption("--require-extras") and (why := reason(report)):
-        report.outcome, report.longrepr = "failed", f"{collector.nodeid} was skipped, with all extras: {why}"
+    if collector.config.getoption("--require-extras") and (skip_reason := reason(report)):
+        report.outcome, report.longrepr = "failed", f"{collector.nodeid} was skipped, with all extras: {skip_reason}"
     return report

@@ -30,7 +30,7 @@ def plan(*stages: StagePlan, inputs: str = "x z", outputs: str = "y", **options:
     return Plan("m", "d", BOARD, tuple(map(spec, inputs.split())), tuple(map(spec, outputs.split())), stages, **options)
 
 
-def skipping() -> Plan:
+def skip_plan() -> Plan:
     """Three stages, a tensor that skips one, a second input into the second stage, on two devices.
 
     Fault 9: one output feeds two inputs of later stages; fault 1: the second input goes into a later stage.

@@ -67,8 +67,8 @@ class Workshop:
             elif snippet.language == "sh":
                 printed = self.run(snippet.text)
             elif snippet.language == "text":
-                shown = f"```text\n{snippet.text}```"
-                page = page.replace(shown, f"```text\n{refresh(snippet.text, printed)}```", 1)
+                expected_text = f"```text\n{snippet.text}```"
+                page = page.replace(expected_text, f"```text\n{refresh(snippet.text, printed)}```", 1)
         return page
 
     def run(self, commands: str) -> str:
@@ -109,7 +109,7 @@ class Workshop:
         return folder
 
 
-def refresh(shown: str, printed: str) -> str:
+def refresh(expected_text: str, printed: str) -> str:
     """Return what is shown with the lines that were printed; ``...`` stands for any number of lines.
 
     Raises
@@ -117,21 +117,24 @@ def refresh(shown: str, printed: str) -> str:
     AssertionError
         If a line of either is not in the other, but for what may differ.
     """
-    wanted, there, lines = mask(shown), mask(printed), [line.rstrip() for line in printed.splitlines()]
+    expected_lines, printed_lines = mask(expected_text), mask(printed)
+    lines = [line.rstrip() for line in printed.splitlines()]
     parts: list[list[int]] = [[]]
-    for line in wanted.values():
+    for line in expected_lines.values():
         if line == "...":
             parts.append([])
             continue
-        rest = [index for index in there if index > max((index for part in parts for index in part), default=-1)]
+        rows_left = [
+            index for index in printed_lines if index > max((index for part in parts for index in part), default=-1)
+        ]
         # Behind a gap any line will do, otherwise only the next one.
-        candidates = rest if len(parts) > 1 and not parts[-1] else rest[:1]
-        match = next((index for index in candidates if there[index] == line), None)
+        candidates = rows_left if len(parts) > 1 and not parts[-1] else rows_left[:1]
+        match = next((index for index in candidates if printed_lines[index] == line), None)
         assert match is not None, f"the page shows\n{line}\nbut what follows is\n" + "\n".join(
-            there[index] for index in rest
+            printed_lines[index] for index in rows_left
         )
         parts[-1].append(match)
-    assert not parts[-1] or parts[-1][-1] == max(there), f"more is printed than shown:\n{printed}"
+    assert not parts[-1] or parts[-1][-1] == max(printed_lines), f"more is printed than shown:\n{printed}"
     return "...\n".join("".join(f"{lines[index]}\n" for index in _with_rules(part, lines)) for part in parts)
 
 

@@ -43,8 +43,8 @@ def run(folder: Path, root: Path, *options: str) -> str:
     line = [sys.executable, "-m", "pytest", "-p", "tests.support.skips", "-p", "no:cacheprovider", *options]
     environment = {**os.environ, "PYTHONPATH": str(root)}
     environment.pop("PYTEST_XDIST_WORKER", None)
-    done = subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=60)
-    return done.stdout + done.stderr
+    result = subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    return result.stdout + result.stderr
 
 
 def test_one_run_notes_what_an_extra_would_have_run(folder: Path, root: Path) -> None:

@@ -53,9 +53,9 @@ class Block(nn.Module):  # type: ignore[misc]
             self.downsample = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
 
     def forward(self, image: Tensor) -> Tensor:
-        inner = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(image)))))
-        inner += self.downsample(image)
-        result: Tensor = self.relu(inner)
+        features = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(image)))))
+        features += self.downsample(image)
+        result: Tensor = self.relu(features)
         return result
 
 
@@ -152,8 +152,8 @@ class Encoder(nn.Module):  # type: ignore[misc]
         self.pooler = nn.Linear(width, width)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> dict[str, Tensor]:
-        places = torch.arange(input_ids.shape[1])
-        tokens = self.norm(self.words(input_ids) + self.positions(places))
+        positions = torch.arange(input_ids.shape[1])
+        tokens = self.norm(self.words(input_ids) + self.positions(positions))
         mask = (1.0 - attention_mask[:, None, None, :].to(tokens.dtype)) * torch.finfo(tokens.dtype).min
         for layer in self.layers:
             tokens = layer(tokens, mask)

@@ -37,13 +37,17 @@ class Network:
     def c2f(self, source: str, channels: int, *, shortcut: bool = True) -> str:
         """Append a convolution, a bottleneck on half of its channels, and one of all of these together."""
         half = channels // 2
-        number, both = len(self.nodes), self.convolve(source, channels, 1)
-        left, right = f"left{number}", f"right{number}"
-        self.nodes.append(node("Split", both, f"{left} {right}", f"split{number}", axis=1, num_outputs=2))
-        self.channels |= {left: half, right: half}
-        inner = self.convolve(self.convolve(right, half), half)
-        inner = self.append("Add", f"{right} {inner}", half) if shortcut else inner
-        return self.convolve(self.append("Concat", f"{left} {right} {inner}", 3 * half, axis=1), channels, 1)
+        number, features = len(self.nodes), self.convolve(source, channels, 1)
+        first_half, second_half = f"left{number}", f"right{number}"
+        self.nodes.append(
+            node("Split", features, f"{first_half} {second_half}", f"split{number}", axis=1, num_outputs=2)
+        )
+        self.channels |= {first_half: half, second_half: half}
+        bottleneck = self.convolve(self.convolve(second_half, half), half)
+        bottleneck = self.append("Add", f"{second_half} {bottleneck}", half) if shortcut else bottleneck
+        return self.convolve(
+            self.append("Concat", f"{first_half} {second_half} {bottleneck}", 3 * half, axis=1), channels, 1
+        )
 
     def pyramid(self, source: str, channels: int) -> str:
         """Append max pools of pools, and a convolution of all."""
@@ -56,15 +60,15 @@ class Network:
 
 def write(path: Path, size: int) -> Path:
     """Write the network for square images as ONNX."""
-    made = Network()
-    fine = made.c2f(made.convolve(made.convolve("image", _WIDTH, 3, 2), 2 * _WIDTH, 3, 2), 2 * _WIDTH)
-    coarse = made.c2f(made.convolve(fine, 4 * _WIDTH, 3, 2), 4 * _WIDTH)
-    coarse = made.pyramid(coarse, 4 * _WIDTH)
-    made.constants["scales"] = weights(4) * 0 + [1, 1, 2, 2]
-    up = made.append("Resize", f"{coarse} - scales", 4 * _WIDTH, mode="nearest", nearest_mode="floor",
+    network = Network()
+    fine = network.c2f(network.convolve(network.convolve("image", _WIDTH, 3, 2), 2 * _WIDTH, 3, 2), 2 * _WIDTH)
+    coarse = network.c2f(network.convolve(fine, 4 * _WIDTH, 3, 2), 4 * _WIDTH)
+    coarse = network.pyramid(coarse, 4 * _WIDTH)
+    network.constants["scales"] = weights(4) * 0 + [1, 1, 2, 2]
+    up = network.append("Resize", f"{coarse} - scales", 4 * _WIDTH, mode="nearest", nearest_mode="floor",
                      coordinate_transformation_mode="asymmetric")  # fmt: skip
-    joined = made.append("Concat", f"{up} {fine}", 6 * _WIDTH, axis=1)
-    head = made.c2f(joined, 2 * _WIDTH, shortcut=False)
-    outputs = [made.convolve(made.convolve(each, 2 * _WIDTH), 24, 1, plain=True) for each in (head, coarse)]
-    made.constants["scales"] = made.constants["scales"].astype("float32")
-    return save(path, made.nodes, {"image": (1, 3, size, size)}, outputs, made.constants, opset=18)
+    fused = network.append("Concat", f"{up} {fine}", 6 * _WIDTH, axis=1)
+    head = network.c2f(fused, 2 * _WIDTH, shortcut=False)
+    outputs = [network.convolve(network.convolve(each, 2 * _WIDTH), 24, 1, plain=True) for each in (head, coarse)]
+    network.constants["scales"] = network.constants["scales"].astype("float32")
+    return save(path, network.nodes, {"image": (1, 3, size, size)}, outputs, network.constants, opset=18)

@@ -22,9 +22,9 @@ from tests.support import media
 def test_a_detector_s_boxes_come_back_to_the_picture() -> None:
     rows = np.array([[[32, 48, 64, 80, 0.9, 1], [0, 0, 5, 5, 0.4, 0]]], np.float32)
     geometry = fit("letterbox", (128, 64), (64, 64))
-    (box,) = Boxes(geometry, ["cat", "dog"])(media.delivered(rows)).boxes
+    (box,) = Boxes(geometry, ["cat", "dog"])(media.frame_result(rows)).boxes
     assert box == Box(64, 64, 128, 128, "dog 0.90", 1)
-    assert [box.label for box in Boxes(minimum_score=0.0)(media.delivered(rows)).boxes] == [
+    assert [box.label for box in Boxes(minimum_score=0.0)(media.frame_result(rows)).boxes] == [
         "class 1 0.90",
         "class 0 0.40",
     ]
@@ -36,7 +36,7 @@ def test_a_raw_detector_s_output_is_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(InputError, match=message):
         Boxes().check(TensorSpec("raw", shape))
     with pytest.raises(InputError, match="rows of left"):
-        Boxes()(media.delivered(np.zeros(shape, np.float32)))
+        Boxes()(media.frame_result(np.zeros(shape, np.float32)))
 
 
 @pytest.mark.parametrize("shape", [(1, 84, 8400), (1, 21, 64, 64), (2, 10)])
@@ -44,15 +44,15 @@ def test_what_is_no_classifier_s_output_has_no_label(shape: tuple[int, ...]) -> 
     with pytest.raises(InputError, match=rf"one axis, such as .*'map' is {re.escape(str(list(shape)))}"):
         BestLabel().check(TensorSpec("map", shape))
     with pytest.raises(InputError, match="no classifier's"):
-        BestLabel()(media.delivered(np.zeros(shape, np.float32)))
+        BestLabel()(media.frame_result(np.zeros(shape, np.float32)))
 
 
 def test_scores_and_boxes_of_integers_are_shown_as_the_numbers_they_stand_for(tmp_path: Path) -> None:
     scores = Quantization("y", (1 / 256,), (-128,))
-    result = media.delivered(np.array([[-128, 100, 0]], np.int8), quantization=[scores])
+    result = media.frame_result(np.array([[-128, 100, 0]], np.int8), quantization=[scores])
     assert BestLabel(["cat", "macaw", "dog"])(result).lines == ["macaw 0.89"]
     columns = Quantization("y", (2.0, 2.0, 2.0, 2.0, 1 / 128, 1.0), (0,) * 6, axis=1)
-    rows = media.delivered(np.array([[16, 24, 32, 40, 64, 1], [0, 0, 9, 9, 20, 0]], np.int8), quantization=[columns])
+    rows = media.frame_result(np.array([[16, 24, 32, 40, 64, 1], [0, 0, 9, 9, 20, 0]], np.int8), quantization=[columns])
     assert Boxes()(rows).boxes == [Box(32, 48, 64, 80, "class 1 0.50", 1)]
     with JsonLines(tmp_path / "out.jsonl") as lines:
         lines.add(result)
@@ -60,8 +60,8 @@ def test_scores_and_boxes_of_integers_are_shown_as_the_numbers_they_stand_for(tm
 
 
 def test_a_classifier_s_best_class() -> None:
-    assert BestLabel(["a", "b"])(media.delivered(np.array([[0.25, 0.75]]))).lines == ["b 0.75"]
-    assert BestLabel()(media.delivered(np.array([3.0]))).lines == ["class 0 3.00"]
+    assert BestLabel(["a", "b"])(media.frame_result(np.array([[0.25, 0.75]]))).lines == ["b 0.75"]
+    assert BestLabel()(media.frame_result(np.array([3.0]))).lines == ["class 0 3.00"]
 
 
 def test_boxes_and_lines_are_drawn_also_at_the_edge() -> None:
@@ -79,7 +79,7 @@ def test_boxes_and_lines_are_drawn_also_at_the_edge() -> None:
 def test_lines_of_json_are_there_at_once_and_stay(tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
     with pytest.raises(ZeroDivisionError), JsonLines(path) as lines:
-        lines.add(media.delivered(np.array([[1.5, np.nan]], np.float32), stamp=2_500_000_000))
+        lines.add(media.frame_result(np.array([[1.5, np.nan]], np.float32), stamp=2_500_000_000))
         line: dict[str, Any] = json.loads(path.read_text())
         raise ZeroDivisionError
     assert line == {"frame": "a", "number": 0, "timestamp": 2.5, "latency_s": 0.0, "outputs": {"y": [[1.5, None]]}}

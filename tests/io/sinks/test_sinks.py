@@ -41,7 +41,7 @@ def text_in(folder: Path, text: str) -> str:
 def test_what_was_recorded_before_a_failure_is_complete(tmp_path: Path, text: str) -> None:
     with pytest.raises(SourceLost), registry.open_sinks([text_in(tmp_path, text)], PICTURE) as sink:
         for number, picture in enumerate(media.noise(7)):
-            sink.add(media.delivered(picture, stamp=number * 40_000_000))
+            sink.add(media.frame_result(picture, stamp=number * 40_000_000))
         raise SourceLost("unplugged")
     (path,) = tmp_path.iterdir()
     assert media.count(path) == 7

@@ -138,7 +138,7 @@ def test_damaged_files_end_cleanly(tmp_path: Path, name: str, codec: str, pixels
 def test_labels_are_drawn_and_the_rest_of_the_picture_stays(tmp_path: Path) -> None:
     picture = np.full((120, 160, 3), 90, np.uint8)
     with Video(tmp_path / "a.mkv", "ffv1", BestLabel(["cat", "dog"])) as video:
-        video.add(media.delivered(np.array([0.1, 0.9]), picture))
+        video.add(media.frame_result(np.array([0.1, 0.9]), picture))
     result = media.read(tmp_path / "a.mkv")[0][0]
     assert (result[:30, :60] != 90).any()
     assert (result[60:] == 90).all()
@@ -156,9 +156,9 @@ def test_what_cannot_be_encoded_is_one_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="with the codec 'nonsense'"):
         Video(tmp_path / "a.mp4", "nonsense")
     with pytest.raises(InputError, match="libx264"), Video(tmp_path / "a.mp4", "libx264") as video:
-        video.add(media.delivered(np.zeros(2), media.smooth(63, 47)))
+        video.add(media.frame_result(np.zeros(2), media.smooth(63, 47)))
     with pytest.raises(InputError, match="neither the source nor the model"), Video(tmp_path / "a.mkv") as video:
-        video.add(media.delivered(np.zeros(2)))
+        video.add(media.frame_result(np.zeros(2)))
     assert not list(tmp_path.iterdir())
 
 
@@ -184,5 +184,5 @@ def test_outputs_that_are_pictures(shape: Any, dtype: str, reference: Any) -> No
 def test_the_model_s_pictures_are_what_is_written(tmp_path: Path) -> None:
     picture = np.random.default_rng(0).integers(0, 256, (16, 16, 3), np.uint8)
     with open_sink(f"{tmp_path / 'a.mkv'}?codec=ffv1", ()) as video:
-        video.add(media.delivered(picture, media.smooth()))
+        video.add(media.frame_result(picture, media.smooth()))
     np.testing.assert_array_equal(media.read(tmp_path / "a.mkv")[0][0], picture)

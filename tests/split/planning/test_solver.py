@@ -137,7 +137,7 @@ def check_fastest(problem: Problem) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_fixed_cuts_are_as_many_stages_as_items(seed: int) -> None:
-    problem = random_problem(seed, 9, big=3).merge_items([0, 2, 5, 9])
+    problem = random_problem(seed, 9, big_cores=3).merge_items([0, 2, 5, 9])
     fixed = replace(problem, stages=(tuple(range(len(problem.processors))),) * 3)
     check_fastest(fixed)
     solution = Solver(fixed).fastest()
@@ -146,7 +146,7 @@ def test_fixed_cuts_are_as_many_stages_as_items(seed: int) -> None:
 
 
 def test_the_smallest_is_chosen_among_those_that_are_fast_enough() -> None:
-    problem = random_problem(3, 6, big=3)
+    problem = random_problem(3, 6, big_cores=3)
     solver = Solver(problem)
     fastest = solver.fastest()
     assert fastest is not None

@@ -13,7 +13,7 @@ from tvm import relax
 
 from pipeline.core.numerics import Numerics
 from tests.support.onnx_models import by_onnxruntime, node, save, weights
-from tests.support.random_networks import image, odd, sharing, window
+from tests.support.random_networks import eager_microarchitecture, image, odd, window
 from tests.support.relax_models import constant, kernels, module, run
 
 ORDERS = ("HWIO", "OHWI", "HWOI", "OIHW")
@@ -159,7 +159,9 @@ def test_nothing_is_turned(kind: Callable[[random.Random], Case]) -> None:
 def test_several_cores_compute_the_same(kind: Callable[[random.Random], Case]) -> None:
     make, inputs, *_ = kind(random.Random(kind.__name__))
     values = last(inputs)
-    one, three = (run(module(values, make), values, cores, microarchitecture=sharing()) for cores in (1, 3))
+    one, three = (
+        run(module(values, make), values, cores, microarchitecture=eager_microarchitecture()) for cores in (1, 3)
+    )
     np.testing.assert_allclose(three, one, rtol=0, atol=1e-6 * float(np.abs(one).max()))
 
 

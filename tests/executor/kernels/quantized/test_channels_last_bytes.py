@@ -30,7 +30,7 @@ def chain(product: Product, order: str) -> Any:
             data, weights, attributes["strides"], attributes["pads"], attributes["dilations"],
             attributes["group"], data_layout="NHWC", kernel_layout=order,
         )  # fmt: skip
-        made = emit(relax.op.add(emit(made), constant(np.broadcast_to(bias, product.made))))
+        made = emit(relax.op.add(emit(made), constant(np.broadcast_to(bias, product.outputs))))
         made = emit(relax.op.nn.relu(made)) if product.relu else made
         return emit(relax.op.quantize(made, sy, zy, 3, str(known["zy"].dtype)))
 
@@ -44,6 +44,6 @@ def test_result_is_exact(seed: int) -> None:
     frame = product.frame()
     values = {"x": np.ascontiguousarray(frame.transpose(TO_LAST))}
     made = module(values, chain(product, order))
-    np.testing.assert_array_equal(run(made, values), product.expected(frame).transpose(TO_LAST))
+    np.testing.assert_array_equal(run(made, values), product.compute_reference(frame).transpose(TO_LAST))
     assert {"convolution", "depthwise"}.intersection(kernels(made).values())
     assert not [name for name in kernels(made) if "transpose" in name]

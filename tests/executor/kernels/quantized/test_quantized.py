@@ -19,9 +19,9 @@ from pipeline.split import extract
 from tests.executor.kernels.test_targets import assembly
 from tests.support.onnx_models import by_onnxruntime, in_stages, kinds, node, save
 from tests.support.quantized_models import Product, convolution, dense
-from tests.support.random_networks import by_cores, sharing
+from tests.support.random_networks import by_cores, eager_microarchitecture
 
-OWN = sharing()
+OWN = eager_microarchitecture()
 WAYS = list(dict.fromkeys([OWN.dots, *(["pairs"] if OWN.dots == "vnni" else []), "plain"]))
 """In which the host can multiply bytes."""
 
@@ -45,7 +45,7 @@ def test_result_is_exact(make: Callable[[random.Random], Product], seed: int, tm
     graph = pipeline.read(path)
     values = {"x": product.frame()}
     found = in_stages(graph, [], values)["y"]
-    np.testing.assert_array_equal(found, product.expected(values["x"]))
+    np.testing.assert_array_equal(found, product.compute_reference(values["x"]))
     expected = by_onnxruntime(path, values, fused=False)["y"]
     assert np.abs(found.astype(int) - expected.astype(int)).max() <= 1
 
@@ -58,8 +58,8 @@ def test_every_way_of_multiplying_bytes_is_exact(
     product = make(random.Random(f"{make.__name__}{way}"))
     graph = pipeline.read(product.save(tmp_path / "model.onnx"))
     part, frame = extract.parts(graph, [])[0], product.frame()
-    cpu = sharing(dots=way)
-    np.testing.assert_array_equal(by_cores(part, {"x": frame}, 1, cpu), product.expected(frame))
+    cpu = eager_microarchitecture(dots=way)
+    np.testing.assert_array_equal(by_cores(part, {"x": frame}, 1, cpu), product.compute_reference(frame))
 
 
 def test_halves_are_rounded_to_even(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from pipeline.executor.kernels.winograd.winograd import WinogradConvolution
 from pipeline.split import extract
 from pipeline.split.graph import Graph
 from tests.support.onnx_models import Arrays, assert_close, by_onnxruntime, frame, node, save, weights
-from tests.support.random_networks import Drawn, sharing
+from tests.support.random_networks import Drawn, eager_microarchitecture
 
 DIRECT = 1e-6
 WINOGRAD = Numerics(winograd=True)
@@ -126,7 +126,9 @@ def test_result_is_that_of_onnxruntime(
     graph = pipeline.read(path)
     values = frame(graph)
     rewrites = by_tiles(outputs, chunks)
-    found, rules = run(graph, values, cores, numerics=WINOGRAD, rewrites=rewrites, microarchitecture=sharing())
+    found, rules = run(
+        graph, values, cores, numerics=WINOGRAD, rewrites=rewrites, microarchitecture=eager_microarchitecture()
+    )
     assert "winograd" in rules
     assert "convolution" not in rules
     assert_close(found, by_onnxruntime(path, values), DIRECT * growth(outputs))
