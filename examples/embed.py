@@ -16,6 +16,5 @@ with pipeline.load("digits.bundle", admission="block") as running:
         if number % 100 == 0:
             print(f"frame {number}: {scores.argmax()}")
     statistics = running.statistics()
-print(
-    f"{statistics.delivered} frames, {statistics.frames_per_s:.0f} frames/s, latency p50 {statistics.latency_s.p50 * 1e3:.2f} ms"
-)
+latency_ms = statistics.latency_s.p50 * 1e3
+print(f"{statistics.delivered} frames, {statistics.frames_per_s:.0f} frames/s, latency p50 {latency_ms:.2f} ms")

@@ -18,10 +18,10 @@ from tests.support.exhaustive import TOLERANCE, LegalPlan, borders, evaluate, le
 
 KINDS: dict[str, dict[str, Any]] = {
     "cores and accelerators": {},
-    "big and little cores": {"big": 1, "little": 2},
+    "big and little cores": {"big_cores": 1, "little_cores": 2},
     "a shared accelerator": {"turns": True},
     "little memory": {"memories": True},
-    "a shared accelerator and little memory": {"turns": True, "memories": True, "big": 1},
+    "a shared accelerator and little memory": {"turns": True, "memories": True, "big_cores": 1},
 }
 
 
