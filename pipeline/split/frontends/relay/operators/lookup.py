@@ -14,7 +14,7 @@ from pipeline.split.frontends.relay.attributes import Attributes
 from pipeline.split.frontends.relay.builder import BindingBuilder, axis, constant_values, dtype
 from pipeline.split.frontends.relay.operators import elementwise, pooling
 from pipeline.split.frontends.relay.operators.common import Converter, cast, reshape
-from pipeline.split.frontends.relay.operators.quantized import (
+from pipeline.split.frontends.relay.operators.rescaling import (
     fixed_point,
     multiplier_and_shift,
     requantize,

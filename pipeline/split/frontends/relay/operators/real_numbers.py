@@ -8,14 +8,19 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from pipeline.errors import ModelError
 from pipeline.split.frontends.relay.attributes import Attributes
-from pipeline.split.frontends.relay.builder import BindingBuilder, axis, constant_values, dtype, fields, shape
+from pipeline.split.frontends.relay.builder import BindingBuilder, axis, constant_values, dtype
 from pipeline.split.frontends.relay.operators.common import Converter, align_with_axis, cast
-from pipeline.split.frontends.relay.operators.convolution import convolve, transpose_convolve
 from pipeline.split.frontends.relay.operators.elementwise import clip
-from pipeline.split.frontends.relay.operators.products import product, transpose_matrix
-from pipeline.split.frontends.relay.operators.quantized import output_channel_axis
+from pipeline.split.frontends.relay.operators.qnn_operands import (
+    PRODUCTS,
+    check_product_scales,
+    output_channel_axis,
+    pair_scales,
+    quantization_axis,
+    split_parts,
+    split_terms,
+)
 from pipeline.split.passes.bindings import array, calls, replace
 
 op = relax.op
@@ -115,16 +120,15 @@ def _quantize(builder: BindingBuilder, attrs: Attributes, x: Any, scale: Any, ze
 
 
 def _dequantize(builder: BindingBuilder, attrs: Attributes, x: Any, scale: Any, zero: Any) -> Any:
-    number = axis(x, attrs.integer("axis", -1)) if shape(x) else 0
-    return cast(builder, to_real(builder, x, scale, zero, number), attrs.dtype("out_dtype", "float32"))
+    value = to_real(builder, x, scale, zero, quantization_axis(attrs, x))
+    return cast(builder, value, attrs.dtype("out_dtype", "float32"))
 
 
 def _requantize(builder: BindingBuilder, attrs: Attributes, x: Any, *scales: Any) -> Any:
-    if len(scales) != 4:
-        raise ModelError(f"expected 2 scales and 2 zero points, found {len(scales)} operands")
+    (scale, zero), (out_scale, out_zero) = pair_scales(scales, 2)
     number, kind = axis(x, attrs.integer("axis", -1)), attrs.dtype("out_dtype", "int8")
     attrs.get("rounding"), attrs.get("compute_dtype")
-    return _quantize_real(builder, to_real(builder, x, *scales[:2], number), *scales[2:], kind)
+    return _quantize_real(builder, to_real(builder, x, scale, zero, number), out_scale, out_zero, kind)
 
 
 def _convert_product(compute: Callable[..., Any]) -> Converter:
@@ -133,8 +137,7 @@ def _convert_product(compute: Callable[..., Any]) -> Converter:
     def convert(  # noqa: PLR0913, PLR0917 - Relay's operands
         builder: BindingBuilder, attrs: Attributes, x: Any, weight: Any, zero: Any, weight_zero: Any, *scales: Any
     ) -> Any:
-        if len(scales) != 2:
-            raise ModelError(f"expected 2 scales, found {len(scales)}")
+        check_product_scales(scales)
         real_weight = to_real(builder, weight, scales[1], weight_zero, output_channel_axis(attrs))
         products = compute(
             builder, attrs.replace_values(out_dtype="float32"), to_real(builder, x, scales[0], zero), real_weight
@@ -148,27 +151,11 @@ def _convert_product(compute: Callable[..., Any]) -> Converter:
     return convert
 
 
-def _dense(builder: BindingBuilder, attrs: Attributes, x: Any, weight: Any) -> Any:
-    return product(builder, attrs, x, transpose_matrix(builder, weight))
-
-
-def _conv2d(builder: BindingBuilder, attrs: Attributes, x: Any, weight: Any) -> Any:
-    return convolve(builder, attrs, x, weight, 2)
-
-
-def _conv2d_transpose(builder: BindingBuilder, attrs: Attributes, x: Any, weight: Any) -> Any:
-    return transpose_convolve(builder, attrs, x, weight, 2)
-
-
 def _convert_pair(operator: Callable[..., Any]) -> Converter:
     def convert(builder: BindingBuilder, attrs: Attributes, x: Any, y: Any, *scales: Any) -> Any:
-        if len(scales) != 6:
-            raise ModelError(f"expected 3 scales and 3 zero points, found {len(scales)} operands")
-        terms = [
-            to_real(builder, operand, *quantization, axis(operand, attrs.integer(name, -1)) if shape(operand) else 0)
-            for operand, quantization, name in ((x, scales[:2], "lhs_axis"), (y, scales[2:4], "rhs_axis"))
-        ]
-        return _quantize_real(builder, builder.emit(operator(*terms)), *scales[4:], dtype(x))
+        terms = [to_real(builder, *term) for term in split_terms(attrs, x, y, scales)]
+        *_, (out_scale, out_zero) = pair_scales(scales, 3)
+        return _quantize_real(builder, builder.emit(operator(*terms)), out_scale, out_zero, dtype(x))
 
     return convert
 
@@ -176,22 +163,18 @@ def _convert_pair(operator: Callable[..., Any]) -> Converter:
 def _concatenate(  # noqa: PLR0913, PLR0917 - Relay's operands
     builder: BindingBuilder, attrs: Attributes, data: Any, scales: Any, zeros: Any, out_scale: Any, out_zero: Any
 ) -> Any:
-    parts = fields(data)
-    real_parts = [
-        to_real(builder, part, *quantization)
-        for part, *quantization in zip(parts, fields(scales), fields(zeros), strict=True)
-    ]
-    concatenation = builder.emit(op.concat(real_parts, axis=axis(parts[0], attrs.integer("axis", 0))))
-    return _quantize_real(builder, concatenation, out_scale, out_zero, dtype(parts[0]))
+    parts = split_parts(data, scales, zeros)
+    first_part = parts[0][0]
+    real_parts = [to_real(builder, *part) for part in parts]
+    concatenation = builder.emit(op.concat(real_parts, axis=axis(first_part, attrs.integer("axis", 0))))
+    return _quantize_real(builder, concatenation, out_scale, out_zero, dtype(first_part))
 
 
 TABLE: dict[str, Converter] = {
     "qnn.quantize": _quantize,
     "qnn.dequantize": _dequantize,
     "qnn.requantize": _requantize,
-    "qnn.conv2d": _convert_product(_conv2d),
-    "qnn.conv2d_transpose": _convert_product(_conv2d_transpose),
-    "qnn.dense": _convert_product(_dense),
+    **{name: _convert_product(compute) for name, compute in PRODUCTS.items()},
     "qnn.add": _convert_pair(op.add),
     "qnn.subtract": _convert_pair(op.subtract),
     "qnn.mul": _convert_pair(op.multiply),
