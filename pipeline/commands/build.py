@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pipeline.executor.bundle import Bundle
     from pipeline.measure.kernel_coverage import GeneralKernel, StageGeneral
     from pipeline.split.graph import Graph
+    from pipeline.workflow.verify import Verification
 
 HELP = (
     "Compile each stage of a plan for its device, compare the stages with the unsplit model, and save them as a bundle."
@@ -34,6 +35,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--plan", metavar="FILE", help="a plan from 'soc-pipeline plan'; without it, plan now")
     plan_options.arguments(parser)
     tune.database_arguments(parser)
+    _kernel_arguments(parser)
+    parser.add_argument("-o", "--output", metavar="FOLDER", required=True, help="the bundle to write")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+
+
+def _kernel_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--winograd", action="store_true", help="compute 3x3 convolutions by Winograd's transforms where that is faster"
     )
@@ -57,8 +64,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "result, or run them in a slower build for any size",
     )
     parser.add_argument("--seed", type=values.seed, default=0, help="of the random frame that is compared (default: 0)")
-    parser.add_argument("-o", "--output", metavar="FOLDER", required=True, help="the bundle to write")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -87,22 +92,25 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         facts = {} if verification is None else {"verification": dataclasses.asdict(verification)}
         console.print_json(_facts(bundle, options.output) | facts)
-        return 0
+    else:
+        _show(bundle, verification, tuning, options.output)
+    return 0
+
+
+def _show(bundle: Bundle, verification: Verification | None, tuning: Path | None, path: str) -> None:
     out = console.console()
     if verification:
         out.print(models.verification_text(verification))
     if bundle.parity:
-        out.print(
-            f"{len(plan.stages)} stages against the unsplit model: largest error {bundle.parity.largest_error:.3g}, "
-            f"largest output {bundle.parity.largest_value:.3g}"
-        )
+        subject = f"{len(bundle.plan.stages)} stages against the unsplit model"
+        error, value = bundle.parity.largest_error, bundle.parity.largest_value
+        out.print(f"{subject}: largest error {error:.3g}, largest output {value:.3g}")
     if tuning is not None:
         out.print(f"Tuned kernels: {tuned_kernels(bundle)}, of {tuning}", soft_wrap=True, markup=False)
     for stage in bundle.general:
         if stage.kernels:
             out.print(without_rule(stage), soft_wrap=True, markup=False)
-    out.print(f"Bundle: {options.output}", soft_wrap=True)
-    return 0
+    out.print(f"Bundle: {path}", soft_wrap=True)
 
 
 def tuned_kernels(bundle: Bundle) -> int:

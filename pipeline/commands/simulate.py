@@ -22,6 +22,16 @@ EXAMPLE = "soc-pipeline simulate plan.json --fps 30 --time-variation 0.1"
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("plan", metavar="PLAN", help="a file from 'soc-pipeline plan -o'")
+    _arrival_arguments(parser)
+    _time_arguments(parser)
+    parser.add_argument("--drawing", metavar="FILE", help="draw which stage works on which frame when, .png or .svg")
+    parser.add_argument(
+        "--against", metavar="TRACE", help="also draw a file of 'soc-pipeline run --trace', with what was measured"
+    )
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def _arrival_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fps",
         metavar="N",
@@ -51,6 +61,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         default=math.inf,
         help="from arrival to the result, for --admission deadline",
     )
+
+
+def _time_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", metavar="S", type=values.seed, default=0, help="of the random times (default: 0)")
     parser.add_argument(
         "--time-variation",
@@ -66,11 +79,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         type=values.not_negative,
         help="of the scheduler, for each frame in each stage (default: 50e-6; a slow processor needs more)",
     )
-    parser.add_argument("--drawing", metavar="FILE", help="draw which stage works on which frame when, .png or .svg")
-    parser.add_argument(
-        "--against", metavar="TRACE", help="also draw a file of 'soc-pipeline run --trace', with what was measured"
-    )
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -18,6 +18,14 @@ if TYPE_CHECKING:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add how to cut a model and what to run it on."""
+    _cut_arguments(parser)
+    _board_arguments(parser)
+    _aim_arguments(parser)
+    _time_arguments(parser)
+
+
+def _cut_arguments(parser: argparse.ArgumentParser) -> None:
+    # A number of stages leaves the cuts to the planner, names give them: both would contradict each other.
     cut_group = parser.add_mutually_exclusive_group()
     cut_group.add_argument(
         "--stages", metavar="N", type=values.count_or_auto, default="auto", help="number of stages, or 'auto' (default)"
@@ -33,6 +41,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="cut exactly behind the names of --cut, also inside of what the compiler fuses; 'plan' says what it costs",
     )
+
+
+def _board_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--board", default="host", help="what to run on (default: host, this machine)")
     targets.argument(parser)
     stage_options.argument(parser)
@@ -45,6 +56,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="run an operator, what makes a tensor, or a module on this device of the board, such as conv1=cpu; may be "
         "repeated",
     )
+
+
+def _aim_arguments(parser: argparse.ArgumentParser) -> None:
+    # Only automatic stages have something to aim at.
     parser.add_argument(
         "--objective",
         choices=("throughput", "latency", "energy"),
@@ -56,6 +71,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-replicas", action="store_true", help="let each automatic stage work on one frame at a time only"
     )
+
+
+def _time_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--queue-depth",
         metavar="N",

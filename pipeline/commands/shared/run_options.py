@@ -29,6 +29,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "be repeated",
     )
     _source_arguments(parser)
+    _sink_arguments(parser)
     _preparation_arguments(parser)
     _pipeline_arguments(parser)
     trace_option.argument(parser)
@@ -57,17 +58,6 @@ def _source_arguments(parser: argparse.ArgumentParser) -> None:
         help=".npy (one frame, or frames along a new first axis), .npz (inputs by name), images, or folders of these",
     )
     parser.add_argument(
-        "--sink",
-        "--output",
-        metavar="SINK",
-        action="append",
-        default=[],
-        help="one .npz with all outputs stacked, a folder for one .npz per frame, FILE.jsonl (jsonl:- prints), "
-        "bag:PATH (?storage=sqlite3), or a video file: the pictures that the model makes, or the source's with what "
-        "was found, by ?show=label or ?show=boxes (&labels=FILE); ?codec=ffv1 loses nothing; may be "
-        "repeated; without it nothing is saved; whatever ends the stream, what was recorded until then is kept",
-    )
-    parser.add_argument(
         "--fps",
         metavar="N",
         type=values.positive,
@@ -85,6 +75,20 @@ def _source_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         type=values.positive,
         help="how long to try again when a camera or stream is lost (default: not at all)",
+    )
+
+
+def _sink_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--sink",
+        "--output",
+        metavar="SINK",
+        action="append",
+        default=[],
+        help="one .npz with all outputs stacked, a folder for one .npz per frame, FILE.jsonl (jsonl:- prints), "
+        "bag:PATH (?storage=sqlite3), or a video file: the pictures that the model makes, or the source's with what "
+        "was found, by ?show=label or ?show=boxes (&labels=FILE); ?codec=ffv1 loses nothing; may be "
+        "repeated; without it nothing is saved; whatever ends the stream, what was recorded until then is kept",
     )
 
 
