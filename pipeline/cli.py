@@ -19,6 +19,7 @@ from pipeline.errors import InputError, PipelineError
 if TYPE_CHECKING:
     from types import FrameType
 
+# In the order in which help lists them: from a first look to what few need.
 COMMANDS = (
     "demo",
     "inspect",
@@ -40,18 +41,21 @@ COMMANDS = (
 )
 """Each is a module of `pipeline.commands` with `HELP`, `EXAMPLE`, `arguments(parser)` and `run(options)`."""
 
+# 128 + SIGINT, as shells report a process that Ctrl-C has ended.
 INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status: 0, 1 (it failed), 2 (wrong use), 130 (interrupted)."""
     try:
+        # First: also the message about a wrong argument may have such a name in it.
         _print_any_name()
         arguments = sys.argv[1:] if argv is None else list(argv)
         _check(arguments)
         options = parser().parse_args(arguments)
         with _termination_interrupts():
             status: int = options.run(options)
+        # Here and not at the exit, where a full disk or a closed pipe would end in a traceback.
         _flush()
     except PipelineError as error:
         _say(str(error))
@@ -94,6 +98,7 @@ def _termination_interrupts() -> Iterator[None]:
     Both come more than once, from the shell and from the kernel, or one after the other from a service manager: the
     first one interrupts, the others must not spoil the clean end.  Ctrl-C interrupts as often as it is pressed.
     """
+    # Only the main thread may set handlers; a program that calls `main` elsewhere has its own.
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -123,6 +128,7 @@ class CommandParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise `InputError` for what a type of `pipeline.commands.shared.values` refused; else show the usage."""
         option, _, reason = message.removeprefix("argument ").partition(": ")
+        # By this word `values` begins each refusal, and argparse none of its own messages.
         if reason.startswith("is "):
             raise InputError(f"{option} {reason}")
         super().error(message)
@@ -137,6 +143,7 @@ def parser() -> CommandParser:
     top.add_argument("--version", action="version", version=f"soc-pipeline {_version()}")
     commands = top.add_subparsers(metavar="COMMAND", required=True)
     for name in COMMANDS:
+        # Light modules: what is heavy they import when they run.
         module = import_module(f"pipeline.commands.{name}")
         command = commands.add_parser(
             name,
@@ -168,6 +175,7 @@ def _leave(status: int) -> int:
 
     A kernel cannot be interrupted, and the interpreter must not take its memory away while it runs.
     """
+    # Threads that only rest do not keep anybody.
     from pipeline.core.threads import RESTING
 
     workers = [thread for thread in threading.enumerate() if thread.daemon and thread is not threading.current_thread()]

@@ -74,6 +74,7 @@ def _subject(options: argparse.Namespace) -> tuple[Graph | None, Bundle]:
     if Path(options.model).is_dir():
         if options.stages != "auto" or options.cut:
             raise PlanError(f"{options.model!r} is a bundle and has its stages; leave out --stages and --cut")
+        # Without the model there is nothing to compare with; the pipeline alone is measured.
         return None, pipeline.Bundle.load(options.model)
     # Without measured times the prediction could not be compared with anything.
     options.measure = True
@@ -89,6 +90,7 @@ def _show(comparison: Any) -> None:
         comparison.model, "", ">frames/s", ">latency p50 ms", ">latency p99 ms", "busy share of each stage"
     )
     for side in comparison.variants:
+        # Of each stage, since the busiest one is where to look first.
         busy = ", ".join(f"{stage.name} {stage.busy:.0%}" for stage in side.stages)
         latencies = (f"{seconds * 1e3:.2f}" for seconds in (side.latency_p50_s, side.latency_p99_s))
         table.add_row(side.name, f"{side.frames_per_s:.2f}", *latencies, busy)

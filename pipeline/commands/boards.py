@@ -31,6 +31,7 @@ def run(options: argparse.Namespace) -> int:
     if options.toml:
         if options.board == boards.HOST:
             raise BoardError("'host' has no file, since it is found out by looking; --json prints what was found")
+        # As it is, with its comments; without a line behind its last one.
         print(boards.board_path(options.board or boards.EXAMPLE).read_text(encoding="utf-8"), end="")
     elif options.board:
         board = boards.get(options.board)
@@ -80,6 +81,7 @@ def _rows(device: Device) -> Iterator[tuple[str, str, str]]:
         "memory": f"{device.memory}, {_bytes(device.memory_bytes)}",
     }
     yield from ((what, value, "") for what, value in facts.items() if value)
+    # Rates of a CPU are those of one core, as plans count with cores one by one.
     suffix = " of one core" if device.cores else ""
     watts = f"{device.watts_idle:g} to {device.watts_busy:g} W" if device.watts_busy else ""
     numbers = [

@@ -24,6 +24,7 @@ HELP = (
 )
 EXAMPLE = "soc-pipeline build model.onnx --plan plan.json -o model.bundle"
 
+# More would hide the lines below; models of unusual operators have dozens.
 LISTED = 6
 """So many kernels without a rule are named; ``--json`` has all."""
 
@@ -68,11 +69,13 @@ def _kernel_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read, plan if need be, compile, check and save."""
+    # What can be refused is refused before minutes of compiling.
     _check_output(Path(options.output))
     _check_plan(options)
     tuning = tune.database_for(options)
     graph, model = models.read_open(options)
     plan = _plan(graph, options)
+    # Before the build: a model that was read wrongly should not be compiled first.
     verification = models.verify(graph, options)
     with console.progress("building") as step:
         bundle = pipeline.build(
@@ -115,6 +118,7 @@ def _show(bundle: Bundle, verification: Verification | None, tuning: Path | None
 
 def tuned_kernels(bundle: Bundle) -> int:
     """Count the kernel calls of a bundle that was just built and are tuned."""
+    # Calls of a bundle that was loaded are not known, and count as none.
     return sum(call.rule.startswith("tuned") for code in bundle.codes if code for call in code.calls or ())
 
 
@@ -169,5 +173,6 @@ def _check_output(path: Path) -> None:
     """Find out before compiling, not after, that there is no place to save to."""
     if not path.absolute().parent.is_dir():
         raise BundleError(f"cannot save {str(path)!r}: there is no folder {str(path.parent)!r}")
+    # A bundle may be replaced; any other folder may hold something dear.
     if path.exists() and not (path / "manifest.json").is_file():
         raise BundleError(f"{str(path)!r} exists and is not a bundle; choose another name")

@@ -32,6 +32,7 @@ def run(options: argparse.Namespace) -> int:
     graph = models.read(options)
     verification = models.verify(graph, options)
     cuts = legal_cuts(graph)
+    # Of the first device of this machine: an order of magnitude, and no measurement.
     seconds = estimate(graph, boards.get("host").devices[0])
     if options.json:
         facts = {} if verification is None else {"verification": dataclasses.asdict(verification)}
@@ -59,6 +60,7 @@ def _operator_table(graph: Graph, seconds: list[float]) -> Any:
             str(position),
             operator.name,
             operator.kind,
+            # Rich takes brackets for markup.
             ", ".join(f"{spec.dtype}{list(spec.shape)}" for spec in results).replace("[", r"\["),
             f"{operator.flops / 1e6:.3f}",
             console.amount(sum(spec.nbytes for spec in results)),

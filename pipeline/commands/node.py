@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 HELP = "Run a bundle as a node of ROS 2: images in, results out, with stamps and frame ids; needs no ROS here."
 EXAMPLE = "soc-pipeline node --config node.yaml --set subscribe.topic=/camera/image_raw"
 
+# Read by a test as a configuration.
 SAMPLE = """\
 # A node for 'soc-pipeline node --config node.yaml'. Paths are relative to this file.
 bundle: model.bundle
@@ -83,10 +84,12 @@ def run(options: argparse.Namespace) -> int:
 
     config = configuration.read(options.config, options.changes)
     bundle = Bundle.load(config.bundle, config.devices)
+    # The signals first: none may tear what opens the transport.
     with _interruption() as stop, connect(config) as transport:
         with RosNode(config, bundle, transport, _Reports()) as plugin:
             console.notice(_topic_text(config))
             plugin.run(stop)
+        # Behind the block, so that the answers of its end are counted.
         _report(plugin.condition(), options)
     return 0
 
@@ -104,6 +107,7 @@ def _interruption() -> Iterator[Latch]:
             raise KeyboardInterrupt
         stop.set()
 
+    # Ctrl-C, and what `systemctl stop` and `docker stop` send.
     numbers = [signal.SIGINT, signal.SIGTERM]
     # Under nohup a terminal that goes is no end.
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:

@@ -39,11 +39,13 @@ def run(options: argparse.Namespace) -> int:
     from pipeline.split.planning.explanation import explain
 
     if options.drawing:
+        # Before minutes of measuring.
         drawing.check(Path(options.drawing))
     graph = models.read(options)
     with console.progress("planning") as step:
         planner = plan_options.make_planner(graph, options, step)
         plan = plan_options.plan_with(planner, options)
+        # The alternatives are planned for that, too.
         step("comparing with other ways")
         explanation = explain(planner, plan)
     if options.output:
@@ -81,6 +83,7 @@ def show(plan: Plan, explanation: Explanation) -> None:
     )
     out.print(explanation.reason)
     out.print(_limits(explanation))
+    # One stage alone has nobody to wait for.
     if len(explanation.stages) > 1:
         out.print(_queues(explanation))
     if explanation.pins:

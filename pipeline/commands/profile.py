@@ -53,6 +53,7 @@ def _show(graph: Graph, profile: Profile, limit: float) -> None:
 
     out = console.console()
     numbered_groups = list(enumerate(groups(graph)))
+    # The slowest on any of the devices are chosen, and shown in their order in the model.
     numbered_groups.sort(key=lambda row: -max(filter(math.isfinite, _row(profile, row[0])), default=0.0))
     rows = sorted(numbered_groups[: int(min(limit, len(numbered_groups)))], key=lambda row: row[0])
     columns = [f">{name} us" for name in profile.seconds]
@@ -97,6 +98,7 @@ def _row(profile: Profile, number: int) -> list[float]:
 
 
 def _total(times: tuple[float, ...]) -> str:
+    # A device that cannot run some groups has no total to compare with the others.
     able = list(filter(math.isfinite, times))
     return f"{sum(able) * 1e6:.1f}" if len(able) == len(times) else f"{len(able)} of them: {sum(able) * 1e6:.1f}"
 

@@ -72,6 +72,7 @@ def run(options: argparse.Namespace) -> int:
     output = Path(options.output)
     if not output.absolute().parent.is_dir():
         raise InputError(f"cannot write {str(output)!r}: there is no folder {str(output.parent)!r}")
+    # By its content: only ONNX models are quantised from floats, by ONNX Runtime.
     is_onnx = frontends.kind(options.model) is Format.ONNX
     _show(options, _quantize_onnx(options) if is_onnx else _round_scales(options))
     return 0
@@ -84,6 +85,7 @@ def _quantize_onnx(options: argparse.Namespace) -> Loss:
     from pipeline.quantization.quantize import quantize
 
     model, output = Path(options.model), Path(options.output)
+    # Refused and not ignored: whoever gives them expects that they matter.
     if options.size or options.params:
         raise InputError("--size and --params are for models of other formats than ONNX")
     if not options.calibrate:
@@ -134,6 +136,7 @@ def _random(options: argparse.Namespace, specs: Sequence[TensorSpec]) -> list[Ma
     """Return frames of normally distributed floats, or whole numbers of the whole range of bytes."""
     import numpy as np
 
+    # Seeded, so that two runs compare on the same frames.
     generator = np.random.default_rng(0)
     return [{spec.name: _values(generator, spec) for spec in specs} for _ in range(options.frames or _RANDOM_FRAMES)]
 
@@ -144,6 +147,7 @@ def _values(generator: np.random.Generator, spec: TensorSpec) -> npt.NDArray[Any
     if spec.dtype not in ("int8", "uint8"):
         return generator.standard_normal(spec.shape).astype(spec.dtype)
     limits = np.iinfo(spec.dtype)
+    # The whole range, since a model that is quantised already was calibrated for it.
     return generator.integers(limits.min, limits.max + 1, spec.shape).astype(spec.dtype)
 
 
@@ -177,6 +181,7 @@ def _show(options: argparse.Namespace, loss: Loss) -> None:
     if options.json:
         console.print_json({"output": options.output, **asdict(loss)})
         return
+    # Asked again and not kept: the board alone may have decided it.
     scales = "scales are powers of two" if _limits(options) else "scales are as calibrated"
     print(f"{options.output}: {scales}")
     frames = "frames" if options.calibrate else "random frames"

@@ -50,6 +50,7 @@ def run(options: argparse.Namespace) -> int:
             trace_option.tracing(options.trace, bundle.plan) as trace,
             registry.open_sinks(options.sink, bundle.plan.outputs, geometry) as sink,
         ):
+            # A pipeline has one trace: a file that was asked for wins, and the page shows its events as well.
             loading["trace"] = always if trace is None else trace
             statistics, summary = _stream(
                 bundle, source, sink, port=options.metrics, limit=options.frames, server=server, **loading
@@ -74,7 +75,9 @@ def _stream(  # noqa: PLR0913 - all but the first three by keyword
     with live.Display("streaming") as display, pipeline.load(bundle, **options) as running, _metrics(running, port):
         display.watch(running.statistics)
         if server is not None:
+            # Cameras send formats that no browser shows.
             server.show(running, source.pixels.rgb if source.pixels else None)
+        # The pipeline goes on after a frame that failed; the stream has to know it, too.
         skip = options["on_error"] == "skip"
         summary = FrameStream(running, source, sink, skip_failed=skip, limit=limit).run()
     return running.statistics(), summary

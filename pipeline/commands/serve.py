@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 HELP = "Let pipelines on other machines run stages on this one, as the device remote://HOST:PORT/cpu."
 EXAMPLE = "soc-pipeline serve --port 9123 --bundles bundles/"
 
+# Addresses that only this machine reaches, where a warning would be noise.
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -69,6 +70,7 @@ def run(options: argparse.Namespace) -> int:
     from pipeline.remote.offer import Offer
     from pipeline.remote.server import Server
 
+    # Before the port is opened: nobody should connect to a server that cannot start.
     cores = _cores(options.cores)
     offer = Offer(_store(options), ServerDevices(cores), cores, options.largest_frame * 1_000_000)
     server = Server(options.host, options.port, offer, sessions=options.sessions)
@@ -101,12 +103,14 @@ def _announce(options: argparse.Namespace, port: int) -> None:
         console.notice(f"everyone who can reach {options.host}:{port} can run any code as this user")
     elif not options.accept_uploads and not options.bundles:
         console.notice("no stage can be run that has code: give --bundles FOLDER, or --accept-uploads")
+    # IPv6 addresses have colons of their own.
     host = f"[{options.host}]" if ":" in options.host else options.host
     address = f"remote://{host}:{port}/cpu"
     if options.json:
         print(f'{{"address": "{address}", "port": {port}}}')
     else:
         print(f"Serving {address}; end with Ctrl-C")
+    # Whoever started this process reads the port from its output, which may be a pipe.
     sys.stdout.flush()
 
 
@@ -120,4 +124,5 @@ def _cores(ranges: Sequence[range] | None) -> tuple[int, ...]:
     cores = [core for part in ranges for core in part]
     if unusable := sorted(set(cores) - set(usable)):
         raise BoardError(f"--cores: this process may not use core {unusable[0]}; it may use {usable}")
+    # Ranges may overlap.
     return tuple(dict.fromkeys(cores))

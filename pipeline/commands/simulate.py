@@ -103,6 +103,7 @@ def run(options: argparse.Namespace) -> int:
         overhead=OVERHEAD_S if options.overhead is None else options.overhead,
     )
     if options.drawing:
+        # A trace may be of another plan, which is found by the names of its stages.
         names = [stage.name for stage in plan.stages]
         drawing.draw(plan, options.drawing, drawing.read_trace(options.against, names) if options.against else None)
     if options.json:

@@ -67,6 +67,7 @@ def run(options: argparse.Namespace, bench: TrialBench | None = None) -> int:
 
     _check(options)
     path = Path(options.database or f"{options.model}{SUFFIX}")
+    # For its error alone: a file that cannot be used is found before anything is timed.
     Database.load(path, create=True)
     graph = models.read(options)
     plan = _plan(graph, options)
@@ -84,6 +85,7 @@ def run(options: argparse.Namespace, bench: TrialBench | None = None) -> int:
                 told=show_trial,
             )
     except KeyboardInterrupt:
+        # Nothing was found before the first trial has ended.
         if path.exists():
             console.notice(f"what was found is in {path}; the same command goes on from there")
         raise
@@ -111,6 +113,7 @@ def database_for(options: argparse.Namespace) -> Path | None:
     TuningError
         If it is damaged or another kind of file, before anything was done.
     """
+    # Beside the model, where `tune` puts it.
     default = Path(f"{options.model}{SUFFIX}")
     if options.no_tuning or not (options.tuning or default.exists()):
         return None
@@ -134,6 +137,7 @@ def _check(options: argparse.Namespace) -> None:
 def _plan(graph: Graph, options: argparse.Namespace) -> Plan:
     if not options.plan:
         return plan_options.make_plan(graph, options)
+    # A bundle has its plan in it, with the stages that were built.
     is_bundle = Path(options.plan).is_dir()
     return pipeline.Bundle.load(options.plan).plan if is_bundle else pipeline.Plan.load(options.plan)
 
@@ -143,6 +147,7 @@ def _bar(trials: int) -> Iterator[tuple[console.Progress, Callable[[TuningStep],
     """Show how many trials are done, and what the last one brought; nothing where there is no terminal."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     console = Console(stderr=True)
+    # Without a terminal there is nobody to look at it.
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("starting", total=trials)
 

@@ -68,6 +68,7 @@ def _selftest_arguments(actions: argparse._SubParsersAction[argparse.ArgumentPar
 
 def run(options: argparse.Namespace) -> int:
     """Run the action."""
+    # Actions that cannot fail return nothing.
     status: int | None = options.action(options)
     return status or 0
 
@@ -78,6 +79,7 @@ def _selftest(options: argparse.Namespace) -> int:
     from boards.vta.driver.driver import Driver
     from pipeline.errors import DeviceLost
 
+    # The published bitstream of the Ultra96 has the first instruction set.
     version = options.version or ("0.0.1" if options.board == "ultra96" else "0.0.2")
     settings = {"board": options.board, "version": version, "config": options.config}
     config = target.config({key: value for key, value in settings.items() if value is not None})
@@ -88,6 +90,7 @@ def _selftest(options: argparse.Namespace) -> int:
             for outcome in selftest.run_selftests(driver):
                 outcomes.append(outcome)
                 if not options.json:
+                    # At once, since each may take until its timeout.
                     _tell(outcome)
         except DeviceLost as error:
             loss = str(error)

@@ -36,6 +36,7 @@ def held_out() -> tuple[Images, Labels]:
         If scikit-learn, which ships the images, is not installed.
     """
     images, labels = _load()
+    # Slices with steps: contiguous, they pass into a pipeline without a copy.
     return np.ascontiguousarray(images[::HOLD_OUT_EVERY]), np.ascontiguousarray(labels[::HOLD_OUT_EVERY])
 
 
@@ -61,6 +62,7 @@ def prepare(images: NDArray[np.floating]) -> Images:
     float32 array, shape (N, 1, 1, 32, 32)
     """
     weights = _interpolation(images.shape[-1], SIDE)
+    # Rows and columns apart, as bilinear interpolation allows: W image W^T.
     pictures = np.einsum("yi,nij,xj->nyx", weights, np.asarray(images, np.float64) / 16, weights)
     return np.ascontiguousarray(pictures[:, None, None], dtype=np.float32)
 

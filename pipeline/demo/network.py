@@ -21,7 +21,9 @@ from pipeline.demo.digits import SIDE
 
 INPUT, OUTPUT = "image", "logits"
 CLASSES = 10
+# The default of ONNX and PyTorch; training and file have to have the same.
 EPSILON = 1e-5
+# Read by releases of ONNX Runtime since 1.12, of 2022.
 OPSET, IR_VERSION = 17, 8
 
 FILE = Path(__file__).with_name("digits.onnx")
@@ -87,6 +89,7 @@ def flops() -> int:
     """Return the floating-point operations of one frame in convolutions and the dense layer."""
     total, side = 0, SIDE
     for operator in operators():
+        # Convolutions are padded, so that only pooling makes pictures smaller.
         side //= 2 if operator.kind == "MaxPool" else 1
         if operator.kind in ("Conv", "Gemm"):
             positions = side * side if operator.kind == "Conv" else 1
@@ -105,6 +108,7 @@ def save(weights: Weights, path: Path) -> None:
     """
     onnx = require("onnx", "onnx", "writing an ONNX file")
     model = _model(onnx, weights)
+    # With shapes inferred, which finds channels that do not fit each other.
     onnx.checker.check_model(model, full_check=True)
     write_atomically(path, model.SerializeToString(deterministic=True))
 
@@ -120,6 +124,7 @@ def save_with_batch(path: Path, batch: int) -> None:
     onnx = require("onnx", "onnx", "reading an ONNX file")
     model = onnx.load(FILE)
     for value in (*model.graph.input, *model.graph.output):
+        # Only the ends say it: shapes in between are inferred by whoever reads the file.
         value.type.tensor_type.shape.dim[0].dim_value = batch
     write_atomically(path, model.SerializeToString(deterministic=True))
 
@@ -145,6 +150,7 @@ def _node(helper: Any, operator: NetworkOperator) -> Any:
         "Gemm": {"transB": 1},
     }
     inputs = [*operator.inputs, *weight_shapes(operator)]
+    # The name of the result is part of what users see.
     output = OUTPUT if operator == operators()[-1] else operator.name
     return helper.make_node(operator.kind, inputs, [output], name=operator.name, **attributes.get(operator.kind, {}))
 
@@ -164,6 +170,7 @@ def _residual(block: str, source: str, width: int) -> tuple[NetworkOperator, ...
     second = _convolution(block, 2, f"{block}.relu1", channels)
     return (
         *_convolution(block, 1, source, channels),
+        # Convolution and batch norm: the ReLU comes behind the addition.
         *second[:2],
         NetworkOperator(f"{block}.add", "Add", (f"{block}.bn2", source), channels),
         NetworkOperator(f"{block}.relu2", "Relu", (f"{block}.add",), channels),

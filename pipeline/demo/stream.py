@@ -109,6 +109,7 @@ class DemoVariant:
 
     def result(self, labels: Any) -> DemoVariantResult:
         """Return the accuracy and the median pace."""
+        # Axis 2 has the classes, behind frames and images.
         accuracy = float(np.mean(np.stack(self.logits).argmax(2) == labels))
         return DemoVariantResult(self.name, accuracy, statistics.median(self.paces))
 
@@ -142,6 +143,7 @@ def run(output: Path = OUTPUT, frames: int | None = None, stages: int = 2) -> De
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("", total=1.0)
         variants, trace = _stream(images, stages, _reporter(progress, task))
+    # The trace has the last chunk alone.
     timeline.draw(trace.events(), output, title=f"Handwritten digits through {_count(stages)}")
     return _compare(variants, labels, output)
 
@@ -169,11 +171,13 @@ def _frames(count: int | None) -> tuple[Any, Any]:
         raise InputError(f"frames is {count}; the demo needs at least 1")
     images, labels = digits.held_out()
     frames, answers = images.reshape(-1, BATCH, *images.shape[2:]), labels.reshape(-1, BATCH)
+    # Over and over in the same order, so that each image is counted equally often.
     indices = np.arange(ROUNDS * len(frames) if count is None else count) % len(frames)
     return frames[indices], answers[indices]
 
 
 def _graph() -> Any:
+    # The shipped file takes one image, and a frame of the demo has several.
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / network.FILE.name
         network.save_with_batch(path, BATCH)
@@ -209,11 +213,13 @@ def _stream(images: Any, stages: int, report: Report) -> tuple[list[DemoVariant]
 
 
 def _chunks(images: Any) -> Iterator[tuple[float, Any]]:
+    # Fewer frames than chunks would leave some of them empty.
     for index, chunk in enumerate(np.array_split(images, min(CHUNKS, len(images)))):
         yield index / CHUNKS, chunk
 
 
 def _compare(variants: Sequence[DemoVariant], labels: Any, picture: Path) -> DemoResult:
+    # Against each of the others, since a build for several cores may have kernels of its own.
     *baselines, pipeline_logits = (np.stack(variant.logits) for variant in variants)
     difference = overall(compare_output(pipeline_logits, logits, "the unsplit model") for logits in baselines)
     *unsplit_results, result = (variant.result(labels) for variant in variants)

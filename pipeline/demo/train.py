@@ -65,9 +65,11 @@ def initial(torch: Any, random: Any) -> Tensors:
     for operator in network.operators():
         for name, shape in network.weight_shapes(operator).items():
             if name.endswith(".weight"):
+                # He et al., 2015: keeps the variance through layers with ReLU.
                 deviation = (2 / np.prod(shape[1:])) ** 0.5
                 tensors[name] = torch.randn(shape, generator=random) * deviation
             else:
+                # A batch norm that changes nothing: scale and variance 1, bias and mean 0.
                 tensors[name] = torch.ones(shape) if name.endswith((".scale", ".variance")) else torch.zeros(shape)
             tensors[name].requires_grad_(not name.endswith(BUFFERS))
     return tensors
@@ -86,6 +88,7 @@ def forward(torch: Any, tensors: Tensors, images: Any, training: bool) -> Any:
 def _compute(functional: Any, kind: str, inputs: list[Any], weights: list[Any], training: bool) -> Any:
     if kind == "BatchNormalization":
         scale, bias, mean, variance = weights
+        # A momentum of 0.1, the default of PyTorch.
         return functional.batch_norm(inputs[0], mean, variance, scale, bias, training, 0.1, network.EPSILON)
     return {
         "Conv": lambda: functional.conv2d(inputs[0], weights[0], padding=1),
@@ -101,6 +104,7 @@ def _compute(functional: Any, kind: str, inputs: list[Any], weights: list[Any], 
 def fit(torch: Any, random: Any, tensors: Tensors, epochs: int) -> None:
     """Train in place, with AdamW and a one-cycle learning rate."""
     images, labels = (torch.from_numpy(array) for array in digits.training())
+    # Frames have an axis in front for their batch, which training makes itself.
     images = images[:, 0]
     steps = epochs * (len(images) // BATCH)
     optimizer = torch.optim.AdamW([t for t in tensors.values() if t.requires_grad], weight_decay=WEIGHT_DECAY)
@@ -120,7 +124,9 @@ def fit(torch: Any, random: Any, tensors: Tensors, epochs: int) -> None:
 
 def distort(torch: Any, random: Any, images: Any) -> Any:
     """Return the images turned, scaled and shifted a little at random, as other hands might have written them."""
+    # Four numbers per image, from -1 to 1.
     turn, scale, *shift = torch.rand((4, len(images)), generator=random) * 2 - 1
+    # Up to 11 degrees, 12 percent in size, and 2 pixels of 32 in each direction.
     turn, scale = turn * 0.2, 1 + scale * 0.12
     cosine, sine = scale * turn.cos(), scale * turn.sin()
     rows = [cosine, -sine, shift[0] * 0.12, sine, cosine, shift[1] * 0.12]

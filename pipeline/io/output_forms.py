@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from pipeline.errors import InputError
 
+# Of the output of non-maximum suppression as exporters of detectors write it, [x1, y1, x2, y2, score, class].
 COLUMNS = ("left", "top", "right", "bottom", "score", "class")
 
 

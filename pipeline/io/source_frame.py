@@ -50,6 +50,7 @@ class SourceFrame:
     @property
     def timestamp(self) -> float:
         """Time of the capture in seconds."""
+        # A float of seconds since 1970 is exact to a quarter of a microsecond.
         return self.stamp / SECOND
 
 

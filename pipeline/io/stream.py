@@ -79,10 +79,12 @@ class FrameStream:
                 was_interrupted = self._read()
             except Exception as error:  # noqa: BLE001 - it is raised below, unless a frame failed, which says more
                 source_error = error
+            # Waits for the results of all frames, also after an error of the source.
             self._loop.close()
         except BaseException as error:
             self._end_early(error)
             raise
+        # The failure of a frame says more than that of the source, which may follow from it.
         if failure := self._loop.error or source_error:
             raise failure
         return StreamSummary(self._latencies.percentiles(), self._passed_over, was_interrupted)
@@ -99,16 +101,19 @@ class FrameStream:
         """Submit the frames; return whether the user ended it."""
         try:
             for frame in islice(self._source, self._limit):
+                # Looked at before each frame, so that a full disk ends a recording at once.
                 if self._loop.error is not None:
                     return False
                 self._submit(frame)
         except KeyboardInterrupt:
+            # A recording has an end of its own: to interrupt it is to give it up.
             if not self._source.live:
                 raise
             return True
         return False
 
     def _submit(self, frame: SourceFrame) -> None:
+        # Waiting here would let the driver drop frames, and these would be old ones when they come.
         if self._source.live and self._loop.full:
             self._passed_over += 1
             return
@@ -116,6 +121,7 @@ class FrameStream:
 
     def _deliver(self, submission: SubmittedFrame, outputs: Outputs) -> None:
         frame: SourceFrame = submission.future.metadata
+        # Zero where the result is handed over before the end is noted.
         seconds = (submission.end_time or time.time()) - frame.ready
         self._latencies.add(seconds)
         quantization = self._running.plan.quantization

@@ -30,6 +30,7 @@ class SubmittedFrame:
         By `time.time`; 0 before.  Its result may be handed over long after.
     """
 
+    # One object for each frame, of which a stream may have hundreds of thousands.
     __slots__ = ("end_time", "future")
 
     def __init__(self, future: FrameFuture) -> None:
@@ -92,10 +93,12 @@ class StreamLoop:
         # By its number and no flag: an interrupt is raised behind the start, which has happened then.
         if self._thread.ident is None:
             uninterrupted(self._thread.start)()
+        # In the order of submission: `submit` is called by one thread at a time.
         self._line.put(SubmittedFrame(self._running.submit(inputs, **options)))
 
     def abandon(self, error: BaseException) -> None:
         """Hand no result over any more, because of `error`."""
+        # The first one says what went wrong; later ones follow from it.
         self.error = self.error or error
 
     def close(self) -> None:
@@ -110,6 +113,7 @@ class StreamLoop:
         try:
             while (frame := self._line.get()) is not None:
                 if self.error is not None:
+                    # Nobody takes its result: the pipeline need not compute it.
                     frame.future.cancel()
                     continue
                 try:
@@ -122,6 +126,7 @@ class StreamLoop:
     def _hand_over(self, frame: SubmittedFrame) -> None:
         try:
             outputs = frame.future.outputs()
+        # Dropped by the admission, or cancelled with the pipeline: neither is a failure.
         except (FrameDropped, CancelledError):
             return
         except PipelineError as error:

@@ -59,8 +59,10 @@ def parse_uri(text: str, kinds: Collection[str]) -> Uri:
     """
     kind, colon, remainder = text.partition(":")
     # A file that is there is meant, whatever its name looks like.
+    # And C:/a.mp4 has no kind that is known.
     if Path(text).exists() or not colon or kind not in kinds:
         kind, remainder = "", text
+    # Before options are looked for: names of files may have a question mark.
     if Path(remainder).exists():
         return Uri(text, kind, remainder)
     location, _, query = remainder.partition("?")
@@ -87,4 +89,5 @@ def parse_size(text: str) -> tuple[int, int]:
 
 def has_suffix(*suffixes: str) -> Callable[[Path], bool]:
     """Return a test whether a path is a file's with one of these suffixes."""
+    # Folders may be called like files, such as a dataset in `frames.mp4`.
     return lambda path: path.suffix.lower() in suffixes and not path.is_dir()

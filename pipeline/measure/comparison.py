@@ -111,10 +111,13 @@ def compare(  # noqa: PLR0913 - all but the first two by keyword
         progress("building the unsplit model")
         plan = bundle.plan
         variants = build_unsplit(graph, plan.board, plan.board.device(plan.stages[0].device))
+    # Last, where `Comparison.pipelined` looks for it.
     variants.append((_pipeline_name(bundle), bundle))
     runs = [VariantRun(name, variant, watch, common_trace) for name, variant in variants]
+    # The same ones for all variants, so that no difference comes from the data.
     inputs = random_frames(bundle.plan.inputs, _DISTINCT)
     for run in runs:
+        # Each variant chooses here how many frames take a round, unless the caller says it.
         progress(f"warming up {run.name}")
         run.warm_up(inputs, frames)
     for number in range(rounds):
@@ -124,6 +127,7 @@ def compare(  # noqa: PLR0913 - all but the first two by keyword
             run.stream(inputs)
     if trace is not None:
         progress("tracing")
+        # A round of its own, since noting events takes time, which the others must not have.
         runs[-1].trace(inputs, trace)
     plan = bundle.plan
     # Once the pipeline is full, its slowest stage sets the pace.
@@ -136,6 +140,7 @@ def _check(graph: Graph | None, bundle: Bundle, frames: int | None, rounds: int)
         raise InputError(f"frames is {frames}; a rate needs at least 2")
     if rounds < 1:
         raise InputError(f"rounds is {rounds}; it must be at least 1")
+    # The ratio of two different models would pass for a gain.
     if graph is not None and graph.digest != bundle.plan.digest:
         raise PlanError(
             f"the bundle is of another model ({bundle.plan.model!r}) than {graph.name!r}, or of another version of it; "

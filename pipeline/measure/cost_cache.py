@@ -92,6 +92,7 @@ class CostCache:
         except (OSError, msgspec.MsgspecError) as error:
             _warn(f"the measured time in {str(path)!r} cannot be read ({error}); it is measured again")
             return None
+        # Two keys may have one hash, and a damaged file may be valid JSON.
         return record if record.key == key and record.seconds >= 0 else None
 
     def put(self, record: TimeRecord) -> None:
@@ -103,6 +104,7 @@ class CostCache:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, msgspec.json.encode(record) + b"\n")
         except OSError as error:
+            # Said once, and not for each of hundreds of records: the folder is not tried again.
             _warn(f"measured times cannot be kept in {str(self._folder)!r}: {error.strerror}; set {CACHE_VARIABLE}")
             self._folder = None
 
@@ -133,6 +135,7 @@ def describe_processor(device: Device, cores: int = 1) -> dict[str, object]:
         "processor": name,
         "target": str(host_target.target(device.target)),
         "cores": cores,
+        # Another release may compile the same kernel to other instructions.
         "tvm": str(tvm.__version__),
         "kernels": kernels_digest(),
     }
@@ -155,6 +158,7 @@ def key_of_group(
     """
     # Without their weights, so that groups which differ in their weights only are equal.
     main, arrays = parameters.lift(module["main"])
+    # By content, in an order of their own: their names and places in the module say nothing.
     callees = [function for variable, function in module.functions.items() if variable.name_hint != "main"]
     inputs = [
         f"{_shape(spec)}{' inner' if flag else ''}" for spec, flag in zip(stage.inputs, in_stage_layout, strict=True)
@@ -174,6 +178,7 @@ def key_of_memory(processor: Mapping[str, object], *memories: str) -> str:
     return _text({"copying": memories, **processor})
 
 
+# Once per process, since it reads the sources of all kernels.
 @functools.cache
 def kernels_digest(root: Path = COMPILER) -> str:
     """Return a digest of this package's own compiler: whoever changes how kernels are written measures anew."""
@@ -184,6 +189,7 @@ def kernels_digest(root: Path = COMPILER) -> str:
 
 
 def _hash(function: Any) -> str:
+    # A signed number in 64 bits; unsigned, it always has 16 digits.
     return f"{tvm_ffi.structural_hash(function) & (1 << 64) - 1:016x}"
 
 
@@ -192,8 +198,10 @@ def _shape(spec: TensorSpec) -> str:
 
 
 def _text(value: Mapping[str, object]) -> str:
+    # Sorted, so that equal facts are one text, and so one file.
     return msgspec.json.encode(value, order="sorted").decode()
 
 
 def _warn(text: str) -> None:
+    # Behind this function and the method of the cache.
     warnings.warn(text, RuntimeWarning, stacklevel=3)

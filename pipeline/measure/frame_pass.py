@@ -15,6 +15,7 @@ from pipeline.executor import devices
 from pipeline.executor.stage_code import StageCode
 from pipeline.measure.cost_cache import OutputLayout
 
+# 64 MiB are more than the caches of most processors hold: more of it would push out nothing more.
 MOST_BYTES = 1 << 26
 """So much is read, at most, in place of groups that are not run: what they would push out of the caches."""
 
@@ -40,16 +41,19 @@ class FramePass:
 
     def __init__(self, device: Device, cores: Sequence[int], groups: Sequence[TimedGroup]) -> None:
         self._runtime, self._groups = devices.create(device), groups
+        # Pins this thread to the cores, so that it has to be the one that runs the groups later.
         self._runtime.open(cores)
         # Equal groups share their program.
         unknown = {group.key: group for group in groups if group.code is not None}
         self._programs = {key: self._runtime.load(group.stage, group.code) for key, group in unknown.items()}
         self.outputs: dict[str, tuple[OutputLayout, ...]] = {}
         output_names = {spec.name for group in groups for spec in group.stage.outputs}
+        # What no group makes are inputs of the model.
         inputs = dict.fromkeys(spec for group in groups for spec in group.stage.inputs if spec.name not in output_names)
         self._inputs = {name: self._runtime.copy_in(array) for name, array in random_frame(list(inputs), 0).items()}
         self._placeholders = _make_placeholders(groups)
         self._last_reads = _find_last_reads([group.stage for group in groups])
+        # Eight bytes each. Not `zeros`: untouched pages of these may all be one page, which stays in the cache.
         self._scratch = np.ones(MOST_BYTES // 8)
 
     def run(self) -> dict[int, float]:
@@ -58,6 +62,7 @@ class FramePass:
         tensors, skipped_bytes = dict(self._inputs), 0
         for number, group in enumerate(self._groups):
             if group.code is None:
+                # They pile up until the next group that runs finds the caches as these would have left them.
                 skipped_bytes += group.nbytes
                 continue
             times[number] = self._run(group, tensors, skipped_bytes)
@@ -90,12 +95,14 @@ class FramePass:
             self._scratch[: skipped_bytes // 8].sum()
         for spec in inputs:
             if spec.name not in tensors:
+                # A new copy each time, so that it is written just before it is read, as by the group itself.
                 tensors[spec.name] = self._runtime.copy_in(self._placeholders[spec.name].copy())
         return [tensors[spec.name] for spec in inputs]
 
 
 def _find_last_reads(stages: Sequence[StagePlan]) -> list[list[str]]:
     """Return for each stage the tensors that nobody reads after it."""
+    # Outputs are in it as well: what nobody reads goes with the group that makes it.
     last_positions = {
         spec.name: number for number, stage in enumerate(stages) for spec in (*stage.outputs, *stage.inputs)
     }

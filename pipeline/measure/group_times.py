@@ -59,6 +59,7 @@ class GroupTimes(NamedTuple):
 
 
 def _scale(times: Sequence[float], total: float) -> list[float]:
+    # Groups that only show tensors in another shape may take no time at all.
     factor = total / (sum(times) or 1.0)
     return [factor * seconds for seconds in times]
 
@@ -134,10 +135,12 @@ class GroupTimer:
         self._create_pass = create_pass
         self._measuring_cores = fastest_cores(device, cores)
         remote = devices.is_remote(device)
+        # Cores of another machine cannot be kept busy from here.
         fastest = () if remote else fastest_cores(device, len(device.cores))
         self._busy_cores = [core for core in fastest if core not in self._measuring_cores][:MOST_OTHERS]
         # Another machine would have to be sent all groups again for each turn.
         self._turns = 1 if remote else sampling.turns
+        # A contended time depends on how many others there were, so that their number is part of the key.
         self._processor = {**cost_cache.describe_processor(device, cores), "others": len(self._busy_cores)}
         self._records: dict[str, TimeRecord] = {}
         self._codes: dict[str, tuple[StageCode, tuple[OutputLayout, ...]]] = {}
@@ -163,6 +166,7 @@ class GroupTimer:
         for number, (stage, module) in enumerate(pairs):
             flags = [spec.name in names_in_stage_layout for spec in stage.inputs]
             key = cost_cache.key_of_group(self._processor, stage, module, flags)
+            # Asked once for each key: networks repeat their groups, and equal ones share a record.
             if key not in self._records and (record := self._cache.get(key)) is not None:
                 self._records[key] = record
             if key not in self._records and key not in self._codes:
@@ -185,6 +189,7 @@ class GroupTimer:
         isolated_turns, contended_turns = [], []
         kind = devices.thread_kind(self._device, self._measuring_cores)
         for _ in range(self._turns):
+            # In another thread, which is pinned to the cores: the caller must not be.
             isolated_turns.append(run_in_thread(lambda: self._time_turn(groups), "group times", kind))
             # In turn with the isolated ones, so that a disturbance of the machine meets both.
             if self._busy_cores:
@@ -201,6 +206,7 @@ class GroupTimer:
         with closing(self._create_pass(self._device, self._measuring_cores, groups)) as frame:
             rounds: list[dict[int, float]] = []
             end = time.perf_counter() + self._sampling.turn_s
+            # Some rounds, however slow the model is, and some time, however fast it is.
             while len(rounds) < self._sampling.rounds or time.perf_counter() < end:
                 rounds.append(frame.run())
             self._layouts = frame.outputs
@@ -227,6 +233,7 @@ class GroupTimer:
                 thread.submit(self._create_pass, self._device, [core], groups)
                 for thread, core in zip(threads, self._busy_cores, strict=True)
             ]
+            # All are open before the measurement begins: none of them is idle while it runs.
             frames = [future.result() for future in opening]
             working = [thread.submit(work, frame) for thread, frame in zip(threads, frames, strict=True)]
             try:
@@ -234,7 +241,9 @@ class GroupTimer:
             finally:
                 stop.set()
                 for thread, frame in zip(threads, frames, strict=True):
+                    # One thread each, so that closing waits behind the work that is just told to stop.
                     thread.submit(frame.close)
+            # What failed on a core must not pass for contention that costs nothing.
             for future in working:
                 future.result()
 

@@ -82,12 +82,14 @@ def of_stage(
     run : bool
         Whether to run the stage, which this machine can, for its shares.
     """
+    # Code that no kernel of this package is in: general as a whole.
     if code.calls is None:
         return StageGeneral(stage.name, (GeneralKernel(_without_views(producers.values()), 1.0),))
     calls = {number: call for number, call in enumerate(code.calls) if call.rule == "general"}
     general_operators = {
         number: operators for number, call in calls.items() if (operators := _operators(call, producers))
     }
+    # It runs the stage, which is not worth it where nothing is to be named.
     seconds = of_calls(stage, code, device) if general_operators and run else []
     total = sum(seconds)
     kernels = [

@@ -21,6 +21,7 @@ SMALL, LARGE = 1 << 12, 1 << 24
 def memory_rate(device: Device, cache: CostCache) -> float:
     """Return the bytes per second that one core of a CPU reads and writes while it copies."""
     key = cost_cache.key_of_memory(cost_cache.describe_processor(device), device.memory)
+    # Each byte is read once and written once.
     return 2 * LARGE / _measure_once(key, cache, lambda: run_in_thread(lambda: _memory_seconds(device), "copying"))
 
 
@@ -39,6 +40,7 @@ def measure_link(source: Device, target: Device, cache: CostCache) -> Link:
     Tensors are copied as the scheduler does it: out of the one device, and into the other.
     """
     latency_s, large_s = (
+        # A link has one rate for both directions: the slower one, so that plans do not promise too much.
         max(_link_seconds(*pair, nbytes, cache) for pair in ((source, target), (target, source)))
         for nbytes in (SMALL, LARGE)
     )
@@ -72,6 +74,7 @@ def measure_remote_link(host: Device, device: Device) -> Link:
 def _copy_seconds(source: Device, target: Device, nbytes: int) -> float:
     sender, receiver = devices.create(source), devices.create(target)
     sender.open(source.cores[-1:])
+    # A device without cores of the host is driven from the core that sends.
     receiver.open(target.cores[-1:] or source.cores[-1:])
     tensor = sender.copy_in(np.ones(nbytes // 4, np.float32))
     seconds = fastest_time(lambda: receiver.copy_in(sender.copy_out(tensor)))

@@ -85,6 +85,7 @@ def profile(  # noqa: PLR0913 - all but the first two by keyword
     BuildError
         If TVM cannot compile a group.
     """
+    # Not at the top, since it needs TVM: the results of a profile can be read without.
     from pipeline.measure.cost_cache import CostCache
 
     if isinstance(board, str):
@@ -123,6 +124,7 @@ def _time_devices(
     from pipeline.measure.group_times import extract_groups
     from pipeline.split.planning.costs import estimate
 
+    # The last group ends where the model does, which is no cut.
     pairs = extract_groups(graph, graph.group_ends[:-1])
     seconds: Seconds = {}
     contended_seconds: Seconds = {}
@@ -132,6 +134,7 @@ def _time_devices(
                 seconds[device.name], contended_seconds[device.name] = _time_groups(graph, device, pairs, options)
             except DeviceLost as error:  # while it is measured, or since it takes no uploads
                 absence_reasons[device.name] = str(error)
+        # No `else`: a device that was lost just now is estimated, too.
         if device.name in absence_reasons:
             seconds[device.name] = tuple(estimate(graph, device))
     return seconds, contended_seconds
@@ -172,6 +175,7 @@ def _measure_rates(board: Board, local: list[Device], cache: CostCache) -> Board
 def _set_rate(device: Device, rate: float | None) -> Device:
     if rate is None:
         return device
+    # Named once, even if the board says already that it was measured.
     return replace(device, bytes_per_s=rate, measured=tuple(dict.fromkeys((*device.measured, "bytes_per_s"))))
 
 
@@ -184,6 +188,7 @@ def _measure_link(link: Link, by_memory: Mapping[str, Device], cache: CostCache)
     if source is None or target is None:
         return link
     if devices.is_remote(source):
+        # The remote one second, as `measure_remote_link` has it; a link of two of them is nobody's here.
         source, target = target, source
     if not devices.is_remote(target):
         return link_rates.measure_link(source, target, cache)
@@ -204,6 +209,7 @@ def _time_groups(
     group_times = measure(
         list(compress(pairs, runnable)), device, options.progress, cache=options.cache, sampling=options.sampling
     )
+    # Else there is no whole model on this device that its groups could add up to.
     if all(runnable):
         group_times = group_times.scale(_time_unsplit(graph, device, options))
     for seconds in group_times:

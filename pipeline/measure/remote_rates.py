@@ -74,8 +74,10 @@ def time_transfers(device: Device, nbytes: int) -> tuple[float, float]:
     # A device that computes nothing gives back its inputs, from the first one on, as many as it has outputs.
     with contextlib.closing(Connection(replace(address, device="null"))) as connection:
         large = TensorSpec("large", (nbytes,), "uint8")
+        # One byte comes back, so that only the way there counts.
         upload_s = _seconds(connection, StagePlan("there", "null", (SMALL, large), (SMALL,)))
         both_ways_s = _seconds(connection, StagePlan("both", "null", (large,), (large,)))
+    # Of two measurements, whose noise may be more than a fast way back takes.
     return upload_s, max(both_ways_s - upload_s, 0.0)
 
 

@@ -111,6 +111,7 @@ class VariantRun:
 
     def warm_up(self, inputs: Frames, frames: int | None, seconds: float = ROUND_S) -> None:
         """Stream a little, uncounted; unless `frames` says it, choose as many for a round as take `seconds`."""
+        # With fewer, some replicas would have no frame at all.
         minimum = MIN_FRAMES * self._replicas
         rate, _ = self._stream_frames(inputs, minimum)
         self._frames = frames or min(MAX_FRAMES, max(minimum, math.ceil(seconds * rate)))
@@ -145,7 +146,9 @@ class VariantRun:
         with Pipeline(plan, codes, trace=self._common_trace if trace is None else trace) as running:
             self._watch(running)
             for frame in islice(cycle(inputs), frames):
+                # Aligned already, and read by nobody else meanwhile.
                 running.submit(frame, copy=False).notify_at_end(ends.note)
+        # Behind the block, whose end waits for all frames.
         return ends.rate(self._replicas), running.statistics()
 
     def _share(self, number: int) -> StageShare:
@@ -165,6 +168,7 @@ class VariantRun:
 
 def _seconds_per_frame(counters: Statistics, number: int) -> float:
     stage = counters.stages[number]
+    # Of replicas the share is their mean, so that this is the time between two frames of the stage.
     return stage.busy * counters.elapsed_s / stage.frames_out
 
 
@@ -180,6 +184,7 @@ def steady_rate(ends: Sequence[float], replicas: int = 1) -> float:
         pairs a pair too many would be seen: of four, three in the time of two.
     """
     first = min(replicas, len(ends) - 1)
+    # Null devices may end all frames within one tick of the clock.
     return (len(ends) - first) / max(ends[-1] - ends[first - 1], 1e-9)
 
 
@@ -192,6 +197,7 @@ class _FrameEnds:
 
     def note(self, future: Future[Any]) -> None:
         """Note the end of one frame."""
+        # By whichever thread ends the frame: appending is one step, which no other thread can divide.
         self._times.append(perf_counter())
         # Cancelled frames belong to a stream that is given up, of which nobody asks the rate.
         if not future.cancelled() and (error := future.exception()):

@@ -47,9 +47,11 @@ class UnsplitBaseline:
         sampling: Sampling = FULL,
     ) -> None:
         self._cache, self._progress, self._sampling = cache, progress, sampling
+        # As many as groups are measured on, so that both meet the same contention.
         cores = fastest_cores(device, MOST_OTHERS + 1)
         ((group, module),) = extract_groups(graph, ())
         stage = replace(group, name="whole", device=device.name, cores=cores[-1:])
+        # Apart from the time of the same group in a pass, in which the scheduler has no part.
         processor = {**cost_cache.describe_processor(device), "others": len(cores) - 1, "streams": True}
         self._key = cost_cache.key_of_group(processor, stage, module, [False] * len(stage.inputs))
         self._record = cache.get(self._key)
@@ -61,6 +63,7 @@ class UnsplitBaseline:
         """
         if self._record is None:
             progress("building the whole model")
+            # Two in turns: a single one would still be in the caches when it comes again.
             self._frames = random_frames(graph.inputs, 2)
             self.runs = self._warm_up(graph, device, stage, compile_stage(module, device), cores)
 
@@ -73,9 +76,11 @@ class UnsplitBaseline:
             self._progress("measuring the whole model")
             # The runs take turns, so that what disturbs the machine meets all of them.
             rounds = [
+                # The rate of one core while all of them work.
                 [run.stream(self._frames) / replicas for replicas, run in self.runs]
                 for _ in range(self._sampling.turns)
             ]
+            # On one core there is no second rate, and the record says so.
             isolated, *contended = (1 / statistics.median(rates) for rates in zip(*rounds, strict=True))
             self._record = TimeRecord(self._key, isolated, (), *contended)
             self._cache.put(self._record)

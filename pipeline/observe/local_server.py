@@ -72,6 +72,7 @@ class LoopbackServer(ABC):
         self.close()
 
     def __del__(self) -> None:
+        # Without `close` the thread would serve until the process ends, and keep its port.
         if self.serving:
             warnings.warn(f"{self.url} was not closed; use it in a with block", ResourceWarning, stacklevel=2)
             self.close()
@@ -79,6 +80,7 @@ class LoopbackServer(ABC):
 
 def is_local_name(host: str) -> bool:
     """Tell a ``Host`` that names this machine, at any port: a tunnel may begin at one of its own."""
+    # DNS rebinding: a foreign page can let its own name point to this address, and read what is served.
     return host in HOSTS or host.rpartition(":")[0] in HOSTS
 
 
@@ -97,6 +99,7 @@ def listen(service: str, port: int, start: Callable[[], Listener]) -> Listener:
     InputError
         If the port is taken, not allowed, or none.
     """
+    # The socket would raise an OverflowError, which names no remedy.
     if not 0 <= port <= 65535:
         raise InputError(f"cannot serve {service} on port {port}; give one from 1 to 65535, or 0 for one that is free")
     try:

@@ -69,6 +69,7 @@ def check(path: Path) -> None:
 def records(events: Iterable[TraceEvent], model: str = "", stages: Sequence[str] = ()) -> list[dict[str, Any]]:
     """Return the records of the format; their times are microseconds since the first event."""
     sorted_events = sorted(events, key=lambda event: event.start)
+    # The clock of the events counts from the start of the machine; its large numbers would cost digits.
     origin = sorted_events[0].start if sorted_events else 0.0
     trace_records = [_meta("process_name", 0, name=f"pipeline {model}".strip())]
     runs: list[tuple[TraceEvent, int]] = []
@@ -76,15 +77,18 @@ def records(events: Iterable[TraceEvent], model: str = "", stages: Sequence[str]
         trace_records.append(_meta("thread_name", number, name=track.name))
         trace_records.append(_meta("thread_sort_index", number, sort_index=number))
         trace_records.extend(_slice(event, number, origin) for event in track.events)
+        # Arrows are drawn between runs, on whichever tracks these lie.
         runs += [(event, number) for event in track.events if event.kind == "run"]
     return [*trace_records, *_flows(runs, origin)]
 
 
 def _tracks(events: Sequence[TraceEvent], stages: Sequence[str]) -> Iterator[Track]:
+    # Stages of the plan in its order, then those that came in by a swap.
     for stage in dict.fromkeys([*stages, *(event.stage for event in events)]):
         stage_events = [event for event in events if event.stage == stage]
         yield from _lanes(f"queue of {stage}", [event for event in stage_events if event.kind == "queue"])
         work = [event for event in stage_events if event.kind != "queue"]
+        # As they occur: a trace may be of several plans, and has no numbers of replicas.
         replicas = sorted({event.replica for event in work})
         for replica in replicas:
             name = stage if replicas == [0] else f"{stage}, replica {replica}"
@@ -124,6 +128,7 @@ def _flows(runs: Iterable[tuple[TraceEvent, int]], origin: float) -> Iterator[di
         journeys.setdefault(event.frame, []).append((event, track))
     for frame, journey in sorted(journeys.items()):
         journey.sort(key=lambda run: run[0].start)
+        # Start, steps and end of a flow, by the letters of the format; one run alone has no arrow.
         phases = ["s", *"t" * (len(journey) - 2), "f"] if len(journey) > 1 else []
         for phase, (event, track) in zip(phases, journey, strict=False):
             yield _flow(phase, frame, track, _nanoseconds(event.start - origin) / 1000)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 PURPOSE = "serving metrics"
 _PREFIX = "soc_pipeline"
+# Prometheus has quantiles as shares, in a label.
 _QUANTILES = {"p50": "0.5", "p95": "0.95", "p99": "0.99"}
 
 
@@ -101,6 +102,7 @@ class _Collector:
 
 def _frames(core: Any, snapshot: Statistics) -> Iterator[Any]:
     yield core.CounterMetricFamily(f"{_PREFIX}_frames_submitted", "Frames accepted.", value=snapshot.submitted)
+    # One metric with labels instead of one for each end, so that sums over them add up.
     ends = core.CounterMetricFamily(f"{_PREFIX}_frames_ended", "Frames by their end.", labels=("end", "reason"))
     for end in ("delivered", "failed", "cancelled"):
         ends.add_metric((end, ""), getattr(snapshot, end))
@@ -112,6 +114,7 @@ def _frames(core: Any, snapshot: Statistics) -> Iterator[Any]:
         ("frames_waiting", "Frames among them that wait at the entrance.", snapshot.waiting),
     ):
         yield core.GaugeMetricFamily(f"{_PREFIX}_{name}", description, value=value)
+    # A gauge and no summary, which would have to count and add up since the start.
     latency = core.GaugeMetricFamily(
         f"{_PREFIX}_latency_seconds", "From submission to delivery, of the newest frames.", labels=("quantile",)
     )
@@ -125,6 +128,7 @@ def _stages(core: Any, snapshot: Statistics) -> Iterator[Any]:
     frames_out = core.CounterMetricFamily(
         f"{_PREFIX}_stage_frames_out", "Frames that a stage ran, failed on or passed by.", labels=(*names, "end")
     )
+    # A counter that only grows: its rate is the share in whichever window somebody asks for.
     busy = core.CounterMetricFamily(f"{_PREFIX}_stage_busy_seconds", "Time of running and copying.", labels=names)
     restarts = core.CounterMetricFamily(
         f"{_PREFIX}_stage_restarts", "Workers replaced because their device did not come back.", labels=names

@@ -18,6 +18,7 @@ COLOURS = (
     "#2f6fb0", "#d1622b", "#3d8f5f", "#8a5fb0", "#b58a1b", "#c2456e",
     "#2d8c9e", "#7a6a4f", "#5566c4", "#a34a3a", "#6c8f2c", "#9a4f93",
 )  # fmt: skip
+# Of text, of hints, of the rows, and of the edge around a frame that failed.
 INK, GREY, PALE, FAILED = "#22262b", "#6b7280", "#eef0f3", "#d00000"
 BAR = 0.56
 """Height of a bar, where a row has height 1; above it the queue is drawn."""
@@ -81,6 +82,7 @@ def draw(
     path = Path(path)
     kind = image_format(path)
     events = list(events)
+    # Of a trace file the stages are not known otherwise.
     stages = stages or stage_order(events)
     figure = build_figure(events, stages, window(events, stages, frames), title)
     buffer = io.BytesIO()
@@ -126,6 +128,7 @@ def window(events: Iterable[Event], stages: Sequence[str], frames: int) -> Windo
     """
     runs = sorted((event for event in events if event.kind == "run"), key=lambda event: event.start)
     last = [event for event in runs if event.stage == stages[-1]]
+    # Two frames for each stage: by then queues have filled, and the first frame, which warms up, is gone.
     first = min(2 * len(stages), len(last) - frames)
     if first <= 0:
         return runs[0].start, max(event.end for event in runs)
@@ -137,6 +140,7 @@ def lanes(waits: Sequence[Event]) -> list[int]:
     ends: list[float] = []
     wait_lanes = []
     for wait in waits:
+        # Lanes that have become free are used again, so that few waits need few lines.
         lowest_lane = next((lane for lane, end in enumerate(ends) if end <= wait.start), len(ends))
         ends[lowest_lane : lowest_lane + 1] = [wait.end]
         wait_lanes.append(lowest_lane)
@@ -146,6 +150,7 @@ def lanes(waits: Sequence[Event]) -> list[int]:
 def build_figure(events: Sequence[Event], stages: Sequence[str], span: Window, title: str) -> Any:
     """Return the picture of a span of time as matplotlib's figure."""
     matplotlib = require("matplotlib.figure", "demo", PURPOSE)
+    # 14 inches fill a page in landscape; the rest is title and axis.
     size = (14, 1.6 + 0.95 * len(stages))
     figure = matplotlib.Figure(figsize=size, layout="constrained", facecolor="white")
     axes = figure.add_subplot()
@@ -170,6 +175,7 @@ def _draw_bars(axes: Any, row: int, stage_events: list[Event], span: Window) -> 
             continue
         edge = FAILED if event.kind == "failed" else "white"
         axes.barh(row, x_end - x_start, BAR, x_start, color=colour, edgecolor=edge, linewidth=0.8)
+        # 11.5 of the 14 inches are left for the axis, beside the names and the shares.
         inches = (x_end - x_start) * 11.5 / ((span[1] - span[0]) * 1e3)
         # Across where it fits, upright where only that fits, else no number at all.
         rotation = 0 if inches > 0.1 * len(number) + 0.06 else 90
@@ -180,6 +186,7 @@ def _draw_bars(axes: Any, row: int, stage_events: list[Event], span: Window) -> 
 
 def _draw_waits(axes: Any, row: int, waits: list[Event], span: Window) -> None:
     wait_lanes = lanes(waits)
+    # The space between two rows, divided among the lines if there are many.
     step = min(0.07, 0.36 / (max(wait_lanes, default=0) + 1))
     for wait, lane in zip(waits, wait_lanes, strict=True):
         height = row - BAR / 2 - step * (lane + 0.8)
@@ -195,6 +202,7 @@ def _draw_share(axes: Any, row: int, stage_events: list[Event], span: Window) ->
 
 def _label(axes: Any, stages: Sequence[str], span: Window, title: str, pace: str) -> None:
     axes.set_yticks(range(len(stages)), stages, fontsize=11)
+    # From the top, with room for the waits above the first row.
     axes.set_ylim(len(stages) - 0.6, -0.72)
     axes.set_xlim(0, (span[1] - span[0]) * 1e3)
     axes.set_xlabel("milliseconds", fontsize=10.5, color=INK)
@@ -223,6 +231,7 @@ def _draw_legend(figure: Any, kinds: set[str]) -> None:
 
 def _pace(events: Iterable[Event], last: str) -> str:
     ends = [event.end for event in events if event.stage == last and event.kind == "run"]
+    # An interval needs two ends.
     if len(ends) < 2 or ends[-1] <= ends[0]:
         return ""
     interval = (ends[-1] - ends[0]) / (len(ends) - 1)
@@ -241,4 +250,5 @@ def _milliseconds(event: Event, span: Window) -> tuple[float, float]:
 
 
 def _colour(event: Event) -> str:
+    # By its number, so that one frame has one colour on its way through the rows.
     return COLOURS[event.frame % len(COLOURS)]

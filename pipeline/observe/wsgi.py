@@ -14,6 +14,7 @@ from pipeline.observe.local_server import ADDRESS, is_local_name
 
 logger = logging.getLogger(__name__)
 
+# Prometheus needs one, a browser some.
 CONNECTIONS = 16
 """At the same time; one more takes the place of the oldest, which has most likely nothing to say."""
 
@@ -49,9 +50,11 @@ class WsgiServer(WSGIServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer in a thread of the connection's own."""
+        # Only here: who has left in the meantime costs nothing until somebody comes.
         self._clients = {thread: client for thread, client in self._clients.items() if thread.is_alive()}
         if len(self._clients) >= self._connections:
             self._cut(next(iter(self._clients)))
+        # Else a client that connects and says nothing would have its thread for ever.
         request.settimeout(self._idle_s)
         thread = threading.Thread(target=self._answer, args=(request, client_address), name="metrics", daemon=True)
         self._clients[thread] = request
@@ -74,12 +77,14 @@ class WsgiServer(WSGIServer):
 
     def end(self) -> None:
         """Stop answering, and close what is open."""
+        # No new clients; then the port; then those that are still there.
         self.shutdown()
         self.server_close()
         for thread in list(self._clients):
             self._cut(thread)
 
 
+# Requests are not for the terminal of whoever runs the pipeline.
 class _Handler(WSGIRequestHandler):
     def log_message(self, *_: object) -> None:
         """Log nothing."""

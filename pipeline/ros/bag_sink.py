@@ -25,6 +25,7 @@ from pipeline.ros.messages import cdr, tensors
 from pipeline.ros.messages.message_reader import message_header
 from pipeline.ros.messages.types import create_message, message_store
 
+# Of the URI -> of `rosbags.rosbag2.StoragePlugin`.
 STORAGE = {"mcap": "MCAP", "sqlite3": "SQLITE3"}
 
 
@@ -49,11 +50,15 @@ class BagSink(Sink):
     def __init__(self, path: Path, outputs: Sequence[TensorSpec], storage: str = "mcap") -> None:
         if storage not in STORAGE:
             raise InputError(f"storage is {storage!r}; it must be {' or '.join(map(repr, STORAGE))}")
+        # Never written over: a recording is often all that is left of a drive.
         if path.exists():
             raise InputError(f"{str(path)!r} exists; choose another name for the bag")
+        # A bag without a message is removed after an error, as if nothing had been recorded.
         self._path, self._empty = path, True
         rosbag2 = require("rosbags.rosbag2", "bag", "bags of ROS 2")
+        # What fails on the way to the last line takes thread and temporary folder along.
         with contextlib.ExitStack() as stack:
+            # Beside the bag, and so on the same file system, on which renaming takes no copy.
             folder = tempfile.TemporaryDirectory(dir=path.absolute().parent, prefix=f".{path.name}.")
             self._scratch = Path(stack.enter_context(folder))
             # The bag's files are called as its folder, so that the name is the one to come.
@@ -71,6 +76,7 @@ class BagSink(Sink):
         for name, array in result.outputs.items():
             connection = self._topics[name]
             message = _create(np.asarray(array), connection.msgtype, result.frame)
+            # Encoded in the thread of the caller, so that the thread of the bag only writes.
             data = cdr.encode(message, connection.msgtype)
             self._in_thread(self._bag.write, connection, result.frame.stamp, data)
             self._empty = False
@@ -93,6 +99,7 @@ class BagSink(Sink):
             self._stack.close()
 
     def _topic(self, spec: TensorSpec, kind: str) -> Any:
+        # Names of topics have letters, digits and underscores, and do not begin with a digit.
         name = re.sub(r"\W", "_", spec.name, flags=re.ASCII)
         topic = f"/_{name}" if name[:1].isdecimal() else f"/{name}"
         return self._in_thread(self._bag.add_connection, topic, kind, typestore=message_store())

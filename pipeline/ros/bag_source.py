@@ -20,6 +20,7 @@ from pipeline.ros.messages import images, tensors
 from pipeline.ros.messages.types import message_store
 
 IMAGE, COMPRESSED = "sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage"
+# Types whose messages are one input of a model.
 READABLE = (IMAGE, COMPRESSED, *tensors.DTYPES)
 SUFFIXES = (".db3", ".mcap")
 
@@ -58,6 +59,7 @@ class Bag(FrameSource):
         with contextlib.ExitStack() as stack, self._read():
             self._bag = self._reader.AnyReader([self._path], default_typestore=message_store())
             stack.enter_context(self._bag)
+            # A topic may have several connections, one for each publisher that was recorded.
             self._connections = [
                 connection for connection in self._bag.connections if connection.topic == self._topic(topic)
             ]
@@ -67,6 +69,7 @@ class Bag(FrameSource):
             if first is None:
                 raise InputError(f"{str(path)!r} has no message in {self._connections[0].topic}")
             self.pixels, self._frames_left = first.pixels, chain([first], frames)
+            # From here on `close` ends what was opened; until here, an error has.
             self._stack = stack.pop_all()
 
     def __iter__(self) -> Iterator[SourceFrame]:
@@ -99,6 +102,7 @@ class Bag(FrameSource):
         if kind in tensors.DTYPES:
             return SourceFrame(name, self._inputs(tensors.array(message, kind)), stamp)
         pixels, array = images.read_picture(message) if kind == IMAGE else self._decompressor.read_picture(message)
+        # The first stage was made for one size and encoding, and the pipeline is running.
         if self.pixels not in (None, pixels):
             raise InputError(f"{name}: the images change from {self.pixels} to {pixels}")
         return SourceFrame(name, array, stamp, pixels=pixels, frame_id=message.header.frame_id)
@@ -113,6 +117,7 @@ class Bag(FrameSource):
     def _read(self) -> Iterator[None]:
         try:
             yield
+        # Errors of our own say more than that the bag is damaged; `GeneratorExit` ends the iteration.
         except (InputError, MissingExtra, GeneratorExit):
             raise
         except Exception as error:  # noqa: BLE001 - damaged bags make their reader stumble in many ways
@@ -123,6 +128,7 @@ class Bag(FrameSource):
 
 def _stamp(message: Any, record_time: int) -> int:
     header = getattr(message, "header", None)
+    # Drivers without a clock leave it zero.
     if header is None or not (header.stamp.sec or header.stamp.nanosec):
         return record_time
     return int(header.stamp.sec) * SECOND + int(header.stamp.nanosec)

@@ -140,6 +140,7 @@ class Bridge:
     ) -> None:
         self._decode, self._publish, self._report = decode, publish, report
         self._loop = StreamLoop(running, self._deliver, report, "answers")
+        # Of whoever calls `take`, which middlewares do from several threads, and of `close`.
         self._entrance, self._is_closed = threading.Lock(), False
         # Of the middleware's threads and the loop's.
         self._counting, self._counts = threading.Lock(), Counts()
@@ -189,6 +190,7 @@ class Bridge:
 
     def _deliver(self, frame: SubmittedFrame, outputs: Outputs) -> None:
         try:
+            # By the loop's thread alone, so that answers leave one at a time and in order.
             self._publish(BridgeAnswer(frame.future.metadata, outputs))
         except Exception as error:  # noqa: BLE001 - a middleware's trouble with one answer must not end the others
             self._count(unpublished=1)

@@ -32,6 +32,7 @@ class Quality(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     depth: int = 10
 
 
+# The depths are those of `rmw_qos_profile_sensor_data` and `rmw_qos_profile_default`.
 PROFILES = {"sensor_data": Quality(reliable=False, depth=5), "reliable": Quality()}
 """Name of a profile -> what it stands for, as ROS 2 has it."""
 
@@ -154,6 +155,7 @@ def read(path: str | Path, changes: Sequence[str] = ()) -> Configuration:
         If PyYAML is not installed.
     """
     try:
+        # Reading a pipe or a device might never end.
         check_regular(Path(path))
         values = _yaml(Path(path).read_text(encoding="utf-8"), f"{str(path)!r}")
     except (OSError, UnicodeDecodeError) as error:
@@ -166,6 +168,7 @@ def read(path: str | Path, changes: Sequence[str] = ()) -> Configuration:
     except msgspec.ValidationError as error:
         raise InputError(f"{str(path)!r}: {error}") from None
     _check(configuration)
+    # So that a folder with both can be moved; an absolute path stays what it is.
     bundle = Path(path).parent / configuration.bundle
     return msgspec.structs.replace(configuration, bundle=str(bundle))
 
@@ -174,6 +177,7 @@ def _yaml(text: str, origin: str) -> Any:
     yaml = require("yaml", "ros2", "the node's configuration")
     try:
         return yaml.safe_load(text)
+    # Deeply nested lists end in a RecursionError, and PyYAML reports only some errors as its own.
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # numbers of thousands of digits, too
         raise InputError(f"{origin} is not valid YAML: {' '.join(str(error).split())}") from None
 
@@ -183,6 +187,7 @@ def _parameters(values: Any) -> Any:
     if isinstance(values, dict) and len(values) == 1:
         ((name, contents),) = values.items()
         if isinstance(contents, dict) and PARAMETERS in contents:
+            # ROS 2 has names of nodes with a slash in front, and `/**` for any node.
             return {"name": str(name).strip("/*") or "soc_pipeline", **contents[PARAMETERS]}
     return values
 
@@ -198,9 +203,11 @@ def _with(values: Any, keys: Sequence[str], value: Any, change: str) -> Any:
     if not keys:
         return value
     key, deeper_keys = keys[0], keys[1:]
+    # Lists by position, as in `publish.0.score`; nothing can be appended.
     if isinstance(values, list) and key.isdecimal() and int(key) < len(values):
         changed_value = _with(values[int(key)], deeper_keys, value, change)
         return [*values[: int(key)], changed_value, *values[int(key) + 1 :]]
+    # Missing mappings on the way come into being: `prepare.mean` works without `prepare` in the file.
     if isinstance(values, dict) or values is None:
         mapping = values or {}
         return {**mapping, key: _with(mapping.get(key), deeper_keys, value, change)}
@@ -210,6 +217,7 @@ def _with(values: Any, keys: Sequence[str], value: Any, change: str) -> Any:
 def _check(configuration: Configuration) -> None:
     topics: Sequence[Topic | Publication] = (configuration.subscribe, *configuration.publish)
     for topic in topics:
+        # Raises for a type that is unknown, with its neighbours.
         fields(topic.type)
         if quality(topic.qos).depth < 1:
             raise InputError(f"topic {topic.topic!r} has qos.depth {quality(topic.qos).depth}; it must be at least 1")

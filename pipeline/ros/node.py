@@ -68,11 +68,13 @@ class RosNode:
         self._check()
         # Says at once whether the bundle runs here, and lets the first message find all libraries in memory.
         pipeline.load(bundle).close()
+        # What the first message opens; a signal may end it meanwhile, so that the latch is one that handlers can set.
         self._stack, self._end = ExitStack(), Latch()
         self._node: Bridge | None = None
         self._running: Pipeline | None = None
         self._pixels: Any = None
         self._early_counts, self._error = Counts(), None  # type: tuple[Counts, PipelineError | None]
+        # Announced before the first message, so that receivers are found by the time of the first answer.
         self._senders = [
             transport.publisher(publication.topic, publication.type, quality(publication.qos))
             for publication in configuration.publish
@@ -80,12 +82,14 @@ class RosNode:
         self._diagnose = self._diagnostics()
         self._previous_condition: Condition | None = None
         subscription = configuration.subscribe
+        # Last: from here on messages come, in another thread.
         transport.subscribe(subscription.topic, subscription.type, quality(subscription.qos), self.receive)
 
     def receive(self, payload: bytes) -> None:
         """Take one message."""
         if self._end.is_set():
             return
+        # By one thread only, since transports hand over one message at a time.
         if self._node is None and not self._open_for(payload):
             return
         if self._node is not None:
@@ -122,8 +126,10 @@ class RosNode:
 
     def close(self) -> None:
         """Take no more messages, and publish the answers to those that were taken."""
+        # First, so that no message comes for a pipeline that is closing.
         self._transport.stop()
         self._stack.close()
+        # Once more with the last counts.
         self.diagnose()
 
     def __enter__(self) -> RosNode:  # noqa: PYI034 - Self is newer than the oldest Python
@@ -140,12 +146,14 @@ class RosNode:
             names = ", ".join(spec.name for spec in plan.inputs)
             raise InputError(f"a message is one input, but the model has {names}")
         for publication in self._configuration.publish:
+            # Made for its errors: those for the answers know the geometry of the pictures as well.
             MessageWriter(publication, plan.outputs)
 
     def _open_for(self, payload: bytes) -> bool:
         try:
             _, pixels, _ = self._reader.read(payload)
         except InputError as error:
+            # The bridge, which counts the others, is not there yet.
             counts = self._early_counts
             self._early_counts = replace(counts, received=counts.received + 1, refused=counts.refused + 1)
             self._report(error)
@@ -167,6 +175,7 @@ class RosNode:
             )
         except ValueError as error:
             raise InputError(str(error)) from None
+        # Before the bridge, which is closed first and hands over what is still inside.
         self._running = self._stack.enter_context(running)
         self._pixels = pixels
         plan = bundle.plan
@@ -178,6 +187,7 @@ class RosNode:
 
     def _request(self, payload: bytes) -> BridgeRequest:
         header, pixels, array = self._reader.read(payload)
+        # The stage that prepares pictures was made for one size and encoding.
         if pixels != self._pixels:
             raise InputError(f"the images change from {self._pixels} to {pixels}; start the node again for these")
         return BridgeRequest(header, array)

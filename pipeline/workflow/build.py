@@ -98,18 +98,21 @@ def build(  # noqa: PLR0913 - all but the first two by keyword
     from pipeline.workflow import bundle_builder
     from pipeline.workflow.chain import chain
 
+    # Several models become one graph, which remembers where each of them ends.
     if isinstance(graph, Sequence | Mapping):
         graph = chain(graph, connect)
     elif connect:
         raise ModelError("connect is for several models; give a list of them")
     if plan is None:
         plan = _own_plan(graph, board, devices)
+    # A plan has its board in it: arguments that it would silently overrule are refused.
     elif devices is not None or board != "host":
         raise PlanError("the plan says what to run on; leave out board and devices")
     database = None if tuning is None else TuningLookup.load(tuning)
     options = bundle_builder.Options(progress, check, tolerance, seed, database, Numerics(winograd, weights))
     if isinstance(graph, OpenModel):
         return bundle_builder.build_open(graph, plan, sizes, other_sizes, options)
+    # A graph has one size, so that whatever is said about others is a mistake.
     if sizes or other_sizes != "refuse":
         raise ModelError(f"{graph.name!r} was read with fixed shapes; give names for what varies to pipeline.read")
     return bundle_builder.build(graph, plan, options)
@@ -121,4 +124,5 @@ def _own_plan(graph: Graph | OpenModel, board: Board | str, devices: Sequence[st
 
     if not isinstance(graph, Graph):
         raise PlanError(f"{graph.name!r} has shapes that vary; plan it at a size: pipeline.plan(model.at(...))")
+    # The division that the user made is kept; of one model the planner chooses.
     return plan(graph, board, stages="models" if graph.model_ends else "auto", devices=devices)

@@ -57,10 +57,12 @@ class Options:
 def build(graph: Graph, plan: Plan, options: Options) -> Bundle:
     """Return the bundle for one size."""
     parts = stage_parts.parts(graph, plan)
+    # First, so that the weights of the unsplit model are gone before those of the stages are there.
     reference_outputs = _run_unsplit(graph, plan, options)
     codes = _compile(graph, plan, parts, options)
     parity = _parity(graph, plan, codes, reference_outputs, options)
     general = _general(plan, parts, codes, options)
+    # Only the graph knows it, and whoever loads the bundle has no graph.
     plan = replace(plan, quantization=output_quantization(graph))
     return Bundle(plan, codes, parity, general, numerics=options.numerics)
 
@@ -78,14 +80,18 @@ def build_open(model: OpenModel, plan: Plan, sizes: Sequence[SizeRange], other_s
     if other_sizes not in OTHER_SIZES:
         raise ModelError(f"other_sizes is {other_sizes!r}; it must be one of {', '.join(OTHER_SIZES)}")
     first = model.size_of(plan)
+    # The size of the plan is built already, whoever asks for it again.
     further = [size for size_range in sizes for size in map(model.check_size, sizes_in(size_range)) if size != first]
     graph = model.at(first)
     bundle = build(graph, plan, options)
     builds = [
-        build_at(model, plan, dict(size), options) for size in dict.fromkeys(tuple(size.items()) for size in further)
+        # As tuples, which can be keys: each size is built once, in the order in which they were asked for.
+        build_at(model, plan, dict(size), options)
+        for size in dict.fromkeys(tuple(size.items()) for size in further)
     ]
     if other_sizes == "symbolic":
         builds.append(_symbolic(model, plan, first, options))
+    # Before padding is tried out, which takes the largest of all builds.
     bundle = _sharing_parameters(bundle, builds)
     bundle.shapes = model.complete(graph)
     if other_sizes == "pad":
@@ -115,6 +121,7 @@ def _symbolic(model: OpenModel, plan: Plan, size: Size, options: Options) -> Bui
     graph = model.symbolic(size)
     symbolic_plan = at_other_size(plan, graph)
     named_options = replace(options, progress=lambda text: options.progress(f"{text} for any size"))
+    # Against the model at a fixed size: a mistake with symbolic extents would be in both otherwise.
     reference_outputs = _run_unsplit(model.at(size), symbolic_plan, named_options)
     codes = _compile(graph, symbolic_plan, stage_parts.parts(graph, symbolic_plan), named_options, symbolic=True)
     _parity(graph, symbolic_plan, codes, reference_outputs, named_options)
@@ -174,6 +181,7 @@ def _general(
 ) -> list[StageGeneral]:
     generals = []
     for stage, part, code in zip(plan.stages, parts, codes, strict=True):
+        # Devices that compute nothing, or call a Python function, have stages without code.
         if code is not None:
             if options.check:
                 options.progress(f"timing {stage.name}")
@@ -189,6 +197,7 @@ def _sharing_parameters(bundle: Bundle, builds_of_sizes: Sequence[Build]) -> Bun
     builds = [bundle.codes, *(build.codes for build in builds_of_sizes)]
     code_lists: list[list[Any]] = [[] for _ in builds]
     for codes in zip(*builds, strict=True):
+        # Stage by stage over all sizes. Most weights are equal; what was folded from an extent differs.
         sets = parameters.share_arrays([code.parameters if code else {} for code in codes])
         for code_list, code, values in zip(code_lists, codes, sets, strict=True):
             code_list.append(code and code.with_parameters(values))

@@ -49,6 +49,7 @@ def chain(
     """
     from pipeline.split.chain import join
 
+    # A text is a sequence, too: of letters, each of which would be looked for as a file.
     if isinstance(models, str) or not isinstance(models, Sequence | Mapping):
         raise ModelError(f"a chain is a list of models, or a mapping from names to models, not {models!r}")
     graphs = [_graph(model) for model in (models.values() if isinstance(models, Mapping) else models)]
@@ -71,4 +72,5 @@ def _file_names(graphs: Sequence[Graph]) -> list[str]:
     from pipeline.split.passes.naming import unique
 
     names: set[str] = set()
+    # One file may be in a chain twice.
     return [unique(graph.name, names) for graph in graphs]

@@ -19,6 +19,7 @@ from pipeline.split.stage_parts import at_other_size
 from pipeline.split.symbolic_model import OpenModel, content
 from pipeline.workflow.bundle_builder import Options, compiled_at
 
+# Part of the name of the folder: builds in another format stay unread there.
 FORMAT = 2
 
 
@@ -42,6 +43,7 @@ class Maker:
     def __init__(self, model: OpenModel, bundle: Bundle, folder: Path | None = None) -> None:
         self._model, self._bundle = model, bundle
         self._folder = cache_folder() if folder is None else folder
+        # Raises here what would otherwise come up with the first frame of a new size.
         model.size_of(bundle.plan)
 
     def __call__(self, size: Size) -> Build:
@@ -57,6 +59,7 @@ class Maker:
         path = None if self._folder is None else self._folder / f"builds-{FORMAT}" / self._key(graph, plan)
         if path is not None and (cached_build := _load_kept(path)) is not None:
             return Build(cached_build.plan, cached_build.codes)
+        # Not compared with the unsplit model: the stages of the bundle were, and frames wait for this build.
         new_build = compiled_at(graph, plan, Options(lambda _: None, check=False, numerics=self._bundle.numerics))
         if path is not None:
             _keep(Bundle(new_build.plan, new_build.codes, numerics=self._bundle.numerics), path)
@@ -68,6 +71,7 @@ class Maker:
             cost_cache.describe_processor(plan.board.device(stage.device), len(stage.cores_of(0)))
             for stage in plan.stages
         ]
+        # Neither names nor times nor queues of the stages, on which no code depends.
         stages = [(each.operators, each.options) for each in plan.stages]
         facts = (content(graph), stages, devices, self._bundle.numerics)
         return f"{hashlib.sha256(msgspec.json.encode(facts)).hexdigest()[:32]}.bundle"

@@ -57,6 +57,7 @@ def load(
     from pipeline.executor.bundle import Bundle
     from pipeline.scheduler.pipeline import Pipeline
 
+    # A typing mistake is found before a bundle of gigabytes is read.
     arguments.choice("on_new_shape", on_new_shape, ("refuse", "compile"))
     code = bundle.on_devices(devices or {}) if isinstance(bundle, Bundle) else Bundle.load(bundle, devices)
     build = _maker(code, model, params) if on_new_shape == "compile" else None
@@ -71,4 +72,5 @@ def _maker(bundle: Bundle, model: Any, params: Any) -> Maker:
         raise ArgumentError("on_new_shape='compile' needs a bundle that was built from a model with shapes that vary")
     if model is None:
         raise ArgumentError("on_new_shape='compile' needs the model that the bundle was built from: model=...")
+    # With the names that the bundle was built with, so that sizes mean the same in both.
     return Maker(model if isinstance(model, OpenModel) else open_model(model, bundle.shapes.inputs, params), bundle)

@@ -32,8 +32,10 @@ def axes(model: OpenModel, bundle: Bundle, tolerance: float, seed: int) -> Axes:
     BuildError
         If they differ, or no build is large enough to pad to.
     """
+    # The largest, which all others are padded to where no smaller one fits.
     largest = max(bundle.builds, key=lambda build: sum(spec.nbytes for spec in build.plan.inputs))
     size = model.size_of(largest.plan)
+    # Half of each extent, so that there is padding along every axis that varies.
     smaller_size = {name: max(1, extent // 2) for name, extent in size.items()}
     if smaller_size == size:
         raise BuildError(
@@ -67,6 +69,7 @@ def _try(graph: Graph, largest: Build, axes_by_output: Axes, smaller_size: Size,
     board, plan = largest.plan.board, largest.plan
     frame = random_frame(graph.inputs, seed)
     references = unsplit.outputs(graph, plan, seed)
+    # Other numbers than those of the frame, which would hide that they are read.
     filling = random_frame(plan.inputs, seed + 1)
     # Large ones, so that a maximum is among them.
     for title, factor in (("zeros", 0), ("other values", 8)):
@@ -75,6 +78,7 @@ def _try(graph: Graph, largest: Build, axes_by_output: Axes, smaller_size: Size,
         for spec in plan.outputs:
             part = results[spec.name][_crop(axes_by_output[spec.name], smaller_size)]
             error = compare_output(part, references[spec.name]).relative
+            # Not `error > tolerance`, which NaN passes.
             if not error <= tolerance:
                 raise BuildError(
                     f"frames cannot be padded: with {title} behind it, a frame of {describe_size(smaller_size)} gives "

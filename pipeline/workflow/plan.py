@@ -83,6 +83,7 @@ def plan(  # noqa: PLR0913 - all but the first two by keyword
         If the board or a device is unknown.
     """
     if stages == "models":
+        # The ends of the models are cuts like others; devices and cores are still chosen.
         stages, cuts = "auto", _between_models(graph, cuts)
     if allow_unfused and cuts is None:
         raise PlanError("allow_unfused allows cuts inside of fused groups, but no cuts are given; give cuts=[...]")
@@ -104,6 +105,7 @@ def _between_models(graph: Graph, cuts: Sequence[str | int] | None) -> Sequence[
         raise PlanError(f"stages is 'models', but {graph.name!r} is one model; connect several by pipeline.chain")
     if cuts is not None:
         raise PlanError("stages='models' says where to cut; leave out cuts")
+    # Behind the last model there is nothing left to cut.
     return graph.model_ends[:-1]
 
 
@@ -148,4 +150,5 @@ def make_planner(  # noqa: PLR0913 - all but the first two by keyword
     from pipeline.measure.profile import profile
 
     times = profile(graph, board, fresh=fresh, progress=progress)
+    # With the rates that were measured on the way, in place of those in the file of the board.
     return Planner(graph, times.board, times.measured, queue_depth, cv, times.contended, pins)

@@ -73,6 +73,7 @@ def read(
 
     graph = read_model(model, shapes, params)
     if verify:
+        # Under another name: the argument has taken its own.
         from pipeline.workflow.verify import verify as verify_graph
 
         if not isinstance(graph, Graph):

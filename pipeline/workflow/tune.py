@@ -70,6 +70,7 @@ def tune(  # noqa: PLR0913 - all but the first three by keyword
     from pipeline.executor.tuning.tuner import Budget
     from pipeline.executor.tuning.tuner import tune as search
 
+    # First, since a file that cannot be used should not cost the time of looking for tasks.
     kernels = Database.load(database, create=True)
     tasks = _tasks(graph, plan, progress)
     if not tasks:
@@ -79,6 +80,7 @@ def tune(  # noqa: PLR0913 - all but the first three by keyword
         )
     budget = Budget(trials, seconds)
     progress("tuning")
+    # Its process begins with its first measurement: it costs nothing where another bench is given.
     with ProcessBench() as default_bench:
         return search(tasks, kernels, bench or default_bench, budget, seed=seed, told=told)
 

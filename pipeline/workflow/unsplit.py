@@ -22,6 +22,7 @@ def outputs(graph: Graph, plan: Plan, seed: int) -> dict[str, np.ndarray]:
     without tuning and without other numerics, which would be compared with themselves; for the same reason numbers of
     16 bits are float32, unless rounding decides about something.
     """
+    # Without cuts there is one part.
     (part,) = extract.parts(graph, [])
     toleranced_specs = (spec for stage in plan.stages if stage.options.tolerance is not None for spec in stage.outputs)
     part = replace(part, outputs=tuple(dict.fromkeys((*part.outputs, *toleranced_specs))))
@@ -30,8 +31,10 @@ def outputs(graph: Graph, plan: Plan, seed: int) -> dict[str, np.ndarray]:
     if precision.is_widely_comparable(module) and (widened_module := precision.widen(module)) is not None:
         module = widened_module
         stage = replace(stage, inputs=_widen_specs(stage.inputs), outputs=_widen_specs(stage.outputs))
+        # The same numbers in more bits: only sums and results have other rounding errors.
         frame |= {spec.name: frame[spec.name].astype(spec.dtype) for spec in stage.inputs}
     code = compile_stage(module, plan.board.device(stage.device))
+    # The code has copies of the weights; those of the graph would be in memory for nothing.
     del module
     graph.release()
     outputs = run_stages(plan.board, [(stage, code)], frame)

@@ -83,6 +83,7 @@ def verify(graph: Graph, model: Any, *, tolerance: float | None = None, seed: in
     for name, difference in differences.items():
         if difference.mismatch:
             raise BuildError(f"output {name!r} {difference.mismatch}")
+    # By its share: of outputs in different units, the largest number need not be the worst one.
     worst = max(differences, key=lambda name: differences[name].relative)
     total = overall(differences.values())
     share = differences[worst].relative
@@ -99,7 +100,9 @@ def _run(graph: Graph, frame: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     from pipeline.workflow.load import load
     from pipeline.workflow.plan import plan
 
+    # Unchecked, since another library is the better reference than the same compiler.
     bundle = build(graph, plan(graph, stages=1), check=False)
     with load(bundle) as running:
         outputs = running.submit(frame).outputs()
+    # In the order of the graph, by which outputs of the reference get their names.
     return {spec.name: outputs[spec.name] for spec in graph.outputs}

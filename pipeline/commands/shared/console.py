@@ -25,6 +25,7 @@ class _Console(Console):
 
 def console(*, error: bool = False) -> Console:
     """Return a console for results, or with `error` one beside them."""
+    # None if the caller has closed it.
     stream = sys.stderr if error else sys.stdout
     return _Console(stderr=error, width=None if stream and stream.isatty() else PIPED_WIDTH, highlight=False)
 
@@ -37,6 +38,7 @@ def notice(text: str) -> None:
 @contextlib.contextmanager
 def progress(text: str) -> Iterator[Progress]:
     """Show on the terminal what is being done; silent where there is no terminal."""
+    # On standard error, which is the terminal also where results are piped.
     with Status(text, console=Console(stderr=True)) as status:
         yield status.update
 
@@ -76,6 +78,7 @@ def table(title: str, *columns: str) -> Table:
 
 def amount(nbytes: float) -> str:
     """Return bytes in a readable unit."""
+    # Decimal, as rates of links and memories are.
     for unit in ("B", "kB", "MB"):
         if nbytes < 1000:
             return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"

@@ -34,6 +34,7 @@ def draw(plan: Plan, path: str | Path, measured_events: Sequence[TraceEvent] | N
 
     names = [stage.name for stage in plan.stages]
     sides = ["predicted"] if measured_events is None else ["predicted", "measured"]
+    # Until the steady state, then what is shown, then what keeps the stages busy until its end.
     frames = 2 * len(names) + FRAMES + plan.frames_in_flight
     predicted_events = simulate(plan, frames=frames, trace=True).events
     runs = [predicted_events] if measured_events is None else [predicted_events, measured_events]
@@ -87,6 +88,7 @@ def read_trace(path: str | Path, stages: Sequence[str]) -> list[TraceEvent]:
         raise InputError(f"cannot read the trace {str(path)!r}: {error.strerror}") from None
     except msgspec.MsgspecError as error:
         raise InputError(f"{path}: not a trace of 'soc-pipeline run --trace': {error}") from None
+    # Slices have a track's number, and a record of its own has its name.
     tracks = {each.tid: str(each.args.get("name", "")) for each in trace_file.traceEvents if each.name == "thread_name"}
     events = [event for each in trace_file.traceEvents if (event := _event(each, tracks.get(each.tid, ""), stages))]
     if not events:
@@ -113,8 +115,10 @@ def _event(record: _Record, track: str, stages: Sequence[str]) -> TraceEvent | N
     kind, _, _ = record.name.partition(" ")
     stage = next((name for name in stages if track == name or track.startswith((f"{name},", f"{name} ("))), None)
     frame = record.args.get("frame")
+    # Names of tracks, arrows, and tracks of other programs.
     if record.ph != "X" or stage is None or not isinstance(frame, int):
         return None
+    # Named `a`, `a, replica 1` or `a (2)`, by `perfetto`.
     replica = track.partition(", replica ")[2].partition(" ")[0]
     times = record.ts / 1e6, (record.ts + record.dur) / 1e6
     return TraceEvent(stage, frame, kind, *times, int(replica) if replica.isdecimal() else 0)

@@ -41,6 +41,7 @@ class Display:
         self._console, self._keep = console or Console(stderr=True), keep
         self._spinner: Spinner | Text = Spinner("dots", text)
         self._read: Callable[[], Statistics] | None = None
+        # Not redirected: results on standard output must not pass through the drawing.
         self._live = Live(
             get_renderable=self._draw, console=self._console, refresh_per_second=per_second, redirect_stdout=False
         )
@@ -70,6 +71,7 @@ class Display:
             return
         # A spinner that stayed would claim to be at it still.
         self._spinner = Text()
+        # A table of no frames at all says nothing, and goes.
         self._live.transient = not (self._keep and self._read and self._read().submitted)
         uninterrupted(self._live.stop)()
 
@@ -83,6 +85,7 @@ class Display:
 def table(statistics: Statistics) -> Text:
     """Return the stages as a table, which as text is drawn in a twentieth of the time that `rich.table` takes."""
     rows = [COLUMNS, *(_cells(stage) for stage in statistics.stages)]
+    # Counted anew each time, since numbers grow.
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
     text = Text("\n".join(lines), no_wrap=True, overflow="crop")

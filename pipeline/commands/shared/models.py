@@ -80,6 +80,7 @@ def read(options: argparse.Namespace) -> Graph:
 
 def read_open(options: argparse.Namespace) -> tuple[Graph, OpenModel | None]:
     """Read the model that the options name: at the first size, and the model itself if its shapes vary."""
+    # Before the model is read, which may take a minute: an empty range is found at once.
     requests = sizes(options)
     from pipeline.split.graph import Graph
 
@@ -92,6 +93,7 @@ def read_open(options: argparse.Namespace) -> tuple[Graph, OpenModel | None]:
         if not requests:
             names = ", ".join(f"{name}=16" for name in model.shapes.names)
             raise PlanError(f"--shape has names for extents that vary; give at least one size, such as --size {names}")
+        # Plans are for one size; the others are built by the same plan.
         return model.at(requests[0]), model
 
 

@@ -165,6 +165,7 @@ def source(options: argparse.Namespace, specs: Sequence[TensorSpec], preparation
         if options.reconnect:
             raise InputError("--reconnect is for what is live; files cannot be lost")
         files = Files([Path(path) for path in options.input], specs, preparation)
+        # Files have no pace of their own unless they are given one.
         return pacing.PacedSource(files, fps, speed) if fps or speed else files
     return registry.open_source(
         options.source,
@@ -206,6 +207,7 @@ def pipeline_options(options: argparse.Namespace, stream: FrameSource, plan: Pla
     settings |= {name: value for name, value in numbers.items() if value is not None}
     limits = _limits(options.stage_timeout)
     try:
+        # Made for its errors, before the bundle is loaded into a pipeline.
         Admission(settings["admission"], settings.get("waiting", 0), settings.get("deadline", float("inf")))
         Supervision(options.on_error, {} if limits is None else limits, options.on_timeout).check(
             stage.name for stage in plan.stages
@@ -218,6 +220,7 @@ def pipeline_options(options: argparse.Namespace, stream: FrameSource, plan: Pla
 def _limits(pairs: Sequence[tuple[str, float]]) -> float | dict[str, float] | None:
     """Return the limit for all stages, or those by name."""
     limits = dict(pairs)
+    # The empty name stands for all stages.
     if "" not in limits:
         return limits or None
     if len(limits) > 1:

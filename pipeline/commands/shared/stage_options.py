@@ -43,6 +43,7 @@ def apply(plan: Plan, options: argparse.Namespace) -> Plan:
         changes = {key: value}
         if isinstance(value, dict):
             changes = {key: {**(plan.stage(stage).options.target or {}), **value}}
+        # One after the other: a later option wins, and one of the target adds to those before it.
         plan = plan.with_options(stage, **changes)
     return plan
 
@@ -68,6 +69,7 @@ def _value(text: str) -> Any:
     if text in ("true", "false"):
         return text == "true"
     with contextlib.suppress(ValueError):
+        # Whole numbers stay whole: some keys of a target take no others.
         return int(text)
     with contextlib.suppress(ValueError):
         return float(text)

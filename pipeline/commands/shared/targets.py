@@ -41,12 +41,14 @@ def board(options: argparse.Namespace) -> Board:
     if options.target:
         from pipeline.executor.targets import check
 
+        # Once, behind all changes: two keys may be possible only together.
         check(changed_board, OPTION)
     return changed_board
 
 
 def _apply(board: Board, text: str) -> Board:
     path, _, value = text.partition("=")
+    # A device may have dots in its name, a key has none.
     device, _, key = path.rpartition(".")
     if not (device and key and value):
         raise BoardError(f"{OPTION} {text!r} must be like 'vta.bitstream=vta.bit': a device, a key and its value")

@@ -31,6 +31,7 @@ def tracing(path: str | None, plan: Plan) -> Iterator[Trace | None]:
     from pipeline.observe import perfetto
     from pipeline.scheduler.trace import Trace
 
+    # Before the stream, whose end would be too late to find it out.
     perfetto.check(Path(path))
     trace = Trace()
     try:

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 Value = TypeVar("Value")
 
+# 64 bits hold any number of 18 digits.
 DIGITS = 18
 """That a whole number may have: Python refuses to read thousands of them by an error of its own."""
 
@@ -38,6 +39,7 @@ def _number(text: str, *, at_least_zero: bool) -> float:
     try:
         value = float(text)
     except ValueError:
+        # Fails the comparison below, as a text `nan` does.
         value = math.nan
     if not (0 < value < math.inf or (at_least_zero and value == 0)):
         raise _refusal(text, "a number of at least 0" if at_least_zero else "a number above 0")
@@ -135,6 +137,7 @@ def size(text: str) -> dict[str, Extent]:
 
 def shape(text: str) -> tuple[str, list[Extent]]:
     """Read an input's name and its extents: numbers, or names for those that vary."""
+    # From the right: names of inputs may have `=` in them.
     name, separator, extents = text.rpartition("=")
     shape = [int(extent) if is_whole(extent) else extent for extent in extents.split(",")]
     if not separator or not all(extent.isidentifier() if isinstance(extent, str) else extent > 0 for extent in shape):
@@ -146,5 +149,6 @@ def shape(text: str) -> tuple[str, list[Extent]]:
 
 
 def _refusal(text: str, remedy: str) -> argparse.ArgumentTypeError:
+    # One line has to remain one line, whatever was pasted.
     excerpt = text if len(text) <= 4 * DIGITS else f"{text[: 4 * DIGITS]}..."
     return argparse.ArgumentTypeError(f"is {excerpt!r}; it must be {remedy}")

@@ -41,6 +41,7 @@ def serve_view(port: int | None) -> Iterator[tuple[ViewServer | None, Trace | No
     from pipeline.observe.web.server import EVENTS
     from pipeline.scheduler.trace import Trace
 
+    # Before the model is read: a port that is taken is found at once.
     with ViewServer(port) as server:
         console.notice(f"view: {server.url}")
         yield server, Trace(EVENTS)

@@ -65,4 +65,5 @@ def fit(resize: str, picture: tuple[int, int], room: tuple[int, int]) -> Geometr
         scale_x = scale_y = min(scale_x, scale_y) if resize == "letterbox" else max(scale_x, scale_y)
     # A picture that is much wider than high would otherwise lose its last row.
     size = max(1, round(width * scale_x)), max(1, round(height * scale_y))
+    # In the middle; negative where the picture is larger than the room, as for `crop`.
     return Geometry(*size, (room_width - size[0]) // 2, (room_height - size[1]) // 2, scale_x, scale_y)

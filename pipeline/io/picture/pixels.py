@@ -48,12 +48,14 @@ class Pixels:
     format: str
     width: int
     height: int
+    # AVCOL_SPC_UNSPECIFIED and AVCOL_RANGE_UNSPECIFIED of FFmpeg.
     colorspace: int = 2
     color_range: int = 0
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the array of bytes."""
+        # A byte of brightness per pixel, and below it two of colour for each square of four pixels.
         if self.format in ("nv12", "yuv420p", "yuvj420p"):
             return self.height * 3 // 2, self.width
         channels = {"bgr24": 3, "rgb24": 3, "bgra": 4, "rgba": 4, "yuyv422": 2}.get(self.format)
@@ -66,17 +68,20 @@ class Pixels:
     def wrap(self, array: np.ndarray) -> Any:
         """Return the array as PyAV's frame, in place where PyAV can."""
         kind = library().VideoFrame
+        # PyAV takes the rows for adjacent.
         array = np.ascontiguousarray(array)
         frame = (
             kind.from_numpy_buffer(array, self.format)
             if self.format in SHARED
             else kind.from_ndarray(array, self.format)
         )
+        # Else FFmpeg converts by its defaults, and colours of a camera in full range are washed out.
         frame.colorspace, frame.color_range = self.colorspace, self.color_range
         return frame
 
     def array(self, frame: Any) -> np.ndarray:
         """Return PyAV's frame as an array, brought to this size and format if it is of another one."""
+        # Cameras may change their size in the middle of a stream; the first stage takes one.
         if (frame.width, frame.height, frame.format.name) != (self.width, self.height, self.format):
             frame = frame.reformat(self.width, self.height, self.format)
         pixels: np.ndarray = frame.to_ndarray()
@@ -104,5 +109,6 @@ def choose_pixels(frame: Any, target: str | None = None) -> Pixels:
     # Half a chroma sample has no place in the array.
     cut_chroma = (frame.width % 2 or frame.height % 2) and source_format in ("nv12", "yuv420p", "yuvj420p", "yuyv422")
     format_name = target or (source_format if source_format in FORMATS and not cut_chroma else "rgb24")
+    # What was converted to RGB has no such property any more.
     colours = (frame.colorspace, frame.color_range) if format_name == source_format else (2, 0)
     return Pixels(format_name, frame.width, frame.height, *map(int, colours))

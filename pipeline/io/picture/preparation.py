@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 FILL = 114
 """Grey of margins, as networks that detect objects are trained with."""
 
+# Number of channels -> FFmpeg's format with each of them in a plane of its own.
 PLANES = {1: "gray", 3: "gbrp"}
 
 
@@ -57,8 +58,10 @@ def layout(spec: TensorSpec) -> PictureLayout:
     InputError
         If it takes no pictures.
     """
+    # A batch of one picture; several pictures per frame would need a source of several.
     shape = spec.shape[1:] if len(spec.shape) == 4 and spec.shape[0] == 1 else spec.shape
     if len(shape) == 3 and spec.dtype in ("float16", "float32", "uint8"):
+        # Where both ends could be channels, the first one is: a picture is hardly 1 or 3 pixels wide.
         if shape[0] in PLANES:
             return PictureLayout(*shape, last=False)
         if shape[2] in PLANES:
@@ -95,6 +98,7 @@ class Preparation:
     channels: str = "rgb"
 
     def __post_init__(self) -> None:
+        # For its error alone.
         fit(self.resize, (1, 1), (1, 1))
         if self.channels not in ("rgb", "bgr"):
             raise InputError(f"channels is {self.channels!r}; it must be 'rgb' or 'bgr'")
@@ -127,6 +131,7 @@ class Preparation:
         geometry : Geometry
         """
         arrangement = layout(spec)
+        # Filled only where part of it stays free, since filling takes as long as a copy.
         array = np.full(spec.shape, FILL, spec.dtype) if geometry.margins else np.empty(spec.shape, spec.dtype)
         views = arrangement.planes(array)
         columns, rows = (
@@ -142,7 +147,9 @@ class Preparation:
     def _normalise(self, views: np.ndarray) -> None:
         for number, view in enumerate(views):
             mean, std = (each[number % len(each)] for each in (self.mean, self.std))
+            # (value / 255 - mean) / std, as one division and one subtraction in place, and in the type of the input.
             np.divide(view, view.dtype.type(255 * std), out=view)
+            # Most often there is none, and the pass over the picture is saved.
             if mean:
                 np.subtract(view, view.dtype.type(mean / std), out=view)
 
@@ -186,6 +193,7 @@ class PreparationStage:
             self.geometry.width,
             self.geometry.height,
             self._planes,
+            # As frameworks resize by default when they train; one thread, since the stage has one core.
             interpolation="BILINEAR",
             threads=1,
         )
@@ -201,6 +209,7 @@ class PreparationStage:
 
 
 def _bytes(plane: Any) -> np.ndarray:
+    # FFmpeg pads rows to a multiple of its vectors.
     return np.frombuffer(plane, np.uint8).reshape(plane.height, plane.line_size)[:, : plane.width]
 
 
@@ -227,9 +236,11 @@ def prepare_bundle(bundle: Bundle, pixels: Pixels | None, preparation: Preparati
         names = ", ".join(spec.name for spec in bundle.plan.inputs)
         raise InputError(f"a picture is one input, but the model has {names}; give a .npz with these names")
     spec = bundle.plan.inputs[0]
+    # The model takes these very bytes: there is nothing to prepare.
     if pixels.format in ("gray", "rgb24") and (spec.shape, spec.dtype) == (pixels.shape, "uint8"):
         return bundle, None
     stage = PreparationStage(pixels, spec, preparation)
+    # The model may have stages and tensors of these names.
     name = _unique_name("prepare", {each.name for each in bundle.plan.stages})
     tensors = {each.name for each in (*bundle.plan.inputs, *bundle.plan.outputs)}
     tensors |= {each.name for part in bundle.plan.stages for each in part.outputs}

@@ -40,6 +40,7 @@ class StackedArrays(Sink):
         with contextlib.ExitStack() as stack:
             # Opened now, so that a place where nothing can be written is found before the frames run.
             self._stream = stack.enter_context(replacing(path))
+            # From here on the `with` block of the sink ends it; until here, an error has.
             self._stack = stack.pop_all()
 
     def add(self, result: FrameResult) -> None:
@@ -77,6 +78,7 @@ class StackedArrays(Sink):
         if self._results:
             self.finish()
             return
+        # Ends in the error that there is nothing to write, by which `replacing` removes its temporary file.
         with contextlib.suppress(InputError):
             self.finish()
 
@@ -94,6 +96,7 @@ class Folder(Sink):
     """
 
     def __init__(self, folder: Path) -> None:
+        # Not its parents: a typing mistake in the path should not make folders.
         folder.mkdir(exist_ok=True)
         self._folder = folder
         self._names_in_use: set[str] = set()
@@ -129,5 +132,6 @@ def _is_folder(path: Path) -> bool:
 
 KINDS = (
     SinkKind("npz", _open_stacked, "a .npz file", has_suffix(".npz")),
+    # Also for a folder that is not there yet, which a name without a suffix stands for.
     SinkKind("folder", _open_folder, "a folder for one .npz per frame", _is_folder),
 )

@@ -42,6 +42,7 @@ class Sink:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        # After an error what was recorded is completed as well, by `finish_early`, whose own error is only a warning.
         if kind is None:
             self.finish()
             return
@@ -100,6 +101,7 @@ def _call_all(functions: Sequence[Callable[[], None]]) -> None:
         try:
             function()
         except BaseException as error:  # noqa: BLE001, PERF203 - it is raised below
+            # Not raised at once, since the other sinks have to be completed.
             errors.append(error)
     if errors:
         raise errors[0]

@@ -27,6 +27,7 @@ class JsonLines(Sink):
     """
 
     def __init__(self, path: Path | None = None) -> None:
+        # Standard output belongs to the process.
         self._closes = path is not None
         self._stream: TextIO = path.open("w", encoding="utf-8") if path else sys.stdout
 
@@ -40,7 +41,9 @@ class JsonLines(Sink):
             "latency_s": result.seconds,
             "outputs": {name: np.asarray(array).tolist() for name, array in result.numbers.items()},
         }
+        # JSON has no NaN and no infinities; msgspec writes null for them.
         self._stream.write(msgspec.json.encode(line).decode() + "\n")
+        # Whoever follows the file, or reads the pipe, has each line at once.
         self._stream.flush()
 
     def finish(self) -> None:

@@ -14,6 +14,7 @@ from pipeline.io.output_forms import BOXES, SCORES
 from pipeline.io.picture.geometry import Geometry
 from pipeline.io.source_frame import FrameResult
 
+# Bright ones, which stand out from photographs; by class, so that a kind of thing keeps its colour.
 COLOURS = ("#00c8ff", "#ff9f1c", "#7ae582", "#ff4d6d", "#c77dff", "#ffe66d")
 
 
@@ -50,14 +51,17 @@ def draw(picture: np.ndarray, overlay: Overlay) -> np.ndarray:
         If Pillow is not installed.
     """
     image = require("PIL.Image", "images", "drawing onto pictures")
+    # A thirtieth of the height can be read when the video fills a screen; below 10 pixels nothing can.
     font_size = max(10, len(picture) // 30)
     font = require("PIL.ImageFont", "images", "drawing onto pictures").load_default(font_size)
     canvas = image.fromarray(picture)
     pen = require("PIL.ImageDraw", "images", "drawing onto pictures").Draw(canvas)
     for box in overlay.boxes:
         colour = COLOURS[box.kind % len(COLOURS)]
+        # Pillow refuses rectangles whose corners are exchanged, as some detectors give them.
         corners = sorted((box.left, box.right)) + sorted((box.top, box.bottom))
         pen.rectangle((corners[0], corners[2], corners[1], corners[3]), outline=colour, width=max(1, font_size // 8))
+        # Above the box, or at the edge of the picture where the box touches it.
         _text(pen, (corners[0], max(0.0, corners[2] - 1.3 * font_size)), box.label, font, colour)
     for number, line in enumerate(overlay.lines):
         _text(pen, (font_size / 2, font_size * (0.5 + 1.4 * number)), line, font, "white")
@@ -66,6 +70,7 @@ def draw(picture: np.ndarray, overlay: Overlay) -> np.ndarray:
 
 def _text(pen: Any, corner: tuple[float, float], text: str, font: Any, colour: str) -> None:
     if text:
+        # On black, since the picture below may have any colour.
         pen.rectangle(pen.textbbox(corner, text, font=font), fill="black")
         pen.text(corner, text, font=font, fill=colour)
 

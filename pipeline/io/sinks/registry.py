@@ -49,6 +49,7 @@ def open_sink(text: str, outputs: Sequence[TensorSpec], geometry: Geometry | Non
     """
     names = {kind.name: kind for kind in load_kinds()}
     uri = parse_uri(text, names)
+    # Before the first frame, which may come after minutes of waiting for a camera.
     if uri.location != "-" and not uri.path.absolute().parent.is_dir():
         raise InputError(f"cannot write {text!r}: there is no folder {str(uri.path.parent)!r}")
     kind = names.get(uri.kind) or _recognise(uri)
@@ -62,6 +63,7 @@ def open_sinks(texts: Sequence[str], outputs: Sequence[TensorSpec], geometry: Ge
     try:
         sinks += (open_sink(text, outputs, geometry) for text in texts)
     except BaseException:
+        # Those that are open already hold nothing, and remove what they have begun.
         SinkGroup(sinks).finish_early()
         raise
     with SinkGroup(sinks) as group:

@@ -50,8 +50,10 @@ class Video(Sink):
     def __init__(self, path: Path, codec: str | None = None, reading: Reading | None = None) -> None:
         av = library()
         self._path, self._reading = path, reading
+        # Builds of FFmpeg differ: x264 is missing where its licence does not fit; mpeg4 is FFmpeg's own.
         self._codec = codec or next(each for each in CODECS if each in av.codecs_available)
         self._stream: Any = None
+        # A file without a picture is no video: finishing it is an error, or removes it.
         self._empty = True
         self._first = self._last = 0
         with contextlib.ExitStack() as stack:
@@ -68,7 +70,9 @@ class Video(Sink):
         pixels, array = self._picture(result)
         with self._plain():
             if self._stream is None:
+                # With the first picture, since the size is not known before.
                 self._begin(pixels, result.frame.stamp)
+            # One conversion from the camera's format to the codec's, without RGB in between.
             frame = pixels.wrap(array).reformat(format=self._stream.codec_context.pix_fmt)
             frame.pts, frame.time_base = self._pts(result.frame.stamp), TICK
             self._container.mux(self._stream.encode(frame))
@@ -80,6 +84,7 @@ class Video(Sink):
             if self._empty:
                 raise InputError(f"no picture for {str(self._path)!r}: no frame was delivered")
             try:
+                # The encoder may still hold pictures, whose order it changes.
                 self._container.mux(self._stream.encode())
                 self._container.close()
             finally:
@@ -117,12 +122,14 @@ class Video(Sink):
     def _format(self, pixels: Pixels) -> str:
         """Return the codec's own format that loses least."""
         formats = [str(each.name) for each in self._encoder.video_formats or ()]
+        # The same content in another arrangement of bytes.
         alike = {"rgb24": "bgr0", "bgr24": "bgr0", "rgba": "bgra", "yuyv422": "yuv422p", "nv12": "yuv420p"}
         preferences: tuple[str | None, ...] = (pixels.format, alike.get(pixels.format), "yuv420p", *formats)
         return next((each for each in preferences if each in formats), "yuv420p")
 
     def _pts(self, stamp: int) -> int:
         """Return a time later than the last picture's, which all files ask for."""
+        # Clocks of cameras stand still or step back; containers refuse such a time.
         self._last = max(round(Fraction(stamp - self._first, SECOND) / TICK), self._last + 1)
         return self._last
 
@@ -148,11 +155,14 @@ def as_picture(array: Any) -> np.ndarray | None:
     """
     picture: Any = np.asarray(array)
     picture = picture[0] if picture.ndim == 4 and len(picture) == 1 else picture
+    # Channels first, unless they could be last as well.
     if picture.ndim == 3 and picture.shape[0] in (1, 3) and picture.shape[2] not in (1, 3):
         picture = picture.transpose(1, 2, 0)
+    # Below 8 pixels it is rather a feature map than a picture.
     if picture.ndim != 3 or picture.shape[2] not in (1, 3) or min(picture.shape[:2]) < 8:
         return None
     if picture.dtype.kind == "f":
+        # Floats count from 0 to 1, as networks that make pictures give them.
         picture = (picture.clip(0, 1) * 255).round().astype(np.uint8)
     return (
         np.ascontiguousarray(picture[..., 0] if picture.shape[2] == 1 else picture)

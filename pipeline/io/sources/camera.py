@@ -14,6 +14,7 @@ from pipeline.io.sources.capture_clock import CaptureClock
 from pipeline.io.sources.decoding import PictureDecoder, open_container, reason
 from pipeline.io.uri import Uri
 
+# Of opening, and of each picture; FFmpeg itself would wait for ever.
 SILENCE = 5.0
 """Seconds without a picture after which a stream counts as lost."""
 
@@ -49,12 +50,13 @@ class Capture(FrameSource):
         self, target: str, name: str, kind: str | None = None, options: Mapping[str, str] | None = None
     ) -> None:
         self._name, self._clock, self._count = name, CaptureClock(), 0
-        self._container = open_container(
-            target, name, format=kind, options={**LATE, **(options or {})}, timeout=SILENCE
-        )
+        # Those of the caller last, so that they win.
+        all_options = {**LATE, **(options or {})}
+        self._container = open_container(target, name, format=kind, options=all_options, timeout=SILENCE)
         try:
             # What the network has lost or spoilt is gone: the next picture counts.
             self._pictures = iter(PictureDecoder(self._container, lambda _: None, live=True))
+            # Only the first picture says size and format: what the driver promised may be otherwise.
             first = self._next()
             self.pixels = choose_pixels(first)
         except BaseException:

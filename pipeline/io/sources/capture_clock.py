@@ -6,9 +6,11 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+# Drivers deliver within a second or so; streams count from zero or a random number, far from the present.
 NEAR = 10.0
 """Seconds within which a stamp counts as a time of this machine's clock."""
 
+# Ten seconds at 30 pictures per second, in which quartz clocks drift apart by less than a millisecond.
 WINDOW = 300
 """How many of the newest stamps are compared, so that clocks may drift apart."""
 
@@ -34,6 +36,7 @@ class CaptureClock:
     def capture_time(self, stamp: float | None) -> float:
         """Return the time of the picture with `stamp`, in seconds, that has just arrived."""
         read_clock = self._read_clock()
+        # Some formats carry no time at all.
         if stamp is None:
             return read_clock
         if read_clock - NEAR < stamp <= read_clock:
@@ -42,4 +45,5 @@ class CaptureClock:
             self._offsets.clear()
         self._last = stamp
         self._offsets.append(read_clock - stamp)
+        # The smallest difference is that of the picture with the least delay.
         return stamp + min(self._offsets)

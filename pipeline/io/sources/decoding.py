@@ -33,6 +33,7 @@ def open_container(target: str, name: str, **options: Any) -> Any:
     except (av.FFmpegError, ValueError, OSError) as error:
         raise InputError(f"cannot open {name!r}: {reason(error)}") from None
     if not container.streams.video:
+        # Nobody else would: the caller gets an error instead of the container.
         container.close()
         raise InputError(f"{name!r} has no video in it")
     return container
@@ -73,6 +74,7 @@ class PictureDecoder:
         pictures: list[Any] = []
         with self._report_damage():
             pictures += packet.decode()
+            # FFmpeg marks pictures with missing parts, and delivers them all the same.
             if any(picture.is_corrupt for picture in pictures):
                 raise ValueError("a picture is incomplete")
         return [picture for picture in pictures if not picture.is_corrupt]

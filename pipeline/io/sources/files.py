@@ -35,6 +35,7 @@ def find(paths: Sequence[Path]) -> list[Path]:
     files: list[Path] = []
     for path in paths:
         if path.is_dir():
+            # By name, since the order of a folder is that of its file system.
             readable_files = sorted(file for file in path.iterdir() if file.suffix.lower() in ARRAYS + IMAGES)
             if not readable_files:
                 raise InputError(f"folder {str(path)!r} has no inputs; supported are {' '.join(ARRAYS + IMAGES)}")
@@ -74,6 +75,7 @@ class Files(FrameSource):
     def __iter__(self) -> Iterator[SourceFrame]:
         """Yield the frames; each was captured when its file was written."""
         for path in self._files:
+            # Recordings have no other time; several frames of one file share it.
             stamp = path.stat().st_mtime_ns
             for name, inputs in _frames(path, self._specs, self._preparation):
                 yield SourceFrame(name, inputs, stamp)
@@ -95,6 +97,7 @@ def _frames(path: Path, specs: Sequence[TensorSpec], preparation: Preparation) -
     with _plain(path):
         # Stacked frames are read one by one as they are needed.
         array = np.lib.format.open_memmap(path, mode="r")
+    # One axis more than the model takes is that of the frames.
     is_stack = array.ndim == len(spec.shape) + 1
     if is_stack and not len(array):
         raise InputError(f"{str(path)!r} holds no frame")
@@ -125,6 +128,7 @@ def _image(path: Path, spec: TensorSpec, preparation: Preparation) -> np.ndarray
         with image.open(path) as picture:
             geometry = fit(preparation.resize, picture.size, (layout.width, layout.height))
             mode = "L" if layout.channels == 1 else "RGB"
+            # Converted before it is resized: palettes cannot be interpolated.
             pixels = np.asarray(picture.convert(mode).resize((geometry.width, geometry.height)))
     except Exception as error:  # noqa: BLE001 - as above, of Pillow
         raise InputError(f"{str(path)!r} is not a readable image: {error}") from None

@@ -31,8 +31,10 @@ class PacedSource(FrameSource):
         """Yield the frames; each is ready when its turn is, so that whoever takes it late sees the delay."""
         begin, first = time.time(), None
         for number, frame in enumerate(self._source):
+            # Recordings begin at any time; the first frame is due at once.
             first = frame.timestamp if first is None else first
             since = (frame.timestamp - first) / self._speed if self._speed else number / (self._fps or 1.0)
+            # From the beginning and not from the frame before, so that delays do not add up.
             due = begin + since
             time.sleep(max(0.0, due - time.time()))
             yield dataclasses.replace(frame, ready=due)

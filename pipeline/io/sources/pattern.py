@@ -43,9 +43,11 @@ class Pattern(FrameSource):
 
     def __iter__(self) -> Iterator[SourceFrame]:
         """Yield the frames."""
+        # Due times count from here, so that delays do not add up.
         begin, width = time.time(), self.pixels.width
         for number in count():
             offset = number % width
+            # A copy: the pipeline may keep the frame while the next ones are made.
             picture = np.ascontiguousarray(self._strip[:, offset : offset + width])
             due = self._wait(begin, number)
             yield SourceFrame(f"{number:06d}", picture, round(due * SECOND), due, self.pixels)
@@ -71,6 +73,7 @@ def parse_pattern(text: str, fps: float | None) -> Pattern:
         try:
             fps = float(pace)
         except ValueError:
+            # Refused below, with what is no number of frames as well.
             fps = 0.0
         if not 0 < fps < float("inf"):
             raise InputError(f"'pattern:{text}': {pace!r} is no number of frames per second")

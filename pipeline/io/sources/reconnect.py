@@ -43,6 +43,7 @@ class ReconnectingSource(FrameSource):
         pause_s: float = PAUSE_S,
     ) -> None:
         self._open, self._patience, self._notice, self._pause_s = open_again, patience, notice, pause_s
+        # The first failure is a mistake in the command, and not a camera that comes back.
         self._source = open_again()
         self.pixels, self.owns_memory = self._source.pixels, self._source.owns_memory
 
@@ -51,6 +52,7 @@ class ReconnectingSource(FrameSource):
         while True:
             loss = yield from self._until_lost()
             self._notice(f"{loss}; trying again for {self._patience:g} s")
+            # Before it is opened again: a device of Video4Linux serves one at a time.
             self._source.close()
             self._source = self._again(loss)
             self._notice("back again")
@@ -67,6 +69,7 @@ class ReconnectingSource(FrameSource):
         return SourceLost("the source has ended")
 
     def _again(self, loss: SourceLost) -> FrameSource:
+        # By a clock that nobody sets: machines without a battery get their time from the network.
         end = time.monotonic() + self._patience
         while time.monotonic() < end:
             try:
@@ -74,6 +77,7 @@ class ReconnectingSource(FrameSource):
             except (InputError, SourceLost):
                 time.sleep(self._pause_s)
                 continue
+            # The first stage was made for the pictures of before; another camera may be at the same address.
             if source.pixels == self.pixels:
                 return source
             source.close()

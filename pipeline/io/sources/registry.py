@@ -51,12 +51,14 @@ def open_source(text: str, options: SourceOptions) -> FrameSource:
     names = {name: kind for kind in load_kinds() for name in kind.names}
     uri = parse_uri(text, names)
     kind = names.get(uri.kind)
+    # Before a path is recognised: only kinds that are named are live.
     if options.reconnect and not (kind and kind.live):
         raise InputError(f"{text!r} is not live, so that it cannot be lost; leave out what shall be done then")
     kind = kind or _recognise(uri)
     if kind.live:
         return _open_live(kind, uri, options)
     source = kind.open(uri, options)
+    # What takes the pace itself, as a pattern does, must not be slowed twice.
     has_pace = not kind.takes_fps and (options.fps is not None or options.speed is not None)
     return PacedSource(source, options.fps, options.speed) if has_pace else source
 

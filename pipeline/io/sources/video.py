@@ -14,6 +14,7 @@ from pipeline.io.sources.base import FrameSource, SourceKind, SourceOptions
 from pipeline.io.sources.decoding import PictureDecoder, open_container, reason
 from pipeline.io.uri import Uri, has_suffix
 
+# Those by which a path is a video without `video:` in front; FFmpeg goes by the content.
 SUFFIXES = (".avi", ".h264", ".m4v", ".mjpeg", ".mkv", ".mov", ".mp4", ".mpg", ".ts", ".webm", ".y4m")
 DAMAGED = ("refuse", "skip")
 
@@ -46,6 +47,7 @@ class VideoFile(FrameSource):
         self._container = open_container(str(path), str(path))
         self._decoding = PictureDecoder(self._container, self._damage)
         try:
+            # The first picture is decoded at once: the stage that prepares them has to be made for its size.
             self._pictures = self._peek()
         except BaseException:
             self.close()
@@ -78,6 +80,7 @@ class VideoFile(FrameSource):
             raise self._damage_error(error) from None
 
     def _stamp(self, picture: Any) -> int:
+        # In units of the stream, which are exact fractions of a second.
         if picture.pts is not None:
             seconds = float(picture.pts * picture.time_base)
         else:
@@ -86,6 +89,7 @@ class VideoFile(FrameSource):
         return round(seconds * SECOND)
 
     def _damage(self, error: Exception) -> None:
+        # The error leaves the decoder, and ends the stream where the damage is.
         if not self._skip:
             raise self._damage_error(error) from None
 

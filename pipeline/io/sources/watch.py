@@ -62,6 +62,7 @@ class WatchedFolder(FrameSource):
             raise InputError(f"no folder to watch at {str(folder)!r}")
         self._folder, self._specs, self._preparation = folder, specs, preparation
         self._skip, self._pause = damaged == "skip", pause
+        # What lies there already is none of the new frames.
         self._past_states = self._previous = self._look()
 
     def __iter__(self) -> Iterator[SourceFrame]:
@@ -84,6 +85,7 @@ class WatchedFolder(FrameSource):
 
     def _complete_files(self) -> list[Path]:
         states = self._look()
+        # Unchanged since the last look, and not read yet in this state.
         complete = [
             path
             for path, state in states.items()
@@ -93,6 +95,7 @@ class WatchedFolder(FrameSource):
         # Of files that are gone nothing is kept: the folder may be emptied for years.
         past_states = {path: state for path, state in self._past_states.items() if path in states}
         self._past_states = {**past_states, **{path: states[path] for path in complete}}
+        # By the time of the change, since several may come between two looks; of one time, by name.
         return sorted(complete, key=lambda path: (states[path], path))
 
     def _read(self, path: Path) -> Iterator[SourceFrame]:
@@ -108,6 +111,7 @@ def _state(entry: os.DirEntry[str]) -> State:
     try:
         status = entry.stat()
     except FileNotFoundError:  # gone since the folder was read
+        # A state that no file has: it is not complete before it is seen unchanged.
         return 0, 0
     return status.st_mtime_ns, status.st_size
 

@@ -13,6 +13,7 @@ from pipeline.scheduler.trace import Trace, TraceEvent
 FRAMES = 12
 """How many of the newest frames the timeline shows."""
 
+# Of the histogram: about as many as can be told apart on a phone.
 BARS = 40
 _EVENTS = 6
 """A wait, two copies and a run per stage, with some to spare for frames that overtake."""
@@ -43,11 +44,14 @@ def timeline(trace: Trace, plan: Plan) -> dict[str, Any]:
         ``rows``: a name for each worker; ``events``: row, frame, kind, start and duration of each; ``span``.
     """
     rows = [(stage.name, replica) for stage in plan.stages for replica in range(stage.replicas)]
+    # Only the newest ones are looked at: the trace may hold thousands, and workers wait meanwhile.
     events = _last_frames(trace.newest(_EVENTS * FRAMES * len(rows)))
     row_numbers = {row: number for number, row in enumerate(rows)}
+    # After a swap the trace still has events of stages that are gone.
     visible_events = [event for event in events if (event.stage, event.replica) in row_numbers]
     # The waits before would fill half the picture where the queues are long.
     origin = min((event.start for event in visible_events if event.kind != "queue"), default=0.0)
+    # People count replicas from 1, and a single one not at all.
     names = [f"{stage} {replica + 1}" if (stage, 1) in row_numbers else stage for stage, replica in rows]
     return {
         "rows": names,
@@ -83,6 +87,7 @@ def histogram(seconds: Sequence[float]) -> dict[str, Any]:
     values = np.asarray(seconds)
     # One outlier, such as the first frame, would squeeze all others into one bar.
     low, high = float(values.min()), float(np.partition(values, -(len(values) // 100) - 1)[-(len(values) // 100) - 1])
+    # Equal durations, as simulated stages have them, need a range of their own.
     counts, _ = np.histogram(values, BARS, (low, high if high > low else low + 1e-6))
     return {
         "from": _milliseconds(low),

@@ -37,11 +37,13 @@ class Feed:
     def __init__(self, read: Callable[[], Any]) -> None:
         self._read, self.readers, self._is_over = read, 0, False
         self._has_readers = asyncio.Event()
+        # One future for all readers, so that an update is made and encoded once.
         self._next: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> None:
         """Publish updates until cancelled."""
         while True:
+            # Without readers nothing is asked of the pipeline.
             await self._has_readers.wait()
             self._publish()
             await asyncio.sleep(PERIOD_S)
@@ -50,6 +52,7 @@ class Feed:
         """Let the readers have the last update, and wait a little until they have left."""
         self._publish()
         self._is_over = True
+        # In short steps, so that the end comes as soon as the last one has left.
         for _ in range(100):
             if not self.readers:
                 break
@@ -58,6 +61,7 @@ class Feed:
 
     async def next(self) -> bytes | None:
         """Return the next message, None if there will be none."""
+        # Shielded: a reader that leaves must not cancel what the others wait for.
         return None if self._is_over else await asyncio.shield(self._next)
 
     def join(self) -> None:
@@ -80,5 +84,6 @@ class Feed:
             logger.exception("the live view could not be brought up to date")
 
     def _settle(self, message: bytes | None) -> None:
+        # The next one first: whoever is woken asks for it at once.
         future, self._next = self._next, asyncio.get_running_loop().create_future()
         future.set_result(message)

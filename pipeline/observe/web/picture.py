@@ -38,6 +38,7 @@ def picture(array: np.ndarray) -> bytes | None:
 def png(pixels: np.ndarray) -> bytes:
     """Return uint8 pixels [height, width, 1, 3 or 4 channels] as a PNG file."""
     height, width, channels = pixels.shape
+    # Eight bits per channel; compression, filter and interlacing are the numbers 0 (PNG, 11.2.2).
     header = struct.pack(">2I5B", width, height, 8, _CHANNELS[channels], 0, 0, 0)
     # Each row begins with the number of its filter; 0 is none.
     rows = np.pad(pixels.reshape(height, -1), ((0, 0), (1, 0)))
@@ -54,12 +55,14 @@ def _images(array: np.ndarray) -> np.ndarray | None:
     """Return [number, height, width, channels]."""
     if array.dtype.kind not in "buif" or not array.size:
         return None
+    # Other matrices are rather scores or features than grey pictures.
     if array.ndim == 2 and array.dtype == np.uint8:
         array = array[..., None]
     batch = array if array.ndim == 4 else array[None]
     if batch.ndim != 4:
         return None
     if batch.shape[-1] not in _CHANNELS:
+        # Channels first, unless the last axis could be them.
         batch = np.moveaxis(batch, 1, -1)
     large = min(batch.shape[1:3]) >= _SMALLEST
     return batch if large and batch.shape[-1] in _CHANNELS else None
@@ -70,6 +73,7 @@ def _sheet(images: np.ndarray) -> np.ndarray:
     images = images[:MOST]
     columns = math.ceil(math.sqrt(len(images)))
     rows = math.ceil(len(images) / columns)
+    # Pixels are left out, and not averaged, which would take longer than all the rest.
     step = math.ceil(max(rows * images.shape[1], columns * images.shape[2]) / LARGEST)
     images = images[:, ::step, ::step]
     _, height, width, channels = images.shape
@@ -89,9 +93,11 @@ def _levels(values: np.ndarray) -> np.ndarray:
         # A network that diverges shows infinities and NaN as 0, and the rest in its own range.
         np.nan_to_num(values, copy=False, posinf=0.0, neginf=0.0)
         low, high = float(values.min()), float(values.max())
+    # Pictures from 0 to 1 and from 0 to 255 keep their brightness; others are spread.
     if low >= 0 and high <= 255:
         low, high = 0.0, 1.0 if high <= 1 else 255.0
     values -= low
+    # Of a single value there is no range.
     values *= 255 / ((high - low) or 1.0)
     levels: np.ndarray = values.astype(np.uint8)
     return levels

@@ -44,6 +44,7 @@ class Recent:
         seconds = self._seconds
         if first is None or not seconds:
             return stage.busy
+        # A swap may put a new stage under the same name, with counters of its own.
         return min(1.0, max(0.0, stage.busy_s - first.busy_s) / (seconds * stage.replicas))
 
     @property

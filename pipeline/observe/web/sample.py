@@ -51,6 +51,7 @@ class Sampler:
         """Look at a frame that comes in; an observer of `Pipeline.observe`."""
         if self.wants_frame:
             self.wants_frame = False
+            # Copied here, in the thread that submits: the caller may change its arrays afterwards.
             future.notify_at_end(partial(self._keep, [array.copy() for array in inputs]))
 
     def _keep(self, inputs: Sequence[np.ndarray], future: FrameFuture) -> None:

@@ -44,6 +44,7 @@ class ViewServer(LoopbackServer):
         self.port: int = listening.getsockname()[1]
         self._server_loop = _ServerLoop(listening)
         self._start(self._server_loop.run, "live view")
+        # Else a `close` that follows at once would find no loop to stop.
         self._server_loop.ready.wait()
 
     @property
@@ -136,9 +137,11 @@ class _ServerLoop:
         # Not before: `stop` needs the loop, and a browser the handlers.
         self.ready.set()
         await self._stopping.wait()
+        # Before the last update is made, so that none comes behind it.
         updates.cancel()
         server.stop()
         await feed.end()
+        # Also of readers that do not take what is sent to them.
         await server.close_all_connections()
 
     def _read(self) -> Any:

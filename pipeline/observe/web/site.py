@@ -17,8 +17,10 @@ POLICY = (
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 HEADERS = {
+    # Another release may serve another page at the same port.
     "Cache-Control": "no-store",
     "Content-Security-Policy": POLICY,
+    # Pages of other origins cannot load it as an image or script, and so learn nothing of it.
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
@@ -44,11 +46,13 @@ def application(feed: Feed) -> Application:
 
 class _PageHandler(RequestHandler):
     def set_default_headers(self) -> None:
+        # Which release of Tornado serves is nobody's business.
         self.clear_header("Server")
         for name, value in HEADERS.items():
             self.set_header(name, value)
 
     def prepare(self) -> None:
+        # A foreign page could have its own name point here.
         if not is_local_name(self.request.host):
             raise HTTPError(403, reason="Open this page as http://127.0.0.1 or http://localhost")
 
@@ -76,6 +80,7 @@ class _Events(_PageHandler):
         self.set_header("Content-Type", "text/event-stream")
         self._feed.join()
         try:
+            # Browsers connect again by themselves; every two seconds is soon enough.
             self.write("retry: 2000\n\n")
             await self.flush()
             while (message := await self._feed.next()) is not None:
@@ -84,10 +89,12 @@ class _Events(_PageHandler):
         except StreamClosedError:
             pass  # the reader has left
         finally:
+            # Whatever ends the connection, or updates would be made for nobody.
             self._feed.leave()
 
 
 class _MissingPage(_PageHandler):
     def prepare(self) -> None:
+        # Foreign names are told nothing, not even that a page is missing.
         super().prepare()
         raise HTTPError(404)

@@ -29,6 +29,7 @@ def summary(name: str, array: np.ndarray, image: np.ndarray | None = None) -> di
     description: dict[str, Any] = {"name": name, "dtype": str(array.dtype), "shape": list(array.shape)}
     if array.dtype.kind not in "buif" or not array.size:
         return description
+    # Every n-th value of the whole array, since its beginning alone may be a border.
     values = array.reshape(-1)[:: max(1, array.size // _LOOKED_AT)]
     description |= {
         "low": float(values.min()),
@@ -43,5 +44,6 @@ def summary(name: str, array: np.ndarray, image: np.ndarray | None = None) -> di
 
 
 def _scores(rows: np.ndarray) -> dict[str, Any]:
+    # Of the first row alone: a batch would fill the page.
     order = np.argsort(rows[0])[: -BEST - 1 : -1]
     return {"best": [[int(index), float(rows[0, index])] for index in order], "rows": rows.argmax(axis=1).tolist()}

@@ -40,6 +40,7 @@ class WatchedPipeline:
 
     def update(self) -> dict[str, Any]:
         """Return the newest state, and let the next frame be kept for the next update."""
+        # One snapshot for all parts of the update, so that its numbers fit each other.
         running, statistics, plan = self._running, self._running.statistics(), self._running.plan
         self._recent.add(statistics)
         self._sampler.wants_frame = True
@@ -76,6 +77,7 @@ class WatchedPipeline:
             "restarts": stage.restarts,
             "busy": self._recent.busy(stage),
             "queue": stage.queue_length,
+            # A swap may come between the two, with fewer stages.
             "depth": plan.stages[number].queue_depth if number < len(plan.stages) else 0,
             "run_ms": _milliseconds(stage.run_s),
             "wait_ms": _milliseconds(stage.wait_s),
@@ -88,6 +90,7 @@ class WatchedPipeline:
         sample = self._sampler.last
         if sample is None:
             return None
+        # Made once for each sample: pictures take longer than all other parts.
         if self._description is None or self._description[0] is not sample:
             self._description = sample, _describe_sample(sample, plan, self._rgb)
         return self._description[1]
@@ -113,6 +116,7 @@ def _describe_sample(sample: Sample, plan: Plan, rgb: Rgb | None) -> dict[str, A
     if isinstance(sample.result, BaseException):
         return {**description, "error": str(sample.result)}
     arrays = sample.result if isinstance(sample.result, Mapping) else {plan.outputs[0].name: sample.result}
+    # Scores as scores: integers of a quantised model would tell nobody anything.
     outputs = numbers(arrays, plan.quantization)
     return {
         **description,

@@ -47,6 +47,8 @@ def decode(data: bytes | bytearray | memoryview, name: str) -> Any:
     """
     fields(name)
     store, errors = message_store(), _errors()
+    # Parameter lists and XCDR2 begin with other numbers (encapsulation identifiers of DDS-XTypes), and are laid out
+    # otherwise.
     if bytes(data[:2]) not in ENCAPSULATIONS:
         raise InputError(f"a message of type {name} is not in plain CDR; it begins with {bytes(data[:4]).hex()!r}")
     try:
@@ -59,4 +61,5 @@ def decode(data: bytes | bytearray | memoryview, name: str) -> Any:
 def _errors() -> tuple[type[Exception], ...]:
     from rosbags.serde import SerdeError
 
+    # What rosbags and NumPy raise for values that do not fit and bytes that end early; found by damaging messages.
     return SerdeError, struct.error, TypeError, ValueError, OverflowError, AttributeError, AssertionError

@@ -53,13 +53,16 @@ class Detections:
 
     def _detection(self, row: Sequence[float], header: Any) -> Any:
         left, top, right, bottom, score, number = row
+        # The model saw a resized picture; receivers know the camera's own.
         if self.geometry is not None:
             left, top = self.geometry.back(left, top)
             right, bottom = self.geometry.back(right, bottom)
         hypothesis = create_message("vision_msgs/msg/ObjectHypothesis", self._label(int(number)), score)
         position = create_message("vision_msgs/msg/Point2D", (left + right) / 2, (top + bottom) / 2)
         pose = create_message("vision_msgs/msg/Pose2D", position, 0.0)
+        # Corners of some detectors come in the other order.
         box = create_message("vision_msgs/msg/BoundingBox2D", pose, abs(right - left), abs(bottom - top))
+        # There is no pose in two dimensions, but the message has a place for it.
         result = create_message("vision_msgs/msg/ObjectHypothesisWithPose", hypothesis, _unknown_pose())
         return create_message("vision_msgs/msg/Detection2D", header, [result], box, "")
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pipeline.scheduler.statistics import StageStatistics, Statistics
 
 DIAGNOSTICS = "diagnostic_msgs/msg/DiagnosticArray"
+# Levels of diagnostic_msgs/DiagnosticStatus; its fourth, STALE, is set by those who miss messages.
 OK, WARN, ERROR = range(3)
 
 
@@ -39,6 +40,7 @@ class Condition:
     def lost(self) -> int:
         """Messages without an answer, for whose loss something is to blame."""
         failures = self.statistics.failed if self.statistics else 0
+        # Dropped frames are none of them: the admission was chosen for that.
         return self.counts.refused + self.counts.unpublished + failures
 
     @property
@@ -54,6 +56,7 @@ class Condition:
             return ERROR, f"{self.lost - since.lost} messages without an answer: {self.trouble}"
         if not self.counts.received:
             return WARN, "waiting for the first message"
+        # Not an error: a camera may be switched off on purpose.
         if self.counts.received == since.counts.received:
             return WARN, "no new message"
         if self.dropped > since.dropped:

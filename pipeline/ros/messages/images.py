@@ -16,6 +16,7 @@ ENCODINGS = {
     "rgba8": "rgba",
     "bgra8": "bgra",
     "mono8": "gray",
+    # Names of OpenCV's types say nothing of the order of colours, which is blue first in OpenCV.
     "8UC1": "gray",
     "8UC3": "bgr24",
     "8UC4": "bgra",
@@ -54,6 +55,7 @@ def read_picture(message: Any) -> tuple[Pixels, np.ndarray]:
     pixels = Pixels("yuyv422" if is_swapped else ENCODINGS[encoding], int(message.width), int(message.height))
     rows = _rows(message, pixels)
     if is_swapped:
+        # UYVY is YUYV with the two bytes of each pair exchanged.
         rows = rows.reshape(len(rows), -1, 2)[..., ::-1]
     return pixels, np.ascontiguousarray(rows).reshape(pixels.shape)
 
@@ -62,7 +64,9 @@ def _rows(message: Any, pixels: Pixels) -> np.ndarray:
     data = message.data if isinstance(message.data, np.ndarray) else np.frombuffer(message.data, np.uint8)
     height = pixels.shape[0]
     width = math.prod(pixels.shape[1:])
+    # Some drivers leave the step zero where rows have no padding.
     step = int(message.step) or width
+    # Checked before anything is cut out of it: the sender may be anybody.
     if step < width or not width or data.size < height * step:
         raise InputError(
             f"an image of {pixels.width}x{pixels.height} as {message.encoding!r} with rows of {message.step} bytes "
@@ -85,7 +89,9 @@ class Decompressor:
         InputError
             If it is another format, or damaged.
         """
+        # PyAV takes bytes; compressed ones are few, so that the copy costs little.
         data, av = bytes(message.data), library()
+        # By the content: the field `format` is free text, in which drivers write what they like.
         name = CODECS.get(data[:2])
         if name is None:
             raise InputError(f"a compressed image of format {message.format!r} is neither JPEG nor PNG")

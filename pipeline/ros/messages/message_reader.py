@@ -45,6 +45,7 @@ class MessageReader:
             If it is damaged, or its contents contradict each other.
         """
         message = cdr.decode(payload, self._kind)
+        # Arrays of std_msgs have no header, and so neither a stamp nor a frame.
         if self._kind in tensors.DTYPES:
             return Header(), None, tensors.array(message, self._kind)
         if self._kind == TENSOR:

@@ -62,6 +62,7 @@ class MessageWriter:
         quantization: Sequence[Quantization] = (),
     ) -> None:
         self._kind, self._spec = publication.type, find_output(publication, outputs)
+        # Scores are compared with a threshold, and boxes drawn; other types promise the bytes of the model.
         self._quantization = quantization if self._kind == DETECTIONS else ()
         self._message = self._maker(publication, geometry)
 
@@ -81,6 +82,7 @@ class MessageWriter:
             BOXES.check(self._spec.shape, self._spec.name)
             return Detections(publication.score, publication.labels, geometry).message
         if self._kind == IMAGE:
+            # On an array without content: what does not fit is refused before the first frame.
             _picture(np.empty(self._spec.shape, self._spec.dtype), publication)
             return lambda array, header: image(array, header, publication)
         if self._kind == TENSOR:
@@ -107,6 +109,7 @@ def find_output(publication: Publication, outputs: Sequence[TensorSpec]) -> Tens
             f"{near(publication.type, WRITABLE)}; there are {', '.join(WRITABLE)}"
         )
     names = [spec.name for spec in outputs]
+    # Of one output, the name may be left out.
     if publication.output not in (names if len(names) > 1 else [*names, ""]):
         problem = (
             f"has no output {publication.output!r}" if publication.output else "has several outputs; name one: output"
@@ -122,11 +125,13 @@ def image(array: np.ndarray, header: Any, publication: Publication) -> Any:
     """Return a `sensor_msgs/Image`."""
     picture, encoding = _picture(array, publication)
     height, width = picture.shape[:2]
+    # An output without rows has no step.
     step = picture.nbytes // height if height else 0
     return create_message(IMAGE, header, height, width, encoding, 0, step, picture.reshape(-1).view(np.uint8))
 
 
 def _picture(array: np.ndarray, publication: Publication) -> tuple[np.ndarray, str]:
+    # Models have a batch of one in front, which messages have not.
     shape = array.shape[1:] if array.ndim > 2 and array.shape[0] == 1 else array.shape
     channels = shape[2] if len(shape) == 3 else 1
     encoding = publication.encoding or ENCODINGS.get((str(array.dtype), channels), "")

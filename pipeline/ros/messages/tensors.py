@@ -34,6 +34,7 @@ def kind(dtype: str) -> str:
     InputError
         If there is none.
     """
+    # std_msgs has neither; the next wider type holds the same values.
     carrier = {"float16": "float32", "bool": "uint8"}.get(dtype, dtype)
     if carrier not in TYPES:
         raise InputError(f"ROS has no message for arrays of {dtype}; there are those of {', '.join(TYPES)}")
@@ -43,6 +44,7 @@ def kind(dtype: str) -> str:
 def message(array: np.ndarray) -> Any:
     """Return `array` as a message."""
     name = kind(str(array.dtype))
+    # The stride of a dimension counts the values in it and all behind it (std_msgs/MultiArrayLayout).
     strides = [int(np.prod(array.shape[axis:])) for axis in range(array.ndim)]
     extents = [
         create_message("std_msgs/msg/MultiArrayDimension", f"d{axis}", extent, stride)
@@ -62,7 +64,9 @@ def array(message: Any, name: str) -> np.ndarray:
     """
     data = np.asarray(message.data, DTYPES[name])
     begin, shape = int(message.layout.data_offset), [int(extent.size) for extent in message.layout.dim]
+    # Without dimensions, as many publishers leave it, the data are one row.
     size = int(np.prod(shape)) if shape else len(data) - begin
+    # Sizes are unsigned in the message, so that too large is the one way to be wrong.
     if begin + size > len(data):
         raise InputError(f"an array of shape {shape} from {begin} on has {len(data)} values")
     return data[begin : begin + size].reshape(shape or [-1])

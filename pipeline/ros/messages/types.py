@@ -84,10 +84,12 @@ def fields(name: str) -> tuple[MessageField, ...]:
     if name not in DEFINITIONS:
         remedy = near(name, DEFINITIONS) or f"; there are {', '.join(sorted(DEFINITIONS))}"
         raise InputError(f"no message type {name!r} is known{remedy}")
+    # In the order of the definition, which is that of the bytes.
     return tuple(_field(*text.split()) for text in DEFINITIONS[name].split(", "))
 
 
 def _field(kind: str, name: str) -> MessageField:
+    # `float64[36]` is an array, `uint8[]` a sequence, and without brackets it is one value.
     base, bracket, count = kind.rstrip("]").partition("[")
     return MessageField(name, base, int(count or 0) if bracket else None)
 

@@ -57,7 +57,9 @@ def choose_domain(number: int | None) -> int:
     InputError
         If it is no number from 0 to 232.
     """
+    # An empty variable counts as none, as in ROS.
     text = os.environ.get("ROS_DOMAIN_ID", "") or "0" if number is None else str(number)
+    # Ports begin at 7400 + 250 * domain (RTPS, well-known ports): those of 233 would exceed 65535.
     if not text.isdecimal() or int(text) > 232:
         raise InputError(f"the domain is {text!r}; it must be a number from 0 to 232")
     return int(text)

@@ -68,8 +68,10 @@ def describe_type(name: str, *, octets: bool = False) -> Any:
         f"{type_name}_",
         f"{package}.msg.dds_.{type_name}_",
         {each.name: _type(each, octets=octets) for each in fields(name)},
+        # Samples are payloads, and need none of the members that a dataclass would check.
         dataclassify=False,
     )
+    # The methods by which Cyclone makes bytes of a sample and a sample of bytes.
     struct.__init__ = _keep
     struct.serialize = lambda self, *_, **__: _Padding(self.payload)
     struct.deserialize = classmethod(lambda cls, data, *_, **__: cls(data))
@@ -92,6 +94,7 @@ class _Padding:
 
     def ljust(self, size: int, fill: bytes) -> memoryview:
         """Return the payload, filled up to `size`."""
+        # DDS sends multiples of four bytes.
         payload = self._payload if len(self._payload) == size else self._payload.ljust(size, fill)
         return memoryview(payload).toreadonly()
 
@@ -113,6 +116,7 @@ def _type(field: MessageField, *, octets: bool) -> Any:
 def _plain(name: str, *, octets: bool) -> Any:
     package, _, type_name = name.partition("/msg/")
     members = {each.name: _type(each, octets=octets) for each in fields(name)}
+    # With members, unlike the outer type: Cyclone describes them to peers, and never makes one.
     return library("idl").make_idl_struct(f"{type_name}_", f"{package}.msg.dds_.{type_name}_", members)
 
 
@@ -141,10 +145,12 @@ class Dds(Transport):
         self._octets = octets
         core, participants = library("core"), library("domain")
         try:
+            # Has to exist before its participant, which takes the settings of the environment otherwise.
             self._domain = participants.Domain(domain, LOCALHOST) if localhost else None
             self._participant = participants.DomainParticipant(domain)
         except core.DDSException as error:
             raise InputError(f"DDS domain {domain} cannot be joined: {error}; CYCLONEDDS_URI may be wrong") from None
+        # Wakes every thread that waits for samples, so that none sees only after a second that it shall end.
         self._stopping = core.GuardCondition(self._participant)
         self._writers: list[Any] = []
         self._threads: list[threading.Thread] = []
@@ -166,6 +172,7 @@ class Dds(Transport):
         """Return a function that writes a sample."""
         policies, sample = _policies(quality), describe_type(kind, octets=self._octets)
         writer = library("pub").DataWriter(self._participant, self._topic(topic, kind, "subscription"), qos=policies)
+        # Kept, since a writer without references leaves the domain, and its last samples with it.
         self._writers.append(writer)
         return lambda payload, stamp: writer.write(sample(payload), timestamp=stamp or None)
 
@@ -180,6 +187,7 @@ class Dds(Transport):
         for writer in self._writers:
             _wait_for_receivers(writer)
         self._writers, self._threads = [], []
+        # Entities of Cyclone end when nothing refers to them; in this order, each before what it belongs to.
         del self._type_watch, self._stopping, self._participant, self._domain
 
     def _start(self, work: Callable[..., None], name: str, *arguments: Any) -> None:
@@ -209,10 +217,12 @@ class Dds(Transport):
 def _policies(quality: Quality) -> Any:
     qos, util = library("qos"), library("util")
     policy = qos.Policy
+    # Not for ever: a receiver that hangs must not hold up the node.
     patience = util.duration(seconds=PATIENCE_S)
     return qos.Qos(
         policy.Reliability.Reliable(patience) if quality.reliable else policy.Reliability.BestEffort,
         policy.History.KeepLast(quality.depth),
+        # Answers to frames of long ago are of no use to whoever comes later.
         policy.Durability.Volatile,
         # What ROS 2 sends and understands.
         policy.DataRepresentation(use_cdrv0_representation=True),

@@ -46,6 +46,7 @@ class Rclpy(Transport):
         self._node = rclpy.create_node(name, context=self._context)
         self._executor = executors.SingleThreadedExecutor(context=self._context)
         self._executor.add_node(self._node)
+        # One thread for all subscriptions: each `receive` is called with one message at a time.
         self._thread = threading.Thread(target=self._executor.spin, name="rclpy", daemon=True)
 
     def subscribe(self, topic: str, kind: str, quality: Quality, receive: Receive) -> None:
@@ -58,11 +59,13 @@ class Rclpy(Transport):
     def publisher(self, topic: str, kind: str, quality: Quality) -> Send:
         """Return a function that publishes; rclpy notes the time itself."""
         publisher = self._node.create_publisher(self._message(kind), topic, self._qos(quality))
+        # rclpy sends `bytes` as they are, and refuses whatever else is no message of its own.
         return lambda payload, _: publisher.publish(bytes(payload))
 
     def stop(self) -> None:
         """End the executor."""
         self._executor.shutdown()
+        # A node that only publishes has never started it.
         if self._thread.is_alive():
             self._thread.join()
 
@@ -74,6 +77,7 @@ class Rclpy(Transport):
     def _message(self, kind: str) -> Any:
         try:
             return self._class(kind)
+        # A package that is not installed, a message that it lacks, or no name of a message at all.
         except (ModuleNotFoundError, AttributeError, ValueError) as error:
             raise InputError(f"this installation of ROS has no {kind}: {error}") from None
 

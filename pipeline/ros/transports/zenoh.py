@@ -84,22 +84,28 @@ class Zenoh(Transport):
 
     def subscribe(self, topic: str, kind: str, quality: Quality, receive: Receive) -> None:
         """Keep as many messages as `quality` says, and hand them over in a thread of its own."""
+        # The history that `quality` asks for is kept here, in front of the thread that calls `receive`.
         line: Queue[bytes] = Queue(quality.depth)
 
         keep = self._wait_for_place if quality.reliable else _newest
         self._threads.append(self._reading(line, receive, topic))
         self._subscribers.append(
             self._session.declare_subscriber(
-                key(self._domain, topic, kind, "*"), lambda sample: keep(line, sample.payload.to_bytes())
+                # Any hash: distributions before Iron know none.
+                key(self._domain, topic, kind, "*"),
+                lambda sample: keep(line, sample.payload.to_bytes()),
             )
         )
 
     def publisher(self, topic: str, kind: str, quality: Quality) -> Send:
         """Return a function that puts a message with its attachment."""
         zenoh = library()
+        # A reliable publisher waits for the network; another one drops what cannot be sent.
         control = zenoh.CongestionControl.BLOCK if quality.reliable else zenoh.CongestionControl.DROP
         topic_key = key(self._domain, topic, kind, message_store().hash_rihs01(kind))
         publisher = self._session.declare_publisher(topic_key, congestion_control=control)
+        # As rmw_zenoh has it in attachments: 16 bytes for each publisher, and by the numbers receivers tell what is
+        # lost.
         identifier, number = secrets.token_bytes(16), 0
 
         def send(payload: Payload, stamp: int) -> None:
@@ -114,6 +120,7 @@ class Zenoh(Transport):
         """End the subscriptions."""
         self._stopping.set()
         for subscriber in self._subscribers:
+            # Before the threads are joined: no callback waits for a place in a queue that nobody reads.
             subscriber.undeclare()
         self._subscribers = []
         for thread in self._threads:
@@ -150,6 +157,7 @@ def _newest(line: Queue[bytes], payload: bytes) -> None:
         try:
             line.put_nowait(payload)
         except Full:  # noqa: PERF203 - once, unless it is full
+            # The reader may have taken the last one meanwhile.
             with contextlib.suppress(Empty):
                 line.get_nowait()
         else:
@@ -161,10 +169,13 @@ def _settings(zenoh: ModuleType, endpoints: tuple[str, ...], *, localhost: bool)
         return zenoh.Config.from_file(path)
     configuration = zenoh.Config()
     addresses = ", ".join(f'"{each}"' for each in endpoints)
+    # As nodes on rmw_zenoh: a router makes the acquaintance, and messages pass directly.
     configuration.insert_json5("mode", '"peer"')
     configuration.insert_json5("connect/endpoints", f"[{addresses}]")
+    # Without a router it should end with an error, instead of waiting for one in silence.
     configuration.insert_json5("connect/timeout_ms", "2000")
     configuration.insert_json5("connect/exit_on_failure", "true")
+    # Peers are found by the router alone, so that a session never joins strangers in the network.
     configuration.insert_json5("scouting/multicast/enabled", "false")
     if localhost:
         configuration.insert_json5("listen/endpoints", '["tcp/localhost:0"]')
