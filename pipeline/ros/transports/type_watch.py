@@ -94,5 +94,7 @@ def _library(part: str) -> ModuleType:
 
 
 def _ros_name(type_name: str) -> str:
-    """Return ``sensor_msgs/msg/Image`` for ``sensor_msgs::msg::dds_::Image_``; other names stay as they are."""
-    return re.sub(r"^(\w+)::(\w+)::dds_::(\w+)_$", r"\1/\2/\3", type_name)
+    """Return ``sensor_msgs/msg/Image`` for ``sensor_msgs::msg::dds_::Image_``, and other names in quotes."""
+    match = re.fullmatch(r"(\w+)::(\w+)::dds_::(\w+)_", type_name)
+    # Quoted, since anybody in the network chooses these, and the warning is printed on a terminal.
+    return "/".join(match.groups()) if match else repr(type_name)
