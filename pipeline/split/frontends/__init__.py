@@ -35,9 +35,11 @@ def load(
     """
     frontend = kind(model).value
     is_file = isinstance(model, str | Path)
+    # An ONNX or TFLite file with other parameters would be another model under the same name.
     if params is not None and not frontend.external_parameters:
         name = repr(str(model)) if is_file else "the model"
         raise ModelError(f"{name} is {frontend.title} and holds its parameters itself; leave out the other ones")
+    # Only now: each frontend needs an optional library, and reading one format must not ask for all of them.
     package = importlib.import_module(frontend.package)
     options = {"params": params} if frontend.external_parameters else {}
     imported_model: ImportedModel = (
@@ -61,6 +63,7 @@ def kind(model: Any) -> Format:
     path = Path(model)
     if not path.exists():
         raise ModelError(f"no model at {str(path)!r}; give the path of {supported_formats()}")
+    # A bundle and a SavedModel are folders that people take for models; these two get words of their own.
     if path.is_dir():
         raise ModelError(f"{str(path)!r} is {_folder(path)}; give the path of {supported_formats()}")
     return recognise(path)
@@ -80,6 +83,7 @@ def _of_object(model: Any) -> Format:
     for entry in Format:
         if names.intersection(entry.value.types):
             return entry
+    # A module has no graph before it is exported.
     if any(name in names for name in ("torch.nn.modules.module.Module", "torch.jit._script.ScriptModule")):
         raise ModelError(
             f"{type(model).__name__} is a PyTorch module; export it first: "

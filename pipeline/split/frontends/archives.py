@@ -11,6 +11,7 @@ _EXPORT = "export it: torch.export.save(torch.export.export(module.eval(), (exam
 _Names = list[str]
 
 
+# By endings: torch.save puts all entries into a folder named after the file, which may be renamed later.
 def _has(ending: str) -> Callable[[_Names], bool]:
     return lambda names: any(name.endswith(ending) for name in names)
 
@@ -42,6 +43,7 @@ def is_exported_program(path: Path) -> bool:
 def describe_refusal(path: Path) -> str:
     """Describe an archive that cannot be read."""
     names = _names(path)
+    # An archive that was cut off has no directory, which ZIP keeps at its end.
     if not names:
         return "is a damaged ZIP archive"
     return next((text for fits, text in _REFUSED if fits(names)), "is a ZIP archive")

@@ -22,12 +22,15 @@ _HEAD = 1 << 16
 """Bytes that are looked at; comments may stand in front of a program."""
 
 _COMMENTS = rb"\s*(?:(?://[^\n]*\n|/\*.*?\*/)\s*)*"
+# What astext() begins with: its version, or a definition, when somebody has cut the version off.
 _RELAY_TEXT = re.compile(
     _COMMENTS + rb"(?:#\[\s*version|v0\.0\.\d|def\s+@|fn\s*[(\[]|type\s+\w+\s*[\[{]|extern\s+type)", re.DOTALL
 )
+# The two ways in which module.script() begins, after imports: with the class, or with its constants.
 _SCRIPT = re.compile(rb"^(?:@I\.ir_module|metadata = tvm\.ir\.load_json\()", re.MULTILINE)
 _PYTHON = re.compile(rb"^(?:import \w|from [\w.]+ import |def \w+\(|class \w+|@\w+)", re.MULTILINE)
 _JSON = re.compile(rb"\s*\{")
+# No control characters but white space; bytes above 127 may be UTF-8 that the head cuts in two.
 _LETTERS = re.compile(rb"[\t\n\f\r\x20-\x7e\x80-\xff]*\Z")
 
 
@@ -49,11 +52,13 @@ def _is_relax(head: bytes) -> bool:
 
 
 def _is_tflite(head: bytes) -> bool:
+    # A flatbuffer begins with the offset of its root, then has the identifier of its schema.
     return head[4:8] == b"TFL3"
 
 
 def _is_onnx(head: bytes) -> bool:
     # A protobuf has no mark of its own; all exporters write the version of the format first.
+    # Tag 8 is field 1 (ir_version) as a varint. The length rules out a text of one letter.
     return head[:1] == b"\x08" and len(head) > 2 and not _is_tflite(head)
 
 
@@ -94,6 +99,7 @@ class Frontend:
     verifiable: bool = False
 
 
+# A name, not __name__ of the packages: they are imported only when a file of theirs is read.
 _FOLDER = "pipeline.split.frontends"
 
 
@@ -117,8 +123,10 @@ class Format(Enum):
         return self.value.title
 
 
+# The first that fits is said, so that the order is from signatures to guesses: text of another kind comes last.
 _REFUSED: tuple[tuple[Callable[[bytes], bool], str], ...] = (
     (lambda head: not head, "is empty"),
+    # The magic number 0x1950a86a20f9469cfc6c, pickled, with which torch.save began before version 1.6.
     (lambda head: head.startswith(b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19"), archives.CHECKPOINT),
     (lambda head: head.startswith(b"\x1f\x8b"), "is compressed with gzip; unpack it"),
     (
@@ -127,6 +135,7 @@ _REFUSED: tuple[tuple[Callable[[bytes], bool], str], ...] = (
     ),
     (lambda head: head.startswith(b"\x89HDF"), "is an HDF5 file, such as Keras writes; convert that to TFLite or ONNX"),
     (
+        # Eight bytes with the length of the header, in which no real header needs the upper two; then JSON.
         lambda head: head[8:10] == b'{"' and head[6:8] == b"\0\0",
         "holds parameters only (safetensors); export the program",
     ),
@@ -137,6 +146,7 @@ _REFUSED: tuple[tuple[Callable[[bytes], bool], str], ...] = (
     ),
     (lambda head: head.startswith(b"\x7fELF"), "is a compiled library"),
     (lambda head: head.startswith(b"\x93NUMPY"), "is a NumPy array"),
+    # The magic number of relay.save_param_dict, 0xF7E58D4F05049CB7, in little-endian order.
     (lambda head: head.startswith(b"\xb7\x9c\x04\x05\x4f\x8d\xe5\xf7"), "holds parameters only; give its program"),
     (_holds(b'"nodes"', b'"arg_nodes"'), "is a compiled graph of TVM's graph executor; give the program it is made of"),
     (lambda head: _JSON.match(head) is not None, "is JSON of another kind"),
@@ -163,6 +173,7 @@ def recognise(path: Path) -> Format:
         If it is none of those that can be read; the message says what it is, where that is known.
     """
     try:
+        # A pipe would be opened and read to no end.
         check_regular(path)
         with path.open("rb") as stream:
             head = stream.read(_HEAD)
@@ -172,6 +183,7 @@ def recognise(path: Path) -> Format:
     for entry in Format:
         if entry.value.matches(head) or (is_archive and entry.value.holds_archive(path)):
             return entry
+    # Only in doubt: a suffix may lie, a signature does not.
     for entry in Format:
         if path.suffix and path.suffix == entry.value.suffix:
             return entry

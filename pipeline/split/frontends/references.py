@@ -40,10 +40,12 @@ def run(model: Any, frame: Arrays) -> tuple[str, list[np.ndarray]]:
     frontend = frontends.kind(model).value
     if not frontend.verifiable:
         raise ModelError(f"{frontend.title} cannot be verified: no other library runs it")
+    # Here and not above: the libraries are large, and most calls never verify anything.
     reference = importlib.import_module(f"{frontend.package}.reference")
     name: str = reference.LIBRARY
     try:
         return name, reference.evaluate(model, frame)
+    # A missing library is no failure of the model; MissingExtra is an ImportError.
     except (ModelError, ImportError):
         raise
     except Exception as error:  # each library raises types of its own

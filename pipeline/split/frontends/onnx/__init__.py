@@ -21,6 +21,7 @@ from pipeline.split.frontends.onnx import external_data
 from pipeline.split.frontends.onnx.corrections import find_wrong_conversions
 from pipeline.split.frontends.onnx.importer import OnnxImporter, find_unsupported
 
+# Up to opset 6, Add and its like broadcast by attributes, not by NumPy's rules as TVM's converters do.
 OLDEST_OPSET = 7
 
 
@@ -35,6 +36,7 @@ def load(path: Path, shapes: Mapping[str, Sequence[int | str]]) -> ImportedModel
     model, data = _parse(path)
     _check_operators(path, model)
     _fix_shapes(path, model, shapes)
+    # TVM's importer warns and prints, also from C++, which would stand between a command's own lines.
     with compiler_lock, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return quietly(lambda: _import(path, model, data))
@@ -80,11 +82,13 @@ def _check_operators(path: Path, model: Any) -> None:
     if unsupported := [*find_unsupported(model.graph), *find_wrong_conversions(model.graph)]:
         raise ModelError(f"{str(path)!r} uses operators that are not supported: {'; '.join(unsupported)}")
     for value in model.graph.output:
+        # An output may state no type at all; it is a tensor unless it says otherwise.
         if value.type.WhichOneof("value") not in (None, "tensor_type"):
             raise ModelError(f"{str(path)!r}: output {value.name!r} is no tensor, but a sequence or a map")
 
 
 def _inputs(model: Any) -> list[Any]:
+    # Up to IR version 3 each initializer had to be an input as well.
     parameters = {tensor.name for tensor in model.graph.initializer}
     return [value for value in model.graph.input if value.name not in parameters]
 
@@ -102,6 +106,7 @@ def _fix_shapes(path: Path, model: Any, shapes: Mapping[str, Sequence[int | str]
                 f"input {name!r} has {len(inputs[name])} dimensions, but the given shape {list(shape)} has {len(shape)}"
             )
         for dimension, extent in zip(inputs[name], shape, strict=True):
+            # An extent is a number or a name; where it has a name, protobuf gives 0 for the number.
             if dimension.dim_value and dimension.dim_value != extent:
                 raise ModelError(
                     f"input {name!r} has a fixed extent {dimension.dim_value} where the shape {list(shape)} "
@@ -111,6 +116,7 @@ def _fix_shapes(path: Path, model: Any, shapes: Mapping[str, Sequence[int | str]
                 dimension.dim_param = extent
             else:
                 dimension.dim_value = extent
+    # Only names that the caller gave stay open; others, such as the exporter's "batch", still need a number.
     _check_fixed(inputs, {extent for shape in shapes.values() for extent in shape if isinstance(extent, str)})
 
 
@@ -126,6 +132,7 @@ def _check_fixed(inputs: Mapping[str, Any], names: Collection[str]) -> None:
 
 
 def _import(path: Path, model: Any, data: external_data.ExternalData) -> ImportedModel:
+    # The data are handed over apart: the graph holds places in files instead of large tensors.
     importer = OnnxImporter(model.graph, data)
     try:
         module = importer.from_onnx(model.graph, _opset(model))

@@ -11,6 +11,7 @@ from tvm import relax
 from pipeline.split.frontends.onnx.resizing import resize
 from pipeline.split.passes.bindings import array
 
+# BitShift takes unsigned types only (ONNX, operator BitShift, type T).
 _DTYPE_BITS = {"uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64}
 
 
@@ -26,14 +27,19 @@ def find_wrong_conversions(graph: Any) -> list[str]:
 
 
 def _reason(node: Any, attributes: Mapping[str, Any], read: set[str]) -> str:
+    # TVM takes the largest of interpolated values, ONNX the largest of the weighted corners before they are added.
     if node.op_type == "RoiAlign" and "mode" in attributes and attributes["mode"].s == b"max":
         return "of largest values"
+    # In training mode the statistics are those of the batch, and two more outputs are the updated ones.
     if node.op_type == "BatchNormalization" and "training_mode" in attributes and attributes["training_mode"].i:
         return "in training mode"
+    # TVM returns placeholders for these two; nobody may read them, but exporters name them all the same.
     if node.op_type == "LayerNormalization" and any(name and name in read for name in node.output[1:]):
         return "with mean and deviation as outputs"
+    # The attribute came with opset 18, and TVM ignores it: edges would be jagged where the model smooths them.
     if node.op_type == "Resize" and "antialias" in attributes and attributes["antialias"].i:
         return "with antialiasing"
+    # Its two inputs are data and scales; since opset 11 the second one is a region of interest.
     if node.op_type == "Resize" and len(node.input) == 2:
         return "as opset 10 has it, convert the model to a newer one"
     return ""
@@ -46,10 +52,12 @@ def correct(kind: str, builder: Any, inputs: Sequence[Any], attributes: Mapping[
 
 
 def _space_to_depth(normal: Callable[[Any], Any], inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+    # TVM does not read the attribute and always does what DCR says.
     if attributes.get("mode", b"DCR") != b"CRD":
         return None
     size = int(attributes["blocksize"])
     batch, channels, height, width = (int(extent) for extent in inputs[0].ty.shape)
+    # CRD: the channel is the outermost part of the new channels, then row and column inside of the block.
     parts = relax.op.reshape(inputs[0], (batch, channels, height // size, size, width // size, size))
     blocks = normal(relax.op.permute_dims(normal(parts), [0, 1, 3, 5, 2, 4]))
     return relax.op.reshape(blocks, (batch, channels * size * size, height // size, width // size))
@@ -57,6 +65,7 @@ def _space_to_depth(normal: Callable[[Any], Any], inputs: Sequence[Any], attribu
 
 def _expand(_: Callable[[Any], Any], inputs: Sequence[Any], __: Mapping[str, Any]) -> Any:
     """Return ``Expand``; an extent of 1 in its shape leaves the tensor's own."""
+    # A target that depends on values is left to TVM, which says what it cannot.
     target = array(inputs[1])
     if target is None:
         return None
@@ -66,6 +75,7 @@ def _expand(_: Callable[[Any], Any], inputs: Sequence[Any], __: Mapping[str, Any
 
 
 def _is_infinite(normal: Callable[[Any], Any], inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+    # TVM's IsInf reads neither attribute.
     kinds = int(attributes.get("detect_negative", 1)), int(attributes.get("detect_positive", 1))
     signs = {(1, 0): (relax.op.less,), (0, 1): (relax.op.greater,), (0, 0): (relax.op.less, relax.op.greater)}
     is_infinite = normal(relax.op.isinf(inputs[0]))
@@ -79,6 +89,7 @@ def _is_infinite(normal: Callable[[Any], Any], inputs: Sequence[Any], attributes
 def _shift_bits(normal: Callable[[Any], Any], inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
     """Return ``BitShift``; what is shifted by all bits or more is 0, where processors count modulo."""
     dtype = str(inputs[0].ty.dtype)
+    # A shift by the width itself is undefined in C and in LLVM; x86 takes the count modulo the width.
     last = relax.const(_DTYPE_BITS[dtype] - 1, dtype)
     shift = relax.op.left_shift if attributes.get("direction") == b"LEFT" else relax.op.right_shift
     shifted_bits = normal(shift(inputs[0], normal(relax.op.minimum(inputs[1], last))))

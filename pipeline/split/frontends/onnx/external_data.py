@@ -52,17 +52,21 @@ def load(path: Path) -> tuple[Any, ExternalData]:
         What the onnx package raises of a model that is not valid.
     """
     try:
+        # The outline is a few kilobytes also of a model of gigabytes, over 2 of which protobuf cannot parse.
         model = onnx.ModelProto.FromString(outline(path))
     except ValueError:
         # The package's own reader says best what is wrong.
         model = onnx.load(path, load_external_data=False)
+    # Before the checker, which opens the files that a model names, wherever they are.
     for tensor in _external(model):
         _check(path, tensor)
     if any(is_external(each) for each in _constants(model.graph)):
         # The checker takes them from a file only.
         onnx.checker.check_model(path)
     else:
+        # From memory: given the path, the checker would read the whole file again.
         onnx.checker.check_model(_without_data(model))
+    # Small ones become part of the model: folding reads them anyway, and bfloat16 needs the package's conversion.
     for tensor in _external(model):
         if not _stays(tensor):
             onnx.external_data_helper.load_external_data_for_tensor(tensor, str(path.parent))
@@ -110,6 +114,7 @@ def _without_data(model: Any) -> Any:
 def _check(path: Path, tensor: Any) -> None:
     location, offset, length = _file_location(tensor)
     relative = Path(location)
+    # A model from elsewhere must not read /etc/passwd, nor tell by an error what files there are.
     if relative.is_absolute() or ".." in relative.parts:
         raise ModelError(
             f"{str(path)!r} keeps tensor {tensor.name!r} in the data file {location!r}, which is outside of the "
@@ -121,6 +126,7 @@ def _check(path: Path, tensor: Any) -> None:
             f"{str(path)!r} keeps tensor {tensor.name!r} in the data file {location!r}, which is not there; "
             "put it into the model's folder"
         )
+    # Mapped memory behind the end of a file is no error of Python, but ends the process by SIGBUS.
     if (size := file.stat().st_size) < offset + length:
         raise ModelError(
             f"{str(path)!r} keeps tensor {tensor.name!r} in the data file {location!r}, which has {size} bytes where "
@@ -128,6 +134,7 @@ def _check(path: Path, tensor: Any) -> None:
         )
     dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type))
     expected_length = math.prod(tensor.dims) * dtype.itemsize
+    # Dtypes that NumPy lacks may be packed, two values of four bits in one byte; the package checks these.
     if min(tensor.dims, default=0) < 0 or (dtype.char in _PLAIN and length != expected_length):
         raise ModelError(
             f"{str(path)!r} keeps {length} bytes for tensor {tensor.name!r}, whose shape {list(tensor.dims)} and dtype "
@@ -139,6 +146,7 @@ def _file_location(tensor: Any) -> tuple[str, int, int]:
     """Return file, offset and length; a length that is not given is what the shape needs."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     length = _number(entries, "length")
+    # The key is optional (ONNX, ExternalData.md); the offset is as well, and then 0.
     if "length" not in entries:
         itemsize = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)).itemsize
         length = math.prod(tensor.dims) * itemsize

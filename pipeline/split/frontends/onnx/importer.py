@@ -53,7 +53,10 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         self.operators: dict[str, str] = {}
         self.aliases: dict[str, str] = {}
         self.current_node = "the graph"
+        # TVM hands no node to _convert_operator, but visits them in this order, so that a second iterator knows which
+        # it is.
         self._pending = iter(graph.node)
+        # Converters call the builder's emit_te; only by replacing that do their kernels pass by us.
         self._emit_te = self.bb.emit_te
         self.bb.emit_te = self._emit_operator
 
@@ -100,6 +103,7 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         return self._bind_outputs(result, list(node.output))
 
     def _convert(self, op_name: str, inputs: Any, attrs: Any, opset: int) -> Any:
+        # The identity when nothing is trained; the caller adds the mask.
         if op_name == "Dropout":
             return inputs[0]
         if op_name in _CHAINS:
@@ -120,6 +124,7 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         """Bind `value` to variables with the tensors' names, now, so that names follow the nodes."""
         if isinstance(value, relax.Tuple):
             return self._join([self._bind(part, name) for part, name in zip(value, names, strict=False)])
+        # A call with several results: its parts are taken of the variable that it is bound to.
         if hasattr(value, "ty") and hasattr(value.ty, "fields"):
             result = self.bb.emit(value)
             return self._join([self._bind(relax.TupleGetItem(result, i), name) for i, name in enumerate(names)])

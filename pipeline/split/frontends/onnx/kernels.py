@@ -15,8 +15,10 @@ from pipeline.split.passes.bindings import array
 
 
 def _pad(mode: str, data: Any, pad_before: Sequence[int], pad_after: Sequence[int], value: Any = 0.0) -> Any:
+    # Opset 11 made the value an input; a constant of it can be an attribute of Relax.
     if (fill := array(value)) is not None:
         value = fill.item()
+    # A value that depends on the input stays a kernel, as Relax has no such operator.
     if not isinstance(value, int | float):
         return None
     return relax.op.nn.pad(data, list(chain.from_iterable(zip(pad_before, pad_after, strict=True))), mode, float(value))
@@ -33,6 +35,7 @@ _OPERATORS: dict[Any, Callable[..., Any]] = {
     topi.tile: relax.op.tile,
     topi.einsum: lambda equation, *operands: relax.op.einsum(operands, equation),
     topi.nn.pad: lambda *operands: _pad("constant", *operands),
+    # TOPI has REFLECT and SYMMETRIC in capitals, Relax in small letters.
     topi.nn.mirror_pad: lambda data, before, after, mode: _pad(mode.lower(), data, before, after),
     topi.nn.replicate_pad: lambda *operands: _pad("replicate", *operands),
 }

@@ -21,6 +21,8 @@ class Parameters:
 
     def tensor_in(self, path: Path, offset: int, dtype: Any, shape: Sequence[int]) -> Any:
         """Return the array at an offset of a file as TVM's tensor, without reading it; it need not be aligned."""
+        # One mapping per file: a model has hundreds of tensors in one, and Linux allows a process 65530 mappings by
+        # default.
         if path not in self._files:
             with path.open("rb") as stream:
                 self._files[path] = map_file(stream)

@@ -28,6 +28,7 @@ def outline(path: Path) -> bytes:
         If it cannot be read.
     """
     with path.open("rb") as stream:
+        # An empty file cannot be mapped; no bytes are a message without fields.
         if not path.stat().st_size:
             return b""
         with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -36,6 +37,7 @@ def outline(path: Path) -> bytes:
 
 def _model(data: mmap.mmap, name: bytes) -> Iterator[bytes]:
     for number, kind, start, value, end in _fields(data, 0, len(data)):
+        # Only the main graph: branches of an If have graphs of their own, but are refused anyway.
         if (number, kind) == (_GRAPH, _BYTES):
             yield from _message(_GRAPH, b"".join(_graph(data, value, end, name)))
         else:
@@ -44,6 +46,7 @@ def _model(data: mmap.mmap, name: bytes) -> Iterator[bytes]:
 
 def _graph(data: mmap.mmap, start: int, end: int, name: bytes) -> Iterator[bytes]:
     for number, kind, first, value, last in _fields(data, start, end):
+        # A message is copied as a whole unless it is large; its raw data are most of it then.
         if (number, kind) == (_INITIALIZER, _BYTES) and last - value >= LARGE:
             yield from _message(_INITIALIZER, b"".join(_tensor(data, value, last, name)))
         else:
@@ -53,6 +56,7 @@ def _graph(data: mmap.mmap, start: int, end: int, name: bytes) -> Iterator[bytes
 def _tensor(data: mmap.mmap, start: int, end: int, name: bytes) -> Iterator[bytes]:
     for number, kind, first, value, last in _fields(data, start, end):
         if (number, kind) == (_RAW, _BYTES) and last - value >= LARGE:
+            # The three keys of a StringStringEntryProto that ONNX's external data have.
             entries = {b"location": name, b"offset": b"%d" % value, b"length": b"%d" % (last - value)}
             for key, text in entries.items():
                 yield from _message(_ENTRIES, b"".join([*_message(1, key), *_message(2, text)]))
@@ -62,6 +66,7 @@ def _tensor(data: mmap.mmap, start: int, end: int, name: bytes) -> Iterator[byte
 
 
 def _message(number: int, content: bytes) -> Iterator[bytes]:
+    # A tag is the field's number and, in the lower three bits, the wire type.
     yield _varint(number << 3 | _BYTES)
     yield _varint(len(content))
     yield content
@@ -77,6 +82,7 @@ def _fields(data: mmap.mmap, start: int, end: int) -> Iterator[tuple[int, int, i
             length, value = _number(data, value, end)
             last = value + length
         else:
+            # Wire types 0, 1 and 5 are varint, 64 and 32 bits; 3 and 4, groups, were dropped from protobuf.
             last = {0: lambda: _number(data, value, end)[1], 1: lambda: value + 8, 5: lambda: value + 4}.get(  # noqa: B023
                 kind, lambda: end + 1
             )()
@@ -89,6 +95,7 @@ def _fields(data: mmap.mmap, start: int, end: int) -> Iterator[tuple[int, int, i
 def _number(data: mmap.mmap, offset: int, end: int) -> tuple[int, int]:
     """Return a number of variable length and where it ends."""
     value = 0
+    # Ten bytes of seven bits hold 64; a longer number is damage.
     for shift in range(0, 70, 7):
         if offset >= end:
             break

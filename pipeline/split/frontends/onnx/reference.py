@@ -17,6 +17,7 @@ def evaluate(model: str | Path, frame: Mapping[str, np.ndarray]) -> list[np.ndar
     """Return the outputs that ONNX Runtime computes of a frame."""
     runtime = require("onnxruntime", "verify", "verifying ONNX models")
     options = runtime.SessionOptions()
+    # Fatal only: warnings on unused initializers would stand between a command's lines.
     options.log_severity_level = 4
     # A library that optimises may round otherwise, or even be wrong: compare with what the file says.
     options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL

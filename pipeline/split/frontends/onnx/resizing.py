@@ -38,17 +38,21 @@ def resize(normal: Normalize, inputs: Sequence[Any], attributes: Mapping[str, An
     """Return ``Resize`` as ONNX defines it; None where TVM is right, or an extent is not known yet."""
     data, mode = inputs[0], _text(attributes, "coordinate_transformation_mode", "half_pixel")
     axes = _axes(mode, inputs, attributes)
+    # One operator where it does: kernels that need no tuning know resize2d, and none of picked and weighted rows.
     if _is_right_in_tvm(mode, axes, attributes) or any(axis.changes and not axis.extent for axis in axes):
         return None
     dtype = str(data.ty.dtype)
     # Weights are real numbers even if pixels are bytes; ONNX Runtime cuts off the fraction of the result as well.
     if _text(attributes, "mode", "nearest") != "nearest" and dtype != "float32":
         data = normal(relax.op.astype(data, "float32"))
+    # Interpolation is a product of one function per axis, so that one axis after the other gives the same sums.
     for axis in axes:
         if axis.changes:
             coordinates = _coordinates(mode, axis)
             data = _interpolate(normal, data, axis.number, _taps(coordinates, axis.extent, attributes))
             if mode == "tf_crop_and_resize":
+                # An axis after this one reads filled rows, whose weights add up to one, so that the fill stays what it
+                # is.
                 is_outside = (coordinates < 0) | (coordinates > axis.extent - 1)
                 data = _fill(normal, data, axis.number, is_outside, attributes.get("extrapolation_value", 0.0))
     return data if str(data.ty.dtype) == dtype else relax.op.astype(data, dtype)
@@ -81,6 +85,7 @@ def _axes(mode: str, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> li
             targets = np.floor(ratios * extents + 0.5)
     else:
         return []
+    # Exporters also write regions for other modes, which ignore them.
     if mode != "tf_crop_and_resize" or region is None:
         region = [0.0] * len(numbers) + [1.0] * len(numbers)
     regions = zip(region[: len(numbers)], region[len(numbers) :], strict=True)
@@ -101,12 +106,14 @@ def _values(inputs: Sequence[Any], position: int) -> list[float] | None:
 
 
 def _is_right_in_tvm(mode: str, axes: Sequence[_ResizedAxis], attributes: Mapping[str, Any]) -> bool:
+    # Sizes that depend on values: TVM's own message says so.
     if not axes:
         return True
     # TVM ignores these two attributes, and resizes all axes but the first two.
     is_stretched = _text(attributes, "keep_aspect_ratio_policy", "stretch") == "stretch" and "axes" not in attributes
     if not is_stretched or len(axes) not in (3, 4, 5) or any(axis.changes for axis in axes[:2]):
         return False
+    # Also an axis that does not change divides by zero there if its extent is 1.
     if mode in _BY_CORNERS:
         return all(axis.size > 1 for axis in axes[2:])
     return mode in _BY_SCALE and all(axis.scale * np.float32(axis.extent) == axis.size for axis in axes)
@@ -128,6 +135,7 @@ def _coordinates(mode: str, axis: _ResizedAxis) -> Any:
         if axis.size > 1:
             return start * last + position * (end - start) * last / np.float32(axis.size - 1)
         return np.zeros_like(position) if mode == "align_corners" else half * (start + end) * last + position
+    # PyTorch reads the first pixel, not the one in the middle, if it makes just one.
     if mode == "pytorch_half_pixel" and axis.size == 1:
         return np.zeros_like(position)
     if mode not in ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric"):
@@ -181,6 +189,7 @@ def _along(values: np.ndarray, axis: int, rank: int) -> Any:
 def _interpolate(normal: Normalize, data: Any, axis: int, taps: Iterator[tuple[np.ndarray, np.ndarray]]) -> Any:
     total = None
     for indices, weights in taps:
+        # Aligned corners, and whole factors, leave neighbours out: no operator for what is multiplied by zero.
         if not weights.any():
             continue
         term = normal(relax.op.take(data, constant(indices.astype(np.int64)), axis))

@@ -24,6 +24,7 @@ from pipeline.split.passes.normalise import clean
 
 Shapes = Mapping[str, Sequence[int]]
 
+# Kernels count elements in 32 bits.
 _MOST_ELEMENTS = 2**31
 
 _ATTRIBUTE = "soc_pipeline"
@@ -43,11 +44,14 @@ class _StoredNames(msgspec.Struct, forbid_unknown_fields=True):
 def save(model: ImportedModel, path: Path) -> None:
     """Clean up a model and write it, so that `load` finds all names again."""
     with compiler_lock:
+        # Before the clean-up, which renames what it makes of several operators.
         tensors = sorted(tensor_names(model))
         model = clean(model)
         names = _StoredNames(model.name, tensors, list(model.outputs), dict(model.operators), dict(model.aliases))
+        # An attribute of the module: TVM's own tools keep it, and show it.
         module = model.module.with_attr(_ATTRIBUTE, msgspec.json.encode(names).decode())
         text = tvm.ir.save_json(module)
+    # A reader never sees half a file, and the old one stays if the disk is full.
     write_atomically(path, str(text).encode())
 
 
@@ -95,6 +99,7 @@ def from_object(
         If no function is the model, or it uses what is not supported.
     """
     parameters = load_parameters(params)
+    # A function alone is a module with nothing else.
     if isinstance(module, relax.Function):
         module = tvm.IRModule({"main": module})
     with compiler_lock:
@@ -117,19 +122,23 @@ def _bind(module: Any, shapes: Shapes, parameters: Mapping[str, Any], name: str,
 def _rewrite(module: Any, main: Any, values: Mapping[Any, Any], name: str, file: str) -> ImportedModel:
     """Write the function anew, so that all its types are what TVM infers, and no two variables have one name."""
     relax_bindings = [relax_binding for block in main.body.blocks for relax_binding in block.bindings]
+    # First: all operators that are not supported are named at once.
     entry.check_calls(file, relax_bindings)
     for binding in relax_bindings:
+        # A MatchCast checks shapes when the model runs, and an If chooses then; a stage does neither.
         if not isinstance(binding, relax.VarBinding) or isinstance(binding.value, relax.If):
             raise ModelError(
                 f"{file}: {str(binding.var.name)!r} depends on the values of other tensors, which is not supported"
             )
     original = _read_stored_names(module, file)
     used_names = {str(param.name) for param in main.params}
+    # TVM tells variables apart by identity, frames by name.
     if len(used_names) < len(main.params):
         raise ModelError(f"{file}: two parameters have the same name")
     new_bindings = [
         bindings.Binding(
             binding.var,
+            # Inlining a function twice leaves each of its names twice.
             unique(str(binding.var.name), used_names),
             bindings.replace(binding.value, lambda operand: values.get(operand, operand)),
         )
@@ -181,6 +190,7 @@ def _outputs(original: _StoredNames | None, function: Any, file: str) -> list[st
     if original is None:
         variable_names = [str(each.name) if isinstance(each, relax.Var) else "" for each in results]
         return [
+            # One variable may be returned twice; outputs need names of their own.
             name if name and name not in variable_names[:number] else f"output{number}"
             for number, name in enumerate(variable_names)
         ]

@@ -7,10 +7,14 @@ from collections.abc import Iterable
 
 from pipeline.split.frontends.relax.vocabulary import DTYPE, FOREIGN, FREE, KERNELS, MODULES, RELAX
 
+# The aliases under which TVM's printer writes its three dialects.
 _ROOTS = ("I", "R", "T")
+# No power and no shift: 9**9**9 would keep Python busy for ever.
 _BINARY = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod)
 _LARGEST = 2**63
+# Each part is a variable; TVM makes them all before anybody can object.
 _MOST_PARTS = 1 << 12
+# The walk recurses, and so does what TVM evaluates afterwards.
 _DEEPEST = 100
 
 
@@ -50,6 +54,7 @@ def check(module: ast.ClassDef, operators: Iterable[str], names_before: Iterable
         raise NotAllowed(module, f"the class {module.name!r} is decorated by something else than @I.ir_module alone")
     functions = [each.name for each in module.body if isinstance(each, ast.FunctionDef)]
     names = (each.removeprefix("relax.") for each in operators if each.startswith("relax."))
+    # Operators come from TVM's own registry, so that new ones need no change here.
     operator_names = {each for each in names if not each.startswith(FOREIGN)}
     for number, statement in enumerate(module.body):
         if isinstance(statement, ast.FunctionDef):
@@ -92,11 +97,13 @@ class _FunctionChecker:
     def check(self, function: ast.FunctionDef) -> None:
         decorator = function.decorator_list[0] if len(function.decorator_list) == 1 else function
         function_of_decorator = decorator.func if isinstance(decorator, ast.Call) else decorator
+        # Decorators are called with the function; any other one would be code of the file's choice.
         if chain(function_of_decorator) not in ("R.function", "T.prim_func") or getattr(function, "type_params", []):
             raise NotAllowed(function, f"{function.name!r} is decorated by neither @R.function nor @T.prim_func alone")
         if isinstance(decorator, ast.Call):
             self._expression(decorator)
         signature = function.args
+        # Defaults would be evaluated apart from the body, which is what is walked through here.
         if signature.defaults or signature.kwonlyargs or signature.posonlyargs or signature.vararg or signature.kwarg:
             raise NotAllowed(function, f"{function.name!r} has others than plain parameters")
         for parameter in signature.args:
@@ -125,6 +132,7 @@ class _FunctionChecker:
         kinds[type(node)](node)  # type: ignore[operator]
 
     def _assign(self, node: ast.Assign) -> None:
+        # "cls = Module" is how TVM's printer refers to kernels of the same class.
         if len(node.targets) == 1 and chain(node.targets[0]) == "cls" and chain(node.value) == self._module:
             return
         if isinstance(node.value, ast.List):
@@ -134,6 +142,7 @@ class _FunctionChecker:
             self._target(target)
 
     def _annotated_assignment(self, node: ast.AnnAssign) -> None:
+        # Annotations are evaluated as well, not only read.
         self._expression(node.annotation)
         if node.value is not None:
             self._assign(ast.Assign([node.target], node.value, lineno=node.lineno))
@@ -177,6 +186,7 @@ class _FunctionChecker:
             raise NotAllowed(node, f"assigning to {ast.unparse(node)!r} is not allowed")
 
     def _bind(self, node: ast.AST, name: str) -> None:
+        # A new meaning of R or T would make every later check worthless.
         if name in (*_ROOTS, "cls", "metadata", self._module) or name.startswith("__"):
             raise NotAllowed(node, f"no variable may be called {name!r}")
         self._names_with_value.add(name)
@@ -216,6 +226,7 @@ class _FunctionChecker:
     def _constant(self, node: ast.Constant) -> None:
         value = node.value
         if isinstance(value, str):
+            # TVM evaluates strings in shapes, such as "n * 2"; two underscores lead to Python's own attributes.
             if not FREE.fullmatch(value) or "**" in value or "__" in value:
                 raise NotAllowed(node, f"the text {value[:60]!r} is not allowed: it might be evaluated")
         elif value is not None and not isinstance(value, bool | int | float):
@@ -229,6 +240,7 @@ class _FunctionChecker:
 
     def _attribute(self, node: ast.Attribute) -> None:
         name = chain(node)
+        # Only one step from a root: R.nn.relu is in the registry as "nn.relu", anything deeper is not.
         root, _, member = name.partition(".")
         is_allowed = {
             "I": member in MODULES,
@@ -242,9 +254,11 @@ class _FunctionChecker:
 
     def _call(self, node: ast.Call) -> None:
         name = chain(node.func)
+        # A bare name would be a variable, whose value may be callable.
         if not isinstance(node.func, ast.Attribute):
             raise NotAllowed(node, f"calling {name or ast.unparse(node.func)[:60]!r} is not allowed")
         self._attribute(node.func)
+        # TVM takes these dictionaries as they are; their strings may hold anything.
         if name in ("R.func_attr", "T.func_attr") and _is_plain(node):
             return
         for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
@@ -257,6 +271,7 @@ class _FunctionChecker:
     def _binary(self, node: ast.BinOp) -> None:
         if not isinstance(node.op, _BINARY):
             raise NotAllowed(node, f"{ast.unparse(node)[:60]!r} is not allowed ({type(node.op).__name__})")
+        # "a" * 10**9 and [0] * 10**9 are a few characters of text.
         for operand in (node.left, node.right):
             if isinstance(operand, ast.Tuple | ast.List | ast.Dict) or isinstance(getattr(operand, "value", None), str):
                 raise NotAllowed(node, f"{ast.unparse(node)[:60]!r} is not allowed: it is no sum of numbers")

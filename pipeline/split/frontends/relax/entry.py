@@ -15,6 +15,7 @@ from pipeline.errors import ModelError, near
 from pipeline.split.frontends.relax.vocabulary import FOREIGN, MATHEMATICS
 from pipeline.split.passes.bindings import constant
 
+# As in the text form, which JSON and modules in memory have not passed.
 _MOST_PARTS = 1 << 12
 _BRINGS_CODE = {"tirx.AttrStmt", "ir.GlobalVar", "relax.expr.ExternFunc"}
 """Nodes of a kernel that may bring code from elsewhere."""
@@ -38,6 +39,7 @@ def find(module: Any, file: str) -> Any:
         _check_kernel(file, str(variable.name_hint), kernel)
     entry_variable = _entry(functions, file)
     other_functions = {each: value for each, value in functions.items() if each != entry_variable}
+    # Nothing to inline, and the function stays as it is, with its variables.
     if not _called_functions(functions[entry_variable]) & functions.keys():
         return functions[entry_variable]
     inlined_function = functions[entry_variable].inline_functions(other_functions)
@@ -46,6 +48,7 @@ def find(module: Any, file: str) -> Any:
 
 def _entry(functions: Mapping[Any, Any], file: str) -> Any:
     names = {str(variable.name_hint): variable for variable in functions}
+    # By name first: what it does not call may be functions that nobody runs.
     if "main" in names:
         return names["main"]
     callees = {variable for value in functions.values() for variable in _called_functions(value)}
@@ -92,6 +95,7 @@ def check_calls(file: str, bindings: Sequence[Any]) -> None:
             raise ModelError(f"{file} has a function inside of a function, at {str(binding.var.name)!r}; not supported")
         if not isinstance(value, Call):
             continue
+        # call_tir has a kernel of the module as its operand, which was checked before.
         kind = str(value.op.name).removeprefix("relax.") if isinstance(value.op, Op) else str(value.op)
         if kind != "call_tir" and (not isinstance(value.op, Op) or kind.startswith(FOREIGN)):
             complaints.setdefault(kind, f"{kind} (that makes {str(binding.var.name)!r})")
@@ -123,6 +127,7 @@ def bind(
         if name not in parameters_by_name or name in parameters:
             candidates = [each for each in parameters_by_name if each not in parameters]
             raise ModelError(f"{file} has no input {name!r}; it has {', '.join(candidates)}{near(name, candidates)}")
+    # Some unknown names are fine: files of parameters are shared by several functions.
     if parameters and not parameters.keys() & parameters_by_name.keys():
         raise ModelError(
             f"none of the parameters given ({', '.join(list(parameters)[:5])}) is one of {file}, "
@@ -131,6 +136,7 @@ def bind(
     extents: dict[Any, int] = {}
     for name, param in parameters_by_name.items():
         shape = parameters[name].shape if name in parameters else shapes.get(name)
+        # One after the other: an extent that one input fixes is known for the next.
         extents |= _extents(file, name, param, shape, extents)
     for variable, extent in extents.items():
         function = function.bind_symbolic_vars({variable: extent})
@@ -163,6 +169,7 @@ def _extents(
     for extent, declared_extent in zip(user_shape, declared_shape, strict=False):
         if isinstance(declared_extent, tvm.tirx.Var):
             fits = fits and {**known_extents, **new_extents}.get(declared_extent, extent) == extent
+            # Also within one shape a symbol stands for one number.
             new_extents[declared_extent] = extent
         else:
             fits = fits and isinstance(declared_extent, tvm.tirx.IntImm) and int(declared_extent) == extent

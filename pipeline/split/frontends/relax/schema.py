@@ -77,11 +77,13 @@ def _class(key: str) -> _SchemaClass | None:
     while info is not None:
         ancestors.append(info.type_key)
         for entry in info.fields:
+            # Without a schema a field may hold anything, as TVM itself allows.
             schema = json.loads((entry.metadata or {}).get("type_schema", '{"type": "Any"}'))
             schema = _KNOWN_BETTER.get((key, entry.name), schema)
             fields[entry.name] = _SchemaField(
                 entry.name, entry.field_static_type_index, schema, not entry.c_has_default
             )
+        # Fields of base classes stand in the same object.
         info = info.parent_type_info
     return _SchemaClass(frozenset(ancestors), fields)
 
@@ -122,12 +124,14 @@ class _SchemaChecker:
             except ValueError as error:
                 raise ValueError(f"node {number} ({kind}): {error}") from None
             self._kinds.append(kind)
+            # Nodes refer to earlier ones only, so that their depths are known here.
             self._depths.append(1 + max((self._depths[each] for each in read), default=0))
             if self._depths[-1] > _DEEPEST:
                 raise ValueError(f"nodes nest more than {_DEEPEST} deep")
 
     def _node(self, number: int, kind: str, data: Any) -> list[int]:
         """Check one node and return the nodes that it reads."""
+        # An EnvFunc is looked up by name among all functions of the process, and could be called.
         if kind in _FOREIGN:
             raise ValueError("it calls code outside of the file, which is not supported")
         if kind == "None":
@@ -170,6 +174,7 @@ class _SchemaChecker:
         return read
 
     def _read(self, number: int, name: str, schema: Mapping[str, Any], value: Any) -> list[int]:
+        # Only earlier ones: a node that refers to itself would be followed for ever.
         if not _is_index(value, number):
             raise ValueError(f"its field {name!r} is no earlier node")
         if not self._fits(value, schema) and not (name in _MAY_LACK and self._kinds[value] == "None"):
@@ -203,9 +208,11 @@ def _check_tensor(text: str) -> None:
     """Check that a tensor in base64 has as many bytes as it says, for which TVM would make room."""
     if len(text) % 4 or not _BASE64.fullmatch(text):
         raise ValueError("it is not in base64")
+    # Only the head: the values themselves may be gigabytes, and TVM decodes them anyway.
     head = base64.b64decode(text[:_HEAD])
     length = len(text) // 4 * 3 - text[-2:].count("=")
     try:
+        # The header of TVM's NDArray format: magic, reserved, device (2), axes, and the dtype's three fields.
         *_, rank, _, bits, lanes = struct.unpack_from("<QQiiiBBH", head)
         extents = struct.unpack_from(f"<{rank}q", head, 32) if 0 <= rank <= _MOST_AXES else ()
         (size,) = struct.unpack_from("<q", head, 32 + 8 * rank)

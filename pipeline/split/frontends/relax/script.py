@@ -12,6 +12,7 @@ from tvm.script.parser import ir, relax, tirx
 from pipeline.split.frontends.relax import json_form
 from pipeline.split.frontends.relax.allowlist import NotAllowed, chain, check
 
+# Imports of these are left out: their names are provided by this reader.
 _IMPORTED = ("tvm", "tvm.script", "tvm.tirx.layout", "typing")
 _WITHOUT_CONSTANTS = (
     "its constants are not in the text; print it with module.script(show_meta=True), or keep it with tvm.ir.save_json"
@@ -27,6 +28,7 @@ def parse(text: str) -> Any:
         If it is not one, or holds what is not allowed; see `allowed`.
     """
     try:
+        # Parsing runs nothing; evaluation comes after all checks.
         with_lines = ast.parse(text)
     except SyntaxError as error:
         raise ValueError(f"line {error.lineno}: {error.msg}") from None
@@ -34,6 +36,7 @@ def parse(text: str) -> Any:
         raise ValueError("it nests deeper than Python can read") from None
     module, values = _parts(with_lines)
     names = (each for each in ast.walk(module) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load))
+    # module.script() leaves constants out by default and writes metadata[...] for them.
     if "metadata" not in values and any(each.id == "metadata" for each in names):
         raise ValueError(_WITHOUT_CONSTANTS)
     check(module, tvm.ir.Op.list_op_names(), values)
@@ -57,6 +60,7 @@ def _parts(tree: ast.Module) -> tuple[ast.ClassDef, dict[str, Any]]:
             )
     if len(classes) != 1:
         raise ValueError(f"it has {len(classes)} classes; expected one, decorated by @I.ir_module")
+    # A call such as @I.ir_module(check_well_formed=False) would switch off TVM's own checks.
     decorators = [chain(each.func if isinstance(each, ast.Call) else each) for each in classes[0].decorator_list]
     if decorators != ["I.ir_module"] or isinstance(classes[0].decorator_list[0], ast.Call):
         raise NotAllowed(classes[0], f"the class {classes[0].name!r} is not decorated by @I.ir_module alone")
@@ -87,6 +91,7 @@ def _value(statement: ast.Assign) -> Mapping[str, Any]:
 
 
 def _evaluate(text: str, values: Mapping[str, Any]) -> Any:
+    # No builtins, such as open, for whatever the checks have missed.
     names = {"I": ir, "R": relax, "T": tirx, **values, "__builtins__": {}}
     try:
         return tvm.script.parser.parse(text, extra_vars=names)

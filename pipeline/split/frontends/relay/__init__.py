@@ -46,6 +46,7 @@ def load(
         If the program is damaged or uses what is not supported; all such operators are named, with their places.
     """
     try:
+        # In UTF-8 whatever the locale says: TVM writes it so.
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise ModelError(f"cannot read {str(path)!r}: {error.strerror or error}") from None
@@ -75,14 +76,17 @@ def read(  # noqa: PLR0913 - all but the first five by keyword
     real_arithmetic : bool
         As for `load`.
     """
+    # No Relay text begins with a brace: its blocks stand behind a function's head.
     parse = json_form.parse if text.lstrip().startswith("{") else parser.parse
     try:
         program = parse(text, file)
+        # Before operators are looked at: a wrong name of an input is the caller's mistake, and quick to mend.
         inputs, values = _arguments(program, shapes, constants)
         if unsupported := find_unsupported(program):
             raise ModelError(f"{file!r} uses operators that are not supported: {'; '.join(unsupported)}")
         with compiler_lock:
             return convert(program, inputs, values, name, real_arithmetic=real_arithmetic)
+    # All known nests are counted and refused with their place; this is for what no count has foreseen.
     except RecursionError:
         raise ModelError(f"{file!r} nests deeper than is supported") from None
 
@@ -102,6 +106,7 @@ def _arguments(
             raise ModelError(
                 f"{program.file!r} has no input {name!r}; it has {', '.join(candidates)}{near(name, candidates)}"
             )
+    # Files of parameters hold more than one program uses, but none in common means that they belong to another.
     if constants and not constants.keys() & parameters.keys():
         raise ModelError(
             f"none of the parameters given ({', '.join(list(constants)[:5])}) is one of {program.file!r}, "
@@ -110,6 +115,7 @@ def _arguments(
     values = {
         name: _value(program, parameter, constants[name]) for name, parameter in parameters.items() if name in constants
     }
+    # One variable for one name, also in different inputs, so that equal extents are known to be equal.
     symbols: dict[str, Any] = {}
     inputs = {
         name: _input(program, parameter, shapes.get(name), symbols)
@@ -136,6 +142,7 @@ def _value(program: RelayProgram, parameter: Parameter, array: np.ndarray) -> np
         expected_extent in (None, extent)
         for extent, expected_extent in zip(array.shape, tensor_type.shape, strict=True)
     )
+    # A cast would be quick to write, but hides that the file belongs to another version of the model.
     if not fits or str(array.dtype) != tensor_type.dtype:
         raise ModelError(
             f"parameter {parameter.name!r} is {array.dtype}{list(array.shape)}, but {program.file!r} has "
@@ -154,6 +161,7 @@ def _input(
         expected_extent not in (None, extent) for extent, expected_extent in zip(shape, tensor_type.shape, strict=True)
     ):
         raise ModelError(f"input {name!r} has the shape {declared_shape}, which the given shape {shape} does not fit")
+    # Kernels count extents in 32 bits, which would wrap without a word.
     if not all(isinstance(extent, str) or (isinstance(extent, int) and 0 < extent < 2**31) for extent in shape):
         example = ",".join(str(extent or 1) for extent in tensor_type.shape)
         raise ModelError(

@@ -8,8 +8,11 @@ from mmap import mmap
 
 import numpy as np
 
+# kTVMNDArrayMagic of TVM's ndarray.h; what follows is reserved, device, axes, dtype, shape, size and data.
 _MAGIC = 0xDD5E40F096B4A13F
+# DLPack's DLDataTypeCode; others, such as bfloat16 (4), NumPy has no dtype for.
 _KINDS = {0: "int", 1: "uint", 2: "float"}
+# NumPy 1 has no more axes than these.
 _MOST_AXES = 32
 
 
@@ -34,6 +37,7 @@ class ArrayReader:
             If there are fewer.
         """
         remainder = len(self._data) - self._offset
+        # Lengths come from the file, so that a negative or a huge one is damage and no reason to allocate.
         if not 0 <= count <= remainder:
             raise ValueError(f"{count} bytes should follow, but there are {remainder}")
         self._offset += count
@@ -54,17 +58,21 @@ class ArrayReader:
         magic, _, _, _, rank, code, bits, lanes = self.unpack("<QQiiiBBH")
         if magic != _MAGIC:
             raise ValueError("it does not begin like an array")
+        # Before the shape is read, for which a damaged rank would ask for gigabytes.
         if not 0 <= rank <= _MOST_AXES:
             raise ValueError(f"{rank} axes")
         shape = self.unpack(f"<{rank}q")
         (size,) = self.unpack("<q")
         dtype = _dtype(code, bits, lanes)
+        # Two negative extents have a plausible product.
         if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != size:
             raise ValueError(f"{size} bytes do not make {dtype} of the shape {shape}")
+        # A view: parameters of a mapped file are paged in only when they are used.
         return np.frombuffer(self.take(size), dtype).reshape(shape)
 
 
 def _dtype(code: int, bits: int, lanes: int) -> np.dtype:
+    # TVM writes truth values as unsigned numbers of one bit, each in a byte of its own.
     if (code, bits) == (1, 1) and lanes == 1:
         return np.dtype(bool)
     if code not in _KINDS or bits not in (8, 16, 32, 64) or lanes != 1:

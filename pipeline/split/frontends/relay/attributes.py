@@ -32,12 +32,14 @@ class Attributes:
 
     def replace_values(self, **values: object) -> Attributes:
         """Return attributes some of which say something else; who reads them reads these."""
+        # The set is shared, not copied: what the copy's reader asks for counts as read for the original as well.
         attributes = Attributes({**self._values, **values})
         attributes._read = self._read
         return attributes
 
     def unread(self) -> list[str]:
         """Return the names of attributes that say something, which nobody has asked for."""
+        # An attribute that nobody knows might change the result, so that it is refused unless it says nothing.
         unread_values = {name: value for name, value in self._values.items() if name not in self._read}
         return [name for name, value in unread_values.items() if isinstance(value, np.ndarray) or value not in _NOTHING]
 
@@ -70,6 +72,7 @@ class Attributes:
     def flag(self, name: str, default: bool = False) -> bool:
         """Return True or False."""
         value = self._value_or_default(name, default)
+        # Text has True and False, JSON 0 and 1.
         if value in (0, 1):
             return bool(value)
         raise ModelError(f"expected True or False in {name!r}, found {_describe(value)}")
@@ -78,6 +81,7 @@ class Attributes:
         """Return a text."""
         value = self._value_or_default(name, default)
         if isinstance(value, str):
+            # An empty text stands for an attribute that is not set.
             return value or default or ""
         raise ModelError(f"expected a text in {name!r}, found {_describe(value)}")
 

@@ -48,6 +48,7 @@ class BindingBuilder:
         self.placements: list[tuple[Any, str]] = []
         self._read_on: dict[Any, str] = {}
         self.kernels: dict[Any, Any] = {}
+        # Used for types and kernels only; bindings are collected apart, as constants among them vanish at once.
         self._relax = relax.BlockBuilder()
 
     def kernel(self, function: Callable[..., Any], *operands: Any, **options: Any) -> Any:
@@ -73,6 +74,7 @@ class BindingBuilder:
         fields = getattr(value.ty, "fields", [value.ty])
         total = sum(_bytes(field) for field in fields)
         inputs = list(operands(value))
+        # Folding allocates at once: a program of one line could ask for all memory by repeating a constant.
         if not any(isinstance(field, relax.Var) for field in inputs):
             _check_computed(total, sum(map(nbytes, inputs)))
         result = self._bound(value)
@@ -88,6 +90,7 @@ class BindingBuilder:
             )
         var = relax.Var(f"v{len(self.bindings)}", value.ty)
         binding = relax.VarBinding(var, value)
+        # One by one, so that shapes and indices which follow from constants are known to the next converter.
         unfolded, replacement = fold([binding], {var: ""}, self.kernels)
         if not unfolded:
             return replacement(var)
@@ -102,8 +105,10 @@ class BindingBuilder:
         """Return a tensor, or a tuple of these, such that what reads it is wanted on a device."""
         if isinstance(value, tuple):
             return tuple(self.read_on(tensor, device) for tensor in value)
+        # A constant has no device: it goes wherever it is read.
         if not isinstance(value, relax.Var):
             return value
+        # A second name of the same tensor, as the wish belongs to those who read by way of the annotation only.
         var = relax.Var(f"v{len(self.bindings)}", value.ty)
         self.bindings.append(relax.VarBinding(var, value))
         self._read_on[var] = device
@@ -148,11 +153,13 @@ def _check_computed(result_bytes: int, operand_bytes: int) -> None:
 
 def _bytes(ty: Any) -> int:
     """Return the bytes of a tensor, after checking that its shape is reasonable."""
+    # No stage can be planned without the bytes of its tensors.
     if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
         raise ModelError(f"its result has no fixed shape ({ty}), which is not supported")
     extents = tuple(map(plain, ty.shape))
     # What is symbolic counts as 1.
     total = math.prod(numbers(extents)) * np.dtype(str(ty.dtype)).itemsize
+    # An extent of 0 leaves nothing to compute.
     if min(numbers(extents), default=1) < 1 or total > LARGEST_TENSOR:
         raise ModelError(f"its result would have the shape {extents}, which is not supported")
     return total

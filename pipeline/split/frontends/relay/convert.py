@@ -23,6 +23,7 @@ from pipeline.split.frontends.relay.syntax import RelayFunction, RelayProgram
 from pipeline.split.model import Annotation, ImportedModel
 from pipeline.split.passes.bindings import constant
 
+# Inlining recurses several frames deep per call, and Python has 1000 of them.
 _DEEPEST = 32
 """How far calls of functions may nest."""
 
@@ -71,6 +72,7 @@ def convert(  # noqa: PLR0913 - all but the first four by keyword
     converter = _ProgramConverter(program, ProgramNames(inputs), table, BindingBuilder(most_operators))
     scope = {**inputs, **{parameter: constant(array) for parameter, array in constants.items()}}
     result = converter.value(main.body, {parameter.name: scope[parameter.name] for parameter in main.parameters})
+    # After all bindings: names of the program win over those that outputs without one are given.
     outputs = converter.names.outputs(_flat(program, main, result))
     if not outputs:
         raise program.error(main.position, "'@main' returns an empty tuple, so that there is nothing to compute")
@@ -81,6 +83,7 @@ def convert(  # noqa: PLR0913 - all but the first four by keyword
     body = list(outputs.values())
     result_value = body[0] if len(body) == 1 else relax.Tuple(body)
     builder = relax.BlockBuilder()
+    # A program that returns its inputs has no bindings, and then no block.
     block = [relax.DataflowBlock(converter.builder.bindings)] if converter.builder.bindings else []
     result_value = builder.normalize(result_value)
     function = relax.Function(list(inputs.values()), relax.SeqExpr(block, result_value), result_value.ty)
@@ -144,6 +147,7 @@ class _ProgramConverter:
         return scope[expression.name]
 
     def _block(self, block: syntax.LetBlock, enclosing_scope: Mapping[str, Any], prefix: str) -> Any:
+        # A copy: names of a block end with it, and closures keep the scope that they were made in.
         scope = dict(enclosing_scope)
         for binding in block.bindings:
             value = self.value(binding.value, scope, prefix)
@@ -165,6 +169,7 @@ class _ProgramConverter:
         """Return the branch that a constant chooses."""
         condition = self.value(expression.condition, scope, prefix)
         try:
+            # A condition that depends on values is refused: a pipeline runs the same stages for each frame.
             is_true = bool(constant_values(condition, "the condition of this 'if'").reshape(-1).all())
         except ModelError as error:
             raise self.program.error(expression.position, str(error)) from None
@@ -199,6 +204,7 @@ class _ProgramConverter:
             raise self.program.error(
                 position, f"the function takes {len(parameters)} arguments, but {len(values)} are given"
             )
+        # Recursion is found here only: a function may call itself under a condition that is constant.
         self.depth += 1
         if self.depth > _DEEPEST:
             raise self.program.error(position, f"functions call each other more than {_DEEPEST} deep, or without end")
@@ -210,6 +216,7 @@ class _ProgramConverter:
     def _operator(self, name: str, call: syntax.Call, operands: list[Any]) -> Any:
         attributes = Attributes(call.attributes)
         try:
+            # Bound first, so that a wrong number of operands gets words of its own.
             inspect.signature(self.table[name]).bind(self.builder, attributes, *operands)
             result = self.table[name](self.builder, attributes, *operands)
         except ModelError as error:
@@ -218,8 +225,10 @@ class _ProgramConverter:
             raise
         except Exception as error:  # TVM raises whatever its checks meet
             raise self.program.error(call.position, f"{name}: {reason(error)}") from error
+        # Annotations decide themselves which of their results is wanted where.
         if name not in PLACEMENTS:
             self.builder.place_by_operands(result, operands)
+        # After the conversion, as converters read attributes while they go.
         if unread := attributes.unread():
             raise self.program.error(call.position, f"{name}: the attribute {unread[0]!r} is not supported")
         return result

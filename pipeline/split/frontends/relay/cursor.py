@@ -34,6 +34,7 @@ class Cursor:
     def __init__(self, text: str, file: str) -> None:
         self.file = file
         self.locate = make_line_finder(text)
+        # All at once: a damaged token is reported before any message on what it makes of its neighbours.
         self._tokens = list(tokens(text, self.error))
         self._position = 0
         self._depth = 0
@@ -54,6 +55,7 @@ class Cursor:
 
     def peek(self, ahead: int = 0) -> Lexeme:
         """Return the next token, or one behind it, without taking it."""
+        # The last token is the end, however far somebody looks ahead.
         return self._tokens[min(self._position + ahead, len(self._tokens) - 1)]
 
     def next(self) -> Lexeme:
@@ -65,6 +67,7 @@ class Cursor:
     def at(self, *texts: str) -> bool:
         """Check whether the next token is one of these."""
         token = self.peek()
+        # The text of a string in quotes may look like any symbol.
         return token.text in texts and token.kind != "string"
 
     def accept(self, *texts: str) -> bool:
@@ -101,5 +104,6 @@ class Cursor:
         self._depth += 1
         if self._depth > DEEPEST:
             raise self.error(self.peek().offset, f"brackets nest more than {DEEPEST} deep, which is not supported")
+        # Not in a finally: an error ends the reading of the whole text.
         yield
         self._depth -= 1

@@ -45,6 +45,7 @@ class Expressions:
     def function(self, position: int) -> RelayFunction:
         """Read a function behind its name."""
         cursor = self._cursor
+        # Type parameters: they concern only types, which are inferred anew.
         if cursor.accept("["):
             cursor.read_list("]", cursor.next)
         cursor.expect("(")
@@ -57,18 +58,22 @@ class Expressions:
         """Read a parameter; a function's attribute, which stands in the same list, is skipped."""
         cursor = self._cursor
         token = cursor.peek()
+        # TVM prints a function's attributes, such as global_symbol, behind its parameters.
         if token.kind == "name" and cursor.peek(1).text == "=":
             cursor.expect(token.text)
             cursor.expect("=")
             read_attribute(cursor, self._meta)
             return None
         name = self._declare(cursor.take("variable", "a parameter, such as '%x'"))
+        # The virtual device of a parameter, as newer versions print it; placement goes by on_device.
         if cursor.at("{"):
             read_attribute(cursor, self._meta)
+        # Relay infers the types of local functions' parameters; only those of main must be stated.
         type_ = read_type(cursor, self._meta) if cursor.accept(":") else syntax.OtherType("no type")
         return syntax.Parameter(name, type_, token.offset)
 
     def _declare(self, token: Lexeme) -> str:
+        # A numbered variable keeps its sign, so that %1 and a variable called 1 in JSON do not meet.
         name = token.text if token.text[1:].isdecimal() else token.text[1:]
         self._variable_names.add(name)
         return name
@@ -106,6 +111,7 @@ class Expressions:
         if level == len(_BINARY):
             return self._postfix()
         operand = self._expression(level + 1)
+        # A loop, not a recursion: the tree grows to the left, and its depth is what the converter recurses by.
         for _ in range(_LONGEST_CHAIN):
             token = self._cursor.peek()
             if token.kind != "symbol" or token.text not in _BINARY[level]:
@@ -121,6 +127,7 @@ class Expressions:
             value = self._atom()
         for _ in range(_LONGEST_CHAIN):
             if cursor.peek().kind == "projection":
+                # Nine digits at most: Python refuses numbers of thousands, and no tuple has as many fields.
                 value = syntax.Projection(value, int(cursor.next().text[1:10]), start)
             elif cursor.accept("("):
                 value = self._call(value, start)
@@ -138,6 +145,7 @@ class Expressions:
         attributes: dict[str, object] = {}
 
         def argument() -> Expression | None:
+            # Attributes and operands stand in one list; only an attribute has a name and an equals sign.
             if cursor.peek().kind != "name" or cursor.peek(1).text != "=":
                 return self._expression()
             name = cursor.next().text
@@ -166,6 +174,7 @@ class Expressions:
             "number": self._number,
             "name": self._name,
         }
+        # By text first, as keywords are names to the lexer; a string in quotes is neither.
         reader = by_text.get(token.text) if token.kind != "string" else None
         reader = reader or by_kind.get(token.kind)
         if reader is None:
@@ -192,6 +201,7 @@ class Expressions:
         consequence = self._braces()
         cursor.expect("else")
         with cursor.nesting():
+            # "else if" has no braces of its own.
             alternative = self._condition(cursor.peek()) if cursor.at("if") else self._braces()
         return syntax.If(condition, consequence, alternative, token.offset)
 
@@ -199,6 +209,7 @@ class Expressions:
         """Read a variable; a name with dots may also be a variable and projections."""
         self._cursor.next()
         name, indices = token.text if token.text[1:].isdecimal() else token.text[1:], []
+        # The lexer cannot tell %x.0, a field of %x, from a variable of that name; the names defined so far can.
         while name not in self._variable_names and name.rpartition(".")[2].isdecimal():
             name, _, index = name.rpartition(".")
             indices.append(int(index[:9]))
@@ -219,6 +230,7 @@ class Expressions:
 
     def _negative(self, token: Lexeme) -> Expression:
         self._cursor.next()
+        # A literal, as -128 fits int8 where 128 does not.
         if self._cursor.peek().kind == "number":
             value, dtype = read_number(self._cursor)
             return self._literal(token, -value, dtype)
@@ -235,6 +247,7 @@ class Expressions:
         if token.text in _UNSUPPORTED:
             raise self._cursor.error(token.offset, f"{token} is not supported; only dataflow is")
         self._cursor.next()
+        # The printer writes infinities and NaN as words, which are float32 where nothing else is said.
         if token.text in WORDS and (value := word(token.text)) is not None:
             return self._literal(token, value, "bool" if isinstance(value, bool) else "float32")
         return syntax.OperatorReference(token.text, token.offset)

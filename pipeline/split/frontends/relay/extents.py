@@ -33,6 +33,7 @@ def _equal(first: Any, second: Any) -> bool:
 
 def product(extents: Iterable[Any]) -> Any:
     """Return the number of elements of a shape."""
+    # Python's product works on TVM's expressions, which overload multiplication.
     count = math.prod(extents)
     return count if isinstance(count, int) else plain(Analyzer().simplify(count))
 
@@ -40,6 +41,8 @@ def product(extents: Iterable[Any]) -> Any:
 def quotient(total: Any, part: Any) -> Any:
     """Divide `total` by `part`; None where that leaves a rest, or cannot be proved."""
     if isinstance(total, int) and isinstance(part, int):
+        # Codes of a reshape may hold 0 and below, which divide nothing.
         return total // part if part > 0 and total % part == 0 else None
+    # Floor division is only right where it leaves nothing, which the product proves.
     factor = plain(Analyzer().simplify(tirx.floordiv(total, part)))
     return factor if _equal(product([factor, part]), total) else None

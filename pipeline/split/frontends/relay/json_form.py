@@ -47,6 +47,7 @@ def parse(text: str, file: str) -> RelayProgram:
     if root.kind not in ("IRModule", "relay.Function"):
         raise ModelError(f"{file!r} holds {root.kind or 'nothing'}, not a Relay module or function")
     functions_by_name = [("main", objects.root)]
+    # TVM saves what it is given: a module, or a single function.
     if root.kind == "IRModule":
         functions_by_name = objects.entries(objects.follow(objects.root, "functions"))
     functions = {name: _FunctionReader(objects).function(number, None) for name, number in functions_by_name}
@@ -95,6 +96,7 @@ class _FunctionReader:
         objects.node(number, "relay.Var")
         identity = objects.follow(number, "vid")
         hint = objects.node(objects.follow(identity, "name_hint")).text or "x"
+        # The printer puts a v in front, as a variable of digits only is a numbered one.
         hint = f"v{hint}" if hint[0].isdecimal() else hint
         name = hint
         while name in self._names:
@@ -108,6 +110,7 @@ class _FunctionReader:
         objects = self._objects
         number = objects.follow(number, "type_annotation")
         node = objects.node(number)
+        # Types of closures and tuples, which only main's parameters may not have.
         if node.kind != "relay.TensorType":
             return OtherType(node.kind or "no type")
         shape = [objects.plain(each) for each in objects.items(objects.follow(number, "shape"))]
@@ -122,6 +125,7 @@ class _FunctionReader:
                 number, f"functions and branches nest more than {_DEEPEST} deep, which is not supported"
             )
         bindings: list[LetBinding] = []
+        # Damaged files may refer to themselves; without a bound the loop would not end.
         chain = set()
         while objects.node(number).kind == "relay.Let":
             if number in chain:
@@ -139,6 +143,7 @@ class _FunctionReader:
         TVM's printer gives a number to an operand when all operands beside it have been visited.
         """
         expanded_nodes: set[int] = set()
+        # A stack of its own, as chains of ten thousand operators are deeper than Python recurses.
         stack = [(number, False)]
         while stack:
             current, is_ready = stack.pop()
@@ -208,6 +213,7 @@ class _FunctionReader:
 
     def _index(self, number: int, node: JsonNode) -> int:
         text = node.attributes.get("index", "")
+        # No tuple has as many fields; Python refuses to convert numbers of thousands of digits.
         if not text.isdecimal() or len(text) > 9:
             raise self._objects.error(number, f"expected the number of a field in 'index', found {text!r}")
         return int(text)

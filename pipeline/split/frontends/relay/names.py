@@ -39,6 +39,7 @@ class ProgramNames:
         """Return the prefix of the names of one call of a function."""
         self._calls[function] += 1
         count = self._calls[function]
+        # The first call has no number: most functions are called once, and their names stay what people know.
         return f"{function}." if count == 1 else f"{function}{count}."
 
     def bind(self, name: str, value: Any) -> None:
@@ -50,6 +51,7 @@ class ProgramNames:
             self.tensors[value] = name
             if value in self._tuples:
                 self.operators[name] = self._tuples[value]
+        # The program has given one tensor two names; cuts may be asked for by either.
         elif isinstance(value, relax.Var):
             self.aliases[name] = self.tensors[value]
 

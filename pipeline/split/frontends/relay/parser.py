@@ -23,11 +23,13 @@ def parse(text: str, file: str) -> RelayProgram:
         If it is not Relay text of this version; the message has the line, the column and what was expected there.
     """
     cursor = Cursor(text, file)
+    # Metadata first: constants in the text refer to it by number.
     payload = text[cursor.end + len(METADATA) :]
     metadata = read_metadata(payload, f"the metadata of {file!r}") if payload.strip() else {}
     _check_version(cursor)
     expressions = Expressions(cursor, metadata)
     functions: dict[str, RelayFunction] = {}
+    # An empty text goes on to the definition, whose error says what is expected.
     while cursor.peek().kind != "end" or not functions:
         position = cursor.peek().offset
         name, function = _definition(cursor, expressions)
@@ -39,6 +41,7 @@ def parse(text: str, file: str) -> RelayProgram:
 
 def _check_version(cursor: Cursor) -> None:
     token = cursor.peek()
+    # Text of 0.0.4 began with a bare v0.0.4; its let and its attributes are not those of today.
     version = "0.0.4 or older" if re.fullmatch(r"v\d", token.text) else VERSION
     if cursor.accept("#["):
         cursor.expect("version")

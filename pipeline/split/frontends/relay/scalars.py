@@ -29,6 +29,7 @@ def number(text: str) -> tuple[int | float, str]:
     """
     digits, kind, bits = _parts(text)
     is_integer = digits.isdecimal() and kind in ("", "i", "u")
+    # Relay's literals are 32 bits wide unless their suffix says more.
     dtype = f"{_KINDS[kind or ('i' if is_integer else 'f')]}{bits or 32}"
     if dtype not in DTYPES:
         raise ValueError(f"no dtype {dtype!r}")
@@ -36,6 +37,7 @@ def number(text: str) -> tuple[int | float, str]:
 
 
 def _parts(text: str) -> tuple[str, str, str]:
+    # TVM prints float16 with this letter and no number of bits.
     if text.endswith("h"):
         return text[:-1], "f", "16"
     match = re.fullmatch(r"([^fiu]*)([fiu]?)(\d*)", text)
@@ -58,6 +60,7 @@ def scalar(value: float, dtype: str) -> np.ndarray:
         raise ValueError(f"no dtype {dtype!r}")
     try:
         with np.errstate(over="ignore"):
+            # Real numbers round to infinity where they are too large, as in C; whole ones must fit.
             return np.array(value).astype(dtype) if "float" in dtype else np.array(int(value), dtype)
     except OverflowError:
         raise ValueError(f"{value} does not fit {dtype}") from None

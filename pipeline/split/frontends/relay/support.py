@@ -11,6 +11,7 @@ def find_unsupported(program: RelayProgram) -> list[str]:
     """Return one text per operator that cannot be converted, with the places where ``@main`` comes to it."""
     positions: dict[str, list[int]] = {}
     functions: set[str] = set()
+    # From main on, so that functions that nobody calls may hold anything.
     expressions: list[syntax.Expression] = [program.functions["main"]]
     while expressions:
         expression = expressions.pop()

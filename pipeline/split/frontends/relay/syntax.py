@@ -191,6 +191,7 @@ def children(expression: Expression) -> Sequence[Expression]:
 
 def make_line_finder(text: str) -> Callable[[int], str]:
     """Make a function that turns an offset into `text` into its line and column, both counted from 1."""
+    # The text is searched once, not again for each position.
     starts = [0]
     while (end := text.find("\n", starts[-1])) >= 0:
         starts.append(end + 1)

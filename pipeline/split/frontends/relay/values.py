@@ -41,6 +41,7 @@ def _read_type_name(cursor: Cursor, meta: Meta) -> Type:
     if cursor.accept("["):
         cursor.read_list("]", lambda: read_type(cursor, meta))
         return OtherType(f"a {name}")
+    # A scalar's type is its dtype alone, as in fn (%x: float32).
     return TensorType((), name)
 
 

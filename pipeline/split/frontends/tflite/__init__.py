@@ -42,6 +42,7 @@ class TfliteImporter(OperatorConverter):  # type: ignore[misc]
         super().__init__(model, subgraph, *options)
         self.names: dict[Any, str] = {}
         self.current_operator = "the graph"
+        # Into TVM's table, not over its methods: it was filled with bound methods by the constructor.
         self.convert_map.update(
             {kind: functools.partial(_correct, self, correction) for kind, correction in CORRECTIONS.items()}
         )
@@ -52,6 +53,7 @@ class TfliteImporter(OperatorConverter):  # type: ignore[misc]
         for number in range(self.subgraph.OperatorsLength()):
             operator = self.subgraph.Operators(number)
             kind = self.get_op_code_str(operator)
+            # TVM names the kinds only; a user looks for the tensor in a viewer of networks.
             if kind not in self.convert_map:
                 complaints.setdefault(kind, f"{kind} (that makes {_name(self.subgraph, operator.Outputs(0))!r})")
         if complaints:
@@ -117,6 +119,7 @@ def _parse(path: Path) -> Any:
     graph = model.Subgraphs(0)
     if not graph.OperatorsLength():
         raise ModelError(f"{str(path)!r} is not a valid TFLite model: it has no operators")
+    # Each tensor's buffer is touched once: a wrong index raises here, not in the middle of an import.
     for number in range(graph.TensorsLength()):
         model.Buffers(graph.Tensors(number).Buffer()).DataAsNumpy()
     return model
@@ -124,10 +127,12 @@ def _parse(path: Path) -> Any:
 
 def _check(path: Path, graph: Any, shapes: Mapping[str, Sequence[int]]) -> None:
     names = [_name(graph, number) for number in range(graph.TensorsLength())]
+    # TVM keeps tensors by name, so that the second would silently take the place of the first.
     if double := next((name for name in names if names.count(name) > 1), None):
         raise ModelError(f"{str(path)!r} has two tensors with the name {double!r}, which is not supported")
     inputs = {names[int(number)]: graph.Tensors(int(number)) for number in graph.InputsAsNumpy()}
     for name, tensor in inputs.items():
+        # The signature holds -1 where the converter left an extent open; the shape has 1 in that place.
         if tensor.ShapeSignatureLength() and min(tensor.ShapeSignatureAsNumpy()) < 0 and name in shapes:
             raise ModelError(f"input {name!r} has open extents; convert the model with fixed ones, which are checked")
     for name, shape in shapes.items():
@@ -146,6 +151,7 @@ def _name(graph: Any, number: int) -> str:
 def _import(path: Path, model: Any) -> tuple[Any, TfliteImporter]:
     importers: list[TfliteImporter] = []
 
+    # from_tflite makes the importer itself; this is the only way to get hold of it.
     def importer(*arguments: Any) -> TfliteImporter:
         importers.append(TfliteImporter(*arguments))
         return importers[0]
@@ -158,4 +164,5 @@ def _import(path: Path, model: Any) -> tuple[Any, TfliteImporter]:
         reason = re.sub(r"\s+", " ", str(error).strip()) or type(error).__name__
         current_operator = importers[0].current_operator if importers else "the inputs"
         raise ModelError(f"{str(path)!r}: TVM cannot import {current_operator}: {reason}") from error
+    # Our converters nest calls, which passes cannot take apart.
     return relax.transform.Normalize()(module), importers[0]

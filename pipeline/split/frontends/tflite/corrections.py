@@ -18,6 +18,7 @@ def transpose_convolution(importer: Any, operator: Any) -> Any:
     The output's extents are stated: what the convolution makes beyond them is cut off on both sides, and what it lacks
     is added at the end.
     """
+    # In the function, as TVM does: the package has a module for each of some hundred classes.
     from tflite.TransposeConvOptions import TransposeConvOptions
 
     options = TransposeConvOptions()
@@ -37,8 +38,10 @@ def transpose_convolution(importer: Any, operator: Any) -> Any:
     )
     convolution = relax.op.nn.conv2d_transpose(
         relax.op.permute_dims(_floats(importer, data), (0, 3, 1, 2)),
+        # Weights are (outputs, height, width, inputs) in the file, and (inputs, outputs, height, width) in Relax.
         relax.op.permute_dims(_floats(importer, weights), (3, 0, 1, 2)),
         strides=strides,
+        # TVM counts padding as what is cut off the result: top, left, bottom, right.
         padding=(*pad_before, *pad_after),
         output_padding=output_padding,
     )
@@ -55,12 +58,15 @@ def _extents(importer: Any, tensor: Any) -> list[int]:
 
 def _padding(extent: int, window: int, output_extent: int, stride: int) -> tuple[int, int, int]:
     """Return the widths to cut off before and behind, and to add behind, along one axis."""
+    # A transposed convolution makes (extent - 1) * stride + window elements of each row.
     surplus = (extent - 1) * stride + window - output_extent
+    # SAME padding of TensorFlow: where the surplus is odd, the end loses one more than the beginning.
     return max(surplus, 0) // 2, (max(surplus, 0) + 1) // 2, max(-surplus, 0)
 
 
 def _floats(importer: Any, tensor: Any) -> Any:
     value = importer.get_tensor_expr(tensor)
+    # Through real numbers: TVM has no whole ones for these, and refuses a quantized BATCH_MATMUL.
     return importer.dequantize(value, tensor) if tensor.qnn_params else value
 
 
@@ -76,6 +82,7 @@ def _numbers(importer: Any, tensor: Any) -> np.ndarray:
 def extreme_place(importer: Any, operator: Any, function: Any) -> Any:
     """Return ``ARG_MAX`` or ``ARG_MIN`` in the dtype that the model states."""
     (data, axis), result = _tensors(importer, operator)
+    # TVM returns int64 whatever the model states.
     positions = function(importer.get_tensor_expr(data), int(_numbers(importer, axis)))
     return relax.op.astype(positions, importer.get_tensor_type_str(result.tensor.Type()))
 
@@ -88,6 +95,7 @@ def matrix_product(importer: Any, operator: Any) -> Any:
     options.Init(operator.BuiltinOptions().Bytes, operator.BuiltinOptions().Pos)
     inputs, result = _tensors(importer, operator)
     operands = []
+    # TVM's converter reshapes by way of get_expr, which a constant operand has not.
     for tensor, is_transposed in zip(inputs, (options.AdjX(), options.AdjY()), strict=True):
         order = list(range(len(importer.get_tensor_shape(tensor))))
         operand = _floats(importer, tensor)
@@ -100,12 +108,14 @@ def matrix_product(importer: Any, operator: Any) -> Any:
 
 def expand_dims(importer: Any, operator: Any) -> Any:
     """Return ``EXPAND_DIMS`` as a reshape."""
+    # TVM's converter gives its own operator one argument too many; the result's shape says all.
     (data, *_), result = _tensors(importer, operator)
     return relax.op.reshape(importer.get_tensor_expr(data), _shape(importer, result))
 
 
 def dense(importer: Any, operator: Any) -> Any:
     """Return ``FULLY_CONNECTED`` in the shape that the model states; TVM keeps that of the input."""
+    # Its batch may be several axes, if the option KeepNumDims is set.
     _, result = _tensors(importer, operator)
     return relax.op.reshape(importer.convert_fully_connected(operator), _shape(importer, result))
 
@@ -121,6 +131,7 @@ def mirror_pad(importer: Any, operator: Any) -> Any:
     options = MirrorPadOptions()
     options.Init(operator.BuiltinOptions().Bytes, operator.BuiltinOptions().Pos)
     (data, widths), _ = _tensors(importer, operator)
+    # The numbers of the schema's enumeration MirrorPadMode; TVM refuses the second.
     mode: Any = ("reflect", "symmetric")[options.Mode()]
     margins = [[int(width) for width in pair] for pair in _numbers(importer, widths)]
     extents = _shape(importer, data)
@@ -157,6 +168,7 @@ def space_to_batch(importer: Any, operator: Any) -> Any:
     """Return ``SPACE_TO_BATCH_ND``, which stands around dilated convolutions."""
     (data, blocks, padding), result = _tensors(importer, operator)
     shape, size = _shape(importer, data), _numbers(importer, blocks).tolist()
+    # TVM calls a packed function that a bundle has not; reshape and transpose fuse with what is around them.
     pads = [[0, 0], *_numbers(importer, padding).tolist(), *([[0, 0]] * (len(shape) - 1 - len(size)))]
     padded_extents = [extent + sum(pair) for extent, pair in zip(shape, pads, strict=True)]
     padded_image = relax.op.nn.pad(importer.get_tensor_expr(data), [width for pair in pads for width in pair])

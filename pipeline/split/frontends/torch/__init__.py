@@ -43,13 +43,16 @@ def from_object(program: Any, shapes: Mapping[str, Sequence[int]], name: str = "
     ModelError
         If it uses what is not supported; all such operators are named.
     """
+    # A program in memory has no file to be called after.
     name = name or names.of_model(program)
     with compiler_lock, warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        # Before the checks, which are on the operators that are imported in fact.
         decomposed_program = decompose(program)
         signature.check(decomposed_program, name)
         if unsupported := find_unsupported(decomposed_program.graph.nodes):
             raise ModelError(f"{name!r} uses operators that are not supported: {'; '.join(unsupported)}")
+        # Outputs are named after the program as it was exported; decomposition may replace their nodes.
         return quietly(lambda: _import(name, decomposed_program, names.of_outputs(program), shapes))
 
 

@@ -24,11 +24,13 @@ from pipeline.errors import ModelError, reason
 from pipeline.split.frontends.torch.description import check_description
 
 _PROGRAM = "models/model.json"
+# What torch.export.load reads besides: the format, its version, and the order of bytes in tensors.
 _LABELS = ("archive_format", "archive_version", "byteorder", ".data/version")
 _TENSORS = {
     "data/weights/": ("model_weights_config.json", "weight_"),
     "data/constants/": ("model_constants_config.json", "tensor_"),
 }
+# A pickle that PyTorch loads without restrictions; an empty member makes it skip that.
 _EXAMPLES = "data/sample_inputs/model.pt"
 # Up to PyTorch 2.7 all lay in the top folder.
 _OLD_PROGRAM = "serialized_exported_program.json"
@@ -49,6 +51,7 @@ def open_program(path: Path) -> Any:
         try:
             with plain_copy(path) as stream:
                 return torch.export.load(stream)
+        # Ours say already what is wrong; what follows is for PyTorch's own.
         except ModelError:
             raise
         except OSError as error:
@@ -71,6 +74,7 @@ def plain_copy(path: Path) -> Iterator[IO[bytes]]:
     OSError, zipfile.BadZipFile
         If it cannot be read.
     """
+    # On disk: in memory, a large model's weights would be there twice while it is read.
     with tempfile.TemporaryFile() as stream:
         with zipfile.ZipFile(path) as source, zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as target:
             _PlainCopy(path, source, target).write()
@@ -88,11 +92,13 @@ class _PlainCopy:
         is_uncompressed = all(info.compress_type == zipfile.ZIP_STORED for info in self._members.values())
         if not is_uncompressed or sum(info.file_size for info in self._members.values()) > path.stat().st_size:
             raise self._refusal("is compressed, which torch.export.save never does")
+        # All members lie in one folder, whose name is that of the file when it was saved.
         program = next((name for name in self._members if name.endswith("/" + _PROGRAM)), "")
         self._root = program.removesuffix(_PROGRAM)
 
     def write(self) -> None:
         """Copy what a program needs, and nothing else."""
+        # These archives have no folders.
         if _OLD_PROGRAM in self._members:
             self._move("version")
             self._put(_OLD_PROGRAM, self._description(_OLD_PROGRAM))
@@ -122,8 +128,10 @@ class _PlainCopy:
             raise self._refusal(f"describes no tensors in {folder + configuration!r}")
         for name, entry in entries.items():
             member = entry.get("path_name") if isinstance(entry, dict) else None
+            # PyTorch goes by these prefixes and by "use_pickle" when it chooses between raw bytes and pickle.load.
             if not isinstance(member, str) or not member.startswith(prefix) or entry.get("use_pickle") is not False:
                 raise self._refusal(f"holds {name!r} as a pickled object, never loaded; make it a plain tensor")
+            # Tied weights are one member with several names.
             if folder + member not in self._target.namelist():
                 self._move(folder + member)
         self._put(folder + configuration, json.dumps({"config": entries}).encode())
@@ -142,6 +150,7 @@ class _PlainCopy:
 
     def _description(self, name: str) -> bytes:
         try:
+            # Written anew from what was checked, so that nothing else in the text can mean anything.
             return json.dumps(check_description(self._json(name))).encode()
         except RecursionError:
             raise self._refusal(f"nests too deeply in {name!r}") from None
@@ -164,6 +173,7 @@ class _PlainCopy:
 
     def _move(self, name: str) -> None:
         with self._open(name) as stream, self._target.open(name, "w", force_zip64=True) as copy:
+            # In pieces of a megabyte: a member may be gigabytes of weights.
             shutil.copyfileobj(stream, copy, 1 << 20)
 
     def _open(self, name: str) -> IO[bytes]:

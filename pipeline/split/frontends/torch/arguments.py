@@ -11,6 +11,7 @@ def arguments(importer: Any, node: Any) -> dict[str, Any]:
         argument.name: argument.default_value if argument.has_default_value() else None
         for argument in node.target._schema.arguments  # noqa: SLF001 - there is no public one
     }
+    # A node leaves out arguments that have their defaults, and may give the others by position or by name.
     positional = dict(zip(defaults, importer.retrieve_args(node), strict=False))
     return defaults | positional | dict(zip(node.kwargs, importer.values(list(node.kwargs.values())), strict=True))
 
@@ -23,4 +24,5 @@ def extents(value: Any) -> list[int]:
 def pair(value: Any) -> list[int]:
     """Return one number for each of two axes."""
     numbers = [int(each) for each in value] if isinstance(value, list | tuple) else [int(value)]
+    # PyTorch's schemas let one number stand for both, and export keeps that.
     return numbers * 2 if len(numbers) == 1 else numbers

@@ -16,6 +16,7 @@ Binary = Callable[[Any, Any], Any]
 
 def promote(importer: Any, node: Any, *values: Any) -> list[Any]:
     """Return the operands as tensors of the dtype of the result."""
+    # PyTorch has inferred it on export; its rules of promotion, also for bare numbers, need not be written again.
     dtype = _name(node.meta["val"].dtype)
     return [_as(importer, each, dtype) for each in values]
 
@@ -25,6 +26,7 @@ def _name(dtype: Any) -> str:
 
 
 def _as(importer: Any, value: Any, dtype: str) -> Any:
+    # A number has no dtype of its own: 1.5 added to float16 stays float16.
     if not isinstance(value, relax.Expr):
         return relax.const(value, dtype)
     return value if str(value.ty.dtype) == dtype else importer.block_builder.emit(relax.op.astype(value, dtype))
@@ -46,6 +48,7 @@ def _sum(operator: Binary, importer: Any, node: Any) -> Any:
     """Return a sum with the factor that TVM leaves out."""
     operands = arguments(importer, node)
     first, second = promote(importer, node, operands["self"], operands["other"])
+    # TVM's converter of add and sub reads two operands only.
     if operands["alpha"] != 1:
         factor = relax.const(operands["alpha"], str(second.ty.dtype))
         second = importer.block_builder.emit(relax.op.multiply(second, factor))
@@ -58,6 +61,7 @@ def _divide(importer: Any, node: Any) -> Any:
     if operands["rounding_mode"] == "floor":
         return relax.op.floor_divide(first, second)
     quotient = relax.op.divide(first, second)
+    # Relax's division of whole numbers truncates, which is the mode "trunc".
     if operands["rounding_mode"] is None or "int" in str(first.ty.dtype):
         return quotient
     return relax.op.trunc(importer.block_builder.emit(quotient))
@@ -73,6 +77,7 @@ def _clamp(importer: Any, node: Any) -> Any:
     """Return ``clamp``, which TVM writes with infinities that whole numbers have not."""
     operands = arguments(importer, node)
     (data,) = promote(importer, node, operands["self"])
+    # The lower bound first: where it is above the upper one, PyTorch returns the upper one.
     for name, operator in (("min", relax.op.maximum), ("max", relax.op.minimum)):
         if operands.get(name) is not None:
             (limit,) = promote(importer, node, operands[name])
@@ -82,6 +87,7 @@ def _clamp(importer: Any, node: Any) -> Any:
 
 def _of_one(importer: Any, node: Any) -> Any:
     """Return a function whose result is a fraction also of whole numbers, which TVM computes in whole numbers."""
+    # TVM's converter reads its operand from the table of values, where it is exchanged for the moment.
     argument, operand = node.args[0], importer.env[node.args[0]]
     importer.env[argument] = promote(importer, node, operand)[0]
     try:

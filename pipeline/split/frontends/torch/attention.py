@@ -16,14 +16,17 @@ def attention(importer: Any, node: Any) -> Any:
     operands = arguments(importer, node)
     query, key, value = operands["query"], operands["key"], operands["value"]
     emit = importer.block_builder.emit
+    # Grouped queries: several heads of the query share one of key and value, which is repeated for them.
     if operands["enable_gqa"]:
         key, value = (_repeat_heads(emit, each, extents(query)[-3]) for each in (key, value))
     depth = extents(query)[-1]
     scale = operands["scale"] if operands["scale"] is not None else 1 / math.sqrt(depth)
     order = [*range(key.ty.ndim - 2), key.ty.ndim - 1, key.ty.ndim - 2]
     dtype = str(query.ty.dtype)
+    # The query is scaled, not the scores, of which there are more in long sequences.
     query = emit(relax.op.multiply(query, relax.const(scale, dtype)))
     scores = emit(relax.op.matmul(query, emit(relax.op.permute_dims(key, order))))
+    # Exported as a flag; its matrix is a constant, as the extents are.
     mask = _causal(*extents(scores)[-2:]) if operands["is_causal"] else operands["attn_mask"]
     if mask is None:
         return relax.op.matmul(emit(relax.op.nn.softmax(scores, -1)), value)
@@ -41,6 +44,7 @@ def _causal(rows: int, columns: int) -> Any:
 
 def _masked_softmax(emit: Any, scores: Any, mask: Any, dtype: str) -> Any:
     """Return the softmax, with zeros in a row of which all is masked, as PyTorch has it, instead of NaN."""
+    # Not infinity, of which softmax subtracts two; half of the lowest number, so that a sum with it does not overflow.
     lowest = relax.const(float(np.finfo(dtype).min) / 2, dtype)
     zero = relax.const(0.0, dtype)
     if str(mask.ty.dtype) == "bool":

@@ -26,5 +26,6 @@ def decompose(program: Any) -> Any:
     table = torch.export.default_decompositions()
     for operator in _WHOLE_OPERATORS:
         packet, _, overload = operator.partition(".")
+        # With a default: a version of PyTorch that has no decomposition of it keeps the operator anyway.
         table.pop(getattr(getattr(torch.ops.aten, packet), overload), None)
     return program.run_decompositions(table)

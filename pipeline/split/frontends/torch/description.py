@@ -14,14 +14,19 @@ from typing import Any
 from pipeline.errors import ModelError
 from pipeline.split.frontends.torch.expressions import check_expression
 
+# Names become Python identifiers and parts of generated code: no quote, parenthesis, blank or newline.
 _NAME = re.compile(r"[\w.+@$<>:/-]*")
+# Keys of mappings may have blanks, as labels of outputs do, but nothing that ends a string in code.
 _KEY = re.compile(r"[^\"'\\()\[\]{};=#\n\r]*")
+# Arguments of operators, such as the mode of a padding; they are passed on as strings and never evaluated.
 _TEXTS = ("as_string", "as_strings")
+# Only these two are read here: the module of each node, and its name before decomposition.
 _METADATA = ("nn_module_stack", "from_node")
 _EXPRESSIONS = ("expr_str",)
 _STRUCTURES = ("in_spec", "out_spec")
 _OPERATORS = ("target", "as_operator")
 
+# Namespaces of operators on tensors; others, such as profiler or a user's own library, may do anything.
 _FAMILIES = ("aten", "prims", "higher_order", "quantized_decomposed", "torchvision")
 # These read and write files.
 _FILES = ("save", "from_file")
@@ -31,6 +36,7 @@ _NUMBERS = (
 )
 _TARGET = re.compile(
     rf"torch\.ops\.(?:{'|'.join(_FAMILIES)})\.(?!(?:{'|'.join(_FILES)})\b)\w+(?:\.\w+)?"
+    # Arithmetic of symbolic extents is exported as calls of Python's operator and math.
     rf"|_operator\.(?:{'|'.join(_NUMBERS)})|math\.[a-z]\w*|torch\._?sym_\w+"
 )
 
@@ -54,6 +60,7 @@ def check_description(program: Any) -> dict[str, Any]:
 
 def _check(key: str, value: Any) -> Any:
     """Check what stands under `key`, and return it."""
+    # Python code that PyTorch would compile.
     if key == "guards_code":
         return []
     if isinstance(value, dict):
@@ -61,6 +68,7 @@ def _check(key: str, value: Any) -> Any:
     if isinstance(value, list):
         return [_check(key, each) for each in value]
     if isinstance(value, str):
+        # Whatever has no rule of its own must be a name: an unknown field is refused rather than trusted.
         _STRINGS.get(key, _check_name)(value)
     return value
 
@@ -70,6 +78,7 @@ def _check_mapping(key: str, value: Mapping[str, Any]) -> dict[str, Any]:
         return {name: text for name, text in value.items() if name in _METADATA and isinstance(text, str)}
     if "as_custom_obj" in value or (key == "custom_obj_values" and value):
         raise ModelError("holds an object of a class of its own, which is never loaded; make it a plain tensor")
+    # Keys are names as well, such as those of values.
     for name in value:
         _check_name(name)
     return {name: _check(name, inner) for name, inner in value.items()}
@@ -100,6 +109,7 @@ def _check_node(node: Any) -> None:
         # A class to import.
         if "__enum__" in node or "default_factory_module" in node:
             raise ModelError("returns or takes a mapping of a class of its own, which is never loaded; use a dict")
+        # The context of a node is JSON inside of a string of JSON.
         if isinstance(context := node.get("context"), str):
             _check_node(json.loads(context))
         for key, value in node.items():

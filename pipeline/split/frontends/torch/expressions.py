@@ -6,8 +6,11 @@ import ast
 
 from pipeline.errors import ModelError
 
+# Python's parser takes time and memory that grow with the text; real extents are some dozen characters.
 _LENGTH = 10_000
+# SymPy computes powers of numbers exactly: 9**9**9 has 370 million digits.
 _POWER = 64
+# SymPy's and PyTorch's functions of extents, as exported expressions name them.
 _FUNCTIONS = frozenset(
     (
         *("Symbol", "Integer", "Float", "Rational", "Add", "Mul", "Pow", "Max", "Min", "Mod", "PythonMod"),
@@ -49,6 +52,7 @@ def _is_arithmetic(node: ast.AST) -> bool:
         return is_function and (node.func.id not in _POWERS or _is_small(node.args[-1:]))  # type: ignore[attr-defined]
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow | ast.LShift):
         return _is_small([node.right])
+    # Two underscores lead to attributes by which code can be reached.
     if isinstance(node, ast.Name):
         return node.id.isidentifier() and "__" not in node.id
     if isinstance(node, ast.Constant) and isinstance(node.value, str):

@@ -20,6 +20,7 @@ def find_unsupported(nodes: Iterable[Any]) -> list[str]:
     converter_names = TorchImporter().convert_map
     complaints: dict[str, str] = {}
     for node in nodes:
+        # Placeholders and outputs have no operator, and extents are numbers when it comes to importing.
         if node.op != "call_function" or signature.is_number(node):
             continue
         kind = node.target.__name__
@@ -30,6 +31,7 @@ def find_unsupported(nodes: Iterable[Any]) -> list[str]:
 
 
 def _where(node: Any) -> str:
+    # From the outermost module to the innermost, which says most.
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     module = f" in module {stack[-1][0]!r}" if stack and stack[-1][0] else ""
     return f"node {names.of_node(node)!r}{module}"
@@ -85,16 +87,19 @@ class TorchImporter(ExportedProgramImporter):  # type: ignore[misc]
         return self.block_builder.get()
 
     def _nodes(self, program: Any, variables: Mapping[str, Any], inputs: Mapping[str, Any]) -> list[Any]:
+        # An operator that was decomposed is several nodes of one name; the last one has its value.
         last = {names.of_node(node): node for node in program.graph.nodes if node.op == "call_function"}
         for node in program.graph.nodes:
             if node.op == "placeholder":
                 self.env[node] = variables[node.name]
                 if node.name in inputs:
                     self.names[self.env[node]] = self.tensors[node.name] = node.name
+            # Extents are fixed before the import, so that arithmetic of them is numbers and no operators.
             elif node.op == "call_function" and signature.is_number(node):
                 self.env[node] = signature.number(node.meta["val"], self._symbols)
             elif node.op == "call_function":
                 self.current_node = f"{_where(node)} ({node.target.__name__})"
+                # A wrong shape or dtype would go unnoticed until a kernel reads beside a tensor.
                 value = self._check_type(node, self.convert_map[node.target.__name__](node))
                 self.env[node] = self._name_value(node, value, is_last=last[names.of_node(node)] is node)
             elif node.op == "output":
@@ -106,6 +111,7 @@ class TorchImporter(ExportedProgramImporter):  # type: ignore[misc]
     def _outputs(self, program: Any, node: Any) -> list[Any]:
         kinds = [spec.kind.name for spec in program.graph_signature.output_specs]
         pairs = zip(node.args[0], kinds, strict=True)
+        # Other kinds are effects, of which `signature.check` has refused those that matter.
         return [self.env[each] for each, kind in pairs if kind == "USER_OUTPUT" and each is not None]
 
     def _check_type(self, node: Any, value: Any) -> Any:
@@ -119,11 +125,13 @@ class TorchImporter(ExportedProgramImporter):  # type: ignore[misc]
         if own_shape is None or [int(extent) for extent in own_shape] != shape:
             raise ModelError(f"TVM makes {value.ty} of {self.current_node}, where PyTorch has {list(reference.shape)}")
         dtype = signature.dtype(reference.dtype, node.name)
+        # TVM computes some results in another dtype than PyTorch.
         return value if str(value.ty.dtype) == dtype else self.block_builder.emit(relax.op.astype(value, dtype))
 
     def _name_value(self, node: Any, value: Any, *, is_last: bool) -> Any:
         if isinstance(value, Call | relax.TupleGetItem):
             value = self.block_builder.emit(value)
+        # A tuple has no name: its parts get theirs when they are taken out of it.
         if not isinstance(value, relax.Var) or hasattr(value.ty, "fields"):
             return value
         if is_last:

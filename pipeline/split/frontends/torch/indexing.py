@@ -15,6 +15,7 @@ def index(importer: Any, node: Any) -> Any:
     """Return ``index.Tensor``: one ``take`` along the indexed axes, which are brought together first."""
     operands = arguments(importer, node)
     data, emit = operands["self"], importer.block_builder.emit
+    # None stands for an axis that is not indexed, as ":" in NumPy.
     axes = [axis for axis, each in enumerate(operands["indices"]) if each is not None]
     indices = [operands["indices"][axis] for axis in axes]
     if any(str(each.ty.dtype) in ("bool", "uint8") for each in indices):
@@ -23,6 +24,7 @@ def index(importer: Any, node: Any) -> Any:
         )
     shape = extents(data)
     remaining_axes = [axis for axis in range(len(shape)) if axis not in axes]
+    # One index into the indexed axes counted as one, so that a single take is left.
     flat = _flat(emit, indices, [shape[axis] for axis in axes])
     if axes + remaining_axes != list(range(len(shape))):
         data = emit(relax.op.permute_dims(data, axes + remaining_axes))
@@ -30,7 +32,9 @@ def index(importer: Any, node: Any) -> Any:
         data = emit(
             relax.op.reshape(data, [math.prod(shape[axis] for axis in axes), *(shape[o] for o in remaining_axes)])
         )
+    # Clipped: an index outside is an error in PyTorch, and would read foreign memory in a kernel.
     elements = emit(relax.op.take(data, flat, axis=0, mode="clip"))
+    # NumPy's rule: adjacent axes are replaced where they are; axes that are apart go to the front.
     adjacent = axes == list(range(axes[0], axes[0] + len(axes)))
     return _move_axes(elements, flat.ty.ndim, axes[0]) if adjacent and axes[0] else elements
 

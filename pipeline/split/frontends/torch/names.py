@@ -15,6 +15,7 @@ Tensors = Mapping[str, str]
 
 def of_model(program: Any) -> str:
     """Return the class of the module that was exported."""
+    # The first module of any node's stack is the one that was exported.
     for node in program.graph.nodes:
         if stack := node.meta.get("nn_module_stack"):
             kind = next(iter(stack.values()))[1]
@@ -31,6 +32,7 @@ def of_node(node: Any) -> str:
 def of_outputs(program: Any) -> list[str]:
     """Return a name for each output: its keys where the model returns a mapping, else that of its node."""
     specs = [spec.arg for spec in program.graph_signature.output_specs if spec.kind.name == "USER_OUTPUT"]
+    # Numbers in place of tensors: the path of each number is the path of that output.
     structure = pytree.tree_unflatten(list(range(len(specs))), program.call_spec.out_spec)
     paths = {leaf: path for path, leaf in pytree.tree_flatten_with_path(structure)[0]}
     used_names: set[str] = set()
@@ -44,11 +46,13 @@ def of_outputs(program: Any) -> list[str]:
 def _key(path: Any) -> str:
     keys = [getattr(each, "key", getattr(each, "name", None)) for each in path]
     names = [key for key in keys if isinstance(key, str)]
+    # Positions in lists are no names; an output with one keeps its node's name.
     return ".".join(names) if len(names) == len(keys) else ""
 
 
 def of_operators(modules: Tensors) -> dict[str, str]:
     """Name what makes the result of a module that has no others inside after that module."""
+    # A module that has others is made of several operators, none of which is the module.
     parents = {path.rpartition(".")[0] for path in modules}
     return {tensor: path for path, tensor in modules.items() if path not in parents}
 

@@ -37,6 +37,7 @@ def converters(importer: Any) -> dict[str, Callable[[Any], Any]]:
 def _elu(importer: Any, node: Any) -> Any:
     operands = arguments(importer, node)
     data, emit = operands["self"], importer.block_builder.emit
+    # SELU is exported as elu with both scales, of which TVM reads neither.
     input_scale, scale = operands.get("input_scale", 1), operands.get("scale", 1)
     dtype = str(data.ty.dtype)
     if node.target.__name__ == "celu.default":
@@ -55,6 +56,7 @@ def _elu(importer: Any, node: Any) -> Any:
 def _group_norm(importer: Any, node: Any) -> Any:
     operands = arguments(importer, node)
     data = operands["input"]
+    # TVM looks up an absent weight as if it were a node.
     default_scale = relax.const(np.ones(int(operands["C"]), str(data.ty.dtype)))
     scale = operands["weight"] if operands["weight"] is not None else default_scale
     shift = (
@@ -73,6 +75,7 @@ def _avg_pool2d(importer: Any, node: Any) -> Any:
 
 
 def _refuse_places(importer: Any, node: Any) -> None:
+    # TVM returns zeros for the places; they may be there as long as nobody reads them.
     if any(user.args[1] == 1 and user.users for user in node.users):
         raise ModelError(f"{importer.current_node} returns the places of the largest values, which is not supported")
 
@@ -94,6 +97,7 @@ def _adaptive_pool2d(pool: Callable[..., Any], importer: Any, node: Any) -> Any:
         )
     window = [extent_in // extent_out for extent_in, extent_out in zip(extents_in, extents_out, strict=True)]
     emit = importer.block_builder.emit
+    # An image without a batch, for which Relax has no pooling.
     if data.ty.ndim == 3:
         return relax.op.squeeze(emit(pool(emit(relax.op.expand_dims(data, 0)), window, window)), [0])
     return pool(data, window, window)
@@ -115,6 +119,7 @@ def _skip_assertion(_: Any, __: Any) -> Any:
 
 def _average_windows(importer: Any, data: Any, extents_in: Sequence[int], extents_out: Sequence[int]) -> Any:
     """Return the averages of windows of different sizes, as products with the shares of rows and of columns."""
+    # A mean over rectangles is a product of a mean over rows and one over columns.
     rows, columns = (
         relax.const(_shares(extent_in, extent_out).astype(str(data.ty.dtype)))
         for extent_in, extent_out in zip(extents_in, extents_out, strict=True)
@@ -126,6 +131,7 @@ def _average_windows(importer: Any, data: Any, extents_in: Sequence[int], extent
 def _shares(extent_in: int, extent_out: int) -> np.ndarray:
     shares = np.zeros((extent_out, extent_in))
     for window in range(extent_out):
+        # As in PyTorch: from the floor to the ceiling, so that neighbouring windows may share a row.
         start, stop = window * extent_in // extent_out, -(-(window + 1) * extent_in // extent_out)
         shares[window, start:stop] = 1 / (stop - start)
     return shares
@@ -134,11 +140,13 @@ def _shares(extent_in: int, extent_out: int) -> np.ndarray:
 def _adaptive_max_pool2d(importer: Any, node: Any) -> Any:
     _refuse_places(importer, node)
     values = importer.block_builder.emit(_adaptive_pool2d(relax.op.nn.max_pool2d, importer, node))
+    # The second field stands for the places, which nobody reads.
     return importer.block_builder.emit(relax.Tuple([values, values]))
 
 
 def _extreme(operator: Callable[..., Any], importer: Any, node: Any) -> Any:
     operands = arguments(importer, node)
+    # An empty list stands for all axes.
     return operator(operands["self"], list(operands["dim"]) or None, operands["keepdim"])
 
 
@@ -157,6 +165,7 @@ def _product(importer: Any, node: Any) -> Any:
 
 def _any(importer: Any, node: Any) -> Any:
     emit = importer.block_builder.emit
+    # By way of small numbers: Relax does not reduce truth values, and TVM returned numbers for numbers.
     truth = emit(relax.op.astype(arguments(importer, node)["self"], "bool"))
     return relax.op.astype(emit(relax.op.max(emit(relax.op.astype(truth, "int8")))), "bool")
 

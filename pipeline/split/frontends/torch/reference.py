@@ -31,6 +31,7 @@ def evaluate(model: Any, frame: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         torch.from_numpy(np.array(frame[node.name])) if node.name in frame else fixed_values.get(node.name)
         for node in signature.user_inputs(program)
     ]
+    # Inputs by name become the module's own arguments, nested as it takes them.
     positional, keywords = pytree.tree_unflatten(leaves, program.call_spec.in_spec)
     with torch.no_grad():
         result = program.module()(*positional, **keywords)

@@ -16,6 +16,7 @@ def nearest(importer: Any, node: Any) -> Any:
     operands = arguments(importer, node)
     data = operands["input"]
     extents_in, extents_out = extents(data)[2:], [int(extent) for extent in node.meta["val"].shape[2:]]
+    # Whole factors leave nothing to round, and kernels know the operator.
     if all(extent_out % extent_in == 0 for extent_in, extent_out in zip(extents_in, extents_out, strict=True)):
         return relax.op.image.resize2d(
             data, extents_out, layout="NCHW", method="nearest_neighbor",
@@ -23,6 +24,7 @@ def nearest(importer: Any, node: Any) -> Any:
         )  # fmt: skip
     scales = operands["scale_factors"] or [None, None]
     for axis, extent_in, extent_out, scale in zip((2, 3), extents_in, extents_out, scales, strict=True):
+        # PyTorch computes in 32 bits (area_pixel_compute_scale), with the stated factor where there is one.
         step = np.float32(1 / scale if scale else extent_in / extent_out)
         positions = np.minimum((np.arange(extent_out, dtype=np.float32) * step).astype(np.int64), extent_in - 1)
         data = importer.block_builder.emit(relax.op.take(data, relax.const(positions), axis=axis, mode="clip"))
@@ -44,6 +46,7 @@ def _smooth(importer: Any, node: Any, method: str) -> Any:
     extents_in = extents(operands["input"])[2:]
     extents_out = [int(extent) for extent in node.meta["val"].shape[2:]]
     for extent_in, extent_out, scale in zip(extents_in, extents_out, operands["scale_factors"] or [], strict=False):
+        # PyTorch uses the stated factor for coordinates, TVM the ratio of the sizes.
         if not operands["align_corners"] and abs(extent_in * scale - extent_out) > 1e-6:
             raise ModelError(
                 f"{importer.current_node} scales {extent_in} by {scale:g}, which is not {extent_out}; give interpolate "

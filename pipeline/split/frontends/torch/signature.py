@@ -35,6 +35,7 @@ def check(program: Any, name: str) -> None:
         for spec in program.graph_signature.output_specs
         if (kind := getattr(OutputKind, spec.kind.name)) in _STATE
     ]
+    # Batch norms in training mode count batches and update their running mean and variance.
     if any("num_batches_tracked" in each or "running_" in each for each in mutations):
         raise ModelError(f"{name!r} was exported in training mode; call module.eval() before torch.export.export")
     if mutations:
@@ -42,6 +43,7 @@ def check(program: Any, name: str) -> None:
             f"{name!r} {mutations[0]}, which a pipeline cannot; make it an input and an output of the model"
         )
     for spec in program.graph_signature.output_specs:
+        # A number or text that the module returned is a constant of the program.
         if getattr(spec.arg, "value", None) is not None:
             raise ModelError(f"{name!r} returns {spec.arg.value!r}, which is no tensor")
 
@@ -82,6 +84,7 @@ def number(value: Any, symbols: Mapping[Any, int]) -> Any:
     """Return the value of an extent of the program: a number, unless it depends on the values of tensors."""
     if not isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
         return value
+    # What remains free depends on the values of tensors, as the number of elements of nonzero does.
     fixed = value.node.expr.subs(symbols)
     if fixed.free_symbols:
         raise ModelError(f"the program has an extent {value}, which depends on values; not supported")
@@ -109,9 +112,11 @@ def constants(program: Any) -> dict[str, Any]:
 
 
 def _constant(program: Any, target: str, name: str) -> Any:
+    # Parameters and buffers are in the state; tensors that the module made itself are constants.
     value = program.state_dict.get(target, program.constants.get(target))
     if not isinstance(value, torch.Tensor):
         raise ModelError(f"the program holds {target!r}, which is no tensor")
+    # oneDNN and sparse layouts have no strides, which NumPy needs.
     dense = value.detach().to_dense() if value.layout != torch.strided else value.detach()
     kind = dtype(dense.dtype, name)
     return relax.const(tvm.runtime.tensor(np.array(dense.cpu().contiguous().numpy(), order="C")), kind)
@@ -159,6 +164,7 @@ def _symbols(tensors: Mapping[str, Any], extents: Mapping[str, Sequence[int]]) -
     symbols: dict[Any, int] = {}
     for name, shape in extents.items():
         for symbolic, extent in zip(tensors[name].shape, shape, strict=True):
+            # Extents that are computed of others, such as 2 * n, follow from those.
             if not isinstance(symbolic, torch.SymInt) or not symbolic.node.expr.is_Symbol:
                 continue
             if (earlier_extent := symbols.setdefault(symbolic.node.expr, extent)) != extent:
@@ -170,6 +176,7 @@ def _symbols(tensors: Mapping[str, Any], extents: Mapping[str, Sequence[int]]) -
 
 def _check_ranges(program: Any, symbols: Mapping[Any, int]) -> None:
     for symbol, bounds in program.range_constraints.items():
+        # A symbol without an extent counts as its lower bound, which is never outside.
         extent = symbols.get(symbol, bounds.lower)
         if not bounds.lower <= extent <= bounds.upper:
             raise ModelError(

@@ -27,6 +27,7 @@ def make_binary(operator: Callable[..., Any]) -> Converter:
     """Convert to a Relax operator of two operands."""
 
     def convert(builder: BindingBuilder, _: object, x: Any, y: Any) -> Any:
+        # Asked for their errors: a tuple would end in TVM with a message about its own classes.
         shape(x), shape(y)
         return builder.emit(operator(x, y))
 
@@ -50,6 +51,7 @@ def change_layout(builder: BindingBuilder, x: Any, have: str, want: str) -> Any:
 
 def align_with_axis(builder: BindingBuilder, vector: Any, x: Any, number: int) -> Any:
     """Return a vector shaped so that it runs along one axis of `x` when the two are combined."""
+    # Broadcasting aligns shapes at their ends, so that axes of 1 go behind the vector only.
     behind = len(shape(x)) - axis(x, number) - 1
     return reshape(builder, vector, (*shape(vector), *[1] * behind)) if shape(vector) else vector
 

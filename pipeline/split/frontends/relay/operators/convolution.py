@@ -32,9 +32,11 @@ def convolve(  # noqa: PLR0913, PLR0917 - all of a convolution
     layout = check_layout("data layout", attrs.text("data_layout", f"NC{space}"), f"NC{space}")
     kernel_layout = check_layout("kernel layout", attrs.text("kernel_layout", f"OI{space}"), f"OI{space}")
     groups = attrs.integer("groups", 1)
+    # Blocked layouts, such as NCHW16c, have more axes: they are the compiler's own, not a model's.
     for tensor in (x, weight):
         if len(shape(tensor)) != axes + 2:
             raise ModelError(f"expected {axes + 2} axes, found the shape {shape(tensor)}")
+    # First: from here on the weight has the order that Relax knows, with a multiplier among its outputs.
     weight = _depthwise(builder, weight, kernel_layout, shape(x)[layout.index("C")], groups)
     if layout == f"NC{space}":
         # The usual order lets a batch norm behind it vanish in the weights.

@@ -15,10 +15,12 @@ from pipeline.split.frontends.relay.operators.common import Converter
 
 op = relax.op
 
+# Ranges are positions, of which the largest models have some thousands; these are 32 MB of int64.
 _LONGEST_RANGE = 2**22
 
 
 def _extents(attrs: Attributes, target: Any) -> tuple[int, ...]:
+    # The dyn operators have the shape as an operand.
     if target is not None:
         return tuple(int(each) for each in constant_values(target, "the shape").reshape(-1))
     return tuple(attrs.integers("shape", []))
@@ -37,6 +39,7 @@ def _full(builder: BindingBuilder, attrs: Attributes, value: Any, target: Any = 
 
 def _single(value: Any) -> Any:
     values = constant_values(value, "the value").reshape(-1)
+    # One element of any rank: programs write scalars also as vectors of one.
     if len(values) != 1:
         raise ModelError(f"expected one value, found the shape {shape(value)}")
     return values[0]
@@ -57,6 +60,7 @@ def _arange(builder: BindingBuilder, attrs: Attributes, start: Any, stop: Any, s
     # TVM repeats the operands as attributes.
     attrs.get("start"), attrs.get("stop"), attrs.get("step")
     first, last, by = (float(_single(each)) for each in (start, stop, step))
+    # NumPy's own rule for arange, but checked before it allocates.
     count = math.ceil((last - first) / by) if by and math.isfinite(first + last + by) else 0
     if not 1 <= count <= _LONGEST_RANGE:
         raise ModelError(f"a range from {first:g} to {last:g} by {by:g} is not supported")
@@ -64,6 +68,7 @@ def _arange(builder: BindingBuilder, attrs: Attributes, start: Any, stop: Any, s
 
 
 def _shape_of(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
+    # Shapes are known, so that what is computed of them folds to constants.
     return builder.constant(shape(x), attrs.dtype(default="int32"))
 
 

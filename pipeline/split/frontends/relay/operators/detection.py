@@ -41,6 +41,7 @@ def _all_class_nms(  # noqa: PLR0913, PLR0917 - Relay's operands
     if len(shape(boxes)) != 3 or shape(boxes)[2] != 4 or shape(scores)[::2] != shape(boxes)[:2]:
         raise ModelError(f"boxes of the shape {shape(boxes)} do not fit scores of the shape {shape(scores)}")
     limits = [constant_values(each, "a limit").reshape(-1)[0] for each in (limit, overlap, threshold)]
+    # As ONNX's NonMaxSuppression has them.
     kinds = ("int64", "float32", "float32")
     constants = [builder.constant(each, kind) for each, kind in zip(limits, kinds, strict=True)]
     return builder.emit(op.vision.all_class_non_max_suppression(boxes, scores, *constants))
@@ -64,6 +65,7 @@ def _non_max_suppression(  # noqa: PLR0913, PLR0917 - Relay's operands
     iou_threshold: Any = None,
 ) -> Any:
     coordinates = _column(attrs, data, "coord_start", 2)
+    # Four coordinates follow each other from this column on; kernels do not check that they are there.
     if not 0 <= coordinates <= shape(data)[2] - 4:
         raise ModelError(f"coord_start={coordinates} does not fit boxes of the shape {shape(data)}")
     call = op.vision.non_max_suppression(
@@ -116,18 +118,22 @@ def _multibox_prior(builder: BindingBuilder, attrs: Attributes, data: Any) -> An
     steps, offsets = _numbers(attrs, "steps", [-1.0, -1.0]), _numbers(attrs, "offsets", [0.5, 0.5])
     if not height * width or len(steps) != 2 or len(offsets) != 2 or not (sizes.size and (ratios > 0).all()):
         raise ModelError(f"these anchors do not fit a tensor of the shape {shape(data)}")
+    # A step of -1, the default, stands for the whole image divided by its pixels.
     step_y, step_x = (step if step > 0 else 1 / extent for step, extent in zip(steps, (height, width), strict=True))
     widths = [
+        # Shares of the height, so that anchors of ratio 1 are squares in pixels.
         *(size * height / width / 2 for size in sizes),
         *(sizes[0] * height / width * np.sqrt(ratio) / 2 for ratio in ratios[1:]),
     ]
     heights = [*(size / 2 for size in sizes), *(sizes[0] / np.sqrt(ratio) / 2 for ratio in ratios[1:])]
+    # SSD's largest map has some thousand anchors; a million is 16 MB of constants.
     if height * width * len(widths) > 2**20:
         raise ModelError("so many anchors are not supported")
     y, x = ((np.arange(extent) + offset) * step for extent, offset, step in
             ((height, offsets[0], step_y), (width, offsets[1], step_x)))  # fmt: skip
     centre_y, centre_x = (each[..., None] for each in np.meshgrid(y, x, indexing="ij"))
     boxes = np.stack([centre_x - widths, centre_y - heights, centre_x + widths, centre_y + heights], axis=-1)
+    # Off by default, as in TVM.
     boxes = np.clip(boxes, 0, 1) if attrs.flag("clip") else boxes
     return builder.constant(boxes.reshape(1, -1, 4), dtype(data))
 

@@ -15,6 +15,7 @@ def _with_constants(convert: Converter, *operands: str) -> Converter:
 
     def converter(builder: BindingBuilder, attrs: Attributes, *arguments: Any) -> Any:
         values = {
+            # Lists, as attributes are in text, so that converters check them by the same rules.
             name: constant_values(argument, name).tolist()
             for name, argument in zip(operands, arguments, strict=False)
             if name

@@ -30,6 +30,7 @@ _COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_
 
 def round_away_from_zero(builder: BindingBuilder, x: Any) -> Any:
     """Round halves away from zero, as Relay's kernels do; Relax rounds them to the even neighbour."""
+    # trunc(x + trunc(2 * frac(x))): x + 0.5 would round up 0.49999997 in 32 bits.
     integral = builder.emit(op.trunc(x))
     fraction = builder.emit(op.subtract(x, integral))
     return builder.emit(op.add(integral, builder.emit(op.trunc(builder.emit(op.add(fraction, fraction))))))
@@ -38,6 +39,7 @@ def round_away_from_zero(builder: BindingBuilder, x: Any) -> Any:
 def clip(builder: BindingBuilder, x: Any, low: float, high: float) -> Any:
     """Return `x` between two bounds, which become of its dtype as in C."""
     if dtype(x).startswith(("int", "uint")):
+        # Relay's bounds are doubles, and 1e9 or infinity cast to int8 is undefined in C.
         limits = np.iinfo(dtype(x))
         low, high = (int(max(min(bound, limits.max), limits.min)) for bound in (low, high))
     return builder.emit(op.clip(x, relax.prim_value(low), relax.prim_value(high)))
@@ -49,6 +51,7 @@ def _round(builder: BindingBuilder, _: Attributes, x: Any) -> Any:
 
 def _logarithm(base: float) -> Converter:
     def convert(builder: BindingBuilder, _: Attributes, x: Any) -> Any:
+        # Relax has the natural logarithm only.
         scale = builder.constant(1 / math.log(base), dtype(x))
         return builder.emit(op.multiply(builder.emit(op.log(x)), scale))
 
@@ -63,6 +66,7 @@ def _divide(builder: BindingBuilder, _: Attributes, x: Any, y: Any) -> Any:
 
 def _truncated_division(builder: BindingBuilder, attrs: Attributes, x: Any, y: Any) -> Any:
     quotient = _divide(builder, attrs, x, y)
+    # Division of whole numbers truncates already, as in C.
     return builder.emit(op.trunc(quotient)) if dtype(x).startswith("float") else quotient
 
 
@@ -78,6 +82,7 @@ def _remainder(operator: Callable[..., Any]) -> Converter:
 def _refuse_zeros(divisor: Any) -> None:
     """Refuse a constant with a zero: folding such a division of whole numbers would end the process."""
     try:
+        # A divisor that is computed is the model's own matter; only folding happens in this process.
         values = constant_values(divisor, "")
     except ModelError:
         return
@@ -116,6 +121,7 @@ def _cast_like(builder: BindingBuilder, _: Attributes, x: Any, like: Any) -> Any
 
 def _where(builder: BindingBuilder, _: Attributes, condition: Any, x: Any, y: Any) -> Any:
     shape(condition), shape(x), shape(y)
+    # Relay takes any dtype for a condition, Relax bool only.
     return builder.emit(op.where(cast(builder, condition, "bool"), x, y))
 
 
@@ -137,6 +143,7 @@ def _bias_add(builder: BindingBuilder, attrs: Attributes, x: Any, bias: Any) -> 
 
 
 def _identity(_: BindingBuilder, attrs: Attributes, x: Any) -> Any:
+    # Read so that they are not refused: they only matter to passes of the compiler.
     for name in ("scope", "compiler"):
         attrs.get(name)
     return x

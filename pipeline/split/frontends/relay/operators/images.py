@@ -41,6 +41,7 @@ def _rounding(method: str, coordinates: str, rounding: str) -> str:
 
     Relay rounds exact halves up, where Relax rounds them to the even neighbour.
     """
+    # From TVM's resize.py, where an empty text means just this.
     if method == "nearest_neighbor" and not rounding:
         rounding = "round" if coordinates == "align_corners" else "floor"
     return "round_prefer_ceil" if rounding == "round" else rounding
@@ -97,6 +98,7 @@ def _make_upsampling(axes: int) -> Converter:
             "bicubic": "cubic",
         }
         method = methods[attrs.choice("method", *methods)]
+        # Only upsampling3d names its coordinates; the older upsampling has a flag for two of them.
         if axes == 2:
             coordinates = "align_corners" if attrs.flag("align_corners") else "asymmetric"
         else:
@@ -109,6 +111,7 @@ def _make_upsampling(axes: int) -> Converter:
 
 def _scale_extent(attrs: Attributes, letter: str, extent: int) -> int:
     size = extent * attrs.number(f"scale_{letter.lower()}", 1)
+    # Scales are real numbers of the program, of which damage may make anything.
     if not math.isfinite(size) or not 1 <= round(size) < 2**31:
         raise ModelError(f"an extent of {size} is not supported")
     return round(size)

@@ -18,6 +18,7 @@ op = relax.op
 
 def slice_axis(builder: BindingBuilder, x: Any, number: int, start: int, end: int) -> Any:
     """Return a slice along one axis, whose bounds lie inside."""
+    # A slice of everything would cost a copy.
     if (start, end) == (0, shape(x)[number]):
         return x
     return builder.emit(op.strided_slice(x, [number], [start], [end]))
@@ -28,6 +29,7 @@ def _strided_slice(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
     begin, end = attrs.integers("begin"), attrs.integers("end")
     axes = [axis(x, each) for each in attrs.integers("axes")] if attrs.has("axes") else list(range(len(begin)))
     strides = attrs.integers("strides", [1])
+    # One stride stands for all, and missing ones are 1, as Relay fills them.
     strides += (strides if len(strides) == 1 else [1]) * (len(begin) - len(strides))
     sizes = attrs.choice("slice_mode", "end", "size") == "size"
     if not len(axes) == len(begin) == len(end) == len(strides) or len(begin) > len(shape(x)) or 0 in strides:
@@ -38,6 +40,7 @@ def _strided_slice(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
         if sizes:
             step = 1  # noqa: PLW2901 - the size of a slice counts neighbours
             last = extent if last < 0 else first + last  # noqa: PLW2901
+        # Python's rule for negative and for large bounds is Relay's as well.
         first, last, step = slice(first, last, step).indices(extent)  # noqa: PLW2901
         if step < 0:
             x = builder.emit(op.flip(x, number))
@@ -60,6 +63,7 @@ def _slice_like(builder: BindingBuilder, attrs: Attributes, x: Any, like: Any) -
 def _take(builder: BindingBuilder, attrs: Attributes, x: Any, indices: Any) -> Any:
     number = axis(x, attrs.integer("axis")) if attrs.has("axis") else None
     mode = attrs.choice("mode", "clip", "wrap", "fast")
+    # Relax's take has no batches.
     if attrs.integer("batch_dims", 0):
         raise ModelError("batch_dims is not supported")
     shape(indices)
@@ -78,6 +82,7 @@ def _inside(indices: Any, extents: tuple[int, ...]) -> None:
         return
     rows = values.reshape(len(extents), -1) if len(extents) > 1 else values.reshape(1, -1)
     for row, extent in zip(rows, extents, strict=True):
+        # Constant indices are folded in this process, where one outside would read foreign memory.
         if row.min(initial=0) < -extent or row.max(initial=0) >= extent:
             raise ModelError(f"an index is outside of the extent {extent}")
 
@@ -133,6 +138,7 @@ def _one_hot(builder: BindingBuilder, attrs: Attributes, indices: Any, on_value:
     """Compare with 0, 1, 2, ...; indices outside give the off value everywhere."""
     depth, rank = attrs.integer("depth"), len(shape(indices))
     number, target = attrs.integer("axis", -1), attrs.dtype(default="float32")
+    # 2**20 classes: a vocabulary has some hundred thousand, and the comparison holds all of them.
     if not -rank - 1 <= number <= rank or not 1 <= depth <= 2**20:
         raise ModelError(f"depth={depth}, axis={number} do not fit indices of the shape {shape(indices)}")
     number %= rank + 1

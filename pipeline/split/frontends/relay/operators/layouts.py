@@ -15,7 +15,9 @@ from pipeline.split.frontends.relay.operators.convolution import check_layout
 def _parse_layout(layout: str) -> dict[str, int]:
     """Return the axes of a layout in order, with the size of each block: ``NCHW16c`` has c: 16."""
     parts = re.findall(r"(\d*)([A-Za-z])", layout)
+    # Nine digits: Python refuses to convert thousands of them, and no block is as large.
     axes = {letter: int(size[:9]) if size else 0 for size, letter in parts}
+    # A small letter is a block of the axis with the capital one, which must be there too.
     blocks_fit = all((size > 0) == letter.islower() and letter.upper() in axes for letter, size in axes.items())
     if (
         not axes
@@ -33,6 +35,7 @@ def _layout_transform(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any
     order, target = _axis_letters(have), _axis_letters(want)
     if sorted(order) != sorted(target) or len(have) != len(shape(x)):
         raise ModelError(f"a tensor of the shape {shape(x)} does not go from {''.join(have)} to {''.join(want)}")
+    # Dictionaries compare without their order, which is what a layout is about.
     if list(have) == list(want) and have == want:
         return x
     x = change_layout(builder, _merge_blocks(builder, x, have), order, target)

@@ -52,10 +52,12 @@ def _table(function: Callable[[np.ndarray], np.ndarray]) -> Converter:
     def convert(  # noqa: PLR0913, PLR0917 - Relay's operands
         builder: BindingBuilder, attrs: Attributes, x: Any, scale: Any, zero: Any, out_scale: Any, out_zero: Any
     ) -> Any:
+        # Read and ignored: scales of these operators are single numbers.
         attrs.get("axis")
         if dtype(x) not in _BYTES:
             raise ModelError(f"expected int8 or uint8, found {dtype(x)}")
         limits = np.iinfo(dtype(x))
+        # 256 values at most, so that the function itself runs here and no device needs it.
         values = np.arange(limits.min, limits.max + 1)
         with np.errstate(all="ignore"):  # What the function is not defined for is not looked up either.
             outputs = function((values - _single(zero, "a zero point")) * _single(scale, "a scale"))
@@ -74,6 +76,7 @@ def _leaky_relu(  # noqa: PLR0913, PLR0917 - Relay's operands
 ) -> Any:
     """Convert to whole numbers in the scale of the result, of which the negative ones are multiplied."""
     alpha = attrs.number("alpha", 0.25)
+    # Both alpha and 1 - alpha become factors in fixed point, which are positive.
     if not 0 <= alpha <= 1:
         raise ModelError(f"alpha={alpha} is not supported; it must be between 0 and 1")
     zero_point = constant_values(zero, "a zero point")
@@ -92,6 +95,7 @@ def _avg_pool2d(  # noqa: PLR0913, PLR0917 - Relay's operands
     """Convert to an average of whole numbers less their zero point, which padding stands for."""
     differences = cast(builder, subtract_zero_point(builder, x, zero), "int32")
     average = pooling.TABLE["nn.avg_pool2d"](builder, attrs, differences)
+    # Zero points were subtracted before, so that padding with zeros is padding with them.
     zero_of_sums = builder.constant(0, "int32")
     return requantize(builder, average, scale, zero_of_sums, out_scale, out_zero, dtype(x))
 

@@ -69,6 +69,7 @@ def _group_norm(builder: BindingBuilder, attrs: Attributes, x: Any, gamma: Any, 
 def _l2_normalize(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
     axes = [axis(x, number) for number in attrs.integers("axis", [])] or list(range(len(shape(x))))
     squares = builder.emit(op.sum(builder.emit(op.multiply(x, x)), axis=axes, keepdims=True))
+    # The bound belongs to the sum of squares, not to its root, as in TVM's topi.l2_normalize.
     divisor = builder.emit(op.maximum(squares, builder.constant(attrs.number("eps"), dtype(x))))
     return builder.emit(op.divide(x, builder.emit(op.sqrt(divisor))))
 
@@ -82,10 +83,12 @@ def _lrn(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
     widths[2 * number : 2 * number + 2] = [size // 2] * 2
     squares = builder.emit(op.nn.pad(builder.emit(op.multiply(x, x)), widths))
     extent = shape(x)[number]
+    # A sum of shifted slices: Relax has no operator for it, and pooling only runs over space.
     total = slice_axis(builder, squares, number, 0, extent)
     for start in range(1, size):
         total = builder.emit(op.add(total, slice_axis(builder, squares, number, start, start + extent)))
     alpha, beta, bias = attrs.number("alpha", 1e-4), attrs.number("beta", 0.75), attrs.number("bias", 2)
+    # alpha is divided by the size, as in ONNX.
     weighted_sum = builder.emit(op.multiply(total, builder.constant(alpha / size, dtype(x))))
     base = builder.emit(op.add(weighted_sum, builder.constant(bias, dtype(x))))
     return builder.emit(op.divide(x, builder.emit(op.power(base, builder.constant(beta, dtype(x))))))

@@ -23,6 +23,7 @@ def _device(attrs: Attributes, virtual: str, number: str) -> str | None:
             virtual_device.get("device_type", virtual_device.get("device_type_int")),
             virtual_device.get("virtual_device_id", -1),
         )
+    # DLPack has no kind 0; TVM writes it, or -1, for "anywhere".
     if kind in (None, -1, 0):
         return None
     if not isinstance(kind, int) or kind not in _KINDS:
@@ -34,6 +35,7 @@ def _on_device(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
     """Want `x` on a device, and if the result is constrained as well, what reads it."""
     device = _device(attrs, "virtual_device", "device_type")
     body = attrs.flag("constrain_body", True)
+    # Older versions say is_fixed for constrain_result.
     result = attrs.flag("is_fixed") | attrs.flag("constrain_result")
     if device and body:
         builder.place(x, device)

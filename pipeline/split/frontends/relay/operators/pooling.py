@@ -17,6 +17,7 @@ from pipeline.split.frontends.relay.operators.indexing import slice_axis
 op = relax.op
 
 _SPACE = {1: "W", 2: "HW", 3: "DHW"}
+# Each unequal window is a slice and a maximum of its own.
 _MOST_WINDOWS = 256
 
 
@@ -64,6 +65,7 @@ def _adaptive(kind: str, axes: int) -> Converter:
         layout, channels_first = _layout(attrs, x, axes), f"NC{_SPACE[axes]}"
         x = change_layout(builder, x, layout, channels_first)
         have = shape(x)[2:]
+        # Without a size the extents stay, which Relay takes for its default.
         want = tuple(attrs.positive("output_size", axes)) if attrs.get("output_size") else have
         fits = all(extent % target == 0 for extent, target in zip(have, want, strict=True))
         pool = _equal_windows if fits else _unequal_windows
@@ -82,12 +84,14 @@ def _equal_windows(builder: BindingBuilder, x: Any, want: tuple[int, ...], kind:
 
 
 def _unequal_windows(builder: BindingBuilder, x: Any, want: tuple[int, ...], kind: str) -> Any:
+    # Relax has this for averages only.
     if kind == "avg":
         return builder.emit(getattr(op.nn, f"adaptive_avg_pool{len(want)}d")(x, list(want)))
     if max(want) > _MOST_WINDOWS:
         raise ModelError(f"pooling to the size {want} is not supported; {_MOST_WINDOWS} per axis are")
     for axis, count in enumerate(want, start=2):
         extent = shape(x)[axis]
+        # Windows begin at the floor and end at the ceiling, so that they may overlap, as in PyTorch.
         ranges = [(extent * window // count, -(-extent * (window + 1) // count)) for window in range(count)]
         parts = [slice_axis(builder, x, axis, start, end) for start, end in ranges]
         x = builder.emit(op.concat([builder.emit(op.max(part, axis=axis, keepdims=True)) for part in parts], axis=axis))

@@ -32,6 +32,7 @@ def pair_scales(operands: Sequence[Any], count: int) -> list[tuple[Any, Any]]:
 
 def check_product_scales(scales: Sequence[Any]) -> None:
     """Check that a product has one scale for each of its two operands; its zero points come before these."""
+    # They are named in the operator, but only a requantize behind it uses them.
     if len(scales) != 2:
         raise ModelError(f"expected 2 scales, found {len(scales)}")
 
@@ -52,6 +53,7 @@ def split_parts(data: Any, scales: Any, zeros: Any) -> list[tuple[Any, Any, Any]
 
 def output_channel_axis(attrs: Attributes) -> int:
     """Return the axis of a product's weights along which the channels of its results lie."""
+    # A dense operator has no layout; its weights are (outputs, inputs).
     layout = attrs.get("kernel_layout")
     return layout.index("O") if isinstance(layout, str) and "O" in layout else 0
 

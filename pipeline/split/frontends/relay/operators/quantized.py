@@ -55,6 +55,7 @@ def _dequantize(builder: BindingBuilder, attrs: Attributes, x: Any, scale: Any, 
 
 def _rounding(attrs: Attributes) -> str:
     kind = attrs.choice("rounding", "None", "UPWARD", "TONEAREST")
+    # TVM's requantize configuration has UPWARD as its default.
     return "UPWARD" if kind == "None" else kind
 
 
@@ -79,6 +80,7 @@ def _convert_product(compute: Callable[..., Any]) -> Converter:
         attrs.dtype("out_dtype", "int32")
         x = subtract_zero_point(builder, x, zero)
         weight = subtract_zero_point(builder, weight, weight_zero, output_channel_axis(attrs))
+        # A zero point of one operand widens it; Relax multiplies equal dtypes only.
         if dtype(x) != dtype(weight):
             x, weight = cast(builder, x, "int32"), cast(builder, weight, "int32")
         return compute(builder, attrs, x, weight)
@@ -87,6 +89,7 @@ def _convert_product(compute: Callable[..., Any]) -> Converter:
 
 
 def _batch_matmul(builder: BindingBuilder, attrs: Attributes, x: Any, y: Any) -> Any:
+    # TVM's qnn.batch_matmul multiplies by the transposed second operand, and knows nothing else.
     if attrs.flag("transpose_a") or not attrs.flag("transpose_b", True):
         raise ModelError("only a product with the second operand turned is supported")
     return product(builder, attrs, x, transpose_matrix(builder, y), "int32")
@@ -101,6 +104,7 @@ def _convert_sum(operator: Callable[..., Any], back: Callable[..., Any]) -> Conv
             requantize(builder, term, scale, zero, out_scale, out_zero, "int32", number)
             for term, scale, zero, number in split_terms(attrs, x, y, scales)
         ]
+        # Both terms hold the zero point of the result: a sum has it twice, a difference not at all.
         total = builder.emit(operator(*terms))
         if not is_zero(out_zero):
             total = builder.emit(back(total, align_scales(builder, total, out_zero, 0, "int32")))
@@ -111,11 +115,13 @@ def _convert_sum(operator: Callable[..., Any], back: Callable[..., Any]) -> Conv
 
 def _multiply(builder: BindingBuilder, attrs: Attributes, x: Any, y: Any, *scales: Any) -> Any:
     (x_scale, x_zero), (y_scale, y_zero), (out_scale, out_zero) = pair_scales(scales, 3)
+    # Read and ignored: the product of two scales is one number.
     attrs.get("lhs_axis"), attrs.get("rhs_axis")
     factors = [
         cast(builder, subtract_zero_point(builder, operand, zero), "int32")
         for operand, zero in ((x, x_zero), (y, y_zero))
     ]
+    # In 32 bits as in TVM, which multiplies the constants themselves.
     scale = builder.constant(np.float32(single_scale(x_scale)) * np.float32(single_scale(y_scale)))
     zero = builder.constant(0, "int32")
     return requantize(builder, builder.emit(op.multiply(*factors)), scale, zero, out_scale, out_zero, dtype(x))

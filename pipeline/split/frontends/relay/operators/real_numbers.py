@@ -36,7 +36,9 @@ def to_real(builder: BindingBuilder, x: Any, scale: Any, zero: Any, number: int 
     Sums of products were real numbers already, and what lies between becomes real as well, so that nothing is rounded.
     """
     scales, zeros = _float(scale, "a scale"), _float(zero, "a zero point")
+    # From the end: the operand of an operator is nearly always among the last bindings.
     value: Any = next((binding.value for binding in reversed(builder.bindings) if binding.var == x), None)
+    # Scales per channel do not commute with a pooling or a reshape along that channel; with a rectifier they do.
     if calls(value, *_BESIDES) and (scales.size == zeros.size == 1 or _rectifies(value, zeros)):
         source = to_real(builder, value.args[0], scale, zero, number)
         real_value = _apply_in_reals(builder, value, source, scales, zeros)
@@ -44,12 +46,15 @@ def to_real(builder: BindingBuilder, x: Any, scale: Any, zero: Any, number: int 
             return real_value
         return _dequantize_bytes(builder, _quantize_real(builder, real_value, scale, zero, dtype(x)), scale, zero)
     factor = _along(builder, scales, x, number)
+    # A bias in units of the sums; multiplied by the scale it is the bias that training knew.
     if calls(value, "add") and (bias := array(value.args[1])) is not None and not zeros.any():
         source = to_real(builder, value.args[0], scale, zero, number)
         real_bias = builder.emit(op.multiply(builder.constant(bias, "float32"), factor))
         return builder.emit(op.add(source, real_bias))
+    # A sum that a product above was told to leave as whole numbers.
     if calls(value, "astype") and dtype(value.args[0]) == "float32" and not zeros.any():
         return _sums(builder, value.args[0], factor)
+    # A constant needs no operator: its real values fold.
     if dtype(x) in _BYTES and array(x) is None:
         return _dequantize_bytes(builder, x, scale, zero, number)
     difference = builder.emit(op.subtract(cast(builder, x, "float32"), _along(builder, zeros, x, number)))
@@ -60,6 +65,7 @@ def _sums(builder: BindingBuilder, sums: Any, factor: Any) -> Any:
     """Return sums times their unit, which they were divided by."""
     value = next(binding.value for binding in builder.bindings if binding.var == sums)
     unit, expected_unit = array(value.args[1]) if calls(value, "divide") else None, np.asarray(array(factor))
+    # Multiplying by what was divided by would leave two roundings between equal numbers.
     if unit is not None and np.allclose(unit.reshape(-1), expected_unit.reshape(-1), 1e-5, 0):
         return value.args[0]
     return builder.emit(op.multiply(sums, factor))
@@ -73,8 +79,10 @@ def _apply_in_reals(builder: BindingBuilder, value: Any, source: Any, scales: np
     if _rectifies(value, zeros):
         return builder.emit(op.nn.relu(source))
     if calls(value, "nn.relu"):
+        # Zero as a whole number is less than the zero point, and so another real number.
         return builder.emit(op.maximum(source, builder.constant(-zeros.item() * scales.item(), "float32")))
     if calls(value, "clip"):
+        # Bounds of a clip are values of TIR inside of Relax's primitive values.
         ends = [float(getattr(operand.value, "value", operand.value)) for operand in value.args[1:]]
         low, high = ((operand - zeros.item()) * scales.item() for operand in ends)
         return clip(builder, source, low, high)
@@ -105,6 +113,7 @@ def _quantize_real(  # noqa: PLR0913, PLR0917 - all of a quantised tensor
         scales = _along(builder, _float(scale, "a scale"), x, number)
         quotient = op.add(builder.emit(op.divide(x, scales)), _along(builder, _float(zero, "a zero point"), x, number))
         return cast(builder, builder.emit(quotient), kind)
+    # Relax's own operators, in which later passes find the scales.
     return builder.emit(op.quantize(x, *_operands(builder, scale, zero, kind), axis=number, out_dtype=kind))
 
 
@@ -127,6 +136,7 @@ def _dequantize(builder: BindingBuilder, attrs: Attributes, x: Any, scale: Any, 
 def _requantize(builder: BindingBuilder, attrs: Attributes, x: Any, *scales: Any) -> Any:
     (scale, zero), (out_scale, out_zero) = pair_scales(scales, 2)
     number, kind = axis(x, attrs.integer("axis", -1)), attrs.dtype("out_dtype", "int8")
+    # Read and ignored: they choose between ways of rounding that only whole numbers have.
     attrs.get("rounding"), attrs.get("compute_dtype")
     return _quantize_real(builder, to_real(builder, x, scale, zero, number), out_scale, out_zero, kind)
 

@@ -37,6 +37,7 @@ def _space_to_batch_nd(builder: BindingBuilder, attrs: Attributes, x: Any) -> An
     count = len(blocks)
     widths = [(0, 0), *_pairs(attrs, "paddings", count), *[(0, 0)] * (len(shape(x)) - count - 1)]
     fill = attrs.number("pad_value", 0.0)
+    # No operator where there is nothing to pad.
     if any(map(any, widths)):
         x = builder.emit(op.nn.pad(x, [width for pair in widths for width in pair], pad_value=fill))
     batch, *space = shape(x)
@@ -64,6 +65,7 @@ def _batch_to_space_nd(builder: BindingBuilder, attrs: Attributes, x: Any) -> An
     x = transpose(builder, x, [*order, *range(2 * count + 1, len(shape(x)))])
     uncropped = [extent * block for extent, block in zip(space, blocks, strict=False)]
     x = reshape(builder, x, (batch // total, *uncropped, *space[count:]))
+    # Nothing to crop: no copy.
     if not any(map(any, crops)):
         return x
     if any(start + end >= extent for (start, end), extent in zip(crops, uncropped, strict=True)):
@@ -84,6 +86,7 @@ def _reverse_sequence(builder: BindingBuilder, attrs: Attributes, x: Any, length
     ends = reshape(builder, cast(builder, lengths, "int64"), extents)
     # A longer sequence than there is would read foreign memory.
     ends = builder.emit(op.minimum(ends, builder.constant(shape(x)[time_axis], "int64")))
+    # Inside of the sequence, position p is read from length - 1 - p; behind it elements keep their places.
     sources = builder.emit(op.subtract(builder.emit(op.subtract(ends, position)), builder.constant(1, "int64")))
     index = builder.emit(op.where(builder.emit(op.less(position, ends)), sources, position))
     return builder.emit(op.gather_elements(x, builder.emit(op.broadcast_to(index, shape(x))), time_axis))
@@ -101,6 +104,7 @@ def _meshgrid(builder: BindingBuilder, attrs: Attributes, tensors: Any) -> Any:
         raise ModelError("expected vectors")
     order = list(range(len(parts)))
     if attrs.choice("indexing", "ij", "xy") == "xy" and len(parts) > 1:
+        # NumPy's "xy" exchanges the first two axes and leaves the others.
         order[:2] = [1, 0]
     extents = [shape(parts[number])[0] for number in order]
     grids = []
@@ -119,6 +123,7 @@ def _adv_index(builder: BindingBuilder, _: Attributes, tensors: Any) -> Any:
     rows = []
     for extent, index in zip(shape(data), indices, strict=False):
         row = cast(builder, index, "int64")
+        # Negative indices count from the end; clipping comes after this, or they would all be 0.
         negative = builder.emit(op.less(row, builder.constant(0, "int64")))
         row = builder.emit(op.where(negative, builder.emit(op.add(row, builder.constant(extent, "int64"))), row))
         # What lies outside would read foreign memory.
@@ -154,9 +159,11 @@ def _dilate(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
             extents = shape(x)
             x = reshape(builder, x, (*extents[: number + 1], 1, *extents[number + 1 :]))
             widths = [0] * (2 * len(shape(x)))
+            # The new axis of 1 stands behind the dilated one: its second width are the values in between.
             widths[2 * number + 3] = stride - 1
             x = builder.emit(op.nn.pad(x, widths, pad_value=fill))
             dilated_extents = (*extents[:number], extents[number] * stride, *extents[number + 1 :])
+            # Behind the last element there are no values.
             last = (extents[number] - 1) * stride + 1
             x = builder.emit(op.strided_slice(reshape(builder, x, dilated_extents), [number], [0], [last]))
     return x
@@ -165,9 +172,11 @@ def _dilate(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
 def _matrix_set_diag(builder: BindingBuilder, attrs: Attributes, x: Any, diagonal: Any) -> Any:
     first, last = attrs.integer("k1", 0), attrs.integer("k2", 0)
     right_above, right_below = attrs.flag("super_diag_right_align", True), attrs.flag("sub_diag_right_align")
+    # TVM's kernel takes TensorFlow's words for both sides: the diagonals above, then those below.
     align = "_".join("RIGHT" if right else "LEFT" for right in (right_above, right_below))
     rows, columns = shape(x)[-2:] if len(shape(x)) > 1 else (0, 0)
     is_single = first == last
+    # The length of the longest diagonal, to which the others are filled up (TensorFlow, matrix_set_diag).
     longest = min(rows + min(last, 0), columns - max(first, 0))
     expected_shape = (*shape(x)[:-2], *(() if is_single else (last - first + 1,)), longest)
     if not -rows < first <= last < columns or shape(diagonal) != expected_shape:
@@ -178,9 +187,11 @@ def _matrix_set_diag(builder: BindingBuilder, attrs: Attributes, x: Any, diagona
 def _unravel_index(builder: BindingBuilder, _: Attributes, indices: Any, extents: Any) -> Any:
     """Return each index as one per axis, in a new first axis."""
     target_shape = constant_values(extents, "the shape").reshape(-1).astype(np.int64)
+    # Row-major: the step of an axis is the product of the extents behind it.
     steps = np.concatenate([np.cumprod(target_shape[::-1])[::-1][1:], [1]])
     rows = []
     for extent, step in zip(target_shape, steps, strict=True):
+        # Extents of 0 have no indices; 1 instead keeps the division defined.
         row = builder.emit(op.floor_divide(indices, builder.constant(max(1, step), dtype(indices))))
         row = builder.emit(op.floor_mod(row, builder.constant(max(1, extent), dtype(indices))))
         rows.append(reshape(builder, row, (1, *shape(indices))))
@@ -199,6 +210,7 @@ def _sliding_window(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
 def _invert_permutation(builder: BindingBuilder, _: Attributes, order: Any) -> Any:
     if len(shape(order)) != 1:
         raise ModelError(f"expected a vector, found the shape {shape(order)}")
+    # Sorting a permutation lists, for each value, where it stands, which is the inverse.
     return builder.emit(op.argsort(order, axis=0, dtype=dtype(order)))
 
 
@@ -214,6 +226,7 @@ def _fifo_buffer(builder: BindingBuilder, attrs: Attributes, x: Any, buffer: Any
     """Append to a buffer, whose oldest elements go."""
     number = axis(buffer, attrs.integer("axis"))
     extent, count = shape(buffer)[number], shape(x)[number]
+    # More new elements than the buffer holds: only their last ones stay.
     if count >= extent:
         return slice_axis(builder, x, number, count - extent, count)
     return builder.emit(op.concat([slice_axis(builder, buffer, number, count, extent), x], axis=number))

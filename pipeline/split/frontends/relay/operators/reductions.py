@@ -18,6 +18,7 @@ op = relax.op
 def axes_to_reduce(attrs: Attributes, x: Any) -> list[int]:
     """Return the axes that a reduction removes."""
     rank = len(shape(x))
+    # No axes mean all of them, as an absent attribute does.
     axes = {axis(x, number) for number in attrs.integers("axis", [])} or set(range(rank))
     if attrs.flag("exclude"):
         axes = set(range(rank)) - axes
@@ -27,6 +28,7 @@ def axes_to_reduce(attrs: Attributes, x: Any) -> list[int]:
 def _reduce(operator: Callable[..., Any]) -> Converter:
     def convert(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
         axes, keepdims = axes_to_reduce(attrs, x), attrs.flag("keepdims")
+        # "exclude" may leave no axis to reduce.
         return builder.emit(operator(x, axis=axes, keepdims=keepdims)) if axes else x
 
     return convert
@@ -45,9 +47,11 @@ def _logical(operator: Callable[..., Any]) -> Converter:
 def _search(operator: Callable[..., Any]) -> Converter:
     def convert(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
         axes, keepdims = axes_to_reduce(attrs, x), attrs.flag("keepdims")
+        # Relax searches along one axis, or in everything.
         if len(axes) not in (1, len(shape(x))):
             raise ModelError(f"a search over the axes {axes} is not supported; one axis or all are")
         positions = operator(x, axis=axes[0] if len(axes) == 1 else None, keepdims=keepdims)
+        # Relay's searches return int32, Relax's int64.
         return cast(builder, builder.emit(positions), "int32")
 
     return convert
@@ -63,6 +67,7 @@ def _variance(builder: BindingBuilder, attrs: Attributes, x: Any, mean: Any) -> 
     count = 1
     for number in axes:
         count *= shape(x)[number]
+    # Bessel's correction; a single element has no variance to correct.
     return builder.emit(op.multiply(result, builder.constant(count / max(count - 1, 1), dtype(x))))
 
 
@@ -83,6 +88,7 @@ def _topk(builder: BindingBuilder, attrs: Attributes, x: Any, count: Any = None)
         attrs.integer("k", 1) if count is None else int(constant_values(count, "the number of elements").reshape(-1)[0])
     )
     kind = attrs.choice("ret_type", "both", "values", "indices")
+    # Relay takes k < 1 for all elements, and never returns more than there are.
     limit = shape(x)[number] if limit < 1 else min(limit, shape(x)[number])
     largest, index_type = not attrs.flag("is_ascend"), attrs.dtype(default="int32")
     return builder.emit(op.topk(x, k=limit, axis=number, ret_type=kind, largest=largest, dtype=index_type))

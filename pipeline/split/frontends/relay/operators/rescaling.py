@@ -15,6 +15,7 @@ from pipeline.split.frontends.relay.operators.elementwise import clip, round_awa
 
 op = relax.op
 
+# TVM's qnn::GetFixedPointMultiplierShift: a 32-bit number whose highest bit but the sign is set.
 _FRACTION_BITS = 31
 
 
@@ -23,6 +24,7 @@ def multiplier_and_shift(factor: float) -> tuple[int, int]:
     fraction, exponent = math.frexp(factor)
     # C rounds halves away from zero; the factor is positive.
     multiplier = math.floor(fraction * 2**_FRACTION_BITS + 0.5)
+    # Rounding may carry to 2**31, which 32 bits cannot hold: half of it, and twice the power.
     return (multiplier // 2, exponent + 1) if multiplier == 2**_FRACTION_BITS else (multiplier, exponent)
 
 
@@ -39,18 +41,21 @@ def fixed_point(  # noqa: PLR0913, PLR0917 - what belongs to the factor stays to
         ``"UPWARD"`` rounds halves up, ``"TONEAREST"`` away from zero.
     """
     multiplier, shift = np.array(multiplier, np.int64), np.array(shift, np.int64)
+    # Beyond these the product with 32 bits leaves 64, and a shift leaves what LLVM defines.
     if np.any(np.abs(multiplier) >= 2**32) or np.any(np.abs(shift) > _FRACTION_BITS):
         raise ModelError(f"the multiplier {multiplier} with the shift {shift} is not supported")
 
     def constant(values: np.ndarray) -> Any:
         return align_with_axis(builder, builder.constant(values, "int64"), x, number)
 
+    # A positive shift happens before the product and a negative one after it, so that no bit is lost early.
     shift_right = _FRACTION_BITS + np.maximum(-shift, 0)
     scaled = cast(builder, x, "int64")
     if np.any(shift > 0):
         scaled = builder.emit(op.left_shift(scaled, constant(np.maximum(shift, 0))))
     scaled = builder.emit(op.multiply(scaled, constant(multiplier)))
     half = constant(np.left_shift(1, shift_right - 1))
+    # The shift rounds down; one less than a half keeps halves of negative numbers from going up.
     if rounding == "TONEAREST":
         half_of_negatives = constant(np.left_shift(1, shift_right - 1) - 1)
         negative = builder.emit(op.less(scaled, builder.constant(0, "int64")))
@@ -63,6 +68,7 @@ def align_scales(builder: BindingBuilder, x: Any, values: Any, number: int, kind
     """Return scales or zero points, one or one per channel, so that they combine with `x`."""
     if len(shape(values)) > 1:
         raise ModelError(f"expected one value, or one per channel, found the shape {shape(values)}")
+    # Exporters write a scale for all channels as a scalar or as a vector of one.
     single = math.prod(shape(values)) == 1
     values = cast(builder, values, kind)
     if single:
@@ -87,6 +93,7 @@ def saturate(builder: BindingBuilder, x: Any, target: str) -> Any:
     """Return `x` in a smaller dtype; what does not fit becomes its bound."""
     if dtype(x) == target:
         return x
+    # In the wide dtype first: a cast alone would keep the lower bits.
     limits = np.iinfo(check_dtype(target))
     return cast(builder, clip(builder, x, limits.min, limits.max), target)
 
@@ -104,7 +111,9 @@ def requantize(  # noqa: PLR0913, PLR0917 - two pairs of scale and zero point, a
     compute: str = "int64",
 ) -> Any:
     """Return whole numbers in another scale, computed in whole numbers or in those of the dtype `compute`."""
+    # In 64 bits: TVM divides doubles, and a quotient of floats would choose another multiplier now and then.
     factors = constant_values(scale, "a scale").astype(np.float64) / float(single_scale(out_scale))
+    # Before the factor: the zero point belongs to the scale of the operand.
     x = subtract_zero_point(builder, x, zero_point, number)
     if compute.startswith("float"):
         x = _rescale_by_float(builder, x, factors.astype(compute), out_zero_point, number, rounding)
@@ -120,6 +129,7 @@ def _rescale_by_fixed_point(  # noqa: PLR0913, PLR0917 - all of a scale
     if np.any(factors <= 0) or not np.all(np.isfinite(factors)):
         raise ModelError("scales must be positive")
     x = cast(builder, x, "int32")
+    # Equal scales need no multiplication.
     if np.any(factors != 1):
         pairs = np.array([multiplier_and_shift(float(each)) for each in factors.reshape(-1)], np.int64)
         multiplier, shift = pairs[0] if len(pairs) == 1 else pairs.T

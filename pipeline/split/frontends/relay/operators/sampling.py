@@ -54,6 +54,7 @@ def _nearest_crops(  # noqa: PLR0913, PLR0917 - all of a crop
             builder.emit(op.strided_slice(boxes, [1], [column], [column + 1])) for column in (number, number + 2)
         )
         last_pixel = shape(x)[1 + number] - 1
+        # A single pixel lies in the middle of its box, as TensorFlow defines it.
         shares = np.arange(extent).reshape(1, -1) / (extent - 1) if extent > 1 else np.full((1, 1), 0.5)
         span = builder.emit(op.multiply(builder.emit(op.subtract(end, first)), builder.constant(shares, kind)))
         coordinates = builder.emit(op.multiply(builder.emit(op.add(span, first)), builder.constant(last_pixel, kind)))
@@ -65,6 +66,7 @@ def _nearest_crops(  # noqa: PLR0913, PLR0917 - all of a crop
         axis_shape = [boxes_count, 1, 1, 1]
         axis_shape[1 + number] = extent
         masks.append(reshape(builder, builder.emit(op.logical_and(above_first, below_last)), axis_shape))
+        # Clipped even where the fill replaces the pixel: it is read in any case.
         index = cast(
             builder, clip(builder, round_away_from_zero(builder, coordinates), 0.0, float(last_pixel)), "int64"
         )
@@ -162,6 +164,7 @@ def _decode_boxes(builder: BindingBuilder, attrs: Attributes, moves: Any, anchor
 
     middle = builder.emit(op.add(scale_moves(0, variances[:2] * size), builder.constant(centre, dtype(moves))))
     relative_sizes = builder.emit(op.exp(scale_moves(2, np.broadcast_to(variances[2:], size.shape))))
+    # Sizes are exponents of the anchors' sizes (Liu et al., SSD, 2016, equation 2).
     half = builder.emit(op.multiply(relative_sizes, builder.constant(size / 2, dtype(moves))))
     corner_pairs = [builder.emit(operator(middle, half)) for operator in (op.subtract, op.add)]
     boxes = builder.emit(op.concat(corner_pairs, axis=2))
@@ -172,6 +175,7 @@ def _move_to_front(builder: BindingBuilder, rows: Any, keep: Any, counts: Any) -
     """Return the rows that are kept, in order, and -1 behind them."""
     batch, count, width = shape(rows)
     positions = builder.constant(np.arange(count).reshape(1, count), "int32")
+    # A stable sort without one: rows that are kept have keys below the count, the others above.
     positions_behind = builder.emit(op.add(positions, builder.constant(count, "int32")))
     order = builder.emit(op.argsort(builder.emit(op.where(keep, positions, positions_behind)), axis=1, dtype="int64"))
     index = builder.emit(op.broadcast_to(reshape(builder, order, (batch, count, 1)), (batch, count, width)))

@@ -17,6 +17,7 @@ from pipeline.split.frontends.relay.operators.indexing import slice_axis
 
 op = relax.op
 
+# Each part is a variable of its own; models split into heads or channels, of which there are hundreds.
 _MOST_PARTS = 2**14
 
 
@@ -46,6 +47,7 @@ def decode_shape(extents: Sequence[Any], codes: Sequence[int], zero_is_zero: boo
             code = remaining_codes.pop(0)
             if code > 0 or code == -1 or (code == 0 and zero_is_zero):
                 result.append(code)
+                # A code for an extent uses up one of the operand's, if there is one left.
                 remaining_extents[:1] = []
             elif code == 0:
                 result.append(remaining_extents.pop(0))
@@ -96,6 +98,7 @@ def _reshape_like(builder: BindingBuilder, attrs: Attributes, x: Any, like: Any)
     for side, tensor in (("lhs", x), ("rhs", like)):
         rank = len(shape(tensor))
         start = attrs.integer(f"{side}_begin", 0)
+        # A missing end is that of the shape.
         end = attrs.integer(f"{side}_end", rank) if attrs.has(f"{side}_end") else rank
         ranges.append(slice(start, end).indices(rank)[:2])
     (start, end), (first, last) = ranges
@@ -128,6 +131,7 @@ def _expand_dims(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
 
 def _transpose(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
     axes = attrs.integers("axes", []) if attrs.has("axes") else []
+    # No axes reverse the order, as in NumPy.
     order = [axis(x, number) for number in axes] or list(range(len(shape(x))))[::-1]
     if sorted(order) != list(range(len(shape(x)))):
         raise ModelError(f"axes={axes} is no order of the axes of the shape {shape(x)}")
@@ -135,6 +139,7 @@ def _transpose(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
 
 
 def _broadcast_to(builder: BindingBuilder, attrs: Attributes, x: Any, target: Any = None) -> Any:
+    # Read and ignored: a broadcast keeps the dtype of its operand.
     attrs.get("dtype")
     extents = attrs.integers("shape") if target is None else constant_values(target, "the shape").reshape(-1).tolist()
     return builder.emit(op.broadcast_to(x, tuple(extents)))
@@ -164,6 +169,7 @@ def _split_parts(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
     number = axis(x, attrs.integer("axis", 0))
     extent = shape(x)[number]
     sections = attrs.get("indices_or_sections")
+    # A number of equal parts; a list holds the positions to split at.
     if isinstance(sections, int):
         if not 1 <= sections <= _MOST_PARTS or extent % sections:
             raise ModelError(f"the extent {extent} does not divide into {sections} parts")
@@ -172,6 +178,7 @@ def _split_parts(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
         edges = [0, *attrs.integers("indices_or_sections"), extent]
     if edges != sorted(set(edges)):
         raise ModelError(f"the extent {extent} cannot be split at {edges[1:-1]}")
+    # One part is the operand, for which Relax has no split.
     if len(edges) == 2:
         return (x,)
     return builder.emit(op.split(x, edges[1:-1], axis=number))
@@ -214,6 +221,7 @@ def _mirror_pad(builder: BindingBuilder, attrs: Attributes, x: Any) -> Any:
     gap = {"SYMMETRIC": 0, "REFLECT": 1}[attrs.choice("mode", "SYMMETRIC", "REFLECT")]
     for number, (pad_before, pad_behind) in enumerate(_widths(attrs, x)):
         extent = shape(x)[number]
+        # More is asked for than lies at the other side of the border.
         if max(pad_before, pad_behind) > extent - gap:
             raise ModelError(f"the padding {(pad_before, pad_behind)} is wider than the extent {extent}")
         ranges = [(gap, gap + pad_before), (0, extent), (extent - gap - pad_behind, extent - gap)]
