@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 # LLVM's name of an instruction-set extension -> the flag by which Linux lists it.
-_X86 = {
+X86_EXTENSIONS = {
     "sse4.1": "sse4_1", "sse4.2": "sse4_2", "avx": "avx", "avx2": "avx2", "fma": "fma", "f16c": "f16c",
     "bmi": "bmi1", "bmi2": "bmi2", "avx512f": "avx512f", "avx512dq": "avx512dq", "avx512cd": "avx512cd",
     "avx512bw": "avx512bw", "avx512vl": "avx512vl", "avx512ifma": "avx512ifma", "avx512vbmi": "avx512vbmi",
@@ -23,7 +23,7 @@ _ARM = {
     "neon": "asimd", "fp-armv8": "fp", "dotprod": "asimddp", "fullfp16": "asimdhp", "i8mm": "i8mm", "bf16": "bf16",
     "sve": "sve", "sve2": "sve2", "lse": "atomics", "crc": "crc32",
 }  # fmt: skip
-_EXTENSIONS = {"x86_64": _X86, "aarch64": _ARM}
+_EXTENSIONS = {"x86_64": X86_EXTENSIONS, "aarch64": _ARM}
 _SAME_MACHINE = {"amd64": "x86_64", "arm64": "aarch64", "x64": "x86_64"}
 
 
@@ -58,8 +58,8 @@ def full_name() -> str:
     )
 
 
-def host_target() -> Any:
-    """Return TVM's target for this processor with the extensions that it really has.
+def host_target(listed_flags: frozenset[str] | None = None) -> Any:
+    """Return TVM's target for this processor with the extensions that it really has; by default those of `flags`.
 
     LLVM names the processor by its model number; a virtual machine may offer fewer extensions than that model
     has, or more, so each one that Linux reports is switched on or off one by one.
@@ -67,8 +67,9 @@ def host_target() -> Any:
     from tvm.target import Target
 
     processor = Target.from_device("cpu")
+    listed_flags = flags() if listed_flags is None else listed_flags
     # Without Linux's list, what LLVM finds out by itself has to do.
-    if not (listed_flags := flags()):
+    if not listed_flags:
         return processor
     features = _features(processor)
     differ = {
@@ -130,11 +131,16 @@ def installed_version(name: str) -> str:
     return "(not installed)"
 
 
-def misfit(built_machine: str, features: Iterable[str]) -> str:
-    """Return the reason why code cannot run on this machine; empty if it can, and for code of no processor."""
+def misfit(built_machine: str, features: Iterable[str], listed_flags: frozenset[str] | None = None) -> str:
+    """Return the reason why code cannot run on this machine; empty if it can, and for code of no processor.
+
+    The machine has the extensions that `flags` lists, unless others are given.
+    """
     if built_machine and built_machine != machine():
         return f"is built for {built_machine}, but this machine is {machine()}; build it with this machine's board"
-    missing_flags = sorted(set(features) - listed_flags) if (listed_flags := flags()) else []
+    listed_flags = flags() if listed_flags is None else listed_flags
+    # A system that lists nothing may have everything.
+    missing_flags = sorted(set(features) - listed_flags) if listed_flags else []
     if missing_flags:
         return f"uses {', '.join(missing_flags)}, which this processor does not have; build it for this processor"
     return ""

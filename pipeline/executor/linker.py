@@ -18,17 +18,22 @@ _TRIPLES = {"armv7l": "arm-linux-gnueabihf"}
 """What cross compilers are named after, where it is not the machine and ``-linux-gnu``."""
 
 
-def linker(built_for: str = "") -> list[str]:
+def linker(built_for: str = "", host: str = "") -> list[str]:
     """Return the command of a C compiler that can link libraries for a machine, such as ``aarch64``.
 
-    For this machine, the default, the user's own ($CC, $CXX) comes first.
+    For the machine that it runs on, the default, the user's own ($CC, $CXX) comes first.
+
+    Parameters
+    ----------
+    built_for, host : str
+        Machines that the code, and the linker itself, is for; by default both are this one.
 
     Raises
     ------
     BuildError
         If there is none.
     """
-    foreign = machine(built_for) != machine()
+    foreign = machine(built_for or host) != machine(host)
     triple = _TRIPLES.get(built_for, f"{built_for}-linux-gnu")
     # The system's own choice, cc, comes before compilers by name; any of them links C objects.
     candidates = (os.environ.get("CC"), os.environ.get("CXX"), "cc", "gcc", "g++", "clang")

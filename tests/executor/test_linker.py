@@ -61,14 +61,20 @@ def test_none_is_one_clear_message(bare: Path) -> None:
 def test_code_for_another_machine_has_another_linker(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program(bare / "gcc")
     monkeypatch.setenv("CC", "gcc")
-    monkeypatch.setattr(linker, "machine", lambda name="": name or "x86_64")
     with pytest.raises(BuildError, match="install aarch64-linux-gnu-gcc, or: pip install ziglang"):
-        linker.linker("aarch64")
+        linker.linker("aarch64", "x86_64")
     cross = program(bare / "aarch64-linux-gnu-gcc")
-    assert linker.linker("aarch64") == [cross]
+    assert linker.linker("aarch64", "x86_64") == [cross]
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name if name == "ziglang" else None)
-    assert linker.linker("armv7l") == [sys.executable, "-m", "ziglang", "cc", "-target", "arm-linux-gnueabihf"]
-    assert linker.linker("x86_64") == [str(bare / "gcc")]
+    assert linker.linker("armv7l", "x86_64") == [
+        sys.executable,
+        "-m",
+        "ziglang",
+        "cc",
+        "-target",
+        "arm-linux-gnueabihf",
+    ]
+    assert linker.linker("x86_64", "x86_64") == [str(bare / "gcc")]
 
 
 def test_what_the_linker_prints_is_in_the_message(bare: Path) -> None:

@@ -66,6 +66,11 @@ class ProcessBench:
     ) -> None:
         self.close()
 
+    @property
+    def process_id(self) -> int | None:
+        """Number of the process; None before the first measurement, and after one that failed to answer."""
+        return None if self._process is None else self._process.pid
+
     def close(self) -> None:
         """End the process."""
         process, self._process = self._process, None

@@ -94,8 +94,15 @@ class _TunableFunctions:
             self.functions[name] = function, group, form
 
 
-def of_stage(subject: Subject) -> list[Task]:
-    """Return the tasks of a stage that this machine can run, the slowest first."""
+def of_stage(subject: Subject, least_share: float = LEAST_SHARE) -> list[Task]:
+    """Return the tasks of a stage that this machine can run, the slowest first.
+
+    Parameters
+    ----------
+    subject : Subject
+    least_share : float
+        Of the stage's time; what takes less is left out.
+    """
     if not runs_here(subject.device):
         return []
     tunable = _TunableFunctions()
@@ -107,7 +114,7 @@ def of_stage(subject: Subject) -> list[Task]:
     call_times = by_function([(call.function, each) for call, each in zip(code.calls, times, strict=False)])
     seconds = {name: sum(call_times.get(name, ())) for name in tunable.functions}
     tasks = [_task(key, names, tunable, subject, seconds) for key, names in _alike(tunable, subject.cores).items()]
-    worth = [task for task in tasks if task.seconds > LEAST_SHARE * sum(times)]
+    worth = [task for task in tasks if task.seconds > least_share * sum(times)]
     return sorted(worth, key=lambda task: -task.seconds)
 
 

@@ -30,7 +30,7 @@ from tests.support.bundles import outputs
 from tests.support.onnx_models import HOST, assert_close, by_onnxruntime, frame, node, save, weights
 
 
-class Best:
+class ImprovingBench:
     """Finds every proposal to be so many times as fast as the one before, inside of its stage too."""
 
     def __init__(self) -> None:
@@ -61,23 +61,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def graph(model: Path) -> Graph:
-    return pipeline.read(model)
-
-
-@pytest.fixture(scope="module")
-def plan(graph: Graph) -> Plan:
-    return pipeline.plan(graph, stages=1)
-
-
-@pytest.fixture(scope="module")
-def tasks(graph: Graph, plan: Plan) -> list[Task]:
-    (part,) = extract.parts(graph, [])
-    with pytest.MonkeyPatch.context() as patch:
-        # However long one of them is held up on a loaded machine, the others are worth it.
-        patch.setattr("pipeline.executor.tuning.tasks.LEAST_SHARE", 0)
-        found = of_stage(Subject(plan.stages[0], extract.module(part), plan.board.devices[0]))
-    return [task for task in found if task.form is not None]
+def tasks(subject: Subject) -> list[Task]:
+    # However long one of them is held up on a loaded machine, the others are worth it.
+    return [task for task in of_stage(subject, least_share=0) if task.form is not None]
 
 
 def tuned_rules(graph: Graph, plan: Plan, tuning: Path | None, **options: Any) -> list[str]:
@@ -100,7 +86,7 @@ def test_what_is_faster_is_used_and_computes_the_same(
     # With short vectors, one layout of a dense layer with a single row is better than all others.
     searched = [task for task in tasks if task.form is not None and layouts.alternatives(task.form, cpu)]
     for task in searched:
-        (record,) = tune([task], Database.load(path, create=True), Best(), Budget(2))
+        (record,) = tune([task], Database.load(path, create=True), ImprovingBench(), Budget(2))
         assert (record.trials, record.faster) == (2, True)
     rules = sorted(f"tuned_{task.group.placeholder.kernel}" for task in searched if task.group for _ in task.names)
     assert rules[:2] == ["tuned_convolution"] * 2
@@ -125,14 +111,14 @@ def test_a_layout_that_does_not_fit_is_not_used(
     assert not tuned_rules(graph, plan, path)
 
 
-class Drawn:
+class RandomChoices:
     """Chooses any layout that may be better."""
 
     def __init__(self, draw: random.Random) -> None:
         self._draw, self._cpu = draw, microarchitecture.of_target(kernels.target_for(target_of(HOST)))
         self.chosen: list[PackedLayout] = []
 
-    def for_stage(self, target: Any, cores: int) -> Drawn:
+    def for_stage(self, target: Any, cores: int) -> RandomChoices:
         return self
 
     def layout(self, form: PackedLayout) -> PackedLayout:
@@ -155,7 +141,7 @@ def test_every_layout_computes_the_same(seed: int, tmp_path: Path) -> None:
     nodes = [node("Conv", "x w", "c", **window), node("Add", "c b", "s"), node("Relu", "s", "y")]
     path = save(tmp_path / "m.onnx", nodes, {"x": shape}, ["y"], values)
     graph = pipeline.read(path)
-    choices = Drawn(draw)
+    choices = RandomChoices(draw)
     (part,) = extract.parts(graph, [])
     plan = pipeline.plan(graph, stages=1)
     module, device = extract.module(part), plan.board.devices[0]
@@ -169,17 +155,17 @@ def test_a_search_goes_on_where_it_was(tasks: list[Task]) -> None:
     # The slowest is the first, which the dense layer with its two layouts may be, too.
     task = next(task for task in tasks if "kernel[50" not in task.key.shapes)
 
-    def texts(tried: int) -> list[str]:
+    def texts(trials: int) -> list[str]:
         assert task.group
         assert task.form
-        search, found = LayoutSearch(task.group, task.form, task.target, 1, tried), []
-        while more := search.candidates():
-            found += [each.text for each in more]
-        return found
+        search, texts_so_far = LayoutSearch(task.group, task.form, task.target, 1, trials), []
+        while proposals := search.candidates():
+            texts_so_far += [each.text for each in proposals]
+        return texts_so_far
 
-    whole = texts(0)
-    assert len(set(whole)) == len(whole) > 5
-    assert texts(5) == whole[5:]
+    every_text = texts(0)
+    assert len(set(every_text)) == len(every_text) > 5
+    assert texts(5) == every_text[5:]
 
 
 def test_the_process_that_measures(tasks: list[Task]) -> None:
@@ -191,11 +177,11 @@ def test_the_process_that_measures(tasks: list[Task]) -> None:
         times = bench.alone(task, proposal.module)
         assert times is not None
         assert min(times) > 0
-        found = Database([TuningRecord(task.key, task.name, 1, 1.0, 0.5, proposal.text)])
-        assert all(bench.in_stage(tasks, found))
+        database = Database([TuningRecord(task.key, task.name, 1, 1.0, 0.5, proposal.text)])
+        assert all(bench.in_stage(tasks, database))
 
 
-class Noted(Drawn):
+class InPlaceRecorder(RandomChoices):
     """Notes what is written over an operand."""
 
     def __init__(self) -> None:
@@ -215,18 +201,18 @@ def test_what_overwrites_an_operand_computes_each_element_once(tmp_path: Path) -
     nodes += [node("Add", "c a", "s"), node("Relu", "s", "y")]
     path = save(tmp_path / "m.onnx", nodes, {"x": (1, 64, 12, 4)}, ["y"], {"w": weights(64, 64, 3, 3)})
     (part,) = extract.parts(pipeline.read(path), [])
-    device, noted = (
+    device, choices = (
         Device("cpu", target={"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": "skylake-avx512"}),
-        Noted(),
+        InPlaceRecorder(),
     )
-    compile_stage(extract.module(part), device, 2, tuning=noted)
-    (group,) = noted.over
+    compile_stage(extract.module(part), device, 2, tuning=choices)
+    (group,) = choices.over
     form, target = layouts.layout_of(group), target_of(device)
     assert form is not None
-    search, found = LayoutSearch(group, form, target, 2, 0), set()
-    while more := search.candidates():
-        found |= {msgspec.json.decode(each.text, type=PackedLayout) for each in more}
-    left_out = set(layouts.alternatives(form, microarchitecture.of_target(target))) - found
+    search, proposed_forms = LayoutSearch(group, form, target, 2, 0), set()
+    while proposals := search.candidates():
+        proposed_forms |= {msgspec.json.decode(each.text, type=PackedLayout) for each in proposals}
+    left_out = set(layouts.alternatives(form, microarchitecture.of_target(target))) - proposed_forms
     # Each core has six rows; what five rows at a time leave is computed once more.
     assert {each.tile.rows for each in left_out} >= {5}
-    assert {each.tile.rows for each in found} >= {1, 2, 3}
+    assert {each.tile.rows for each in proposed_forms} >= {1, 2, 3}

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import psutil
 import pytest
 from tvm import tirx
 
@@ -22,17 +23,16 @@ from pipeline.executor.tuning.tasks import Subject, Task, merge_tasks, of_stage
 from pipeline.executor.tuning.tuner import TuningStep
 from pipeline.executor.tuning.worker import in_turns
 from pipeline.executor.tuning.workload import module_of
-from pipeline.split import extract
 from pipeline.split.graph import Graph
 from tests.support.bundles import outputs
 from tests.support.onnx_models import assert_close, by_onnxruntime, frame, node, save, weights
 
 
-class Fixed:
+class FixedBench:
     """Finds every schedule to take so many times as long as the rule."""
 
-    def __init__(self, alone: float, in_stage: float) -> None:
-        self._alone, self._in_stage = alone, in_stage
+    def __init__(self, isolated: float, in_stage: float) -> None:
+        self._alone, self._in_stage = isolated, in_stage
 
     def alone(self, task: Task, candidate: Any) -> TrialTimes | None:
         return TrialTimes(1.0, self._alone)
@@ -52,24 +52,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save(tmp_path_factory.mktemp("model") / "up.onnx", nodes, {"x": (1, 4, 16, 16)}, ["y"], constants)
 
 
-@pytest.fixture(scope="module")
-def graph(model: Path) -> Graph:
-    return pipeline.read(model)
-
-
-@pytest.fixture(scope="module")
-def plan(graph: Graph) -> Plan:
-    return pipeline.plan(graph, stages=1)
-
-
-@pytest.fixture(scope="module")
-def subject(graph: Graph, plan: Plan) -> Subject:
-    (part,) = extract.parts(graph, [])
-    return Subject(plan.stages[0], extract.module(part), plan.board.devices[0])
-
-
 @pytest.fixture
-def tuned(graph: Graph, plan: Plan, tmp_path: Path) -> Callable[..., list[TuningRecord]]:
+def tune_with(graph: Graph, plan: Plan, tmp_path: Path) -> Callable[..., list[TuningRecord]]:
     def run(bench: TrialBench, **options: Any) -> list[TuningRecord]:
         return pipeline.tune(graph, plan, tmp_path / "tuning.json", bench=bench, **{"trials": 2, **options})
 
@@ -84,9 +68,9 @@ def rules(graph: Graph, plan: Plan, tuning: Path | None) -> list[str]:
 
 
 def test_what_is_faster_is_used_and_computes_the_same(
-    tuned: Any, graph: Graph, plan: Plan, model: Path, tmp_path: Path
+    tune_with: Any, graph: Graph, plan: Plan, model: Path, tmp_path: Path
 ) -> None:
-    records = tuned(Fixed(0.5, 0.5))
+    records = tune_with(FixedBench(0.5, 0.5))
     assert any(record.faster for record in records)
     bundle = pipeline.build(graph, plan, tuning=tmp_path / "tuning.json")
     assert "tuned" in rules(graph, plan, tmp_path / "tuning.json")
@@ -98,34 +82,34 @@ def test_what_is_faster_is_used_and_computes_the_same(
 
 @pytest.mark.parametrize("shares", [(1.0, 0.5), (0.5, 1.5), (0.5, 0.995)])
 def test_what_is_not_faster_is_not_used(
-    tuned: Any, graph: Graph, plan: Plan, tmp_path: Path, shares: tuple[float, float]
+    tune_with: Any, graph: Graph, plan: Plan, tmp_path: Path, shares: tuple[float, float]
 ) -> None:
-    records = tuned(Fixed(*shares))
+    records = tune_with(FixedBench(*shares))
     assert sum(record.trials for record in records) == 2
     assert not any(record.faster for record in records)
     assert "tuned" not in rules(graph, plan, tmp_path / "tuning.json")
 
 
-def test_an_interruption_keeps_what_was_found_and_the_next_run_goes_on(tuned: Any, tmp_path: Path) -> None:
+def test_an_interruption_keeps_what_was_found_and_the_next_run_goes_on(tune_with: Any, tmp_path: Path) -> None:
     def interrupt(step: TuningStep) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        tuned(Fixed(0.5, 0.5), told=interrupt)
-    (kept,) = Database.load(tmp_path / "tuning.json").records
-    assert (kept.trials, kept.tuned_seconds, kept.faster) == (1, 0.5, False)
-    assert kept.trace
+        tune_with(FixedBench(0.5, 0.5), told=interrupt)
+    (record,) = Database.load(tmp_path / "tuning.json").records
+    assert (record.trials, record.tuned_seconds, record.faster) == (1, 0.5, False)
+    assert record.trace
     steps: list[TuningStep] = []
-    records = {record.key: record for record in tuned(Fixed(0.5, 0.25), trials=1, told=steps.append)}
+    records = {record.key: record for record in tune_with(FixedBench(0.5, 0.25), trials=1, told=steps.append)}
     assert [step.trials for step in steps] == [1]
     assert sum(record.trials for record in records.values()) == 2
     # Found before, but only now compared inside of its stage.
-    assert (records[kept.key].tuned_seconds, records[kept.key].faster) == (0.25, True)
+    assert (records[record.key].tuned_seconds, records[record.key].faster) == (0.25, True)
     assert {record.key: record for record in Database.load(tmp_path / "tuning.json").records}.items() <= records.items()
 
 
-def test_the_time_limit(tuned: Any) -> None:
-    assert sum(record.trials for record in tuned(Fixed(0.5, 0.5), seconds=1e-9)) == 0
+def test_the_time_limit(tune_with: Any) -> None:
+    assert sum(record.trials for record in tune_with(FixedBench(0.5, 0.5), seconds=1e-9)) == 0
 
 
 def test_nothing_to_tune(tmp_path: Path) -> None:
@@ -133,7 +117,7 @@ def test_nothing_to_tune(tmp_path: Path) -> None:
     graph = pipeline.read(save(tmp_path / "m.onnx", nodes, {"x": (1, 4, 6, 6)}, ["y"], {"w": weights(4, 4, 3, 3)}))
     board = Board("dream", (Device("dream", "simulated"),))
     with pytest.raises(TuningError, match="there is nothing to tune in 'm'"):
-        pipeline.tune(graph, pipeline.plan(graph, board), tmp_path / "tuning.json", bench=Fixed(0.5, 0.5))
+        pipeline.tune(graph, pipeline.plan(graph, board), tmp_path / "tuning.json", bench=FixedBench(0.5, 0.5))
 
 
 @pytest.mark.parametrize(
@@ -149,11 +133,11 @@ def test_nothing_to_tune(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_database_is_refused(
-    graph: Graph, plan: Plan, tuned: Any, tmp_path: Path, case: tuple[str, str]
+    graph: Graph, plan: Plan, tune_with: Any, tmp_path: Path, case: tuple[str, str]
 ) -> None:
     path, (content, message) = tmp_path / "tuning.json", case
     path.write_text(content)
-    for use in (lambda: tuned(Fixed(0.5, 0.5)), lambda: pipeline.build(graph, plan, tuning=path)):
+    for use in (lambda: tune_with(FixedBench(0.5, 0.5)), lambda: pipeline.build(graph, plan, tuning=path)):
         with pytest.raises(TuningError, match=message) as caught:
             use()
         assert "tuning.json" in str(caught.value)
@@ -168,9 +152,9 @@ def test_a_missing_database_is_named(graph: Graph, plan: Plan, tmp_path: Path) -
 
 @pytest.mark.parametrize("change", [{"tvm": "0.1"}, {"target": "{}"}, {"cores": 99}])
 def test_a_schedule_for_something_else_is_not_used(
-    tuned: Any, graph: Graph, plan: Plan, tmp_path: Path, change: dict[str, Any]
+    tune_with: Any, graph: Graph, plan: Plan, tmp_path: Path, change: dict[str, Any]
 ) -> None:
-    tuned(Fixed(0.5, 0.5))
+    tune_with(FixedBench(0.5, 0.5))
     path = tmp_path / "tuning.json"
     content = json.loads(path.read_text())
     for record in content["records"]:
@@ -181,20 +165,20 @@ def test_a_schedule_for_something_else_is_not_used(
 
 @pytest.mark.parametrize("trace", ["", "[]", '[[["GetSBlock", [], ["gone", "main"], ["b0"]]], []]'])
 def test_a_schedule_that_does_not_fit_is_not_used(
-    tuned: Any, graph: Graph, plan: Plan, tmp_path: Path, trace: str
+    tune_with: Any, graph: Graph, plan: Plan, tmp_path: Path, trace: str
 ) -> None:
     database = Database(path=tmp_path / "odd.json")
-    for record in tuned(Fixed(0.5, 0.5)):
+    for record in tune_with(FixedBench(0.5, 0.5)):
         database.put(msgspec.structs.replace(record, trace=trace, tuned_seconds=0.1, rule_seconds=1.0, in_stage=True))
     assert "tuned" not in rules(graph, plan, tmp_path / "odd.json")
 
 
-def test_equal_functions_are_one_task(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.executor.tuning.tasks.LEAST_SHARE", 0)  # the same ones, whatever was held up
-    tasks = of_stage(subject)
+def test_equal_functions_are_one_task(subject: Subject) -> None:
+    # All of them, whichever was held up on a busy machine.
+    tasks = of_stage(subject, least_share=0)
     assert tasks == sorted(tasks, key=lambda task: -task.seconds)
     assert merge_tasks([*tasks, *tasks]) == merge_tasks(tasks)
-    assert {task.key for task in tasks} == {task.key for task in of_stage(subject)}
+    assert {task.key for task in tasks} == {task.key for task in of_stage(subject, least_share=0)}
 
 
 def test_the_process_that_measures(subject: Subject) -> None:
@@ -204,17 +188,21 @@ def test_the_process_that_measures(subject: Subject) -> None:
         assert times is not None
         assert min(times) > 0
         assert all(bench.in_stage([task], Database()))
-        first = bench._process
+        process_id = bench.process_id
         # Another number of arguments.
-        nothing = tirx.PrimFunc(list(task.function.params)[:1], tirx.Evaluate(tirx.IntImm("int32", 0)))
-        assert bench.alone(task, module_of(nothing.with_attr("s_tir", True))) is None
-        assert bench._process is first
-        bench._limit_s = 0.0
+        empty_function = tirx.PrimFunc(list(task.function.params)[:1], tirx.Evaluate(tirx.IntImm("int32", 0)))
+        assert bench.alone(task, module_of(empty_function.with_attr("s_tir", True))) is None
+        assert bench.process_id == process_id
+    assert process_id is not None
+    assert not psutil.pid_exists(process_id)
+
+
+def test_a_process_that_is_too_slow_is_ended(subject: Subject) -> None:
+    task = of_stage(subject)[0]
+    with ProcessBench(limit_s=0.0) as bench:
         assert bench.alone(task, module_of(task.rule)) is None
-        # It may be at it still, so the next one is another process.
-        assert bench._process is None
-    assert first is not None
-    assert first.poll() is not None
+        # It may be at it still, so the next request goes to another one.
+        assert bench.process_id is None
 
 
 def test_calls_take_turns() -> None:
