@@ -51,9 +51,9 @@ def test_devices_that_compute_nothing_need_no_code(graph: Graph) -> None:
 
 
 def test_a_failing_stage_is_named(graph: Graph) -> None:
-    broken = Board("broken", (Device("cpu"), Device("odd", target={"kind": "abacus"})))
+    odd_board = Board("broken", (Device("cpu"), Device("odd", target={"kind": "abacus"})))
     with pytest.raises(BuildError, match="stage 'stage1': device 'odd' has a target that TVM does not take"):
-        pipeline.build(graph, pipeline.plan(graph, broken, devices=["cpu", "odd"]))
+        pipeline.build(graph, pipeline.plan(graph, odd_board, devices=["cpu", "odd"]))
 
 
 def test_progress_is_told(graph: Graph, board: Board) -> None:

@@ -44,11 +44,11 @@ def test_a_bundle_that_was_loaded_does_not_follow_its_files(
 ) -> None:
     values = frame(graph)
     reference = outputs(small_bundle, values)
-    early, late = Bundle.load(bundle_copy), Bundle.load(bundle_copy)
-    assert_close(outputs(early, values), reference, 0)
+    first_load, second_load = Bundle.load(bundle_copy), Bundle.load(bundle_copy)
+    assert_close(outputs(first_load, values), reference, 0)
     overwrite(bundle_copy, successor)
-    assert_close(outputs(early, values), reference, 0)
-    assert_close(outputs(late, values), reference, 0)
+    assert_close(outputs(first_load, values), reference, 0)
+    assert_close(outputs(second_load, values), reference, 0)
     new_bundle = outputs(Bundle.load(bundle_copy), values)
     assert any(not np.array_equal(new_bundle[name], reference[name]) for name in reference)
 
@@ -111,9 +111,9 @@ def test_a_pipeline_survives_that_its_bundle_is_truncated(bundle_copy: Path) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["overwritten", "truncated and restored", "saved"])
+@pytest.mark.parametrize("change", ["overwritten", "truncated and restored", "saved"])
 def test_loading_meets_the_old_or_the_new_bundle(
-    how: str, small_bundle: Bundle, bundle_copy: Path, pristine: Path, successor: Path
+    change: str, small_bundle: Bundle, bundle_copy: Path, pristine: Path, successor: Path
 ) -> None:
     legal = set()
     for path in (pristine, successor):
@@ -129,11 +129,11 @@ def test_loading_meets_the_old_or_the_new_bundle(
     with loader(bundle_copy, 40) as process:
         number = 0
         while process.poll() is None:
-            turns[how][number % 2]()
+            turns[change][number % 2]()
             # Long enough between two changes that some loads come through, and short enough that others do not.
             time.sleep(0.001 * (number % 7) + 0.05 * (number % 4 == 3))
             number += 1
         outputs = results(process)
     assert len(outputs) == 40
-    assert set(outputs) <= {*legal, *([] if how == "saved" else ["refused"])}
+    assert set(outputs) <= {*legal, *([] if change == "saved" else ["refused"])}
     assert legal & set(outputs)

@@ -58,7 +58,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_a_failing_save_leaves_the_old_bundle(
     small_bundle: Bundle, bundle_copy: Path, fails: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = contents(bundle_copy.parent)
+    files_before = contents(bundle_copy.parent)
 
     def fail(*_: Any) -> Any:
         raise OSError(28, "No space left on device")
@@ -66,7 +66,7 @@ def test_a_failing_save_leaves_the_old_bundle(
     monkeypatch.setattr(fails, fail)
     with pytest.raises(BundleError, match=r"cannot save .*copied.bundle.*No space left on device"):
         small_bundle.save(bundle_copy)
-    assert contents(bundle_copy.parent) == before
+    assert contents(bundle_copy.parent) == files_before
     assert [path.name for path in bundle_copy.parent.iterdir()] == ["copied.bundle"]
 
 
@@ -84,13 +84,13 @@ def test_without_an_exchange_of_names_an_interrupt_puts_the_old_folder_back(
             raise KeyboardInterrupt
         return rename(self, target)
 
-    target, writer, old = (tmp_path / name for name in ("bundle", "new", "old"))
+    target, writer, former = (tmp_path / name for name in ("bundle", "new", "old"))
     with monkeypatch.context() as patch:
         patch.setattr(Path, "rename", stubborn)
         with pytest.raises(KeyboardInterrupt):
-            replace_folder(target, writer, old, exchange=lambda first, second: False)
+            replace_folder(target, writer, former, exchange=lambda first, second: False)
     assert contents(tmp_path) == {"bundle/file": b"bundle", "new/file": b"new"}
-    replace_folder(target, writer, old, exchange=lambda first, second: False)
+    replace_folder(target, writer, former, exchange=lambda first, second: False)
     assert contents(tmp_path) == {"bundle/file": b"new", "old/file": b"bundle"}
 
 
@@ -108,14 +108,14 @@ Bundle.load(sys.argv[1]).save(sys.argv[1])
 
 
 def test_what_a_killed_save_left_is_removed_by_the_next(small_bundle: Bundle, bundle_copy: Path) -> None:
-    before = contents(bundle_copy.parent)
+    files_before = contents(bundle_copy.parent)
     process = subprocess.run(
         [sys.executable, "-c", KILLED, str(bundle_copy)], check=False, capture_output=True, timeout=60
     )
     assert process.returncode == -signal.SIGKILL
     assert len(list(bundle_copy.parent.iterdir())) == 2
     small_bundle.save(bundle_copy)
-    assert contents(bundle_copy.parent) == before
+    assert contents(bundle_copy.parent) == files_before
 
 
 def test_what_others_are_writing_or_own_is_not_removed(small_bundle: Bundle, bundle_copy: Path) -> None:
@@ -127,13 +127,13 @@ def test_what_others_are_writing_or_own_is_not_removed(small_bundle: Bundle, bun
         (folder / "notes.txt").write_text("precious")
     link = bundle_copy.parent / ".copied.bundle.abcdefgh"
     link.symlink_to(descriptor[0])
-    before = contents(bundle_copy.parent)
+    files_before = contents(bundle_copy.parent)
     with scratch_folder(bundle_copy) as scratch:
         (scratch / "new").mkdir()
         (scratch / "new" / "half").write_text("half written")
         small_bundle.save(bundle_copy)
         assert (scratch / "new" / "half").exists()
-    assert contents(bundle_copy.parent) == before
+    assert contents(bundle_copy.parent) == files_before
     assert link.is_symlink()
 
 

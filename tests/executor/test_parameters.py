@@ -60,10 +60,10 @@ def test_arrays_are_aligned_and_do_not_overlap(tmp_path: Path) -> None:
 
 def test_changes_never_reach_the_file(tmp_path: Path) -> None:
     (entries,) = parameters.write(tmp_path / "p", [ARRAYS])
-    before = (tmp_path / "p").read_bytes()
+    file_bytes = (tmp_path / "p").read_bytes()
     arrays = write_and_read(tmp_path / "p", entries)
     arrays["odd"][:] = 9
-    assert (tmp_path / "p").read_bytes() == before
+    assert (tmp_path / "p").read_bytes() == file_bytes
     np.testing.assert_array_equal(write_and_read(tmp_path / "p", entries)["odd"], ARRAYS["odd"])
 
 
@@ -78,8 +78,8 @@ def test_a_file_outlives_its_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize("arrays", [{}, {"none": np.zeros((0, 4), np.float32)}], ids=["no arrays", "an empty array"])
 def test_an_empty_file(tmp_path: Path, arrays: dict[str, np.ndarray]) -> None:
     (entries,) = parameters.write(tmp_path / "p", [arrays])
-    arrays = write_and_read(tmp_path / "p", entries)
-    assert {name: array.shape for name, array in arrays.items()} == {
+    restored = write_and_read(tmp_path / "p", entries)
+    assert {name: array.shape for name, array in restored.items()} == {
         name: array.shape for name, array in arrays.items()
     }
 

@@ -38,8 +38,8 @@ def softmax(x: np.ndarray) -> Any:
 
 
 def windows(x: np.ndarray, w: np.ndarray) -> Any:
-    places = np.lib.stride_tricks.sliding_window_view(x, w.shape[1:], axis=(1, 2, 3))
-    return np.einsum("nzyxchw,ochw->noyx", places, w)
+    fields = np.lib.stride_tricks.sliding_window_view(x, w.shape[1:], axis=(1, 2, 3))
+    return np.einsum("nzyxchw,ochw->noyx", fields, w)
 
 
 LONG = {"x": uniform(2, 10_000)}
@@ -78,10 +78,10 @@ SUMS: dict[str, tuple[Make, dict[str, np.ndarray], Make]] = {
 
 @pytest.mark.parametrize("kind", SUMS)
 def test_sums_are_taken_in_float32(kind: str) -> None:
-    make, inputs, wide = SUMS[kind]
+    make, inputs, exact = SUMS[kind]
     outputs = run(module(inputs, lambda emit, *values: emit(make(*values))), inputs)
     assert outputs.dtype == np.float16
-    reference = wide(*(value.astype(np.float64) for value in inputs.values()))
+    reference = exact(*(value.astype(np.float64) for value in inputs.values()))
     # One rounding to 11 bits.
     np.testing.assert_allclose(outputs.astype(np.float64), reference, rtol=0, atol=6e-4 * np.abs(reference).max())
 
@@ -90,8 +90,8 @@ def test_what_sums_nothing_is_left_alone() -> None:
     inputs = {"x": uniform(2, 3)}
     rounded_sums = module(inputs, lambda emit, x: emit(op.nn.relu(emit(op.add(x, x)))))
     assert precision.widen_sums(rounded_sums) is rounded_sums
-    wide = {"x": uniform(2, 3).astype(np.float32)}
-    rounded_sums = module(wide, lambda emit, x: emit(op.sum(x)))
+    wide_inputs = {"x": uniform(2, 3).astype(np.float32)}
+    rounded_sums = module(wide_inputs, lambda emit, x: emit(op.sum(x)))
     assert precision.widen_sums(rounded_sums) is rounded_sums
 
 

@@ -1,4 +1,4 @@
-"""How cores differ and what they share, from trees like those of Linux."""
+"""Clusters, caches and threads of cores, from trees like those of Linux."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def tree(root: Path, files: dict[str, object]) -> Path:
 def test_big_and_little_by_capacity(tmp_path: Path) -> None:
     capacity = dict(enumerate([414, 414, 414, 414, 1024, 1024, 1024, 1024]))
     root = tree(tmp_path, {f"cpu/cpu{core}/cpu_capacity": value for core, value in capacity.items()})
-    big, little = Cluster("big", (4, 5, 6, 7)), Cluster("little", (0, 1, 2, 3), 0.404)
-    assert topology.clusters(range(8), root) == (big, little)
+    big_cluster, little_cluster = Cluster("big", (4, 5, 6, 7)), Cluster("little", (0, 1, 2, 3), 0.404)
+    assert topology.clusters(range(8), root) == (big_cluster, little_cluster)
     assert topology.clusters((0, 5), root) == (Cluster("big", (5,)), Cluster("little", (0,), 0.404))
     assert topology.clusters((4, 5, 6), root) == ()
 

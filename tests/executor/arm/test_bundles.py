@@ -27,14 +27,14 @@ def test_a_bundle_gives_the_same_there(
     pipeline.build(graph, pipeline.plan(graph, board(processor), stages=2)).save(tmp_path / "arm.bundle")
     paths = [tmp_path / name for name in ("arm.bundle", "frames.npy", "results.npz")]
     options = (paths[0], "--input", paths[1], "--output", paths[2], "--json")
-    done = arm.run(processor, "-m", "pipeline.cli", "run", *options)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["delivered"] == len(frames)
+    process = arm.run(processor, "-m", "pipeline.cli", "run", *options)
+    assert process.returncode == 0, process.stderr
+    assert json.loads(process.stdout)["delivered"] == len(frames)
     with pipeline.load(pipeline.build(graph, pipeline.plan(graph, stages=1), check=False)) as running:
         expected = np.stack(list(running.map(frames)))
     with np.load(paths[2]) as results:
-        (found,) = results.values()
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+        (results_there,) = results.values()
+    np.testing.assert_allclose(results_there, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
 
 
 def test_a_bundle_for_this_machine_is_refused_there(arm: ArmPython, digits_onnx: Path, tmp_path: Path) -> None:
@@ -42,6 +42,6 @@ def test_a_bundle_for_this_machine_is_refused_there(arm: ArmPython, digits_onnx:
     pipeline.build(graph, pipeline.plan(graph, stages=1), check=False).save(tmp_path / "own.bundle")
     np.save(tmp_path / "frame.npy", np.zeros(graph.inputs[0].shape, np.float32))
     options = (tmp_path / "own.bundle", "--input", tmp_path / "frame.npy")
-    done = arm.run("cortex-a53", "-m", "pipeline.cli", "run", *options)
-    assert done.returncode == 2
-    assert "but this machine is aarch64; build it with this machine's board" in done.stderr
+    process = arm.run("cortex-a53", "-m", "pipeline.cli", "run", *options)
+    assert process.returncode == 2
+    assert "but this machine is aarch64; build it with this machine's board" in process.stderr

@@ -39,10 +39,12 @@ for path in sorted(Path(sys.argv[1]).glob("*.bundle")):
 @pytest.fixture(autouse=True)
 def able(arm: ArmPython, processor: str) -> None:
     """Skip on a board that is real and cannot do it; an emulator's kernel may list nothing, or what is emulated."""
-    needed = {"plain": "asimd", "sdot": "asimddp", "usdot": "i8mm"}[WAYS[processor]]
-    listed = arm.run(processor, "-c", "from pipeline.executor import processor; print(*processor.flags())").stdout
-    if listed.split() and needed not in listed.split():
-        pytest.skip(f"this board's processor has no {needed}")
+    flag = {"plain": "asimd", "sdot": "asimddp", "usdot": "i8mm"}[WAYS[processor]]
+    listed_flags = arm.run(
+        processor, "-c", "from pipeline.executor import host_target; print(*host_target.flags())"
+    ).stdout
+    if listed_flags.split() and flag not in listed_flags.split():
+        pytest.skip(f"this board's processor has no {flag}")
 
 
 def build(model: Path, folder: Path, processor: str, frames: np.ndarray) -> None:
@@ -54,8 +56,8 @@ def build(model: Path, folder: Path, processor: str, frames: np.ndarray) -> None
 
 
 def results(arm: ArmPython, processor: str, folder: Path) -> Mapping[str, np.ndarray]:
-    done = arm.run(processor, "-c", RUN, folder)
-    assert done.returncode == 0, done.stderr
+    process = arm.run(processor, "-c", RUN, folder)
+    assert process.returncode == 0, process.stderr
     suffix = ".results.npy"
     return {path.name.removesuffix(suffix): np.load(path) for path in folder.glob(f"*{suffix}")}
 
@@ -66,9 +68,9 @@ def test_sums_of_bytes_are_exact(arm: ArmPython, processor: str, tmp_path: Path)
                 for seed in range(6)}  # fmt: skip
     for name, product in products.items():
         build(product.save(tmp_path / f"{name}.onnx"), tmp_path, processor, product.frame()[np.newaxis])
-    found = results(arm, processor, tmp_path)
+    answers = results(arm, processor, tmp_path)
     for name, product in products.items():
-        np.testing.assert_array_equal(found[name][0], product.compute_reference(product.frame()), err_msg=name)
+        np.testing.assert_array_equal(answers[name][0], product.compute_reference(product.frame()), err_msg=name)
 
 
 def test_a_quantised_network_answers_as_here(
@@ -81,8 +83,8 @@ def test_a_quantised_network_answers_as_here(
 
     images = digits.held_out()[0][:20]
     build(quantised, tmp_path, processor, images)
-    found = results(arm, processor, tmp_path)["digits"]
+    answers = results(arm, processor, tmp_path)["digits"]
     graph = pipeline.read(quantised)
     with pipeline.load(pipeline.build(graph, pipeline.plan(graph, stages=1), check=False)) as running:
         expected = np.stack(list(running.map(images)))
-    assert np.abs(found - expected).max() <= network.STEP
+    assert np.abs(answers - expected).max() <= network.STEP

@@ -53,21 +53,20 @@ def images() -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def expected(graph: Graph, images: np.ndarray) -> np.ndarray:
+def reference(graph: Graph, images: np.ndarray) -> np.ndarray:
     """Return the answers of the whole model on this machine."""
     with pipeline.load(pipeline.build(graph, pipeline.plan(graph, stages=1), check=False)) as running:
         return np.stack(list(running.map(images)))
 
 
-def close(found: Any, expected: np.ndarray) -> None:
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+def close(answers: Any, reference: np.ndarray) -> None:
+    np.testing.assert_allclose(answers, reference, rtol=0, atol=1e-5 * np.abs(reference).max())
 
 
-def built(graph: Graph, server: Child, processor: str | None) -> Bundle:
+def build_for(graph: Graph, server: Child, processor: str | None) -> Bundle:
     """Build for a processor, or for what the server says that it is."""
-    there = Device("there", "remote", address=server.address("cpu", PATIENT),
-                   target=None if processor is None else target(processor))  # fmt: skip
-    board = Board("two machines", (Device("here"), there))
+    address, description = server.address("cpu", PATIENT), None if processor is None else target(processor)
+    board = Board("two machines", (Device("here"), Device("there", "remote", address=address, target=description)))
     cut = graph.group_ends[len(graph.group_ends) // 2]
     plan = pipeline.plan(graph, board, cuts=[cut], devices=["here", "there"])
     return pipeline.build(graph, plan, check=False)
@@ -75,30 +74,30 @@ def built(graph: Graph, server: Child, processor: str | None) -> Bundle:
 
 @pytest.mark.parametrize("processor", ["cortex-a53", "cortex-a72"])
 def test_two_stages_answer_as_the_whole_model(
-    graph: Graph, images: np.ndarray, expected: np.ndarray, serve: Any, processor: str
+    graph: Graph, images: np.ndarray, reference: np.ndarray, serve: Any, processor: str
 ) -> None:
     server = serve(processor, "--accept-uploads")
-    with pipeline.load(built(graph, server, processor)) as running:
-        close(np.stack(list(running.map(images))), expected)
+    with pipeline.load(build_for(graph, server, processor)) as running:
+        close(np.stack(list(running.map(images))), reference)
         assert running.statistics().delivered == len(images)
 
 
 def test_the_board_is_asked_what_it_is(
-    graph: Graph, images: np.ndarray, expected: np.ndarray, serve: Any, tmp_path: Path
+    graph: Graph, images: np.ndarray, reference: np.ndarray, serve: Any, tmp_path: Path
 ) -> None:
     server = serve("cortex-a53", "--accept-uploads", "--uploads", tmp_path)
-    bundle = built(graph, server, None)
+    bundle = build_for(graph, server, None)
     assert [code.machine for code in bundle.codes if code is not None][1] == "aarch64"
     with pipeline.load(bundle) as running:
-        close(running.submit(images[0]).result(LIMIT), expected[0])
+        close(running.submit(images[0]).result(LIMIT), reference[0])
 
 
 def test_a_board_that_is_lost_in_a_stream_comes_back(
-    graph: Graph, images: np.ndarray, expected: np.ndarray, serve: Any, tmp_path: Path
+    graph: Graph, images: np.ndarray, reference: np.ndarray, serve: Any, tmp_path: Path
 ) -> None:
     """The server has the stage in its folder, and takes nothing from clients."""
     server = serve("cortex-a72", "--bundles", tmp_path)
-    built(graph, server, "cortex-a72").save(tmp_path / "far.bundle")
+    build_for(graph, server, "cortex-a72").save(tmp_path / "far.bundle")
     restart, third = threading.Thread(target=server.restart), len(images) // 3
     with pipeline.load(tmp_path / "far.bundle") as running:
         futures: list[Future[Any]] = [running.submit(image) for image in images[:third]]
@@ -109,14 +108,14 @@ def test_a_board_that_is_lost_in_a_stream_comes_back(
         restart.join()
         assert not wait(futures, LIMIT).not_done
         statistics = running.statistics()
-    failed = [error for future in futures if (error := future.exception()) is not None]
-    for error in failed:
+    errors = [error for future in futures if (error := future.exception()) is not None]
+    for error in errors:
         assert isinstance(error, StageError)
         assert isinstance(error.__cause__, DeviceLost)
-    assert (statistics.submitted, statistics.failed) == (len(images), len(failed))
-    assert statistics.delivered == len(images) - len(failed)
+    assert (statistics.submitted, statistics.failed) == (len(images), len(errors))
+    assert statistics.delivered == len(images) - len(errors)
     # Lost is at most what was there when it went: a frame for each of the stage's two sessions.
-    assert len(failed) <= 2
-    for future, answer in zip(futures, expected, strict=True):
+    assert len(errors) <= 2
+    for future, answer in zip(futures, reference, strict=True):
         if future.exception() is None:
             close(future.result(), answer)

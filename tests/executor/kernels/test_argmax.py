@@ -1,4 +1,4 @@
-"""Where the largest and the smallest elements are: ties, NaN, infinities, any axis and dtype, against ONNX Runtime."""
+"""Positions of extreme elements: ties, NaN, infinities, any axis and dtype, against ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def model(folder: Path, shape: tuple[int, ...], kind: str, dtype: str = "float32
 
 
 def compare(path: Path, values: np.ndarray) -> None:
-    found = in_stages(pipeline.read(path), [], {"x": values})["y"]
-    np.testing.assert_array_equal(found, by_onnxruntime(path, {"x": values})["y"])
+    positions = in_stages(pipeline.read(path), [], {"x": values})["y"]
+    np.testing.assert_array_equal(positions, by_onnxruntime(path, {"x": values})["y"])
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -24,12 +24,13 @@ def _window(draw: random.Random) -> dict[str, Any]:
     kernel = [draw.randint(1, 5), draw.randint(1, 5)]
     strides = [draw.choice((1, 2, 2, 3)), draw.choice((1, 2, 2, 3))]
     dilations = [draw.choice((1, 1, 2, 3)), draw.choice((1, 1, 2, 3))]
-    whole = [(size - 1) * apart for size, apart in zip(kernel, dilations, strict=True)]
-    pads = [draw.randint(0, each) for each in [*whole, *whole]]
-    more = [draw.randrange(stride) for stride in strides]
+    reach = [(size - 1) * apart for size, apart in zip(kernel, dilations, strict=True)]
+    pads = [draw.randint(0, each) for each in [*reach, *reach]]
+    output_padding = [draw.randrange(stride) for stride in strides]
     # ONNX Runtime wants less than the stride, or than the dilation.
     return {
-        "kernel_shape": kernel, "strides": strides, "dilations": dilations, "pads": pads, "output_padding": more,
+        "kernel_shape": kernel, "strides": strides, "dilations": dilations, "pads": pads,
+        "output_padding": output_padding,
     }  # fmt: skip
 
 
@@ -37,14 +38,14 @@ def _image(draw: random.Random, channels: int) -> dict[str, tuple[int, ...]]:
     return {"x": (draw.choice((1, 2)), channels, draw.randint(6, 13), draw.randint(6, 13))}
 
 
-def transposed(draw: random.Random) -> Drawn:
+def transposed_convolution(draw: random.Random) -> Drawn:
     channels, makes, window = _odd(draw), _odd(draw), _window(draw)
     values = {"w": weights(channels, makes, *window["kernel_shape"]), "b": weights(makes)}
     return [node("ConvTranspose", "x w b", "y", **window)], _image(draw, channels), values
 
 
-def usual(draw: random.Random) -> Drawn:
-    """What decoders of images have, between two convolutions."""
+def decoder(draw: random.Random) -> Drawn:
+    """The usual sizes in decoders of images, between two convolutions."""
     channels, makes = _odd(draw), _odd(draw)
     size, stride, pad = draw.choice(((2, 2, 0), (4, 2, 1), (3, 2, 1), (8, 4, 2), (16, 8, 4)))
     values = {"v": weights(channels, 3, 1, 1), "w": weights(channels, makes, size, size), "u": weights(5, makes, 1, 1)}
@@ -57,7 +58,7 @@ def usual(draw: random.Random) -> Drawn:
     return nodes, {"x": (1, 3, draw.randint(3, 9), draw.randint(3, 9))}, values
 
 
-def grouped(draw: random.Random) -> Drawn:
+def grouped_convolution(draw: random.Random) -> Drawn:
     groups, window = draw.choice((2, 3)), _window(draw)
     channels, makes = groups * draw.choice((1, 2, 9, 17)), draw.choice((1, 3, 16, 20))
     values = {"w": weights(channels, makes, *window["kernel_shape"])}
@@ -71,7 +72,7 @@ def depthwise(draw: random.Random) -> Drawn:
     return [node("ConvTranspose", "x w", "y", group=channels, **window)], _image(draw, channels), values
 
 
-KINDS: list[Kind] = [transposed, usual, grouped, depthwise]
+KINDS: list[Kind] = [transposed_convolution, decoder, grouped_convolution, depthwise]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -88,9 +89,9 @@ def test_several_cores_compute_the_same(kind: Kind, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])
 def test_weights_of_half_the_size(kind: str) -> None:
     """Sums are those of weights of so few digits that they lose none, and nothing else is stored."""
-    whole = np.random.default_rng(0).integers(-8, 9, (16, 20, 2, 2)).astype(np.float32) / 8
+    kernel = np.random.default_rng(0).integers(-8, 9, (16, 20, 2, 2)).astype(np.float32) / 8
     x = {"x": weights(1, 16, 4, 4, seed=1)}
-    made = module(x, lambda emit, data: emit(relax.op.nn.conv2d_transpose(data, constant(whole), strides=(2, 2))))
-    found, expected = (run(made, x, numerics=Numerics(weights=each)) for each in (kind, "float32"))
-    np.testing.assert_array_equal(found, expected)
-    assert {array.dtype.itemsize for array in parameters(made, Numerics(weights=kind))} == {2}
+    stage = module(x, lambda emit, data: emit(relax.op.nn.conv2d_transpose(data, constant(kernel), strides=(2, 2))))
+    result, expected = (run(stage, x, numerics=Numerics(weights=each)) for each in (kind, "float32"))
+    np.testing.assert_array_equal(result, expected)
+    assert {array.dtype.itemsize for array in parameters(stage, Numerics(weights=kind))} == {2}

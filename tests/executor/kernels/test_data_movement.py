@@ -1,4 +1,4 @@
-"""What only moves elements, between convolutions whose channels are last, against ONNX Runtime."""
+"""Operators that only move elements, between convolutions whose channels are last, against ONNX Runtime."""
 
 from __future__ import annotations
 

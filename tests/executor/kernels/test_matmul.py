@@ -70,8 +70,8 @@ def by_both_turned(draw: random.Random) -> Drawn:
 def by_one_matrix(draw: random.Random) -> Drawn:
     """One of the two is the same for a part of the batch."""
     rows, depth, columns = _odd(draw), _odd(draw), _odd(draw)
-    left, right = draw.choice((((2, 3), (3,)), ((2, 1), (1, 3)), ((4,), ()), ((), (4,)), ((3,), (2, 1))))
-    return [node("MatMul", "x z", "y")], {"x": (*left, rows, depth), "z": (*right, depth, columns)}, {}
+    lhs_batch, rhs_batch = draw.choice((((2, 3), (3,)), ((2, 1), (1, 3)), ((4,), ()), ((), (4,)), ((3,), (2, 1))))
+    return [node("MatMul", "x z", "y")], {"x": (*lhs_batch, rows, depth), "z": (*rhs_batch, depth, columns)}, {}
 
 
 def of_weights(draw: random.Random) -> Drawn:
@@ -83,13 +83,14 @@ def of_weights(draw: random.Random) -> Drawn:
 
 
 def attention(draw: random.Random) -> Drawn:
-    heads, size, length, kept = draw.choice((1, 2, 3)), draw.choice((4, 8, 20)), _odd(draw), _odd(draw)
+    heads, size, length, context = draw.choice((1, 2, 3)), draw.choice((4, 8, 20)), _odd(draw), _odd(draw)
     width = heads * size
     values = {name: weights(width, width, seed=seed) / width for seed, name in enumerate("abcd")}
     values |= {"h": np.array([2, -1, heads, size]), "w": np.array([2, length, width])}
     values["s"] = np.array(size**-0.5, np.float32)
     nodes = [
-        node("MatMul", f"{read} {by}", made) for read, by, made in (("x", "a", "q"), ("z", "b", "k"), ("z", "c", "v"))
+        node("MatMul", f"{read} {by}", output)
+        for read, by, output in (("x", "a", "q"), ("z", "b", "k"), ("z", "c", "v"))
     ]
     nodes += [node("Reshape", f"{each} h", f"{each}1") for each in "qkv"]
     turns = {"q": [0, 2, 1, 3], "k": [0, 2, 3, 1], "v": [0, 2, 1, 3]}
@@ -104,7 +105,7 @@ def attention(draw: random.Random) -> Drawn:
         node("MatMul", "o2 d", "o3"),
         node("Add", "o3 x", "y"),
     ]
-    return nodes, {"x": (2, length, width), "z": (2, kept, width)}, values
+    return nodes, {"x": (2, length, width), "z": (2, context, width)}, values
 
 
 def of_images(draw: random.Random) -> Drawn:

@@ -16,8 +16,8 @@ from tests.support.onnx_models import by_onnxruntime, node, save, weights
 KINDS = ("float16", "bfloat16")
 
 
-def rounded(array: np.ndarray, kind: str) -> np.ndarray:
-    """Return float32 values rounded to nearest, ties to even, as their exponent and digits allow."""
+def round_to(array: np.ndarray, kind: str) -> np.ndarray:
+    """Return float32 values round_to to nearest, ties to even, as their exponent and digits allow."""
     if kind == "float16":
         return array.astype(np.float16).astype(np.float32)
     mantissa, exponent = np.frexp(array.astype(np.float64))
@@ -26,12 +26,12 @@ def rounded(array: np.ndarray, kind: str) -> np.ndarray:
 
 
 def network(path: Path, kind: str) -> Path:
-    """Write a network of every operator with packed weights, these rounded to what the kernels will see."""
+    """Write a network of every operator with packed weights, these round_to to what the kernels will see."""
     values = {
         "a": weights(40, 5, 3, 3), "b": weights(33, 40, 1, 1), "c": weights(33, 11, 3, 3), "d": weights(33 * 49, 10),
         "e": weights(40),
     }  # fmt: skip
-    values = {name: value if name == "e" else rounded(value, kind) for name, value in values.items()}
+    values = {name: value if name == "e" else round_to(value, kind) for name, value in values.items()}
     nodes = [
         node("Conv", "x a e", "t1", pads=[1] * 4),
         node("Relu", "t1", "t2"),
@@ -49,18 +49,18 @@ def result(path: Path, **options: Any) -> tuple[np.ndarray, np.ndarray, int]:
     bundle = pipeline.build(graph, pipeline.plan(graph, stages=1), **options)
     frame = np.random.default_rng(3).standard_normal((2, 5, 7, 7)).astype(np.float32)
     with pipeline.load(bundle) as running:
-        found = running.submit(frame).result(60)
-    return frame, found, sum(array.nbytes for code in bundle.codes if code for array in code.parameters.values())
+        output = running.submit(frame).result(60)
+    return frame, output, sum(array.nbytes for code in bundle.codes if code for array in code.parameters.values())
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_sums_are_those_of_the_rounded_weights(tmp_path: Path, kind: str) -> None:
     path = network(tmp_path / "model.onnx", kind)
-    frame, found, nbytes = result(path, weights=kind, tolerance=1e-5)
+    frame, output, nbytes = result(path, weights=kind, tolerance=1e-5)
     expected = by_onnxruntime(path, {"x": frame})["y"]
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
-    _, _, whole = result(path)
-    assert nbytes < 0.55 * whole
+    np.testing.assert_allclose(output, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+    _, _, float32_bytes = result(path)
+    assert nbytes < 0.55 * float32_bytes
 
 
 def test_the_error_is_against_the_whole_weights(small_onnx: Path) -> None:

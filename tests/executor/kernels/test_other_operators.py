@@ -64,6 +64,6 @@ def test_kernels_tell_which_rule_made_them(tmp_path: Path) -> None:
     path = save(tmp_path / "model.onnx", nodes, IMAGE, ["y"], KERNEL)
     module = extract.module(extract.parts(pipeline.read(path), [])[0])
     with compiler_lock:
-        found = kernels.kernels(kernels.optimise(module, kernels.target_for(host_target.host_target())))
-    assert ("convolution", 2 * 2 * 7 * 8 * 6 * 6 * 9) in found.values()
-    assert ("general", 0) in found.values()
+        rules = kernels.kernels(kernels.optimise(module, kernels.target_for(host_target.host_target())))
+    assert ("convolution", 2 * 2 * 7 * 8 * 6 * 6 * 9) in rules.values()
+    assert ("general", 0) in rules.values()

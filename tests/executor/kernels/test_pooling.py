@@ -26,5 +26,5 @@ POOLS: dict[str, tuple[Callable[[Any], Any], np.ndarray, np.ndarray]] = {
 @pytest.mark.parametrize("name", POOLS)
 def test_result_is_right(name: str) -> None:
     pool, image, expected = POOLS[name]
-    made = module({"x": image}, lambda emit, x: emit(pool(x)))
-    np.testing.assert_allclose(run(made, {"x": image}), expected, rtol=1e-5)
+    stage = module({"x": image}, lambda emit, x: emit(pool(x)))
+    np.testing.assert_allclose(run(stage, {"x": image}), expected, rtol=1e-5)

@@ -1,4 +1,4 @@
-"""Every rule over random shapes, against ONNX Runtime: odd channels, strides, paddings, groups."""
+"""The rules over random shapes, against ONNX Runtime: odd channels, strides, paddings, groups."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def pointwise(draw: random.Random) -> Drawn:
     return nodes, {**images, "r": (batch, makes, height, width)}, values
 
 
-def grouped(draw: random.Random) -> Drawn:
+def grouped_convolution(draw: random.Random) -> Drawn:
     groups = draw.choice((2, 3, 4))
     channels, makes = groups * draw.choice((1, 2, 5, 9, 17)), groups * draw.choice((1, 3, 7, 16, 20))
     attributes = window(draw)
@@ -112,7 +112,8 @@ def branches(draw: random.Random) -> Drawn:
 
 
 RULES: list[Kind] = [
-    convolution, pointwise, grouped, depthwise, residual, max_pool, average_pool, dense, normalization, branches,
+    convolution, pointwise, grouped_convolution, depthwise, residual, max_pool, average_pool, dense, normalization,
+    branches,
 ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""What the compiler makes of the kernels: whole vectors, fused multiply-adds, no detours through memory."""
+"""Instructions that the compiler makes of the kernels: whole vectors, fused multiply-adds, no detours."""
 
 from __future__ import annotations
 
@@ -35,21 +35,24 @@ def assembly(module: Any, target: Any) -> str:
     """Return the code of the stage's convolution."""
     with compiler_lock:
         target = kernels.target_for(target)
-        made = kernels.optimise(module, target)
+        stage = kernels.optimise(module, target)
         kernel = next(
             function
-            for name, function in made.functions.items()
+            for name, function in stage.functions.items()
             if isinstance(function, tirx.PrimFunc) and "convolution" in str(name.name_hint)
         )
-        built = tvm.compile(tvm.IRModule({"main": kernel.with_attr("global_symbol", "main")}), target).mod
-        return max((str(part.inspect_source("s")) for part in (built, *built.imports) if part.kind == "llvm"), key=len)
+        executable = tvm.compile(tvm.IRModule({"main": kernel.with_attr("global_symbol", "main")}), target).mod
+        return max(
+            (str(part.inspect_source("s")) for part in (executable, *executable.imports) if part.kind == "llvm"),
+            key=len,
+        )
 
 
 def innermost(text: str) -> list[str]:
     """Return the lines from a label to the last of the multiply-adds behind it, where there are most."""
     pieces = re.split(r"^\.LBB.*$", text, flags=re.MULTILINE)
-    most = max(pieces, key=lambda piece: len(re.findall(r"fmla|vfmadd", piece)))
-    return re.sub(r"(?s)(.*(?:fmla|vfmadd)[^\n]*).*", r"\1", most).splitlines()
+    largest = max(pieces, key=lambda piece: len(re.findall(r"fmla|vfmadd", piece)))
+    return re.sub(r"(?s)(.*(?:fmla|vfmadd)[^\n]*).*", r"\1", largest).splitlines()
 
 
 @pytest.mark.parametrize("board", BOARDS)
@@ -58,10 +61,10 @@ def test_inner_loop_multiplies_and_adds_in_registers(board: str, tmp_path: Path)
     path = save(tmp_path / "model.onnx", nodes, {"x": (1, 64, 28, 28)}, ["y"], {"w": weights(64, 64, 3, 3)})
     module = extract.module(extract.parts(pipeline.read(path), [])[0])
     lines = innermost(assembly(module, Target(BOARDS[board])))
-    found = [line for line in lines if re.search(MULTIPLY_ADD[board], line)]
-    assert len(found) >= 24
+    multiply_adds = [line for line in lines if re.search(MULTIPLY_ADD[board], line)]
+    assert len(multiply_adds) >= 24
     stores = [line for line in lines if re.search(r"\bst[rp]\s|vmovu?aps\s+%[yz]mm\d+, .*\(", line)]
-    assert len(stores) < len(found) / 10
+    assert len(stores) < len(multiply_adds) / 10
 
 
 @pytest.mark.parametrize(
@@ -69,6 +72,6 @@ def test_inner_loop_multiplies_and_adds_in_registers(board: str, tmp_path: Path)
     [("cortex-a53", 4, 32), ("haswell", 8, 16), ("skylake-avx512", 16, 32)],
 )
 def test_machine_is_read_from_the_target(board: str, lanes: int, registers: int) -> None:
-    found = microarchitecture.of_target(kernels.target_for(Target(BOARDS[board])))
-    assert (found.lanes, found.registers) == (lanes, registers)
-    assert 0 < found.l1_bytes < found.l2_bytes
+    cpu = microarchitecture.of_target(kernels.target_for(Target(BOARDS[board])))
+    assert (cpu.lanes, cpu.registers) == (lanes, registers)
+    assert 0 < cpu.l1_bytes < cpu.l2_bytes

@@ -30,12 +30,12 @@ def test_several_kernels_for_each_channel(tmp_path: Path, channels: int, multipl
     writer = Writer(1, 9, 8, channels)
     kernel = writer.constant("kernel", weights(1, 3, 3, channels * multiplier))
     bias = writer.constant("bias", weights(channels * multiplier))
-    made = writer.add(
+    output = writer.add(
         "DEPTHWISE_CONV_2D", [0, kernel, bias], writer.tensor("y", (1, 5, 4, channels * multiplier)),
         options="DepthwiseConv2DOptions", padding=SAME, strideW=2, strideH=2, depthMultiplier=multiplier,
         dilationWFactor=1, dilationHFactor=1,
     )  # fmt: skip
-    assert general(writer.save(tmp_path / "net.tflite", made)) == []
+    assert general(writer.save(tmp_path / "net.tflite", output)) == []
 
 
 @pytest.mark.parametrize("size", [2, 3])
@@ -43,8 +43,8 @@ def test_a_transposed_convolution(tmp_path: Path, size: int) -> None:
     writer = Writer(1, 5, 4, 6)
     shape = (1, 8 + size, 6 + size, 7)
     inputs = [writer.constant("shape", np.array(shape, np.int32)), writer.constant("kernel", weights(7, size, size, 6))]
-    made = writer.add(
+    output = writer.add(
         "TRANSPOSE_CONV", [*inputs, 0], writer.tensor("y", shape), options="TransposeConvOptions", padding=VALID,
         strideW=2, strideH=2,
     )  # fmt: skip
-    assert general(writer.save(tmp_path / "net.tflite", made)) == []
+    assert general(writer.save(tmp_path / "net.tflite", output)) == []

@@ -24,8 +24,8 @@ def test_result_is_that_of_numpy(seed: int, tmp_path: Path) -> None:
     axes = draw.sample(range(len(shape)), len(shape))
     path = save(tmp_path / "model.onnx", [node("Transpose", "x", "y", perm=axes)], {"x": shape}, ["y"])
     values = np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
-    found = in_stages(pipeline.read(path), [], {"x": values})["y"]
-    np.testing.assert_array_equal(found, values.transpose(axes))
+    result = in_stages(pipeline.read(path), [], {"x": values})["y"]
+    np.testing.assert_array_equal(result, values.transpose(axes))
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64", "uint8"])

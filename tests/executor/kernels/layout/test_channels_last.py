@@ -23,7 +23,7 @@ Case = tuple[Callable[..., Any], dict[str, np.ndarray], list[Any], dict[str, np.
 """What makes the operator in Relax, its input, the same in ONNX with its constants, and the rule."""
 
 
-def _placed(attributes: dict[str, Any]) -> dict[str, Any]:
+def _relax_window(attributes: dict[str, Any]) -> dict[str, Any]:
     """Return Relax's attributes for ONNX's."""
     return {"strides": attributes["strides"], "padding": attributes["pads"], "dilation": attributes["dilations"]}
 
@@ -32,17 +32,17 @@ def _frame(shape: tuple[int, ...]) -> np.ndarray:
     return weights(*shape, seed=7)
 
 
-def _convolved(draw: random.Random, values: np.ndarray, groups: int, rule: str) -> Case:
+def _conv_case(draw: random.Random, values: np.ndarray, groups: int, rule: str) -> Case:
     attributes, order = window(draw), draw.choice(ORDERS)
     values = weights(*values.shape[:2], *attributes["kernel_shape"])
     bias = weights(len(values))
 
     def make(emit: Any, x: Any) -> Any:
         turned = constant(values.transpose(["OIHW".index(axis) for axis in order]))
-        made = relax.op.nn.conv2d(
-            x, turned, **_placed(attributes), groups=groups, data_layout="NHWC", kernel_layout=order
+        sums = relax.op.nn.conv2d(
+            x, turned, **_relax_window(attributes), groups=groups, data_layout="NHWC", kernel_layout=order
         )
-        return emit(relax.op.nn.relu(emit(relax.op.add(emit(made), constant(bias)))))
+        return emit(relax.op.nn.relu(emit(relax.op.add(emit(sums), constant(bias)))))
 
     nodes = [node("Conv", "x w b", "c", group=groups, **attributes), node("Relu", "c", "y")]
     shape = image(draw, values.shape[1] * groups)["x"]
@@ -50,41 +50,41 @@ def _convolved(draw: random.Random, values: np.ndarray, groups: int, rule: str) 
 
 
 def convolution(draw: random.Random) -> Case:
-    return _convolved(
+    return _conv_case(
         draw, np.zeros((draw.choice((2, 5, 16, 40)), draw.choice((2, 3, 16, 33)), 0, 0)), 1, "convolution"
     )
 
 
-def grouped(draw: random.Random) -> Case:
+def grouped_convolution(draw: random.Random) -> Case:
     groups = draw.choice((2, 3, 4))
-    return _convolved(
+    return _conv_case(
         draw, np.zeros((groups * draw.choice((1, 7, 20)), draw.choice((2, 9)), 0, 0)), groups, "convolution"
     )
 
 
 def depthwise(draw: random.Random) -> Case:
     channels = odd(draw)
-    return _convolved(draw, np.zeros((channels, 1, 0, 0)), channels, "depthwise")
+    return _conv_case(draw, np.zeros((channels, 1, 0, 0)), channels, "depthwise")
 
 
 def several_kernels_by_channel(draw: random.Random) -> Case:
     channels = draw.choice((2, 3, 8, 17))
-    return _convolved(draw, np.zeros((channels * draw.choice((2, 3)), 1, 0, 0)), channels, "depthwise")
+    return _conv_case(draw, np.zeros((channels * draw.choice((2, 3)), 1, 0, 0)), channels, "depthwise")
 
 
 def many_kernels_by_channel(draw: random.Random) -> Case:
     channels = draw.choice((2, 3))
-    return _convolved(draw, np.zeros((channels * draw.choice((33, 40)), 1, 0, 0)), channels, "convolution")
+    return _conv_case(draw, np.zeros((channels * draw.choice((33, 40)), 1, 0, 0)), channels, "convolution")
 
 
 def max_pool(draw: random.Random) -> Case:
     attributes, ceil = window(draw), draw.randint(0, 1)
 
     def make(emit: Any, x: Any) -> Any:
-        made = relax.op.nn.max_pool2d(
-            x, attributes["kernel_shape"], **_placed(attributes), ceil_mode=bool(ceil), layout="NHWC"
+        pooled = relax.op.nn.max_pool2d(
+            x, attributes["kernel_shape"], **_relax_window(attributes), ceil_mode=bool(ceil), layout="NHWC"
         )
-        return emit(made)
+        return emit(pooled)
 
     nodes = [node("MaxPool", "x", "y", ceil_mode=ceil, **attributes)]
     return make, {"x": _frame(image(draw, odd(draw))["x"])}, nodes, {}, "pool"
@@ -95,43 +95,43 @@ def average_pool(draw: random.Random) -> Case:
     attributes["dilations"] = [1, 1]
 
     def make(emit: Any, x: Any) -> Any:
-        made = relax.op.nn.avg_pool2d(
-            x, attributes["kernel_shape"], **_placed(attributes), count_include_pad=bool(include), layout="NHWC"
+        pooled = relax.op.nn.avg_pool2d(
+            x, attributes["kernel_shape"], **_relax_window(attributes), count_include_pad=bool(include), layout="NHWC"
         )
-        return emit(made)
+        return emit(pooled)
 
-    known = {key: value for key, value in attributes.items() if key != "dilations"}
-    nodes = [node("AveragePool", "x", "y", count_include_pad=include, **known)]
+    pool_attributes = {key: value for key, value in attributes.items() if key != "dilations"}
+    nodes = [node("AveragePool", "x", "y", count_include_pad=include, **pool_attributes)]
     return make, {"x": _frame(image(draw, odd(draw))["x"])}, nodes, {}, "pool"
 
 
-def transposed(draw: random.Random) -> Case:
+def transposed_convolution(draw: random.Random) -> Case:
     channels, makes, order = odd(draw), odd(draw), draw.choice(("IOHW", "HWOI"))
     size, stride, pad = draw.choice(((2, 2, 0), (4, 2, 1), (3, 2, 1), (5, 3, 2)))
     values = weights(channels, makes, size, size)
 
     def make(emit: Any, x: Any) -> Any:
         turned = constant(values.transpose(["IOHW".index(axis) for axis in order]))
-        made = relax.op.nn.conv2d_transpose(
+        sums = relax.op.nn.conv2d_transpose(
             x, turned, strides=(stride, stride), padding=(pad,) * 4, data_layout="NHWC", kernel_layout=order
         )
-        return emit(made)
+        return emit(sums)
 
     nodes = [node("ConvTranspose", "x w", "y", strides=[stride] * 2, pads=[pad] * 4)]
     return make, {"x": _frame(image(draw, channels)["x"])}, nodes, {"w": values}, "conv_transpose"
 
 
 KINDS = [
-    convolution, grouped, depthwise, several_kernels_by_channel, many_kernels_by_channel, max_pool, average_pool,
-    transposed,
+    convolution, grouped_convolution, depthwise, several_kernels_by_channel, many_kernels_by_channel, max_pool,
+    average_pool, transposed_convolution,
 ]  # fmt: skip
 
 
-def expected(folder: Path, case: Case) -> np.ndarray:
+def reference_result(folder: Path, case: Case) -> np.ndarray:
     _, inputs, nodes, constants, _ = case
     path = save(folder / "model.onnx", nodes, {"x": inputs["x"].shape}, ["y"], constants)
-    found: np.ndarray = by_onnxruntime(path, inputs)["y"].transpose(TO_LAST)
-    return found
+    result: np.ndarray = by_onnxruntime(path, inputs)["y"].transpose(TO_LAST)
+    return result
 
 
 def last(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -143,26 +143,26 @@ def last(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 def test_result_is_that_of_onnxruntime(kind: Callable[[random.Random], Case], seed: int, tmp_path: Path) -> None:
     case = kind(random.Random(f"{kind.__name__}{seed}"))
     values = last(case[1])
-    found, wanted = run(module(values, case[0]), values), expected(tmp_path, case)
-    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
+    result, reference = run(module(values, case[0]), values), reference_result(tmp_path, case)
+    np.testing.assert_allclose(result, reference, rtol=0, atol=1e-5 * np.abs(reference).max())
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_nothing_is_turned(kind: Callable[[random.Random], Case]) -> None:
     make, inputs, _, _, rule = kind(random.Random(kind.__name__))
-    found = sorted(kernels(module(last(inputs), make)).values())
+    rules = sorted(kernels(module(last(inputs), make)).values())
     # Copies of channels for several kernels are made by a general one.
-    assert found == [rule] or (kind is several_kernels_by_channel and found == ["depthwise", "general"])
+    assert rules == [rule] or (kind is several_kernels_by_channel and rules == ["depthwise", "general"])
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_several_cores_compute_the_same(kind: Callable[[random.Random], Case]) -> None:
     make, inputs, *_ = kind(random.Random(kind.__name__))
     values = last(inputs)
-    one, three = (
+    single_core, three_cores = (
         run(module(values, make), values, cores, microarchitecture=eager_microarchitecture()) for cores in (1, 3)
     )
-    np.testing.assert_allclose(three, one, rtol=0, atol=1e-6 * float(np.abs(one).max()))
+    np.testing.assert_allclose(three_cores, single_core, rtol=0, atol=1e-6 * float(np.abs(single_core).max()))
 
 
 def test_a_chain_stays_as_it_is(tmp_path: Path) -> None:
@@ -172,11 +172,11 @@ def test_a_chain_stays_as_it_is(tmp_path: Path) -> None:
     def make(emit: Any, x: Any) -> Any:
         conv = emit(_conv(x, values["w"], padding=(1, 1, 1, 1)))
         skip = emit(relax.op.add(emit(relax.op.nn.relu(conv)), conv))
-        joined = emit(relax.op.concat([skip, x], 3))
-        joined = emit(relax.op.concat([joined, emit(relax.op.strided_slice(skip, [3], [1], [6]))], 3))
-        padded = emit(relax.op.nn.pad(joined, [0, 0, 1, 1, 2, 0, 0, 0]))
-        seen = emit(_conv(padded, values["v"]))
-        pooled = emit(relax.op.nn.max_pool2d(seen, (2, 2), (2, 2), layout="NHWC"))
+        image = emit(relax.op.concat([skip, x], 3))
+        image = emit(relax.op.concat([image, emit(relax.op.strided_slice(skip, [3], [1], [6]))], 3))
+        padded = emit(relax.op.nn.pad(image, [0, 0, 1, 1, 2, 0, 0, 0]))
+        second_conv = emit(_conv(padded, values["v"]))
+        pooled = emit(relax.op.nn.max_pool2d(second_conv, (2, 2), (2, 2), layout="NHWC"))
         larger = relax.op.image.resize2d(
             pooled, (9, 10), layout="NHWC", method="nearest_neighbor", coordinate_transformation_mode="asymmetric",
             rounding_method="floor",
@@ -199,11 +199,11 @@ def test_a_chain_stays_as_it_is(tmp_path: Path) -> None:
     constants = values | {name: np.array(value) for name, value in numbers.items()}
     x = weights(2, 6, 10, 11, seed=3)
     path = save(tmp_path / "model.onnx", nodes, {"x": x.shape}, ["y"], constants)
-    wanted, inputs = by_onnxruntime(path, {"x": x})["y"], last({"x": x})
-    made = module(inputs, make)
-    found = run(made, inputs)
-    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
-    assert not [name for name in kernels(made) if "transpose" in name]
+    reference, inputs = by_onnxruntime(path, {"x": x})["y"], last({"x": x})
+    stage = module(inputs, make)
+    result = run(stage, inputs)
+    np.testing.assert_allclose(result, reference, rtol=0, atol=1e-5 * np.abs(reference).max())
+    assert not [name for name in kernels(stage) if "transpose" in name]
 
 
 def _conv(x: Any, values: np.ndarray, **attributes: Any) -> Any:
@@ -214,6 +214,6 @@ def _conv(x: Any, values: np.ndarray, **attributes: Any) -> Any:
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])
 def test_weights_of_half_the_size(kind: str) -> None:
     x = {"x": weights(1, 8, 8, 16, seed=1)}
-    made = module(x, lambda emit, data: emit(_conv(data, weights(16, 16, 3, 3))))
-    whole, half = run(made, x), run(made, x, numerics=Numerics(weights=kind))
-    assert 0 < np.abs(whole - half).max() / np.abs(whole).max() < Numerics(weights=kind).tolerance
+    stage = module(x, lambda emit, data: emit(_conv(data, weights(16, 16, 3, 3))))
+    exact, rounded = run(stage, x), run(stage, x, numerics=Numerics(weights=kind))
+    assert 0 < np.abs(exact - rounded).max() / np.abs(exact).max() < Numerics(weights=kind).tolerance

@@ -17,22 +17,22 @@ TO_LAST = (0, 2, 3, 1)
 
 def chain(product: Product, order: str) -> Any:
     """Return what makes a product in Relax, with channels last and its weights' axes in an order."""
-    known, attributes = product.constants, product.attributes
-    turned = known["wq"].transpose(["OIHW".index(axis) for axis in order])
-    bias = known["bq"].astype(np.float32) * known["sb"]
+    constants, attributes = product.constants, product.attributes
+    turned = constants["wq"].transpose(["OIHW".index(axis) for axis in order])
+    bias = constants["bq"].astype(np.float32) * constants["sb"]
 
     def make(emit: Any, x: Any) -> Any:
-        sx, zx, sw, zw, sy, zy = (constant(known[name]) for name in ("sx", "zx", "sw", "zw", "sy", "zy"))
-        data = emit(relax.op.quantize(x, sx, zx, 3, str(known["zx"].dtype)))
+        sx, zx, sw, zw, sy, zy = (constant(constants[name]) for name in ("sx", "zx", "sw", "zw", "sy", "zy"))
+        data = emit(relax.op.quantize(x, sx, zx, 3, str(constants["zx"].dtype)))
         data = emit(relax.op.dequantize(data, sx, zx, 3, "float32"))
         weights = emit(relax.op.dequantize(constant(turned), sw, zw, order.index("O"), "float32"))
-        made = relax.op.nn.conv2d(
+        sums = relax.op.nn.conv2d(
             data, weights, attributes["strides"], attributes["pads"], attributes["dilations"],
             attributes["group"], data_layout="NHWC", kernel_layout=order,
         )  # fmt: skip
-        made = emit(relax.op.add(emit(made), constant(np.broadcast_to(bias, product.outputs))))
-        made = emit(relax.op.nn.relu(made)) if product.relu else made
-        return emit(relax.op.quantize(made, sy, zy, 3, str(known["zy"].dtype)))
+        sums = emit(relax.op.add(emit(sums), constant(np.broadcast_to(bias, product.outputs))))
+        sums = emit(relax.op.nn.relu(sums)) if product.relu else sums
+        return emit(relax.op.quantize(sums, sy, zy, 3, str(constants["zy"].dtype)))
 
     return make
 
@@ -43,7 +43,7 @@ def test_result_is_exact(seed: int) -> None:
     product, order = convolution(draw), draw.choice(("HWIO", "HWOI", "OHWI"))
     frame = product.frame()
     values = {"x": np.ascontiguousarray(frame.transpose(TO_LAST))}
-    made = module(values, chain(product, order))
-    np.testing.assert_array_equal(run(made, values), product.compute_reference(frame).transpose(TO_LAST))
-    assert {"convolution", "depthwise"}.intersection(kernels(made).values())
-    assert not [name for name in kernels(made) if "transpose" in name]
+    stage = module(values, chain(product, order))
+    np.testing.assert_array_equal(run(stage, values), product.compute_reference(frame).transpose(TO_LAST))
+    assert {"convolution", "depthwise"}.intersection(kernels(stage).values())
+    assert not [name for name in kernels(stage) if "transpose" in name]

@@ -30,7 +30,7 @@ NEWER_ARM = {**ARM, "mcpu": "neoverse-v1", "mattr": ["+neon", "+dotprod", "+i8mm
 OLD_ARM = {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a53", "mattr": ["+neon"]}
 
 
-def optimised(graph: Any) -> dict[str, tuple[str, int]]:
+def kernels_of(graph: Any) -> dict[str, tuple[str, int]]:
     """Return the kernels of a model as one stage."""
     with compiler_lock:
         target = kernels.target_for(host_target.host_target())
@@ -44,10 +44,10 @@ def test_result_is_exact(make: Callable[[random.Random], Product], seed: int, tm
     path = product.save(tmp_path / "model.onnx")
     graph = pipeline.read(path)
     values = {"x": product.frame()}
-    found = in_stages(graph, [], values)["y"]
-    np.testing.assert_array_equal(found, product.compute_reference(values["x"]))
+    result = in_stages(graph, [], values)["y"]
+    np.testing.assert_array_equal(result, product.compute_reference(values["x"]))
     expected = by_onnxruntime(path, values, fused=False)["y"]
-    assert np.abs(found.astype(int) - expected.astype(int)).max() <= 1
+    assert np.abs(result.astype(int) - expected.astype(int)).max() <= 1
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -111,8 +111,8 @@ def test_other_operators_differ_by_a_step_at_most(case: str, tmp_path: Path) -> 
     graph = pipeline.read(path)
     expected = by_onnxruntime(path, values, fused=False)["y"]
     for positions in ((), graph.group_ends[:-1]):
-        found = in_stages(graph, positions, values)["y"]
-        assert np.abs(found - expected).max() <= 0.1101
+        result = in_stages(graph, positions, values)["y"]
+        assert np.abs(result - expected).max() <= 0.1101
 
 
 def test_maximum_and_reshaping_work_on_bytes(tmp_path: Path) -> None:
@@ -124,10 +124,10 @@ def test_maximum_and_reshaping_work_on_bytes(tmp_path: Path) -> None:
 def test_bytes_cross_the_cuts_and_weights_stay_integers(tmp_path: Path) -> None:
     nodes = CASES["a sum with what went in"]
     graph = pipeline.read(save(tmp_path / "model.onnx", nodes, {"x": (2, 12, 9, 10)}, ["y"], CONSTANTS))
-    crossing = [spec for part in extract.parts(graph, graph.group_ends[:-1])[1:] for spec in part.inputs]
-    assert {spec.dtype for spec in crossing} == {"uint8"}
+    crossing_tensors = [spec for part in extract.parts(graph, graph.group_ends[:-1])[1:] for spec in part.inputs]
+    assert {spec.dtype for spec in crossing_tensors} == {"uint8"}
     assert sum(each.parameter_bytes for each in graph.operators) < 2 * CONSTANTS["w"].nbytes
-    assert ("convolution", 2 * 2 * 9 * 10 * 12 * 12 * 9) in optimised(graph).values()
+    assert ("convolution", 2 * 2 * 9 * 10 * 12 * 12 * 9) in kernels_of(graph).values()
 
 
 @pytest.mark.parametrize(

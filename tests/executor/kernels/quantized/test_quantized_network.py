@@ -64,8 +64,8 @@ def in_stages(graph: Graph, positions: Sequence[int]) -> Run:
     def run(image: np.ndarray) -> np.ndarray:
         live: dict[str, Any] = {"image": runtime.copy_in(image)}
         for stage, program in stages:
-            made = runtime.run(program, [live[spec.name] for spec in stage.inputs])
-            live |= {spec.name: tensor for spec, tensor in zip(stage.outputs, made, strict=True)}
+            outputs = runtime.run(program, [live[spec.name] for spec in stage.inputs])
+            live |= {spec.name: tensor for spec, tensor in zip(stage.outputs, outputs, strict=True)}
         return np.array(runtime.copy_out(live[graph.outputs[0].name]))
 
     return run
@@ -82,7 +82,7 @@ def test_answers_are_those_of_onnxruntime(model: Path, cut: str | None) -> None:
     assert all(spec.dtype == "uint8" for part in extract.parts(graph, positions)[1:] for spec in part.inputs)
     run, reference = in_stages(graph, positions), by_onnxruntime(model)
     images = digits.held_out()[0]
-    found, expected = (np.concatenate([each(image) for image in images]) for each in (run, reference))
-    assert np.mean(np.abs(found - expected).max(1) <= STEP) > 0.95
-    assert accuracy(found) > 0.97
-    assert abs(accuracy(found) - accuracy(expected)) < 0.01
+    answers, expected = (np.concatenate([each(image) for image in images]) for each in (run, reference))
+    assert np.mean(np.abs(answers - expected).max(1) <= STEP) > 0.95
+    assert accuracy(answers) > 0.97
+    assert abs(accuracy(answers) - accuracy(expected)) < 0.01

@@ -13,17 +13,17 @@ from tests.support.onnx_models import node, weights
 from tests.support.random_networks import Drawn, Kind, check, check_cores
 
 
-def _shape(draw: random.Random, least: int = 1) -> tuple[int, ...]:
+def _shape(draw: random.Random, fewest_axes: int = 1) -> tuple[int, ...]:
     extents = (1, 2, 3, 5, 8, 16, 17, 33, 70)
-    return tuple(draw.choice(extents) for _ in range(draw.randint(least, 4)))
+    return tuple(draw.choice(extents) for _ in range(draw.randint(fewest_axes, 4)))
 
 
 def _axes(draw: random.Random, rank: int) -> list[int]:
     return sorted(draw.sample(range(rank), draw.randint(1, rank)))
 
 
-def _epilogue(made: str) -> list[Any]:
-    return [node("Mul", f"{made} two", "z"), node("Sigmoid", "z", "y")]
+def _epilogue(name: str) -> list[Any]:
+    return [node("Mul", f"{name} two", "z"), node("Sigmoid", "z", "y")]
 
 
 TWO = {"two": np.array(2, np.float32)}

@@ -23,11 +23,11 @@ def pointwise(channels: int, strides: int = 1) -> ConvShape:
 def in_one_set(window: ConvShape, tile: tiling.RegisterTile) -> int:
     """Return how many of the tile's pixels have lines in the same set of a cache with ways of 4 KiB."""
     step = 4 * window.channels
-    places = [
+    offsets = [
         step * (down * window.strides[0] * window.width + right * window.strides[1])
         for down, right in product(range(tile.rows), range(tile.columns))
     ]
-    sets = [place % (4 * KIB) // 64 for place in places]
+    sets = [place % (4 * KIB) // 64 for place in offsets]
     return max(map(sets.count, sets))
 
 

@@ -26,23 +26,23 @@ FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 def test_values_are_exact_to_a_few_units_in_the_last_place(kind: str, tmp_path: Path) -> None:
     graph = pipeline.read(save(tmp_path / "model.onnx", [node(kind, "x", "y")], {"x": (4, 10001)}, ["y"]))
     values = np.linspace(-80, 80, 40004, dtype=np.float32).reshape(4, -1)
-    found = in_stages(graph, [], {"x": values})["y"]
-    np.testing.assert_allclose(found, FUNCTIONS[kind](values.astype(np.float64)), rtol=6e-7, atol=0)
+    result = in_stages(graph, [], {"x": values})["y"]
+    np.testing.assert_allclose(result, FUNCTIONS[kind](values.astype(np.float64)), rtol=6e-7, atol=0)
 
 
 def test_error_function_is_exact_to_its_largest_value(tmp_path: Path) -> None:
     path = save(tmp_path / "model.onnx", [node("Erf", "x", "y")], {"x": (4, 10001)}, ["y"])
     values = {"x": np.linspace(-6, 6, 40004, dtype=np.float32).reshape(4, -1)}
-    found = in_stages(pipeline.read(path), [], values)["y"]
-    np.testing.assert_allclose(found, by_onnxruntime(path, values)["y"], rtol=0, atol=3e-7)
+    result = in_stages(pipeline.read(path), [], values)["y"]
+    np.testing.assert_allclose(result, by_onnxruntime(path, values)["y"], rtol=0, atol=3e-7)
 
 
 @pytest.mark.parametrize("kind", [*FUNCTIONS, "Erf"])
 def test_what_is_no_number_or_infinite(kind: str, tmp_path: Path) -> None:
     path = save(tmp_path / "model.onnx", [node(kind, "x", "y")], {"x": (1, 20)}, ["y"])
     values = {"x": np.resize(np.array([np.nan, np.inf, -np.inf, 0, 1e30, -1e30], np.float32), (1, 20))}
-    found = in_stages(pipeline.read(path), [], values)["y"]
-    np.testing.assert_allclose(found, by_onnxruntime(path, values)["y"], rtol=1e-6, atol=1e-37)
+    result = in_stages(pipeline.read(path), [], values)["y"]
+    np.testing.assert_allclose(result, by_onnxruntime(path, values)["y"], rtol=1e-6, atol=1e-37)
 
 
 @pytest.mark.parametrize("channels", [3, 16, 21])
@@ -74,26 +74,26 @@ ENDS = np.array([np.nan, np.inf, -np.inf, 0, 1e30, -1e30, 88, -88], np.float32)
 
 
 @pytest.mark.parametrize("length", [1, 3, 67])
-@pytest.mark.parametrize("outer", PAIRED)
-@pytest.mark.parametrize("inner", PAIRED)
-def test_function_of_a_function(inner: str, outer: str, length: int) -> None:
+@pytest.mark.parametrize("outer_name", PAIRED)
+@pytest.mark.parametrize("inner_name", PAIRED)
+def test_function_of_a_function(inner_name: str, outer_name: str, length: int) -> None:
     """TVM gave up where the value of a variable held the exponential function, with variables of its own."""
     values = np.linspace(-4, 4, length, dtype=np.float32).reshape(1, length)
     if length > len(ENDS):
         values[0, -len(ENDS) :] = ENDS
-    (first, first_exact), (second, second_exact) = PAIRED[inner], PAIRED[outer]
-    made = relax_models.module({"x": values}, lambda emit, x: emit(second(emit(first(x)))))
+    (first, first_exact), (second, second_exact) = PAIRED[inner_name], PAIRED[outer_name]
+    stage = relax_models.module({"x": values}, lambda emit, x: emit(second(emit(first(x)))))
     with np.errstate(all="ignore"):
         expected = second_exact(first_exact(values.astype(np.float64))).astype(np.float32)
-    np.testing.assert_allclose(relax_models.run(made, {"x": values}), expected, rtol=2e-5, atol=1e-6)
+    np.testing.assert_allclose(relax_models.run(stage, {"x": values}), expected, rtol=2e-5, atol=1e-6)
 
 
-def _chosen(emit: Callable[[Any], Any], x: Any) -> Any:
+def _tanh_of_choice(emit: Callable[[Any], Any], x: Any) -> Any:
     positive = emit(relax.op.greater(x, relax.const(0, "float32")))
     return emit(relax.op.tanh(emit(relax.op.where(positive, x, emit(relax.op.exp(x))))))
 
 
-def _padded(emit: Callable[[Any], Any], x: Any) -> Any:
+def _sigmoid_of_padding(emit: Callable[[Any], Any], x: Any) -> Any:
     return emit(relax.op.sigmoid(emit(relax.op.nn.pad(emit(relax.op.exp(x)), (0, 0, 2, 3)))))
 
 
@@ -104,8 +104,8 @@ def _deep(emit: Callable[[Any], Any], x: Any) -> Any:
 @pytest.mark.parametrize(
     ("make", "expected"),
     [
-        (_chosen, lambda x: np.tanh(np.where(x > 0, x, np.exp(x)))),
-        (_padded, lambda x: FUNCTIONS["Sigmoid"](np.pad(np.exp(x), ((0, 0), (2, 3))))),
+        (_tanh_of_choice, lambda x: np.tanh(np.where(x > 0, x, np.exp(x)))),
+        (_sigmoid_of_padding, lambda x: FUNCTIONS["Sigmoid"](np.pad(np.exp(x), ((0, 0), (2, 3))))),
         (_deep, lambda x: np.exp(FUNCTIONS["Sigmoid"](np.tanh(np.exp(x))))),
     ],
 )
@@ -114,8 +114,8 @@ def test_function_of_a_choice_and_of_many(
     make: Callable[..., Any], expected: Callable[[np.ndarray], np.ndarray], length: int
 ) -> None:
     values = np.linspace(-4, 4, length, dtype=np.float32).reshape(1, length)
-    found = relax_models.run(relax_models.module({"x": values}, make), {"x": values})
-    np.testing.assert_allclose(found, expected(values), rtol=5e-6, atol=1e-6)
+    result = relax_models.run(relax_models.module({"x": values}, make), {"x": values})
+    np.testing.assert_allclose(result, expected(values), rtol=5e-6, atol=1e-6)
 
 
 ACTIVATIONS: dict[str, list[Any]] = {
@@ -137,5 +137,5 @@ def test_activation_behind_a_convolution_and_alone(kind: str, channels: int, tmp
     check_outputs(save(tmp_path / "model.onnx", nodes, {"x": (1, 3, 11, 12)}, ["y"], kernel, opset=20))
     path = save(tmp_path / "alone.onnx", ACTIVATIONS[kind], {"c": (1, 1000 + channels)}, ["y"], opset=20)
     values = {"c": np.linspace(-15, 80, 1000 + channels, dtype=np.float32).reshape(1, -1)}
-    found = in_stages(pipeline.read(path), [], values)
-    np.testing.assert_allclose(found["y"], by_onnxruntime(path, values)["y"], rtol=1e-5, atol=2e-6)
+    results = in_stages(pipeline.read(path), [], values)
+    np.testing.assert_allclose(results["y"], by_onnxruntime(path, values)["y"], rtol=1e-5, atol=2e-6)

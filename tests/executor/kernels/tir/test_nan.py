@@ -29,11 +29,11 @@ def check(path: Path, nodes: list[Any], constants: Mapping[str, np.ndarray], **o
     inputs = options.pop("inputs", {"x": NAN})
     shapes = {name: value.shape for name, value in inputs.items()}
     saved = save(path / "m.onnx", nodes, shapes, ["y"], constants, opset=20, **options)
-    found = in_stages(pipeline.read(saved), [], inputs)["y"]
+    result = in_stages(pipeline.read(saved), [], inputs)["y"]
     expected = by_onnxruntime(saved, inputs)["y"]
     assert np.isnan(inputs["x"]).any()
-    np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(np.isnan(result), np.isnan(expected))
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ACTIVATIONS)
@@ -72,8 +72,8 @@ def test_extremes_lose_nothing_to_nan(tmp_path: Path, kind: str, extreme: Any, a
     path = save(
         tmp_path / "m.onnx", [node(kind, "x a", "y")], {"x": NAN.shape}, ["y"], {"a": np.array([axis])}, opset=20
     )
-    found = in_stages(pipeline.read(path), [], {"x": NAN})["y"]
-    np.testing.assert_array_equal(found, extreme(NAN, axis=axis, keepdims=True))
+    result = in_stages(pipeline.read(path), [], {"x": NAN})["y"]
+    np.testing.assert_array_equal(result, extreme(NAN, axis=axis, keepdims=True))
 
 
 @pytest.mark.parametrize("kind", ["MaxPool", "AveragePool"])

@@ -55,11 +55,11 @@ def run(graph: Graph, values: Arrays, cores: int = 1, target: Any = None, **opti
     with compiler_lock:
         target = kernels.target_for(target or host_target.host_target())
         module = kernels.optimise(extract.module(part), target, cores, **options)
-        built = tvm.relax.build(module, target, relax_pipeline=kernels.pipeline(target))
-        machine = tvm.relax.VirtualMachine(built, tvm.cpu())
-    made = machine["main"](*[tvm.runtime.tensor(values[spec.name]) for spec in part.inputs])
+        executable = tvm.relax.build(module, target, relax_pipeline=kernels.pipeline(target))
+        machine = tvm.relax.VirtualMachine(executable, tvm.cpu())
+    result = machine["main"](*[tvm.runtime.tensor(values[spec.name]) for spec in part.inputs])
     rules = [rule for rule, _ in kernels.kernels(module).values()]
-    return {part.outputs[0].name: made.numpy()}, rules
+    return {part.outputs[0].name: result.numpy()}, rules
 
 
 TILES = pytest.mark.parametrize(("outputs", "chunks"), [(2, 1), (2, 3), (4, 1), (4, 3)], ids=lambda number: f"{number}")
@@ -88,7 +88,7 @@ def _weights(makes: int, channels: int, seed: int = 0) -> np.ndarray:
     return scaled
 
 
-def biased(draw: random.Random) -> Drawn:
+def bias_and_relu(draw: random.Random) -> Drawn:
     channels, makes = _channels(draw), _channels(draw)
     pads = [draw.randint(0, 2) for _ in range(4)]
     nodes = [node("Conv", "x w b", "c", pads=pads), node("Relu", "c", "y")]
@@ -103,7 +103,7 @@ def residual(draw: random.Random) -> Drawn:
     return nodes, inputs, {"w": _weights(makes, channels), "b": weights(makes)}
 
 
-def skipping(draw: random.Random) -> Drawn:
+def skip_connection(draw: random.Random) -> Drawn:
     """The second sum may take the memory of the first layer's result, unless elements are computed twice."""
     channels = _channels(draw)
     nodes = [
@@ -117,7 +117,7 @@ def skipping(draw: random.Random) -> Drawn:
 
 @TILES
 @pytest.mark.parametrize("cores", [1, 3])
-@pytest.mark.parametrize("kind", [biased, residual, skipping], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [bias_and_relu, residual, skip_connection], ids=lambda kind: kind.__name__)
 def test_result_is_that_of_onnxruntime(
     kind: Callable[[random.Random], Drawn], cores: int, outputs: int, chunks: int, tmp_path: Path
 ) -> None:
@@ -126,12 +126,12 @@ def test_result_is_that_of_onnxruntime(
     graph = pipeline.read(path)
     values = frame(graph)
     rewrites = by_tiles(outputs, chunks)
-    found, rules = run(
+    result, rules = run(
         graph, values, cores, numerics=WINOGRAD, rewrites=rewrites, microarchitecture=eager_microarchitecture()
     )
     assert "winograd" in rules
     assert "convolution" not in rules
-    assert_close(found, by_onnxruntime(path, values), DIRECT * growth(outputs))
+    assert_close(result, by_onnxruntime(path, values), DIRECT * growth(outputs))
 
 
 @pytest.mark.parametrize(("size", "expected"), [(2, 1.7), (4, 7.5)])
@@ -143,8 +143,8 @@ def test_errors_grow_as_stated(size: int, expected: float) -> None:
 def test_transforms_compute_a_convolution(size: int) -> None:
     data, of_weights, results = transforms.matrices(size)
     x, w = weights(size + 2).astype(np.float64), weights(3, seed=1).astype(np.float64)
-    made = results @ ((of_weights @ w) * (data @ x))
-    np.testing.assert_allclose(made, np.correlate(x, w, "valid"), rtol=1e-12)
+    convolved = results @ ((of_weights @ w) * (data @ x))
+    np.testing.assert_allclose(convolved, np.correlate(x, w, "valid"), rtol=1e-12)
     for matrix in (data, results):
         np.testing.assert_array_equal(matrix, matrix.astype(np.float32))
 
@@ -159,18 +159,18 @@ def _layer(folder: Path, channels: int, size: int) -> tuple[Path, Graph]:
 def test_it_is_not_even_asked_for_by_default(tmp_path: Path) -> None:
     _, graph = _layer(tmp_path, 32, 28)
     rewrites = [WinogradConvolution(lambda *_: pytest.fail("asked")), DirectConvolution()]
-    found, rules = run(graph, frame(graph), rewrites=rewrites)
+    result, rules = run(graph, frame(graph), rewrites=rewrites)
     assert "convolution" in rules
     off, _ = run(graph, frame(graph), numerics=Numerics())
-    np.testing.assert_array_equal(off["y"], found["y"])
+    np.testing.assert_array_equal(off["y"], result["y"])
 
 
 def test_it_is_used_where_it_wins(tmp_path: Path) -> None:
     path, graph = _layer(tmp_path, 64, 28)
     values = frame(graph)
-    found, rules = run(graph, values, numerics=WINOGRAD)
+    result, rules = run(graph, values, numerics=WINOGRAD)
     assert "winograd" in rules
-    assert_close(found, by_onnxruntime(path, values), 1e-5)
+    assert_close(result, by_onnxruntime(path, values), 1e-5)
 
 
 @TILES
@@ -179,9 +179,9 @@ def test_narrower_vectors_compute_the_same(outputs: int, chunks: int, tmp_path: 
     path, graph = _layer(tmp_path, 43, 11)
     values = frame(graph)
     target = Target({"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": "haswell"})
-    found, rules = run(graph, values, target=target, numerics=WINOGRAD, rewrites=by_tiles(outputs, chunks))
+    result, rules = run(graph, values, target=target, numerics=WINOGRAD, rewrites=by_tiles(outputs, chunks))
     assert "winograd" in rules
-    assert_close(found, by_onnxruntime(path, values), DIRECT * growth(outputs))
+    assert_close(result, by_onnxruntime(path, values), DIRECT * growth(outputs))
 
 
 def conv_shape(channels: int, size: int, /, **changes: Any) -> ConvShape:
