@@ -1,0 +1,105 @@
+"""Packing of columns: those of a matrix of data, side by side for each row, as tiles read weights."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from pipeline.executor.kernels.tir import shuffling
+from pipeline.executor.kernels.tir import statements as tir
+
+
+class ColumnBlock(NamedTuple):
+    """Neighbouring columns of a matrix.
+
+    Attributes
+    ----------
+    column : expression
+        The first one.
+    packed_offset : expression
+        Where they are packed.
+    size : int
+        Vectors of columns.
+    last : int
+        Columns in the last vector.
+    """
+
+    column: Any
+    packed_offset: Any
+    size: int
+    last: int
+
+
+class ColumnPacking:
+    """Writes the copies of blocks of columns.
+
+    Parameters
+    ----------
+    source : buffer
+        One-dimensional.
+    strides : (int, int)
+        Elements from one row to the next, and from one column to the next; one of them is 1.
+    target : buffer
+    depth : int
+        Rows of the matrix.
+    lanes : int
+    """
+
+    def __init__(self, source: Any, strides: tuple[int, int], target: Any, depth: int, lanes: int) -> None:
+        self._source, self._target, self._depth, self._lanes = source, target, depth, lanes
+        self._row_stride, self._column_stride = strides
+
+    def statements(self, first: Any, block: ColumnBlock) -> list[Any]:
+        """Return statements that bring a block's columns, which start at `first`, side by side for each row."""
+        pack = self._by_rows if self._column_stride == 1 else self._by_columns
+        lanes, size = self._lanes, block.size
+        step = lanes * self._column_stride
+        return [
+            pack(first + part * step, block.packed_offset + part * lanes, size * lanes,
+                 block.last if part == size - 1 else lanes)
+            for part in range(size)
+        ]  # fmt: skip
+
+    def _by_rows(self, first: Any, offset: Any, step: int, count: int) -> Any:
+        """Copy a vector of each row."""
+        lanes = self._lanes
+
+        def row(index: Any) -> Any:
+            target = index * step + offset
+            value = tir.load(self._source, tir.span(first + index * self._row_stride, count))
+            copy = tir.store(self._target, value, tir.span(target, count))
+            if count == lanes:
+                return copy
+            # The product reads all lanes of the last vector.
+            return tir.sequence([tir.store(self._target, tir.zeros(lanes), tir.ramp(target, lanes)), copy])
+
+        return tir.loop("row", self._depth, row)
+
+    def _by_columns(self, first: Any, offset: Any, step: int, count: int) -> Any:
+        """Copy columns that are rows in memory, a square block at a time."""
+        depth, lanes, line = self._depth, self._lanes, self._column_stride
+        if depth < lanes:
+            return self._one_by_one(first, offset, step, count)
+
+        def square(index: Any) -> Any:
+            start = tir.piece_start(index, lanes, depth)
+
+            def store(number: int, column: Any) -> Any:
+                return tir.store(self._target, column, tir.ramp((start + number) * step + offset, lanes))
+
+            return shuffling.block(self._source, first + start, line, lanes, store, count)
+
+        return tir.loop("square", -(-depth // lanes), square)
+
+    def _one_by_one(self, first: Any, offset: Any, step: int, count: int) -> Any:
+        line, lanes = self._column_stride, self._lanes
+
+        def row(index: Any) -> Any:
+            clear = tir.store(self._target, tir.zeros(lanes), tir.ramp(index * step + offset, lanes))
+
+            def column(number: Any) -> Any:
+                value = tir.load(self._source, first + number * line + index)
+                return tir.store(self._target, value, index * step + offset + number)
+
+            return tir.sequence([clear, tir.loop("column", count, column)])
+
+        return tir.loop("row", self._depth, row)
