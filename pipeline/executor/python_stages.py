@@ -76,7 +76,9 @@ def with_stage(  # noqa: PLR0913 - all but the first two by keyword
         queue_depth=queue_depth,
         replicas=replicas,
     )
+    # One device for all functions, since the interpreter runs one of them at a time anyway.
     board = _with_device(plan.board)
+    # As early as can be, so that nobody who reads what it makes comes before it.
     position = _position(plan, stage)
     new_outputs = tuple(spec for spec in makes if spec.name not in tensors)
     taken_inputs = {spec.name for spec in plan.inputs if spec.name in _names(makes) and spec.name not in _names(reads)}

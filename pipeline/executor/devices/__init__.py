@@ -81,4 +81,5 @@ def is_remote(device: Device) -> bool:
 
 def local_device(device: Device) -> Device:
     """Return the device of this machine that runs the same code as `device`, if that belongs to another one."""
+    # Cores, address and speed are the other machine's.
     return Device(device.name, code_kind(device), target=device.target) if is_remote(device) else device

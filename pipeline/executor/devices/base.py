@@ -113,6 +113,7 @@ class DeviceRuntime(ABC):
         """Give the device back; called once, in the worker's thread."""
 
 
+# A base of its own: most kinds are compiled by TVM, and need none of this.
 class OwnCompiler(ABC):
     """Second base of an adapter whose kind of device has a compiler other than TVM."""
 

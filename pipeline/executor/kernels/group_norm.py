@@ -73,6 +73,7 @@ class GroupNorm(Kernel[GroupNormForm]):
 
         def body(block: RowBlock) -> Any:
             statements, mean, factor = bind_moments(block, source, form.epsilon)
+            # Rows are the groups of one image after the other.
             image, first = block.indices[0] // form.groups, block.indices[0] % form.groups * channels
 
             def channel(number: Any) -> Any:

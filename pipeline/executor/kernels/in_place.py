@@ -69,6 +69,7 @@ class _InPlaceCalls:
             # A placeholder reads its own operands around each element; a stage's inputs and constants belong to others.
             if index < len(group.operands) or operand not in self._kernel_results:
                 continue
+            # Read by this call alone from here on, and by it once.
             last, *earlier = sorted(self._users[operand], reverse=True)
             if last == self._position not in earlier and group.overwrites(index) and self._fits(group):
                 return index

@@ -50,6 +50,7 @@ class Kernel(Rewrite, Generic[FormT]):
 
     def writes_once(self, group: FusedGroup, form: FormT, cpu: Microarchitecture, tasks: int) -> bool:  # noqa: ARG002
         """Return whether each element is known to be computed once only, so that it may overwrite an operand."""
+        # Unless a kernel knows better: an operand would be gone when an element is computed again.
         return False
 
     @classmethod
@@ -71,6 +72,7 @@ def epilogue_store(group: FusedGroup) -> Callable[..., Any]:
     """Return the writer of statements that store a value at its indices, with the fused operators."""
 
     def store(value: Any, *indices: Any) -> Any:
+        # What is fused in is computed while the value is in a register.
         return tir.store(group.target, group.value(value, indices), *indices)
 
     return store

@@ -82,6 +82,7 @@ class LayerNorm(Kernel[LayerNormForm]):
         # A parameter for each element of several axes has those in the model's order.
         last = rewriter.is_last(data) and (len(axes) == 1 or not parameters)
         source, rows = matching.rows_of(rewriter, data, axes, last=last)
+        # A row is one loop, and scale and shift have a value for each step of it.
         if len(rows.runs) != 1 or any(math.prod(extents(value.ty)) != rows.length for value in parameters):
             return None
         operands = [source, *(rewriter.plain(value) for value in parameters)]

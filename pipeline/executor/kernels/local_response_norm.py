@@ -114,6 +114,7 @@ class _Squares:
 
     def _store_channel(self, pixel: tuple[Any, Any, Any], c: Any, store: Callable[..., Any]) -> Any:
         form = self._form
+        # Summed up anew for each channel: a running sum would chain all lanes, and keep its rounding errors.
         total = tir.load(self._buffer, c)
         for offset in range(1, form.size):
             total = total + tir.load(self._buffer, c + offset)
@@ -138,6 +139,7 @@ def _window(attrs: Any) -> tuple[int, int] | None:
     """Return the number of channels that a pooling averages, and of those before the pixel's own."""
     size, pad_before = int(attrs.pool_size[0]), int(attrs.padding[0])
     only_channels = _integers(attrs.pool_size)[1:] == (1, 1) and _integers(attrs.strides) == (1, 1, 1)
+    # ONNX's window lies along the channels, which are the depth of the pool, about half of it on either side.
     padding = (pad_before, 0, 0, size - 1 - pad_before, 0, 0)
     if not only_channels or not attrs.count_include_pad or _integers(attrs.padding) != padding:
         return None

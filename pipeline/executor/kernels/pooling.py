@@ -101,6 +101,7 @@ def _share(form: PoolForm, h: Any, w: Any) -> Any:
     conv = form.conv
     if form.include_pad or not conv.padded:
         return tirx.FloatImm("float32", 1 / (conv.kernel[0] * conv.kernel[1]))
+    # Elements inside of the data, fewer for windows at a border.
     counts = []
     for axis, index, size in ((0, h, conv.height), (1, w, conv.width)):
         start = index * conv.strides[axis] - conv.pads[axis]

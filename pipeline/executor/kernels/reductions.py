@@ -72,6 +72,7 @@ class Reduction(Kernel[ReductionForm]):
         """Return the placeholder of a float32 reduction; squares before a sum or mean are part of it."""
         kind = name_of(call)
         data, is_square = call.args[0], False
+        # Norms are exported as sums of squares: in the kernel, the squares are never stored.
         if kind in ("sum", "mean"):
             data, is_square = matching.squared_operand(rewriter, data)
         if not matching.is_float_data(data, call):
@@ -127,12 +128,14 @@ def reduce_rows(  # noqa: PLR0913 - what a call consists of
     # Positions in a row are counted in the model's order.
     last = last and (len(axes) == 1 or not ordered)
     source, rows = matching.rows_of(rewriter, data, axes, last=last)
+    # A reduction along no axis, or of one number, is a copy, which TVM makes as well.
     if not axes or not source.ty.ndim:
         return None
     keeps = keeps or not rows.outer_axes
     result_axes = range(len(rows.shape)) if keeps else rows.outer_axes
     shape = [1 if axis in rows.axes else rows.shape[axis] for axis in result_axes]
     result = kernel.placeholder(rewriter.builder, form(rows, keeps), [source], shape, str(call.ty.dtype))
+    # Of everything: the result has no axes, while the kernel's has one element along each.
     if call.ty.ndim != len(shape):
         return relax.op.reshape(rewriter.builder.emit(result), extents(call.ty))
     return matching.in_layout(result, last=last)

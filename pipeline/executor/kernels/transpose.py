@@ -28,6 +28,7 @@ class StridedAxis(NamedTuple):
 def write(function: Any, cpu: Microarchitecture, cores: int) -> Any:
     """Return a function with better loops if it does nothing but transpose elements of four bytes, else None."""
     blocks = anchor.blocks_of(function)
+    # One block, one operand and one result: everything else does more than transpose.
     axes = _axes(blocks[0]) if len(blocks) == 1 and len(function.params) == 2 else None
     if axes is None:
         return None
@@ -69,6 +70,7 @@ def _number(value: int | None) -> int:
 
 
 def _position(index: Any, variables: Sequence[Any]) -> int | None:
+    # None for any other expression, such as that of a reversed axis.
     return next((number for number, var in enumerate(variables) if index.same_as(var)), None)
 
 
@@ -76,6 +78,7 @@ def join_axes(axes: Sequence[StridedAxis]) -> list[StridedAxis]:
     """Return the same with those axes as one that are neighbours on both sides, and none of one element."""
     joint_axes: list[StridedAxis] = []
     for axis in axes:
+        # It has one index, whatever its stride is.
         if axis.extent == 1:
             continue
         previous_axis = joint_axes[-1] if joint_axes else None

@@ -135,6 +135,7 @@ class Database:
         file = Path(path)
         if create and not file.absolute().parent.is_dir():
             raise TuningError(f"cannot keep {str(path)!r}: there is no folder {str(file.absolute().parent)!r}")
+        # Not written yet: a search that measures nothing leaves no file.
         if create and not file.exists():
             return Database(path=file)
         try:

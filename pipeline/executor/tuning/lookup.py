@@ -40,6 +40,7 @@ class TuningLookup:
         record = self._database.get(key)
         if record is None or record.trace is None:
             return None
+        # A check builds with records that are not known to be faster yet.
         takes = record.faster if self._only is None else key in self._only
         return record.trace if takes else None
 

@@ -90,6 +90,7 @@ class _TunableFunctions:
 
     def kernel(self, name: str, function: Any, group: FusedGroup | None) -> None:
         form = None if group is None else layouts.layout_of(group)
+        # A kernel without a layout of float32 weights leaves nothing to choose.
         if group is None or form is not None:
             self.functions[name] = function, group, form
 
@@ -106,7 +107,9 @@ def of_stage(subject: Subject, least_share: float = LEAST_SHARE) -> list[Task]:
     if not runs_here(subject.device):
         return []
     tunable = _TunableFunctions()
+    # As it is built without tuning: `tunable` only notes what it is asked for.
     code = compile_stage(subject.module, subject.device, subject.cores, tuning=tunable)
+    # Calls are unknown where TVM alone has made the code.
     if not tunable.functions or code.calls is None:
         return []
     times = of_calls(subject.stage, code, subject.device)
@@ -125,6 +128,7 @@ def _alike(tunable: _TunableFunctions, cores: int) -> dict[TuningKey, list[str]]
         if form is None:
             key = workload.key_of(function, tunable.target, cores)
         else:
+            # One layout for all kernels of a shape, whatever is fused to them.
             key = workload.key_of_layout(form, tunable.target, cores)
         names_by_key.setdefault(key, []).append(name)
     return names_by_key
@@ -134,6 +138,7 @@ def merge_tasks(tasks: Sequence[Task]) -> list[Task]:
     """Return one task for each key, which stands for all that are alike."""
     tasks_by_key: dict[TuningKey, Task] = {}
     for task in tasks:
+        # Several stages may have one function, and its schedule is for all of them.
         tasks_by_key.setdefault(task.key, task)
     return list(tasks_by_key.values())
 
@@ -145,6 +150,7 @@ def _task(
     function, group, form = tunable.functions[slowest[0]]
     cpu = microarchitecture.of_target(tunable.target)
     if group is None or form is None:
+        # The function that a schedule has to beat.
         rule = general.schedule(function, cpu, subject.cores)
     else:
         rule = layouts.write_with(group, form, cpu, subject.cores)

@@ -39,6 +39,7 @@ class Rows:
     @property
     def contiguous(self) -> bool:
         """True if neighbours in memory belong to one row, not to different ones."""
+        # Neighbours in memory are neighbours along the last axis.
         return len(self.shape) - 1 in self.axes
 
     @property
@@ -89,6 +90,7 @@ class RowBlock(NamedTuple):
     @property
     def result_lanes(self) -> int:
         """Lanes of a fold's result."""
+        # Along a row its lanes are joined in the end; across rows each lane is a row.
         return 1 if self.rows.contiguous else self.lanes
 
     def read(self, source: Any, offset: Any, size: int) -> Any:
@@ -108,6 +110,7 @@ class RowBlock(NamedTuple):
 
 def loop_over_rows(rows: Rows, lanes: int, tasks: int, body: Callable[[RowBlock], Any], *, count: int) -> Any:
     """Return the loops over all rows, `count` vectors of them at once, divided between `tasks` cores."""
+    # Across rows, the last axis is that of the vectors.
     outer_axes = rows.outer_axes if rows.contiguous else rows.outer_axes[:-1]
     extents = [rows.shape[axis] for axis in outer_axes]
     single = math.prod(extents) == 1

@@ -62,11 +62,13 @@ class ConvShape:
     @property
     def window_operations(self) -> int:
         """Count operations where each output channel sees one input channel only."""
+        # `operations` counts all input channels for each output.
         return self.operations // self.channels
 
     @property
     def padded(self) -> bool:
         """True if the window leaves the data."""
+        # Windows that were rounded up may reach beyond the padding as well.
         return any(self.pads) or any(
             self.reach(axis, outputs) > inputs
             for axis, outputs, inputs in ((0, self.out_height, self.height), (1, self.out_width, self.width))

@@ -161,6 +161,7 @@ class BatchedMatmulLoops:
 
     def _tile(self, batch_indices: list[Any], begin: Any, rows: int, block: ColumnBlock) -> Any:
         line = self._form.lhs.row
+        # Rows of the left matrix are pixels in one column, and their elements the terms.
         sums = TileAccumulators(
             self._layout,
             RegisterTile(rows, 1, block.size),
@@ -168,6 +169,7 @@ class BatchedMatmulLoops:
             self._packed_buffer,
             self._arithmetic,
         )
+        # Nothing is fetched ahead: the block was packed just now, and is in the cache.
         loops = tir.bound("from", begin, lambda begin: [sums.loops(begin, block.packed_offset, None)])
         stores = [
             self._store_lanes(

@@ -78,6 +78,7 @@ class SlidingWindowLoops:
         top = row * conv.strides[0]
         copy_statements: list[Any] = []
         base = ((image * conv.height + top) * conv.width) * conv.channels
+        # Padded with what values start from, which changes no result.
         if conv.padded:
             copy = padded_copy.copy_padded(
                 self._data, conv, conv.reach(0, self._rows), image, tir.number(0), top, self._lanes, self._first

@@ -75,6 +75,7 @@ class WinogradLoops:
         return tir.sequence([self._declare, tir.loop("task", chunks, task, tir.parallel(self._tasks))])
 
     def _chunk(self, first: Any) -> list[Any]:
+        # Inside of the task, so that each core has buffers of its own.
         scratch = [self._transformed_data, self._products, self._patch]
         return [
             *(tirx.AllocBuffer(each) for each in scratch),
@@ -188,6 +189,7 @@ class WinogradLoops:
                     self._weights,
                     self._arithmetic,
                 )
+                # With one band all weights are read once and in order, as the processor expects of itself.
                 turn = None if self._stay or count == 1 else (number, count)
                 begin = position * self._position_strides[0] + start * depth
                 loops = tir.bound("from", begin, lambda begin: [sums.loops(begin, weights, turn)])
