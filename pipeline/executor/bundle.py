@@ -245,7 +245,7 @@ def _write(bundle: Bundle, folder: Path) -> None:
     ]
     first, *other_files = zip(*stage_files, strict=True)
     other_builds = [
-        BuildFiles(each.plan, stages, each.symbolic) for each, stages in zip(bundle.more, other_files, strict=True)
+        BuildFiles(build.plan, stages, build.symbolic) for build, stages in zip(bundle.more, other_files, strict=True)
     ]
     facts = Manifest(
         FORMAT, str(tvm.__version__), bundle.plan, first, bundle.numerics, bundle.shapes, tuple(other_builds)

@@ -113,18 +113,21 @@ def lay_out(sets: Sequence[Mapping[str, np.ndarray]]) -> tuple[list[list[Paramet
     end = 0
     for array in (array for arrays_by_name in sets for array in arrays_by_name.values()):
         # Known by address: what `share_arrays` made one array need not be read again to see that.
-        if _place(array) not in offsets:
+        if _memory_of(array) not in offsets:
             start = align_up(end)
-            offsets[_place(array)], end = start, start + array.nbytes
+            offsets[_memory_of(array)], end = start, start + array.nbytes
             arrays.append(array)
     entries = [
-        [ParameterEntry(name, str(array.dtype), array.shape, offsets[_place(array)]) for name, array in stage.items()]
+        [
+            ParameterEntry(name, str(array.dtype), array.shape, offsets[_memory_of(array)])
+            for name, array in stage.items()
+        ]
         for stage in sets
     ]
     return entries, arrays
 
 
-def _place(array: np.ndarray) -> tuple[int, str, tuple[int, ...]]:
+def _memory_of(array: np.ndarray) -> tuple[int, str, tuple[int, ...]]:
     return array.__array_interface__["data"][0], str(array.dtype), array.shape
 
 

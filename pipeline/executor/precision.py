@@ -84,9 +84,8 @@ def widen(module: Any) -> Any | None:
 def is_widely_comparable(module: Any) -> bool:
     """Return True for a module of 16-bit numbers that computes about the same with wider ones."""
     bindings = [binding for block in module["main"].body.blocks for binding in block.bindings]
-    has_narrow = any(
-        _dtype(each) in NARROW for each in (*module["main"].params, *(binding.var for binding in bindings))
-    )
+    variables = (*module["main"].params, *(binding.var for binding in bindings))
+    has_narrow = any(_dtype(variable) in NARROW for variable in variables)
     return has_narrow and not any(_kind(binding.value) in _CHOOSING or _is_integer_of(binding) for binding in bindings)
 
 

@@ -138,13 +138,13 @@ def _separate_names(plan: Plan, stage: StagePlan) -> tuple[tuple[StagePlan, ...]
         # Callers submit it under its name, so the stage's result is renamed, with all who read it.
         if name in _names(plan.inputs):
             unique_name = f"{name} behind {stage.name}"
-            stages = tuple(dataclasses.replace(each, inputs=_rename(each.inputs, name, unique_name)) for each in stages)
+            stages = tuple(dataclasses.replace(user, inputs=_rename(user.inputs, name, unique_name)) for user in stages)
             stage = dataclasses.replace(stage, outputs=_rename(stage.outputs, name, unique_name))
         else:
             # The result may leave the pipeline under its name, so what the stage reads is renamed where it is made.
             unique_name = f"{name} before {stage.name}"
             stages = tuple(
-                dataclasses.replace(each, outputs=_rename(each.outputs, name, unique_name)) for each in stages
+                dataclasses.replace(maker, outputs=_rename(maker.outputs, name, unique_name)) for maker in stages
             )
             stage = dataclasses.replace(stage, inputs=_rename(stage.inputs, name, unique_name))
     return stages, stage

@@ -133,9 +133,7 @@ def test_result_is_that_of_onnxruntime(kind: Callable[[random.Random], Drawn], s
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_several_cores_compute_the_same(
-    kind: Callable[[random.Random], Drawn], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_several_cores_compute_the_same(kind: Callable[[random.Random], Drawn], tmp_path: Path) -> None:
     check_cores(kind, tmp_path)
 
 

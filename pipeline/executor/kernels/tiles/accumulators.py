@@ -86,7 +86,7 @@ class TileAccumulators:
         height, width = conv.kernel
         # Pixels that lie side by side with all their channels are one long run.
         is_one_run = width == 1 or (form.depth == source.step and conv.dilation[1] == 1)
-        run, across = (form.depth * width, 1) if is_one_run else (form.depth, width)
+        run, run_count = (form.depth * width, 1) if is_one_run else (form.depth, width)
         # A divisor of the run, so that no remainder has to be written out beside it.
         unroll = next(count for count in range(UNROLL, 0, -1) if run % count == 0)
         next_block, lines = (None, 0) if turn is None else self._part(weights, turn, conv.terms // unroll)
@@ -94,7 +94,7 @@ class TileAccumulators:
         def along(depth_block: Any, dy: Any, dx: Any) -> Any:
             offset = depth_block * form.depth
             offset += dy * (conv.dilation[0] * source.line) + dx * (conv.dilation[1] * source.step)
-            terms_before = ((depth_block * height + dy) * across + dx) * run
+            terms_before = ((depth_block * height + dy) * run_count + dx) * run
 
             def group(x: Any, w: Any, index: Any) -> Any:
                 first = (terms_before // unroll + index) * lines
@@ -122,7 +122,7 @@ class TileAccumulators:
             "outer",
             conv.depth // form.depth,
             lambda outer: tir.loop(
-                "down", height, lambda dy: tir.loop("right", across, lambda dx: along(outer, dy, dx))
+                "down", height, lambda dy: tir.loop("right", run_count, lambda dx: along(outer, dy, dx))
             ),
         )
 
