@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from pipeline.split.frontends.onnx.resizing import resize
+from pipeline.split.frontends.onnx.resizing import resize, upsample
 from pipeline.split.passes.bindings import array
 
 # BitShift takes unsigned types only (ONNX, operator BitShift, type T).
@@ -102,4 +102,5 @@ _CORRECTIONS: dict[str, Callable[[Callable[[Any], Any], Sequence[Any], Mapping[s
     "IsInf": _is_infinite,
     "Resize": resize,
     "SpaceToDepth": _space_to_depth,
+    "Upsample": upsample,
 }

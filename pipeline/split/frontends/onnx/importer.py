@@ -42,7 +42,7 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     ----------
     names, operators, aliases : dict
         As in `ImportedModel`.
-    where : str
+    current_node : str
         The node being imported, for error messages.
     """
 

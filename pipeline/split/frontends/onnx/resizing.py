@@ -36,11 +36,37 @@ class _ResizedAxis:
 
 def resize(normal: Normalize, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
     """Return ``Resize`` as ONNX defines it; None where TVM is right, or an extent is not known yet."""
-    data, mode = inputs[0], _text(attributes, "coordinate_transformation_mode", "half_pixel")
+    mode = _text(attributes, "coordinate_transformation_mode", "half_pixel")
     axes = _axes(mode, inputs, attributes)
     # One operator where it does: kernels that need no tuning know resize2d, and none of picked and weighted rows.
     if _is_right_in_tvm(mode, axes, attributes) or any(axis.changes and not axis.extent for axis in axes):
         return None
+    return _resize_axes(normal, inputs[0], mode, axes, attributes)
+
+
+def upsample(normal: Normalize, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+    """Return ``Upsample``, which opset 10 has replaced by ``Resize``: asymmetric, and rounding down.
+
+    TVM rounds to the nearest instead, and looks for the scales in an attribute, which opset 9 made an input.
+    """
+    data, mode = inputs[0], "asymmetric"
+    scales = constant(np.array(attributes["scales"], np.float32)) if "scales" in attributes else inputs[1]
+    attributes = {"mode": attributes.get("mode", b"nearest"), "nearest_mode": b"floor"}
+    axes = _axes(mode, [data, None, scales], attributes)
+    if not axes or any(axis.changes and not axis.extent for axis in axes):
+        raise ValueError("its scales, or the extents that they change, are not known before the model runs")
+    if len(axes) != 4 or not _is_right_in_tvm(mode, axes, attributes):
+        return _resize_axes(normal, data, mode, axes, attributes)
+    method = {"nearest": "nearest_neighbor"}.get(kind := _text(attributes, "mode", "nearest"), kind)
+    return relax.op.image.resize2d(
+        data, tuple(axis.size for axis in axes[2:]), layout="NCHW", method=method,
+        coordinate_transformation_mode=mode, rounding_method="floor",
+    )  # fmt: skip
+
+
+def _resize_axes(
+    normal: Normalize, data: Any, mode: str, axes: Sequence[_ResizedAxis], attributes: Mapping[str, Any]
+) -> Any:
     dtype = str(data.ty.dtype)
     # Weights are real numbers even if pixels are bytes; ONNX Runtime cuts off the fraction of the result as well.
     if _text(attributes, "mode", "nearest") != "nearest" and dtype != "float32":

@@ -25,7 +25,7 @@ def parse(text: str) -> Any:
     Raises
     ------
     ValueError
-        If it is not one, or holds what is not allowed; see `allowed`.
+        If it is not one, or holds what is not allowed; see `allowlist`.
     """
     try:
         # Parsing runs nothing; evaluation comes after all checks.

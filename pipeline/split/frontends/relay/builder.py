@@ -202,7 +202,7 @@ def constant_values(tensor: Any, description: str) -> np.ndarray:
     Raises
     ------
     ModelError
-        If `tensor`, described by `what`, depends on an input.
+        If `tensor`, described by `description`, depends on an input.
     """
     shape(tensor)
     values = array(tensor)

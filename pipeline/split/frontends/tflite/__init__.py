@@ -34,7 +34,7 @@ class TfliteImporter(OperatorConverter):  # type: ignore[misc]
     ----------
     names : dict
         As in `ImportedModel`.
-    where : str
+    current_operator : str
         The operator being imported, for error messages.
     """
 

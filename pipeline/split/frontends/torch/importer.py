@@ -48,7 +48,7 @@ class TorchImporter(ExportedProgramImporter):  # type: ignore[misc]
         From nodes of the program to the tensors that hold their values.
     tvm_converters : dict
         TVM's own converters by the names of operators.
-    where : str
+    current_node : str
         The node being imported, for error messages.
     """
 

@@ -56,6 +56,6 @@ def _flat(emit: Any, indices: list[Any], shape: list[int]) -> Any:
 
 
 def _move_axes(elements: Any, width: int, target: int) -> Any:
-    """Return `taken` with its first `width` axes at the place `to`."""
+    """Return `elements` with its first `width` axes at the position `target`."""
     remaining_axes = list(range(width, elements.ty.ndim))
     return relax.op.permute_dims(elements, [*remaining_axes[:target], *range(width), *remaining_axes[target:]])

@@ -97,6 +97,19 @@ def test_usual_sizes_stay_one_operator(tmp_path: Path) -> None:
     assert kinds(check_outputs(path)) == ["resize2d"]
 
 
+@pytest.mark.parametrize("opset", [7, 9])
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+@pytest.mark.parametrize("scales", [(1, 1, 2, 3), (1, 1, 1.3, 2.6)], ids=["whole", "rounded"])
+def test_upsampling_of_old_opsets(tmp_path: Path, scales: tuple[float, ...], mode: str, opset: int) -> None:
+    """The scales are an attribute up to opset 8, an input in opset 9."""
+    if opset == 7:
+        nodes, constants = [node("Upsample", "x", "y", mode=mode, scales=list(map(float, scales)))], {}
+    else:
+        nodes, constants = [node("Upsample", "x s", "y", mode=mode)], {"s": np.array(scales, np.float32)}
+    graph = check_outputs(save(tmp_path / "m.onnx", nodes, {"x": IMAGE}, ["y"], constants, opset=opset))
+    assert (kinds(graph) == ["resize2d"]) is (scales[2] == 2)
+
+
 def test_an_open_batch(tmp_path: Path) -> None:
     path = resize_model(tmp_path, ROUNDED, ("n", 2, 5, 6), mode="linear")
     model = pipeline.read(path, shapes={"x": ["n", 2, 5, 6]})
