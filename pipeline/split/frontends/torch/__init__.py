@@ -41,19 +41,28 @@ def from_object(program: Any, shapes: Mapping[str, Sequence[int]], name: str = "
     Raises
     ------
     ModelError
-        If it uses what is not supported; all such operators are named.
+        If it uses what is not supported, all such operators being named, or its parts do not fit each other.
     """
     # A program in memory has no file to be called after.
     name = name or names.of_model(program)
     with compiler_lock, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        # Before the checks, which are on the operators that are imported in fact.
-        decomposed_program = decompose(program)
-        signature.check(decomposed_program, name)
-        if unsupported := find_unsupported(decomposed_program.graph.nodes):
-            raise ModelError(f"{name!r} uses operators that are not supported: {'; '.join(unsupported)}")
-        # Outputs are named after the program as it was exported; decomposition may replace their nodes.
-        return quietly(lambda: _import(name, decomposed_program, names.of_outputs(program), shapes))
+        try:
+            return _decompose_and_import(program, name, shapes)
+        except ModelError:
+            raise
+        except Exception as error:  # PyTorch reads a description without asking whether its parts fit each other
+            raise ModelError(f"{name!r} is not consistent: {reason(error, line=0)}") from error
+
+
+def _decompose_and_import(program: Any, name: str, shapes: Mapping[str, Sequence[int]]) -> ImportedModel:
+    # Before the checks, which are on the operators that are imported in fact.
+    decomposed_program = decompose(program)
+    signature.check(decomposed_program, name)
+    if unsupported := find_unsupported(decomposed_program.graph.nodes):
+        raise ModelError(f"{name!r} uses operators that are not supported: {'; '.join(unsupported)}")
+    # Outputs are named after the program as it was exported; decomposition may replace their nodes.
+    return quietly(lambda: _import(name, decomposed_program, names.of_outputs(program), shapes))
 
 
 def _import(name: str, program: Any, outputs: Sequence[str], shapes: Mapping[str, Sequence[int]]) -> ImportedModel:

@@ -230,3 +230,26 @@ def test_a_compressed_archive_is_refused(members: Members, tmp_path: Path) -> No
             archive.writestr(name, content)
     with pytest.raises(ModelError, match=r"is compressed, which torch\.export\.save never does"):
         pipeline.read(tmp_path / "model.pt2")
+
+
+def shrink_bias(tensors: Any) -> None:
+    tensors["config"]["conv.bias"]["tensor_meta"]["sizes"][0]["as_int"] = 0
+
+
+def forget_ranges(program: Any) -> None:
+    program["range_constraints"] = {}
+
+
+def count_arguments(program: Any) -> None:
+    program["graph_module"]["module_call_graph"][0]["signature"]["forward_arg_names"] = True
+
+
+@pytest.mark.parametrize(
+    ("member", "change"),
+    [("model_weights_config.json", shrink_bias), ("model.json", forget_ranges), ("model.json", count_arguments)],
+)
+def test_a_description_whose_parts_do_not_fit_is_refused(
+    members: Members, tmp_path: Path, member: str, change: Callable[[Any], None]
+) -> None:
+    """PyTorch reads such a program, and raises errors of its own only where it takes operators apart."""
+    assert "is not consistent: " in refusal(tmp_path / "model.pt2", change_member(members, member, change))
