@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import io
+import json
 import random
 import struct
 import zipfile
@@ -69,8 +71,7 @@ _DAMAGES: tuple[Callable[[random.Random, bytearray], None], ...] = (
 def damaged_archive(data: bytes, seed: int) -> bytes:
     """Return a ZIP archive with one of its members damaged, missing or empty, and with checksums that fit."""
     generator = random.Random(seed)
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        members = {name: archive.read(name) for name in archive.namelist()}
+    members = read_archive(data)
     name = generator.choice([each for each in members for _ in range(1 + 8 * each.endswith(".json"))])
     action = generator.choice(("damage", "damage", "damage", "damage", "drop", "empty"))
     if action == "damage":
@@ -82,12 +83,55 @@ def damaged_archive(data: bytes, seed: int) -> bytes:
     return write_archive(members)
 
 
+def damaged_fields(data: bytes, seed: int) -> bytes:
+    """Return a ZIP archive with some values of one of its JSON members changed, so that it remains JSON."""
+    generator = random.Random(seed)
+    members = read_archive(data)
+    # The longer a member, the more there is to change.
+    names = [name for name in members if name.endswith(".json")]
+    name = generator.choices(names, [len(members[name]) for name in names])[0]
+    document = json.loads(members[name])
+    for _ in range(generator.choice((1, 1, 1, 2, 3))):
+        if positions := _positions(document):
+            _change_value(generator, positions)
+    return write_archive({**members, name: json.dumps(document).encode()})
+
+
+def _positions(value: Any) -> list[tuple[Any, Any]]:
+    """Return each container inside of a JSON value, with each of its keys or indices."""
+    keys = list(value) if isinstance(value, dict) else list(range(len(value))) if isinstance(value, list) else []
+    return [(value, key) for key in keys] + [position for key in keys for position in _positions(value[key])]
+
+
+def _change_value(generator: random.Random, positions: list[tuple[Any, Any]]) -> None:
+    (container, key), (other_container, other_key) = generator.choice(positions), generator.choice(positions)
+    action = generator.choice(("replace", "replace", "copy", "copy", "remove", "rename"))
+    if action == "replace":
+        container[key] = generator.choice(_VALUES)
+    elif action == "copy":
+        container[key] = copy.deepcopy(other_container[other_key])
+    elif action == "rename" and isinstance(container, dict) and isinstance(other_key, str):
+        container[other_key] = container.pop(key)
+    else:
+        del container[key]
+
+
+_VALUES: tuple[Any, ...] = (0, 1, -1, 7, 2**31, 2**63 - 1, -(2**63), 1.5, None, True, "", "x", "2*s0", [], {}, [0])
+
+
+def read_archive(data: bytes) -> dict[str, bytes]:
+    """Return the members of a ZIP archive."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
 def write_archive(members: Mapping[str, bytes]) -> bytes:
     """Return a ZIP archive."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, content in members.items():
-            archive.writestr(name, content)
+            # An entry of its own has no time of day, so that equal members give equal archives.
+            archive.writestr(zipfile.ZipInfo(name), content)
     return buffer.getvalue()
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.support.mutations import check, damage, damaged_archive, write_archive
+from tests.support.mutations import check, damage, damaged_archive, damaged_fields, read_archive, write_archive
 from tests.support.onnx_models import node, save, weights
 from tests.support.relay_programs import HEADER
 
@@ -20,6 +20,9 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::FutureWarning"),
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
+
+UNREAD = ("/serialization_id", "/sample_inputs/model.pt")
+"""Members of PyTorch's archives."""
 
 Damage = Callable[[bytes, int], bytes]
 RELAY = f"""{HEADER}
@@ -63,7 +66,9 @@ def torch_model(path: Path) -> bytes:
     batch = torch.export.Dim("batch", min=1, max=8)
     program = torch.export.export(network.eval(), (torch.zeros(2, 3, 8, 8),), dynamic_shapes=({0: batch},))
     torch.export.save(program, path)
-    return path.read_bytes()
+    # Damage to what the reader leaves alone would be a whole read for nothing.
+    members = read_archive(path.read_bytes())
+    return write_archive({name: content for name, content in members.items() if not name.endswith(UNREAD)})
 
 
 def parameters(path: Path) -> bytes:
@@ -96,12 +101,13 @@ FORMATS: dict[str, tuple[str, Callable[[Path], bytes], Damage]] = {
     "ONNX by field": ("m.onnx", onnx_model, by_field),
     "TFLite": ("m.tflite", tflite_model, damage),
     "PyTorch": ("m.pt2", torch_model, by_member),
+    "PyTorch by field": ("m.pt2", torch_model, damaged_fields),
     "npz": ("m.npz", parameters, by_member),
 }
 
 
 def options(name: str, folder: Path) -> dict[str, Any]:
-    if name == "PyTorch":
+    if name.startswith("PyTorch"):
         return {"shapes": {"input": (2, 3, 8, 8)}}
     if name != "npz":
         return {}
@@ -113,7 +119,9 @@ def fuzz(name: str, folder: Path, seeds: range) -> int:
     file, make, damage_kind = FORMATS[name]
     data, operands = make(folder / file), options(name, folder)
     assert check(folder / file, data, -1, **operands), "what is not damage is read"
-    return sum(check(folder / file, damage_kind(data, seed), seed, **operands) for seed in seeds)
+    # Of an archive's few members each is left out many times over; a file that was read is not read again.
+    damaged_files = {damage_kind(data, seed): seed for seed in seeds}
+    return sum(check(folder / file, content, seed, **operands) for content, seed in damaged_files.items())
 
 
 @pytest.mark.parametrize("name", FORMATS)
