@@ -72,6 +72,31 @@ def test_instances_are_those_of_onnxruntime(shape: tuple[int, ...], center: bool
     assert_close({"y": run(normalization, values)}, by_onnxruntime(path, values), 1e-5)
 
 
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_instances_of_onnx_are_normalised_whole(shape: tuple[int, ...], tmp_path: Path) -> None:
+    constants = {"s": weights(shape[1]), "b": weights(shape[1], seed=1)}
+    nodes = [node("InstanceNormalization", "x s b", "n", epsilon=EPSILON), node("Relu", "n", "y")]
+    path = save(tmp_path / "model.onnx", nodes, {"x": shape}, ["y"], constants)
+    graph = pipeline.read(path)
+    assert set(kernels(extract.module(extract.parts(graph, [])[0])).values()) == {"group_norm"}
+    values = frame(graph)
+    assert_close(in_stages(graph, [], values), by_onnxruntime(path, values), 1e-5)
+
+
+def test_instances_of_doubles_are_compiled(tmp_path: Path) -> None:
+    """TVM has no code for the operator in this dtype, nor has ONNX Runtime."""
+    double = onnx.TensorProto.DOUBLE
+    constants = {"s": weights(4).astype(np.float64), "b": weights(4, seed=1).astype(np.float64)}
+    nodes = [node("InstanceNormalization", "x s b", "y", epsilon=EPSILON)]
+    dtypes = {"x": double, "y": double}
+    graph = pipeline.read(save(tmp_path / "model.onnx", nodes, {"x": (2, 4, 5, 5)}, ["y"], constants, dtypes=dtypes))
+    x = frame(graph)["x"]
+    deviation = np.sqrt(x.var(axis=(2, 3), keepdims=True) + EPSILON)
+    scale, shift = (constants[name].reshape(1, 4, 1, 1) for name in "sb")
+    expected = (x - x.mean(axis=(2, 3), keepdims=True)) / deviation * scale + shift
+    np.testing.assert_allclose(in_stages(graph, [], {"x": x})["y"], expected, rtol=1e-5)
+
+
 def test_several_cores_compute_the_same(tmp_path: Path) -> None:
     graph = pipeline.read(model(tmp_path, (2, 12, 5, 7), 4))
     part, values = extract.parts(graph, [])[0], frame(graph)
