@@ -52,8 +52,23 @@ def _smooth(importer: Any, node: Any, method: str) -> Any:
                 f"{importer.current_node} scales {extent_in} by {scale:g}, which is not {extent_out}; give interpolate "
                 "a size, or recompute_scale_factor=True"
             )
-    corners = "align_corners" if operands["align_corners"] else "half_pixel"
+    data, emit = operands["input"], importer.block_builder.emit
+    if not operands["align_corners"]:
+        return _resize(data, extents_out, method, "half_pixel")
+    # Aligned corners of a single row or column are those of the first one, where TVM divides by zero: two equal ones
+    # are made two, of which one is kept.
+    single_axes = [axis for axis, extent in enumerate(extents_out, 2) if extent == 1]
+    for axis in single_axes:
+        line = emit(relax.op.strided_slice(data, [axis], [0], [1]))
+        data = emit(relax.op.concat([line, line], axis))
+    value = _resize(data, [max(extent, 2) for extent in extents_out], method, "align_corners")
+    for axis in single_axes:
+        value = relax.op.strided_slice(emit(value), [axis], [0], [1])
+    return value
+
+
+def _resize(data: Any, size: list[int], method: str, coordinates: str) -> Any:
+    # The alpha of PyTorch's cubic kernel; TVM's default is -0.5.
     return relax.op.image.resize2d(
-        operands["input"], extents_out, layout="NCHW", method=method, coordinate_transformation_mode=corners,
-        cubic_alpha=-0.75,
-    )  # fmt: skip
+        data, size, layout="NCHW", method=method, coordinate_transformation_mode=coordinates, cubic_alpha=-0.75
+    )

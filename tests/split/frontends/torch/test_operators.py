@@ -69,6 +69,16 @@ WHOLE = torch.tensor([[-3, 2, 5], [1, -2, 4]])
         ("nearest", lambda _, x: interpolate(x, size=(13, 5)), (image(1, 2, 8, 8),)),
         ("nearest, twice", lambda _, x: interpolate(x, scale_factor=2), (image(1, 2, 8, 8),)),
         ("bilinear", lambda _, x: interpolate(x, size=(13, 5), mode="bilinear"), (image(1, 2, 8, 8),)),
+        (
+            "corners of one row",
+            lambda _, x: interpolate(x, size=(1, 5), mode="bilinear", align_corners=True),
+            (image(1, 2, 8, 8),),
+        ),
+        (
+            "corners of one pixel",
+            lambda _, x: interpolate(x, size=(1, 1), mode="bicubic", align_corners=True),
+            (image(1, 2, 8, 8),),
+        ),
         ("an output twice", lambda _, x: (x.exp(), x, x.exp()), (image(2, 3),)),
         ("whole numbers times a fraction", lambda _, x: (x * 0.5, 2 / (x + 9), (x + 9) ** 0.5, x < 0.5), (WHOLE,)),
         ("a place from the end", lambda _, x: x[:, -1], (image(2, 3),)),
