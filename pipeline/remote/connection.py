@@ -166,8 +166,8 @@ class Connection:
         except (OSError, MalformedMessage) as error:
             self._wire.close()
             raise self._error(error) from error
-        # In the middle of a message neither side knows any more where the next one begins.
-        except BaseException:  # a refusal, or Ctrl-C in the middle of a message
+        # A refusal, or Ctrl-C in the middle of a message: neither side knows any more where the next one begins.
+        except BaseException:
             self._wire.close()
             raise
 

@@ -74,6 +74,7 @@ class DeviceThread:
 
     def _live(self) -> None:
         runtime: DeviceRuntime | None = None
+        # Without a time limit: a task or the end wakes the thread.
         while (call := (work := self._work.get()).call) is not None:
             outcome = work.outcome
             # A client that has gone meanwhile has cancelled what it waited for: the device is not kept busy for nobody.

@@ -181,6 +181,7 @@ class Worker:
 
     def _serve(self, programs: Sequence[Any]) -> None:
         # Given up, it must take no more: the channel is its successor's.
+        # Without a time limit: a frame or the end of the channel wakes the worker, and one that idles costs nothing.
         while not self.given_up and (arrival := self._inbox.get()) is not None:
             self._process(programs, *arrival)
             del arrival  # it would keep the frame's tensors while the worker waits for the next
@@ -202,7 +203,8 @@ class Worker:
             self._pass_on(frame)
 
     def _run_guarded(self, program: Any, frame: Frame, arrival_s: float) -> None:
-        # Taken before the clock starts: waiting for another stage's core is not this one's fault.
+        # Taken before the clock starts: waiting for another stage's core is not this one's fault.  No limit is needed:
+        # the holder gives the core back after its run, or the watchdog does if that takes too long.
         for core in self.assignment.cores:
             core.acquire()
         run = None

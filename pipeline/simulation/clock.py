@@ -86,7 +86,6 @@ class Tokens:
     def try_take(self) -> bool:
         """Take one if there is one, and return whether there was."""
         available = self.free > 0
-        # A truth value is a number: 1 if there was one.
         self.free -= available
         return available
 
