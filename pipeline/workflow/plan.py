@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pipeline.core.board import Board
 from pipeline.core.renaming import refuse_renamed
 from pipeline.errors import PlanError
+from pipeline.measure.sampling import FULL, Sampling
 from pipeline.split.planning.queues import TIME_CV
 
 if TYPE_CHECKING:
@@ -119,6 +120,7 @@ def make_planner(  # noqa: PLR0913 - all but the first two by keyword
     cv: float = TIME_CV,
     unfused: Sequence[str | int] = (),
     pin: Mapping[str, str] | None = None,
+    sampling: Sampling = FULL,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Planner:
     """Make the planner of `graph` on `board`; with `measure`, from times measured on the devices that are here.
@@ -149,6 +151,6 @@ def make_planner(  # noqa: PLR0913 - all but the first two by keyword
         return Planner(graph, board, None, queue_depth, cv, pins=pins)
     from pipeline.measure.profile import profile
 
-    times = profile(graph, board, fresh=fresh, progress=progress)
+    times = profile(graph, board, fresh=fresh, progress=progress, sampling=sampling)
     # With the rates that were measured on the way, in place of those in the file of the board.
     return Planner(graph, times.board, times.measured, queue_depth, cv, times.contended, pins)

@@ -95,11 +95,11 @@ def test_a_second_profile_measures_nothing(graph: Graph, tmp_path: Path) -> None
 
 def test_plans_measure_into_the_users_cache(graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOC_PIPELINE_CACHE", str(tmp_path))
-    first = make_planner(graph, BOARD, measure=True)
+    first = make_planner(graph, BOARD, measure=True, sampling=QUICK)
     assert make_planner(graph, BOARD, measure=True, progress=pytest.fail).isolated == first.isolated
     assert list(tmp_path.rglob("*.json"))
     texts: list[str] = []
-    make_planner(graph, BOARD, measure=True, fresh=True, progress=texts.append)
+    make_planner(graph, BOARD, measure=True, fresh=True, sampling=QUICK, progress=texts.append)
     assert [text for text in texts if text.startswith("building")] == [
         "building group 1 of 2",
         "building group 2 of 2",

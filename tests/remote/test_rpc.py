@@ -93,7 +93,16 @@ def start() -> Iterator[Callable[..., RpcServer]]:
 
 @pytest.fixture
 def server(start: Callable[..., RpcServer]) -> RpcServer:
+    """A server that the test may stop, kill or start again."""
     return start(SERVER, 18190, "", "")
+
+
+@pytest.fixture(scope="module")
+def lasting_server() -> Iterator[RpcServer]:
+    """One server for all tests that leave it as it was: starting one imports TVM three times."""
+    server = RpcServer(SERVER, 18190, "", "")
+    yield server
+    server.kill()
 
 
 @pytest.fixture(scope="session")
@@ -146,8 +155,8 @@ def until_served(running: Pipeline) -> int:
     return failure_count
 
 
-def test_frames_go_there_and_back(bundle: Bundle, server: RpcServer) -> None:
-    with pipeline.load(at(bundle, f"rpc://127.0.0.1:{server.port}/cpu?timeout=30")) as running:
+def test_frames_go_there_and_back(bundle: Bundle, lasting_server: RpcServer) -> None:
+    with pipeline.load(at(bundle, f"rpc://127.0.0.1:{lasting_server.port}/cpu?timeout=30")) as running:
         assert [ask(running, number) for number in range(5)] == [None] * 5
 
 
@@ -180,9 +189,11 @@ def test_a_server_that_hangs_does_not_hold_up_the_stages_timeout(bundle: Bundle,
         assert [ask(running, number) for number in (3, 4)] == [None, None]
 
 
-def test_parameters_and_bundles_are_changed_while_frames_are_there(parameters: Bundle, server: RpcServer) -> None:
+def test_parameters_and_bundles_are_changed_while_frames_are_there(
+    parameters: Bundle, lasting_server: RpcServer
+) -> None:
     """The server has one session at a time, and the stages that end still need it while the new ones are loaded."""
-    bundle = at(parameters, f"rpc://127.0.0.1:{server.port}/cpu?timeout=30")
+    bundle = at(parameters, f"rpc://127.0.0.1:{lasting_server.port}/cpu?timeout=30")
     ((name, weight),) = bundle.codes[1].parameters.items()
     image = np.ones(LARGE, np.float32)
     with pipeline.load(bundle) as running:
@@ -196,9 +207,9 @@ def test_parameters_and_bundles_are_changed_while_frames_are_there(parameters: B
         assert running.submit(image).result(LIMIT).max() == 1, "the session was given back"
 
 
-def test_stages_and_replicas_share_a_server(bundle: Bundle, server: RpcServer) -> None:
+def test_stages_and_replicas_share_a_server(bundle: Bundle, lasting_server: RpcServer) -> None:
     first, second = (dataclasses.replace(stage, device="there", cores=()) for stage in bundle.plan.stages)
-    address = f"rpc://127.0.0.1:{server.port}/cpu?timeout=30"
+    address = f"rpc://127.0.0.1:{lasting_server.port}/cpu?timeout=30"
     remote_device = dataclasses.replace(bundle.plan.board.device("there"), address=address)
     plan = dataclasses.replace(
         bundle.plan, board=Board("bare", (remote_device,)), stages=(first, dataclasses.replace(second, replicas=2))

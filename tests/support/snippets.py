@@ -50,8 +50,10 @@ class Workshop:
     folder: Path
     root: Path
 
-    def run_page(self, page: str) -> str:
+    def run_page(self, page: str, but: str = "") -> str:
         """Run the snippets of a page, and return it with what they printed in place of what it showed.
+
+        Lines of shell that are in the snippets of the page `but` as well are left out.
 
         Raises
         ------
@@ -59,13 +61,14 @@ class Workshop:
             If they print something else than the page shows, but for what may differ.
         """
         printed = ""
+        familiar = {line for snippet in snippets(but) if snippet.language == "sh" for line in snippet.text.splitlines()}
         for snippet in snippets(page):
             if snippet.title:
                 (self.folder / snippet.title).write_text(snippet.text, encoding="utf-8")
             elif snippet.language == "python":
                 printed = self.run(f"python - <<'PROGRAM'\n{snippet.text}PROGRAM\n")
             elif snippet.language == "sh":
-                printed = self.run(snippet.text)
+                printed = self.run("\n".join(line for line in snippet.text.splitlines() if line not in familiar))
             elif snippet.language == "text":
                 expected_text = f"```text\n{snippet.text}```"
                 page = page.replace(expected_text, f"```text\n{refresh(snippet.text, printed)}```", 1)

@@ -15,7 +15,8 @@ import pipeline
 from pipeline.split.cuts import legal_cuts
 from pipeline.split.graph import Graph
 
-QUICK = "squeezenet"
+# That of the fast tests, of which the next one takes a skip: it is read and built unsplit once for both.
+QUICK = "shufflenet"
 SLOW = (pytest.mark.slow, pytest.mark.timeout(900))
 Networks = Callable[[str], Any]
 
