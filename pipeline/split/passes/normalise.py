@@ -24,8 +24,11 @@ def clean(model: ImportedModel) -> ImportedModel:
     Raises
     ------
     ModelError
-        If the model has control flow, which cannot be cut into stages.
+        If the model has no output, or control flow, which cannot be cut into stages.
     """
+    # The checker of ONNX lets such a file pass.
+    if not model.outputs:
+        raise ModelError(f"model {model.name!r} has no output; there is nothing to run")
     main = model.module["main"]
     relax_bindings = _bindings(model, main)
     names = binding_names(model, relax_bindings)

@@ -9,6 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import pipeline
+from pipeline.errors import ModelError
 from tests.support.onnx_models import (
     CONV,
     IMAGE,
@@ -50,6 +51,12 @@ def test_folded_constants_keep_their_dtype(tmp_path: Path, dtype: str) -> None:
     graph = check_outputs(save(tmp_path / "m.onnx", nodes, {"x": (3, 1)}, ["y"], {"k": values}, dtypes=dtypes))
     assert kinds(graph) == ["add"]
     assert graph.operators[0].parameter_bytes == values.nbytes
+
+
+def test_a_model_without_an_output_is_refused(tmp_path: Path) -> None:
+    path = save(tmp_path / "m.onnx", [node("Relu", "x", "y")], {"x": (2, 3)}, [])
+    with pytest.raises(ModelError, match="has no output; there is nothing to run"):
+        pipeline.read(path)
 
 
 def test_constants_without_a_finite_value_are_folded_in_silence(tmp_path: Path) -> None:
