@@ -268,6 +268,8 @@ def test_a_tracker_gives_a_board_of_its_pool(bundle: Bundle, start: Callable[...
         pipeline.load(at(bundle, f"rpc://127.0.0.1:{tracker.port}/other?tracker&timeout=0.5&patience=0"))
 
 
+# Four processes import TVM one after the other, which takes a loaded machine more than a minute.
+@pytest.mark.timeout(300)
 def test_a_replica_that_lost_its_server_takes_it_again_when_it_is_back(
     bundle: Bundle, start: Callable[..., RpcServer]
 ) -> None:
