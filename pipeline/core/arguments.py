@@ -49,7 +49,7 @@ def moment(name: str, value: Any) -> float:
 
 
 def count(name: str, value: Any, minimum: int) -> int:
-    """Return a whole number; raise `ArgumentError` if it is none, or below `least`."""
+    """Return a whole number; raise `ArgumentError` if it is none, or below `minimum`."""
     message = f"{name} is {_describe_value(value)}; it must be a whole number, at least {minimum}"
     if isinstance(value, bool):
         raise ArgumentError(message)

@@ -71,11 +71,11 @@ def _check_cores(title: str, device: Device) -> None:
     for cluster in device.clusters:
         if not cluster.cores or not _above_0(cluster.speed):
             raise BoardError(f"{title}: cluster {cluster.name!r} must have cores, and a speed above 0")
-    inside = sorted(core for each in device.clusters for core in each.cores)
-    if device.clusters and inside != sorted(device.cores):
+    cluster_cores = sorted(core for each in device.clusters for core in each.cores)
+    if device.clusters and cluster_cores != sorted(device.cores):
         raise BoardError(
-            f"{title}: its clusters have the cores {inside}, but it has {sorted(device.cores)}; each of its cores "
-            "belongs to one cluster"
+            f"{title}: its clusters have the cores {cluster_cores}, but it has {sorted(device.cores)}; each of its "
+            "cores belongs to one cluster"
         )
     if name := _find_repeated(each.name for each in device.clusters):
         raise BoardError(f"{title} has two clusters called {name!r}; give each its own name")

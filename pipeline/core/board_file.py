@@ -83,8 +83,8 @@ def _check_keys(table: Mapping[str, Any], kind: type, prefix: str) -> None:
         if key not in fields:
             raise BoardError(f"unknown key {f'{prefix}{key}'!r}; known are {', '.join(fields)}{near(key, fields)}")
         if key in _INSIDE.get(kind, {}):
-            for number, inner in enumerate(_tables(value)):
-                _check_keys(inner, _INSIDE[kind][key], f"{prefix}{key}[{number}].")
+            for number, subtable in enumerate(_tables(value)):
+                _check_keys(subtable, _INSIDE[kind][key], f"{prefix}{key}[{number}].")
 
 
 def _tables(value: Any) -> Iterable[Mapping[str, Any]]:

@@ -23,12 +23,12 @@ _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write `data` to a temporary name beside `path`, then rename, so that no reader sees half a file."""
-    with replacing(path) as stream:
+    with open_replacement(path) as stream:
         stream.write(data)
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
+def open_replacement(path: Path) -> Iterator[BinaryIO]:
     """Open a temporary file beside `path`, that is renamed to it in the end, or removed if something goes wrong."""
     if not path.absolute().parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "there is no such folder", str(path.parent))
@@ -82,7 +82,7 @@ def exchange(first: Path, second: Path) -> bool:
 
 
 def replace_folder(target: Path, source: Path, backup: Path, exchange: Callable[[Path, Path], bool] = exchange) -> None:
-    """Rename the folder `fresh` to `target`; what is there goes to `fresh` or `old`, or stays if that fails.
+    """Rename the folder `source` to `target`; what is there goes to `source` or `backup`, or stays if that fails.
 
     Where the file system cannot exchange two names, there is no `target` for a moment.
     """

@@ -182,7 +182,7 @@ def decode(data: bytes, origin: str) -> Plan:
                 "use the release that wrote it, or plan again"
             )
         plan = msgspec.json.decode(data, type=Plan)
-        if unknown := _unknown(msgspec.json.decode(data), msgspec.to_builtins(plan)):
+        if unknown := _unknown_fields(msgspec.json.decode(data), msgspec.to_builtins(plan)):
             raise PlanError(f"{origin}: unknown field {unknown[0]!r}; correct or remove it")
     except msgspec.MsgspecError as error:
         # Errors of the plan's own checks arrive wrapped.
@@ -205,7 +205,7 @@ def _from_format_1(data: bytes) -> bytes:
     return msgspec.json.encode({**content, "format": FORMAT})
 
 
-def _unknown(content: Any, fields: Any, prefix: str = "") -> list[str]:
+def _unknown_fields(content: Any, fields: Any, prefix: str = "") -> list[str]:
     """Return the fields that were written but not understood, such as one with a misspelt name."""
     if isinstance(content, dict):
         paths = [f"{prefix}{name}" for name in content if name not in fields]
@@ -214,7 +214,7 @@ def _unknown(content: Any, fields: Any, prefix: str = "") -> list[str]:
         paths, pairs = [], [(f"{prefix}{number}.", number) for number in range(len(content))]
     else:
         return []
-    return paths + [each for path, key in pairs for each in _unknown(content[key], fields[key], path)]
+    return paths + [each for path, key in pairs for each in _unknown_fields(content[key], fields[key], path)]
 
 
 class _Version(msgspec.Struct):

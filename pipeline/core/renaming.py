@@ -23,8 +23,8 @@ def refuse_renamed(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(function)
         def refuse_old_names(*args: P.args, **kwargs: P.kwargs) -> R:
-            for old in names.keys() & kwargs:
-                raise TypeError(f"{function.__name__}() has no argument {old!r}; it is called {names[old]!r}")
+            for old_name in names.keys() & kwargs:
+                raise TypeError(f"{function.__name__}() has no argument {old_name!r}; it is called {names[old_name]!r}")
             return function(*args, **kwargs)
 
         return refuse_old_names
@@ -32,15 +32,15 @@ def refuse_renamed(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     return decorate
 
 
-def add_renamed_option(parser: argparse.ArgumentParser, old: str, new: str) -> None:
-    """Let the parser refuse `old` and name `new`; its help shows the new one only."""
-    parser.add_argument(old, action=_RenamedOption, new=new, dest=argparse.SUPPRESS, help=argparse.SUPPRESS)
+def add_renamed_option(parser: argparse.ArgumentParser, old_name: str, new_name: str) -> None:
+    """Let the parser refuse `old_name` and name `new_name`; its help shows the new one only."""
+    parser.add_argument(old_name, action=_RenamedOption, new=new_name, dest=argparse.SUPPRESS, help=argparse.SUPPRESS)
 
 
 class _RenamedOption(argparse.Action):
-    def __init__(self, *args: Any, new: str, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, new_name: str, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._new = new
+        self._new = new_name
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         parser.error(f"{self.option_strings[0]} is called {self._new}")

@@ -146,8 +146,8 @@ def extent_multiples(
     """
     factors: list[Multiple | None] = []
     for extent, value in zip(shape, other_shape, strict=True):
-        fitting = [(name, extent // part) for name, part in size.items() if extent * other_size[name] == value * part]
-        exact = [(name, factor) for name, factor in fitting if factor * size[name] == extent]
+        fits = [(name, extent // part) for name, part in size.items() if extent * other_size[name] == value * part]
+        exact = [(name, factor) for name, factor in fits if factor * size[name] == extent]
         if extent != value and not exact:
             return None
         factors.append(None if extent == value else exact[0])

@@ -27,7 +27,7 @@ def home(board: Board) -> Device | None:
     return next(iter((*host_devices, *(device for device in local if device.capabilities.is_processor))), None)
 
 
-def entering(board: Board, source: Device | None, target: Device) -> Route | None:
+def enter_route(board: Board, source: Device | None, target: Device) -> Route | None:
     """Return the route of a tensor of `source` that a worker on `target` brings in; None if it uses it in place.
 
     `source` is None for what the caller gives.
@@ -39,7 +39,7 @@ def entering(board: Board, source: Device | None, target: Device) -> Route | Non
     return (at_home, target) if _by_home(board, origin, target) else (origin, target)
 
 
-def leaving(board: Board, source: Device, target: Device | None) -> Route | None:
+def leave_route(board: Board, source: Device, target: Device | None) -> Route | None:
     """Return the route of a tensor for `target` that a worker on `source` hands out; None if it leaves it in place.
 
     `target` is None for what the caller gets.
@@ -64,7 +64,7 @@ def enter_s(board: Board, source: Device | None, target: Device, nbytes: Amount)
     if source is not None and source.memory == target.memory:
         # The reader's caches have to fetch them once; what the caller gives is read in any case.
         return board.transfer_s(source, target, nbytes) + _layout_s(target, nbytes)
-    return _seconds(board, entering(board, source, target), nbytes)
+    return _seconds(board, enter_route(board, source, target), nbytes)
 
 
 def leave_s(board: Board, source: Device, target: Device | None, nbytes: Amount) -> Amount:
@@ -79,7 +79,7 @@ def leave_s(board: Board, source: Device, target: Device | None, nbytes: Amount)
     """
     if target is not None and source.memory == target.memory:
         return _layout_s(source, nbytes)
-    return _seconds(board, leaving(board, source, target), nbytes)
+    return _seconds(board, leave_route(board, source, target), nbytes)
 
 
 def link_ends(board: Board, route: Route | None) -> tuple[str, str] | None:

@@ -61,11 +61,13 @@ def restrict_scales(model: ImportedModel, limits: ScaleLimits) -> ImportedModel:
     results = list(body.fields) if isinstance(body, relax.Tuple) else [body]
     restriction = _Restriction(source_bindings, results, {str(param.name) for param in main.params}, limits)
     bindings = [binding for source in source_bindings for binding in restriction.lines(source)]
-    inner_names = model.inner | {binding.name for binding in bindings} - {binding.name for binding in source_bindings}
+    inner_names = model.inner_names | {binding.name for binding in bindings} - {
+        binding.name for binding in source_bindings
+    }
     rewritten = module(function(list(main.params), bindings, results), kernels(model.module))
     variables = [binding.var for block in rewritten["main"].body.blocks for binding in block.bindings]
     names = {var: str(var.name) for var in variables if str(var.name) not in inner_names}
-    return replace(model, module=rewritten, inner=frozenset(inner_names), names=names)
+    return replace(model, module=rewritten, inner_names=frozenset(inner_names), names=names)
 
 
 class _Restriction:

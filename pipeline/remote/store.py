@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from pipeline.core import leftovers
-from pipeline.core.files import replacing
+from pipeline.core.files import open_replacement
 from pipeline.errors import BundleError
 from pipeline.executor import manifest
 from pipeline.executor.bundle_folder import BundleFolder
@@ -105,7 +105,7 @@ class FileStore:
             _make_room(self.uploads, self._room - part.nbytes)
         # Compared before the file gets its name: under that name it is believed, and run.
         digest = hashlib.sha256()
-        with replacing(self.uploads / f"{part.sha256}{suffix}") as stream:
+        with open_replacement(self.uploads / f"{part.sha256}{suffix}") as stream:
             for block in blocks:
                 digest.update(block)
                 _write(stream, block)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from pipeline.core.board import Device
 from pipeline.core.plan import Plan
-from pipeline.core.transfer_costs import enter_s, entering, leave_s, leaving, link_ends
+from pipeline.core.transfer_costs import enter_route, enter_s, leave_route, leave_s, link_ends
 from pipeline.scheduler.wiring import Wiring
 
 
@@ -23,14 +23,15 @@ def find_moves(plan: Plan, wiring: Wiring, number: int) -> tuple[list[Move], lis
     device = plan.board.device(plan.stages[number].device)
     entry_moves = [
         Move(
-            enter_s(plan.board, maker, device, nbytes), link_ends(plan.board, entering(plan.board, maker, device)) or ()
+            enter_s(plan.board, maker, device, nbytes),
+            link_ends(plan.board, enter_route(plan.board, maker, device)) or (),
         )
         for maker, nbytes in _inputs_of(plan, wiring, number)
     ]
     exit_moves = [
         Move(
             leave_s(plan.board, device, reader, nbytes),
-            link_ends(plan.board, leaving(plan.board, device, reader)) or (),
+            link_ends(plan.board, leave_route(plan.board, device, reader)) or (),
         )
         for reader, nbytes in _outputs_of(plan, wiring, number)
     ]

@@ -90,7 +90,7 @@ class _RenamedModel:
 
     @property
     def tensors(self) -> Iterable[TensorSpec]:
-        """All tensors."""
+        """Specifications of the tensors."""
         return [replace(spec, name=self._names[name]) for name, spec in self._model.tensors.items()]
 
     @property

@@ -119,8 +119,8 @@ def _tensor_names(model: Graph) -> Iterable[str]:
 
 def _fresh(model: str, names: Iterable[str], inputs: Mapping[str, str], names_in_use: set[str]) -> dict[str, str]:
     """Return a name for each that is not an input: its own, with the model's in front if it is in use."""
-    rest = [name for name in names if name not in inputs]
-    return {name: unique(f"{model}.{name}" if name in names_in_use else name, names_in_use) for name in rest}
+    made_names = [name for name in names if name not in inputs]
+    return {name: unique(f"{model}.{name}" if name in names_in_use else name, names_in_use) for name in made_names}
 
 
 def _global(name: str, kernel: Any) -> GlobalVar:

@@ -171,8 +171,8 @@ def _legal(graph: Graph, position: int) -> int:
     if position not in legal:
         nearest = sorted(legal, key=lambda candidate: abs(candidate - position))[:2]
         hint = f"the nearest are {' and '.join(map(str, sorted(nearest)))}" if nearest else "this graph has none"
-        inside = 0 < position < len(graph.operators)
-        allow = "; allow_unfused=True or --allow-unfused allows cuts inside of fused groups" if inside else ""
+        is_position = 0 < position < len(graph.operators)
+        allow = "; allow_unfused=True or --allow-unfused allows cuts inside of fused groups" if is_position else ""
         raise PlanError(f"position {position} is not a legal cut; {hint}{allow}")
     return position
 

@@ -17,12 +17,12 @@ def own_extents(types: Sequence[Any]) -> list[Any]:
     symbols = {extent for ty in types for extent in _extents(ty) if isinstance(extent, tirx.Var)}
     variables: dict[str, Any] = {}
 
-    def own(extent: Any) -> Any:
+    def name_unknown(extent: Any) -> Any:
         if all(each in symbols for each in undefined_vars(extent)):
             return extent
         return variables.setdefault(str(extent), tirx.Var(f"extent{len(variables)}", "int64"))
 
-    return [_with_extents(ty, [own(extent) for extent in _extents(ty)]) for ty in types]
+    return [_with_extents(ty, [name_unknown(extent) for extent in _extents(ty)]) for ty in types]
 
 
 def _extents(ty: Any) -> Iterable[Any]:

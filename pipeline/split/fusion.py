@@ -53,14 +53,14 @@ def fuse(
         that index is a topological order.
     """
     dominators = post_dominators(consumers, escapes)
-    inside = parts or [False] * len(kinds)
-    patterns = _patterns(kinds, consumers, inside)
+    are_parts = parts or [False] * len(kinds)
+    patterns = _patterns(kinds, consumers, are_parts)
     groups = _FusionGroups(patterns)
     for operator, dominator in enumerate(dominators):
         if dominator is None:
             continue
-        if inside[operator]:
-            path = _operators_between(operator, dominator, consumers, inside.__getitem__)
+        if are_parts[operator]:
+            path = _operators_between(operator, dominator, consumers, are_parts.__getitem__)
         elif groups.may_join(operator, dominator):
             path = _operators_between(operator, dominator, consumers, groups.passes(operator))
         else:
@@ -70,15 +70,15 @@ def fuse(
     return [groups.last(operator) for operator in range(len(kinds))]
 
 
-def _patterns(kinds: Sequence[str], consumers: Sequence[Sequence[int]], inside: Sequence[bool]) -> list[str]:
+def _patterns(kinds: Sequence[str], consumers: Sequence[Sequence[int]], are_parts: Sequence[bool]) -> list[str]:
     """Return the pattern of each operator, by its neighbours as well."""
     patterns = [operator_kind(kind).pattern for kind in kinds]
     summing = {reader for kind, readers in zip(kinds, consumers, strict=True) if kind in _SUMMING for reader in readers}
     for operator, kind in enumerate(kinds):
         # A reader's own one; what is quantised in front of it is to travel as bytes.
-        if kind == "dequantize" and inside[operator] and patterns[consumers[operator][0]] != "elementwise":
+        if kind == "dequantize" and are_parts[operator] and patterns[consumers[operator][0]] != "elementwise":
             patterns[operator] = "opaque"
-        elif kind == "quantize" and not inside[operator] and operator in summing:
+        elif kind == "quantize" and not are_parts[operator] and operator in summing:
             patterns[operator] = _LAST if _leaves_bytes(operator, kinds, consumers) else patterns[operator]
     return patterns
 
@@ -120,16 +120,16 @@ def _operators_between(
 ) -> list[int] | None:
     """Return the operators on all ways from `start` to `end`, or None if one of them may not lie there."""
     path: list[int] = []
-    reached_operators, waiting = {end}, [start]
-    while waiting:
-        for operator in consumers[waiting.pop()]:
+    reached_operators, pending = {end}, [start]
+    while pending:
+        for operator in consumers[pending.pop()]:
             if operator in reached_operators:
                 continue
             if not may_lie(operator) or len(reached_operators) > LARGEST_GROUP:
                 return None
             reached_operators.add(operator)
             path.append(operator)
-            waiting.append(operator)
+            pending.append(operator)
     return path
 
 
@@ -176,9 +176,9 @@ class _FusionGroups:
         roots = {self._root(operator) for operator in operators}
         if sum(self._sizes[root] for root in roots) > LARGEST_GROUP:
             return
-        first, *rest = roots
-        for root in rest:
-            self._parents[root] = first
-            self._sizes[first] += self._sizes[root]
-            self._last[first] = max(self._last[first], self._last[root])
-            self._has_anchor[first] |= self._has_anchor[root]
+        target, *absorbed_roots = roots
+        for root in absorbed_roots:
+            self._parents[root] = target
+            self._sizes[target] += self._sizes[root]
+            self._last[target] = max(self._last[target], self._last[root])
+            self._has_anchor[target] |= self._has_anchor[root]

@@ -146,14 +146,14 @@ def from_relax(source: ImportedModel, size: Mapping[str, int] | None = None) -> 
             if line.name in operator.outputs:
                 tensors[line.name] = _spec(line.name, line.var.ty, source.name, extents)
     names = _output_names(source, main)
-    if missing := [name for name in names if name not in tensors]:
-        raise ModelError(f"model {source.name!r} returns {missing[0]!r}, which no operator makes; it is damaged")
+    if unknown := [name for name in names if name not in tensors]:
+        raise ModelError(f"model {source.name!r} returns {unknown[0]!r}, which no operator makes; it is damaged")
     outputs = tuple(tensors[name] for name in names)
     if not operators:
         raise ModelError(f"model {source.name!r} has no operator that an output depends on; there is nothing to run")
     return Graph(
         source.name,
-        _group_operators(operators, outputs, source.inner),
+        _group_operators(operators, outputs, source.inner_names),
         tensors,
         inputs,
         outputs,
@@ -245,16 +245,16 @@ def _elements(var: Any, source: ImportedModel, extents: Extents) -> int:
 
 
 def _group_operators(
-    operators: Sequence[Operator], outputs: Iterable[TensorSpec], inner: frozenset[str]
+    operators: Sequence[Operator], outputs: Iterable[TensorSpec], inner_names: frozenset[str]
 ) -> tuple[Operator, ...]:
     """Return the operators with those that fuse side by side."""
-    last = fused_with(operators, {spec.name for spec in outputs}, inner)
+    last = fused_with(operators, {spec.name for spec in outputs}, inner_names)
     order = sorted(range(len(operators)), key=lambda index: (last[index], index))
     numbers = {end: number for number, end in enumerate(sorted(set(last)))}
     return tuple(_in_group(operators[index], numbers[last[index]]) for index in order)
 
 
-def fused_with(operators: Sequence[Operator], leaving: Collection[str], inner: frozenset[str]) -> list[int]:
+def fused_with(operators: Sequence[Operator], leaving: Collection[str], inner_names: frozenset[str]) -> list[int]:
     """Return for each operator the index of the last one that it fuses with; see `pipeline.split.fusion.fuse`."""
     maker = {name: index for index, operator in enumerate(operators) for name in operator.outputs}
     consumers: list[list[int]] = [[] for _ in operators]
@@ -262,7 +262,7 @@ def fused_with(operators: Sequence[Operator], leaving: Collection[str], inner: f
         for source in {maker[name] for name in operator.inputs if name in maker}:
             consumers[source].append(index)
     escapes = [any(name in leaving for name in operator.outputs) for operator in operators]
-    parts = [inner.issuperset(operator.outputs) for operator in operators]
+    parts = [inner_names.issuperset(operator.outputs) for operator in operators]
     return fuse([operator.kind for operator in operators], consumers, escapes, parts)
 
 

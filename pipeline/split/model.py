@@ -45,7 +45,7 @@ class ImportedModel:
         From a tensor to the model's name of the operator that makes it.
     aliases : mapping of str to str
         From a tensor of the model that has no variable of its own to the one that holds its value.
-    inner : frozenset of str
+    inner_names : frozenset of str
         Variables that stand inside one of the model's operators, which was taken apart.
     annotations : tuple of Annotation
         Where the model says that tensors are computed.
@@ -61,7 +61,7 @@ class ImportedModel:
     names: Mapping[Any, str] = field(default_factory=dict)
     operators: Mapping[str, str] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
-    inner: frozenset[str] = frozenset()
+    inner_names: frozenset[str] = frozenset()
     annotations: tuple[Annotation, ...] = ()
     parameters: Parameters | None = field(default=None, repr=False)
     constant_file: ConstantFile | None = field(default=None, repr=False)

@@ -53,8 +53,8 @@ def notes(graph: Graph, groups: Sequence[Sequence[Operator]], board: Board) -> I
         pairs = zip(groups, verdicts(graph, groups, device), strict=True)
         reasons = [f"{group[-1].name!r} ({verdict.reason})" for group, verdict in pairs if verdict.reason]
         if reasons:
-            rest = f" and {len(reasons) - _MOST} more" if len(reasons) > _MOST else ""
-            yield f"{device.name} cannot run, and leaves to other devices: {', '.join(reasons[:_MOST])}{rest}."
+            omission = f" and {len(reasons) - _MOST} more" if len(reasons) > _MOST else ""
+            yield f"{device.name} cannot run, and leaves to other devices: {', '.join(reasons[:_MOST])}{omission}."
 
 
 _verdicts: WeakKeyDictionary[Graph, dict[tuple[str, str], list[Verdict]]] = WeakKeyDictionary()
@@ -66,13 +66,13 @@ def _verdict(graph: Graph, group: Sequence[Operator], device: Device) -> Verdict
     results = {line.var for line in lines}
     read = [each for line in lines for each in operands(line.value) if isinstance(each, relax.Var)]
     inputs = list(dict.fromkeys(each for each in read if each not in results))
-    leaving = _leaving(graph, group)
+    leaving = _names_read_elsewhere(graph, group)
     outputs = [line.var for line in lines if line.name in leaving]
     planning = importlib.import_module(device.capabilities.planning)
     return Verdict(*planning.verdict(inputs, [(line.var, line.value) for line in lines], outputs, device.target))
 
 
-def _leaving(graph: Graph, group: Sequence[Operator]) -> set[str]:
+def _names_read_elsewhere(graph: Graph, group: Sequence[Operator]) -> set[str]:
     """Return the tensors of a group that others read."""
     index = group[0].group
     read = {name for each in graph.operators if each.group != index for name in each.inputs}

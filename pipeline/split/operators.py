@@ -35,7 +35,7 @@ class OperatorKind:
     operations: Operations
 
 
-def _nothing(_call: Any, _elements: int) -> int:
+def _no_flops(_call: Any, _elements: int) -> int:
     return 0
 
 
@@ -81,8 +81,8 @@ _TABLE: dict[tuple[str, str, Operations], str] = {
         minimum mod multiply negative not_equal power prelu quantize relu relu6 right_shift round rsqrt selu sigmoid
         sign silu sin sinh softplus sqrt square subtract tan tanh trunc where
     """,
-    ("broadcast", "movement", _nothing): "broadcast_to expand_dims meshgrid one_hot squeeze stack",
-    ("injective", "movement", _nothing): """
+    ("broadcast", "movement", _no_flops): "broadcast_to expand_dims meshgrid one_hot squeeze stack",
+    ("injective", "movement", _no_flops): """
         concat flatten flip full full_like gather_elements layout_transform mirror_pad ones ones_like pad permute_dims
         repeat replicate_pad reshape resize1d resize2d resize3d scatter_elements split strided_slice take tile tril
         triu zeros zeros_like
@@ -112,7 +112,7 @@ def operator_kind(name: str) -> OperatorKind:
     if name in KINDS:
         return KINDS[name]
     family = next((family for word, family in _WORDS.items() if _has_word(name, word)), "other")
-    return OperatorKind("opaque", family, _nothing)
+    return OperatorKind("opaque", family, _no_flops)
 
 
 def _has_word(name: str, word: str) -> bool:
@@ -140,7 +140,7 @@ def operations(call: Any, name: str, elements: int) -> int:
     if kernel(call) is None:
         return kind.operations(call, elements)
     # A kernel's arguments are not those of the operator whose name it has.
-    return {"elementwise": _one_per_element, "anchor": _five_per_element}.get(kind.pattern, _nothing)(call, elements)
+    return {"elementwise": _one_per_element, "anchor": _five_per_element}.get(kind.pattern, _no_flops)(call, elements)
 
 
 def _is_depthwise(call: Any) -> bool:

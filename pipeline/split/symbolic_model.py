@@ -78,9 +78,9 @@ class OpenModel:
                 raise ModelError(f"no extent is called {name!r}; there are {', '.join(names)}{near(name, names)}")
             if isinstance(extent, bool) or not isinstance(extent, int | np.integer) or extent < 1:
                 raise ModelError(f"the extent {name} is {extent!r}; it must be a whole number of at least 1")
-        if missing := [name for name in names if name not in size]:
+        if missing_names := [name for name in names if name not in size]:
             subject = f"{describe_size(size)} says" if size else "the size does"
-            raise ModelError(f"{subject} not what {missing[0]} is; give all of {', '.join(names)}")
+            raise ModelError(f"{subject} not what {missing_names[0]} is; give all of {', '.join(names)}")
         return {name: int(size[name]) for name in names}
 
     def size_of(self, plan: Plan) -> dict[str, int]:

@@ -76,16 +76,16 @@ def as_planned(graph: Graph, plan: Plan) -> Graph:
 
 
 def _divide_groups(graph: Graph, positions: Sequence[int]) -> Graph:
-    inside = sorted({*positions, *graph.unfused})
-    if tuple(inside) == graph.unfused:
+    unfused_positions = sorted({*positions, *graph.unfused})
+    if tuple(unfused_positions) == graph.unfused:
         return graph
-    ends = {*graph.group_ends, *inside}
+    ends = {*graph.group_ends, *unfused_positions}
     operators: list[Operator] = []
     number = 0
     for position, operator in enumerate(graph.operators, start=1):
         operators.append(replace(operator, group=number))
         number += position in ends
-    return replace(graph, operators=tuple(operators), unfused=tuple(inside))
+    return replace(graph, operators=tuple(operators), unfused=tuple(unfused_positions))
 
 
 def divided_groups(graph: Graph) -> Iterator[DividedGroup]:
@@ -100,12 +100,12 @@ def divided_groups(graph: Graph) -> Iterator[DividedGroup]:
 
 
 def _cost(graph: Graph, pieces: Sequence[Sequence[Operator]]) -> DividedGroup:
-    together = [operator for piece in pieces for operator in piece]
+    operators = [operator for piece in pieces for operator in piece]
     return DividedGroup(
         cuts=tuple(piece[-1].name for piece in pieces[:-1]),
-        operators=len(together),
-        kernels=sum(_kernels(graph, piece) for piece in pieces) - _kernels(graph, together),
-        nbytes=sum(_traffic(graph, piece) for piece in pieces) - _traffic(graph, together),
+        operators=len(operators),
+        kernels=sum(_kernels(graph, piece) for piece in pieces) - _kernels(graph, operators),
+        nbytes=sum(_traffic(graph, piece) for piece in pieces) - _traffic(graph, operators),
     )
 
 
@@ -115,10 +115,10 @@ def _kernels(graph: Graph, operators: Sequence[Operator]) -> int:
 
 def _traffic(graph: Graph, operators: Sequence[Operator]) -> int:
     """Return the bytes that a group reads and writes, counting what leaves it besides being read inside."""
-    inside = {name for operator in operators for name in operator.inputs}
-    inner_results = inside & {name for operator in operators for name in operator.outputs}
-    crossing = inner_results & _read_outside(graph, operators)
-    return traffic(graph, operators) + sum(graph.tensors[name].nbytes for name in crossing)
+    names_read = {name for operator in operators for name in operator.inputs}
+    inner_results = names_read & {name for operator in operators for name in operator.outputs}
+    crossing_names = inner_results & _read_outside(graph, operators)
+    return traffic(graph, operators) + sum(graph.tensors[name].nbytes for name in crossing_names)
 
 
 def _read_outside(graph: Graph, operators: Sequence[Operator]) -> set[str]:

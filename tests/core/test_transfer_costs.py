@@ -1,11 +1,11 @@
-"""Who spends how long on moving tensors: the side that is away from the caller's memory."""
+"""Seconds for moving tensors are spent by the side that is away from the caller's memory."""
 
 from __future__ import annotations
 
 import pytest
 
 from pipeline.core.board import Board, Device, Link
-from pipeline.core.transfer_costs import LAYOUT, enter_s, entering, home, leave_s, leaving, link_ends
+from pipeline.core.transfer_costs import LAYOUT, enter_route, enter_s, home, leave_route, leave_s, link_ends
 from pipeline.errors import BoardError
 
 CPU, GPU, NPU, DSP = (
@@ -45,14 +45,14 @@ def test_the_side_away_from_home_pays() -> None:
 
 def test_two_sides_away_from_home_pay_each_its_own_link() -> None:
     assert (leave_s(BOARD, GPU, NPU, 1000), enter_s(BOARD, GPU, NPU, 1000)) == (0.501, 1.25)
-    assert link_ends(BOARD, leaving(BOARD, GPU, NPU)) == ("host", "gpu")
-    assert link_ends(BOARD, entering(BOARD, GPU, NPU)) == ("npu", "host")
+    assert link_ends(BOARD, leave_route(BOARD, GPU, NPU)) == ("host", "gpu")
+    assert link_ends(BOARD, enter_route(BOARD, GPU, NPU)) == ("npu", "host")
 
 
 def test_without_a_way_home_the_reader_pays_the_direct_link() -> None:
     assert (leave_s(BOARD, GPU, DSP, 2_000_000), enter_s(BOARD, GPU, DSP, 2_000_000)) == (0, 1)
-    assert link_ends(BOARD, entering(BOARD, GPU, DSP)) == ("gpu", "dsp")
-    assert link_ends(BOARD, entering(BOARD, DSP, NPU)) is None, "both are the same chips"
+    assert link_ends(BOARD, enter_route(BOARD, GPU, DSP)) == ("gpu", "dsp")
+    assert link_ends(BOARD, enter_route(BOARD, DSP, NPU)) is None, "both are the same chips"
     with pytest.raises(BoardError, match=r"no link between 'host' .* and 'dsp'"):
         enter_s(BOARD, None, DSP, 1)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.files import replacing
+from pipeline.core.files import open_replacement
 from pipeline.core.plan import TensorSpec
 from pipeline.errors import InputError
 from pipeline.io.sinks.base import Sink, SinkKind, SinkOptions
@@ -39,7 +39,7 @@ class StackedArrays(Sink):
         self._shapes: list[tuple[int, ...]] = []
         with contextlib.ExitStack() as stack:
             # Opened now, so that a place where nothing can be written is found before the frames run.
-            self._stream = stack.enter_context(replacing(path))
+            self._stream = stack.enter_context(open_replacement(path))
             # From here on the `with` block of the sink ends it; until here, an error has.
             self._stack = stack.pop_all()
 
@@ -103,7 +103,7 @@ class Folder(Sink):
 
     def add(self, result: FrameResult) -> None:
         """Write one result."""
-        with replacing(self._folder / f"{self._unique_name(result.frame.name)}.npz") as stream:
+        with open_replacement(self._folder / f"{self._unique_name(result.frame.name)}.npz") as stream:
             np.savez(stream, **result.outputs)
 
     def _unique_name(self, name: str) -> str:

@@ -40,13 +40,13 @@ def fold_affine(
     bindings : sequence of Binding
     outputs : sequence of relax.Expr
         What leaves the function.
-    reserved : iterable of str
+    reserved_names : iterable of str
         Names that no new binding may have.
 
     Returns
     -------
     bindings : list of Binding
-    merged : dict of str to str
+    successors : dict of str to str
         From the name of each binding that has gone to the name of its successor, which may have gone too.
     """
     uses = Counter(each for binding in bindings for each in operands(binding.value) if isinstance(each, relax.Var))
@@ -55,13 +55,13 @@ def fold_affine(
     successors: dict[str, str] = {}
     for binding in bindings:
         binding.value = _as_affine(binding.value, producers) or binding.value
-        while isinstance(binding.value, Affine) and (before := _absorbable(binding.value.base, producers, uses)):
-            binding.value = _compose(before, binding.value)
-            successors[before.name] = binding.name
-            del producers[before.var]
-    remaining = [binding for binding in bindings if binding.var in producers]
-    used_names = {*reserved_names, *(binding.name for binding in remaining)}
-    return [lowered for binding in remaining for lowered in _lower(binding, used_names)], successors
+        while isinstance(binding.value, Affine) and (producer := _absorbable(binding.value.base, producers, uses)):
+            binding.value = _compose(producer, binding.value)
+            successors[producer.name] = binding.name
+            del producers[producer.var]
+    kept_bindings = [binding for binding in bindings if binding.var in producers]
+    used_names = {*reserved_names, *(binding.name for binding in kept_bindings)}
+    return [lowered for binding in kept_bindings for lowered in _lower(binding, used_names)], successors
 
 
 def _as_affine(value: Any, producers: Mapping[Any, Binding]) -> Affine | None:
@@ -128,11 +128,11 @@ def _is_convolution(value: Any) -> bool:
     )
 
 
-def _compose(before: Binding, after: Affine) -> Affine:
-    first = before.value
-    if isinstance(first, Affine):
-        return Affine(first.base, first.scale * after.scale, first.shift * after.scale + after.shift, after.type)
-    return Affine(first, after.scale, after.shift, after.type)
+def _compose(producer: Binding, affine: Affine) -> Affine:
+    base = producer.value
+    if isinstance(base, Affine):
+        return Affine(base.base, base.scale * affine.scale, base.shift * affine.scale + affine.shift, affine.type)
+    return Affine(base, affine.scale, affine.shift, affine.type)
 
 
 def _lower(binding: Binding, used_names: set[str]) -> list[Binding]:

@@ -119,8 +119,8 @@ def _known_shape(call: Any) -> Any:
 
 
 def _same_extents(reshape: Any) -> bool:
-    before = getattr(reshape.args[0].ty, "shape", None)
-    return before is not None and list(before) == list(reshape.args[1])
+    extents = getattr(reshape.args[0].ty, "shape", None)
+    return extents is not None and list(extents) == list(reshape.args[1])
 
 
 def _is_constant(call: Any) -> bool:

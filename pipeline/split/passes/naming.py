@@ -44,8 +44,8 @@ def name_bindings(
         They are renamed in place.
     outputs : mapping of str to relax.Var
         The model's outputs.
-    imported : ImportedModel
-    same, merged : mapping of str to str
+    model : ImportedModel
+    equal_names, successors : mapping of str to str
         From a name that has no binding to one, which may have none either, of the same value, or of a value
         that comes after it.
 
@@ -54,15 +54,15 @@ def name_bindings(
     dict of str to str
         From each name that has gone to the binding, or the model input, that took its place.
     """
-    before = {binding.name: binding for binding in bindings}
+    bindings_by_name = {binding.name: binding for binding in bindings}
     model_names = tensor_names(model)
     _name_outputs(bindings, outputs)
     for name in equal_names:
-        binding = before.get(_follow(name, equal_names))
+        binding = bindings_by_name.get(_follow(name, equal_names))
         if name in model_names and binding and binding.name not in model_names:
             binding.name = name
     heirs = {name: _follow(name, {**equal_names, **successors}) for name in {**equal_names, **successors}}
-    current_names = {name: binding.name for name, binding in before.items()}
+    current_names = {name: binding.name for name, binding in bindings_by_name.items()}
     aliases = current_names | {name: current_names.get(target, target) for name, target in heirs.items()}
     return {name: target for name, target in aliases.items() if name != target and name in model_names}
 

@@ -50,7 +50,7 @@ def clean(model: ImportedModel) -> ImportedModel:
     for binding in bindings:
         binding.value = with_operands(binding.value, constant_file.replacement)
     aliases = name_bindings(bindings, outputs, model, {**model.aliases, **equal_names}, successors)
-    inner = {binding.name for binding in bindings} - tensor_names(model)
+    inner_names = {binding.name for binding in bindings} - tensor_names(model)
     bindings, results = with_copies(bindings, outputs)
     return replace(
         model,
@@ -58,7 +58,7 @@ def clean(model: ImportedModel) -> ImportedModel:
         outputs=tuple(outputs),
         names={},
         aliases=aliases,
-        inner=frozenset(inner),
+        inner_names=frozenset(inner_names),
         parameters=None,
         constant_file=constant_file,
     )

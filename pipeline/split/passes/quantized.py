@@ -81,13 +81,13 @@ def arrange(
     bindings : sequence of Binding
     outputs : sequence of relax.Expr
         What leaves the function.
-    reserved : iterable of str
+    reserved_names : iterable of str
         Names that no new binding may have.
 
     Returns
     -------
     bindings : list of Binding
-    merged : dict of str to str
+    heirs : dict of str to str
         From the name of each binding that has gone to that of the binding in its place.
     """
     if not any(calls(binding.value, "dequantize") for binding in bindings):
@@ -100,9 +100,9 @@ def arrange(
     for binding in bindings:
         heirs |= _move(binding, producers, outputs)
     sunk = _sink(live(bindings, outputs), producers, {*reserved_names, *(binding.name for binding in bindings)}, heirs)
-    remaining = live(sunk, outputs)
-    names = {binding.name for binding in remaining}
-    return remaining, {name: heir for name, heir in heirs.items() if name not in names}
+    live_bindings = live(sunk, outputs)
+    names = {binding.name for binding in live_bindings}
+    return live_bindings, {name: heir for name, heir in heirs.items() if name not in names}
 
 
 def _readers(bindings: Iterable[Binding]) -> dict[Any, list[Binding]]:
@@ -115,13 +115,13 @@ def _readers(bindings: Iterable[Binding]) -> dict[Any, list[Binding]]:
 
 def _turn_weights(binding: Binding, producers: Mapping[Any, Binding]) -> None:
     """Transpose integer weights instead of the numbers they stand for."""
-    before = producers.get(binding.value.args[0]) if calls(binding.value, "permute_dims") else None
-    if before is None or not calls(before.value, "dequantize") or (values := array(before.value.args[0])) is None:
+    source = producers.get(binding.value.args[0]) if calls(binding.value, "permute_dims") else None
+    if source is None or not calls(source.value, "dequantize") or (values := array(source.value.args[0])) is None:
         return
     axes = binding.value.attrs.axes
     order = [int(axis) for axis in axes] if axes is not None else list(range(values.ndim))[::-1]
-    _, scale, zero = before.value.args
-    axis = order.index(int(before.value.attrs.axis) % values.ndim)
+    _, scale, zero = source.value.args
+    axis = order.index(int(source.value.attrs.axis) % values.ndim)
     binding.value = relax.op.dequantize(constant(values.transpose(order)), scale, zero, axis=axis, out_dtype="float32")
 
 
@@ -161,10 +161,10 @@ def _move(binding: Binding, producers: Mapping[Any, Binding], outputs: Sequence[
         return {}
     source = mover.value.args[0]
     sources = list(source.fields) if isinstance(source, relax.Tuple) else [source]
-    before = [producers.get(operand) for operand in sources]
-    if not all(operand is not None and _same(operand.value, binding.value) for operand in before):
+    dequantizers = [producers.get(operand) for operand in sources]
+    if not all(operand is not None and _same(operand.value, binding.value) for operand in dequantizers):
         return {}
-    quantized_sources = {operand.var: operand.value.args[0] for operand in before if operand is not None}
+    quantized_sources = {operand.var: operand.value.args[0] for operand in dequantizers if operand is not None}
     binding.value = replace(
         mover.value,
         lambda operand: quantized_sources.get(operand, operand) if isinstance(operand, relax.Var) else operand,
@@ -199,10 +199,10 @@ def _sink(
                 binding.name if constant_weights else producers[data].name if data in producers else str(data.name)
             )
         if copies:
-            binding.value = replace(binding.value, _renaming({var: copy.var for var, copy in copies.items()}))
+            binding.value = replace(binding.value, _substitution({var: copy.var for var, copy in copies.items()}))
         result += [*copies.values(), binding]
     return result
 
 
-def _renaming(names: Mapping[Any, Any]) -> Callable[[Any], Any]:
+def _substitution(names: Mapping[Any, Any]) -> Callable[[Any], Any]:
     return lambda operand: names.get(operand, operand) if isinstance(operand, relax.Var) else operand

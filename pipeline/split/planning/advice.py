@@ -89,17 +89,17 @@ def verdict(
             )
         gain = f" A division into {division.stages} stages would give {division.frames_per_s:.4g}." if division else ""
         return "one stage", f"Do not pipeline: one stage, nothing is pipelined, {rate:.4g} frames/s.{gain}"
-    instead = ""
+    replica_advice = ""
     if copies and copies.frames_per_s > rate * NOTABLE:
         give = f"{copies.replicas} replicas of the whole model give {copies.frames_per_s:.4g} frames/s"
-        instead = f"Replicate instead: {give}"
+        replica_advice = f"Replicate instead: {give}"
     if rate < unsplit * WORTHWHILE:
         return "do not pipeline", (
             f"Do not pipeline: it will not help here. The stages give {rate:.4g} frames/s, the unsplit model "
-            f"{unsplit:.4g}. {instead + '.' if instead else ''}".strip()
+            f"{unsplit:.4g}. {replica_advice + '.' if replica_advice else ''}".strip()
         )
-    if instead:
-        return "replicate instead", f"{instead}, these stages {rate:.4g}."
+    if replica_advice:
+        return "replicate instead", f"{replica_advice}, these stages {rate:.4g}."
     if not unsplit:
         can = "may run all of it, as it is pinned" if partial else "can run the whole model"
         return "pipeline", f"Pipeline: {rate:.4g} frames/s; no device {can}."

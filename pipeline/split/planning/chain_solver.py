@@ -44,13 +44,13 @@ class ChainSolver:
             positions = self._positions_around(best, self._centre(best))
             if positions == self._positions:
                 break
-            before = best.interval
-            self._use(positions, before)
+            previous_interval = best.interval
+            self._use(positions, previous_interval)
             # Only rounding may lose the division of the round before.
             finer = self._solver.fastest()
             best = finer.at_positions(positions) if finer else best
             # A fixed number of stages is looked for around all of its cuts, until these are as near as can be.
-            if best.interval > before * (1 - _GAIN) and (not self._problem.stages or self._is_finest(best)):
+            if best.interval > previous_interval * (1 - _GAIN) and (not self._problem.stages or self._is_finest(best)):
                 break
         # What was proved at some positions holds for no others; a relaxation holds for all.
         return replace(best, bound=relaxed_interval(self._problem))

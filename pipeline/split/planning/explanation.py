@@ -171,16 +171,19 @@ def explain(planner: Planner, plan: Plan) -> Explanation:
 def _forecasts(planner: Planner, plan: Plan) -> Iterator[StageForecast]:
     graph, board = planner.graph, planner.board
     footprint, stage_queues = Footprint.of(graph), queues.stage_queues(plan, graph)
-    crossing = footprint.crossing.astype(int).tolist()
+    crossing_bytes = footprint.border_bytes.astype(int).tolist()
     # The caller stands before the first stage and behind the last one.
-    around: list[Device | None] = [None, *(board.device(stage.device) for stage in plan.stages), None]
+    neighbours: list[Device | None] = [None, *(board.device(stage.device) for stage in plan.stages), None]
     for index, (stage, (begin, end)) in enumerate(queues.stage_groups(plan, graph)):
-        before, device, after = around[index], board.device(stage.device), around[index + 2]
+        source, device, target = neighbours[index], board.device(stage.device), neighbours[index + 2]
         seconds = _group_seconds(planner, stage, device)[begin:end]
         longest = begin + int(np.argmax(seconds))
-        enter, leave = enter_s(board, before, device, crossing[begin]), leave_s(board, device, after, crossing[end])
+        enter, leave = (
+            enter_s(board, source, device, crossing_bytes[begin]),
+            leave_s(board, device, target, crossing_bytes[end]),
+        )
         compute = float(seconds.sum())
-        nbytes = int(footprint.stage_bytes(begin, end, stage.replicas)) + stage.queue_depth * crossing[begin]
+        nbytes = int(footprint.stage_bytes(begin, end, stage.replicas)) + stage.queue_depth * crossing_bytes[begin]
         yield StageForecast(
             name=stage.name,
             device=stage.device,

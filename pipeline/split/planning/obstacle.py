@@ -91,12 +91,12 @@ class Obstacle:
 
     def _check_links(self, order: Sequence[Device]) -> None:
         """Raise the error of the first two stages between which nothing can travel."""
-        for before, after in pairwise((None, *order, None)):
+        for source, target in pairwise((None, *order, None)):
             # The bytes do not matter, but without any there is nothing to send.
-            if after is not None:
-                enter_s(self.board, before, after, 1)
-            if before is not None:
-                leave_s(self.board, before, after, 1)
+            if target is not None:
+                enter_s(self.board, source, target, 1)
+            if source is not None:
+                leave_s(self.board, source, target, 1)
 
     def _pin_reasons(self) -> str:
         reasons = dict.fromkeys(pin.reason for pin in self.pins.values())

@@ -82,12 +82,12 @@ def _groups(graph: Graph, name: str) -> list[int]:
     """Return the groups of an operator or a tensor, or of all operators of a module."""
     operators = operators_by_name(graph)
     # Exporters name what a module holds by its path, with one of these between the parts.
-    inside = [each.group for each in graph.operators if each.name.startswith((f"{name}.", f"{name}/"))]
+    module_groups = [each.group for each in graph.operators if each.name.startswith((f"{name}.", f"{name}/"))]
     if name in operators:
         exact = name not in graph.aliases
-        return sorted({graph.operators[operators[name]].group, *([] if exact else inside)})
-    if inside:
-        return sorted(set(inside))
+        return sorted({graph.operators[operators[name]].group, *([] if exact else module_groups)})
+    if module_groups:
+        return sorted(set(module_groups))
     if graph.aliases.get(name, name) in {spec.name for spec in graph.inputs}:
         raise PlanError(f"{name!r} is a model input, which no device computes; pin an operator that reads it")
     raise PlanError(
@@ -97,14 +97,14 @@ def _groups(graph: Graph, name: str) -> list[int]:
 
 def _add(pins: dict[int, Pin], groups: Iterable[int], pin: Pin) -> None:
     for group in groups:
-        before = pins.get(group, pin)
-        common = tuple(device for device in before.devices if device in pin.devices)
+        earlier_pin = pins.get(group, pin)
+        common = tuple(device for device in earlier_pin.devices if device in pin.devices)
         if not common:
             raise PlanError(
-                f"{before.reason} and {pin.reason}, but the compiler fuses both into one kernel; pin them to one "
+                f"{earlier_pin.reason} and {pin.reason}, but the compiler fuses both into one kernel; pin them to one "
                 "device, or divide the kernel by cuts with allow_unfused=True (--allow-unfused)"
             )
-        pins[group] = Pin(common, before.reason)
+        pins[group] = Pin(common, earlier_pin.reason)
 
 
 def _annotation_devices(board: Board, name: str, reason: str) -> tuple[str, ...]:
@@ -158,14 +158,14 @@ def stage_devices(board: Board, pins: Pins, stages: Iterable[tuple[int, int]]) -
     """
     for index, (start, end) in enumerate(stages):
         stage_pins = [pins[group] for group in range(start, end) if group in pins]
-        fitting = [each for each in board.devices if all(each.name in pin.devices for pin in stage_pins)]
-        if not fitting:
+        candidates = [each for each in board.devices if all(each.name in pin.devices for pin in stage_pins)]
+        if not candidates:
             first = stage_pins[0]
             rival = next(pin for pin in stage_pins if not set(pin.devices) & set(first.devices))
             raise PlanError(
                 f"stage {index} cannot run on one device: {first.reason} and {rival.reason}; cut between the two"
             )
-        yield fitting[0]
+        yield candidates[0]
 
 
 def _join_names(devices: tuple[str, ...]) -> str:

@@ -166,8 +166,8 @@ class Problem:
         # Half of the positions by work, half by number: a heavy item would otherwise take those of all light ones.
         progress = np.concatenate([[0.0], np.cumsum(work + max(work.mean(), 1e-300))])
         section = np.floor(progress[1:-1] / progress[-1] * (count - 1))
-        crossing = sum(np.where(np.isfinite(rows), rows, 0.0).sum((0, 1)) for rows in (self.enter, self.leave))
-        order = np.lexsort((np.asarray(crossing)[1:-1], section))
+        border_seconds = sum(np.where(np.isfinite(rows), rows, 0.0).sum((0, 1)) for rows in (self.enter, self.leave))
+        order = np.lexsort((np.asarray(border_seconds)[1:-1], section))
         _, cheapest = np.unique(section[order], return_index=True)
         return [0, *(order[cheapest] + 1).tolist(), self.items]
 

@@ -39,21 +39,21 @@ class Footprint:
     ----------
     parameters, workspace : array of float, shape (groups,)
         Of each fused group: its constants, and all tensors that are alive while it runs.
-    crossing : array of float, shape (groups + 1,)
+    border_bytes : array of float, shape (groups + 1,)
         Of a frame at each position between groups, the ends included.
     """
 
     parameters: Array
     workspace: Array
-    crossing: Array
+    border_bytes: Array
 
     @staticmethod
     def of(graph: Graph) -> Footprint:
         """Return the footprint of a graph."""
-        crossing = np.array([_bytes(graph.inputs), *crossing_bytes(graph), _bytes(graph.outputs)], np.float64)
+        border_bytes = np.array([_bytes(graph.inputs), *crossing_bytes(graph), _bytes(graph.outputs)], np.float64)
         results = [_bytes([graph.tensors[name] for name in operator.outputs]) for operator in graph.operators]
         parameters = [operator.parameter_bytes for operator in graph.operators]
-        return Footprint(_by_group(graph, parameters), crossing[:-1] + _by_group(graph, results), crossing)
+        return Footprint(_by_group(graph, parameters), border_bytes[:-1] + _by_group(graph, results), border_bytes)
 
     def stage_bytes(self, begin: int, end: int, replicas: int = 1) -> float:
         """Return the bytes of a stage of the groups ``[begin, end)``, without the frames that wait in front of it."""
@@ -127,7 +127,7 @@ def build_problem(  # noqa: PLR0913 - all but the first three by keyword
         What of the division is fixed.
     """
     processors, footprint = board_processors(board), Footprint.of(graph)
-    enter, leave = _borders(board, processors, footprint.crossing)
+    enter, leave = _borders(board, processors, footprint.border_bytes)
     problem = Problem(
         processors=tuple(_processor(processor) for processor in processors),
         choices=tuple(_all_choices(processors, seconds, request, replicas=replicas)),
@@ -137,7 +137,7 @@ def build_problem(  # noqa: PLR0913 - all but the first three by keyword
         memories=() if request.edges else _memories(board, processors),
         parameters=footprint.parameters,
         workspace=footprint.workspace,
-        queue_bytes=footprint.crossing * queue_depth,
+        queue_bytes=footprint.border_bytes * queue_depth,
         stages=tuple(
             tuple(index for index, processor in enumerate(processors) if processor.device in devices)
             for devices in request.devices

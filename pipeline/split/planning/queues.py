@@ -81,13 +81,13 @@ def check_depth(depth: int | str, cv: float) -> None:
 
 def stage_queues(plan: Plan, graph: Graph) -> list[StageQueue]:
     """Return the queues of a plan's stages."""
-    crossing = Footprint.of(graph).crossing
+    crossing_bytes = Footprint.of(graph).border_bytes
     return [
         StageQueue(
             interval=plan.interval(stage),
             replicas=stage.replicas,
             memory=plan.board.device(stage.device).memory,
-            nbytes=float(crossing[begin]),
+            nbytes=float(crossing_bytes[begin]),
         )
         for stage, (begin, _) in stage_groups(plan, graph)
     ]
@@ -113,9 +113,9 @@ def choose_depths(queues: Sequence[StageQueue], cv: float, room: Mapping[str, fl
     """
     depths = [_depth(queues, index, cv) for index in range(len(queues))]
     for memory, limit in room.items():
-        inside = [index for index, queue in enumerate(queues) if queue.memory == memory]
-        while sum(depths[index] * queues[index].nbytes for index in inside) > limit:
-            longer = [index for index in inside if depths[index] > 1]
+        residents = [index for index, queue in enumerate(queues) if queue.memory == memory]
+        while sum(depths[index] * queues[index].nbytes for index in residents) > limit:
+            longer = [index for index in residents if depths[index] > 1]
             if not longer:
                 break
             # The queue that takes the most memory gives the most back.
@@ -148,9 +148,9 @@ def _depth(queues: Sequence[StageQueue], index: int, cv: float) -> int:
 
 def _drift(queues: Sequence[StageQueue], index: int) -> float:
     """Return by how much the faster side of a queue is faster."""
-    before, behind = (max(queue.interval for queue in side) for side in (queues[:index], queues[index:]))
+    arrival_s, service_s = (max(queue.interval for queue in side) for side in (queues[:index], queues[index:]))
     # A side that takes no time is as good as endlessly faster.
-    return max(before, behind) / max(min(before, behind), 1e-9 * max(before, behind), 1e-300) - 1
+    return max(arrival_s, service_s) / max(min(arrival_s, service_s), 1e-9 * max(arrival_s, service_s), 1e-300) - 1
 
 
 def _room_at_work(queues: Sequence[StageQueue], index: int) -> float:

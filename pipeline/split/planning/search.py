@@ -74,18 +74,18 @@ class Borders:
         self.leave: list[list[Array]] = []
         self.followers: list[list[list[int]]] = []
         for processor in processors:
-            rows, kinds = _kinds([problem.enter[before, processor] for before in (*processors, caller)])
+            rows, kinds = _kinds([problem.enter[source, processor] for source in (*processors, caller)])
             self.enter.append(rows)
-            self._enter_kinds.update({(before, processor): kind for before, kind in enumerate(kinds)})
-            rows, kinds = _kinds([problem.leave[processor, after] for after in processors])
+            self._enter_kinds.update({(source, processor): kind for source, kind in enumerate(kinds)})
+            rows, kinds = _kinds([problem.leave[processor, target] for target in processors])
             self.leave.append([*rows, problem.leave[processor, caller]])
             self.followers.append(
-                [[after for after in processors if kinds[after] == kind] for kind in range(len(rows))]
+                [[target for target in processors if kinds[target] == kind] for kind in range(len(rows))]
             )
 
-    def enter_kind(self, before: int, processor: int) -> int:
+    def enter_kind(self, source: int, target: int) -> int:
         """Return the kind of border between two processors, as the second one enters it."""
-        return self._enter_kinds[before, processor]
+        return self._enter_kinds[source, target]
 
 
 class StageTable:
@@ -175,8 +175,8 @@ class _DivisionSearch:
         for use in product(*(range(units + 1) for units in self._units)):
             self._drop_dominated(use)
             for (processor, enter), values in self._states.get(use, {}).items():
-                for index, after in self._choices(use, processor):
-                    self._extend((index, enter), processor, values, after)
+                for index, next_use in self._choices(use, processor):
+                    self._extend((index, enter), processor, values, next_use)
 
     def segments(self) -> list[Segment] | None:
         """Walk back from the best end."""
@@ -202,31 +202,31 @@ class _DivisionSearch:
     def _choices(self, use: Use, processor: int) -> Iterator[tuple[int, Use]]:
         for index, choice in enumerate(self._problem.choices):
             if choice.processor == processor:
-                after = tuple(map(sum, zip(use, self._uses[index], strict=True)))
-                if all(count <= units for count, units in zip(after, self._units, strict=True)):
-                    yield index, after
+                next_use = tuple(map(sum, zip(use, self._uses[index], strict=True)))
+                if all(count <= units for count, units in zip(next_use, self._units, strict=True)):
+                    yield index, next_use
 
-    def _extend(self, start: tuple[int, int], processor: int, values: Array, after: Use) -> None:
+    def _extend(self, start: tuple[int, int], processor: int, values: Array, next_use: Use) -> None:
         begins = np.flatnonzero(np.isfinite(values))
         first, last = int(begins[0]), int(begins[-1]) + 1
-        *inner, outer = range(len(self._borders.leave[processor]))
-        followers, remaining = self._processors(after), self._remaining(after)
-        for leave in inner if followers else ():
+        *stage_borders, caller_border = range(len(self._borders.leave[processor]))
+        followers, stages_left = self._processors(next_use), self._stages_left(next_use)
+        for leave in stage_borders if followers else ():
             key = (*start, leave)
             # Each stage behind this one needs an item.
-            stop = min(int(self._reach[key][first:last].max(initial=0)) + 1, self._size - max(1, remaining))
+            stop = min(int(self._reach[key][first:last].max(initial=0)) + 1, self._size - max(1, stages_left))
             if stop > first + 1:
                 joint = self._join(self._values[key][first + 1 : stop, first:last], values[first:last])
                 best = np.maximum(joint.min(axis=1), self._floor)
                 best[best > self._ceiling] = np.inf
-                self._offer(after, processor, leave, slice(first + 1, stop), best)
-        if not remaining:
-            key = (*start, outer)
+                self._offer(next_use, processor, leave, slice(first + 1, stop), best)
+        if not stages_left:
+            key = (*start, caller_border)
             final = self._join(self._values[key][-1, first:last], values[first:last]).min()
             if final <= self._ceiling and np.isfinite(final):
-                self._ends[after] = min(self._ends.get(after, np.inf), max(float(final), self._floor))
+                self._ends[next_use] = min(self._ends.get(next_use, np.inf), max(float(final), self._floor))
 
-    def _remaining(self, use: Use) -> int:
+    def _stages_left(self, use: Use) -> int:
         """Return the number of stages that are still to come, of a fixed one."""
         return len(self._problem.stages) - use[-1] if self._problem.stages else 0
 
@@ -248,9 +248,9 @@ class _DivisionSearch:
     def _drop_dominated(self, use: Use) -> None:
         """Forget what is as good with fewer units, and remember the best so far for states with more."""
         fewer = [
-            self._minima[before]
+            self._minima[smaller_use]
             for axis in range(len(self._problem.processors))
-            if use[axis] and (before := (*use[:axis], use[axis] - 1, *use[axis + 1 :])) in self._minima
+            if use[axis] and (smaller_use := (*use[:axis], use[axis] - 1, *use[axis + 1 :])) in self._minima
         ]
         state, minima = self._states.get(use, {}), dict[Border, Array]()
         for border in {*state, *(border for each in fewer for border in each)}:
@@ -269,15 +269,15 @@ class _DivisionSearch:
     def _predecessor(self, use: Use, border: Border | None, end: int, value: float) -> tuple[Segment, Use]:
         """Return the stage that led to a state, and the units in use before it."""
         for index, choice in enumerate(self._problem.choices):
-            before = tuple(count - taken for count, taken in zip(use, self._uses[index], strict=True))
+            previous_use = tuple(count - taken for count, taken in zip(use, self._uses[index], strict=True))
             leave = self._leave_kind(choice.processor, border)
-            for (processor, enter), values in self._states.get(before, {}).items():
+            for (processor, enter), values in self._states.get(previous_use, {}).items():
                 if processor != choice.processor or leave is None:
                     continue
                 joint = self._join(self._values[index, enter, leave][end, :end], values[:end])
                 begins = np.flatnonzero(np.maximum(joint, self._floor) == value)
                 if len(begins):
-                    return Segment(int(begins[-1]), end, index, enter, leave), before
+                    return Segment(int(begins[-1]), end, index, enter, leave), previous_use
         raise AssertionError(f"no stage leads to {border} at {end} with {use}")
 
     def _leave_kind(self, processor: int, border: Border | None) -> int | None:

@@ -37,8 +37,8 @@ class _SumLimit:
 
     def share(self, segments: Sequence[Segment]) -> float:
         """Return the share of the limit that a division uses."""
-        counted = (segment for segment in segments if segment.key in self.values)
-        return sum(float(self.values[each.key][each.end, each.begin]) for each in counted) / self.limit
+        limited = (segment for segment in segments if segment.key in self.values)
+        return sum(float(self.values[each.key][each.end, each.begin]) for each in limited) / self.limit
 
 
 class Solver:
