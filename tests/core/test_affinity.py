@@ -1,4 +1,4 @@
-"""Where threads may run: those of stages on their cores, and what callbacks start anywhere."""
+"""Affinity of threads: those of stages on their cores, and what callbacks start anywhere."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ def stage_affinities() -> list[set[int]]:
 
 def in_callback(running: Pipeline, work: Callable[[], Any]) -> Any:
     """Return what `work` returns when it is called back by the pipeline, in the thread of its last stage."""
-    done: Future[Any] = Future()
+    outcome: Future[Any] = Future()
 
     def call(_: Future[Any]) -> None:
         assert threading.current_thread().name.startswith("stage ")
-        done.set_result(work())
+        outcome.set_result(work())
 
     # It must not end before it has got its callback; with this policy nobody waits at the entrance.
     running.pause()
     running.submit(X).add_done_callback(call)
     running.resume()
-    return done.result(LIMIT)
+    return outcome.result(LIMIT)
 
 
 def test_a_swap_from_a_callback_leaves_each_stage_on_its_core(bundle: Bundle) -> None:
@@ -75,11 +75,11 @@ def pinned_plan() -> Plan:
 
 def test_what_a_callback_starts_may_use_all_cores() -> None:
     def start() -> set[int]:
-        found: list[set[int]] = []
-        thread = threading.Thread(target=lambda: found.append(os.sched_getaffinity(0)))
+        affinities: list[set[int]] = []
+        thread = threading.Thread(target=lambda: affinities.append(os.sched_getaffinity(0)))
         thread.start()
         thread.join(LIMIT)
-        return found[0]
+        return affinities[0]
 
     with Pipeline(pinned_plan(), admission="drop-oldest") as running:
         assert in_callback(running, start) == set(ALL)
@@ -87,56 +87,56 @@ def test_what_a_callback_starts_may_use_all_cores() -> None:
 
 
 def test_a_callback_that_fails_leaves_the_stage_on_its_core_too() -> None:
-    called = threading.Event()
+    callback_ran = threading.Event()
 
     def fail(_: Any) -> None:
-        called.set()
+        callback_ran.set()
         raise ValueError("mine")
 
     with Pipeline(pinned_plan()) as running:
         future = running.submit(X)
         future.add_done_callback(fail)
         running.submit(X).result(LIMIT)
-        assert called.is_set()
+        assert callback_ran.is_set()
         assert stage_affinities() == [set(ALL[:1])]
 
 
 def test_workers_do_not_depend_on_where_the_calling_thread_may_run(bundle: Bundle) -> None:
-    found: list[list[set[int]]] = []
+    affinities: list[list[set[int]]] = []
 
     def load() -> None:
         affinity.pin(ALL[1:2])
         with pipeline.load(bundle):
-            found.append(stage_affinities())
-        found.append([os.sched_getaffinity(0)])
+            affinities.append(stage_affinities())
+        affinities.append([os.sched_getaffinity(0)])
 
     thread = threading.Thread(target=load)
     thread.start()
     thread.join(LIMIT)
-    assert sorted(found[0], key=min) == [{ALL[0]}, {ALL[1]}]
-    assert found[1] == [{ALL[1]}], "the caller's own is left alone"
+    assert sorted(affinities[0], key=min) == [{ALL[0]}, {ALL[1]}]
+    assert affinities[1] == [{ALL[1]}], "the caller's own is left alone"
 
 
 def test_the_process_may_use_what_its_main_thread_may() -> None:
-    found: list[tuple[int, ...]] = []
+    affinities: list[tuple[int, ...]] = []
 
     def ask() -> None:
         affinity.pin(ALL[:1])
-        found.append(affinity.process_cores())
+        affinities.append(affinity.process_cores())
         affinity.unpin()
-        found.append(tuple(sorted(os.sched_getaffinity(0))))
+        affinities.append(tuple(sorted(os.sched_getaffinity(0))))
 
     thread = threading.Thread(target=ask)
     thread.start()
     thread.join(LIMIT)
-    assert found == [ALL, ALL]
+    assert affinities == [ALL, ALL]
 
 
 def test_cores_that_do_not_exist_leave_the_thread_where_it_is() -> None:
-    before = os.sched_getaffinity(0)
+    cores_at_first = os.sched_getaffinity(0)
     affinity.pin([1_000_000])
     affinity.pin([])
-    assert os.sched_getaffinity(0) == before
+    assert os.sched_getaffinity(0) == cores_at_first
 
 
 def test_no_other_part_of_the_package_asks_where_its_own_thread_may_run(root: Path) -> None:

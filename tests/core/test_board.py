@@ -74,9 +74,9 @@ def test_cores_are_those_of_the_clusters() -> None:
 
 def test_keys_of_a_target_are_changed_in_a_board_of_its_own() -> None:
     board = Board("b", (Device("cpu"), Device("vta", "vta", target={"kind": "vta", "board": "pynq"})))
-    changed = board.with_target("vta", {"board": "ultra96"}).with_target("cpu", {"kind": "llvm"})
-    assert changed.device("vta").target == {"kind": "vta", "board": "ultra96"}
-    assert changed.device("cpu").target == {"kind": "llvm"}
+    new_board = board.with_target("vta", {"board": "ultra96"}).with_target("cpu", {"kind": "llvm"})
+    assert new_board.device("vta").target == {"kind": "vta", "board": "ultra96"}
+    assert new_board.device("cpu").target == {"kind": "llvm"}
     assert board.device("vta").target == {"kind": "vta", "board": "pynq"}
     with pytest.raises(BoardError, match="has no device 'npu'"):
         board.with_target("npu", {})
@@ -92,29 +92,29 @@ def test_places_of_a_device() -> None:
 
 
 def test_transfers_within_a_memory_cost_one_reading() -> None:
-    one, two = Device("one", bytes_per_s=1e9), Device("two", bytes_per_s=2e9)
-    board = Board("b", (one, two))
-    assert board.transfer_s(one, two, 10**9) == pytest.approx(0.5)
-    assert board.transfer_s(two, one, 10**9) == pytest.approx(1.0)
-    assert board.transfer_s(one, two, 0) == 0
+    slow, fast = Device("one", bytes_per_s=1e9), Device("two", bytes_per_s=2e9)
+    board = Board("b", (slow, fast))
+    assert board.transfer_s(slow, fast, 10**9) == pytest.approx(0.5)
+    assert board.transfer_s(fast, slow, 10**9) == pytest.approx(1.0)
+    assert board.transfer_s(slow, fast, 0) == 0
 
 
 def test_transfers_between_memories_cost_the_link() -> None:
-    host, far = Device("host"), Device("far", memory="far")
-    board = Board("b", (host, far), (Link(("far", "host"), 1e6, 0.25),))
-    assert board.transfer_s(host, far, 500_000) == board.transfer_s(far, host, 500_000) == pytest.approx(0.75)
+    host, remote = Device("host"), Device("far", memory="far")
+    board = Board("b", (host, remote), (Link(("far", "host"), 1e6, 0.25),))
+    assert board.transfer_s(host, remote, 500_000) == board.transfer_s(remote, host, 500_000) == pytest.approx(0.75)
 
 
 def test_transfers_in_shared_memory_cost_one_reading_and_the_latency() -> None:
-    host, far = Device("host"), Device("far", memory="far", bytes_per_s=1e9)
-    board = Board("b", (host, far), (Link(("host", "far"), 1.0, 0.25, shared=True),))
-    assert board.transfer_s(host, far, 10**9) == pytest.approx(1.25)
+    host, remote = Device("host"), Device("far", memory="far", bytes_per_s=1e9)
+    board = Board("b", (host, remote), (Link(("host", "far"), 1.0, 0.25, shared=True),))
+    assert board.transfer_s(host, remote, 10**9) == pytest.approx(1.25)
 
 
 def test_a_missing_link_names_both_ends() -> None:
-    host, far = Device("cpu"), Device("gpu", memory="vram")
+    host, remote = Device("cpu"), Device("gpu", memory="vram")
     with pytest.raises(BoardError, match=r"no link between 'host' .device 'cpu'. and 'vram' .device 'gpu'."):
-        Board("b", (host, far)).transfer_s(host, far, 1)
+        Board("b", (host, remote)).transfer_s(host, remote, 1)
 
 
 @pytest.mark.parametrize(

@@ -145,8 +145,8 @@ def test_whatever_is_written_there_is_a_board_or_an_error(table: dict[str, Any])
 
 
 @given(st.sampled_from(sorted(FIELDS)), st.integers(0, 20), st.sampled_from("xq_"))
-def test_a_misspelt_key_is_named_with_the_right_one(field: str, place: int, letter: str) -> None:
-    wrong = field[:place] + letter + field[place:]
+def test_a_misspelt_key_is_named_with_the_right_one(field: str, position: int, letter: str) -> None:
+    wrong = field[:position] + letter + field[position:]
     with pytest.raises(BoardError, match=rf"unknown key 'devices\[0\]\.{wrong}'; .*did you mean .*'{field}'"):
         from_table({"name": "b", "devices": [{"name": "a", wrong: 1}]})
 

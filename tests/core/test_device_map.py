@@ -36,9 +36,9 @@ BOARD = Board(
 def bundle(small_onnx: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A network whose second stage is for a board that is nowhere."""
     graph = pipeline.read(small_onnx)
-    made = pipeline.build(graph, pipeline.plan(graph, BOARD, devices=["here", "board"]), check=False)
+    built_bundle = pipeline.build(graph, pipeline.plan(graph, BOARD, devices=["here", "board"]), check=False)
     path = tmp_path_factory.mktemp("virtual") / "small.bundle"
-    made.save(path)
+    built_bundle.save(path)
     return path
 
 
@@ -73,15 +73,15 @@ def test_the_command_takes_devices_as_well(
     np.save(tmp_path / "image.npy", IMAGE)
     words = ["run", str(bundle), "--input", str(tmp_path / "image.npy"), "--output", str(tmp_path / "out.npz")]
     assert main([*words, "--device", "board=cpu"]) == 0
-    with np.load(tmp_path / "out.npz") as found:
-        np.testing.assert_array_equal(found["y"].reshape(1, -1), result(bundle, devices={"board": "cpu"}))
+    with np.load(tmp_path / "out.npz") as arrays:
+        np.testing.assert_array_equal(arrays["y"].reshape(1, -1), result(bundle, devices={"board": "cpu"}))
     for device, reason in (("board", "must be NAME=DEVICE"), ("bord=cpu", "did you mean 'board'")):
         assert main([*words, "--device", device]) == 2
         assert reason in capsys.readouterr().err
 
 
 def test_code_for_another_processor_cannot_stand_in(bundle: Path, tmp_path: Path) -> None:
-    """What is to run here is checked, though the plan has it elsewhere."""
+    """Code that is to run here is checked, though the plan has it elsewhere."""
     copy = tmp_path / "foreign.bundle"
     shutil.copytree(bundle, copy)
 
@@ -108,16 +108,16 @@ def gpus() -> Plan:
 
 
 def test_another_index_keeps_all_else(gpus: Plan) -> None:
-    mapped = map_devices(gpus, {"gpu": "cuda:1"})
-    assert mapped.board.device("gpu") == dataclasses.replace(GPUS.devices[1], index=1)
-    assert dataclasses.replace(mapped, board=GPUS) == gpus
+    plan_here = map_devices(gpus, {"gpu": "cuda:1"})
+    assert plan_here.board.device("gpu") == dataclasses.replace(GPUS.devices[1], index=1)
+    assert dataclasses.replace(plan_here, board=GPUS) == gpus
 
 
 def test_a_description_keeps_the_plans_name(gpus: Plan) -> None:
-    other = Device("rtx", "cuda", index=2, memory="rtx", flops=1e12)
-    mapped = map_devices(gpus, {"gpu": other}).board
-    assert mapped.device("gpu") == dataclasses.replace(other, name="gpu")
-    assert mapped.links == ()
+    gpu = Device("rtx", "cuda", index=2, memory="rtx", flops=1e12)
+    plan_here = map_devices(gpus, {"gpu": gpu}).board
+    assert plan_here.device("gpu") == dataclasses.replace(gpu, name="gpu")
+    assert plan_here.links == ()
 
 
 @pytest.mark.parametrize(

@@ -27,13 +27,13 @@ BELONGS = r"has stopped: it belongs to process \d+, from which this one was fork
 
 @pytest.fixture
 def running() -> Iterator[Pipeline]:
-    with Pipeline(plan(), stage_timeout=30.0) as found:
-        yield found
+    with Pipeline(plan(), stage_timeout=30.0) as open_pipeline:
+        yield open_pipeline
         # In the parent, all goes on.
-        np.testing.assert_array_equal(found.submit(X).result(LIMIT), X)
+        np.testing.assert_array_equal(open_pipeline.submit(X).result(LIMIT), X)
 
 
-def closed(work: Callable[[], object]) -> Callable[[], None]:
+def expect_closed(work: Callable[[], object]) -> Callable[[], None]:
     def check() -> None:
         with pytest.raises(PipelineClosed, match=BELONGS):
             work()
@@ -52,7 +52,7 @@ def closed(work: Callable[[], object]) -> Callable[[], None]:
     ids=["submit", "map", "swap", "run"],
 )
 def test_calls_in_the_child_say_whose_the_pipeline_is(running: Pipeline, call: Callable[[Pipeline], object]) -> None:
-    assert in_child(closed(lambda: call(running))) == ""
+    assert in_child(expect_closed(lambda: call(running))) == ""
 
 
 def test_outputs_of_runs_are_the_parents(running: Pipeline) -> None:
@@ -87,37 +87,37 @@ def test_close_and_all_that_waits_return_at_once_in_the_child(running: Pipeline)
 
 
 def test_frames_that_are_in_fail_in_the_child_and_call_nobody_back(running: Pipeline) -> None:
-    called: list[int] = []
+    calling_processes: list[int] = []
     futures = [running.submit(X) for _ in range(3)]
     for future in futures:
-        future.add_done_callback(lambda _: called.append(os.getpid()))
+        future.add_done_callback(lambda _: calling_processes.append(os.getpid()))
 
     def work() -> None:
         for future in futures:
             if not future.done():
                 with pytest.raises(PipelineClosed, match=BELONGS):
                     future.result(LIMIT)
-        assert os.getpid() not in called
+        assert os.getpid() not in calling_processes
 
     assert in_child(work) == ""
     running.drain(timeout=LIMIT)
-    assert called == [os.getpid()] * 3
+    assert calling_processes == [os.getpid()] * 3
 
 
 def test_a_map_that_was_begun_ends_in_the_child(running: Pipeline) -> None:
     results = running.map(X for _ in range(20))
     next(results)
-    assert in_child(closed(lambda: list(results))) == ""
+    assert in_child(expect_closed(lambda: list(results))) == ""
     assert len(list(results)) == 19
 
 
 def test_frames_that_wait_at_the_entrance_fail_in_the_child_too() -> None:
     with Pipeline(plan(), admission="drop-oldest", waiting=5) as running:
         running.pause()
-        waiting = [running.submit(X) for _ in range(3)]
-        assert in_child(closed(lambda: waiting[2].result(LIMIT))) == ""
+        futures = [running.submit(X) for _ in range(3)]
+        assert in_child(expect_closed(lambda: futures[2].result(LIMIT))) == ""
         running.resume()
-        assert (waiting[2].result(LIMIT) == X).all()
+        assert (futures[2].result(LIMIT) == X).all()
 
 
 def test_frames_that_are_being_dropped_end_in_the_child_too() -> None:
@@ -131,12 +131,12 @@ def test_frames_that_are_being_dropped_end_in_the_child_too() -> None:
             assert all(future.done() for future in futures)
             assert running.statistics().in_flight == 0
 
-        said: list[str] = []
-        futures[0].add_done_callback(lambda _: said.append(in_child(work)))
+        child_errors: list[str] = []
+        futures[0].add_done_callback(lambda _: child_errors.append(in_child(work)))
         while time.time() < captured + 0.02:
             time.sleep(0.01)
         running.resume()
-        assert said == [""]
+        assert child_errors == [""]
 
 
 def test_a_fork_in_the_midst_of_traffic(running: Pipeline) -> None:
@@ -168,14 +168,14 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 
 
 def test_a_child_has_threads_and_pipelines_of_its_own(bundle: Bundle) -> None:
-    """Those that rest in the parent do not exist in the child."""
+    """Threads that rest in the parent do not exist in the child."""
     with pipeline.load(bundle) as running:
         running.submit(X).result(LIMIT)
 
     def work() -> None:
         for _ in range(3):
-            with pipeline.load(bundle) as own:
-                assert (own.submit(X).result(LIMIT) == X @ X).all()
+            with pipeline.load(bundle) as child_pipeline:
+                assert (child_pipeline.submit(X).result(LIMIT) == X @ X).all()
 
     assert in_child(work) == ""
     work()
@@ -195,5 +195,5 @@ if child:
     running.close()
 """
     command = [sys.executable, "-W", "always", "-W", "ignore::DeprecationWarning", "-c", script]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, cwd=tmp_path, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, cwd=tmp_path, check=False)
+    assert (completed.returncode, completed.stderr) == (0, "")

@@ -26,18 +26,18 @@ def arrays() -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (5, 7, 11)])
 @pytest.mark.parametrize("dtype", ["float32", "bool", "int64"])
 def test_empty_arrays_are_aligned(shape: tuple[int, ...], dtype: str) -> None:
-    found = memory.empty(shape, dtype)
-    assert (found.shape, str(found.dtype)) == (shape, dtype)
-    assert found.flags.c_contiguous
-    assert found.flags.writeable
-    assert found.ctypes.data % ALIGNMENT == 0 or not found.size
+    array = memory.empty(shape, dtype)
+    assert (array.shape, str(array.dtype)) == (shape, dtype)
+    assert array.flags.c_contiguous
+    assert array.flags.writeable
+    assert array.ctypes.data % ALIGNMENT == 0 or not array.size
 
 
 def test_arrays_that_are_moved_together_are_the_same() -> None:
-    given = arrays()
-    found = memory.move_together(given)
-    assert not given
-    for (name, array), (expected_name, expected) in zip(found.items(), arrays().items(), strict=True):
+    originals = arrays()
+    arrays_in_pages = memory.move_together(originals)
+    assert not originals
+    for (name, array), (expected_name, expected) in zip(arrays_in_pages.items(), arrays().items(), strict=True):
         assert (name, array.dtype) == (expected_name, expected.dtype)
         np.testing.assert_array_equal(array, expected)
         assert array.flags.c_contiguous
@@ -45,31 +45,31 @@ def test_arrays_that_are_moved_together_are_the_same() -> None:
 
 
 def test_arrays_that_are_moved_together_lie_one_behind_the_other_from_a_large_page_on() -> None:
-    places = [(each.ctypes.data, each.nbytes) for each in memory.move_together(arrays()).values() if each.size]
-    assert places[0][0] % LARGE_PAGE == 0
-    for (start, nbytes), (following, _) in itertools.pairwise(places):
-        assert following == memory.align_up(start + nbytes)
+    spans = [(each.ctypes.data, each.nbytes) for each in memory.move_together(arrays()).values() if each.size]
+    assert spans[0][0] % LARGE_PAGE == 0
+    for (start, nbytes), (next_start, _) in itertools.pairwise(spans):
+        assert next_start == memory.align_up(start + nbytes)
 
 
 def test_few_bytes_are_not_worth_a_large_page() -> None:
-    small = np.arange(5)
-    assert memory.move_together({"small": small})["small"] is small
+    array = np.arange(5)
+    assert memory.move_together({"small": array})["small"] is array
 
 
 def test_pieces_are_what_is_mapped(tmp_path: Path) -> None:
-    given = list(arrays().values())
+    originals = list(arrays().values())
     path = tmp_path / "arrays"
     with path.open("wb") as stream:
-        for piece in memory.pieces(given):
+        for piece in memory.pieces(originals):
             assert len(piece) <= LARGE_PAGE
             stream.write(piece)
     with path.open("rb") as stream:
         pages = memory.map_file(stream)
     start = 0
-    for array in given:
+    for array in originals:
         start = memory.align_up(start)
-        found = np.ndarray(array.shape, array.dtype, buffer=pages, offset=start)
-        np.testing.assert_array_equal(found, array)
+        mapped_array = np.ndarray(array.shape, array.dtype, buffer=pages, offset=start)
+        np.testing.assert_array_equal(mapped_array, array)
         start += array.nbytes
     assert start == len(pages)
 

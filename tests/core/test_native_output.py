@@ -1,4 +1,4 @@
-"""What native code prints does not reach the user, and what others print meanwhile does."""
+"""Output of native code does not reach the user, and what others print meanwhile does."""
 
 from __future__ import annotations
 
@@ -72,29 +72,29 @@ def test_threads_do_not_disturb_each_other(capfd: pytest.CaptureFixture[str]) ->
 
 def test_no_line_of_others_is_lost(capfd: pytest.CaptureFixture[str]) -> None:
     """56 of 1,284 lines of other threads were lost, and all that a process printed that was started meanwhile."""
-    started, over = threading.Event(), threading.Event()
+    begin, end = threading.Event(), threading.Event()
 
     def work() -> None:
         noise("noise\n")
-        started.set()
-        assert over.wait(30)
+        begin.set()
+        assert end.wait(30)
         noise("noise\n")
 
     thread = threading.Thread(target=quietly, args=(work,))
     thread.start()
-    assert started.wait(30)
+    assert begin.wait(30)
     noise("a line\n")
     subprocess.run([sys.executable, "-S", "-c", "import os; os.write(2, b'a process\\n')"], check=True, timeout=60)
-    over.set()
+    end.set()
     thread.join(30)
     assert capfd.readouterr().err == "a line\na process\n"
 
 
 def test_no_file_handle_is_left() -> None:
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    descriptors = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(20):
         quietly(lambda: None)
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
 
 
 INTERRUPTED = """
@@ -117,10 +117,10 @@ except KeyboardInterrupt:
 
 def test_an_interrupt_waits_until_the_call_has_ended(root: Path) -> None:
     """Otherwise the caller would give its lock away while the compiler is still at work."""
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", INTERRUPTED], cwd=root, capture_output=True, text=True, check=False, timeout=60
     )
-    assert (done.stdout, done.stderr) == ("[1]\n", "")
+    assert (completed.stdout, completed.stderr) == ("[1]\n", "")
 
 
 @pytest.fixture(scope="module")
@@ -145,17 +145,17 @@ print("ran")
 
 def test_a_process_without_standard_error_loads_and_runs(root: Path, bundle: Path) -> None:
     command = [sys.executable, "-c", WITHOUT_STDERR, str(bundle)]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False, timeout=100)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "ran\n", "")
+    completed = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False, timeout=100)
+    assert (completed.returncode, completed.stdout, completed.stderr) == (0, "ran\n", "")
 
 
 @pytest.mark.parametrize("closed", ["2>&-", "2>/dev/null"])
-def test_the_command_runs_without_standard_error(root: Path, bundle: Path, tmp_path: Path, closed: str) -> None:
+def test_the_command_runs_without_standard_error(root: Path, bundle: Path, tmp_path: Path, redirection: str) -> None:
     np.save(tmp_path / "frames.npy", np.zeros((2, 1, 1, 32, 32), np.float32))
     line = (
         f"{sys.executable} -m pipeline.cli run {bundle} --input {tmp_path}/frames.npy "
-        f"--output {tmp_path}/results.npz {closed}"
+        f"--output {tmp_path}/results.npz {redirection}"
     )
-    done = subprocess.run(line, shell=True, cwd=root, capture_output=True, text=True, check=False, timeout=100)
-    assert done.returncode == 0
+    completed = subprocess.run(line, shell=True, cwd=root, capture_output=True, text=True, check=False, timeout=100)
+    assert completed.returncode == 0
     assert (tmp_path / "results.npz").stat().st_size

@@ -18,10 +18,10 @@ from tests.support.small_plans import BOARD, plan, skip_plan, spec, stage
 
 
 def test_a_graph_with_skips_and_fan_out_is_accepted() -> None:
-    found = skip_plan()
-    assert found.frames_in_flight == (1 + 2) + (1 + 4) + (1 + 2)
-    assert found.slowest == 2e-3
-    assert found.speedup == pytest.approx(2)
+    pipeline_plan = skip_plan()
+    assert pipeline_plan.frames_in_flight == (1 + 2) + (1 + 4) + (1 + 2)
+    assert pipeline_plan.slowest == 2e-3
+    assert pipeline_plan.speedup == pytest.approx(2)
 
 
 def test_one_output_feeds_many_stages() -> None:
@@ -32,8 +32,8 @@ def test_one_output_feeds_many_stages() -> None:
 
 def test_inputs_are_counted_once_however_many_stages_read_them() -> None:
     """Fault 10."""
-    found = plan(stage("first", "x", "a"), stage("second", "x a", "y"), inputs="x")
-    assert [each.name for each in found.inputs] == ["x"]
+    pipeline_plan = plan(stage("first", "x", "a"), stage("second", "x a", "y"), inputs="x")
+    assert [each.name for each in pipeline_plan.inputs] == ["x"]
 
 
 def test_an_output_may_be_read_by_stages_too_and_inputs_by_none() -> None:
@@ -125,21 +125,35 @@ def test_an_unknown_device_is_refused() -> None:
 
 def test_a_refused_change_leaves_no_trace() -> None:
     """Fault 12: a rejected connection stays in the configuration."""
-    found = skip_plan()
-    before = encode(found)
+    pipeline_plan = skip_plan()
+    encoded = encode(pipeline_plan)
     with pytest.raises(PlanError):
-        dataclasses.replace(found, stages=found.stages[::-1])
-    assert encode(found) == before
+        dataclasses.replace(pipeline_plan, stages=pipeline_plan.stages[::-1])
+    assert encode(pipeline_plan) == encoded
 
 
 def test_reading_a_plan_does_not_change_it() -> None:
     """Fault 11: printing or reading the configuration changes it."""
-    found = skip_plan()
-    before = encode(found)
-    texts = [(repr(found), str(found), hash(found.stages), found.slowest, found.frames_in_flight) for _ in range(2)]
+    pipeline_plan = skip_plan()
+    encoded = encode(pipeline_plan)
+    texts = [
+        (
+            repr(pipeline_plan),
+            str(pipeline_plan),
+            hash(pipeline_plan.stages),
+            pipeline_plan.slowest,
+            pipeline_plan.frames_in_flight,
+        )
+        for _ in range(2)
+    ]
     assert texts[0] == texts[1]
-    assert encode(found) == before
-    for value, name in ((found, "model"), (found.stages[0], "cores"), (found.inputs[0], "shape"), (BOARD, "name")):
+    assert encode(pipeline_plan) == encoded
+    for value, name in (
+        (pipeline_plan, "model"),
+        (pipeline_plan.stages[0], "cores"),
+        (pipeline_plan.inputs[0], "shape"),
+        (BOARD, "name"),
+    ):
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(value, name, None)
 

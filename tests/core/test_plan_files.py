@@ -17,12 +17,12 @@ from tests.support.small_plans import skip_plan
 
 def test_the_file_gives_back_the_plan(tmp_path: Path) -> None:
     """Fault 14: the device of each stage, with its index, is the same after loading."""
-    found = skip_plan()
-    found.save(tmp_path / "plan.json")
+    plan = skip_plan()
+    plan.save(tmp_path / "plan.json")
     loaded = Plan.load(tmp_path / "plan.json")
-    assert loaded == found
+    assert loaded == plan
     assert [loaded.board.device(each.device).index for each in loaded.stages] == [0, 3, 0]
-    assert encode(loaded) == encode(found)
+    assert encode(loaded) == encode(plan)
     assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
 
 
@@ -39,7 +39,7 @@ def test_fields_that_are_missing_have_their_defaults() -> None:
     assert decode(json.dumps(content).encode(), "here") == skip_plan()
 
 
-def refused(data: bytes, message: str) -> None:
+def expect_refusal(data: bytes, message: str) -> None:
     with pytest.raises(PlanError, match=message) as caught:
         decode(data, "plan.json")
     assert str(caught.value).startswith("plan.json: ")
@@ -50,7 +50,7 @@ def refused(data: bytes, message: str) -> None:
     "data", [b"", b"hello", b"[]", b"3", b'{"format": "1"}', b"\xff\xfe", b"null", b'{"format": 2}']
 )
 def test_what_is_no_plan_is_refused(data: bytes) -> None:
-    refused(
+    expect_refusal(
         data, "not a plan: .*; make one with 'soc-pipeline plan'" if data != b'{"format": 2}' else "not a plan: .*model"
     )
 
@@ -58,11 +58,11 @@ def test_what_is_no_plan_is_refused(data: bytes) -> None:
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.99])
 def test_a_truncated_file_is_refused(share: float) -> None:
     data = encode(skip_plan())
-    refused(data[: int(len(data) * share)], "not a plan")
+    expect_refusal(data[: int(len(data) * share)], "not a plan")
 
 
 def test_a_newer_format_is_refused_before_all_else() -> None:
-    refused(b'{"format": 7, "stages": "of another kind"}', "plan format 7, but this version reads format 2")
+    expect_refusal(b'{"format": 7, "stages": "of another kind"}', "plan format 7, but this version reads format 2")
 
 
 def test_a_plan_of_the_first_format_is_read() -> None:
@@ -83,11 +83,11 @@ def test_a_plan_of_the_first_format_is_read() -> None:
         (lambda content: content["inputs"][0], "type", r"inputs\.0\.type"),
     ],
 )
-def test_a_misspelt_field_is_refused(where: Callable[[Any], Any], name: str, shown: str) -> None:
+def test_a_misspelt_field_is_refused(select: Callable[[Any], Any], name: str, path: str) -> None:
     """Else a plan written by hand would silently not do what it says."""
     content = json.loads(encode(skip_plan()))
-    where(content)[name] = 3
-    refused(json.dumps(content).encode(), f"unknown field '{shown}'; correct or remove it")
+    select(content)[name] = 3
+    expect_refusal(json.dumps(content).encode(), f"unknown field '{path}'; correct or remove it")
 
 
 def test_targets_may_have_any_fields() -> None:
@@ -96,7 +96,7 @@ def test_targets_may_have_any_fields() -> None:
     assert decode(json.dumps(content).encode(), "here").board.devices[1].target is not None
 
 
-def quantized(**wrong: Any) -> Callable[[Any], None]:
+def set_quantization(**wrong: Any) -> Callable[[Any], None]:
     """Return what adds a quantisation of the output to a file, wrong in some field."""
     fields = {"tensor": "y", "scale": [0.5], "zero_point": [0], "axis": 0, **wrong}
     return lambda content: content.update(quantization=[fields])
@@ -111,16 +111,19 @@ def quantized(**wrong: Any) -> Callable[[Any], None]:
         (lambda content: content["stages"][0].update(queue_depth=0), "not a plan: stage 'first': queue_depth is 0"),
         (lambda content: content["inputs"][0].update(shape=[1.5]), "not a plan: Expected `int`"),
         (lambda content: content["board"].update(devices=[]), "not a plan: board 'test' has no devices"),
-        (quantized(scale=[0.0]), r"not a plan: the scales of tensor 'y' are \[0\.0\]; they must be above 0"),
-        (quantized(zero_point=[]), "not a plan: tensor 'y' has 1 scales and 0 zero points"),
-        (quantized(scale=[1.0] * 3, zero_point=[0] * 3), "not a plan: tensor 'y' has 3 scales along axis 0 of"),
-        (quantized(scale=[1.0] * 3, zero_point=[0] * 3, axis=7), "not a plan: tensor 'y' has 3 scales along axis 7 of"),
+        (set_quantization(scale=[0.0]), r"not a plan: the scales of tensor 'y' are \[0\.0\]; they must be above 0"),
+        (set_quantization(zero_point=[]), "not a plan: tensor 'y' has 1 scales and 0 zero points"),
+        (set_quantization(scale=[1.0] * 3, zero_point=[0] * 3), "not a plan: tensor 'y' has 3 scales along axis 0 of"),
+        (
+            set_quantization(scale=[1.0] * 3, zero_point=[0] * 3, axis=7),
+            "not a plan: tensor 'y' has 3 scales along axis 7 of",
+        ),
     ],
 )
 def test_an_impossible_file_says_why(change: Callable[[Any], None], message: str) -> None:
     content = json.loads(encode(skip_plan()))
     change(content)
-    refused(json.dumps(content).encode(), message)
+    expect_refusal(json.dumps(content).encode(), message)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
@@ -132,7 +135,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 def test_a_file_is_replaced_only_once_the_new_one_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     skip_plan().save(tmp_path / "plan.json")
-    before = (tmp_path / "plan.json").read_bytes()
+    data = (tmp_path / "plan.json").read_bytes()
 
     def fail(*_: Any) -> Any:
         raise OSError(28, "No space left on device")
@@ -140,7 +143,7 @@ def test_a_file_is_replaced_only_once_the_new_one_is_complete(tmp_path: Path, mo
     monkeypatch.setattr(Path, "replace", fail)
     with pytest.raises(PlanError, match=r"cannot write plan '.*plan.json': No space left on device"):
         dataclasses.replace(skip_plan(), in_flight=5).save(tmp_path / "plan.json")
-    assert (tmp_path / "plan.json").read_bytes() == before
+    assert (tmp_path / "plan.json").read_bytes() == data
     assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
 
 

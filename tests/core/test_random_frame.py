@@ -24,7 +24,7 @@ def test_arrays_have_the_shapes_and_dtypes_of_their_specs() -> None:
 
 
 def test_equal_seeds_give_equal_frames() -> None:
-    first, same, other = random_frame(SPECS, 0), random_frame(SPECS, 0), random_frame(SPECS, 1)
+    first, repeated, different = random_frame(SPECS, 0), random_frame(SPECS, 0), random_frame(SPECS, 1)
     for spec in SPECS:
-        np.testing.assert_array_equal(first[spec.name], same[spec.name])
-    assert not np.array_equal(first["f"], other["f"])
+        np.testing.assert_array_equal(first[spec.name], repeated[spec.name])
+    assert not np.array_equal(first["f"], different["f"])

@@ -1,4 +1,4 @@
-"""What has another name now is refused, and the error says the new name."""
+"""Arguments that were renamed are refused, and the error says the new name."""
 
 from __future__ import annotations
 

@@ -32,11 +32,11 @@ def test_shapes_at_no_size(shapes: dict[str, tuple[int, ...]], message: str) -> 
 
 
 def test_extents_as_multiples() -> None:
-    size, other = {"N": 4, "H": 8}, {"N": 3, "H": 7}
-    assert extent_multiples((4, 10), (3, 10), size, other) == (("N", 1), None)
-    assert extent_multiples((8, 16), (6, 14), size, other) == (("N", 2), ("H", 2))
-    assert extent_multiples((4,), (4,), size, other) == (None,)
-    assert extent_multiples((5,), (4,), size, other) is None  # N + 1
+    size, other_size = {"N": 4, "H": 8}, {"N": 3, "H": 7}
+    assert extent_multiples((4, 10), (3, 10), size, other_size) == (("N", 1), None)
+    assert extent_multiples((8, 16), (6, 14), size, other_size) == (("N", 2), ("H", 2))
+    assert extent_multiples((4,), (4,), size, other_size) == (None,)
+    assert extent_multiples((5,), (4,), size, other_size) is None  # N + 1
     assert (
         extent_multiples((4,), (3,), {"H": 8}, {"H": 6}) is None
     )  # H / 2: of a padded frame, part of it is the padding's
@@ -58,6 +58,6 @@ def test_ranges_are_all_sizes_in_them() -> None:
         ({"H": "1..100", "W": "1..100"}, "are 10000 sizes; name at most 256, or build for any size"),
     ],
 )
-def test_wrong_ranges_are_refused(given: SizeRange, message: str) -> None:
+def test_wrong_ranges_are_refused(size_range: SizeRange, message: str) -> None:
     with pytest.raises(ModelError, match=message):
-        sizes_in(given)
+        sizes_in(size_range)

@@ -31,12 +31,12 @@ def test_options_are_kept_in_the_plans_file(tmp_path: Path) -> None:
 
 
 def test_plans_without_options_are_read(tmp_path: Path) -> None:
-    """Those that were written before stages had any."""
+    """Files that were written before stages had any."""
     skip_plan().save(tmp_path / "plan.json")
-    written = json.loads((tmp_path / "plan.json").read_text())
-    for stage in written["stages"]:
+    content = json.loads((tmp_path / "plan.json").read_text())
+    for stage in content["stages"]:
         del stage["options"]
-    (tmp_path / "plan.json").write_text(json.dumps(written))
+    (tmp_path / "plan.json").write_text(json.dumps(content))
     assert Plan.load(tmp_path / "plan.json") == skip_plan()
 
 
@@ -62,8 +62,8 @@ def test_a_stage_that_differs_by_more_than_it_may_is_named(small_onnx: Path) -> 
     plan = pipeline.plan(graph, stages=2)
     rough = plan.with_options("stage0", weights="bfloat16")
     pipeline.build(graph, rough.with_options("stage0", tolerance=0.05))
-    (crossing,) = (spec.name for spec in plan.stages[1].inputs)
-    with pytest.raises(BuildError, match=rf"{crossing!r} of stage 'stage0' differs .*; the stage allows 1e-06"):
+    (crossing_name,) = (spec.name for spec in plan.stages[1].inputs)
+    with pytest.raises(BuildError, match=rf"{crossing_name!r} of stage 'stage0' differs .*; the stage allows 1e-06"):
         pipeline.build(graph, rough.with_options("stage0", tolerance=1e-6))
 
 
@@ -88,8 +88,8 @@ def test_the_commands_take_options_for_stages(small_onnx: Path, tmp_path: Path) 
     assert Plan.load(path).stages[1].options == StageOptions(weights="float16", target={"mcpu": "x86-64"})
     words = ["build", str(small_onnx), "--plan", path, "-o", str(tmp_path / "small.bundle")]
     assert main([*words, "--stage-option", "stage0.winograd=true", "--stage-option", "stage1.target.mattr=+avx"]) == 0
-    built = pipeline.Bundle.load(tmp_path / "small.bundle").plan
-    assert [stage.options for stage in built.stages] == [
+    plan = pipeline.Bundle.load(tmp_path / "small.bundle").plan
+    assert [stage.options for stage in plan.stages] == [
         StageOptions(winograd=True),
         StageOptions(weights="float16", target={"mcpu": "x86-64", "mattr": ["+avx"]}),
     ]

@@ -33,7 +33,7 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="th
 
 
 class Resources(NamedTuple):
-    """What the process has: threads of the system, and places in its memory's map."""
+    """Resources of the process: threads of the system, and places in its memory's map."""
 
     threads: int
     maps: int
@@ -51,12 +51,12 @@ def processor_seconds() -> float:
 def seconds_until_quiet() -> float:
     """Return the processor time that the process still uses while nobody asks it for anything."""
     begin, end = processor_seconds(), time.monotonic() + LIMIT
-    before = begin
+    last_seconds = begin
     while time.monotonic() < end:
         time.sleep(0.2)
-        if (now := processor_seconds()) - before < 0.02:
+        if (now := processor_seconds()) - last_seconds < 0.02:
             return now - begin
-        before = now
+        last_seconds = now
     raise AssertionError(f"it used {processor_seconds() - begin:.1f} s and goes on")
 
 
@@ -69,9 +69,9 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     path = save(tmp_path_factory.mktemp("model") / "m.onnx", nodes, {"x": SHAPE}, ["y"], {"w": kernel})
     board = Board("two", (Device("cpu", cores=TWO, flops=1e9, bytes_per_s=1e10),))
     graph = pipeline.read(path)
-    found = pipeline.build(graph, pipeline.plan(graph, board, stages=1))
-    assert found.plan.stages[0].cores == TWO
-    return found
+    build = pipeline.build(graph, pipeline.plan(graph, board, stages=1))
+    assert build.plan.stages[0].cores == TWO
+    return build
 
 
 @pytest.fixture
@@ -113,21 +113,21 @@ def test_stages_on_two_cores_leave_no_threads_behind_that_spin(
         running.swap(bundle)
         running.submit(image).result(LIMIT)
     seconds_until_quiet()
-    before = Resources.now()
+    first = Resources.now()
     use(bundle, image)
     assert seconds_until_quiet() < 5, "30 pools took 18 s of their common core until the last one had ended"
-    after = Resources.now()
+    last = Resources.now()
     # A swap may need three flows at once: one that ends, the one at work, and the one that is being loaded.
-    assert after.threads <= before.threads + 2
-    assert after.maps <= before.maps + 30
+    assert last.threads <= first.threads + 2
+    assert last.maps <= first.maps + 30
 
 
 @needs_proc
 @pytest.mark.slow
 def test_loading_from_disk_keeps_hardly_any_memory(bundle: Bundle, image: np.ndarray, tmp_path: Path) -> None:
     """It was 50 kB for each load; 6 kB of them are TVM's, which keeps something of each library that it loads."""
-    one = dataclasses.replace(bundle.plan, stages=(dataclasses.replace(bundle.plan.stages[0], cores=TWO[:1]),))
-    Bundle(one, bundle.codes).save(tmp_path / "m.bundle")
+    plan = dataclasses.replace(bundle.plan, stages=(dataclasses.replace(bundle.plan.stages[0], cores=TWO[:1]),))
+    Bundle(plan, bundle.codes).save(tmp_path / "m.bundle")
 
     def load_and_close(times: int) -> int:
         for _ in range(times):
@@ -136,20 +136,20 @@ def test_loading_from_disk_keeps_hardly_any_memory(bundle: Bundle, image: np.nda
         gc.collect()
         return int(psutil.Process().memory_info().rss)
 
-    before = load_and_close(100)
-    assert load_and_close(400) - before < 400 * 20e3
+    first_bytes = load_and_close(100)
+    assert load_and_close(400) - first_bytes < 400 * 20e3
 
 
 @needs_two_cores
 @needs_proc
 def test_measuring_on_two_cores_leaves_no_threads_behind(bundle: Bundle) -> None:
-    """What is timed apart has a thread as well."""
+    """Timing in a place of its own has a thread as well."""
     stage, code, device = bundle.plan.stages[0], bundle.codes[0], bundle.plan.board.devices[0]
     assert of_calls(stage, code, device)
-    before = Resources.now()
+    first = Resources.now()
     for _ in range(5):
         of_calls(stage, code, device)
-    assert Resources.now().threads <= before.threads
+    assert Resources.now().threads <= first.threads
 
 
 @needs_two_cores
@@ -176,11 +176,11 @@ def test_a_thread_of_a_kind_is_used_again(kind: object) -> None:
 
 
 def test_without_a_kind_a_thread_ends_with_its_work() -> None:
-    before = set(threading.enumerate())
+    threads = set(threading.enumerate())
     lease = Lease(lambda: True, "once")
     lease.start()
     assert lease.join(LIMIT)
-    assert set(threading.enumerate()) <= before
+    assert set(threading.enumerate()) <= threads
 
 
 def test_threads_of_a_kind_work_at_once_and_under_their_names(kind: object) -> None:
@@ -208,11 +208,11 @@ def test_a_thread_that_is_not_to_be_used_again_ends(kind: object) -> None:
 
 def test_there_are_never_more_threads_than_were_once_at_work(kind: object) -> None:
     worked_in(kind)
-    most = len([each for each in threading.enumerate() if each.name == RESTING])
+    limit = len([each for each in threading.enumerate() if each.name == RESTING])
     for number in range(20):
         worked_in((kind, number))
     end = time.monotonic() + LIMIT
-    while len([each for each in threading.enumerate() if each.name == RESTING]) > most:
+    while len([each for each in threading.enumerate() if each.name == RESTING]) > limit:
         assert time.monotonic() < end
         time.sleep(0.01)
 
@@ -225,11 +225,11 @@ def test_a_resting_thread_keeps_nothing_of_its_work(kind: object) -> None:
         assert large is not None
 
     large = Large()
-    there = weakref.ref(large)
+    reference = weakref.ref(large)
     run_in_thread(lambda large=large: work(large), "test", kind)  # type: ignore[misc]
     del large
     gc.collect()
-    assert there() is None
+    assert reference() is None
 
 
 def test_what_a_thread_raises_reaches_who_asked(kind: object) -> None:

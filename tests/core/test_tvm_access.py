@@ -32,10 +32,10 @@ import sys, pipeline
 assert 'tvm' in sys.modules
 print(sys.excepthook is sys.__excepthook__)
 """
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False, timeout=100
     )
-    assert (done.stdout, done.stderr) == ("True\n", "")
+    assert (completed.stdout, completed.stderr) == ("True\n", "")
 
 
 @pytest.mark.parametrize("first", ["pipeline.read({!r})", "pipeline.chain([{!r}])"])
@@ -46,10 +46,10 @@ sys.excepthook = print
 {first.format(str(digits_onnx))}
 assert sys.excepthook is print
 """
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False, timeout=100
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (completed.returncode, completed.stderr) == (0, "")
 
 
 def test_a_wrong_ffi_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from tests.support.random_models import random_model
 
 
 @pytest.fixture
-def drawn(tmp_path: Path) -> Graph:
+def graph(tmp_path: Path) -> Graph:
     nodes = [
         node("Conv", "x w b", "c1", "conv", pads=[1] * 4),
         node("Relu", "c1", "r1", "relu"),
@@ -43,9 +43,9 @@ def drawn(tmp_path: Path) -> Graph:
 SMALL, LARGE = 4 * 4 * 36, 4 * 8 * 36
 
 
-def test_the_drawn_graph(drawn: Graph) -> None:
-    found = [(cut.position, cut.after, [spec.name for spec in cut.crossing], cut.nbytes) for cut in legal_cuts(drawn)]
-    assert found == [
+def test_the_drawn_graph(graph: Graph) -> None:
+    cuts = [(cut.position, cut.after, [spec.name for spec in cut.crossing], cut.nbytes) for cut in legal_cuts(graph)]
+    assert cuts == [
         (3, "relu", ["r1"], SMALL),
         (4, "pool", ["r1", "p"], 2 * SMALL),
         (6, "relu2", ["p", "r2"], 2 * SMALL),
@@ -53,16 +53,16 @@ def test_the_drawn_graph(drawn: Graph) -> None:
     ]
 
 
-def test_crossing_bytes_are_those_of_the_legal_cuts(drawn: Graph, tmp_path: Path) -> None:
-    assert crossing_bytes(drawn) == [cut.nbytes for cut in legal_cuts(drawn)]
+def test_crossing_bytes_are_those_of_the_legal_cuts(graph: Graph, tmp_path: Path) -> None:
+    assert crossing_bytes(graph) == [cut.nbytes for cut in legal_cuts(graph)]
     for seed in range(12):
         graph = pipeline.read(random_model(tmp_path / "m.onnx", seed, steps=20))
         assert crossing_bytes(graph) == [cut.nbytes for cut in legal_cuts(graph)]
 
 
 def crossing_by_definition(graph: Graph, position: int) -> set[str]:
-    made = {name for operator in graph.operators[:position] for name in operator.outputs}
-    return made & {name for operator in graph.operators[position:] for name in operator.inputs}
+    outputs = {name for operator in graph.operators[:position] for name in operator.outputs}
+    return outputs & {name for operator in graph.operators[position:] for name in operator.inputs}
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -98,15 +98,15 @@ def test_squeezenet_has_at_most_two_tensors_across_a_cut() -> None:
     ],
     ids=str,
 )
-def test_cuts_by_tensor_operator_position_and_folded_name(drawn: Graph, cut: str | int, position: int) -> None:
+def test_cuts_by_tensor_operator_position_and_folded_name(graph: Graph, cut: str | int, position: int) -> None:
     """A name inside a fused group stands for the group's end."""
-    assert resolve(drawn, [cut]) == [position]
+    assert resolve(graph, [cut]) == [position]
 
 
-def test_cuts_come_back_in_order(drawn: Graph) -> None:
-    assert resolve(drawn, ["cat", 4, "relu"]) == [3, 4, 8]
-    assert resolve(drawn, []) == []
-    assert bounds(drawn, [3, 8]) == [(0, 3), (3, 8), (8, len(drawn.operators))]
+def test_cuts_come_back_in_order(graph: Graph) -> None:
+    assert resolve(graph, ["cat", 4, "relu"]) == [3, 4, 8]
+    assert resolve(graph, []) == []
+    assert bounds(graph, [3, 8]) == [(0, 3), (3, 8), (8, len(graph.operators))]
 
 
 @pytest.mark.parametrize(
@@ -131,9 +131,9 @@ def test_cuts_come_back_in_order(drawn: Graph) -> None:
     ],
     ids=str,
 )
-def test_wrong_cuts_are_refused(drawn: Graph, cuts: list[str | int], message: str) -> None:
+def test_wrong_cuts_are_refused(graph: Graph, cuts: list[str | int], message: str) -> None:
     with pytest.raises(PlanError, match=message):
-        resolve(drawn, cuts)
+        resolve(graph, cuts)
 
 
 def test_an_alias_of_an_input_is_no_cut(tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def test_indices_that_the_caller_gives(tmp_path: Path) -> None:
 
 
 def test_kernels_go_with_the_stages_that_call_them(tmp_path: Path) -> None:
-    """Where Relax has no such operator, the kernel stays one."""
+    """Without such an operator in Relax, the kernel stays one."""
     resize = {"mode": "linear", "coordinate_transformation_mode": "asymmetric"}
     nodes = [
         node("Softmax", "x", "a"),

@@ -42,7 +42,7 @@ def test_more_random_models_at_every_cut(tmp_path: Path, seed: int) -> None:
 
 
 @pytest.fixture
-def skipping(tmp_path: Path) -> Graph:
+def skip_graph(tmp_path: Path) -> Graph:
     """Tensors a and x skip stages; b is an output in the middle; z is read at the end only."""
     nodes = [
         node("Softmax", "x", "a"),
@@ -55,32 +55,32 @@ def skipping(tmp_path: Path) -> Graph:
     return pipeline.read(path)
 
 
-def test_tensors_that_skip_stages(skipping: Graph) -> None:
-    found = [
+def test_tensors_that_skip_stages(skip_graph: Graph) -> None:
+    names = [
         ([spec.name for spec in part.inputs], [spec.name for spec in part.outputs])
-        for part in parts(skipping, [1, 2, 3, 4])
+        for part in parts(skip_graph, [1, 2, 3, 4])
     ]
-    assert found == [
+    assert names == [
         (["x"], ["a"]),
         (["a"], ["b"]),
         (["b"], ["c"]),
         (["c"], ["d"]),
         (["d", "a", "x", "z"], ["y"]),
     ]
-    values = frame(skipping)
-    assert_close(in_stages(skipping, [1, 2, 3, 4], values), in_stages(skipping, [], values))
+    values = frame(skip_graph)
+    assert_close(in_stages(skip_graph, [1, 2, 3, 4], values), in_stages(skip_graph, [], values))
 
 
-def test_the_parts_hold_all_operators_once(skipping: Graph) -> None:
+def test_the_parts_hold_all_operators_once(skip_graph: Graph) -> None:
     for positions in ([], [2], [1, 3]):
-        pieces = parts(skipping, positions)
-        assert tuple(each for piece in pieces for each in piece.operators) == skipping.operators
+        pieces = parts(skip_graph, positions)
+        assert tuple(each for piece in pieces for each in piece.operators) == skip_graph.operators
 
 
-def test_parity_does_not_depend_on_the_order_of_inputs_and_outputs(skipping: Graph) -> None:
+def test_parity_does_not_depend_on_the_order_of_inputs_and_outputs(skip_graph: Graph) -> None:
     """The graph's inputs are z, x and its outputs y, b; the unsplit stage reads x, z and makes b, y."""
     for stages in (1, 3):
-        bundle = pipeline.build(skipping, pipeline.plan(skipping, stages=stages))
+        bundle = pipeline.build(skip_graph, pipeline.plan(skip_graph, stages=stages))
         assert bundle.parity.relative <= 1e-6
         assert bundle.parity.largest_value > 0
 

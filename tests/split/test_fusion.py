@@ -19,14 +19,14 @@ KINDS = ("conv2d", "relu", "add", "multiply", "concat", "reshape", "sum", "softm
 
 
 def assert_never_separated(graph: Graph) -> None:
-    """Every kernel of TVM lies between two neighbouring legal cuts."""
+    """Check that every kernel of TVM lies between two neighbouring legal cuts."""
     kernels = by_tvm(graph)
     position = {operator.name: index for index, operator in enumerate(graph.operators)}
     assert set().union(*kernels) == set(position), "each operator is in a kernel"
     cuts = [cut.position for cut in legal_cuts(graph)]
     for kernel in kernels:
-        places = [position[name] for name in kernel]
-        separating = [cut for cut in cuts if min(places) < cut <= max(places)]
+        positions = [position[name] for name in kernel]
+        separating = [cut for cut in cuts if min(positions) < cut <= max(positions)]
         assert not separating, (kernel, separating)
 
 
@@ -37,13 +37,13 @@ def test_cuts_of_the_light_models_separate_no_kernel(path: Path) -> None:
     kinds = {operator.name: operator.kind for operator in graph.operators}
     # Kernels that hold no operator of the model's own are in the middle of one that was taken apart; and these models
     # make their largest parameters by operators, which belong to who reads them.
-    whole = [
+    kernels = [
         kernel
         for kernel in by_tvm(graph)
         if any(":" not in name for name in kernel)
         and not {kinds.get(name) for name in kernel} <= {"broadcast_to", "permute_dims"}
     ]
-    assert len(graph.group_ends) >= 0.9 * len(whole), "and there are about as many as could be"
+    assert len(graph.group_ends) >= 0.9 * len(kernels), "and there are about as many as could be"
 
 
 @pytest.mark.parametrize("block", range(6))
@@ -106,10 +106,10 @@ def test_groups_of_known_patterns(tmp_path: Path, nodes: list[object], groups: l
 
     constants = CHANNELS | {"axes": np.array([1])}
     graph = pipeline.read(save(tmp_path / "m.onnx", nodes, {"x": (1, 4, 6, 6)}, ["y"], constants))
-    found: list[list[str]] = [[] for _ in graph.group_ends]
+    group_kinds: list[list[str]] = [[] for _ in graph.group_ends]
     for operator in graph.operators:
-        found[operator.group].append(operator.kind)
-    assert found == groups
+        group_kinds[operator.group].append(operator.kind)
+    assert group_kinds == groups
     assert_never_separated(graph)
 
 
@@ -168,50 +168,52 @@ def random_dag(seed: int) -> tuple[list[str], list[list[int]], list[bool]]:
 
 
 def exits_without(consumers: list[list[int]], escapes: list[bool], start: int, avoided: int) -> bool:
-    """Whether some way from `start` leaves the graph without passing through `avoided`."""
-    waiting, seen = [start], set()
-    while waiting:
-        operator = waiting.pop()
-        if operator == avoided or operator in seen:
+    """Tell whether some way from `start` leaves the graph without passing through `avoided`."""
+    pending, visited = [start], set()
+    while pending:
+        operator = pending.pop()
+        if operator == avoided or operator in visited:
             continue
-        seen.add(operator)
+        visited.add(operator)
         if escapes[operator]:
             return True
-        waiting.extend(consumers[operator])
+        pending.extend(consumers[operator])
     return False
 
 
 def reachable(consumers: list[list[int]], start: int) -> set[int]:
-    found: set[int] = set()
-    waiting = [start]
-    while waiting:
-        for operator in consumers[waiting.pop()]:
-            if operator not in found:
-                found.add(operator)
-                waiting.append(operator)
-    return found
+    operators: set[int] = set()
+    pending = [start]
+    while pending:
+        for operator in consumers[pending.pop()]:
+            if operator not in operators:
+                operators.add(operator)
+                pending.append(operator)
+    return operators
 
 
 def assert_convex_and_ordered(consumers: list[list[int]], ends: list[int]) -> None:
-    after = [reachable(consumers, operator) for operator in range(len(consumers))]
+    followers = [reachable(consumers, operator) for operator in range(len(consumers))]
     for first in range(len(consumers)):
         assert ends[first] >= first
         assert ends[ends[first]] == ends[first]
-        for between in after[first]:
-            assert ends[between] >= ends[first], "ordering groups by their last operator is topological"
-            for last in after[between]:
+        for middle in followers[first]:
+            assert ends[middle] >= ends[first], "ordering groups by their last operator is topological"
+            for last in followers[middle]:
                 if ends[first] == ends[last]:
-                    assert ends[between] == ends[first], "no way leaves a group and comes back"
+                    assert ends[middle] == ends[first], "no way leaves a group and comes back"
 
 
 @pytest.mark.parametrize("seed", range(200))
 def test_post_dominators_equal_their_definition(seed: int) -> None:
     _, consumers, escapes = random_dag(seed)
-    for operator, found in enumerate(post_dominators(consumers, escapes)):
+    for operator, dominator in enumerate(post_dominators(consumers, escapes)):
         all_of_them = [
-            other for other in reachable(consumers, operator) if not exits_without(consumers, escapes, operator, other)
+            candidate
+            for candidate in reachable(consumers, operator)
+            if not exits_without(consumers, escapes, operator, candidate)
         ]
-        assert found == min(all_of_them, default=None)
+        assert dominator == min(all_of_them, default=None)
 
 
 @pytest.mark.parametrize("seed", range(200))

@@ -20,8 +20,8 @@ from tests.support.random_models import random_model
 def operation(path: Path, kind: str, **attributes: Any) -> int:
     """Return the operations of the one operator of a kind."""
     graph = pipeline.read(path)
-    (found,) = [operator for operator in graph.operators if operator.kind == kind]
-    return found.flops
+    (operator,) = [operator for operator in graph.operators if operator.kind == kind]
+    return operator.flops
 
 
 @pytest.mark.parametrize(
@@ -67,13 +67,13 @@ def operation(path: Path, kind: str, **attributes: Any) -> int:
 )  # fmt: skip
 def test_operations_by_hand(
     tmp_path: Path,
-    made: Any,
+    operator: Any,
     shape: tuple[int, ...],
     constants: dict[str, Any],
     expected: tuple[str, int],
 ) -> None:
     kind, flops = expected
-    assert operation(save(tmp_path / "m.onnx", [made], {"x": shape}, ["y"], constants), kind) == flops
+    assert operation(save(tmp_path / "m.onnx", [operator], {"x": shape}, ["y"], constants), kind) == flops
 
 
 def test_names_shapes_and_bytes(tmp_path: Path) -> None:
@@ -162,12 +162,12 @@ def test_a_result_that_nothing_reads_is_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_operators_are_in_topological_order_and_groups_side_by_side(tmp_path: Path, seed: int) -> None:
     graph = pipeline.read(random_model(tmp_path / "m.onnx", seed, steps=20))
-    known = {spec.name for spec in graph.inputs}
+    known_names = {spec.name for spec in graph.inputs}
     for operator in graph.operators:
-        assert known.issuperset(operator.inputs)
-        assert known.isdisjoint(operator.outputs)
-        known.update(operator.outputs)
-    assert known == set(graph.tensors)
+        assert known_names.issuperset(operator.inputs)
+        assert known_names.isdisjoint(operator.outputs)
+        known_names.update(operator.outputs)
+    assert known_names == set(graph.tensors)
     groups = [operator.group for operator in graph.operators]
     assert groups == sorted(groups)
     assert set(groups) == set(range(len(graph.group_ends)))
@@ -180,8 +180,8 @@ def test_the_digest_is_the_structure_s(tmp_path: Path) -> None:
 
     assert graph().digest == graph().digest
     assert graph().digest == graph(seed=1).digest, "other parameters, the same plan"
-    others = [graph(), graph(shape=(1, 3)), graph(kind="Tanh"), graph(tensor="g")]
-    assert len({each.digest for each in others}) == 4
+    variants = [graph(), graph(shape=(1, 3)), graph(kind="Tanh"), graph(tensor="g")]
+    assert len({each.digest for each in variants}) == 4
 
 
 def test_a_symbolic_shape_inside_is_named(tmp_path: Path) -> None:

@@ -45,17 +45,17 @@ def test_each_output_has_its_own_scale_or_none(tmp_path: Path) -> None:
         node("Concat", "a b", "mixed", axis=1),
         node("Cast", "g", "plain", to=TensorProto.INT8),
     ]
-    found = quantizations(tmp_path, nodes, "a", "b", "mixed", "plain")
-    assert {name: each.scale for name, each in found.items()} == {"a": (0.25,), "b": (0.5,)}
+    by_output = quantizations(tmp_path, nodes, "a", "b", "mixed", "plain")
+    assert {name: each.scale for name, each in by_output.items()} == {"a": (0.25,), "b": (0.5,)}
 
 
 def test_scales_along_an_axis_stay_with_it_and_are_lost_when_it_moves(tmp_path: Path) -> None:
     scales, zeros = np.arange(1, 7, dtype=np.float32), np.arange(6, dtype=np.int8)
     nodes = [node("QuantizeLinear", "g ss zz", "y", axis=-1), node("Transpose", "y", "moved")]
-    found = quantizations(tmp_path, nodes, "y", "moved", ss=scales, zz=zeros)
-    assert found == {"y": Quantization("y", tuple(range(1, 7)), tuple(range(6)), axis=1)}
+    by_output = quantizations(tmp_path, nodes, "y", "moved", ss=scales, zz=zeros)
+    assert by_output == {"y": Quantization("y", tuple(range(1, 7)), tuple(range(6)), axis=1)}
     integers = np.array([[0, 0, 0, 0, 0, 9]], np.int8)
-    np.testing.assert_array_equal(found["y"].numbers(integers), [[0, -2, -6, -12, -20, 24]])
+    np.testing.assert_array_equal(by_output["y"].numbers(integers), [[0, -2, -6, -12, -20, 24]])
 
 
 def test_a_bundle_knows_its_outputs_quantisation_and_keeps_it_in_its_files(tmp_path: Path) -> None:

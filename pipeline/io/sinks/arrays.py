@@ -78,7 +78,7 @@ class StackedArrays(Sink):
         if self._results:
             self.finish()
             return
-        # Ends in the error that there is nothing to write, by which `replacing` removes its temporary file.
+        # Ends in the error that there is nothing to write, by which `open_replacement` removes its temporary file.
         with contextlib.suppress(InputError):
             self.finish()
 

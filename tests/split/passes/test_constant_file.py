@@ -61,9 +61,9 @@ def test_one_constant_for_several_operators_stays_one() -> None:
 
 
 def test_small_constants_stay() -> None:
-    small = constant(VALUES[0])
-    constant_file = ConstantFile([small])
-    assert constant_file.replacement(small).same_as(small)
+    expression = constant(VALUES[0])
+    constant_file = ConstantFile([expression])
+    assert constant_file.replacement(expression).same_as(expression)
     constant_file.release()
 
 

@@ -1,4 +1,4 @@
-"""Each tensor keeps the model's name, and each output is there under its own."""
+"""Names of tensors are the model's, and each output is there under its own."""
 
 from __future__ import annotations
 

@@ -16,9 +16,9 @@ from tests.support.exhaustive import fastest_interval, random_problem, uniform_c
 @pytest.mark.parametrize("stages", [1, 2, 5, 16])
 @pytest.mark.parametrize("crossing", [0.0, 1.0, 30.0], ids="crossing {:g}".format)
 @pytest.mark.parametrize("items", [40, 3_000, 10_000])
-def test_no_cuts_of_a_long_chain_are_faster(items: int, crossing: float, stages: int) -> None:
+def test_no_cuts_of_a_long_chain_are_faster(items: int, crossing_s: float, stages: int) -> None:
     generator = np.random.default_rng(items + stages)
-    costs = generator.exponential(1, items), crossing * generator.exponential(1, items - 1)
+    costs = generator.exponential(1, items), crossing_s * generator.exponential(1, items - 1)
     solution = ChainSolver(uniform_chain(*costs, stages)).fastest()
     assert solution is not None
     best = fastest_interval(*costs, stages)
@@ -61,8 +61,8 @@ def test_the_least_is_looked_for_where_the_fastest_was_found() -> None:
     solver = ChainSolver(problem)
     fastest = solver.fastest()
     assert fastest is not None
-    least = solver.least("latency", fastest.interval)
-    assert least is not None
-    assert least.interval <= fastest.interval * (1 + 1e-9)
-    assert least.latency <= fastest.latency * (1 + 1e-9)
-    assert least.stages[-1].end == 900
+    solution = solver.least("latency", fastest.interval)
+    assert solution is not None
+    assert solution.interval <= fastest.interval * (1 + 1e-9)
+    assert solution.latency <= fastest.latency * (1 + 1e-9)
+    assert solution.stages[-1].end == 900

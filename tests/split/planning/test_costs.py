@@ -41,11 +41,11 @@ def names(graph: Graph) -> list[str]:
 
 
 def test_each_group_has_the_family_of_its_heaviest_operator(graph: Graph) -> None:
-    found = names(graph)
-    assert found[0] == "convolution"
+    families = names(graph)
+    assert families[0] == "convolution"
     assert costs.group_families(costs.groups(graph)[0]) == {"convolution", "elementwise"}
-    assert found[1] == "depthwise"
-    assert [name for name in found if name not in ("movement", "elementwise")] == [
+    assert families[1] == "depthwise"
+    assert [name for name in families if name not in ("movement", "elementwise")] == [
         "convolution", "depthwise", "pooling", "normalization", "matmul", "reduction",
     ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""What a plan's explanation says is true."""
+"""The explanation of a plan is true."""
 
 from __future__ import annotations
 
@@ -24,63 +24,78 @@ def planner(graph: Graph, *cores: int, seconds: list[float] | None = None, **opt
 
 
 def test_the_times_are_those_of_the_plan(chain: Graph) -> None:
-    made = planner(chain, 0, 1, 2, memory_bytes=1_000_000)
-    plan = made.plan(cuts=[2, 3])
-    found = explain(made, plan)
-    assert [stage.seconds for stage in found.stages] == pytest.approx([stage.seconds for stage in plan.stages])
-    assert [stage.operators for stage in found.stages] == [stage.operators for stage in plan.stages]
-    assert found.interval_s == pytest.approx(plan.slowest)
-    assert found.latency_s == pytest.approx(sum(stage.seconds for stage in plan.stages))
-    assert found.bottleneck == "stage2"
-    assert found.stages[2].slowest_share == pytest.approx(1 / 3)
+    own_planner = planner(chain, 0, 1, 2, memory_bytes=1_000_000)
+    plan = own_planner.plan(cuts=[2, 3])
+    explanation = explain(own_planner, plan)
+    assert [stage.seconds for stage in explanation.stages] == pytest.approx([stage.seconds for stage in plan.stages])
+    assert [stage.operators for stage in explanation.stages] == [stage.operators for stage in plan.stages]
+    assert explanation.interval_s == pytest.approx(plan.slowest)
+    assert explanation.latency_s == pytest.approx(sum(stage.seconds for stage in plan.stages))
+    assert explanation.bottleneck == "stage2"
+    assert explanation.stages[2].slowest_share == pytest.approx(1 / 3)
     # One tensor of 16 kB is read, one is made, and two frames wait.
-    assert [stage.memory_bytes for stage in found.stages] == [4 * 64 * 64 * 4] * 3
-    assert found.stages[0].memory_share == pytest.approx(0.065536)
-    assert found.joules is None
-    assert found.measured
+    assert [stage.memory_bytes for stage in explanation.stages] == [4 * 64 * 64 * 4] * 3
+    assert explanation.stages[0].memory_share == pytest.approx(0.065536)
+    assert explanation.joules is None
+    assert explanation.measured
 
 
 @pytest.mark.parametrize("name", ["jetson-nano", "jetson-orin-nano"])
 def test_plan_explanation_and_simulation_of_a_gpu_agree(digits_onnx: Path, name: str) -> None:
-    made = Planner(pipeline.read(digits_onnx), boards.get(name))
-    solution, plan = made.solve(), made.plan()
+    own_planner = Planner(pipeline.read(digits_onnx), boards.get(name))
+    solution, plan = own_planner.solve(), own_planner.plan()
     assert "gpu" in {stage.device for stage in plan.stages}
-    assert explain(made, plan).interval_s == pytest.approx(solution.interval)
+    assert explain(own_planner, plan).interval_s == pytest.approx(solution.interval)
     assert plan.slowest == pytest.approx(solution.interval)
     assert 1 / simulate(plan, frames=2000).frames_per_s == pytest.approx(solution.interval, rel=0.01)
 
 
 def test_a_queue_that_is_too_short_says_what_it_costs(chain: Graph) -> None:
-    where, wavering = Board("b", (Device("cpu", cores=(0, 1)),)), 0.5
-    short, chosen = (Planner(chain, where, EQUAL, depth, wavering) for depth in (1, "auto"))
-    found, better = explain(short, short.plan(stages=2)), explain(chosen, chosen.plan(stages=2))
-    assert [(stage.queue_depth, stage.queue_cost) for stage in found.stages] == [
+    board, wavering = Board("b", (Device("cpu", cores=(0, 1)),)), 0.5
+    shallow, automatic = (Planner(chain, board, EQUAL, depth, wavering) for depth in (1, "auto"))
+    explanation, better = explain(shallow, shallow.plan(stages=2)), explain(automatic, automatic.plan(stages=2))
+    assert [(stage.queue_depth, stage.queue_cost) for stage in explanation.stages] == [
         (1, 0.0),
         (1, pytest.approx(0.125, rel=1e-3)),
     ]
     assert better.stages[1].queue_depth > 10
     assert better.stages[1].queue_cost <= 0.015
-    assert (found.cv, better.cv) == (0.5, 0.5)
+    assert (explanation.cv, better.cv) == (0.5, 0.5)
 
 
 def test_the_bound_is_proved_and_the_gap_is_to_it(chain: Graph) -> None:
-    made = planner(chain, 0, 1)
-    best = explain(made, made.plan())
+    own_planner = planner(chain, 0, 1)
+    best = explain(own_planner, own_planner.plan())
     assert best.gap == pytest.approx(0, abs=1e-9)
     assert best.bound_s == pytest.approx(3e-2)
-    worse = explain(made, made.plan(cuts=[1]))
+    worse = explain(own_planner, own_planner.plan(cuts=[1]))
     assert worse.bound_s == best.bound_s
     assert worse.gap == pytest.approx(2 / 3, rel=1e-3)
     assert worse.relaxed_s <= worse.bound_s
 
 
 def test_each_verdict(chain: Graph) -> None:
-    made = planner(chain, 0, 1)
+    own_planner = planner(chain, 0, 1)
     uneven = planner(chain, 0, 1, seconds=[1.05e-2, 1.05e-2, 1.05e-2, 9.5e-3, 9.5e-3, 9.5e-3])
-    for each, plan, kind, reason in (
-        (made, made.plan(), "replicas", "Replicate instead of pipelining: 2 replicas of the whole model give 33.33"),
-        (made, made.plan(cuts=[1]), "do not pipeline", "Do not pipeline: it will not help here. The stages give 20"),
-        (made, made.plan(stages=1), "one stage", "Do not pipeline: one stage, nothing is pipelined, 27.73 frames/s."),
+    for case_planner, plan, kind, reason in (
+        (
+            own_planner,
+            own_planner.plan(),
+            "replicas",
+            "Replicate instead of pipelining: 2 replicas of the whole model give 33.33",
+        ),
+        (
+            own_planner,
+            own_planner.plan(cuts=[1]),
+            "do not pipeline",
+            "Do not pipeline: it will not help here. The stages give 20",
+        ),
+        (
+            own_planner,
+            own_planner.plan(stages=1),
+            "one stage",
+            "Do not pipeline: one stage, nothing is pipelined, 27.73 frames/s.",
+        ),
         (
             uneven,
             uneven.plan(stages=2),
@@ -88,16 +103,16 @@ def test_each_verdict(chain: Graph) -> None:
             "Replicate instead: 2 replicas of the whole model give 33",
         ),
     ):
-        found = explain(each, plan)
-        assert (found.verdict, found.reason[: len(reason)]) == (kind, reason)
-    far = Board("far", (Device("cpu"), Device("npu", "simulated", memory="npu")), (Link(("host", "npu"), 1e9),))
-    both = Planner(chain, far, {"cpu": EQUAL, "npu": EQUAL})
-    assert explain(both, both.plan()).verdict == "pipeline"
+        explanation = explain(case_planner, plan)
+        assert (explanation.verdict, explanation.reason[: len(reason)]) == (kind, reason)
+    board = Board("far", (Device("cpu"), Device("npu", "simulated", memory="npu")), (Link(("host", "npu"), 1e9),))
+    two_devices = Planner(chain, board, {"cpu": EQUAL, "npu": EQUAL})
+    assert explain(two_devices, two_devices.plan()).verdict == "pipeline"
 
 
 def test_all_ways_are_considered(chain: Graph) -> None:
-    made = planner(chain, 0, 1)
-    ways = {each.name: each for each in explain(made, made.plan()).alternatives}
+    own_planner = planner(chain, 0, 1)
+    ways = {each.name: each for each in explain(own_planner, own_planner.plan()).alternatives}
     assert list(ways) == ["unsplit, one core or device", "unsplit, several cores", "replicas of the whole", "stages"]
     assert ways["unsplit, one core or device"].frames_per_s == pytest.approx(1 / 6e-2)
     assert ways["replicas of the whole"].frames_per_s == pytest.approx(2 / 6e-2)
@@ -107,33 +122,37 @@ def test_all_ways_are_considered(chain: Graph) -> None:
 
 
 def test_what_would_help_is_planned_again(chain: Graph) -> None:
-    made = planner(chain, 0, 1)
-    assert explain(made, made.plan(cuts=[1])).help[0].startswith("cuts, devices and replicas by the planner: 1.67")
+    own_planner = planner(chain, 0, 1)
+    assert (
+        explain(own_planner, own_planner.plan(cuts=[1]))
+        .help[0]
+        .startswith("cuts, devices and replicas by the planner: 1.67")
+    )
     slow = Board("far", (Device("cpu"), Device("npu", "simulated", memory="npu")), (Link(("host", "npu"), 2e6),))
-    found = explain(far := Planner(chain, slow, {"cpu": EQUAL, "npu": [1e-3] * 6}), far.plan())
-    assert any(each.startswith("transfers that cost nothing: ") for each in found.help)
+    explanation = explain(slow_planner := Planner(chain, slow, {"cpu": EQUAL, "npu": [1e-3] * 6}), slow_planner.plan())
+    assert any(each.startswith("transfers that cost nothing: ") for each in explanation.help)
     peak = planner(chain, seconds=[1e-3, 1e-3, 5e-2, 1e-3, 1e-3, 1e-3])
     assert explain(peak, peak.plan()).help[0] == "'n2' in half its time: 1.83 times the frames per second"
 
 
 def test_energy_where_the_power_is_known(chain: Graph) -> None:
-    made = planner(chain, 0, 1, watts_idle=1.0, watts_busy=5.0)
-    plan = made.plan(stages=2)
-    assert explain(made, plan).joules == pytest.approx(sum(stage.seconds for stage in plan.stages) * 4 / 2)
+    own_planner = planner(chain, 0, 1, watts_idle=1.0, watts_busy=5.0)
+    plan = own_planner.plan(stages=2)
+    assert explain(own_planner, plan).joules == pytest.approx(sum(stage.seconds for stage in plan.stages) * 4 / 2)
 
 
 def test_a_trained_network_on_a_board_that_is_not_here(digits_onnx: Path) -> None:
-    made = Planner(pipeline.read(digits_onnx), boards.get("rk3588"))
-    found = explain(made, made.plan())
-    assert found.joules
-    assert found.joules > 0
-    assert 0 <= found.gap < 0.03
+    own_planner = Planner(pipeline.read(digits_onnx), boards.get("rk3588"))
+    explanation = explain(own_planner, own_planner.plan())
+    assert explanation.joules
+    assert explanation.joules > 0
+    assert 0 <= explanation.gap < 0.03
 
 
 def test_the_unsplit_model_is_not_slowed_by_cores_that_rest(chain: Graph) -> None:
     calm = planner(chain, 0, 1)
-    found = explain(contended := replace(calm, contended={"cpu": [1.3e-2] * 6}), contended.plan())
-    rates = {each.name: each.frames_per_s for each in found.alternatives}
+    explanation = explain(contended := replace(calm, contended={"cpu": [1.3e-2] * 6}), contended.plan())
+    rates = {each.name: each.frames_per_s for each in explanation.alternatives}
     assert rates["unsplit, one core or device"] == pytest.approx(1 / 6e-2, rel=0.01)
     assert rates["replicas of the whole"] == pytest.approx(2 / 7.8e-2, rel=0.01)
-    assert found.frames_per_s == pytest.approx(rates["replicas of the whole"], rel=0.01)
+    assert explanation.frames_per_s == pytest.approx(rates["replicas of the whole"], rel=0.01)

@@ -29,17 +29,19 @@ def graph(name: str, folder: Path) -> Graph:
 
 def small(problem: Problem) -> Problem:
     """Return a part of the problem that exhaustive search gets through: few cuts, one core or all of a cluster."""
-    most = max(choice.threads for choice in problem.choices)
-    few = tuple(each for each in problem.choices if each.threads in (0, 1, most) and each.replicas in (1, 3))
-    return replace(problem, choices=few).merge_items(problem.spread_positions(POSITIONS))
+    most_threads = max(choice.threads for choice in problem.choices)
+    choices = tuple(
+        each for each in problem.choices if each.threads in (0, 1, most_threads) and each.replicas in (1, 3)
+    )
+    return replace(problem, choices=choices).merge_items(problem.spread_positions(POSITIONS))
 
 
 def check(planner: Planner) -> None:
     problem = small(planner.problem())
-    found = Solver(problem).fastest()
+    solution = Solver(problem).fastest()
     best = min(each.interval for each in legal_plans(problem))
-    assert found is not None
-    assert found.interval <= best * 1.001
+    assert solution is not None
+    assert solution.interval <= best * 1.001
 
 
 @pytest.mark.parametrize("board", BOARDS)
@@ -49,11 +51,11 @@ def test_measured_like_costs_of_a_trained_network(digits_onnx: Path, board: str,
     planner = Planner(pipeline.read(digits_onnx), boards.get(board))
     generator = np.random.default_rng(seed)
     groups = len(planner.graph.group_ends)
-    given = {
+    seconds = {
         device.name: (np.array(planner.seconds(device)) * generator.lognormal(0, 0.7, groups)).tolist()
         for device in planner.board.devices
     }
-    check(replace(planner, isolated=given))
+    check(replace(planner, isolated=seconds))
 
 
 @pytest.mark.slow
@@ -70,5 +72,5 @@ def test_profiled_costs(digits_onnx: Path) -> None:
     from pipeline.measure.profile import profile
 
     read = pipeline.read(digits_onnx)
-    found = profile(read)
-    check(Planner(read, found.board, found.seconds))
+    profiled = profile(read)
+    check(Planner(read, profiled.board, profiled.seconds))

@@ -55,15 +55,15 @@ WAYS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("way", WAYS)
 def test_pins_hold_however_a_plan_is_asked_for(chain: Graph, way: str) -> None:
     pin = {"n2": "gpu", "n4": "cpu", "t1": "cpu"} if way != "devices" else {"n2": "gpu", "n5": "cpu"}
-    where = devices_of(pipeline.plan(chain, BOARD, pin=pin, **WAYS[way]), chain)
-    assert {name: where["n0" if name == "t1" else name] for name in pin} == pin
+    devices = devices_of(pipeline.plan(chain, BOARD, pin=pin, **WAYS[way]), chain)
+    assert {name: devices["n0" if name == "t1" else name] for name in pin} == pin
 
 
 def test_each_pair_of_pins_is_kept(chain: Graph) -> None:
     for first, second in product(("cpu", "gpu"), repeat=2):
         pin = {"n0": first, "n5": second}
-        where = devices_of(pipeline.plan(chain, BOARD, pin=pin), chain)
-        assert (where["n0"], where["n5"]) == (first, second)
+        devices = devices_of(pipeline.plan(chain, BOARD, pin=pin), chain)
+        assert (devices["n0"], devices["n5"]) == (first, second)
 
 
 @pytest.mark.parametrize(
@@ -117,13 +117,13 @@ def test_what_a_device_cannot_run_is_not_pinned_to_it(tmp_path: Path) -> None:
 def test_a_module_is_pinned_with_all_that_is_in_it(tmp_path: Path) -> None:
     nodes = [node("Softmax", a, b, name) for a, b, name in (("x", "a", "in/1"), ("a", "b", "in/2"), ("b", "y", "out"))]
     graph = pipeline.read(save(tmp_path / "m.onnx", nodes, {"x": (4, 4)}, ["y"]))
-    where = devices_of(pipeline.plan(graph, BOARD, pin={"in": "gpu", "out": "cpu"}), graph)
-    assert where == {"in/1": "gpu", "in/2": "gpu", "out": "cpu"}
+    devices = devices_of(pipeline.plan(graph, BOARD, pin={"in": "gpu", "out": "cpu"}), graph)
+    assert devices == {"in/1": "gpu", "in/2": "gpu", "out": "cpu"}
 
 
 def test_the_explanation_names_the_pins(chain: Graph) -> None:
-    made = make_planner(chain, BOARD, pin={"n0": "gpu", "n5": "cpu"})
-    explanation = explain(made, made.plan())
+    planner = make_planner(chain, BOARD, pin={"n0": "gpu", "n5": "cpu"})
+    explanation = explain(planner, planner.plan())
     assert explanation.pins == ("'n0' is pinned to 'gpu'", "'n5' is pinned to 'cpu'")
     assert "no device may run all of it, as it is pinned" in explanation.reason
 
@@ -137,8 +137,8 @@ def program(tmp_path: Path, *lines: str, result: str) -> Graph:
 
 def device(kind: int, index: int | None = None, **options: object) -> str:
     number = "" if index is None else f", virtual_device_id={index}"
-    rest = "".join(f", {name}={value}" for name, value in options.items())
-    return f"virtual_device=VirtualDevice(device_type={kind}{number}){rest}"
+    attributes = "".join(f", {name}={value}" for name, value in options.items())
+    return f"virtual_device=VirtualDevice(device_type={kind}{number}){attributes}"
 
 
 def test_an_annotated_body_runs_where_it_says(tmp_path: Path) -> None:
@@ -151,8 +151,8 @@ def test_an_annotated_body_runs_where_it_says(tmp_path: Path) -> None:
         result="nn.softmax(%3)",
     )
     assert graph.annotations == (Annotation("%0", "cuda:0"), Annotation("%2", "cpu"))
-    where = devices_of(pipeline.plan(graph, BOARD), graph)
-    assert (where["%0"], where["%2"]) == ("gpu", "cpu")
+    devices = devices_of(pipeline.plan(graph, BOARD), graph)
+    assert (devices["%0"], devices["%2"]) == ("gpu", "cpu")
 
 
 def test_what_reads_a_constrained_result_runs_there(tmp_path: Path) -> None:
@@ -225,8 +225,8 @@ def test_annotations_change_no_result(tmp_path: Path) -> None:
     graph = program(tmp_path, "%0 = exp(%x);", f"%1 = on_device(%0, {fixed});", result="(sqrt(%1), %1)")
     x = np.linspace(-1, 1, 64, dtype=np.float32).reshape(8, 8)
     with pipeline.load(pipeline.build(graph, pipeline.plan(graph))) as running:
-        root, same = running.submit(x).result().values()
-    np.testing.assert_allclose(same, np.exp(x), rtol=1e-5)
+        root, exponentials = running.submit(x).result().values()
+    np.testing.assert_allclose(exponentials, np.exp(x), rtol=1e-5)
     np.testing.assert_allclose(root, np.exp(x / 2), rtol=1e-5)
 
 
@@ -240,5 +240,5 @@ def test_annotations_hold_in_a_chain_of_models(tmp_path: Path) -> None:
     models = {name: pipeline.read(tmp_path / f"{name}.relay") for name in ("first", "second")}
     graph = pipeline.chain(models, connect={"second.x": "first.output"})
     assert [note.device for note in graph.annotations] == ["cuda:0", "cpu"]
-    where = devices_of(pipeline.plan(graph, BOARD), graph)
-    assert [where[operators[0]] for operators in (list(where)[:2], list(where)[2:])] == ["gpu", "cpu"]
+    devices = devices_of(pipeline.plan(graph, BOARD), graph)
+    assert [devices[operators[0]] for operators in (list(devices)[:2], list(devices)[2:])] == ["gpu", "cpu"]

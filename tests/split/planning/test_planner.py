@@ -39,13 +39,13 @@ def test_a_plan_says_everything(chain: Graph) -> None:
 
 
 def test_predicted_times_are_compute_and_crossing(chain: Graph) -> None:
-    where = host(0, 1)
-    plan = plan_with_times(chain, where, stages=2)
-    groups, crossing = estimate(chain, where.devices[0]), crossing_bytes(chain)[2] / where.devices[0].bytes_per_s
+    board = host(0, 1)
+    plan = plan_with_times(chain, board, stages=2)
+    groups, crossing_s = estimate(chain, board.devices[0]), crossing_bytes(chain)[2] / board.devices[0].bytes_per_s
     assert plan.unsplit_seconds == pytest.approx(sum(groups))
     assert [stage.seconds for stage in plan.stages] == pytest.approx(
         # The reader's caches fetch it, and both change its layout.
-        [sum(groups[:3]) + LAYOUT * crossing, sum(groups[3:]) + (1 + LAYOUT) * crossing]
+        [sum(groups[:3]) + LAYOUT * crossing_s, sum(groups[3:]) + (1 + LAYOUT) * crossing_s]
     )
     assert plan.speedup == pytest.approx(sum(groups) / plan.stages[1].seconds)
 
@@ -54,15 +54,15 @@ def test_predicted_times_are_compute_and_crossing(chain: Graph) -> None:
 def test_no_other_cuts_make_the_slowest_stage_faster(chain: Graph, stages: int) -> None:
     generator = np.random.default_rng(stages)
     seconds = generator.exponential(1e-4, 6).tolist()
-    where = host(*range(8))
-    found = plan_with_times(chain, where, stages=stages, seconds=seconds)
-    others = [
-        plan_with_times(chain, where, cuts=list(cuts), seconds=seconds)
+    board = host(*range(8))
+    plan = plan_with_times(chain, board, stages=stages, seconds=seconds)
+    alternatives = [
+        plan_with_times(chain, board, cuts=list(cuts), seconds=seconds)
         for cuts in itertools.combinations(range(1, 6), stages - 1)
     ]
-    assert found.measured
-    assert max(stage.seconds for stage in found.stages) == pytest.approx(
-        min(max(stage.seconds for stage in plan.stages) for plan in others)
+    assert plan.measured
+    assert max(stage.seconds for stage in plan.stages) == pytest.approx(
+        min(max(stage.seconds for stage in plan.stages) for plan in alternatives)
     )
 
 
@@ -123,8 +123,8 @@ def test_auto_takes_no_stage_more_than_is_worth_it(chain: Graph) -> None:
 
 
 def test_auto_with_devices_makes_one_stage_for_each(chain: Graph) -> None:
-    where = Board("two", (Device("a", cores=(0,)), Device("b", cores=(1,), flops=4e9, bytes_per_s=16e9, launch_s=5e-7)))
-    plan = plan_with_times(chain, where, devices=["a", "b"])
+    board = Board("two", (Device("a", cores=(0,)), Device("b", cores=(1,), flops=4e9, bytes_per_s=16e9, launch_s=5e-7)))
+    plan = plan_with_times(chain, board, devices=["a", "b"])
     assert [stage.device for stage in plan.stages] == ["a", "b"]
     assert last_operators(plan) == ["n1", "n5"], "the device that is twice as fast gets twice the work"
 
@@ -168,16 +168,16 @@ def test_an_unknown_device_is_refused(chain: Graph) -> None:
 
 
 def test_a_missing_link_is_refused(chain: Graph) -> None:
-    where = Board("far", (Device("cpu", cores=(0,)), Device("far", memory="far")))
+    board = Board("far", (Device("cpu", cores=(0,)), Device("far", memory="far")))
     with pytest.raises(BoardError, match=r"no link between .(far|host). .* and .(far|host)."):
-        plan_with_times(chain, where, devices=["cpu", "far"])
-    assert {stage.device for stage in plan_with_times(chain, where).stages} == {"cpu"}, "the planner does without it"
+        plan_with_times(chain, board, devices=["cpu", "far"])
+    assert {stage.device for stage in plan_with_times(chain, board).stages} == {"cpu"}, "the planner does without it"
 
 
 def test_a_slow_link_costs_the_side_away_from_the_caller(chain: Graph) -> None:
     devices = (Device("cpu", cores=(0,)), Device("far", memory="far"))
-    where = Board("far", devices, (Link(("far", "host"), 1e6, 0.5),))
-    plan = plan_with_times(chain, where, devices=["cpu", "far"])
+    board = Board("far", devices, (Link(("far", "host"), 1e6, 0.5),))
+    plan = plan_with_times(chain, board, devices=["cpu", "far"])
     transfer = 0.5 + 64 * 64 * 4 / 1e6
     there_and_back, at_home = 2 * transfer, 0.0
     for stage, expected in zip(plan.stages, (at_home, there_and_back), strict=True):
@@ -232,14 +232,14 @@ def test_a_core_with_several_stages_bounds_the_pace(chain: Graph) -> None:
 
 
 def test_each_device_divides_its_own_cores(chain: Graph) -> None:
-    where = Board("two", (Device("big", cores=(2, 3)), Device("little", cores=(0, 1)), Device("side")))
-    times = {device.name: [1e-2] * 6 for device in where.devices}
-    plan = plan_with_times(chain, where, devices=["little", "big", "little", "side"], seconds=times)
+    board = Board("two", (Device("big", cores=(2, 3)), Device("little", cores=(0, 1)), Device("side")))
+    times = {device.name: [1e-2] * 6 for device in board.devices}
+    plan = plan_with_times(chain, board, devices=["little", "big", "little", "side"], seconds=times)
     assert [stage.cores for stage in plan.stages] == [(0,), (2, 3), (1,), ()]
 
 
 def test_a_long_chain_is_planned_at_once(tmp_path: Path) -> None:
-    """All parts of planning follow the length of the chain; a quadratic one would meet the test's time limit."""
+    """Planning follows the length of the chain; a quadratic one would meet the test's time limit."""
     count = 2_000
     nodes = [node("Softmax", f"t{number}", f"t{number + 1}") for number in range(count)]
     graph = pipeline.read(save(tmp_path / "m.onnx", nodes, {"t0": (1, 4)}, [f"t{count}"]))
@@ -252,8 +252,8 @@ ISOLATED, CONTENDED = [1e-3] * 6, {"cpu": [1.5e-3] * 6}
 
 
 def test_stages_and_replicas_take_what_groups_take_while_other_cores_are_busy(chain: Graph) -> None:
-    given = Planner(chain, host(0, 1), ISOLATED, contended=CONTENDED)
-    for plan in (given.plan(stages=2), given.plan(stages="auto")):
+    planner = Planner(chain, host(0, 1), ISOLATED, contended=CONTENDED)
+    for plan in (planner.plan(stages=2), planner.plan(stages="auto")):
         assert sum(stage.seconds for stage in plan.stages) == pytest.approx(9e-3, rel=0.01)
         assert plan.unsplit_seconds == pytest.approx(6e-3)
 
@@ -264,13 +264,14 @@ def test_a_device_with_one_core_is_slowed_by_nobody(chain: Graph) -> None:
 
 
 def test_the_better_way_is_chosen_by_what_cores_lose(chain: Graph) -> None:
-    far = Device("npu", memory="npu")
-    where = Board("both", (*host(0, 1).devices, far), (Link(("host", "npu"), 1e12),))
+    npu = Device("npu", memory="npu")
+    board = Board("both", (*host(0, 1).devices, npu), (Link(("host", "npu"), 1e12),))
 
     def devices(factor: float) -> set[str]:
-        given = {"cpu": [1e-2] * 6, "npu": [0.8e-2] * 6}
+        seconds = {"cpu": [1e-2] * 6, "npu": [0.8e-2] * 6}
         return {
-            stage.device for stage in Planner(chain, where, given, contended={"cpu": [factor * 1e-2] * 6}).plan().stages
+            stage.device
+            for stage in Planner(chain, board, seconds, contended={"cpu": [factor * 1e-2] * 6}).plan().stages
         }
 
     assert "cpu" in devices(1.1)

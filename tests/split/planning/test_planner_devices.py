@@ -17,36 +17,36 @@ from tests.support.small_plans import host, last_operators
 
 
 def test_what_a_device_cannot_run_goes_elsewhere(chain: Graph) -> None:
-    where = accelerated()
+    board = accelerator_board()
     times = {"cpu": [1e-2] * 6, "npu": [math.inf, 1e-3, 1e-3, math.inf, 1e-3, 1e-3]}
-    plan = plan_with_times(chain, where, seconds=times)
+    plan = plan_with_times(chain, board, seconds=times)
     assert plan.measured
     for stage in plan.stages:
         begin, end = (int(name[1:]) for name in stage.operators)
         assert math.isfinite(sum(times[stage.device][begin : end + 1]))
     assert [stage.device for stage in plan.stages] == ["cpu", "npu"]
     with pytest.raises(PlanError, match=r"device 'npu' cannot run 'n0' \(softmax\); cut in front of it"):
-        plan_with_times(chain, where, devices=["npu", "cpu"], cuts=[3], seconds=times)
+        plan_with_times(chain, board, devices=["npu", "cpu"], cuts=[3], seconds=times)
     with pytest.raises(PlanError, match="cannot run on npu, cpu in this order"):
-        plan_with_times(chain, where, devices=["npu", "cpu"], seconds=times)
+        plan_with_times(chain, board, devices=["npu", "cpu"], seconds=times)
     with pytest.raises(PlanError, match=r"no device of board 'npu' \(npu\) can run 'n0' \(softmax\)"):
-        plan_with_times(chain, Board("npu", where.devices[1:]), seconds={"npu": times["npu"]})
+        plan_with_times(chain, Board("npu", board.devices[1:]), seconds={"npu": times["npu"]})
 
 
 def test_devices_in_a_given_order_avoid_what_they_cannot_run(chain: Graph) -> None:
     times = {"cpu": [1e-2] * 6, "npu": [math.inf, 1e-3, 1e-3, math.inf, 1e-3, 1e-3]}
-    plan = plan_with_times(chain, accelerated(), devices=["cpu", "npu", "cpu"], seconds=times)
+    plan = plan_with_times(chain, accelerator_board(), devices=["cpu", "npu", "cpu"], seconds=times)
     assert last_operators(plan)[1:] == ["n2", "n5"]
 
 
 def test_a_number_of_stages_chooses_devices(chain: Graph) -> None:
     times = {"cpu": [1e-2] * 6, "npu": [1e-2] * 6}
-    plan = plan_with_times(chain, accelerated(), stages=2, seconds=times)
+    plan = plan_with_times(chain, accelerator_board(), stages=2, seconds=times)
     assert sorted(stage.device for stage in plan.stages) == ["cpu", "npu"]
     assert all(stage.replicas == 1 for stage in plan.stages)
 
 
-def accelerated() -> Board:
+def accelerator_board() -> Board:
     devices = (Device("cpu", cores=(0, 1)), Device("npu", "simulated", memory="npu"))
     return Board("npu", devices, (Link(("host", "npu"), 1e9, 1e-5),))
 
@@ -60,25 +60,25 @@ def test_replicas_use_unlike_cores(chain: Graph) -> None:
 
 
 def test_latency_at_a_rate(chain: Graph) -> None:
-    where, times = host(0, 1, 2, 3), [1e-2] * 6
-    quick = plan_with_times(chain, where, seconds=times, objective="latency")
+    board, times = host(0, 1, 2, 3), [1e-2] * 6
+    quick = plan_with_times(chain, board, seconds=times, objective="latency")
     assert [stage.cores for stage in quick.stages] == [(0, 1, 2, 3)], "all cores work on one frame"
-    busy = plan_with_times(chain, where, seconds=times, fps=1 / 2e-2)
+    busy = plan_with_times(chain, board, seconds=times, fps=1 / 2e-2)
     assert busy.slowest <= 2e-2
     assert sum(stage.seconds for stage in quick.stages) < sum(stage.seconds for stage in busy.stages)
     with pytest.raises(PlanError, match=r"'m' reaches 66\.67 frames/s on 'test', not 100"):
-        plan_with_times(chain, where, seconds=times, fps=100)
+        plan_with_times(chain, board, seconds=times, fps=100)
 
 
 def test_energy_takes_the_frugal_device_where_it_keeps_up(chain: Graph) -> None:
     devices = (Device("cpu", cores=(0,), watts_busy=4.0), Device("dsp", "simulated", watts_busy=0.5))
     times = {"cpu": [1e-2] * 6, "dsp": [2e-2] * 6}
-    where = Board("frugal", devices)
-    assert [stage.device for stage in plan_with_times(chain, where, seconds=times, objective="energy").stages] == [
+    board = Board("frugal", devices)
+    assert [stage.device for stage in plan_with_times(chain, board, seconds=times, objective="energy").stages] == [
         "dsp"
     ]
-    both = plan_with_times(chain, where, seconds=times, objective="energy", fps=20)
-    assert {stage.device for stage in both.stages} == {"cpu", "dsp"}
+    plan = plan_with_times(chain, board, seconds=times, objective="energy", fps=20)
+    assert {stage.device for stage in plan.stages} == {"cpu", "dsp"}
 
 
 def test_memory_limits_what_a_device_gets(chain: Graph) -> None:
@@ -87,18 +87,18 @@ def test_memory_limits_what_a_device_gets(chain: Graph) -> None:
     links = (Link(("host", "npu"), 1e9),)
     times = {"cpu": [1e-2] * 6, "npu": [1e-4] * 6}
     # Working on a frame takes two tensors, and waiting frames one each.
-    where = Board("b", devices, links)
-    little, much = (plan_with_times(chain, where, seconds=times, queue_depth=depth).stages for depth in (1, 2))
+    board = Board("b", devices, links)
+    little, much = (plan_with_times(chain, board, seconds=times, queue_depth=depth).stages for depth in (1, 2))
     assert "npu" in {stage.device for stage in little}
     assert "npu" not in {stage.device for stage in much}
-    chosen = plan_with_times(chain, where, seconds=times)
-    assert chosen.stages == tuple(replace(stage, queue_depth=2 - (stage.device == "npu")) for stage in little)
+    automatic = plan_with_times(chain, board, seconds=times)
+    assert automatic.stages == tuple(replace(stage, queue_depth=2 - (stage.device == "npu")) for stage in little)
 
 
 def test_queues_are_as_deep_as_times_vary_for_given_and_for_chosen_cuts(chain: Graph) -> None:
-    where, times = host(0, 1, 2), [1e-2] * 6
+    board, times = host(0, 1, 2), [1e-2] * 6
     for options in ({"cuts": [2, 4]}, {"stages": 3}, {"stages": 3, "devices": ["cpu"] * 3}, {"replicas": False}):
-        steady, varying = (plan_with_times(chain, where, seconds=times, cv=each, **options) for each in (0.1, 0.3))
+        steady, varying = (plan_with_times(chain, board, seconds=times, cv=each, **options) for each in (0.1, 0.3))
         assert [stage.queue_depth for stage in steady.stages] == [2, 2, 2]
         assert [stage.queue_depth for stage in varying.stages] == [2, 5, 5]
     assert simulate(varying, cv=0.3).frames_per_s > 1.02 * simulate(steady, cv=0.3).frames_per_s
@@ -122,9 +122,9 @@ def test_wrong_goals_are_refused(chain: Graph, options: dict[str, Any], message:
 
 def test_a_stage_on_another_machine_overlaps_its_transfers(chain: Graph) -> None:
     """Two replicas, which do not divide the time that its one device takes, and none of this machine's cores."""
-    near = Device("near", cores=(0,), flops=1e9)
-    far = Device("far", "remote", cores=(0, 1), memory="far", flops=1e12, address="remote://127.0.0.1:9/cpu")
-    two = Board("two machines", (near, far), (Link(("host", "far"), 1e9),))
+    local = Device("near", cores=(0,), flops=1e9)
+    remote = Device("far", "remote", cores=(0, 1), memory="far", flops=1e12, address="remote://127.0.0.1:9/cpu")
+    two = Board("two machines", (local, remote), (Link(("host", "far"), 1e9),))
     plan = plan_with_times(chain, two, stages=2, devices=["near", "far"])
     stage = plan.stages[1]
     assert (stage.replicas, stage.cores) == (2, ())

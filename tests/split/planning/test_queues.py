@@ -33,9 +33,9 @@ def stages(intervals: tuple[float, ...], replicas: tuple[int, ...]) -> list[Stag
     return [StageQueue(interval * 1e-3, each) for interval, each in zip(intervals, replicas, strict=True)]
 
 
-def rate(waiting: list[StageQueue], queues: list[int], cv: float) -> float:
-    specs = [TensorSpec(f"t{number}", (4,)) for number in range(len(waiting) + 1)]
-    made = tuple(
+def rate(stage_queues: list[StageQueue], queues: list[int], cv: float) -> float:
+    specs = [TensorSpec(f"t{number}", (4,)) for number in range(len(stage_queues) + 1)]
+    plan_stages = tuple(
         StagePlan(
             f"s{number}",
             "device",
@@ -45,10 +45,10 @@ def rate(waiting: list[StageQueue], queues: list[int], cv: float) -> float:
             queue_depth=queue,
             replicas=stage.replicas,
         )
-        for number, (stage, queue) in enumerate(zip(waiting, queues, strict=True))
+        for number, (stage, queue) in enumerate(zip(stage_queues, queues, strict=True))
     )
     board = Board("b", (Device("device", "simulated"),))
-    plan = Plan("m", "", board, (specs[0],), (specs[-1],), made)
+    plan = Plan("m", "", board, (specs[0],), (specs[-1],), plan_stages)
     return simulate(plan, frames=3000, cv=cv, seed=1).frames_per_s
 
 
@@ -56,28 +56,28 @@ def rate(waiting: list[StageQueue], queues: list[int], cv: float) -> float:
 def test_the_depth_is_enough_and_much_less_is_not(
     intervals: tuple[float, ...], replicas: tuple[int, ...], cv: float
 ) -> None:
-    waiting = stages(intervals, replicas)
-    found = choose_depths(waiting, cv, {})
-    endless = rate(waiting, [ENDLESS] * len(waiting), cv)
+    stage_queues = stages(intervals, replicas)
+    depths = choose_depths(stage_queues, cv, {})
+    endless = rate(stage_queues, [ENDLESS] * len(stage_queues), cv)
     # Several queues in a row cost little more than one.
-    assert rate(waiting, found, cv) >= (1 - 1.6 * COST) * endless
-    if max(found) > 2 * LEAST:
-        assert rate(waiting, [max(1, each // 3) for each in found], cv) < (1 - 1.6 * COST) * endless
+    assert rate(stage_queues, depths, cv) >= (1 - 1.6 * COST) * endless
+    if max(depths) > 2 * LEAST:
+        assert rate(stage_queues, [max(1, each // 3) for each in depths], cv) < (1 - 1.6 * COST) * endless
 
 
 def test_the_expected_cost_is_about_the_simulated_one() -> None:
-    waiting = stages((5, 5), (1, 1))
+    stage_queues = stages((5, 5), (1, 1))
     for cv, depth in ((0.3, 1), (0.3, 4), (0.5, 2), (0.5, 8)):
-        lost = 1 - rate(waiting, [LEAST, depth], cv) / rate(waiting, [LEAST, ENDLESS], cv)
-        assert queue_cost(waiting, 1, depth, cv) == pytest.approx(lost, rel=0.4)
+        cost = 1 - rate(stage_queues, [LEAST, depth], cv) / rate(stage_queues, [LEAST, ENDLESS], cv)
+        assert queue_cost(stage_queues, 1, depth, cv) == pytest.approx(cost, rel=0.4)
 
 
 def test_a_chosen_depth_is_the_smallest_that_keeps_to_the_cost() -> None:
     for intervals, replicas, cv in CASES:
-        waiting = stages(intervals, replicas)
-        for number, depth in enumerate(choose_depths(waiting, cv, {})):
-            assert queue_cost(waiting, number, depth, cv) <= COST
-            assert depth == LEAST or queue_cost(waiting, number, depth - 1, cv) > COST
+        stage_queues = stages(intervals, replicas)
+        for number, depth in enumerate(choose_depths(stage_queues, cv, {})):
+            assert queue_cost(stage_queues, number, depth, cv) <= COST
+            assert depth == LEAST or queue_cost(stage_queues, number, depth - 1, cv) > COST
 
 
 def test_times_that_do_not_vary_and_stages_of_no_time_need_the_least() -> None:
@@ -88,13 +88,13 @@ def test_times_that_do_not_vary_and_stages_of_no_time_need_the_least() -> None:
 
 
 def test_memory_shortens_the_queues_with_the_most_bytes() -> None:
-    waiting = [
+    stage_queues = [
         replace(stage, memory="small" if number else "large", nbytes=nbytes)
         for number, (stage, nbytes) in enumerate(zip(stages((5, 5, 5), (1, 1, 1)), (1e9, 100, 10), strict=True))
     ]
-    wide = choose_depths(waiting, 0.3, {})
-    assert wide == [LEAST, 5, 5]
-    assert choose_depths(waiting, 0.3, {"small": 550, "large": 2e9}) == wide
-    assert choose_depths(waiting, 0.3, {"small": 250}) == [LEAST, 2, 5]
+    unlimited = choose_depths(stage_queues, 0.3, {})
+    assert unlimited == [LEAST, 5, 5]
+    assert choose_depths(stage_queues, 0.3, {"small": 550, "large": 2e9}) == unlimited
+    assert choose_depths(stage_queues, 0.3, {"small": 250}) == [LEAST, 2, 5]
     # A stage needs room for one frame, whatever there is; the planner has seen to it.
-    assert choose_depths(waiting, 0.3, {"small": 0}) == [LEAST, 1, 1]
+    assert choose_depths(stage_queues, 0.3, {"small": 0}) == [LEAST, 1, 1]

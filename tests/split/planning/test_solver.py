@@ -25,30 +25,31 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-def check(problem: Problem, found: Solution) -> LegalPlan:
+def check(problem: Problem, solution: Solution) -> LegalPlan:
     """Return what a solution takes by the words of the documentation, after checking that it is legal."""
-    begins = [stage.begin for stage in found.stages]
-    assert begins == [0, *(stage.end for stage in found.stages[:-1])]
-    assert found.stages[-1].end == problem.items
-    assert all(stage.begin < stage.end for stage in found.stages)
-    used = np.sum([stage.choice.use for stage in found.stages], axis=0)
-    assert (used <= [place.units for place in problem.processors]).all()
-    around = [len(problem.processors), *(stage.choice.processor for stage in found.stages), len(problem.processors)]
+    begins = [stage.begin for stage in solution.stages]
+    assert begins == [0, *(stage.end for stage in solution.stages[:-1])]
+    assert solution.stages[-1].end == problem.items
+    assert all(stage.begin < stage.end for stage in solution.stages)
+    use = np.sum([stage.choice.use for stage in solution.stages], axis=0)
+    assert (use <= [place.units for place in problem.processors]).all()
+    caller = len(problem.processors)
+    neighbours = [caller, *(stage.choice.processor for stage in solution.stages), caller]
     parts = tuple(
         (
             stage.choice,
             stage.begin,
             stage.end,
             float(stage.choice.seconds[stage.begin : stage.end].sum()),
-            problem.enter[around[number], stage.choice.processor, stage.begin],
-            problem.leave[stage.choice.processor, around[number + 2], stage.end],
+            problem.enter[neighbours[number], stage.choice.processor, stage.begin],
+            problem.leave[stage.choice.processor, neighbours[number + 2], stage.end],
         )
-        for number, stage in enumerate(found.stages)
+        for number, stage in enumerate(solution.stages)
     )
     legal = evaluate(problem, parts)
     assert legal is not None, "a memory is too small"
-    assert found.interval == pytest.approx(legal.interval)
-    assert found.latency == pytest.approx(legal.latency)
+    assert solution.interval == pytest.approx(legal.interval)
+    assert solution.latency == pytest.approx(legal.latency)
     return legal
 
 
@@ -57,18 +58,18 @@ def check(problem: Problem, found: Solution) -> LegalPlan:
 def test_nothing_is_faster(kind: str, seed: int) -> None:
     problem = random_problem(seed, 5, **KINDS[kind])
     candidates = list(legal_plans(problem))
-    found = Solver(problem).fastest()
+    solution = Solver(problem).fastest()
     if not candidates:
-        assert found is None
+        assert solution is None
         return
-    assert found is not None
-    check(problem, found)
+    assert solution is not None
+    check(problem, solution)
     best = min(plan.interval for plan in candidates)
     exact = not (problem.memories or any(place.takes_turns for place in problem.processors))
-    assert found.interval <= best * (TOLERANCE if exact else 1 + PRECISION)
+    assert solution.interval <= best * (TOLERANCE if exact else 1 + PRECISION)
     assert relaxed_interval(problem) <= best * TOLERANCE
-    assert found.bound <= best * TOLERANCE, "what is called proved is true"
-    assert found.gap <= (1e-9 if exact else 0.03)
+    assert solution.bound <= best * TOLERANCE, "what is called proved is true"
+    assert solution.gap <= (1e-9 if exact else 0.03)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -79,11 +80,11 @@ def test_nothing_that_keeps_up_has_less_delay_or_energy(kind: str, seed: int) ->
     limit = 1.3 * min(plan.interval for plan in candidates)
     fast = [each for each in candidates if each.interval <= limit]
     for goal, value in (("latency", "latency"), ("energy", "joules")):
-        found = solver.least(goal, limit)
-        assert found is not None
-        assert check(problem, found).interval <= limit * TOLERANCE
+        solution = solver.least(goal, limit)
+        assert solution is not None
+        assert check(problem, solution).interval <= limit * TOLERANCE
         # Among equals, energy prefers the shorter; so it is exact up to what a second counts there.
-        assert getattr(found, value) <= min(getattr(each, value) for each in fast) * 1.0001
+        assert getattr(solution, value) <= min(getattr(each, value) for each in fast) * 1.0001
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -92,10 +93,10 @@ def test_limits_are_kept_with_every_goal(seed: int) -> None:
     solver = Solver(problem)
     fastest = solver.fastest()
     for goal in ("size", "latency", "energy"):
-        found = solver.least(goal, 1.3 * fastest.interval) if fastest else None
-        assert (found is None) == (fastest is None)
-        if found is not None and fastest is not None:
-            assert check(problem, found).interval <= 1.3 * fastest.interval * TOLERANCE
+        solution = solver.least(goal, 1.3 * fastest.interval) if fastest else None
+        assert (solution is None) == (fastest is None)
+        if solution is not None and fastest is not None:
+            assert check(problem, solution).interval <= 1.3 * fastest.interval * TOLERANCE
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -110,7 +111,7 @@ def test_nothing_is_faster_with_that_number_of_stages(kind: str, stages: int, se
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_is_faster_on_those_processors(kind: str, seed: int) -> None:
-    """Each stage may run on one or two of them; where a processor has to run several, they may use nothing of it."""
+    """Stages may run on one or two of them; where a processor has to run several, they may use nothing of it."""
     problem, generator = random_problem(seed, 5, **KINDS[kind]), np.random.default_rng(seed)
     processors = len(problem.processors)
     stages = tuple(
@@ -150,8 +151,8 @@ def test_the_smallest_is_chosen_among_those_that_are_fast_enough() -> None:
     solver = Solver(problem)
     fastest = solver.fastest()
     assert fastest is not None
-    found = [solver.least("size", fastest.interval * slack) for slack in (1, 1.5, 3, 1e3)]
-    sizes = [len(each.stages) for each in found if each]
+    solutions = [solver.least("size", fastest.interval * slack) for slack in (1, 1.5, 3, 1e3)]
+    sizes = [len(each.stages) for each in solutions if each]
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[-1] == 1
     assert solver.least("size", fastest.interval * 0.9) is None
@@ -178,12 +179,13 @@ def problems(draw: Any) -> Problem:
         for units in range(1, processors[index].units + 1)
         for copies in range(1, units + 1)
     ]
-    crossing = np.array(draw(st.lists(st.floats(0, 2), min_size=items + 1, max_size=items + 1)))
-    enter, leave = borders([draw(st.integers(0, 2)) for _ in processors], crossing)
+    crossing_s = np.array(draw(st.lists(st.floats(0, 2), min_size=items + 1, max_size=items + 1)))
+    enter, leave = borders([draw(st.integers(0, 2)) for _ in processors], crossing_s)
     if draw(st.booleans()):
         enter[draw(st.integers(0, len(processors) - 1)), 0] = np.inf
     memories = (MemoryLimit(draw(st.floats(1, 8)), (0,)),) if draw(st.booleans()) else ()
-    return Problem(tuple(processors), tuple(choices), enter, leave, memories, np.ones(items), np.ones(items), crossing)
+    nbytes = np.ones(items)
+    return Problem(tuple(processors), tuple(choices), enter, leave, memories, nbytes, nbytes, crossing_s)
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)
