@@ -31,6 +31,7 @@ def process_cores() -> tuple[int, ...]:
     """
     if CAN_PIN:
         return tuple(sorted(os.sched_getaffinity(os.getpid())))  # a process is called after its main thread
+    # macOS and Windows do not say what a process may use; `cpu_count` is None where even the number is unknown.
     return tuple(range(os.cpu_count() or 1))
 
 
@@ -38,6 +39,8 @@ def pin(cores: Iterable[int]) -> None:
     """Keep the calling thread on `cores`; where that is not possible it goes where the system likes."""
     core_set = frozenset(cores)
     if core_set and CAN_PIN:
+        # The system refuses cores that it lacks, or that a container forbids: a plan for another machine still runs
+        # here.
         with contextlib.suppress(OSError):
             os.sched_setaffinity(0, core_set)
             _thread_cores.cores = core_set
@@ -46,6 +49,7 @@ def pin(cores: Iterable[int]) -> None:
 def unpin() -> None:
     """Let the calling thread use all cores of the process again, also if it has inherited fewer."""
     if CAN_PIN:
+        # 0 is the calling thread, not the process.
         os.sched_setaffinity(0, process_cores())
         _thread_cores.cores = frozenset()
 

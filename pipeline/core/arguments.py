@@ -23,6 +23,7 @@ def time_limit(name: str, value: Any) -> float | None:
     if value is None:
         return None
     seconds = _number(name, value, "a number of seconds, at least 0, or None to wait as long as it takes")
+    # Written so that NaN, which compares with nothing, is refused as well.
     if not seconds >= 0:
         raise ArgumentError(
             f"{name} is {_describe_value(value)}; it must be at least 0, or None to wait as long as it takes"
@@ -34,6 +35,7 @@ def time_limit(name: str, value: Any) -> float | None:
 def duration(name: str, value: Any) -> float:
     """Return seconds above 0, infinity included; raise `ArgumentError` if it is something else."""
     seconds = _number(name, value, "a time in seconds, above 0")
+    # Refuses NaN, too.
     if not seconds > 0:
         raise ArgumentError(f"{name} is {_describe_value(value)}; it must be a time in seconds, above 0")
     return seconds if seconds < threading.TIMEOUT_MAX else math.inf
@@ -51,9 +53,11 @@ def moment(name: str, value: Any) -> float:
 def count(name: str, value: Any, minimum: int) -> int:
     """Return a whole number; raise `ArgumentError` if it is none, or below `minimum`."""
     message = f"{name} is {_describe_value(value)}; it must be a whole number, at least {minimum}"
+    # Python takes True for 1; who writes it has mixed up two arguments.
     if isinstance(value, bool):
         raise ArgumentError(message)
     try:
+        # Takes NumPy's integers as well, and no floats, not even whole ones.
         number = operator.index(value)
     except TypeError:
         raise ArgumentError(message) from None

@@ -49,6 +49,8 @@ class Board:
 
     def device(self, name: str) -> Device:
         """Return the device called `name`, or raise `BoardError` with the names that exist."""
+        # A board has a handful of devices: a search is as fast as an index, and needs no second field in a frozen
+        # value.
         for device in self.devices:
             if device.name == name:
                 return device

@@ -13,6 +13,7 @@ FAMILIES = (
 )  # fmt: skip
 """Families of operators: those of one family reach a similar share of a device's arithmetic."""
 
+# Rates divide, and so must be above 0; amounts may be 0, which mostly stands for unknown.
 RATES = ("flops", "bytes_per_s")
 AMOUNTS = (
     "index", "memory_bytes", "memory_bytes_per_s", "at_once", "int8_flops", "launch_s", "watts_idle", "watts_busy",
@@ -29,12 +30,14 @@ def check_devices(board: str, devices: Sequence[Device]) -> None:
         raise BoardError(f"board {board!r} has no devices; give it at least one")
     for device in devices:
         _check_device(device)
+    # Plans and links find devices by name: with two of one name, the second would never be used.
     if name := _find_repeated(device.name for device in devices):
         raise BoardError(f"board {board!r} has two devices called {name!r}; give each its own name")
 
 
 def check_links(board: str, devices: Sequence[Device], links: Sequence[Link]) -> None:
     """Raise `BoardError` unless the links connect memories of the devices, two memories once."""
+    # Not a set: messages list them in the order of the board's file.
     memories = list(dict.fromkeys(device.memory for device in devices))
     for link in links:
         _check_link(board, memories, link)

@@ -36,6 +36,7 @@ def read(path: Path) -> Board:
             f"cannot read the board {str(path)!r}: {error.strerror}; 'soc-pipeline boards' lists those that come along"
         ) from None
     try:
+        # Outside of the reading, so that only errors of the content get the path in front.
         return decode(data, path.stem)
     except BoardError as error:
         raise BoardError(f"{path}: {error}") from None
@@ -48,6 +49,7 @@ def decode(data: bytes, name: str) -> Board:
 
 def from_table(table: Mapping[str, Any]) -> Board:
     """Return the board whose fields are the keys of a table."""
+    # Before msgspec, which ignores unknown keys: a misspelt field would silently keep its default.
     _check_keys(table, Board, "")
     try:
         board = msgspec.convert(table, Board)

@@ -51,6 +51,7 @@ def map_devices(plan: Plan, devices: DeviceMap) -> Plan:
 
 def _make_replacement(plan: Plan, device: Device, substitute: str | Device) -> Device:
     if isinstance(substitute, Device):
+        # Stages name their device by the plan's name, which has to stay.
         return replace(substitute, name=device.name)
     kind, index, address = _parse_form(device.name, substitute)
     return replace(device, kind=kind, index=index, address=address, memory=_memory(plan, device, address))

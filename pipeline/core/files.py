@@ -18,6 +18,7 @@ CACHE_VARIABLE = "SOC_PIPELINE_CACHE"
 """Names the folder of files that can be made again."""
 
 
+# Of <fcntl.h> and <linux/fs.h>; Python has no names for them.
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
@@ -37,6 +38,7 @@ def open_replacement(path: Path) -> Iterator[BinaryIO]:
     try:
         with os.fdopen(handle, "wb") as stream:
             yield stream
+        # mkstemp makes files that only their owner reads; the result shall have the rights of any new file.
         Path(temporary).chmod(0o666 & ~_umask())
         with _rename_in_errors(path):
             Path(temporary).replace(path)
@@ -65,6 +67,7 @@ def scratch_folder(target: Path) -> Iterator[Path]:
     handle, name = leftovers.make_locked(make)
     try:
         yield Path(name)
+        # Only after a success: whoever fails shall not spend time on what others left.
         leftovers.remove(target)
     finally:
         leftovers.remove_tree(Path(name))
@@ -75,6 +78,7 @@ def exchange(first: Path, second: Path) -> bool:
     """Let two files or folders change names, so that both names always exist; return whether the system could."""
     try:
         rename = ctypes.CDLL(None).renameat2
+    # A C library before glibc 2.28, or a system that has none.
     except (AttributeError, OSError):
         return False
     paths = [os.fsencode(path) for path in (first, second)]
@@ -100,6 +104,7 @@ def replace_folder(target: Path, source: Path, backup: Path, exchange: Callable[
 
 
 def _umask() -> int:
+    # The system tells the mask only in exchange for another one.
     mask = os.umask(0)
     os.umask(mask)
     return mask

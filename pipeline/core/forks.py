@@ -19,6 +19,7 @@ class ForkObserver(Protocol):
         """Let go of what belongs to the parent; called in the child, which has no other thread yet."""
 
 
+# Weak, so that watching keeps no closed pipeline in memory.
 _observers: weakref.WeakSet[ForkObserver] = weakref.WeakSet()
 
 
@@ -33,6 +34,7 @@ def keep(resource: object) -> None:
 
 
 def _after_fork() -> None:
+    # A copy: an observer may let go of another one, which then leaves the set.
     for observer in list(_observers):
         observer.after_fork()
 

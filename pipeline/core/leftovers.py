@@ -37,10 +37,12 @@ def make_locked(make: Callable[[], tuple[int, str]]) -> tuple[int, str]:
 
 def remove(target: Path) -> None:
     """Remove the temporary folders of `target` whose processes have ended."""
+    # `mkdtemp` adds eight characters behind the prefix of `scratch_folder`.
     pattern = re.compile(rf"\.{re.escape(target.name)}\.\w{{8}}")
     for path in target.parent.iterdir():
         if pattern.fullmatch(path.name) and not path.is_symlink() and path.is_dir():
             with contextlib.suppress(OSError):
+                # Somebody else's folder may have such a name by chance, but hardly such a content as well.
                 if {each.name for each in path.iterdir()} <= INSIDE:
                     remove_dead(path)
 
@@ -48,6 +50,7 @@ def remove(target: Path) -> None:
 def remove_dead(path: Path) -> None:
     """Remove a temporary file or folder unless a process holds its lock."""
     try:
+        # Neither waits at a pipe nor follows a link to what is not ours.
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     except OSError:
         return

@@ -34,6 +34,7 @@ def align_up(offset: int, unit: int = ALIGNMENT) -> int:
 def empty(shape: Sequence[int], dtype: DTypeLike) -> np.ndarray:
     """Return a contiguous array of any contents, aligned for kernels."""
     kind = np.dtype(dtype)
+    # NumPy cannot be asked for an alignment: take as many bytes more as the start may have to move.
     buffer = np.empty(kind.itemsize * math.prod(shape) + ALIGNMENT - 1, np.uint8)
     start = -buffer.ctypes.data % ALIGNMENT
     array: np.ndarray = np.ndarray(tuple(shape), kind, buffer=buffer, offset=start)
@@ -89,6 +90,7 @@ def move_together(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 def _large_pages(size: int) -> np.ndarray:
     """Return so many bytes of zeros that begin with a large page."""
+    # One page more, since the system promises that a map begins with a small page only.
     pages = mmap.mmap(-1, size + LARGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     _prefer_large(pages)
     buffer = np.frombuffer(pages, np.uint8)
@@ -104,6 +106,7 @@ def pieces(arrays: Iterable[np.ndarray]) -> Iterator[memoryview]:
     """
     end = 0
     for array in arrays:
+        # Relative to the file's start, which is mapped at the start of a page.
         yield memoryview(bytes(-end % ALIGNMENT))
         content = contents(array)
         for start in range(0, len(content), LARGE_PAGE):

@@ -24,6 +24,7 @@ _CLOSE_RANGE = 436
 _CLOSE_RANGE_UNSHARE = 1 << 1
 _CLONE_FILES = 0x400
 
+# Marks threads that are quiet already: in these, a nested call needs no thread of its own.
 _thread_state = threading.local()
 
 
@@ -43,6 +44,7 @@ def quietly(call: Callable[[], Result]) -> Result:
         interrupt = _wait_for_end(thread)
     finally:  # for an interrupt that came between two steps of the waiting
         _wait_for_end(thread)
+    # What was held back explains the error, and is printed before anything about it.
     if outcome.exception() is not None:
         _print(b"".join(texts))
     if interrupt is not None:

@@ -88,6 +88,7 @@ class Plan:
     def slowest(self) -> float:
         """Predicted seconds between two frames: of the slowest stage, or of the core with the most work."""
         cores = {core for stage in self.stages for core in stage.cores}
+        # Only stages with one core share it, where a plan has more stages than cores; all others have theirs alone.
         loads = [sum(stage.seconds for stage in self.stages if stage.cores == (core,)) for core in cores]
         return max([*map(self.interval, self.stages), *loads])
 
@@ -173,6 +174,7 @@ def encode(plan: Plan) -> bytes:
 def decode(data: bytes, origin: str) -> Plan:
     """Return the plan written in `data`; `origin` is what errors call it."""
     try:
+        # The version first: in another format, any other field may be of another type.
         version = msgspec.json.decode(data, type=_Version).format
         if version == 1:
             data = _from_format_1(data)
@@ -182,6 +184,7 @@ def decode(data: bytes, origin: str) -> Plan:
                 "use the release that wrote it, or plan again"
             )
         plan = msgspec.json.decode(data, type=Plan)
+        # msgspec drops unknown fields without a word: compare what was written with what was understood.
         if unknown := _unknown_fields(msgspec.json.decode(data), msgspec.to_builtins(plan)):
             raise PlanError(f"{origin}: unknown field {unknown[0]!r}; correct or remove it")
     except msgspec.MsgspecError as error:

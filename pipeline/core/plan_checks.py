@@ -14,13 +14,16 @@ from pipeline.errors import PlanError, near
 MOST_FRAMES = 1 << 20
 """That may be inside of a pipeline: a place in a queue takes memory as soon as the pipeline is loaded."""
 
+# Each is a thread of its own.
 MOST_REPLICAS = 1024
 
+# Above the 8192 cores that Linux can be built for; the sets of cores that are sent to the system grow with it.
 MOST_CORE = 1 << 16
 
 LONGEST_S = 1e9
 """Of a predicted time; it is 30 years, and the system's clocks take it."""
 
+# NumPy 1's limit; NumPy 2 takes 64.
 MOST_AXES = 32
 
 LARGEST_TENSOR = 1 << 48
@@ -39,6 +42,8 @@ def check_tensors(
     if not outputs:
         raise PlanError("a plan needs at least one output; name what the caller shall get")
     origins = {spec.name: (_check_spec(spec), "a model input") for spec in inputs}
+    # Of all stages, later ones included: a message can then say that the order is wrong, not only that nothing makes
+    # it.
     makers = {spec.name: stage.name for stage in stages for spec in stage.outputs}
     for stage in stages:
         board.device(stage.device)
@@ -139,6 +144,7 @@ def _why_unknown(name: str, stage: str, names: Iterable[str], makers: dict[str, 
 
 def _check_spec(spec: TensorSpec) -> TensorSpec:
     try:
+        # NumPy parses strings such as "(2," as Python, and so raises any of these.
         np.dtype(spec.dtype)
     except (TypeError, ValueError, SyntaxError, OverflowError, RecursionError):
         raise PlanError(f"tensor {spec.name!r} has the dtype {spec.dtype!r}, which NumPy does not know") from None

@@ -54,6 +54,7 @@ class ScaleLimits:
         # A half of the sums' range is for products, a quarter for the bias, the rest for what rounds.
         half = 2.0 ** (self.sum_bits - 2)
         overflow_bits = max(0.0, float(np.ceil(np.log2(_LARGEST * _LARGEST * max(terms, 1) / half))))
+        # Each bit more of the scale halves the integers that weights become, and with them all sums.
         exponents = natural + overflow_bits
         if result is not None:
             exponents = np.maximum(exponents, result - source - self.shift)

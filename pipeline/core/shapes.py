@@ -144,6 +144,7 @@ def extent_multiples(
     shape, other_shape : sequence of int
         Of the tensor at `size` and at `other_size`.
     """
+    # Two sizes tell a multiple from a sum: 2 N and N + 4 are both 8 at N = 4, but differ at N = 3.
     factors: list[Multiple | None] = []
     for extent, value in zip(shape, other_shape, strict=True):
         fits = [(name, extent // part) for name, part in size.items() if extent * other_size[name] == value * part]

@@ -87,5 +87,6 @@ class StagePlan:
 
     def cores_of(self, replica: int) -> tuple[int, ...]:
         """Return the host cores of one replica, counted from 0."""
+        # Without a rest: the plan is checked when it is made.
         share = len(self.cores) // self.replicas
         return self.cores[replica * share : (replica + 1) * share]

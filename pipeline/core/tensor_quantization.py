@@ -62,6 +62,7 @@ class Quantization:
 
 def numbers(outputs: Mapping[str, Any], quantizations: Iterable[Quantization]) -> Mapping[str, Any]:
     """Return outputs by name, the quantised ones as the numbers that they stand for."""
+    # Usually there are none, and the outputs need not be copied to another mapping.
     by_tensor = {each.tensor: each for each in quantizations}
     if not by_tensor:
         return outputs

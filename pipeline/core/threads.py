@@ -143,6 +143,8 @@ class _Threads:
 
     def after_fork(self) -> None:
         """Forget all threads; in a process that was forked there are none of them."""
+        # A new one: in a child, the parent's may be held for ever by a thread that is not there. It guards the three
+        # counts below, which every thread changes when it begins and ends its work.
         self._lock = threading.Lock()
         self._resting: list[ReusableThread] = []
         self._working = self._peak = 0
@@ -153,6 +155,8 @@ class _Threads:
             with self._lock:
                 self._working += 1
                 self._peak = max(self._peak, self._working)
+                # The one that has rested shortest: its caches and helpers are the warmest, and the others grow old
+                # and end.
                 thread = next((each for each in reversed(self._resting) if each.kind == kind), None)
                 if thread is not None:
                     self._resting.remove(thread)

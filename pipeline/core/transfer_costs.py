@@ -84,6 +84,7 @@ def leave_s(board: Board, source: Device, target: Device | None, nbytes: Amount)
 
 def link_ends(board: Board, route: Route | None) -> tuple[str, str] | None:
     """Return the ends of the link that a way occupies, None if it occupies none."""
+    # A shared link moves nothing, so that no two transfers wait for each other on it.
     link = None if route is None else board.link(route[0].memory, route[1].memory)
     return None if link is None or link.shared else link.ends
 
@@ -104,6 +105,8 @@ def _by_home(board: Board, source: Device, target: Device) -> bool:
     at_home = home(board)
     if at_home is None or at_home.memory in (source.memory, target.memory):
         return True
+    # The scheduler's copies go through arrays of the caller; only devices without a way there use a link of their
+    # own.
     return all(board.link(each.memory, at_home.memory) is not None for each in (source, target))
 
 

@@ -16,8 +16,8 @@ from pipeline.errors import MissingExtra
 compiler_lock = threading.RLock()
 
 
-def _check_ffi() -> None:
-    version = importlib.metadata.version("apache-tvm-ffi")
+def check_ffi(version: str) -> None:
+    """Raise `MissingExtra` unless TVM works with this version of its FFI."""
     if not version.startswith("0.1.14"):
         raise MissingExtra(
             f"apache-tvm-ffi {version} is installed, but this version works with 0.1.14 only (0.1.15 crashes "
@@ -54,7 +54,8 @@ def _without_torch() -> Iterator[None]:
         sys.meta_path.remove(block)
 
 
-_check_ffi()
+# Before the import below, which is what a wrong version crashes in.
+check_ffi(importlib.metadata.version("apache-tvm-ffi"))
 # A helper of TVM's thread pool that has nothing to do spins before it sleeps: by default for more than 100 ms, so that
 # a stage on two cores at 10 frames per second keeps one of them busy with waiting.  Some 2 ms are more than there are
 # between two kernels of a frame, and waking up takes 0.05 ms.  Read once, when the first helper starts.

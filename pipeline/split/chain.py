@@ -43,6 +43,7 @@ def join(
     if not models:
         raise ModelError("a chain needs at least one model")
     wiring = ChainWiring(models, connect or {})
+    # One for all models: a tensor that one makes and another reads has to be one and the same variable.
     variables: dict[str, Any] = {}
     parts = [
         _RenamedModel(model, wiring.tensors[name], wiring.operators[name], wiring.kernels[name], variables)
@@ -139,6 +140,7 @@ class _RenamedModel:
 
 
 def _with_own_groups(parts: Iterable[_RenamedModel]) -> Iterable[Operator]:
+    # The compiler could fuse across two models, but a cut between any two of them has to be legal.
     groups = 0
     for part in parts:
         operators = list(part.operators())

@@ -34,6 +34,7 @@ class ChainWiring:
         self.tensors: dict[str, dict[str, str]] = {}
         self.operators: dict[str, dict[str, str]] = {}
         self.kernels: dict[str, dict[Any, Any]] = {}
+        # `main` is what the module's own function is called, next to which kernels stand.
         tensors, operators, symbols = set[str](), set[str](), {"main"}
         for name, model in models.items():
             self.tensors[name] = self._connect_inputs(name, model, tensors)
@@ -43,6 +44,8 @@ class ChainWiring:
                 variable: _global(unique(variable.name_hint, symbols), kernel)
                 for variable, kernel in model.kernels.items()
             }
+            # After the model's inputs are connected, so that no model reads itself; the plain name is the latest
+            # model's.
             for spec in model.outputs:
                 self._outputs[spec.name] = self._outputs[f"{name}.{spec.name}"] = replace(
                     spec, name=self.tensors[name][spec.name]

@@ -54,6 +54,7 @@ def legal_cuts(graph: Graph) -> list[Cut]:
 
 def crossing_bytes(graph: Graph) -> list[int]:
     """Return the crossing bytes of every legal cut, in order, without listing the tensors."""
+    # By how much the sum changes at each position: one pass, where lists of what is alive grow with both.
     change = [0] * (len(graph.operators) + 2)
     last_use = _last_uses(graph)
     for index, operator in enumerate(graph.operators):
@@ -111,6 +112,7 @@ def _different(cuts: Iterable[tuple[int, str | int]]) -> list[int]:
 
 def _position(graph: Graph, cut: str | int) -> int:
     operators = operators_by_name(graph)
+    # Names first: a tensor may be called "2".
     if isinstance(cut, str) and cut in operators:
         return _end(graph, cut, graph.operators[operators[cut]].group)
     return _legal(graph, _number(graph, cut, operators))
@@ -138,6 +140,7 @@ def _number(graph: Graph, cut: str | int, names: Iterable[str]) -> int:
 
 def operators_by_name(graph: Graph) -> dict[str, int]:
     """Return the index of each operator by its name, by those of its tensors, and by those folded into them."""
+    # Aliases first and operators last in the union: the model's present names win over those that were folded away.
     names = {each.name: index for index, each in enumerate(graph.operators)}
     names.update({name: index for index, each in enumerate(graph.operators) for name in each.outputs})
     return {alias: names[target] for alias, target in graph.aliases.items() if target in names} | names
@@ -161,6 +164,7 @@ def _fuse_hint(graph: Graph, name: str) -> str:
 
 
 def _whole(cut: object) -> int:
+    # True is an integer to Python, and no position to anybody.
     if isinstance(cut, bool) or not isinstance(cut, numbers.Integral):
         raise PlanError(f"{cut!r} is not a cut; give the name of a tensor or an operator, or a position")
     return int(cut)

@@ -14,10 +14,12 @@ def own_extents(types: Sequence[Any]) -> list[Any]:
 
     A part in the middle of a model may read a tensor of ``(H - 1) // 2`` rows, and no other one that tells H.
     """
+    # Only bare variables: a function's inputs bind these, and no others.
     symbols = {extent for ty in types for extent in _extents(ty) if isinstance(extent, tirx.Var)}
     variables: dict[str, Any] = {}
 
     def name_unknown(extent: Any) -> Any:
+        # Whatever the inputs bind can be computed from them, and keeps its meaning.
         if all(each in symbols for each in undefined_vars(extent)):
             return extent
         return variables.setdefault(str(extent), tirx.Var(f"extent{len(variables)}", "int64"))

@@ -38,6 +38,7 @@ def parts(graph: Graph, positions: Sequence[int]) -> list[GraphPart]:
     """Return the parts between consecutive cuts at `positions`."""
     ranges = bounds(graph, positions)
     last_reader = {name: index for index, operator in enumerate(graph.operators) for name in operator.inputs}
+    # The caller reads behind the last operator, so that an output leaves whichever stage makes it.
     last_reader.update({spec.name: len(graph.operators) for spec in graph.outputs})
     return [_part(graph, graph.operators[start:end], end, last_reader) for start, end in ranges]
 
@@ -55,6 +56,7 @@ def module(part: GraphPart) -> Any:
     lines = [line for operator in part.operators for line in operator.lines]
     variables = {str(each.name): each for line in lines for each in operands(line.value) if isinstance(each, relax.Var)}
     variables.update({line.name: line.var for line in lines})
+    # TVM's builders keep a stack for the whole process; other threads may be reading or compiling models.
     with compiler_lock:
         # TVM's passes would rename the function if a variable had its name.
         spelt = [Binding(line.var, "main:" if line.name == "main" else line.name, line.value) for line in lines]

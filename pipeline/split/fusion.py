@@ -93,7 +93,9 @@ def post_dominators(consumers: Sequence[Sequence[int]], escapes: Sequence[bool])
     """Return for each operator the nearest later one that all its results pass through; None stands for the exit."""
     result: list[int | None] = [None] * len(consumers)
     depth = [0] * len(consumers)
+    # Backwards, as each one's dominator follows from those of its readers.
     for operator in range(len(consumers) - 1, -1, -1):
+        # Nothing joins past a result of the model: the kernel would have to write it in its middle.
         if escapes[operator] or not consumers[operator]:
             continue
         common: int | None = consumers[operator][0]
@@ -145,6 +147,7 @@ class _FusionGroups:
 
     def _root(self, operator: int) -> int:
         while self._parents[operator] != operator:
+            # Path halving, which keeps chains of unions short.
             self._parents[operator] = self._parents[self._parents[operator]]
             operator = self._parents[operator]
         return operator
@@ -153,6 +156,7 @@ class _FusionGroups:
         return self._last[self._root(operator)]
 
     def patterns_between(self, operator: int) -> frozenset[str]:
+        # Behind a convolution, TVM takes only what computes each element from the one at its place.
         if self._has_anchor[self._root(operator)]:
             return frozenset({"elementwise"})
         return frozenset({"elementwise", "broadcast", "injective"})
@@ -174,6 +178,7 @@ class _FusionGroups:
 
     def join(self, operators: Sequence[int]) -> None:
         roots = {self._root(operator) for operator in operators}
+        # All or nothing: a part of a path in the group would leave a way out of it and back.
         if sum(self._sizes[root] for root in roots) > LARGEST_GROUP:
             return
         target, *absorbed_roots = roots

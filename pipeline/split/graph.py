@@ -96,6 +96,7 @@ class Graph:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the structure: names, kinds and shapes, not parameters."""
+        # Without parameters: a plan stays valid when a model is trained further.
         text = repr([(each.name, each.kind, each.inputs, each.outputs) for each in self.operators])
         return hashlib.sha256((text + repr(sorted(self.tensors.items()))).encode()).hexdigest()
 
@@ -213,6 +214,7 @@ def _output_names(source: ImportedModel, main: Any) -> list[str]:
 
 def _operators(source: ImportedModel, bindings: Iterable[Any], extents: Extents) -> list[Operator]:
     """One operator per call; taking a tuple's fields apart belongs to the call that makes the tuple."""
+    # Dictionaries keep the order of the bindings, which is topological.
     calls: dict[Any, list[Any]] = {}
     owner: dict[Any, Any] = {}
     for binding in bindings:
@@ -249,6 +251,7 @@ def _group_operators(
 ) -> tuple[Operator, ...]:
     """Return the operators with those that fuse side by side."""
     last = fused_with(operators, {spec.name for spec in outputs}, inner_names)
+    # By the last operator of each group, which is a topological order of the groups; within one as they were.
     order = sorted(range(len(operators)), key=lambda index: (last[index], index))
     numbers = {end: number for number, end in enumerate(sorted(set(last)))}
     return tuple(_in_group(operators[index], numbers[last[index]]) for index in order)

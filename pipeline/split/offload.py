@@ -13,6 +13,7 @@ from pipeline.core.board import Board, Device
 from pipeline.split.graph import Graph, Operator
 from pipeline.split.passes.bindings import operands
 
+# More would be pages on a network of which an accelerator takes only the convolutions.
 _MOST = 8
 """Groups that are named."""
 
@@ -68,6 +69,7 @@ def _verdict(graph: Graph, group: Sequence[Operator], device: Device) -> Verdict
     inputs = list(dict.fromkeys(each for each in read if each not in results))
     leaving = _names_read_elsewhere(graph, group)
     outputs = [line.var for line in lines if line.name in leaving]
+    # By name, from the registry: this room stands below those of the accelerators.
     planning = importlib.import_module(device.capabilities.planning)
     return Verdict(*planning.verdict(inputs, [(line.var, line.value) for line in lines], outputs, device.target))
 

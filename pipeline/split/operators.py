@@ -116,6 +116,7 @@ def operator_kind(name: str) -> OperatorKind:
 
 
 def _has_word(name: str, word: str) -> bool:
+    # Of `conv` only at the front: other names hold it as well, such as those of what converts.
     return name.startswith(word) if word == "conv" else word in name
 
 

@@ -36,6 +36,7 @@ def _quantization(name: str, values: Mapping[str, Any]) -> Quantization | None:
         return None
     sources = [str(each.name) for each in operands(value) if isinstance(each, relax.Var)]
     quantizations = {_quantization(source, values) for source in sources}
+    # Sources with different scales, once joined, stand for numbers by none.
     first = quantizations.pop() if len(quantizations) == 1 else None
     # By position along an axis, scales would have to follow what moves.
     return None if first is not None and len(first.scale) > 1 and calls(value, *_MOVERS) else first
@@ -45,6 +46,7 @@ def _of_quantize(value: Any) -> Quantization | None:
     scale, zero = (array(argument) for argument in value.args[1:])
     if scale is None or zero is None:
         return None
+    # One zero point may go with many scales.
     zeros = np.broadcast_to(zero.reshape(-1), scale.size)
     axis = int(value.attrs.axis) % len(value.args[0].ty.shape) if scale.size > 1 else 0
     return Quantization("", tuple(scale.reshape(-1).tolist()), tuple(map(int, zeros)), axis)

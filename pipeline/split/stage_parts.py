@@ -33,6 +33,7 @@ def parts(graph: Graph, plan: Plan) -> list[GraphPart]:
     resolve(as_planned(graph, plan), positions)
     result = []
     for stage, part in _match(graph, plan.stages):
+        # Operators alone are not enough: an edited plan may name tensors that the part neither reads nor makes.
         if part is None or (stage.inputs, stage.outputs) != (part.inputs, part.outputs):
             raise PlanError(f"stage {stage.name!r} is not what its operators make of {graph.name!r}; plan again")
         result.append(part)

@@ -105,6 +105,7 @@ def open_model(model: Any, shapes: Mapping[str, Sequence[int | str]], params: An
     ModelError
         If there is no such file, its format is unknown, or a name is not an identifier.
     """
+    # Raises now if there is no such file; otherwise that would show only at the first size.
     frontends.kind(model)
     patterns = {name: tuple(shape) for name, shape in shapes.items()}
     for name, pattern in patterns.items():
@@ -125,6 +126,7 @@ def is_open(shapes: Mapping[str, Sequence[int | str]] | None) -> bool:
 def content(graph: Graph) -> str:
     """Return a SHA-256 of the graph: its structure, and the values of its constants."""
     digest = hashlib.sha256(graph.digest.encode())
+    # Also attributes, such as strides, of which the structure's digest says nothing.
     for line in (line for operator in graph.operators for line in operator.lines):
         digest.update(str(getattr(line.value, "attrs", "")).encode())
         for values in map(array, operands(line.value)):

@@ -93,6 +93,7 @@ def divided_groups(graph: Graph) -> Iterator[DividedGroup]:
     run: list[list[Operator]] = []
     for end, group in zip(graph.group_ends, groups(graph), strict=True):
         run.append(group)
+        # A group ends where the compiler's own does; up to there, these are pieces of one.
         if end not in graph.unfused:
             if len(run) > 1:
                 yield _cost(graph, run)
@@ -116,6 +117,7 @@ def _kernels(graph: Graph, operators: Sequence[Operator]) -> int:
 def _traffic(graph: Graph, operators: Sequence[Operator]) -> int:
     """Return the bytes that a group reads and writes, counting what leaves it besides being read inside."""
     names_read = {name for operator in operators for name in operator.inputs}
+    # `traffic` takes what is made and read inside for no traffic, also if it leaves as well.
     inner_results = names_read & {name for operator in operators for name in operator.outputs}
     crossing_names = inner_results & _read_outside(graph, operators)
     return traffic(graph, operators) + sum(graph.tensors[name].nbytes for name in crossing_names)

@@ -149,7 +149,7 @@ def test_a_process_without_standard_error_loads_and_runs(root: Path, bundle: Pat
     assert (completed.returncode, completed.stdout, completed.stderr) == (0, "ran\n", "")
 
 
-@pytest.mark.parametrize("closed", ["2>&-", "2>/dev/null"])
+@pytest.mark.parametrize("redirection", ["2>&-", "2>/dev/null"])
 def test_the_command_runs_without_standard_error(root: Path, bundle: Path, tmp_path: Path, redirection: str) -> None:
     np.save(tmp_path / "frames.npy", np.zeros((2, 1, 1, 32, 32), np.float32))
     line = (

@@ -75,7 +75,7 @@ def test_a_plan_of_the_first_format_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "name", "shown"),
+    ("select", "name", "path"),
     [
         (lambda content: content, "in_fligth", "in_fligth"),
         (lambda content: content["stages"][1], "queue_dept", r"stages\.1\.queue_dept"),

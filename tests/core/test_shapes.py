@@ -49,7 +49,7 @@ def test_ranges_are_all_sizes_in_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("size_range", "message"),
     [
         ({"N": "3..1"}, r"the range N=3\.\.1 is empty; give the smaller extent first"),
         ({"N": range(0)}, "is empty"),

@@ -25,7 +25,7 @@ def operation(path: Path, kind: str, **attributes: Any) -> int:
 
 
 @pytest.mark.parametrize(
-    ("made", "shape", "constants", "expected"),
+    ("operator", "shape", "constants", "expected"),
     [
         pytest.param(
             node("Conv", "x w", "y", strides=[2, 2]), (1, 3, 9, 9), {"w": weights(8, 3, 3, 3)},

@@ -57,6 +57,7 @@ def array(value: Any) -> np.ndarray | None:
     if not isinstance(value, GenericConst):
         return None
     try:
+        # NumPy refuses dtypes that it does not know, such as bfloat16, each version with an error of its own.
         return np.from_dlpack(value.value)
     except (BufferError, RuntimeError, TypeError):
         return np.asarray(value.value.numpy())
@@ -69,6 +70,7 @@ def calls(value: Any, *names: str) -> bool:
 
 def kernel(value: Any) -> Any:
     """Return the global variable of the kernel that `value` calls; None if it calls an operator of Relax."""
+    # `call_tir` has the kernel as its first argument, and its operands as a tuple behind it.
     is_kernel_call = isinstance(value, Call) and value.op == Op.get("relax.call_tir")
     return value.args[0] if is_kernel_call else None
 
@@ -130,6 +132,7 @@ def live(bindings: Sequence[Binding], outputs: Iterable[Any]) -> list[Binding]:
     """Return the bindings that an output depends on, in order."""
     variables = {each for output in outputs for each in operands(output) if isinstance(each, relax.Var)}
     live_bindings = []
+    # Backwards: all readers of a binding come behind it.
     for binding in reversed(bindings):
         if binding.var in variables:
             variables.update(each for each in operands(binding.value) if isinstance(each, relax.Var))
@@ -144,6 +147,7 @@ def function(params: Sequence[Any], bindings: Sequence[Binding], outputs: Sequen
     """
     builder = relax.BlockBuilder()
     leaving = {operand for output in outputs for operand in operands(output) if isinstance(operand, relax.Var)}
+    # Inputs in the middle of a model may have extents that only the model's inputs explain.
     types = own_extents([param.ty for param in params])
     new_variables = {param: relax.Var(param.name, ty) for param, ty in zip(params, types, strict=True)}
     relax_bindings = []

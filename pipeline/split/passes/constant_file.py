@@ -34,6 +34,7 @@ class ConstantFile:
         self._replacements: dict[_Key, Any] = {}
         arrays = {_key(each): each for each in map(_large, expressions) if each is not None}
         if arrays:
+            # Without a name: the system removes it with its last map, however the process ends.
             with tempfile.TemporaryFile(buffering=LARGE_PAGE) as stream:
                 self._move(stream, arrays)
 
@@ -58,6 +59,7 @@ class ConstantFile:
     def release(self) -> None:
         """Free what reading and building have left: pages of the file that were read, and what is held by cycles."""
         if self._pages is not None:
+            # TVM's importers leave cycles, which hold arrays until the collector runs.
             gc.collect()
             release(self._pages)
 
@@ -74,4 +76,6 @@ def _large(expression: Any) -> np.ndarray | None:
 
 
 def _key(values: np.ndarray) -> _Key:
+    # By address: one array that several operators read is one in the file. With shape and dtype, as arrays without
+    # copies may share their first byte.
     return values.ctypes.data, str(values.dtype), values.shape

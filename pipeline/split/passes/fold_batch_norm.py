@@ -49,6 +49,7 @@ def fold_affine(
     successors : dict of str to str
         From the name of each binding that has gone to the name of its successor, which may have gone too.
     """
+    # An output counts as a reader, so that what the caller gets is never absorbed.
     uses = Counter(each for binding in bindings for each in operands(binding.value) if isinstance(each, relax.Var))
     uses.update(output for output in outputs if isinstance(output, relax.Var))
     producers = {binding.var: binding for binding in bindings}
@@ -74,7 +75,9 @@ def _as_affine(value: Any, producers: Mapping[Any, Binding]) -> Affine | None:
 
 
 def _batch_norm(call: Any) -> Affine | None:
+    # gamma, beta, mean and variance, in this order.
     arrays = [array(each) for each in call.args[1:5]]
+    # In training, mean and variance come from the frame.
     if call.attrs.training or call.attrs.axis != 1 or any(each is None for each in arrays):
         return None
     gamma, beta, mean, variance = (np.asarray(each, np.float64) for each in arrays)
@@ -96,6 +99,7 @@ def _with_constant(call: Any) -> Affine | None:
     if channels is None:
         return None
     neutral, zeros = np.ones_like(channels), np.zeros_like(channels)
+    # A division by zero stays in the model, whose infinities it makes.
     scale = {"multiply": channels, "divide": 1 / channels if channels.all() else None}.get(kind, neutral)
     shift = {"add": channels, "subtract": -channels}.get(kind, zeros)
     return None if scale is None else Affine(base, scale, shift, base.ty)
@@ -103,6 +107,7 @@ def _with_constant(call: Any) -> Affine | None:
 
 def _per_channel(constant: Any, ty: Any) -> np.ndarray | None:
     """Return the constant as one value per channel of a tensor of type `ty`, if it is no more than that."""
+    # Two dimensions and fewer have no channels beside a batch: what comes before a dense layer stays.
     values = np.asarray(array(constant))
     if not isinstance(ty, relax.TensorType) or ty.shape is None or ty.ndim < 3 or not str(ty.dtype).startswith("float"):
         return None
@@ -121,6 +126,7 @@ def _absorbable(base: Any, producers: Mapping[Any, Binding], uses: Mapping[Any, 
 
 def _is_convolution(value: Any) -> bool:
     return (
+        # Output channels have to be the first axis of the weights, and the second one of the result.
         calls(value, "nn.conv1d", "nn.conv2d", "nn.conv3d")
         and str(value.attrs.kernel_layout).startswith("OI")
         and str(value.attrs.data_layout).startswith("NC")
@@ -159,6 +165,7 @@ def _lower(binding: Binding, used_names: set[str]) -> list[Binding]:
 def _scale_weights(affine: Affine) -> Any:
     def step(call: Any) -> Any:
         weights = np.asarray(array(call.args[1]))
+        # Float64 until the product is rounded: one rounding instead of one for each norm in a chain.
         scale = affine.scale.reshape((-1,) + (1,) * (weights.ndim - 1))
         scaled_weights = weights if np.all(scale == 1) else (weights * scale).astype(weights.dtype)
         return replace(

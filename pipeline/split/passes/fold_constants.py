@@ -15,6 +15,7 @@ from pipeline.core.memory import LARGE, is_aligned
 from pipeline.split.passes import quantized
 from pipeline.split.passes.bindings import Binding, array, constant, module, operands, replace
 
+# 64 MB. What is made of few bytes, such as a mask or a table, would otherwise fill memory and bundles.
 _SMALL = 1 << 26
 """Bytes up to which a result may be larger than what it is made of."""
 
@@ -84,6 +85,7 @@ def fold(
 
     for relax_binding in relax_bindings:
         value = replace(relax_binding.value, replacement)
+        # Integer weights stay bytes in the model; folding their dequantisation would make them four times as large.
         if relax_binding.var not in keep:
             value = _simplify(value, relax_binding.var.ty, kernels)
         if isinstance(value, Call | relax.TupleGetItem):
@@ -150,6 +152,7 @@ def _compute_by_tvm(call: Any, kernels: Mapping[Any, Any]) -> Any:
     function = relax.transform.FoldConstant()(module(builder.get()["main"], kernels))["main"]
     values = [binding.value for block in function.body.blocks for binding in block.bindings]
     constants = [value for value in [*values, function.body.body] if array(value) is not None]
+    # Bindings are in order, and the call's own result is the last of them.
     return constants[-1] if constants else call
 
 

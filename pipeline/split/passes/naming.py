@@ -20,6 +20,7 @@ def binding_names(model: ImportedModel, bindings: Sequence[Any]) -> dict[Any, st
     """Name each binding after its tensor; an intermediate after the tensor it leads to, and its own operator."""
     used_names = tensor_names(model)
     names: dict[Any, str] = {}
+    # Until the first tensor with a name turns up: what follows it leads to the outputs.
     tensor = model.outputs[0]
     for binding in reversed(bindings):
         if tensor_name := model.names.get(binding.var):
@@ -56,6 +57,7 @@ def name_bindings(
     """
     bindings_by_name = {binding.name: binding for binding in bindings}
     model_names = tensor_names(model)
+    # Outputs first: the caller asks for them by name.
     _name_outputs(bindings, outputs)
     for name in equal_names:
         binding = bindings_by_name.get(_follow(name, equal_names))

@@ -39,17 +39,21 @@ def clean(model: ImportedModel) -> ImportedModel:
     names |= {param: str(param.name) for param in main.params}
     equal_names = {names[var]: names[other] for var, other in values.items() if other != var and other in names}
     outputs = dict(zip(model.outputs, _results(main, replacement), strict=True))
+    # Only what lives: a dead reader would keep a norm from vanishing in its convolution.
     bindings, successors = fold_affine(live(bindings, outputs.values()), list(outputs.values()), tensor_names(model))
     bindings, moved_names = quantized.arrange(
         live(bindings, outputs.values()), list(outputs.values()), tensor_names(model)
     )
     successors |= moved_names
+    # Folding has read what it needs; the constants that are left move to a file of their own, as the model's may
+    # change.
     if files := model.parameters:
         files.release()
     constant_file = ConstantFile(each for binding in bindings for each in operands(binding.value))
     for binding in bindings:
         binding.value = with_operands(binding.value, constant_file.replacement)
     aliases = name_bindings(bindings, outputs, model, {**model.aliases, **equal_names}, successors)
+    # All that has a made-up name is a part of some operator of the model.
     inner_names = {binding.name for binding in bindings} - tensor_names(model)
     bindings, results = with_copies(bindings, outputs)
     return replace(

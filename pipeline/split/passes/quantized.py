@@ -17,6 +17,7 @@ _HALF = 128
 
 # They take values to other places, so that it makes no difference whether those are quantised.
 _MOVERS = {"reshape", "permute_dims", "squeeze", "expand_dims", "nn.max_pool2d", "concat", "strided_slice"}
+# Operators that take integer weights; others need the real numbers in any case.
 _INTEGER = {"nn.conv2d", "matmul"}
 
 
@@ -90,12 +91,14 @@ def arrange(
     heirs : dict of str to str
         From the name of each binding that has gone to that of the binding in its place.
     """
+    # Most models are not quantised.
     if not any(calls(binding.value, "dequantize") for binding in bindings):
         return list(bindings), {}
     producers = {binding.var: binding for binding in bindings}
     heirs: dict[str, str] = {}
     for binding in bindings:
         _turn_weights(binding, producers)
+    # Before bytes move: where they did, a mover stands instead of the quantize that is changed here.
     _unsign(bindings, outputs)
     for binding in bindings:
         heirs |= _move(binding, producers, outputs)
@@ -121,6 +124,7 @@ def _turn_weights(binding: Binding, producers: Mapping[Any, Binding]) -> None:
     axes = binding.value.attrs.axes
     order = [int(axis) for axis in axes] if axes is not None else list(range(values.ndim))[::-1]
     _, scale, zero = source.value.args
+    # The scales stay with their axis, wherever that has gone.
     axis = order.index(int(source.value.attrs.axis) % values.ndim)
     binding.value = relax.op.dequantize(constant(values.transpose(order)), scale, zero, axis=axis, out_dtype="float32")
 

@@ -47,12 +47,14 @@ def alternatives(planner: Planner, problem: Problem) -> tuple[Alternative, ...]:
         "unsplit, several cores": (problem, lambda choice: choice.replicas == 1 and choice.threads > 1),
         "replicas of the whole": (problem, lambda choice: choice.replicas > 1),
     }
+    # The dictionary's order is that in which the explanation shows them.
     results = []
     for name, (setting, belongs) in kinds.items():
         candidates = [(_unsplit_interval(setting, choice), choice) for choice in setting.choices if belongs(choice)]
         interval, choice = min(candidates, key=lambda candidate: candidate[0], default=(np.inf, None))
         if choice is not None and 0 < interval < np.inf:
             results.append(Alternative(name, 1, choice.replicas, 1 / interval, interval * choice.replicas))
+    # Few positions are enough: this stands beside the plan, whose cuts were looked for closer.
     division = Solver(shorten(planner.problem(replicas=False))).fastest()
     if division is not None and len(division.stages) > 1:
         stages = len(division.stages)
@@ -80,6 +82,7 @@ def verdict(
     rate = 1 / interval if interval else 0.0
     unsplit = max((each.frames_per_s for name, each in by_name.items() if name.startswith("unsplit")), default=0.0)
     copies, division = by_name.get("replicas of the whole"), by_name.get("stages")
+    # First what is no pipeline at all; then whether it beats replicas, and then the unsplit model.
     if len(plan.stages) == 1:
         if plan.stages[0].replicas > 1:
             against = f"; the best division into stages gives {division.frames_per_s:.4g}" if division else ""
@@ -113,6 +116,7 @@ def advice(planner: Planner, problem: Problem, operator: str, interval: float, b
     """
     if interval > best * NOTABLE:
         yield _gain("cuts, devices and replicas by the planner", interval / best)
+    # `faster` is 0 where a change leads to no division at all.
     gains = [(interval / faster, change) for change, faster in _changes(planner, problem, operator) if faster]
     for gain, change in sorted(gains, reverse=True):
         if gain > NOTABLE * interval / best:
@@ -131,6 +135,7 @@ def _changes(planner: Planner, problem: Problem, operator: str) -> Iterator[tupl
         _interval(replace(chain, enter=_free(chain.enter), leave=_free(chain.leave))),
     )
     group = next(each.group for each in planner.graph.operators if each.name == operator)
+    # Half the time is what a faster kernel may reach; no time at all would praise every slow operator.
     factors = np.where(np.arange(problem.items) == group, 0.5, 1.0)
     faster = replace(problem, choices=tuple(replace(each, seconds=each.seconds * factors) for each in problem.choices))
     yield f"{operator!r} in half its time", _interval(shorten(faster))

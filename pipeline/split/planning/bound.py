@@ -22,6 +22,7 @@ def relaxed_interval(problem: Problem) -> float:
     """
     per_frame = np.array([choice.seconds / choice.replicas for choice in problem.choices])
     slowest = float(per_frame.min(axis=0).max())
+    # Some item runs nowhere: there is no division, and the dual would be a sum of infinities.
     if not np.isfinite(slowest):
         return slowest
     # The last factor is for rounding: a bound must not lie above the interval that it is compared with.
@@ -38,7 +39,9 @@ def _dual(problem: Problem, per_frame: Array) -> float:
         best = max(best, float(costs[cheapest, rows].sum()))
         # Dearer where the cheapest choices ask for more than there is, cheaper where they ask for less.
         demand = per_frame[cheapest, rows] @ use[cheapest] / units
+        # Multiplicative weights: prices stay above 0, and steps that shrink let them settle.
         prices *= np.exp((demand / max(demand.max(), 1e-300) - 0.5) * 2 / (1 + 0.1 * step))
+        # Any prices are a bound once they are scaled so that all units together cost 1.
         prices /= prices @ units
     return best
 

@@ -14,6 +14,7 @@ from pipeline.split.planning.solver import Solver
 MOST_POSITIONS = 500
 """In longer chains, cuts are looked for at so many positions at once; the solver's time grows with their square."""
 
+# Each round looks at least eight times closer: four tell single items in a chain of a million.
 _ROUNDS = 4
 # Further rounds are not worth their time once one gains less than this share.
 _GAIN = 1e-4
@@ -53,6 +54,7 @@ class ChainSolver:
             if best.interval > previous_interval * (1 - _GAIN) and (not self._problem.stages or self._is_finest(best)):
                 break
         # What was proved at some positions holds for no others; a relaxation holds for all.
+        # The chain's own relaxation, and not that of the merged items.
         return replace(best, bound=relaxed_interval(self._problem))
 
     def least(self, goal: str, interval: float) -> Solution | None:
@@ -89,6 +91,7 @@ class ChainSolver:
             positions.update(self._problem.spread_positions(total))
         count = max(16, total // max(1, len(gaps)))
         for cut, gap in gaps:
+            # Rounded up, so that `count` positions reach from one neighbour of the cut to the other.
             step = -(-gap // count)
             window = range(cut - count // 2 * step, cut + count // 2 * step + 1, step)
             positions.update(position for position in window if 0 < position < self._problem.items)

@@ -13,6 +13,7 @@ from pipeline.split import offload
 from pipeline.split.graph import Graph, Operator
 from pipeline.split.operators import operator_family
 
+# Whatever else is in a group takes longer, and is what its family says.
 _LIGHTEST = ("elementwise", "movement")
 
 
@@ -84,6 +85,7 @@ def _seconds(graph: Graph, group: Sequence[Operator], device: Device) -> float:
 
 def traffic(graph: Graph, group: Sequence[Operator]) -> int:
     """Return the bytes that a fused group reads and writes; what stays inside it does not count."""
+    # Kernels of a fused group keep what is between their operators in registers and caches.
     tensors = sum(graph.tensors[name].nbytes for name in _borders(group))
     return tensors + sum(operator.parameter_bytes for operator in group)
 

@@ -144,6 +144,7 @@ def explain(planner: Planner, plan: Plan) -> Explanation:
     problem = planner.problem()
     best = planner.solve()
     choices = alternatives(planner, problem)
+    # Where pins keep devices from running all of it, that is why no unsplit model is there to compare with.
     kind, reason = verdict(plan, interval, choices, partial=bool(planner.pins))
     slowest = max(stages, key=lambda stage: stage.interval_s)
     return Explanation(
@@ -170,6 +171,7 @@ def explain(planner: Planner, plan: Plan) -> Explanation:
 
 def _forecasts(planner: Planner, plan: Plan) -> Iterator[StageForecast]:
     graph, board = planner.graph, planner.board
+    # Both are of the whole plan, and are the same for all of its stages.
     footprint, stage_queues = Footprint.of(graph), queues.stage_queues(plan, graph)
     crossing_bytes = footprint.border_bytes.astype(int).tolist()
     # The caller stands before the first stage and behind the last one.
@@ -204,6 +206,7 @@ def _forecasts(planner: Planner, plan: Plan) -> Iterator[StageForecast]:
 
 
 def _group_seconds(planner: Planner, stage: StagePlan, device: Device) -> np.ndarray:
+    # A stage on a device without cores has none, and yet one thread that drives it.
     threads = max(1, len(stage.cores) // stage.replicas)
     # The solver takes all cores of a replica to be alike.
     firsts = [stage.cores_of(replica)[:1] for replica in range(stage.replicas)]
@@ -222,6 +225,7 @@ def _joules(planner: Planner, stages: Sequence[StageForecast]) -> float | None:
     devices = [planner.board.device(stage.device) for stage in stages]
     if not all(device.watts_busy for device in devices):
         return None
+    # Power above rest, for the share of the device's cores that one replica keeps busy.
     return sum(
         stage.seconds
         * (device.watts_busy - device.watts_idle)

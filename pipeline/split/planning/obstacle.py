@@ -42,6 +42,7 @@ class Obstacle:
             If two stages that follow each other have no link.
         """
         order = request.order
+        # With cuts and devices fixed, the first stage that its device cannot run is the whole reason.
         if request.edges:
             for stage, device in zip(pairwise(request.edges), order, strict=True):
                 if reason := self._misplacement(device, *stage):
@@ -62,6 +63,7 @@ class Obstacle:
         )
 
     def _describe_order(self, devices: Sequence[str]) -> str:
+        # Pins before operators: a pin makes operators impossible elsewhere, and is what the user can change.
         for pin in self.pins.values():
             if not set(pin.devices) & set(devices):
                 return f"{pin.reason}, but the stages are on {', '.join(devices)}"

@@ -51,10 +51,12 @@ def resolve_pins(graph: Graph, board: Board, pin: Mapping[str, str] | None = Non
     for name, device in devices.items():
         _check_device(board, name, device)
     virtual = {each.device for each in graph.annotations}
+    # Keys that name no operator but a device of the annotations: what they stand for, and no pins themselves.
     substitutes = {name: devices.pop(name) for name in virtual & devices.keys()}
     pins: dict[int, Pin] = {}
     for name, device in devices.items():
         _add(pins, _groups(graph, name), Pin((device,), f"{name!r} is pinned to {device!r}"))
+    # Before the annotations add theirs: what the user says goes before what the model says.
     explicit = set(pins)
     operators = operators_by_name(graph)
     for note in graph.annotations:
@@ -126,6 +128,7 @@ def _annotation_devices(board: Board, name: str, reason: str) -> tuple[str, ...]
 
 def _is_of(device: Device, kind: str) -> bool:
     """Return True if a device is of a kind, or stands for one of that kind elsewhere."""
+    # A device of another machine is of its server's kind, and has the target of what is behind it.
     target = (device.target or {}).get("kind")
     return kind in (device.kind, device.name.rstrip("0123456789")) or target == device_kind(kind).target
 

@@ -19,6 +19,7 @@ def build_plan(solution: Solution, graph: Graph, board: Board, *, measured: bool
     ends, processors = graph.group_ends, board_processors(board)
     stages = solution.stages
     devices = [processors[stage.choice.processor].device for stage in stages]
+    # The last stage ends with the graph, which is no cut.
     pieces = parts(graph, [ends[stage.end - 1] for stage in stages[:-1]])
     plans = tuple(map(_stage, range(len(stages)), stages, pieces, devices, _give_cores(board, stages)))
     return Plan(
@@ -29,6 +30,7 @@ def build_plan(solution: Solution, graph: Graph, board: Board, *, measured: bool
         outputs=graph.outputs,
         stages=_share_cores(plans, board, stages),
         measured=measured,
+        # By name, since a plan's file outlives the positions of one reading of the model.
         unfused=tuple(graph.operators[position - 1].name for position in graph.unfused),
     )
 
@@ -62,6 +64,7 @@ def _share_cores(plans: Sequence[StagePlan], board: Board, stages: Sequence[Stag
     homeless = [index for index, stage in enumerate(stages) if not any(stage.choice.use)]
     loads = {(plans[index].device, core): 0.0 for index in homeless for core in board.device(plans[index].device).cores}
     result = list(plans)
+    # The longest first: short ones even out what long ones leave uneven.
     for index in sorted(homeless, key=lambda at: -plans[at].seconds):
         device = board.device(plans[index].device)
         candidates = [_on_core(plans[index], stages[index], device, core) for core in own_cores(device, device.cores)]

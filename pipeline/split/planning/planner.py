@@ -79,6 +79,7 @@ class Planner:
         replicas: bool = True,
     ) -> Plan:
         """Return the best plan; the parameters and errors are those of `pipeline.plan`."""
+        # Before the search, which takes the longest.
         queues.check_depth(self.queue_depth, self.cv)
         goal = _goal(objective, fps)
         request = resolve_request(self.graph, self.board, self.pins, stages, cuts, devices)
@@ -118,11 +119,13 @@ class Planner:
             # Whoever fixes the stages wants the best of them; otherwise fewer are worth a little.
             limit = fastest.interval * (1.0 if request.devices else WORTH_IT)
         solution = solver.least("size" if goal == "throughput" else goal, limit) or fastest
+        # What is proved of the fastest holds for all: the smaller one may be slower by `WORTH_IT`.
         solution = replace(solution, bound=fastest.bound)
         return solution.at_positions(request.edges) if request.edges else solution
 
     def problem(self, request: PlanRequest = ANY_REQUEST, *, replicas: bool = True) -> Problem:
         """Return the problem for the solver; only where nothing is fixed, stages may have replicas."""
+        # Depths are chosen for cuts that are there; until then there is room for one frame in front of each stage.
         depth = self.queue_depth if isinstance(self.queue_depth, int) else 1
         return build_problem(
             self.graph,
@@ -136,6 +139,7 @@ class Planner:
     @property
     def measured(self) -> bool:
         """Return True if the seconds of all devices are measured."""
+        # A bare sequence is of the first device, as on boards with only one.
         names = self.isolated if isinstance(self.isolated, Mapping) else [self.board.devices[0].name]
         return self.isolated is not None and all(device.name in names for device in self.board.devices)
 

@@ -159,6 +159,7 @@ class Problem:
 
         Of those near to each other, it is the one that the least has to cross.
         """
+        # Also what a chain of moderate length needs to be solved exactly.
         if self.items <= count:
             return list(range(self.items + 1))
         work = np.min([choice.seconds / choice.replicas for choice in self.choices], axis=0)
@@ -167,6 +168,7 @@ class Problem:
         progress = np.concatenate([[0.0], np.cumsum(work + max(work.mean(), 1e-300))])
         section = np.floor(progress[1:-1] / progress[-1] * (count - 1))
         border_seconds = sum(np.where(np.isfinite(rows), rows, 0.0).sum((0, 1)) for rows in (self.enter, self.leave))
+        # Sorted by section, and within it by what crosses: the first of each section is the cheapest.
         order = np.lexsort((np.asarray(border_seconds)[1:-1], section))
         _, cheapest = np.unique(section[order], return_index=True)
         return [0, *(order[cheapest] + 1).tolist(), self.items]
@@ -216,6 +218,7 @@ def span_sums(values: Array) -> Array:
     infinities = np.concatenate([[0], np.cumsum(np.isinf(values))])
     prefix = np.concatenate([[0.0], np.cumsum(np.where(np.isinf(values), 0.0, values))])
     sums: Array = np.subtract.outer(prefix, prefix)
+    # A span with an infinity in it, whose prefix sums left it out.
     sums[np.subtract.outer(infinities, infinities) != 0] = np.inf
     sums[np.triu_indices(len(prefix))] = np.inf
     return sums
@@ -225,6 +228,7 @@ def span_maxima(values: Array) -> Array:
     """Return the largest of ``values[i:j]`` as entry ``[j, i]``; 0 for an empty span."""
     size = len(values) + 1
     maxima = np.zeros((size, size))
+    # Each row follows from the one above it: for each begin, one more item at the end.
     for end in range(1, size):
         maxima[end, :end] = np.maximum(maxima[end - 1, :end], values[end - 1])
     return maxima

@@ -18,6 +18,7 @@ from pipeline.split.graph import Graph
 from pipeline.split.planning.problem import Array, Choice, MemoryLimit, Problem, Processor
 from pipeline.split.planning.request import ANY_REQUEST, PlanRequest
 
+# Amdahl's share of the work; the rest stands for what one thread does alone in each kernel.
 PARALLEL = 0.8
 """Share of a fused group's time that several threads divide among them, for estimates."""
 
@@ -152,6 +153,7 @@ def memory_sizes(board: Board) -> dict[str, int]:
     for device in board.devices:
         if device.memory_bytes:
             sizes.setdefault(device.memory, []).append(device.memory_bytes)
+    # Devices that disagree on a memory's size: the smallest is safe.
     return {name: min(candidates) for name, candidates in sizes.items()}
 
 
@@ -172,6 +174,7 @@ def _all_choices(
         if usable and device not in usable:
             continue
         times = np.asarray(seconds(processors[indices[0]].device), np.float64)
+        # A fixed number of stages may need the same device: leave each of the others one unit.
         spare = request.spare_units(processors[indices[0]].device)
         if spare < 1:
             yield _shared_choice(processors, indices, times)
@@ -195,6 +198,7 @@ def _choices(
     if not processors[first].cores:
         yield Choice(first, _use(processors, {first: 1}), seconds, watts=processors[first].watts)
         return
+    # Up to the largest cluster: one replica never spreads over unlike cores, which would wait for the slowest.
     for threads in _counts(max(len(processors[index].cores) for index in indices)):
         times = parallel_seconds(seconds, threads)
         counts = [_counts(len(processors[index].cores) // threads) for index in indices]
@@ -260,6 +264,7 @@ def _or_never(
 
 
 def _by_group(graph: Graph, values: Sequence[int]) -> Array:
+    # Groups are numbered without gaps, so that the sums by number are the groups'.
     return np.bincount([operator.group for operator in graph.operators], weights=values).astype(np.float64)
 
 

@@ -27,6 +27,7 @@ from pipeline.split.planning.problem_builder import Footprint, memory_sizes
 TIME_CV = 0.1
 """Coefficient of variation of a stage's time, its standard deviation as a share of it, where nothing else is said."""
 
+# Several queues in a row cost little more than one: tests hold whole pipelines to 1.6 times this.
 COST = 0.015
 """Share of the frame rate that one queue may cost."""
 
@@ -114,6 +115,7 @@ def choose_depths(queues: Sequence[StageQueue], cv: float, room: Mapping[str, fl
     depths = [_depth(queues, index, cv) for index in range(len(queues))]
     for memory, limit in room.items():
         residents = [index for index, queue in enumerate(queues) if queue.memory == memory]
+        # One place at a time, so that no queue gives more than memory asks for.
         while sum(depths[index] * queues[index].nbytes for index in residents) > limit:
             longer = [index for index in residents if depths[index] > 1]
             if not longer:
@@ -154,6 +156,7 @@ def _drift(queues: Sequence[StageQueue], index: int) -> float:
 
 
 def _room_at_work(queues: Sequence[StageQueue], index: int) -> float:
+    # A stage's frame at work is room as well; with replicas, one of them is always nearly done.
     return 1 / max(queues[index - 1].replicas, queues[index].replicas)
 
 

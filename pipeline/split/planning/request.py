@@ -38,6 +38,7 @@ class PlanRequest:
 
         Below 1, the device has to run more stages than it has any.
         """
+        # Only stages that no other device may run; the others can go elsewhere.
         stages = sum(stage == (device,) for stage in self.devices)
         return (len(device.cores) or device.places) - max(0, stages - 1)
 
@@ -79,6 +80,7 @@ def _edges(graph: Graph, cuts: Sequence[str | int], stages: int | str) -> tuple[
     positions, ends = resolve(graph, cuts), graph.group_ends
     if stages not in ("auto", len(positions) + 1):
         raise PlanError(f"{len(positions)} cuts make {len(positions) + 1} stages, not {stages!r}; give one of the two")
+    # Users give positions between operators; the problem's items are groups.
     groups = {end: index + 1 for index, end in enumerate(ends)}
     return (0, *(groups[position] for position in positions), len(ends))
 

@@ -77,6 +77,7 @@ class Borders:
             rows, kinds = _kinds([problem.enter[source, processor] for source in (*processors, caller)])
             self.enter.append(rows)
             self._enter_kinds.update({(source, processor): kind for source, kind in enumerate(kinds)})
+            # The caller apart: a last stage leaves to it, whatever the row's equals are.
             rows, kinds = _kinds([problem.leave[processor, target] for target in processors])
             self.leave.append([*rows, problem.leave[processor, caller]])
             self.followers.append(
@@ -172,7 +173,9 @@ class _DivisionSearch:
         caller, start = len(self._problem.processors), (0,) * len(self._units)
         for processor in self._processors(start):
             self._state(start, processor, self._borders.enter_kind(caller, processor))[0] = 0.0
+        # In lexicographic order each state comes after all with fewer units, from which alone it follows.
         for use in product(*(range(units + 1) for units in self._units)):
+            # First, so that what is not better than with fewer units is never extended.
             self._drop_dominated(use)
             for (processor, enter), values in self._states.get(use, {}).items():
                 for index, next_use in self._choices(use, processor):
@@ -182,6 +185,7 @@ class _DivisionSearch:
         """Walk back from the best end."""
         if not self._ends or min(self._ends.values()) > self._ceiling:
             return None
+        # Among equals the one with the fewest units.
         use, value = min(self._ends.items(), key=lambda end: (end[1], sum(end[0])))
         border: Border | None = None
         end, path = self._size - 1, list[Segment]()
@@ -218,6 +222,7 @@ class _DivisionSearch:
             if stop > first + 1:
                 joint = self._join(self._values[key][first + 1 : stop, first:last], values[first:last])
                 best = np.maximum(joint.min(axis=1), self._floor)
+                # No later stage makes the slowest one faster, or a sum smaller.
                 best[best > self._ceiling] = np.inf
                 self._offer(next_use, processor, leave, slice(first + 1, stop), best)
         if not stages_left:
@@ -275,6 +280,8 @@ class _DivisionSearch:
                 if processor != choice.processor or leave is None:
                     continue
                 joint = self._join(self._values[index, enter, leave][end, :end], values[:end])
+                # The same operations on the same floats as on the way there give the same bits, so that they may be
+                # compared.
                 begins = np.flatnonzero(np.maximum(joint, self._floor) == value)
                 if len(begins):
                     return Segment(int(begins[-1]), end, index, enter, leave), previous_use

@@ -90,6 +90,7 @@ def solution(problem: Problem, borders: Borders, segments: Sequence[Segment], bo
 
 def interval(problem: Problem, stages: Sequence[StageSolution]) -> float:
     """Return the seconds between two frames: of the slowest stage, or of a processor whose stages take turns."""
+    # Between two frames of the whole, each of these stages has one turn.
     loads: dict[int, float] = defaultdict(float)
     for stage in stages:
         if problem.processors[stage.choice.processor].takes_turns:
@@ -104,6 +105,7 @@ def _stage(problem: Problem, borders: Borders, segment: Segment) -> StageSolutio
     compute = float(np.sum(choice.seconds[segment.begin : segment.end]))
     seconds = compute + enter + leave
     if problem.processors[choice.processor].overlaps:
+        # As `overlap_seconds`, for one stage.
         seconds = max(compute, seconds / 2)
     span = slice(segment.begin, segment.end)
     nbytes = 0.0

@@ -97,6 +97,7 @@ class Solver:
 
     def _fastest_without_limits(self) -> list[Segment] | None:
         """Return the division with the fastest slowest stage, as if there were no limits on sums."""
+        # The coarse division is one of this problem as well, so that the best one is no slower than it.
         ceiling = min(self._ceiling, self._coarse_interval()) * (1 + _ROUNDING)
         return best_division(self.problem, self.borders, self._times, np.maximum, ceiling, self.relaxed)
 
@@ -141,6 +142,8 @@ class Solver:
                 return segments, False
             if shares @ weights > 1 + 2 * _ROUNDING:
                 return None, True
+            # Multiplicative weights, as in a linear program's dual: what was exceeded by half weighs 1.6 times as
+            # much.
             weights = weights * np.exp(shares - 1)
             weights /= weights.sum()
         return None, False
@@ -154,6 +157,7 @@ class Solver:
         feasible, _ = self._feasible(costs, interval)
         if feasible is None:
             return None
+        # Subgradient steps: a limit is dearer while it is exceeded, and cheaper while there is room.
         best, prices = feasible, np.zeros(len(limits))
         scale = costs.total(feasible)
         for _ in range(_ROUNDS):
