@@ -34,7 +34,9 @@ def refuse_renamed(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 def add_renamed_option(parser: argparse.ArgumentParser, old_name: str, new_name: str) -> None:
     """Let the parser refuse `old_name` and name `new_name`; its help shows the new one only."""
-    parser.add_argument(old_name, action=_RenamedOption, new_name=new_name, dest=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    parser.add_argument(
+        old_name, action=_RenamedOption, new_name=new_name, dest=argparse.SUPPRESS, help=argparse.SUPPRESS
+    )
 
 
 class _RenamedOption(argparse.Action):
