@@ -35,6 +35,11 @@ def process_cores() -> tuple[int, ...]:
     return tuple(range(os.cpu_count() or 1))
 
 
+def thread_cores() -> tuple[int, ...]:
+    """Return the numbers of the cores that the calling thread is kept on, in order."""
+    return tuple(sorted(os.sched_getaffinity(0))) if CAN_PIN else process_cores()
+
+
 def pin(cores: Iterable[int]) -> None:
     """Keep the calling thread on `cores`; where that is not possible it goes where the system likes."""
     core_set = frozenset(cores)

@@ -49,6 +49,8 @@ class DeviceKind:
         A board's file may name it; functions are in no file.
     offered_to_peers : bool
         A server lets other machines use it.
+    has_islands : bool
+        Operators in its stages may be computed by the model's own runtime, see `pipeline.core.fallback`.
     detectable : bool
         This machine can be searched for it; see `DeviceRuntime.detect`.
     target_kind : str
@@ -70,6 +72,7 @@ class DeviceKind:
     overlaps: bool = False
     in_files: bool = True
     offered_to_peers: bool = True
+    has_islands: bool = False
     detectable: bool = False
     target_kind: str = ""
     efficiency: Mapping[str, float] = field(default_factory=lambda: OTHER_EFFICIENCY)
@@ -123,7 +126,8 @@ _REMOTE = "pipeline.remote.device:RemoteRuntime"
 
 register(
     DeviceKind(
-        "cpu", f"{_DEVICES}.cpu:CpuRuntime", is_processor=True, target_kind="llvm", efficiency=CPU_EFFICIENCY
+        "cpu", f"{_DEVICES}.cpu:CpuRuntime", is_processor=True, has_islands=True, target_kind="llvm",
+        efficiency=CPU_EFFICIENCY,
     )
 )  # fmt: skip
 register(DeviceKind("cuda", f"{_DEVICES}.cuda:CudaRuntime", overlaps=True, occupies_cores=False, detectable=True))
@@ -132,7 +136,7 @@ register(
 )
 register(
     DeviceKind(
-        "remote", _REMOTE, is_remote=True, assigns_cores=False, overlaps=True, occupies_cores=False,
+        "remote", _REMOTE, is_remote=True, assigns_cores=False, overlaps=True, occupies_cores=False, has_islands=True,
         offered_to_peers=False,
     )
 )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -16,11 +16,11 @@ from pipeline.core.numerics import EXACT, Numerics
 from pipeline.core.plan import Plan, StagePlan
 from pipeline.core.tvm_access import compiler_lock, tvm
 from pipeline.errors import BuildError, reason
-from pipeline.executor import detection, devices, host_target, kernels, parameters
+from pipeline.executor import detection, devices, host_target, kernels, parameters, source_runtimes
 from pipeline.executor.kernels.anchor import Choices
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
 from pipeline.executor.precision import widen_sums
-from pipeline.executor.stage_code import KernelCall, StageCode
+from pipeline.executor.stage_code import EXTERNAL, KernelCall, StageCode
 
 Progress = Callable[[str], None]
 
@@ -74,6 +74,7 @@ def compile_stage(  # noqa: PLR0913 - the last ones by keyword
         )
         executable, constants, calls = quietly(work)
         machine, features = host_target.needs(target)
+        runtimes = source_runtimes.runtimes(module)
     del module, work  # which hold the constants too
     return StageCode(
         lambda: executable,
@@ -81,6 +82,7 @@ def compile_stage(  # noqa: PLR0913 - the last ones by keyword
         executable=executable,
         machine=machine,
         features=features,
+        runtimes=runtimes,
         calls=calls,
     )
 
@@ -138,7 +140,12 @@ def _kernel_calls(module: Any) -> list[KernelCall] | None:
 
     rules = kernels.kernels(module)
     calls = provenance.calls(module)
-    return None if calls is None else [KernelCall(name, rules[name][0], results) for name, results in calls]
+    return None if calls is None else [KernelCall(name, _rule(rules, name), results) for name, results in calls]
+
+
+def _rule(rules: Mapping[str, Sequence[Any]], function: str) -> str:
+    """Return the rule that wrote a function; what the module does not have is a library's."""
+    return str(rules[function][0]) if function in rules else EXTERNAL
 
 
 def runs_here(device: Device) -> bool:

@@ -19,8 +19,8 @@ from pipeline.core.native_output import quietly
 from pipeline.core.numerics import EXACT, Numerics
 from pipeline.core.plan import Plan
 from pipeline.core.shapes import Build, OpenShapes
-from pipeline.errors import BundleError, PlanError
-from pipeline.executor import host_target, manifest, parameters
+from pipeline.errors import BundleError, MissingExtra, PlanError
+from pipeline.executor import host_target, manifest, parameters, source_runtimes
 from pipeline.executor.bundle_folder import BundleFolder
 from pipeline.executor.devices import is_remote
 from pipeline.executor.manifest import CHECKSUM, FORMAT, MANIFEST, BuildFiles, Manifest, StageFiles
@@ -186,6 +186,8 @@ def _check_processor(facts: Manifest, folder: BundleFolder) -> None:
             )
         if problem := host_target.misfit(files.machine, files.features):
             raise BundleError(f"{str(folder.path)!r}: {stage.name} ({files.library.file}) {problem}")
+        if problem := source_runtimes.why_missing(files.runtimes):
+            raise MissingExtra(f"{str(folder.path)!r}: {stage.name} {problem}")
 
 
 def _code(folder: BundleFolder, files: StageFiles, contents: Mapping[str, VerifiedContent]) -> StageCode:
@@ -218,6 +220,7 @@ def stage_code(library: VerifiedContent, parameter_file: StoredParameters, files
         parameter_file=parameter_file,
         machine=files.machine,
         features=files.features,
+        runtimes=files.runtimes,
     )
 
 
@@ -265,7 +268,11 @@ def _write_stage(codes: Sequence[StageCode | None], folder: Path, number: int) -
     for size, (code, code_entries) in enumerate(zip(stage_codes, entries, strict=True)):
         library = folder / (f"stage{number}.{size}.so" if size else f"stage{number}.so")
         export(code, library)
-        stages.append(StageFiles(describe_file(library), part, tuple(code_entries), code.machine, code.features))
+        stages.append(
+            StageFiles(
+                describe_file(library), part, tuple(code_entries), code.machine, code.features, runtimes=code.runtimes
+            )
+        )
     stage_files = iter(stages)
     return [None if code is None else next(stage_files) for code in codes]
 

@@ -34,6 +34,7 @@ class StageFiles(msgspec.Struct, frozen=True):
     entries: tuple[ParameterEntry, ...]
     machine: str
     features: tuple[str, ...]
+    runtimes: tuple[str, ...] = ()
 
 
 class BuildFiles(msgspec.Struct, frozen=True):

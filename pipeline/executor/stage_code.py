@@ -8,8 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pipeline.executor import source_runtimes
 from pipeline.executor.parameters import ParameterEntry
 from pipeline.executor.verified_file import VerifiedContent
+
+EXTERNAL = "external"
+"""In place of a rule: a library computes it, see `pipeline.executor.source_runtimes`."""
 
 
 class KernelCall(NamedTuple):
@@ -19,7 +23,7 @@ class KernelCall(NamedTuple):
     ----------
     function : str
     rule : str
-        Which rule wrote it; ``"general"`` if none did.
+        Which rule wrote it; ``"general"`` if none did, `EXTERNAL` if a library computes it.
     results : tuple of str
         The model's tensors that it makes, those inside the kernel too; none if it only changes a layout.
     """
@@ -62,6 +66,8 @@ class StageCode:
         Where its parameters came from, if they came from a bundle and are as they were there.
     machine, features : str, tuple of str
         The instruction set and its extensions that the code needs.
+    runtimes : tuple of str
+        Packages that compute operators of the stage, see `pipeline.core.fallback`.
     calls : sequence of KernelCall, optional
         What the stage calls, in order, if it was just compiled and its kernels are this package's.
     """
@@ -76,11 +82,12 @@ class StageCode:
         parameter_file: StoredParameters | None = None,
         machine: str = "",
         features: tuple[str, ...] = (),
+        runtimes: tuple[str, ...] = (),
         calls: Sequence[KernelCall] | None = None,
     ) -> None:
         self.parameters = dict(parameters)
         self.executable, self.library, self.parameter_file = executable, library, parameter_file
-        self.machine, self.features = machine, features
+        self.machine, self.features, self.runtimes = machine, features, runtimes
         self.calls = None if calls is None else tuple(calls)
         self._module = module
         self._tvm_module: Any = None
@@ -96,6 +103,7 @@ class StageCode:
             library=self.library,
             machine=self.machine,
             features=self.features,
+            runtimes=self.runtimes,
             calls=self.calls,
         )
 
@@ -104,5 +112,8 @@ class StageCode:
         # Replicas open in threads of their own: the first one loads the module, the others wait for it.
         with self._lock:
             if self._tvm_module is None:
+                # A virtual machine looks up the functions of the process that its code calls.
+                if self.runtimes:
+                    source_runtimes.register()
                 self._tvm_module = self._module()
             return self._tvm_module

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pipeline.core.board import Device
 from pipeline.core.plan import StagePlan
-from pipeline.executor.stage_code import KernelCall, StageCode
+from pipeline.executor.stage_code import EXTERNAL, KernelCall, StageCode
 from pipeline.executor.tuning.kernel_times import of_calls
 
 _VIEWS = {"expand_dims", "flatten", "reshape", "squeeze"}
@@ -85,7 +85,7 @@ def of_stage(
     # Code that no kernel of this package is in: general as a whole.
     if code.calls is None:
         return StageGeneral(stage.name, (GeneralKernel(_without_views(producers.values()), 1.0),))
-    calls = {number: call for number, call in enumerate(code.calls) if call.rule == "general"}
+    calls = {number: call for number, call in enumerate(code.calls) if call.rule in ("general", EXTERNAL)}
     general_operators = {
         number: operators for number, call in calls.items() if (operators := _operators(call, producers))
     }

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from pipeline.core.plan import StagePlan, TensorSpec
-from pipeline.executor import host_target
+from pipeline.executor import host_target, source_runtimes
 from pipeline.executor.bundle import stage_code
 from pipeline.executor.manifest import StageFiles
 from pipeline.executor.parameters import ITEM_BYTES
@@ -85,6 +85,8 @@ def _check_code(name: str, stage: StageFiles, built_with: str) -> None:
     if any(entry.dtype not in ITEM_BYTES for entry in stage.entries):
         raise Refusal(f"stage {name!r} has parameters of something else than numbers")
     if problem := host_target.misfit(stage.machine, stage.features):
+        raise Refusal(f"stage {name!r} {problem}")
+    if problem := source_runtimes.why_missing(stage.runtimes):
         raise Refusal(f"stage {name!r} {problem}")
     if problem := host_target.other_tvm(built_with):
         raise Refusal(f"stage {name!r} {problem}; install the same on both")

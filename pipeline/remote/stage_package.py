@@ -60,7 +60,7 @@ def _build_package(code: StageCode) -> StagePackage:
     library = [_library(code)]
     entries, arrays = _parameters(code)
     parts = [describe_pieces("library", library), describe_pieces("parameters", arrays)]
-    stage = StageFiles(parts[0], parts[1], tuple(entries), code.machine, code.features)
+    stage = StageFiles(parts[0], parts[1], tuple(entries), code.machine, code.features, code.runtimes)
     return StagePackage(stage, {part.sha256: pieces for part, pieces in zip(parts, (library, arrays), strict=True)})
 
 

@@ -86,14 +86,20 @@ def calls(module: Any) -> list[tuple[str, tuple[str, ...]]] | None:
     # Better none than those of another kernel, should a later pass ever add or remove bindings.
     results = names if len(names) == len(bindings) else [()] * len(bindings)
     return [
-        (str(binding.value.args[0].name_hint), call_results)
+        (_function_name(binding.value.args[0]), call_results)
         for binding, call_results in zip(bindings, results, strict=True)
         if _is_kernel_call(binding.value)
     ]
 
 
 def _is_kernel_call(value: Any) -> bool:
-    return isinstance(value, Call) and getattr(value.op, "name", "") in ("relax.call_tir", "relax.call_tir_inplace")
+    names = ("relax.call_tir", "relax.call_tir_inplace", "relax.call_dps_packed")
+    return isinstance(value, Call) and getattr(value.op, "name", "") in names
+
+
+def _function_name(function: Any) -> str:
+    """Return the name of a function of the module, or of one of the process."""
+    return str(function.global_symbol if isinstance(function, relax.ExternFunc) else function.name_hint)
 
 
 def _bindings(function: Any) -> list[Any]:
