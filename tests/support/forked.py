@@ -34,8 +34,8 @@ def plan(kind: str = "simulated", seconds: float = 0.02, stages: int = 2) -> Pla
 
 def in_child(work: Callable[[], None]) -> str:
     """Run `work` in a forked process, and return how it failed; an empty text if it did not."""
-    # A collection in the child would destroy what earlier tests left.  The destructor of a decoder or of a thread pool
-    # waits there for ever: its copy remembers threads that wait, and a fork copies none.
+    # A collection in the child would destroy what earlier tests left.  The destructor of what has threads
+    # may wait there for ever: its copy remembers threads that wait, and a fork copies none.
     gc.collect()
     reading, writing = os.pipe()
     if (child := os.fork()) == 0:
