@@ -41,6 +41,7 @@ def run(options: argparse.Namespace) -> int:
     out = console.console()
     out.print(_operator_table(graph, seconds))
     out.print(_cut_table(cuts))
+    models.show_islands(graph)
     if verification:
         out.print(models.verification_text(verification))
     out.print("Cut with: soc-pipeline plan MODEL --cut NAME (a tensor, an operator, or a position), or --stages N")
@@ -100,6 +101,7 @@ def _facts(graph: Graph, cuts: list[Cut], seconds: list[float]) -> dict[str, Any
             }
             for position, operator in enumerate(graph.operators, start=1)
         ],
+        "islands": graph.islands,
         "group_seconds_estimated": seconds,
         "cuts": [
             {"position": cut.position, "after": cut.after, "bytes": cut.nbytes, "crossing": cut.crossing}

@@ -14,7 +14,7 @@ from pipeline.core.plan import TensorSpec
 from pipeline.errors import ModelError
 from pipeline.split.chain_wiring import ChainWiring
 from pipeline.split.graph import Graph, Operator
-from pipeline.split.model import Annotation
+from pipeline.split.model import Annotation, Island
 from pipeline.split.passes.bindings import Binding
 from pipeline.split.passes.bindings import replace as substitute
 
@@ -61,6 +61,7 @@ def join(
         constant_files=tuple(file for model in models.values() for file in model.constant_files),
         model_ends=tuple(accumulate(len(model.operators) for model in models.values())),
         annotations=tuple(note for part in parts for note in part.annotations),
+        islands=tuple(island for part in parts for island in part.islands),
     )
 
 
@@ -104,6 +105,14 @@ class _RenamedModel:
         """Devices that the model names for tensors; not of those that were folded away without a trace."""
         notes = self._model.annotations
         return [replace(note, tensor=self._names[note.tensor]) for note in notes if note.tensor in self._names]
+
+    @property
+    def islands(self) -> list[Island]:
+        """Operators that the model's own runtime computes."""
+        islands = self._model.islands
+        return [
+            replace(island, tensor=self._names[island.tensor]) for island in islands if island.tensor in self._names
+        ]
 
     @property
     def kernels(self) -> dict[Any, Any]:

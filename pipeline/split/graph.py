@@ -15,7 +15,7 @@ from tvm.sym import Analyzer
 from pipeline.core.plan import TensorSpec
 from pipeline.errors import ModelError
 from pipeline.split.fusion import fuse
-from pipeline.split.model import Annotation, ImportedModel
+from pipeline.split.model import Annotation, ImportedModel, Island
 from pipeline.split.operators import operations
 from pipeline.split.passes.bindings import Binding, array, kernels, kind, operands
 from pipeline.split.passes.constant_file import ConstantFile
@@ -77,6 +77,8 @@ class Graph:
         Of several models that were joined, the number of operators up to the end of each.
     annotations : tuple of Annotation
         Where the model says that tensors are computed.
+    islands : tuple of Island
+        Operators that the model's own runtime computes.
     unfused : tuple of int
         Positions inside of what the compiler would fuse at which groups end nevertheless, as a user asked for.
     """
@@ -91,6 +93,7 @@ class Graph:
     constant_files: tuple[ConstantFile, ...] = field(default=(), repr=False, compare=False)
     model_ends: tuple[int, ...] = ()
     annotations: tuple[Annotation, ...] = ()
+    islands: tuple[Island, ...] = ()
     unfused: tuple[int, ...] = ()
 
     @cached_property
@@ -162,6 +165,7 @@ def from_relax(source: ImportedModel, size: Mapping[str, int] | None = None) -> 
         kernels(source.module),
         () if source.constant_file is None else (source.constant_file,),
         annotations=source.annotations,
+        islands=source.islands,
     )
 
 

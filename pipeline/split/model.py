@@ -27,6 +27,25 @@ class Annotation:
 
 
 @dataclass(frozen=True)
+class Island:
+    """Operators that the model's own runtime computes, together one operator of the graph.
+
+    Attributes
+    ----------
+    tensor : str
+        One that it makes, and others read.
+    operators : tuple of str
+        Kinds of the model's operators, with the names of their nodes or results.
+    reason : str
+        Why the compiler does not get them.
+    """
+
+    tensor: str
+    operators: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
 class ImportedModel:
     """A model as a Relax module, and what its parts are called in the model.
 
@@ -49,6 +68,8 @@ class ImportedModel:
         Variables that stand inside one of the model's operators, which was taken apart.
     annotations : tuple of Annotation
         Where the model says that tensors are computed.
+    islands : tuple of Island
+        What the model's own runtime computes.
     parameters : Parameters, optional
         The model's files in which constants of the module lie, until the clean-up.
     constant_file : ConstantFile, optional
@@ -63,6 +84,7 @@ class ImportedModel:
     aliases: Mapping[str, str] = field(default_factory=dict)
     inner_names: frozenset[str] = frozenset()
     annotations: tuple[Annotation, ...] = ()
+    islands: tuple[Island, ...] = ()
     parameters: Parameters | None = field(default=None, repr=False)
     constant_file: ConstantFile | None = field(default=None, repr=False)
 

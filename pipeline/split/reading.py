@@ -16,8 +16,10 @@ def read_model(
     model: Any,
     shapes: Mapping[str, Sequence[int | str]] | None = None,
     params: Mapping[str, Any] | str | Path | None = None,
+    *,
+    fallback: bool = True,
 ) -> Graph | OpenModel:
     """Read a model of any format; see `pipeline.read`."""
     if shapes and is_open(shapes):
         return open_model(model, shapes, params)
-    return from_relax(clean(frontends.load(model, shapes, params)))
+    return from_relax(clean(frontends.load(model, shapes, params, fallback=fallback)))

@@ -67,7 +67,7 @@ class OpenModel:
                 f"{self.name!r} is {frontend.title}, which cannot be built for any size at once; name the sizes "
                 "that it shall be built for"
             )
-        model = frontends.load(self.model, self.shapes.inputs, self.params)
+        model = frontends.load(self.model, self.shapes.inputs, self.params, fallback=False)
         return from_relax(clean(model), size)
 
     def check_size(self, size: Mapping[str, Any]) -> dict[str, int]:

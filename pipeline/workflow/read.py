@@ -20,6 +20,7 @@ def read(
     params: Mapping[str, Any] | str | Path | None = ...,
     *,
     verify: bool = ...,
+    fallback: bool = ...,
 ) -> Graph: ...
 
 
@@ -30,6 +31,7 @@ def read(
     params: Mapping[str, Any] | str | Path | None = ...,
     *,
     verify: bool = ...,
+    fallback: bool = ...,
 ) -> Graph | OpenModel: ...
 
 
@@ -39,6 +41,7 @@ def read(
     params: Mapping[str, Any] | str | Path | None = None,
     *,
     verify: bool = False,
+    fallback: bool = True,
 ) -> Graph | OpenModel:
     """Read a model, fold its constants and batch norms, and return its graph.
 
@@ -55,6 +58,9 @@ def read(
         ``numpy.savez``.  What has no value here is an input of the model.
     verify : bool
         Compare with the library that the format belongs to, on random input; see `pipeline.verify`.
+    fallback : bool
+        Leave operators that cannot be compiled to the model's own runtime, where that is installed: ONNX Runtime for
+        ONNX files at a fixed size.  ``graph.islands`` has them, with the reasons.  Otherwise such a model is refused.
 
     Returns
     -------
@@ -71,7 +77,7 @@ def read(
     from pipeline.split.graph import Graph
     from pipeline.split.reading import read_model
 
-    graph = read_model(model, shapes, params)
+    graph = read_model(model, shapes, params, fallback=fallback)
     if verify:
         # Under another name: the argument has taken its own.
         from pipeline.workflow.verify import verify as verify_graph

@@ -47,11 +47,17 @@ def test_text_that_is_called_onnx(refusal: Any, tmp_path: Path) -> None:
 def test_an_operator_that_is_not_supported_is_named(refusal: Any, tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx")
     helper, kind = onnx.helper, onnx.TensorProto.FLOAT
-    nodes = [helper.make_node("Relu", ["x"], ["y"]), helper.make_node("Det", ["y"], ["z"], name="odd one")]
-    ends = [[helper.make_tensor_value_info(name, kind, shape)] for name, shape in (("x", [2, 2]), ("z", []))]
+    nodes = [
+        helper.make_node("Relu", ["x"], ["y"]),
+        helper.make_node("Twist", ["y"], ["z"], name="odd one", domain="com.example"),
+    ]
+    ends = [[helper.make_tensor_value_info(name, kind, [2, 2])] for name in ("x", "z")]
     graph = helper.make_graph(nodes, "graph", *ends)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "odd.onnx")
-    assert "not supported: Det (node 'odd one')" in refusal("inspect", tmp_path / "odd.onnx")
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.example", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets), tmp_path / "odd.onnx")
+    message = "not supported: com.example.Twist (node 'odd one')"
+    assert message in refusal("inspect", tmp_path / "odd.onnx", "--no-fallback")
+    assert "neither TVM nor ONNX Runtime has: Twist (odd one)" in refusal("inspect", tmp_path / "odd.onnx")
 
 
 @pytest.mark.parametrize(

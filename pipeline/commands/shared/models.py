@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from pipeline.split.symbolic_model import OpenModel
     from pipeline.workflow.verify import Verification
 
+# Operators of one island that are named.
+LISTED = 5
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the model and how to read it."""
@@ -45,6 +48,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="parameters of a Relay program or Relax module: of relay.save_param_dict, or a .npz file",
     )
+    parser.add_argument(
+        "--no-fallback",
+        action="store_true",
+        help="refuse a model with operators that cannot be compiled, instead of leaving them to ONNX Runtime",
+    )
 
 
 def verify_argument(parser: argparse.ArgumentParser) -> None:
@@ -73,6 +81,13 @@ def verification_text(result: Verification) -> str:
     )
 
 
+def show_islands(graph: Graph) -> None:
+    """Name the operators that the model's own runtime computes, and why."""
+    for island in graph.islands:
+        names = ", ".join(island.operators[:LISTED]) + ", ..." * (len(island.operators) > LISTED)
+        console.console().print(f"ONNX Runtime computes {names}: {island.reason}", soft_wrap=True, markup=False)
+
+
 def read(options: argparse.Namespace) -> Graph:
     """Read the model that the options name, at the first size if its shapes vary."""
     return read_open(options)[0]
@@ -85,7 +100,7 @@ def read_open(options: argparse.Namespace) -> tuple[Graph, OpenModel | None]:
     from pipeline.split.graph import Graph
 
     with console.progress(f"reading {options.model}"):
-        model = pipeline.read(options.model, shapes(options), options.params)
+        model = pipeline.read(options.model, shapes(options), options.params, fallback=not options.no_fallback)
         if isinstance(model, Graph):
             if requests:
                 raise PlanError("--size gives extents for names in --shape, such as --shape data=N,3,224,224")

@@ -16,7 +16,11 @@ Shapes = Mapping[str, Sequence[Any]]
 
 
 def load(
-    model: Any, shapes: Shapes | None = None, params: Mapping[str, Any] | str | Path | None = None
+    model: Any,
+    shapes: Shapes | None = None,
+    params: Mapping[str, Any] | str | Path | None = None,
+    *,
+    fallback: bool = True,
 ) -> ImportedModel:
     """Read a model; its content says what format it is of.
 
@@ -27,6 +31,8 @@ def load(
         Extents for inputs that the model leaves open.
     params : mapping, str or Path, optional
         Parameters that are not in the model's file, which only Relay programs and Relax modules have.
+    fallback : bool
+        Leave operators that cannot be imported to the model's own runtime, where the format has one that is installed.
 
     Raises
     ------
@@ -41,7 +47,9 @@ def load(
         raise ModelError(f"{name} is {frontend.title} and holds its parameters itself; leave out the other ones")
     # Only now: each frontend needs an optional library, and reading one format must not ask for all of them.
     package = importlib.import_module(frontend.package)
-    options = {"params": params} if frontend.external_parameters else {}
+    options: dict[str, Any] = {"params": params} if frontend.external_parameters else {}
+    if frontend.has_fallback:
+        options["fallback"] = fallback
     imported_model: ImportedModel = (
         package.load(Path(model), shapes or {}, **options)
         if is_file

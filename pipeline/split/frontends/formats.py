@@ -86,6 +86,8 @@ class Frontend:
         Whether extents may stay open in the imported module.
     verifiable : bool
         Whether another library runs such models.
+    has_fallback : bool
+        Whether that library may compute single operators of a model.
     """
 
     title: str
@@ -97,6 +99,7 @@ class Frontend:
     external_parameters: bool = False
     symbolic: bool = False
     verifiable: bool = False
+    has_fallback: bool = False
 
 
 # A name, not __name__ of the packages: they are imported only when a file of theirs is read.
@@ -106,7 +109,9 @@ _FOLDER = "pipeline.split.frontends"
 class Format(Enum):
     """A format that can be read; the value is its frontend."""
 
-    ONNX = Frontend("an ONNX file", f"{_FOLDER}.onnx", _is_onnx, suffix=".onnx", symbolic=True, verifiable=True)
+    ONNX = Frontend(
+        "an ONNX file", f"{_FOLDER}.onnx", _is_onnx, suffix=".onnx", symbolic=True, verifiable=True, has_fallback=True
+    )  # fmt: skip
     RELAY = Frontend("a Relay program", f"{_FOLDER}.relay", _is_relay, external_parameters=True, symbolic=True)
     RELAX = Frontend(
         "a Relax module", f"{_FOLDER}.relax", _is_relax, types=("tvm.ir.module.IRModule", "tvm.relax.expr.Function"),

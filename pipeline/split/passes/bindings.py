@@ -75,8 +75,16 @@ def kernel(value: Any) -> Any:
     return value.args[0] if is_kernel_call else None
 
 
+def island(value: Any) -> str:
+    """Return the name of the function, not compiled by us, that `value` calls; empty if it calls none."""
+    is_packed = isinstance(value, Call) and value.op == Op.get("relax.call_dps_packed")
+    return str(value.args[0].global_symbol) if is_packed else ""
+
+
 def kind(value: Any) -> str:
     """Name the kind of `value`: the operator without its namespace, or the kernel without its number."""
+    if function_name := island(value):
+        return function_name.rpartition(".")[2]
     if (kernel_variable := kernel(value)) is not None:
         return str(kernel_variable.name_hint).rstrip("0123456789")
     return str(value.op.name).split(".")[-1] if isinstance(value, Call) else "item"

@@ -13,20 +13,18 @@ from pipeline.errors import MissingExtra, ModelError, near, reason
 from pipeline.split.model import ImportedModel
 
 try:
-    import onnx  # noqa: F401 - the modules below need it
+    import onnx
 except ImportError as error:
     raise MissingExtra("reading ONNX models needs the 'onnx' extra; run: pip install 'soc-pipeline[onnx]'") from error
 
 from pipeline.split.frontends.onnx import external_data
-from pipeline.split.frontends.onnx.corrections import find_wrong_conversions
-from pipeline.split.frontends.onnx.importer import OnnxImporter, find_unsupported
-
-# Up to opset 6, Add and its like broadcast by attributes, not by NumPy's rules as TVM's converters do.
-OLDEST_OPSET = 7
+from pipeline.split.frontends.onnx.conversion import convert, has_runtime
 
 
-def load(path: Path, shapes: Mapping[str, Sequence[int | str]]) -> ImportedModel:
+def load(path: Path, shapes: Mapping[str, Sequence[int | str]], *, fallback: bool = True) -> ImportedModel:
     """Read an ONNX file; `shapes` gives extents, or names for them, to inputs that have symbolic ones.
+
+    What cannot be imported is left to ONNX Runtime if `fallback` says so and that is installed.
 
     Raises
     ------
@@ -34,12 +32,13 @@ def load(path: Path, shapes: Mapping[str, Sequence[int | str]]) -> ImportedModel
         If the file is not a valid ONNX model or uses what is not supported; all such operators are named.
     """
     model, data = _parse(path)
-    _check_operators(path, model)
+    _check_types(path, model)
     _fix_shapes(path, model, shapes)
     # TVM's importer warns and prints, also from C++, which would stand between a command's own lines.
     with compiler_lock, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return quietly(lambda: _import(path, model, data))
+        fixed = not any(isinstance(extent, str) for shape in shapes.values() for extent in shape)
+        return quietly(lambda: convert(path, model, data, fixed=fixed, fallback=fallback and fixed and has_runtime()))
 
 
 def _parse(path: Path) -> tuple[Any, external_data.ExternalData]:
@@ -70,17 +69,10 @@ def _names(graph: Any) -> Iterator[Any]:
         yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
 
 
-def _opset(model: Any) -> int:
-    return max((int(entry.version) for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
-
-
-def _check_operators(path: Path, model: Any) -> None:
-    if (opset := _opset(model)) < OLDEST_OPSET:
-        raise ModelError(
-            f"{str(path)!r} uses ONNX opset {opset}; supported are {OLDEST_OPSET} and newer, so convert it first"
-        )
-    if unsupported := [*find_unsupported(model.graph), *find_wrong_conversions(model.graph)]:
-        raise ModelError(f"{str(path)!r} uses operators that are not supported: {'; '.join(unsupported)}")
+def _check_types(path: Path, model: Any) -> None:
+    for value in (*_inputs(model), *model.graph.output):
+        if value.type.HasField("tensor_type") and value.type.tensor_type.elem_type == onnx.TensorProto.STRING:
+            raise ModelError(f"{str(path)!r}: {value.name!r} holds strings, which no device computes with; take it off")
     for value in model.graph.output:
         # An output may state no type at all; it is a tensor unless it says otherwise.
         if value.type.WhichOneof("value") not in (None, "tensor_type"):
@@ -129,21 +121,3 @@ def _check_fixed(inputs: Mapping[str, Any], names: Collection[str]) -> None:
             raise ModelError(
                 f"input {name!r} has the shape {extents}; give it fixed extents, such as --shape {name}={example}"
             )
-
-
-def _import(path: Path, model: Any, data: external_data.ExternalData) -> ImportedModel:
-    # The data are handed over apart: the graph holds places in files instead of large tensors.
-    importer = OnnxImporter(model.graph, data)
-    try:
-        module = importer.from_onnx(model.graph, _opset(model))
-    except Exception as error:  # TVM raises whatever its converters meet
-        raise ModelError(f"{str(path)!r}: TVM cannot import {importer.current_node}: {reason(error)}") from error
-    return ImportedModel(
-        name=path.stem,
-        module=module,
-        outputs=tuple(value.name for value in model.graph.output),
-        names=importer.names,
-        operators=importer.operators,
-        aliases=importer.aliases,
-        parameters=data,
-    )

@@ -15,34 +15,50 @@ from pipeline.split.passes.bindings import array
 _DTYPE_BITS = {"uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64}
 
 
-def find_wrong_conversions(graph: Any) -> list[str]:
-    """Return one text per node that would compute something else than ONNX says."""
-    read = {name for node in graph.node for name in node.input} | {each.name for each in graph.output}
-    complaints = []
-    for node in graph.node:
-        attributes = {each.name: each for each in node.attribute}
-        if complaint := _reason(node, attributes, read):
-            complaints.append(f"{node.op_type} {complaint} (node {node.name or node.output[0]!r})")
-    return complaints
+def wrong_conversion(node: Any, read: set[str]) -> str:
+    """Describe in what form a node would compute something else than ONNX says; empty if it would not.
+
+    Parameters
+    ----------
+    node : onnx.NodeProto
+    read : set of str
+        The tensors that nodes or the model's user read.
+    """
+    forms = _WRONG_FORMS.get(node.op_type, ())
+    return next((text for is_wrong, text in forms if is_wrong(node, read)), "")
 
 
-def _reason(node: Any, attributes: Mapping[str, Any], read: set[str]) -> str:
-    # TVM takes the largest of interpolated values, ONNX the largest of the weighted corners before they are added.
-    if node.op_type == "RoiAlign" and "mode" in attributes and attributes["mode"].s == b"max":
-        return "of largest values"
+def _attribute(node: Any, name: str) -> Any:
+    return next((attribute for attribute in node.attribute if attribute.name == name), None)
+
+
+def _is_set(name: str) -> Callable[[Any, set[str]], bool]:
+    return lambda node, _: (attribute := _attribute(node, name)) is not None and bool(attribute.i)
+
+
+_WRONG_FORMS: dict[str, tuple[tuple[Callable[[Any, set[str]], bool], str], ...]] = {
     # In training mode the statistics are those of the batch, and two more outputs are the updated ones.
-    if node.op_type == "BatchNormalization" and "training_mode" in attributes and attributes["training_mode"].i:
-        return "in training mode"
+    "BatchNormalization": ((_is_set("training_mode"), "in training mode"),),
     # TVM returns placeholders for these two; nobody may read them, but exporters name them all the same.
-    if node.op_type == "LayerNormalization" and any(name and name in read for name in node.output[1:]):
-        return "with mean and deviation as outputs"
-    # The attribute came with opset 18, and TVM ignores it: edges would be jagged where the model smooths them.
-    if node.op_type == "Resize" and "antialias" in attributes and attributes["antialias"].i:
-        return "with antialiasing"
-    # Its two inputs are data and scales; since opset 11 the second one is a region of interest.
-    if node.op_type == "Resize" and len(node.input) == 2:
-        return "as opset 10 has it, convert the model to a newer one"
-    return ""
+    "LayerNormalization": (
+        (
+            lambda node, read: any(name and name in read for name in node.output[1:]),
+            "with mean and deviation as outputs",
+        ),
+    ),
+    # TVM's own returns a row for each candidate, and how many of them count.
+    "NonMaxSuppression": ((lambda *_: True, "as a number of boxes that depends on values"),),
+    "Resize": (
+        # The attribute came with opset 18, and TVM ignores it: edges would be jagged where the model smooths them.
+        (_is_set("antialias"), "with antialiasing"),
+        # Its two inputs are data and scales; since opset 11 the second one is a region of interest.
+        (lambda node, _: len(node.input) == 2, "as opset 10 has it, convert the model to a newer one"),
+    ),
+    # TVM takes the largest of interpolated values, ONNX the largest of the weighted corners before they are added.
+    "RoiAlign": (
+        (lambda node, _: (mode := _attribute(node, "mode")) is not None and mode.s == b"max", "of largest values"),
+    ),
+}
 
 
 def correct(kind: str, builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
@@ -106,11 +122,23 @@ def _shift_bits(normal: Callable[[Any], Any], inputs: Sequence[Any], attributes:
     return relax.op.where(normal(relax.op.greater(inputs[1], last)), relax.const(0, dtype), shifted_bits)
 
 
+def _rms_norm(_: Callable[[Any], Any], inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+    if int(attributes.get("axis", -1)) in (0, -len(inputs[0].ty.shape)):
+        raise ValueError("over all axes, which TVM cannot compile")
+
+
+def _power(_: Callable[[Any], Any], inputs: Sequence[Any], __: Mapping[str, Any]) -> Any:
+    if "int" in str(inputs[0].ty.dtype):
+        raise ValueError("of integers, which TVM cannot compile")
+
+
 _CORRECTIONS: dict[str, Callable[[Callable[[Any], Any], Sequence[Any], Mapping[str, Any]], Any]] = {
     "BitShift": _shift_bits,
     "Expand": _expand,
     "InstanceNormalization": _instance_norm,
     "IsInf": _is_infinite,
+    "Pow": _power,
+    "RMSNormalization": _rms_norm,
     "Resize": resize,
     "SpaceToDepth": _space_to_depth,
     "Upsample": upsample,

@@ -5,16 +5,23 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from tvm import relax
-from tvm.ir import Call
+from onnx import helper
+from tvm import relax, tirx
+from tvm.ir import Call, GenericConst
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from pipeline.split.frontends.onnx.corrections import correct
+from pipeline.core import packed_model
+from pipeline.errors import reason
+from pipeline.split.frontends.onnx.corrections import correct, wrong_conversion
 from pipeline.split.frontends.onnx.external_data import ExternalData, is_external
+from pipeline.split.frontends.onnx.islands import DOMAIN
 from pipeline.split.frontends.onnx.kernels import as_operator
+from pipeline.split.frontends.onnx.normalise import static_shape, tensor_types
 from pipeline.split.frontends.onnx.resizing import drop_empty
+from pipeline.split.passes.bindings import constant
 
 # TVM would stack all operands and reduce; a chain of two at a time fuses and needs no memory.
 _CHAINS = {"Sum": relax.op.add, "Max": relax.op.maximum, "Min": relax.op.minimum}
@@ -24,19 +31,55 @@ _MAKING_SEQUENCES = {"SequenceConstruct", "SequenceEmpty", "SequenceErase", "Seq
 _TAKING_SEQUENCES = {"ConcatFromSequence", "SequenceAt", "SequenceErase", "SequenceInsert", "SequenceLength"}
 
 
-def find_unsupported(graph: Any) -> list[str]:
-    """Return one text per kind of operator that cannot be imported, naming the first node of that kind."""
+UNKNOWN = "not supported"
+"""Why a node cannot be imported whose kind has no converter."""
+
+
+def why_unsupported(node: Any, read: set[str]) -> str:
+    """Describe why a node cannot be imported: by `UNKNOWN`, or by its form; empty if it can.
+
+    Parameters
+    ----------
+    node : onnx.NodeProto
+    read : set of str
+        The tensors that nodes or the model's user read.
+    """
     supported_kinds = {*onnx_frontend._get_convert_map(), "Constant"}  # noqa: SLF001 - there is no public list
-    complaints: dict[str, str] = {}
-    for node in graph.node:
-        if node.op_type not in supported_kinds or node.domain not in ("", "ai.onnx"):
-            kind = f"{node.domain}.{node.op_type}" if node.domain else str(node.op_type)
-            complaints.setdefault(kind, f"{kind} (node {node.name or node.output[0]!r})")
-    return list(complaints.values())
+    if node.domain == DOMAIN:
+        return ""
+    if node.op_type not in supported_kinds or node.domain not in ("", "ai.onnx"):
+        return UNKNOWN
+    return wrong_conversion(node, read)
+
+
+class NodeRefused(Exception):
+    """Raised when a node cannot be imported, or would be with another type than ONNX gives its result.
+
+    Attributes
+    ----------
+    result : str
+        A tensor that the node makes.
+    node : str
+        The node, for messages.
+    reason : str
+    """
+
+    def __init__(self, result: str, node: str, cause: str) -> None:
+        super().__init__(cause)
+        self.result = result
+        self.node = node
+        self.reason = cause
 
 
 class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     """Imports a graph and remembers which variable holds which ONNX tensor.
+
+    Parameters
+    ----------
+    graph : onnx.GraphProto
+    data : ExternalData
+    fixed : bool
+        Refuse a node whose result is of another dtype than ONNX gives it, or of a shape that depends on values.
 
     Attributes
     ----------
@@ -46,7 +89,7 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         The node being imported, for error messages.
     """
 
-    def __init__(self, graph: Any, data: ExternalData) -> None:
+    def __init__(self, graph: Any, data: ExternalData, *, fixed: bool) -> None:
         super().__init__(None, "float32", sanitize=False)
         self._data = data
         self.names: dict[Any, str] = {}
@@ -56,6 +99,9 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         # TVM hands no node to _convert_operator, but visits them in this order, so that a second iterator knows which
         # it is.
         self._pending = iter(graph.node)
+        self._types = tensor_types(graph)
+        self._output_names = {value.name for value in graph.output}
+        self._fixed = fixed
         # Converters call the builder's emit_te; only by replacing that do their kernels pass by us.
         self._emit_te = self.bb.emit_te
         self.bb.emit_te = self._emit_operator
@@ -71,6 +117,43 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
 
     def _parse_array(self, tensor_proto: Any) -> Any:
         return self._data.tensor(tensor_proto) if is_external(tensor_proto) else super()._parse_array(tensor_proto)
+
+    def _check_for_unsupported_ops(self, graph: Any) -> None:
+        """Do nothing: nodes are looked at before, and islands are no operators of TVM's."""
+
+    def _construct_nodes(self, graph: Any) -> None:
+        for node in graph.node:
+            self._construct_node(node)
+
+    def _construct_node(self, node: Any) -> None:
+        try:
+            super()._construct_nodes(_OneNode([node]))
+            if self._fixed:
+                self._check_types(node)
+        except Exception as error:  # TVM raises whatever its converters meet
+            self.current_node = f"node {node.name or node.output[0]!r} ({node.op_type})"
+            raise NodeRefused(node.output[0], self.current_node, reason(error)) from error
+
+    def _check_types(self, node: Any) -> None:
+        """Raise `ValueError` if a result is not of the dtype that ONNX gives it, or its shape is not fixed."""
+        for name in node.output:
+            value_type = getattr(self._nodes.get(name), "ty", None)
+            if isinstance(value_type, relax.ShapeType):
+                raise ValueError(f"{name!r} is a shape that depends on values")  # noqa: TRY004 - of the model, not of an argument
+            if name in self._output_names and node.input and isinstance(self._nodes.get(name), GenericConst):
+                # A shape, for example: a stage makes its outputs of its inputs, so that it has to be computed.
+                raise ValueError(f"{name!r} is a constant that the model returns")
+            if isinstance(value_type, relax.TensorType):
+                self._check_type(name, value_type)
+
+    def _check_type(self, name: str, value_type: Any) -> None:
+        extents = value_type.shape or ()
+        if value_type.shape is None or not all(isinstance(extent, tirx.IntImm) for extent in extents):
+            raise ValueError(f"the shape of {name!r} depends on values")
+        # Shapes are not compared: ONNX's inference rounds a pooling's extents up where its runtimes do not.
+        expected_type = self._types.get(name)
+        if expected_type is not None and str(value_type.dtype) != (dtype := _dtype(expected_type)):
+            raise ValueError(f"{name!r} would be {value_type.dtype} instead of {dtype}")
 
     def _emit_operator(self, kernel: Any, *operands: Any, **options: Any) -> Any:
         operator = as_operator(kernel, *operands, **options)
@@ -92,6 +175,8 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
                 if op_name in _TAKING_SEQUENCES
                 else "it takes a sequence, which only operators for sequences can"
             )
+        if node.domain == DOMAIN:
+            return self._island(node, inputs, attrs["model"])
         result = self._convert(op_name, inputs, attrs, opset)
         if op_name in _MAKING_SEQUENCES:
             return self._sequence(result)
@@ -113,6 +198,13 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         if (value := correct(op_name, self.bb, inputs, attrs)) is not None:
             return value
         return super()._convert_operator(op_name, inputs, attrs, opset)
+
+    def _island(self, node: Any, inputs: Any, model: bytes) -> Any:
+        types = [_relax_type(self._types.get(name), name) for name in node.output]
+        operands = [constant(packed_model.pack(model)), *inputs]
+        call = relax.call_dps_packed(packed_model.FUNCTION, operands, types if len(types) > 1 else types[0])
+        self.operators.update(dict.fromkeys(node.output, node.name))
+        return self._bind_outputs(self.bb.normalize(call), list(node.output))
 
     def _sequence(self, value: Any) -> Any:
         if not isinstance(value, relax.Tuple):
@@ -143,3 +235,20 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     @staticmethod
     def _join(values: list[Any]) -> Any:
         return values[0] if len(values) == 1 else relax.Tuple(values)
+
+
+class _OneNode(NamedTuple):
+    """A graph of one node, as TVM's importer iterates over it."""
+
+    node: Sequence[Any]
+
+
+def _relax_type(value_type: Any, name: str) -> Any:
+    shape = static_shape(value_type)
+    if shape is None:
+        raise ValueError(f"the shape of {name!r} depends on values")
+    return relax.TensorType(shape, _dtype(value_type))
+
+
+def _dtype(value_type: Any) -> str:
+    return str(helper.tensor_dtype_to_np_dtype(value_type.tensor_type.elem_type))

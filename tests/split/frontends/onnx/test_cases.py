@@ -44,7 +44,7 @@ def test_a_sequence_in_place_of_a_tensor(tmp_path: Path) -> None:
     ]
     path = save(tmp_path / "m.onnx", nodes, {"x": (2, 3)}, ["y"], dtypes={"y": onnx.TensorProto.INT64})
     with pytest.raises(ModelError, match=r"Identity.*takes a sequence, which only operators for sequences can"):
-        pipeline.read(path)
+        pipeline.read(path, fallback=False)
 
 
 def test_a_sequence_as_output(tmp_path: Path) -> None:

@@ -1,0 +1,180 @@
+"""ONNX model -> Relax module, with islands where TVM's importer fails."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from pipeline.errors import ModelError, reason
+from pipeline.split.frontends.onnx.external_data import ExternalData
+from pipeline.split.frontends.onnx.importer import UNKNOWN, NodeRefused, OnnxImporter, why_unsupported
+from pipeline.split.frontends.onnx.islands import DOMAIN, open_session, replace_by_islands
+from pipeline.split.frontends.onnx.normalise import OLDEST_OPSET, opset
+from pipeline.split.model import ImportedModel, Island
+
+MOST_ATTEMPTS = 50
+"""To import a model.  Nodes that are alike fail together, so that even exports of language models need a dozen."""
+
+
+LONGEST_S = 120
+"""For a model to be simplified; one of ten thousand operators takes ten."""
+
+# Of an island, in a message.
+MOST_NAMED = 5
+
+
+def has_runtime() -> bool:
+    """Return whether ONNX Runtime is installed."""
+    return importlib.util.find_spec("onnxruntime") is not None
+
+
+def convert(path: Path, model: Any, data: ExternalData, *, fixed: bool, fallback: bool) -> ImportedModel:
+    """Return a model in Relax; what cannot be imported is in islands, if `fallback` says so.
+
+    Whether TVM can import a node shows only when it tries.  A model is first imported as it is; if that fails it is
+    brought into plain terms, and then imported with more islands after each failure.
+
+    Parameters
+    ----------
+    path : Path
+        The model's file, for messages and its name.
+    model : onnx.ModelProto
+    data : ExternalData
+        The tensors that the model does not hold itself.
+    fixed : bool
+        All extents are numbers, or have to become such.
+    fallback : bool
+
+    Raises
+    ------
+    ModelError
+        If it uses what neither TVM nor ONNX Runtime has; without `fallback`, what TVM has not.
+    """
+    if _is_plain(model):
+        with contextlib.suppress(NodeRefused):
+            return _import(path, model, data, fixed=fixed)
+    model = simplify(path, model)
+    reasons = _find_unsupported(model.graph)
+    if reasons and not fallback:
+        raise _refusal(path, model.graph, reasons)
+    for _ in range(MOST_ATTEMPTS):
+        candidate = onnx.ModelProto()
+        candidate.CopyFrom(model)
+        islands = replace_by_islands(candidate, reasons)
+        try:
+            imported_model = _import(path, candidate, data, islands, fixed=fixed)
+        except NodeRefused as error:
+            refused = _alike(model.graph, error.result, error.reason)
+            if fallback and refused.keys() <= reasons.keys():
+                raise ModelError(
+                    f"{str(path)!r}: {error.reason}, so that frames have no place for it; end the model before it"
+                ) from error
+            if not fallback:
+                raise ModelError(f"{str(path)!r}: TVM cannot import {error.node}: {error.reason}") from error
+            reasons |= refused
+        else:
+            _check_islands(path, candidate.graph, islands)
+            return imported_model
+    raise ModelError(f"{str(path)!r}: TVM cannot import operators of more than {MOST_ATTEMPTS} kinds")
+
+
+def _is_plain(model: Any) -> bool:
+    return not model.functions and opset(model) >= OLDEST_OPSET and not _find_unsupported(model.graph)
+
+
+def simplify(path: Path, model: Any) -> Any:
+    """Return the model in plain terms, see `pipeline.split.frontends.onnx.normalise`.
+
+    Raises
+    ------
+    ModelError
+        If it is damaged, or too old to be converted.
+    """
+    command = [sys.executable, str(Path(__file__).with_name("normalise.py"))]
+    try:
+        result = subprocess.run(  # noqa: S603 - this Python and a file of ours
+            command, input=model.SerializeToString(), capture_output=True, timeout=LONGEST_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise ModelError(f"{str(path)!r}: its shapes are not inferred within {LONGEST_S} s; export it again") from None
+    if result.returncode:
+        # Nothing is said when the package aborts.
+        lines = result.stderr.decode(errors="replace").strip().splitlines() or ["its shapes cannot be inferred"]
+        raise ModelError(f"{str(path)!r} is not a valid ONNX model: {lines[-1]}; export it again")
+    return onnx.ModelProto.FromString(result.stdout)
+
+
+def _import(
+    path: Path, model: Any, data: ExternalData, islands: Sequence[Island] = (), *, fixed: bool
+) -> ImportedModel:
+    importer = OnnxImporter(model.graph, data, fixed=fixed)
+    try:
+        module = importer.from_onnx(model.graph, opset(model))
+    except NodeRefused:
+        raise
+    except Exception as error:  # TVM raises whatever it meets before and behind the nodes
+        raise ModelError(f"{str(path)!r}: TVM cannot import {importer.current_node}: {reason(error)}") from error
+    return ImportedModel(
+        name=path.stem,
+        module=module,
+        outputs=tuple(value.name for value in model.graph.output),
+        names=importer.names,
+        operators=importer.operators,
+        aliases=importer.aliases,
+        parameters=data,
+        islands=tuple(islands),
+    )
+
+
+def _check_islands(path: Path, graph: Any, islands: Sequence[Island]) -> None:
+    nodes = {node.output[0]: node for node in graph.node if node.domain == DOMAIN}
+    for island in islands:
+        _check_island(path, nodes[island.tensor], island)
+
+
+def _check_island(path: Path, node: Any, island: Island) -> None:
+    """Raise `ModelError` if ONNX Runtime has not got an operator of an island either, such as a custom one."""
+    try:
+        open_session(node)
+    except Exception as error:  # it raises several unrelated types
+        names = ", ".join(island.operators[:MOST_NAMED])
+        raise ModelError(
+            f"{str(path)!r} uses operators that neither TVM nor ONNX Runtime has: {names}: {reason(error, line=0)}"
+        ) from error
+
+
+def _find_unsupported(graph: Any) -> dict[int, str]:
+    """Return the numbers of the nodes that cannot be imported, with the reasons."""
+    read = {name for node in graph.node for name in node.input} | {value.name for value in graph.output}
+    return {number: cause for number, node in enumerate(graph.node) if (cause := why_unsupported(node, read))}
+
+
+def _alike(graph: Any, result: str, cause: str) -> dict[int, str]:
+    """Return the node that makes `result`, and those of its kind with equal attributes, which would fail too."""
+    refused = next((node for node in graph.node if result in node.output), None)
+    if refused is None:
+        return {}
+    return {
+        number: cause
+        for number, node in enumerate(graph.node)
+        if (node.op_type, node.domain) == (refused.op_type, refused.domain)
+        and list(node.attribute) == list(refused.attribute)
+    }
+
+
+def _refusal(path: Path, graph: Any, reasons: Mapping[int, str]) -> ModelError:
+    complaints: dict[str, str] = {}
+    for number, cause in reasons.items():
+        node = graph.node[number]
+        kind = f"{node.domain}.{node.op_type}" if node.domain else str(node.op_type)
+        form = "" if cause == UNKNOWN else f" {cause}"
+        complaints.setdefault(kind + form, f"{kind}{form} (node {node.name or node.output[0]!r})")
+    remedy = "" if has_runtime() else "; pip install 'soc-pipeline[onnxruntime]' has them computed by ONNX Runtime"
+    return ModelError(f"{str(path)!r} uses operators that are not supported: {'; '.join(complaints.values())}{remedy}")

@@ -1,0 +1,191 @@
+"""Islands: operators that ONNX Runtime computes, each group of them one operator of the model that is imported."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from onnx import helper
+
+from pipeline.core.optional import require
+from pipeline.split.frontends.onnx.external_data import is_external
+from pipeline.split.frontends.onnx.normalise import static_shape, tensor_types, tensors_read
+from pipeline.split.model import Island
+
+DOMAIN = "soc_pipeline"
+KIND = "Island"
+"""Domain and kind of the node that stands for an island; its attribute ``model`` holds that."""
+
+
+def replace_by_islands(model: Any, reasons: Mapping[int, str]) -> list[Island]:
+    """Replace nodes by islands, in place, and return these.
+
+    What is connected by tensors whose shape depends on values belongs to one island, since frames have tensors of fixed
+    shapes only; neighbours are one too, because each crossing costs a copy.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+        With the types of its tensors.
+    reasons : mapping of int to str
+        From the numbers of the nodes that have to be in one to the reason.
+    """
+    graph = model.graph
+    types = tensor_types(graph)
+    members = _grow(graph.node, types, reasons)
+    groups = _groups(graph.node, members)
+    islands, replacements = [], {}
+    for group in groups:
+        nodes = [graph.node[number] for number in group]
+        reason = next(reasons[number] for number in group if number in reasons)
+        replacements[group[0]] = island = _island(model, nodes, types)
+        kinds = tuple(f"{node.op_type} ({node.name or _result(node)})" for node in nodes)
+        islands.append(Island(_result(island), kinds, reason))
+    island_members = {number for group in groups for number in group}
+    nodes = [
+        replacements.get(n, node) for n, node in enumerate(graph.node) if n in replacements or n not in island_members
+    ]
+    del graph.node[:]
+    graph.node.extend(_sort_topologically(nodes))
+    return islands
+
+
+def _result(node: Any) -> str:
+    return next((name for name in node.output if name), "")
+
+
+def is_open(types: Mapping[str, Any], name: str) -> bool:
+    """Return True if a tensor has no fixed shape that is known, or is none."""
+    return bool(name) and static_shape(types.get(name)) is None
+
+
+def _grow(nodes: Sequence[Any], types: Mapping[str, Any], reasons: Mapping[int, str]) -> set[int]:
+    """Return the nodes in islands: those that have to be, and those that tensors without a shape connect with them."""
+    makers, readers = _links(nodes)
+    members, pending = set(reasons), list(reasons)
+    while pending:
+        node = nodes[pending.pop()]
+        linked = [number for name in node.output if is_open(types, name) for number in readers.get(name, ())]
+        linked += [makers[name] for name in tensors_read(node) if name in makers and is_open(types, name)]
+        for number in linked:
+            if number not in members:
+                members.add(number)
+                pending.append(number)
+    return members
+
+
+def _groups(nodes: Sequence[Any], members: Collection[int]) -> list[list[int]]:
+    """Return islands as numbers of nodes, in order; none depends on itself by way of nodes outside."""
+    makers, _ = _links(nodes)
+    groups = [[number] for number in sorted(members)]
+    while True:
+        owner = {number: index for index, group in enumerate(groups) for number in group}
+        pair = _neighbours(nodes, makers, owner, groups)
+        if pair is None:
+            return groups
+        first, second = sorted(pair)
+        joined_group = _closure(nodes, makers, {*groups[first], *groups[second]})
+        groups = [sorted(joined_group), *(group for group in groups if not joined_group.intersection(group))]
+        groups.sort()
+
+
+def _neighbours(
+    nodes: Sequence[Any], makers: Mapping[str, int], owner: Mapping[int, int], groups: Sequence[Sequence[int]]
+) -> tuple[int, int] | None:
+    """Return two islands, one of which reads what the other makes."""
+    for index, group in enumerate(groups):
+        for number in group:
+            for name in tensors_read(nodes[number]):
+                neighbour = owner.get(makers.get(name, -1), index)
+                if neighbour != index:
+                    return index, neighbour
+    return None
+
+
+def _closure(nodes: Sequence[Any], makers: Mapping[str, int], members: Collection[int]) -> set[int]:
+    """Return the members with all that lies on a way from one to another."""
+    first, last = min(members), max(members)
+    descendants = set(members)
+    for number in range(first, last + 1):
+        if any(makers.get(name, -1) in descendants for name in tensors_read(nodes[number])):
+            descendants.add(number)
+    ancestors = set(members)
+    for number in range(last, first - 1, -1):
+        if number in ancestors:
+            ancestors.update(
+                makers[name] for name in tensors_read(nodes[number]) if makers.get(name, -1) in descendants
+            )
+    return ancestors
+
+
+def _links(nodes: Sequence[Any]) -> tuple[dict[str, int], dict[str, list[int]]]:
+    makers = {name: number for number, node in enumerate(nodes) for name in node.output if name}
+    readers: dict[str, list[int]] = {}
+    for number, node in enumerate(nodes):
+        for name in tensors_read(node):
+            readers.setdefault(name, []).append(number)
+    return makers, readers
+
+
+def _island(model: Any, nodes: Sequence[Any], types: Mapping[str, Any]) -> Any:
+    """Return the node that stands for others, with their model."""
+    graph = model.graph
+    results = {name for node in nodes for name in node.output if name}
+    read = dict.fromkeys(name for node in nodes for name in tensors_read(node) if name not in results)
+    constants = {tensor.name: tensor for tensor in graph.initializer if not is_external(tensor)}
+    constant_nodes = {node.output[0]: node for node in graph.node if node.op_type == "Constant"}
+    inputs = [name for name in read if name not in constants and name not in constant_nodes]
+    island_nodes = {id(node) for node in nodes}
+    read_elsewhere = {name for node in graph.node if id(node) not in island_nodes for name in tensors_read(node)}
+    read_elsewhere |= {value.name for value in graph.output}
+    outputs = [name for node in nodes for name in node.output if name in read_elsewhere]
+    part = helper.make_graph(
+        [*(constant_nodes[name] for name in read if name in constant_nodes), *nodes],
+        "island",
+        [_value_info(name, types, graph) for name in inputs],
+        [helper.make_value_info(name, types[name]) for name in outputs if name in types],
+        [constants[name] for name in read if name in constants],
+    )
+    # ONNX Runtime may be older than the package that wrote the model, whose version of the file format it refuses.
+    opsets = list(model.opset_import)
+    version = helper.find_min_ir_version_for(opsets, ignore_unknown=True)
+    island = helper.make_model(part, opset_imports=opsets, ir_version=version)
+    return helper.make_node(
+        KIND, inputs, outputs, name=nodes[0].name or _result(nodes[0]), domain=DOMAIN, model=island.SerializeToString()
+    )
+
+
+def open_session(node: Any) -> Any:
+    """Return a session of ONNX Runtime for an island's model, which shows that it has all the operators."""
+    runtime = require("onnxruntime", "onnxruntime", "operators that ONNX Runtime computes")
+    options = runtime.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return runtime.InferenceSession(helper.get_attribute_value(node.attribute[0]), options, ["CPUExecutionProvider"])
+
+
+def _value_info(name: str, types: Mapping[str, Any], graph: Any) -> Any:
+    if name in types:
+        return helper.make_value_info(name, types[name])
+    # A constant that is so large that it stays in its file comes as an input.
+    tensor = next(tensor for tensor in graph.initializer if tensor.name == name)
+    return helper.make_tensor_value_info(name, tensor.data_type, tensor.dims)
+
+
+def _sort_topologically(nodes: Sequence[Any]) -> Iterator[Any]:
+    """Yield nodes so that each comes after those whose results it reads, otherwise in their order."""
+    makers, _ = _links(nodes)
+    yielded_numbers: set[int] = set()
+    for start in range(len(nodes)):
+        stack = [start]
+        while stack:
+            number = stack[-1]
+            makers_read = [makers[name] for name in tensors_read(nodes[number]) if name in makers]
+            open_ones = [maker for maker in makers_read if maker not in yielded_numbers and maker != number]
+            if number in yielded_numbers or not open_ones:
+                stack.pop()
+                if number not in yielded_numbers:
+                    yielded_numbers.add(number)
+                    yield nodes[number]
+            else:
+                stack += reversed(open_ones)

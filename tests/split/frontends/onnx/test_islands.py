@@ -1,0 +1,206 @@
+"""Operators that TVM cannot import are computed by ONNX Runtime, and are cut, built, saved and run like any other."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import pipeline
+from pipeline.core.board import Board, Device
+from pipeline.errors import MissingExtra, ModelError, PlanError
+from pipeline.executor import source_runtimes
+from pipeline.split.cuts import legal_cuts
+from tests.support.onnx_models import (
+    assert_close,
+    by_onnxruntime,
+    check_outputs,
+    frame,
+    in_stages,
+    kinds,
+    node,
+    save,
+    weights,
+)
+
+RECURRENT = [
+    node("Conv", "x w", "c", "conv", pads=[1, 1, 1, 1]),
+    node("Relu", "c", "r", "relu"),
+    node("Reshape", "r shape", "rows", "rows"),
+    node("LSTM", "rows lw lr", "l", "lstm", hidden_size=16),
+    node("Squeeze", "l axis", "s", "squeeze"),
+    node("Relu", "s", "y", "last"),
+]
+RECURRENT_CONSTANTS = {
+    "w": weights(8, 4, 3, 3),
+    "shape": np.array([8, 1, 64]),
+    "lw": weights(1, 64, 64),
+    "lr": weights(1, 64, 16),
+    "axis": np.array([1]),
+}
+
+
+@pytest.fixture
+def recurrent(tmp_path: Path) -> Path:
+    return save(tmp_path / "lstm.onnx", RECURRENT, {"x": (1, 4, 8, 8)}, ["y"], RECURRENT_CONSTANTS)
+
+
+def test_an_operator_between_others(recurrent: Path) -> None:
+    graph = check_outputs(recurrent)
+    assert kinds(graph) == ["conv2d", "relu", "reshape", "onnxruntime", "squeeze", "relu"]
+    (island,) = graph.islands
+    assert (island.tensor, island.operators, island.reason) == ("l", ("LSTM (lstm)",), "not supported")
+    lstm = next(operator for operator in graph.operators if operator.name == "lstm")
+    # Its weights are in its own model, which is a parameter as any other.
+    assert lstm.parameter_bytes > 4 * (64 * 64 + 64 * 16)
+
+
+def test_every_cut(recurrent: Path) -> None:
+    graph = pipeline.read(recurrent)
+    values = frame(graph)
+    reference = by_onnxruntime(recurrent, values)
+    cuts = legal_cuts(graph)
+    assert {"rows", "lstm"} <= {cut.after for cut in cuts}
+    for cut in cuts:
+        assert_close(in_stages(graph, [cut.position], values), reference)
+
+
+def test_a_bundle_in_three_stages(recurrent: Path, tmp_path: Path) -> None:
+    graph = pipeline.read(recurrent)
+    bundle = pipeline.build(graph, pipeline.plan(graph, cuts=["rows", "lstm"]))
+    assert bundle.parity is not None
+    assert [code.runtimes for code in bundle.codes] == [(), ("onnxruntime",), ()]
+    (general,) = (stage for stage in bundle.general if stage.stage == "stage1")
+    assert [(operator.name, operator.kind) for operator in general.operators] == [("lstm", "onnxruntime")]
+    bundle.save(tmp_path / "lstm.bundle")
+    values = frame(graph)
+    with pipeline.load(tmp_path / "lstm.bundle") as running:
+        futures = [running.submit(values) for _ in range(20)]
+        for future in futures:
+            assert_close(future.outputs(30), by_onnxruntime(recurrent, values))
+
+
+def test_the_share_of_the_time_is_measured(recurrent: Path) -> None:
+    graph = pipeline.read(recurrent)
+    bundle = pipeline.build(graph, pipeline.plan(graph, stages=1))
+    shares = {kernel.operators[0].name: kernel.share for kernel in bundle.general[0].kernels}
+    assert 0 < (shares["lstm"] or 0) <= 1
+
+
+def test_without_the_runtime_a_bundle_is_refused(
+    recurrent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = pipeline.read(recurrent)
+    pipeline.build(graph, pipeline.plan(graph, stages=1)).save(tmp_path / "lstm.bundle")
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "onnxruntime" else find(name))
+    with pytest.raises(
+        MissingExtra, match=r"stage0 needs ONNX Runtime; run: pip install 'soc-pipeline\[onnxruntime\]'"
+    ):
+        pipeline.load(tmp_path / "lstm.bundle")
+    with pytest.raises(ModelError, match=r"not supported: LSTM \(node 'lstm'\); pip install 'soc-pipeline\[onnxrun"):
+        pipeline.read(recurrent)
+
+
+def test_a_runtime_that_nobody_knows() -> None:
+    """A manifest's text comes from others, and is imported by no means."""
+    assert "'os.path', which this version does not know" in source_runtimes.why_missing(["os.path"])
+
+
+def test_no_accelerator_takes_it(recurrent: Path) -> None:
+    graph = pipeline.read(recurrent)
+    board = Board("jetson", (Device("cpu"), Device("gpu", "cuda")))
+    plan = pipeline.plan(graph, board, cuts=["rows", "lstm"], devices=["gpu", "cpu", "gpu"])
+    assert [stage.device for stage in plan.stages] == ["gpu", "cpu", "gpu"]
+    with pytest.raises(PlanError, match="lstm"):
+        pipeline.plan(graph, board, devices=["gpu"])
+
+
+def test_neighbours_are_one_island(tmp_path: Path) -> None:
+    nodes = [node("Relu", "x", "r"), node("LpNormalization", "r", "n", "first"), node("Celu", "n", "c", "second")]
+    graph = check_outputs(save(tmp_path / "m.onnx", [*nodes, node("Exp", "c", "y")], {"x": (4, 4)}, ["y"]))
+    assert kinds(graph) == ["relu", "onnxruntime", "exp"]
+    assert [island.operators for island in graph.islands] == [("LpNormalization (first)", "Celu (second)")]
+
+
+def choice(condition: str, read: str, result: str, extent: int) -> Any:
+    """Return a node that computes exp or neg of an outer tensor."""
+    branches = [
+        helper.make_graph(
+            [helper.make_node(kind, [read], [f"{kind}out"])],
+            kind,
+            [],
+            [helper.make_tensor_value_info(f"{kind}out", TensorProto.FLOAT, [extent])],
+        )
+        for kind in ("Exp", "Neg")
+    ]
+    return helper.make_node("If", [condition], [result], "choice", then_branch=branches[0], else_branch=branches[1])
+
+
+def test_what_lies_between_two_parts_of_an_island_joins_it(tmp_path: Path) -> None:
+    """Or the island would read what it makes."""
+    nodes = [
+        node("Celu", "x", "a"),
+        node("Sigmoid", "a", "s"),
+        node("ReduceMax", "s", "m", keepdims=0),
+        node("Greater", "m half", "c"),
+        choice("c", "a", "z", 4),
+        node("Relu", "z", "y"),
+    ]
+    constants = {"half": np.array(0.5, np.float32)}
+    graph = check_outputs(save(tmp_path / "m.onnx", nodes, {"x": (4,)}, ["y"], constants))
+    assert kinds(graph) == ["onnxruntime", "relu"]
+    assert [len(island.operators) for island in graph.islands] == [5]
+
+
+def test_shapes_that_depend_on_values_stay_inside(tmp_path: Path) -> None:
+    nodes = [
+        node("NonZero", "x", "places"),
+        node("Shape", "places", "size"),
+        node("ReduceMax", "size", "y", keepdims=0),
+    ]
+    path = save(tmp_path / "m.onnx", nodes, {"x": (4, 4)}, ["y"], dtypes={"y": TensorProto.INT64})
+    graph = check_outputs(path)
+    assert kinds(graph) == ["onnxruntime", "max"]
+    assert "NonZero (places)" in graph.islands[0].operators
+
+
+def test_a_result_whose_shape_depends_on_values_is_refused(tmp_path: Path) -> None:
+    graph = helper.make_graph(
+        [node("NonZero", "x", "y")],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 4])],
+        [helper.make_tensor_value_info("y", TensorProto.INT64, [2, "n"])],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    with pytest.raises(ModelError, match="the shape of 'y' depends on values"):
+        pipeline.read(tmp_path / "m.onnx")
+
+
+@pytest.mark.parametrize("condition", [True, False])
+def test_a_choice_between_two_graphs(tmp_path: Path, condition: bool) -> None:
+    nodes = [node("Relu", "x", "r"), choice("c", "r", "z", 2), node("Add", "z x", "y")]
+    path = save(tmp_path / "m.onnx", nodes, {"x": (2,), "c": ()}, ["y"], dtypes={"c": TensorProto.BOOL})
+    graph = pipeline.read(path)
+    assert kinds(graph) == ["relu", "onnxruntime", "add"]
+    values = {"x": np.array([0.5, -1], np.float32), "c": np.array(condition)}
+    assert_close(in_stages(graph, [], values), by_onnxruntime(path, values))
+
+
+def test_models_joined_in_a_chain_keep_their_islands(recurrent: Path) -> None:
+    head = [node("Relu", "a", "x", "head")]
+    first = save(recurrent.with_name("first.onnx"), head, {"a": (1, 4, 8, 8)}, ["x"])
+    chain = pipeline.chain([first, recurrent])
+    (island,) = chain.islands
+    assert island.tensor in chain.tensors
+
+
+def test_a_shape_as_output(tmp_path: Path) -> None:
+    nodes = [node("Relu", "x", "y"), node("Shape", "x", "z")]
+    graph = check_outputs(save(tmp_path / "m.onnx", nodes, {"x": (4, 5)}, ["y", "z"], dtypes={"z": TensorProto.INT64}))
+    assert kinds(graph) == ["relu", "onnxruntime"]
