@@ -29,21 +29,13 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[stream.DemoResult, s
     return result, console.file.getvalue()
 
 
-def test_the_command_runs_the_demo_and_prints_its_result(
-    demo: tuple[stream.DemoResult, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The demo itself has run already: it builds three pipelines, a second time would show nothing more."""
-    result, text = demo
-    calls: list[tuple[object, ...]] = []
-
-    def note_call(*arguments: object) -> stream.DemoResult:
-        calls.append(arguments)
-        return result
-
-    monkeypatch.setattr(stream, "run", note_call)
-    assert cli.main(["demo", "--frames", "48", "--output", str(result.picture)]) == 0
-    assert calls == [(result.picture, 48, 2)]
-    assert "".join(capsys.readouterr().out.split()) == "".join(text.split())
+@pytest.mark.usefixtures("demo")
+def test_the_command_prints_the_same(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "timeline.svg"
+    assert cli.main(["demo", "--frames", "8", "--output", str(path)]) == 0
+    text = capsys.readouterr().out
+    assert "8 frames of 10 handwritten digits" in text
+    assert f"Timeline: {path}" in text
 
 
 def _measure_quickly(folder: Path) -> None:
