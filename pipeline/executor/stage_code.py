@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipeline.executor import source_runtimes
+from pipeline.executor import sorting, source_runtimes
 from pipeline.executor.parameters import ParameterEntry
 from pipeline.executor.verified_file import VerifiedContent
 
@@ -113,6 +113,7 @@ class StageCode:
         with self._lock:
             if self._tvm_module is None:
                 # A virtual machine looks up the functions of the process that its code calls.
+                sorting.register_missing()
                 if self.runtimes:
                     source_runtimes.register()
                 self._tvm_module = self._module()
