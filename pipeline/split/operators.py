@@ -57,12 +57,24 @@ def _window(call: Any, elements: int) -> int:
 
 
 def _convolution(call: Any, elements: int) -> int:
-    return 2 * elements * math.prod(_shape(call.args[1])[1:])
+    return 2 * elements * _kernel_area(call) * _channels(call.args[0], call) // int(call.attrs.groups)
 
 
 def _transposed_convolution(call: Any, _elements: int) -> int:
     # Each input, not each result, is multiplied with all of a kernel.
-    return 2 * math.prod(_shape(call.args[0])) * math.prod(_shape(call.args[1])[1:])
+    return 2 * math.prod(_shape(call.args[0])) * _kernel_area(call) * _channels(call, call) // int(call.attrs.groups)
+
+
+def _kernel_area(call: Any) -> int:
+    """Return the elements of a kernel for one pair of channels; formats lay their weights out differently."""
+    layout = str(call.attrs.kernel_layout)
+    extents = zip(layout, _shape(call.args[1]), strict=True)
+    return math.prod(extent for axis, extent in extents if axis not in "OI")
+
+
+def _channels(tensor: Any, call: Any) -> int:
+    """Return the channels of a convolution's data or result."""
+    return _shape(tensor)[str(call.attrs.data_layout).index("C")]
 
 
 def _product(call: Any, elements: int) -> int:
@@ -145,6 +157,6 @@ def operations(call: Any, name: str, elements: int) -> int:
 
 
 def _is_depthwise(call: Any) -> bool:
-    """Return True if each of a convolution's results comes from one channel: its weights have a second extent of 1."""
+    """Return True if each of a convolution's results comes from one channel."""
     groups = int(getattr(getattr(call, "attrs", None), "groups", 1))
-    return groups > 1 and int(call.args[1].ty.shape[1]) == 1
+    return groups > 1 and _channels(call.args[0], call) == groups

@@ -15,6 +15,7 @@ import flatbuffers  # noqa: E402
 import pipeline  # noqa: E402
 from pipeline.core.tensor_quantization import Quantization  # noqa: E402
 from pipeline.errors import ModelError  # noqa: E402
+from pipeline.split.operators import operator_family  # noqa: E402
 from pipeline.split.output_quantization import output_quantization  # noqa: E402
 from tests.support.onnx_models import kinds, weights  # noqa: E402
 
@@ -187,6 +188,16 @@ def test_whole_numbers(tmp_path: Path) -> None:
     # Both round, and not at the same place: one step of 0.05.
     output = pipeline.verify(pipeline.read(path), path, tolerance=0.05)
     assert output.largest_error <= 0.051
+
+
+def test_operations_do_not_depend_on_the_layout_of_weights(tmp_path: Path) -> None:
+    """TFLite has channels last, in data and in kernels, and its depthwise kernels are of yet another order."""
+    graph = pipeline.read(classifier(tmp_path / "m.tflite"))
+    flops = [operator.flops for operator in graph.operators if operator.kind == "conv2d"]
+    assert flops == [2 * 64 * 8 * 9 * 3, 2 * 64 * 8 * 9, 2 * 64 * 8 * 9 * 8]
+    convolutions = [operator for operator in graph.operators if operator.kind == "conv2d"]
+    families = [operator_family(operator.kind, operator.lines[0].value) for operator in convolutions]
+    assert families == ["convolution", "depthwise", "convolution"]
 
 
 def test_the_scale_of_scores_in_whole_numbers_is_known(tmp_path: Path) -> None:
