@@ -99,7 +99,7 @@ def _fix_shapes(path: Path, model: Any, shapes: Mapping[str, Sequence[int | str]
             )
         for dimension, extent in zip(inputs[name], shape, strict=True):
             # An extent is a number or a name; where it has a name, protobuf gives 0 for the number.
-            if dimension.dim_value and dimension.dim_value != extent:
+            if dimension.dim_value > 0 and dimension.dim_value != extent:
                 raise ModelError(
                     f"input {name!r} has a fixed extent {dimension.dim_value} where the shape {list(shape)} "
                     f"has {extent}"
@@ -114,10 +114,20 @@ def _fix_shapes(path: Path, model: Any, shapes: Mapping[str, Sequence[int | str]
 
 def _check_fixed(inputs: Mapping[str, Any], names: Collection[str]) -> None:
     """Raise `ModelError` for extents that are neither numbers nor have one of `names`."""
-    for name, dimensions in inputs.items():
-        if not all(dimension.dim_value > 0 or dimension.dim_param in names for dimension in dimensions):
-            extents = [dimension.dim_value or dimension.dim_param or "?" for dimension in dimensions]
-            example = ",".join(str(dimension.dim_value or 1) for dimension in dimensions)
-            raise ModelError(
-                f"input {name!r} has the shape {extents}; give it fixed extents, such as --shape {name}={example}"
-            )
+    open_inputs = {
+        name: dimensions
+        for name, dimensions in inputs.items()
+        if not all(dimension.dim_value > 0 or dimension.dim_param in names for dimension in dimensions)
+    }
+    if not open_inputs:
+        return
+    shapes = [
+        f"{name!r} has the shape {[dimension.dim_value or dimension.dim_param or '?' for dimension in dimensions]}"
+        for name, dimensions in open_inputs.items()
+    ]
+    # Some exporters write -1 for an extent that they do not know.
+    options = [
+        f"--shape {name}={','.join(str(max(dimension.dim_value, 1)) for dimension in dimensions)}"
+        for name, dimensions in open_inputs.items()
+    ]
+    raise ModelError(f"input {', '.join(shapes)}; give it fixed extents, such as {' '.join(options)}")

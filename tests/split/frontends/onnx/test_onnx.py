@@ -130,6 +130,24 @@ def test_a_symbolic_shape_needs_extents(tmp_path: Path) -> None:
     assert "--shape x=1,4,1,6" in message
 
 
+def test_all_open_inputs_are_named_with_one_command(tmp_path: Path) -> None:
+    """Some exporters write -1 for an extent that they do not know."""
+    shapes: dict[str, tuple[int | str, ...]] = {"x": (-1, 3), "z": ("n", 3), "k": (3,)}
+    path = save(tmp_path / "m.onnx", [node("Add", "x z", "a"), node("Add", "a k", "y")], shapes, ["y"])
+    message = read_refusal(path, r"input 'x' has the shape \[-1, 3\], 'z' has the shape \['n', 3\]; give it fixed")
+    assert message.endswith("--shape x=1,3 --shape z=1,3")
+    assert pipeline.read(path, {"x": (1, 3), "z": (1, 3)}).inputs[0].shape == (1, 3)
+
+
+def test_initializers_that_are_no_inputs_in_an_old_file(tmp_path: Path) -> None:
+    """IR version 3 wants them to be inputs as well; ONNX Runtime does not ask."""
+    path = save(tmp_path / "m.onnx", [node("Add", "x k", "y")], {"x": (2, 3)}, ["y"], {"k": weights(3)}, opset=8)
+    model = onnx.load(path)
+    model.ir_version = 3
+    onnx.save(model, path)
+    check_outputs(path)
+
+
 def test_a_symbolic_shape_with_extents(tmp_path: Path) -> None:
     graph = pipeline.read(symbolic(tmp_path / "m.onnx"), {"x": (2, 4, 6, 6)})
     assert graph.inputs[0].shape == (2, 4, 6, 6)
