@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,23 @@ def register() -> None:
     # Twice by two threads at once does no harm: the second overrides the first.
     tvm_ffi.register_global_func(packed_model.FUNCTION, _run, override=True)
     _registered.set()
+
+
+def release(digests: Collection[bytes]) -> None:
+    """Close the sessions of packed models; another stage that has one of them opens it again."""
+    with _lock:
+        for key in [key for key in _sessions if key[0] in digests]:
+            del _sessions[key]
+
+
+def open_sessions() -> int:
+    """Return how many sessions there are."""
+    return len(_sessions)
+
+
+def digests(parameters: Iterable[np.ndarray]) -> set[bytes]:
+    """Return what tells the packed models among a stage's parameters apart; other bytes do no harm."""
+    return {packed_model.digest(array) for array in parameters if array.dtype == np.uint8 and array.ndim == 1}
 
 
 def runtimes(module: Any) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -116,5 +117,8 @@ class StageCode:
                 sorting.register_missing()
                 if self.runtimes:
                     source_runtimes.register()
+                    # Not when a pipeline closes: the code may be loaded again, as by a swap.
+                    packed_models = source_runtimes.digests(self.parameters.values())
+                    weakref.finalize(self, source_runtimes.release, packed_models)
                 self._tvm_module = self._module()
             return self._tvm_module

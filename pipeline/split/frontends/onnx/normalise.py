@@ -30,7 +30,6 @@ MOST_ROUNDS = 20
 # Different each time that they are computed.
 _RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 
-
 # Their results have at most as many elements, for each axis, as what they read.
 _NO_LARGER = {"Compress", "NonZero", "Unique"}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,20 @@ def test_a_bundle_in_three_stages(recurrent: Path, tmp_path: Path) -> None:
         futures = [running.submit(values) for _ in range(20)]
         for future in futures:
             assert_close(future.outputs(30), by_onnxruntime(recurrent, values))
+
+
+def test_no_session_outlives_its_code(recurrent: Path) -> None:
+    graph = pipeline.read(recurrent)
+    gc.collect()
+    count = source_runtimes.open_sessions()
+    for _ in range(3):
+        bundle = pipeline.build(graph, pipeline.plan(graph, stages=1))
+        with pipeline.load(bundle) as running:
+            running.submit(frame(graph)).outputs(30)
+        assert source_runtimes.open_sessions() > count
+        del bundle, running
+        gc.collect()
+        assert source_runtimes.open_sessions() == count
 
 
 def test_the_share_of_the_time_is_measured(recurrent: Path) -> None:
