@@ -34,9 +34,10 @@ PYTHON = """\
 here=$(cd "$(dirname "$0")" && pwd) || exit
 : "${{QEMU_CPU:=cortex-a72}}"
 export QEMU_CPU
-# With -0, Python takes this file for itself, and starts it again where it starts another Python.
+# With -0, Python takes this file for itself, and starts it again where it starts another Python.  With -S it leaves out
+# the packages of an environment that this folder lies in, which are for another processor.
 exec {emulator} -L "$here/root" -0 "$here/python" -E "PYTHONHOME=$here/root/usr" \\
-  -E "PYTHONPATH=$here/packages${{PYTHONPATH:+:$PYTHONPATH}}" "$here/root/usr/bin/{python}" "$@"
+  -E "PYTHONPATH=$here/packages${{PYTHONPATH:+:$PYTHONPATH}}" "$here/root/usr/bin/{python}" -S "$@"
 """
 
 
