@@ -22,10 +22,13 @@ SUMMING = frozenset(
         *("matmul", "einsum", "outer", "nn.attention", "nn.attention_bias", "nn.softmax", "nn.log_softmax"),
         *("nn.layer_norm", "nn.rms_norm", "nn.group_norm", "nn.instance_norm", "nn.batch_norm"),
         *("nn.cross_entropy_with_logits", "nn.nll_loss", "sum", "mean", "variance", "std", "prod", "cumsum", "cumprod"),
-        "vision.roi_align",
+        *("collapse_sum_like", "collapse_sum_to", "vision.roi_align"),
     )
 )
 """Operators that add or multiply many numbers."""
+
+_SCATTERING = frozenset({"relax.scatter_elements", "relax.scatter_nd", "relax.index_put"})
+"""Operators that add or multiply many numbers if their attributes say so, and else move them."""
 
 _CHOOSING = frozenset(
     f"relax.{name}"
@@ -95,7 +98,17 @@ def _is_integer_of(binding: Any) -> bool:
 
 
 def _sums_narrow(value: Any) -> bool:
-    return _kind(value) in SUMMING and any(map(_holds_narrow, value.args))
+    return (_kind(value) in SUMMING or _accumulates(value)) and any(map(_holds_narrow, value.args))
+
+
+def _accumulates(value: Any) -> bool:
+    """Return True for a scatter that computes with what lies at its indices; any number of updates may share one."""
+    if _kind(value) not in _SCATTERING:
+        return False
+    # A copy, and the largest or the smallest, are exact in any dtype.
+    return bool(getattr(value.attrs, "accumulate", False)) or (
+        getattr(value.attrs, "reduction", "update") in {"add", "mul", "mean"}
+    )
 
 
 def _kind(value: Any) -> str:

@@ -49,6 +49,7 @@ SUMS: dict[str, tuple[Make, dict[str, np.ndarray], Make]] = {
     "mean": (lambda x: op.mean(x, axis=[1]), LONG, lambda x: x.mean(1)),
     "variance": (lambda x: op.variance(x, axis=[1]), LONG, lambda x: x.var(1)),
     "std": (lambda x: op.std(x, axis=[1]), LONG, lambda x: x.std(1)),
+    "collapse_sum_to": (lambda x: op.collapse_sum_to(x, (2, 1)), LONG, lambda x: x.sum(1, keepdims=True)),
     "cumsum": (lambda x: op.cumsum(x, axis=1), LONG, lambda x: x.cumsum(1)),
     "cumsum of its dtype": (lambda x: op.cumsum(x, axis=1, dtype="float16"), LONG, lambda x: x.cumsum(1)),
     "softmax": (lambda x: op.nn.softmax(x, axis=1), LONG, softmax),
@@ -86,6 +87,39 @@ def test_sums_are_taken_in_float32(kind: str) -> None:
     np.testing.assert_allclose(outputs.astype(np.float64), reference, rtol=0, atol=6e-4 * np.abs(reference).max())
 
 
+SCATTERS: dict[str, Make] = {
+    "scatter_nd": lambda z, i, x, kind: op.scatter_nd(z, op.expand_dims(i, 1), x, kind),
+    "scatter_elements": lambda z, i, x, kind: op.scatter_elements(z, i, x, 0, kind),
+}
+
+
+@pytest.mark.parametrize("kind", SCATTERS)
+@pytest.mark.parametrize("reduction", ["add", "mul"])
+def test_updates_of_one_element_accumulate_in_float32(kind: str, reduction: str) -> None:
+    updates = uniform(8192) if reduction == "add" else 1 + uniform(8192) / np.float16(1024)
+    inputs = {"z": np.ones(2, np.float16), "i": np.ones(8192, np.int64), "x": updates}
+    scatters = module(inputs, lambda emit, z, i, x: emit(SCATTERS[kind](z, i, x, reduction)))
+    outputs = run(scatters, inputs)
+    assert outputs.dtype == np.float16
+    wide_updates = updates.astype(np.float64)
+    reference = 1 + wide_updates.sum() if reduction == "add" else wide_updates.prod()
+    np.testing.assert_allclose(outputs, [1, reference], rtol=1e-3)
+
+
+def test_assignments_that_accumulate_do_so_in_float32() -> None:
+    inputs = {"z": np.ones(2, np.float16), "i": np.ones(8192, np.int64), "x": uniform(8192)}
+    outputs = run(module(inputs, lambda emit, z, i, x: emit(op.index_put(z, (i,), x, accumulate=True))), inputs)
+    np.testing.assert_allclose(outputs, [1, 1 + inputs["x"].sum(dtype=np.float64)], rtol=1e-3)
+
+
+@pytest.mark.parametrize("kind", SCATTERS)
+@pytest.mark.parametrize("reduction", ["update", "max"])
+def test_scatters_that_sum_nothing_are_left_alone(kind: str, reduction: str) -> None:
+    inputs = {"z": np.ones(2, np.float16), "i": np.ones(3, np.int64), "x": uniform(3)}
+    scatters = module(inputs, lambda emit, z, i, x: emit(SCATTERS[kind](z, i, x, reduction)))
+    assert precision.widen_sums(scatters) is scatters
+
+
 def test_what_sums_nothing_is_left_alone() -> None:
     inputs = {"x": uniform(2, 3)}
     rounded_sums = module(inputs, lambda emit, x: emit(op.nn.relu(emit(op.add(x, x)))))
@@ -98,6 +132,17 @@ def test_what_sums_nothing_is_left_alone() -> None:
 def half(path: Path, nodes: list[Any], constants: dict[str, np.ndarray] | None = None) -> Graph:
     kinds = dict.fromkeys(("x", "y"), TensorProto.FLOAT16)
     return pipeline.read(save(path / "m.onnx", nodes, {"x": (1, 8, 112, 112)}, ["y"], constants, dtypes=kinds))
+
+
+@pytest.mark.parametrize(("kind", "shape"), [("ScatterND", (8192, 1)), ("ScatterElements", (8192,))])
+def test_scatters_of_onnx(tmp_path: Path, kind: str, shape: tuple[int, ...]) -> None:
+    kinds = dict.fromkeys(("x", "y"), TensorProto.FLOAT16)
+    constants = {"z": np.zeros(1, np.float16), "i": np.zeros(shape, np.int64)}
+    nodes = [node(kind, "z i x", "y", reduction="add")]
+    path = save(tmp_path / "m.onnx", nodes, {"x": (8192,)}, ["y"], constants, opset=18, dtypes=kinds)
+    values = uniform(8192)
+    outputs = in_stages(pipeline.read(path), [], {"x": values})["y"]
+    np.testing.assert_allclose(outputs, [values.sum(dtype=np.float64)], rtol=1e-3)
 
 
 @pytest.fixture
