@@ -91,19 +91,26 @@ def _deformable_conv2d(builder: BindingBuilder, attrs: Attributes, x: Any, offse
     fits = shape(offset)[1] == 2 * parts * height * width and shape(x)[1] == channels
     if not fits or shape(x)[1] % parts:
         raise ModelError(f"the shapes {shape(x)}, {shape(offset)} and {shape(weight)} do not fit")
+    out_dtype = attrs.dtype("out_dtype", dtype(x))
+    # The kernel computes its positions in the dtype of the offsets and sums in `out_dtype`. No later pass widens what
+    # is inside of a kernel, as it does for operators.
+    widened_operands = (cast(builder, tensor, _sum_dtype(dtype(tensor))) for tensor in (x, offset, weight))
     convolved_image = builder.kernel(
         topi.nn.deformable_conv2d_nchw,
-        x,
-        offset,
-        weight,
+        *widened_operands,
         strides=attrs.positive("strides", 2),
         padding=attrs.padding(2),
         dilation=attrs.positive("dilation", 2),
         deformable_groups=parts,
         groups=1,
-        out_dtype=attrs.dtype("out_dtype", dtype(x)),
+        out_dtype=_sum_dtype(out_dtype),
     )
-    return change_layout(builder, convolved_image, "NCHW", layout)
+    return change_layout(builder, cast(builder, convolved_image, out_dtype), "NCHW", layout)
+
+
+def _sum_dtype(kind: str) -> str:
+    """Return the dtype that numbers are summed in; a sum of float16 stands still at 2,048 times an addend."""
+    return "float32" if kind == "float16" else kind
 
 
 def _dilation2d(builder: BindingBuilder, attrs: Attributes, x: Any, weight: Any) -> Any:
