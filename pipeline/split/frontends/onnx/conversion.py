@@ -115,22 +115,28 @@ def _import(
     path: Path, model: Any, data: ExternalData, islands: Sequence[Island] = (), *, fixed: bool
 ) -> ImportedModel:
     importer = OnnxImporter(model.graph, data, fixed=fixed)
+    refusal: Exception
     try:
         module = importer.from_onnx(model.graph, opset(model))
-    except NodeRefused:
-        raise
-    except Exception as error:  # TVM raises whatever it meets before and behind the nodes
-        raise ModelError(f"{str(path)!r}: TVM cannot import {importer.current_node}: {reason(error)}") from error
-    return ImportedModel(
-        name=path.stem,
-        module=module,
-        outputs=tuple(value.name for value in model.graph.output),
-        names=importer.names,
-        operators=importer.operators,
-        aliases=importer.aliases,
-        parameters=data,
-        islands=tuple(islands),
-    )
+    except NodeRefused as error:
+        refusal = error
+    except Exception as error:  # noqa: BLE001 - TVM raises whatever it meets before and behind the nodes
+        refusal = ModelError(f"{str(path)!r}: TVM cannot import {importer.current_node}: {reason(error)}")
+    else:
+        return ImportedModel(
+            name=path.stem,
+            module=module,
+            outputs=tuple(value.name for value in model.graph.output),
+            names=importer.names,
+            operators=importer.operators,
+            aliases=importer.aliases,
+            parameters=data,
+            islands=tuple(islands),
+        )
+    # Without what led to it: its frames hold the builder, which prints a warning whenever it dies unfinished, and here
+    # nobody sees that.
+    refusal.__cause__ = refusal.__context__ = None
+    raise refusal.with_traceback(None)
 
 
 def _check_islands(path: Path, graph: Any, islands: Sequence[Island]) -> None:

@@ -108,12 +108,13 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
 
     def from_onnx(self, graph: Any, opset: int) -> Any:
         """Import; TVM prints a converter's arguments on an error, which nobody wants to read."""
-        with contextlib.redirect_stdout(io.StringIO()):
-            module = super().from_onnx(graph, opset)
-        # Parts of a ring, which would keep all constants until Python looks for such.
-        del self.bb.emit_te
-        self._nodes.clear()
-        return module
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):
+                return super().from_onnx(graph, opset)
+        finally:
+            # Parts of a ring, which would keep all constants until Python looks for such.
+            del self.bb.emit_te
+            self._nodes.clear()
 
     def _parse_array(self, tensor_proto: Any) -> Any:
         return self._data.tensor(tensor_proto) if is_external(tensor_proto) else super()._parse_array(tensor_proto)

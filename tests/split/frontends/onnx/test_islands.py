@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -219,3 +222,11 @@ def test_a_shape_as_output(tmp_path: Path) -> None:
     nodes = [node("Relu", "x", "y"), node("Shape", "x", "z")]
     graph = check_outputs(save(tmp_path / "m.onnx", nodes, {"x": (4, 5)}, ["y", "z"], dtypes={"z": TensorProto.INT64}))
     assert kinds(graph) == ["relu", "onnxruntime"]
+
+
+@pytest.mark.parametrize("option", [[], ["--no-fallback"]])
+def test_tvm_says_nothing_of_what_it_cannot_import(recurrent: Path, root: Path, option: list[str]) -> None:
+    command = [sys.executable, "-m", "pipeline.cli", "inspect", os.fspath(recurrent), *option]
+    environment = {**os.environ, "PYTHONPATH": os.fspath(root)}
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=100)
+    assert (process.returncode, process.stderr.count("\n")) == ((2, 1) if option else (0, 0))
