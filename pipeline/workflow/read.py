@@ -47,9 +47,10 @@ def read(
 
     Parameters
     ----------
-    model : str, Path, torch.export.ExportedProgram, tvm.IRModule, or tvm.relax.Function
+    model : str, Path, onnx.ModelProto, torch.export.ExportedProgram, tvm.IRModule, or tvm.relax.Function
         An ONNX file, a TFLite model, a file of ``torch.export.save``, a Relay program (text or JSON), or a Relax
-        module (TVMScript or JSON), whose content says which; or an exported PyTorch program or Relax module itself.
+        module (TVMScript or JSON), whose content says which; or an ONNX model, exported PyTorch program or Relax module
+        itself.
     shapes : mapping of str to sequence of (int or str), optional
         Extents for inputs whose shape is symbolic in the model; names, such as ``["N", 3, 224, 224]``, for extents
         that shall vary.
@@ -60,7 +61,7 @@ def read(
         Compare with the library that the format belongs to, on random input; see `pipeline.verify`.
     fallback : bool
         Leave operators that cannot be compiled to the model's own runtime, where that is installed: ONNX Runtime for
-        ONNX files at a fixed size.  ``graph.islands`` has them, with the reasons.  Otherwise such a model is refused.
+        ONNX models at a fixed size.  ``graph.islands`` has them, with the reasons.  Otherwise such a model is refused.
 
     Returns
     -------

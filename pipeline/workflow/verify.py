@@ -49,7 +49,7 @@ def verify(graph: Graph, model: Any, *, tolerance: float | None = None, seed: in
     Parameters
     ----------
     graph : Graph
-    model : str, Path, or torch.export.ExportedProgram
+    model : str, Path, onnx.ModelProto, or torch.export.ExportedProgram
         What `graph` was read from: ONNX is compared with ONNX Runtime, PyTorch with PyTorch, TFLite with LiteRT.
     tolerance : float, optional
         Largest allowed error of an output, as a share of its largest value; by default 1e-4, more with numbers of 16

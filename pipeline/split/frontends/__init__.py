@@ -26,7 +26,7 @@ def load(
 
     Parameters
     ----------
-    model : str, Path, torch.export.ExportedProgram, tvm.IRModule, or tvm.relax.Function
+    model : str, Path, onnx.ModelProto, torch.export.ExportedProgram, tvm.IRModule, or tvm.relax.Function
     shapes : mapping of str to sequence of int, optional
         Extents for inputs that the model leaves open.
     params : mapping, str or Path, optional
@@ -98,5 +98,6 @@ def _of_object(model: Any) -> Format:
             "torch.export.export(module.eval(), (example,))"
         )
     raise ModelError(
-        f"a {type(model).__name__} is no model; give a torch.export.ExportedProgram, a tvm.IRModule, or a file's path"
+        f"a {type(model).__name__} is no model; give an onnx.ModelProto, a torch.export.ExportedProgram, "
+        "a tvm.IRModule, or a file's path"
     )

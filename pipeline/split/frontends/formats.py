@@ -110,7 +110,8 @@ class Format(Enum):
     """A format that can be read; the value is its frontend."""
 
     ONNX = Frontend(
-        "an ONNX file", f"{_FOLDER}.onnx", _is_onnx, suffix=".onnx", symbolic=True, verifiable=True, has_fallback=True
+        "an ONNX file", f"{_FOLDER}.onnx", _is_onnx, types=("onnx.onnx_ml_pb2.ModelProto",), suffix=".onnx",
+        symbolic=True, verifiable=True, has_fallback=True,
     )  # fmt: skip
     RELAY = Frontend("a Relay program", f"{_FOLDER}.relay", _is_relay, external_parameters=True, symbolic=True)
     RELAX = Frontend(

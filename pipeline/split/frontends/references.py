@@ -19,7 +19,7 @@ def run(model: Any, frame: Arrays) -> tuple[str, list[np.ndarray]]:
 
     Parameters
     ----------
-    model : str, Path, or torch.export.ExportedProgram
+    model : str, Path, onnx.ModelProto, or torch.export.ExportedProgram
     frame : mapping of str to numpy.ndarray
         The inputs by name.
 

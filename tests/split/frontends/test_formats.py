@@ -124,7 +124,7 @@ def test_exported_programs_are_recognised(tmp_path: Path, entry: str) -> None:
 
 
 def test_what_is_no_model_at_all() -> None:
-    with pytest.raises(ModelError, match=r"a list is no model; give a torch\.export\.ExportedProgram, a tvm\.IRModule"):
+    with pytest.raises(ModelError, match=r"a list is no model; give an onnx\.ModelProto, a torch\.export\.Exp"):
         pipeline.read([1, 2])
 
 

@@ -1,9 +1,9 @@
-"""ONNX files -> Relax, with the model's own names."""
+"""ONNX files and models in memory -> Relax, with the model's own names."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,32 @@ def load(path: Path, shapes: Mapping[str, Sequence[int | str]], *, fallback: boo
     ModelError
         If the file is not a valid ONNX model or uses what is not supported; all such operators are named.
     """
-    model, data = _parse(path)
+    model, data = _parse(path, lambda: external_data.load(path), "export it again, or check the path")
+    return _convert(path, model, data, shapes, fallback=fallback)
+
+
+def from_object(model: Any, shapes: Mapping[str, Sequence[int | str]], *, fallback: bool = True) -> ImportedModel:
+    """Import an ``onnx.ModelProto``, which stays as it is; its graph's name is the model's.
+
+    Raises
+    ------
+    ModelError
+        As for a file, and if the model's tensors lie in data files or it has 2 GiB or more.
+    """
+    # Messages and the graph call a file's model by its path; a slash would be taken for a folder.
+    path = Path(str(model.graph.name).replace("/", "_") or "model")
+    copy, data = _parse(path, lambda: external_data.from_object(path, model), "export it again")
+    return _convert(path, copy, data, shapes, fallback=fallback)
+
+
+def _convert(
+    path: Path,
+    model: Any,
+    data: external_data.ExternalData,
+    shapes: Mapping[str, Sequence[int | str]],
+    *,
+    fallback: bool,
+) -> ImportedModel:
     _check_types(path, model)
     _fix_shapes(path, model, shapes)
     # TVM's importer warns and prints, also from C++, which would stand between a command's own lines.
@@ -41,23 +66,24 @@ def load(path: Path, shapes: Mapping[str, Sequence[int | str]], *, fallback: boo
         return quietly(lambda: convert(path, model, data, fixed=fixed, fallback=fallback and fixed and has_runtime()))
 
 
-def _parse(path: Path) -> tuple[Any, external_data.ExternalData]:
+def _parse(
+    path: Path, read: Callable[[], tuple[Any, external_data.ExternalData]], remedy: str
+) -> tuple[Any, external_data.ExternalData]:
+    """Return what `read` does, with its errors as ours; `remedy` says what to do about a model that is not valid."""
     try:
-        model, data = external_data.load(path)
+        model, data = read()
     except ModelError:
         raise
     except OSError as error:
         raise ModelError(f"cannot read {str(path)!r}: {error.strerror or error}") from None
     except Exception as error:  # noqa: BLE001 - protobuf and the checker raise several unrelated types
-        raise ModelError(
-            f"{str(path)!r} is not a valid ONNX model: {reason(error, line=0)}; export it again, or check the path"
-        ) from None
+        raise ModelError(f"{str(path)!r} is not a valid ONNX model: {reason(error, line=0)}; {remedy}") from None
     if damaged_name := next((name for name in _names(model.graph) if not isinstance(name, str)), None):
         raise ModelError(
             f"{str(path)!r} is not a valid ONNX model: the name {damaged_name!r} is no UTF-8; export it again"
         )
     if not model.graph.node:
-        raise ModelError(f"{str(path)!r} is not a valid ONNX model: it has no operators; check the path")
+        raise ModelError(f"{str(path)!r} is not a valid ONNX model: it has no operators; {remedy}")
     return model, data
 
 

@@ -75,6 +75,36 @@ def load(path: Path) -> tuple[Any, ExternalData]:
     return model, ExternalData(path)
 
 
+def from_object(path: Path, model: Any) -> tuple[Any, ExternalData]:
+    """Return a copy of a model in memory; `path` is only what it is called.
+
+    Raises
+    ------
+    ModelError
+        If its tensors lie in data files, or it is too large for one protobuf.
+    Exception
+        What the onnx package raises of a model that is not valid.
+    """
+    if tensor := next(_external(model), None):
+        # onnx.load(..., load_external_data=False) leaves them there, and the object does not say in which folder.
+        raise ModelError(
+            f"{str(path)!r} keeps tensor {tensor.name!r} in the data file {_file_location(tensor)[0]!r}, and a model "
+            "in memory has no folder; give the path of its file"
+        )
+    try:
+        data = model.SerializeToString()
+    except Exception:  # noqa: BLE001 - protobuf's error has no public name; no field is required, so it is the size
+        data = None
+    # Some implementations of protobuf write more than any of them reads.
+    if data is None or len(data) > onnx.checker.MAXIMUM_PROTOBUF:
+        raise ModelError(
+            f"{str(path)!r} is larger than 2 GiB; save it by onnx.save(..., save_as_external_data=True), and give "
+            "the path of its file"
+        )
+    onnx.checker.check_model(data)
+    return onnx.ModelProto.FromString(data), ExternalData(path)
+
+
 def is_external(tensor: Any) -> bool:
     """Check whether a tensor's data lie outside of its protobuf."""
     return bool(tensor.HasField("data_location") and tensor.data_location == tensor.EXTERNAL)
