@@ -81,6 +81,17 @@ def test_models_are_connected_by_a_mapping_and_planned_like_one(front: Path, nam
     np.testing.assert_allclose(result(bundle), one_after_the_other(front, nameless), rtol=1e-4, atol=1e-5)
 
 
+def test_a_relay_program_is_built_with_other_files(front: Path, tmp_path: Path) -> None:
+    relay = tmp_path / "minus.relay"
+    relay.write_text(
+        '#[version = "0.0.5"]\ndef @main(%features: Tensor[(1, 8, 8, 8), float32]) { negative(%features) }\n'
+    )
+    bundle = pipeline.build([front, relay])
+    assert len(bundle.plan.stages) == 2
+    expected = -by_onnxruntime(front, {"image": IMAGE})["features"]
+    np.testing.assert_allclose(result(bundle), expected, rtol=1e-4, atol=1e-5)
+
+
 def test_graphs_relax_modules_and_files_go_together(front: Path, tmp_path: Path) -> None:
     builder = relax.BlockBuilder()
     features = relax.Var("features", relax.TensorType((1, 8, 8, 8), "float32"))

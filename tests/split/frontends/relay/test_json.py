@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import pipeline
+from pipeline.core.board import Board, Device, Link
 from pipeline.errors import ModelError
 from pipeline.split.frontends.relay import json_form
 from pipeline.split.frontends.relay.syntax import Call, If, LetBlock, RelayProgram
+from pipeline.split.model import Annotation
 from tests.support.relay_programs import results
 
 
@@ -105,6 +109,20 @@ def test_attributes() -> None:
         "axis": [1, -1], "keepdims": 1, "exclude": 0, "dtype": "float32", "layout": "NCHW", "a_min": -0.5,
         "channels": 64, "nothing": None, "negative": -1,
     }  # fmt: skip
+
+
+def test_on_device_becomes_a_constraint(tmp_path: Path) -> None:
+    objects = JsonObjects()
+    x = objects.variable("x", 8, 8)
+    gpu = objects.add("VirtualDevice", device_type_int=2, virtual_device_id=0, target=0, memory_scope=0)
+    body_only = objects.add("relay.attrs.OnDeviceAttrs", virtual_device=gpu, constrain_result=0, constrain_body=1)
+    annotated = objects.call("on_device", objects.call("nn.softmax", x), attributes=body_only)
+    (tmp_path / "m.json").write_text(objects.function(objects.call("nn.softmax", annotated), x))
+    graph = pipeline.read(tmp_path / "m.json")
+    first = graph.operators[0].outputs[0]
+    assert graph.annotations == (Annotation(first, "cuda:0"),)
+    board = Board("two", (Device("cpu"), Device("gpu", "cuda", memory="gpu")), (Link(("host", "gpu"), 1e9, 1e-5),))
+    assert pipeline.plan(graph, board).stages[0].device == "gpu"
 
 
 def test_a_long_chain_is_read_without_deep_recursion() -> None:
