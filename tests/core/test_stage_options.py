@@ -15,7 +15,7 @@ from pipeline.core.plan import Plan
 from pipeline.core.stage_options import StageOptions
 from pipeline.errors import BuildError, PlanError
 from pipeline.executor import host_target
-from tests.support.onnx_models import by_onnxruntime
+from tests.support.onnx_models import by_onnxruntime, node, save, weights
 from tests.support.small_plans import skip_plan
 
 x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="names an x86 processor")
@@ -55,6 +55,20 @@ def test_one_stage_has_half_as_many_bytes_of_weights(small_onnx: Path) -> None:
     assert first[0] < 0.6 * exact[0]
     assert second[1] < 0.6 * exact[1]
     assert (first[1], second[0]) == (exact[1], exact[0])
+
+
+def test_one_stage_is_computed_by_winograds_transforms(tmp_path: Path) -> None:
+    """Their weights have at least 16 values for the 9 of a kernel."""
+    nodes = [node("Conv", "x w", "t", pads=[1] * 4), node("Conv", "t w", "y", pads=[1] * 4)]
+    values = {"w": weights(32, 32, 3, 3) / 17}
+    graph = pipeline.read(save(tmp_path / "model.onnx", nodes, {"x": (1, 32, 16, 16)}, ["y"], values))
+    plan = pipeline.plan(graph, stages=2)
+    direct, changed = (
+        [sum(array.nbytes for array in code.parameters.values()) for code in pipeline.build(graph, variant).codes]
+        for variant in (plan, plan.with_options("stage1", winograd=True))
+    )
+    assert changed[0] == direct[0]
+    assert changed[1] > 1.7 * direct[1]
 
 
 def test_a_stage_that_differs_by_more_than_it_may_is_named(small_onnx: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from pipeline.executor.bundle import Bundle
 from pipeline.split.graph import Graph
-from tests.support.bundles import outputs, scale_parameters
+from tests.support.bundles import assert_refused, outputs, scale_parameters
 from tests.support.onnx_models import assert_close, frame
 
 
@@ -59,6 +59,13 @@ def test_a_bundle_that_was_loaded_is_saved_as_it_was(bundle_copy: Path, pristine
     reloaded.save(bundle_copy.parent / "again.bundle")
     for path in pristine.iterdir():
         assert (bundle_copy.parent / "again.bundle" / path.name).read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("file", ["manifest.json", "stage0.parameters"])
+def test_half_a_copy_in_place_is_refused_with_what_to_do_instead(bundle_copy: Path, successor: Path, file: str) -> None:
+    """Either the manifest or a part is the new one already, as somebody meets it who loads during the copy."""
+    shutil.copyfile(successor / file, bundle_copy / file)
+    assert_refused(bundle_copy, "to replace a bundle, copy the new one beside it, then rename")
 
 
 LOADER = """

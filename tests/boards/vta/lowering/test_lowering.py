@@ -104,6 +104,10 @@ REFUSED = {
     ),
     "means of whole numbers": ("nn.avg_pool2d(%x, pool_size=[2, 2])", "averages whole numbers"),
     "an operator": ("abs(%x)", "VTA has no abs"),
+    "a transposed convolution": (
+        'nn.conv2d_transpose(%x, %w, channels=16, kernel_size=[3, 3], out_dtype="int32")',
+        "VTA has no conv2d_transpose",
+    ),
     "a dilated kernel": (CONV.replace("padding", "dilation=[2, 2], padding"), "has holes"),
 }
 
