@@ -137,7 +137,8 @@ def test_loading_from_disk_keeps_hardly_any_memory(bundle: Bundle, image: np.nda
         return int(psutil.Process().memory_info().rss)
 
     first_bytes = load_and_close(100)
-    assert load_and_close(400) - first_bytes < 400 * 20e3
+    # 0.7 kB were measured for each load.
+    assert load_and_close(400) - first_bytes < 400 * 8e3
 
 
 @needs_two_cores
