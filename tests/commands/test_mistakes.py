@@ -138,16 +138,20 @@ def test_no_place_for_results(refusal: Any, digits_onnx: Path, bundle: Path, fra
     assert (tmp_path / "file").read_text() == "kept"
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is closed to root")
 def test_a_closed_folder(refusal: Any, digits_onnx: Path, bundle: Path, frames: Path, tmp_path: Path) -> None:
     closure = tmp_path / "closed"
     closure.mkdir(mode=0o500)
+    if os.access(closure, os.W_OK):
+        # Not even root makes files here.
+        closure = Path("/proc")
+        if not closure.exists():
+            pytest.skip("this system has no folder that is closed to root")
     assert str(closure / "plan.json") in refusal("plan", digits_onnx, "-o", closure / "plan.json")
     for name in ("out.npz", "out"):
         assert str(closure / name) in refusal("run", bundle, "--input", frames, "--output", closure / name)
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a folder that is closed to root too")
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="this system has no folder that is closed to root")
 def test_errors_name_the_file_that_was_asked_for(refusal: Any, digits_onnx: Path) -> None:
     assert "/proc/plan.json" in refusal("plan", digits_onnx, "-o", "/proc/plan.json")
 

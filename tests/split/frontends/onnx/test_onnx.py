@@ -52,11 +52,15 @@ def test_a_truncated_file(tmp_path: Path, digits_onnx: Path, share: float) -> No
     read_refusal(tmp_path / "half.onnx", "is not a valid ONNX model")
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root reads everything")
 def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
     path = save(tmp_path / "m.onnx", [node("Relu", "x", "y")], {"x": (2,)}, ["y"])
     path.chmod(0)
-    read_refusal(path, "cannot read .*: Permission denied")
+    if os.access(path, os.R_OK):
+        # Root reads what is closed, but not the first addresses of a process, where nothing is mapped.
+        path = Path("/proc/self/mem")
+        if not path.exists():
+            pytest.skip("this system has no file that root cannot read")
+    read_refusal(path, "cannot read .*: (Permission denied|Input/output error)")
 
 
 def test_all_unsupported_operators_are_named_at_once(tmp_path: Path) -> None:
