@@ -90,11 +90,20 @@ def damaged_fields(data: bytes, seed: int) -> bytes:
     # The longer a member, the more there is to change.
     names = [name for name in members if name.endswith(".json")]
     name = generator.choices(names, [len(members[name]) for name in names])[0]
-    document = json.loads(members[name])
+    return write_archive({**members, name: _damage_fields(members[name], generator)})
+
+
+def damaged_json(data: bytes, seed: int) -> bytes:
+    """Return JSON with some of its values changed, so that it remains JSON."""
+    return _damage_fields(data, random.Random(seed))
+
+
+def _damage_fields(data: bytes, generator: random.Random) -> bytes:
+    document = json.loads(data)
     for _ in range(generator.choice((1, 1, 1, 2, 3))):
         if positions := _positions(document):
             _change_value(generator, positions)
-    return write_archive({**members, name: json.dumps(document).encode()})
+    return json.dumps(document).encode()
 
 
 def _positions(value: Any) -> list[tuple[Any, Any]]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+import tvm
 
 from tests.support.mutations import check, damage, damaged_archive, damaged_fields, read_archive, write_archive
 from tests.support.onnx_models import node, save, weights
@@ -76,6 +77,12 @@ def parameters(path: Path) -> bytes:
     return path.read_bytes()
 
 
+def tvm_parameters(path: Path) -> bytes:
+    arrays = {"w": tvm.runtime.tensor(weights(8, 4)), "b": tvm.runtime.tensor(weights(8))}
+    path.write_bytes(tvm.runtime.save_param_dict(arrays))
+    return path.read_bytes()
+
+
 def by_member(data: bytes, seed: int) -> bytes:
     """Damage an archive's members mostly, and seldom the archive."""
     return damage(data, seed) if seed % 5 == 0 else damaged_archive(data, seed)
@@ -103,16 +110,17 @@ FORMATS: dict[str, tuple[str, Callable[[Path], bytes], Damage]] = {
     "PyTorch": ("m.pt2", torch_model, by_member),
     "PyTorch by field": ("m.pt2", torch_model, damaged_fields),
     "npz": ("m.npz", parameters, by_member),
+    "params": ("m.params", tvm_parameters, damage),
 }
 
 
 def options(name: str, folder: Path) -> dict[str, Any]:
     if name.startswith("PyTorch"):
         return {"shapes": {"input": (2, 3, 8, 8)}}
-    if name != "npz":
+    if name not in ("npz", "params"):
         return {}
     (folder / "m.relay").write_text(RELAY)
-    return {"model": folder / "m.relay", "params": folder / "m.npz"}
+    return {"model": folder / "m.relay", "params": folder / FORMATS[name][0]}
 
 
 def fuzz(name: str, folder: Path, seeds: range) -> int:
