@@ -22,6 +22,7 @@ from tests.support.relax_models import module, run
 
 op = relax.op
 Make = Callable[..., Any]
+Arrays = dict[str, np.ndarray]
 
 
 def uniform(*shape: int) -> np.ndarray:
@@ -97,7 +98,7 @@ SCATTERS: dict[str, Make] = {
 @pytest.mark.parametrize("reduction", ["add", "mul"])
 def test_updates_of_one_element_accumulate_in_float32(kind: str, reduction: str) -> None:
     updates = uniform(8192) if reduction == "add" else 1 + uniform(8192) / np.float16(1024)
-    inputs = {"z": np.ones(2, np.float16), "i": np.ones(8192, np.int64), "x": updates}
+    inputs: Arrays = {"z": np.ones(2, np.float16), "i": np.ones(8192, np.int64), "x": updates}
     scatters = module(inputs, lambda emit, z, i, x: emit(SCATTERS[kind](z, i, x, reduction)))
     outputs = run(scatters, inputs)
     assert outputs.dtype == np.float16
@@ -107,7 +108,7 @@ def test_updates_of_one_element_accumulate_in_float32(kind: str, reduction: str)
 
 
 def test_assignments_that_accumulate_do_so_in_float32() -> None:
-    inputs = {"z": np.ones(2, np.float16), "i": np.ones(8192, np.int64), "x": uniform(8192)}
+    inputs: Arrays = {"z": np.ones(2, np.float16), "i": np.ones(8192, np.int64), "x": uniform(8192)}
     outputs = run(module(inputs, lambda emit, z, i, x: emit(op.index_put(z, (i,), x, accumulate=True))), inputs)
     np.testing.assert_allclose(outputs, [1, 1 + inputs["x"].sum(dtype=np.float64)], rtol=1e-3)
 
@@ -115,7 +116,7 @@ def test_assignments_that_accumulate_do_so_in_float32() -> None:
 @pytest.mark.parametrize("kind", SCATTERS)
 @pytest.mark.parametrize("reduction", ["update", "max"])
 def test_scatters_that_sum_nothing_are_left_alone(kind: str, reduction: str) -> None:
-    inputs = {"z": np.ones(2, np.float16), "i": np.ones(3, np.int64), "x": uniform(3)}
+    inputs: Arrays = {"z": np.ones(2, np.float16), "i": np.ones(3, np.int64), "x": uniform(3)}
     scatters = module(inputs, lambda emit, z, i, x: emit(SCATTERS[kind](z, i, x, reduction)))
     assert precision.widen_sums(scatters) is scatters
 
@@ -137,7 +138,7 @@ def half(path: Path, nodes: list[Any], constants: dict[str, np.ndarray] | None =
 @pytest.mark.parametrize(("kind", "shape"), [("ScatterND", (8192, 1)), ("ScatterElements", (8192,))])
 def test_scatters_of_onnx(tmp_path: Path, kind: str, shape: tuple[int, ...]) -> None:
     kinds = dict.fromkeys(("x", "y"), TensorProto.FLOAT16)
-    constants = {"z": np.zeros(1, np.float16), "i": np.zeros(shape, np.int64)}
+    constants: Arrays = {"z": np.zeros(1, np.float16), "i": np.zeros(shape, np.int64)}
     nodes = [node(kind, "z i x", "y", reduction="add")]
     path = save(tmp_path / "m.onnx", nodes, {"x": (8192,)}, ["y"], constants, opset=18, dtypes=kinds)
     values = uniform(8192)
