@@ -122,6 +122,21 @@ def _shift_bits(normal: Callable[[Any], Any], inputs: Sequence[Any], attributes:
     return relax.op.where(normal(relax.op.greater(inputs[1], last)), relax.const(0, dtype), shifted_bits)
 
 
+def _sign(normal: Callable[[Any], Any], inputs: Sequence[Any], _: Mapping[str, Any]) -> Any:
+    """Return ``Sign``; of NaN, which is neither above nor below zero, TVM's is 0."""
+    # With float16 it is 0 in ONNX Runtime as well, and integers have no NaN.
+    if str(inputs[0].ty.dtype) not in ("float32", "float64"):
+        return None
+    return relax.op.where(normal(relax.op.isnan(inputs[0])), inputs[0], normal(relax.op.sign(inputs[0])))
+
+
+def _thresholded_relu(normal: Callable[[Any], Any], inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+    """Return ``ThresholdedRelu`` as a choice; TVM's product with 0 or 1 makes NaN of NaN and of minus infinity."""
+    dtype = str(inputs[0].ty.dtype)
+    threshold = relax.const(float(attributes.get("alpha", 1.0)), dtype)
+    return relax.op.where(normal(relax.op.greater(inputs[0], threshold)), inputs[0], relax.const(0, dtype))
+
+
 def _rms_norm(_: Callable[[Any], Any], inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
     if int(attributes.get("axis", -1)) in (0, -len(inputs[0].ty.shape)):
         raise ValueError("over all axes, which TVM cannot compile")
@@ -140,6 +155,8 @@ _CORRECTIONS: dict[str, Callable[[Callable[[Any], Any], Sequence[Any], Mapping[s
     "Pow": _power,
     "RMSNormalization": _rms_norm,
     "Resize": resize,
+    "Sign": _sign,
     "SpaceToDepth": _space_to_depth,
+    "ThresholdedRelu": _thresholded_relu,
     "Upsample": upsample,
 }

@@ -19,7 +19,7 @@ NAN = weights(1, 16, 19, 19)
 NAN[0, 1, 3, 4] = np.nan
 ACTIVATIONS = (
     *("Relu", "Clip", "LeakyRelu", "Elu", "Selu", "HardSigmoid", "Sigmoid", "Tanh", "HardSwish"),
-    *("Softplus", "Gelu", "Erf", "Exp", "Abs"),
+    *("Softplus", "Gelu", "Erf", "Exp", "Abs", "Sign", "ThresholdedRelu"),
 )
 
 

@@ -48,6 +48,28 @@ def test_infinities_of_one_sign(tmp_path: Path, signs: dict[str, Any]) -> None:
     check_outputs(path, {"x": np.array([np.inf, -np.inf, np.nan, 0, 1], np.float32)})
 
 
+def check_choices(path: Path, values: dict[str, np.ndarray]) -> None:
+    """Compare what is not rounded, NaN and infinities included."""
+    output = in_stages(pipeline.read(path), [], values)["y"]
+    reference = by_onnxruntime(path, values)["y"]
+    assert output.dtype == reference.dtype
+    np.testing.assert_array_equal(output, reference)
+
+
+@pytest.mark.parametrize("attributes", [{}, {"alpha": -0.5}], ids=str)
+def test_a_threshold_of_infinities(tmp_path: Path, attributes: dict[str, Any]) -> None:
+    path = save(tmp_path / "m.onnx", [node("ThresholdedRelu", "x", "y", **attributes)], {"x": (7,)}, ["y"])
+    check_choices(path, {"x": np.array([np.inf, -np.inf, np.nan, 0, 1, 2, -0.5], np.float32)})
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int8, np.int32])
+def test_signs(tmp_path: Path, dtype: type) -> None:
+    kinds = dict.fromkeys(("x", "y"), onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+    path = save(tmp_path / "m.onnx", [node("Sign", "x", "y")], {"x": (6,)}, ["y"], dtypes=kinds)
+    special_values = [np.nan, np.inf, -np.inf] if np.dtype(dtype).kind == "f" else [0, 2, -2]
+    check_choices(path, {"x": np.array([*special_values, 0, 3, -3], dtype)})
+
+
 @pytest.mark.parametrize("direction", ["LEFT", "RIGHT"])
 def test_shifts_by_all_bits(tmp_path: Path, direction: str) -> None:
     nodes = [node("BitShift", "x n", "y", direction=direction)]
