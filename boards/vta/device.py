@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.core.board import Device
 from pipeline.core.plan import StagePlan
-from pipeline.errors import BuildError, MissingExtra
+from pipeline.errors import BuildError, BundleError, MissingExtra
 from pipeline.executor.devices.base import OwnCompiler
 from pipeline.executor.devices.null import NullRuntime
 from pipeline.executor.stage_code import StageCode
@@ -78,14 +78,27 @@ class VtaRuntime(NullRuntime, OwnCompiler):
         return StageCode(lambda: stage_artifact, stage_artifact.arrays(), executable=stage_artifact, calls=())
 
     def load(self, stage: StagePlan, code: StageCode | None) -> _VtaStage:
-        """Put a stage's program into the board's memory."""
+        """Put a stage's program into the board's memory.
+
+        Raises
+        ------
+        BundleError
+            If a bundle's stage is for another device, or one of its numbers points outside of what it is about.
+        """
+        from boards.vta import target
         from boards.vta.lowering import artifact
 
         if code is None:
             raise BuildError(f"stage {stage.name!r} has no program for VTA; build the bundle for this board")
         # A stage that was compiled in this process is at hand; one of a bundle is read from its bytes and arrays.
-        library = code.library
-        stage_artifact = code.executable if library is None else artifact.read(library.array.tobytes(), code.parameters)
+        if code.library is None:
+            stage_artifact = code.executable
+        else:
+            config = target.config(self.device.target)
+            try:
+                stage_artifact = artifact.read(code.library.array.tobytes(), code.parameters, stage, config)
+            except BundleError as error:
+                raise BundleError(f"{code.file or stage.name!r}: {error}") from None
         return _VtaStage(stage_artifact, self._open_driver().load(stage_artifact.program))
 
     def run(self, program: _VtaStage, inputs: Sequence[Any]) -> Sequence[Any]:

@@ -193,13 +193,15 @@ def _check_processor(facts: Manifest, folder: BundleFolder) -> None:
 def _code(folder: BundleFolder, files: StageFiles, contents: Mapping[str, VerifiedContent]) -> StageCode:
     parameter_file = StoredParameters(contents[files.parameters.file], files.entries)
     try:
-        return stage_code(contents[files.library.file], parameter_file, files)
+        return stage_code(contents[files.library.file], parameter_file, files, folder.path)
     except BundleError as error:
         raise BundleError(f"{str(folder.path)!r}: {files.parameters.file} {error}; build it again") from None
 
 
-def stage_code(library: VerifiedContent, parameter_file: StoredParameters, files: StageFiles) -> StageCode:
-    """Return the stage that has these files.
+def stage_code(
+    library: VerifiedContent, parameter_file: StoredParameters, files: StageFiles, folder: Path | None = None
+) -> StageCode:
+    """Return the stage that has these files, in a bundle's folder if not from a client.
 
     Raises
     ------
@@ -218,6 +220,7 @@ def stage_code(library: VerifiedContent, parameter_file: StoredParameters, files
         parameters.read(parameter_file.content.array, parameter_file.entries),
         library=library,
         parameter_file=parameter_file,
+        file="" if folder is None else str(folder / files.library.file),
         machine=files.machine,
         features=files.features,
         runtimes=files.runtimes,

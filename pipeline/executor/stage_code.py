@@ -65,6 +65,8 @@ class StageCode:
         What `Bundle.save` writes, of a stage that came from a bundle.
     parameter_file : StoredParameters, optional
         Where its parameters came from, if they came from a bundle and are as they were there.
+    file : str
+        The path of its library, for messages, if that is a bundle's.
     machine, features : str, tuple of str
         The instruction set and its extensions that the code needs.
     runtimes : tuple of str
@@ -81,6 +83,7 @@ class StageCode:
         executable: Any = None,
         library: VerifiedContent | None = None,
         parameter_file: StoredParameters | None = None,
+        file: str = "",
         machine: str = "",
         features: tuple[str, ...] = (),
         runtimes: tuple[str, ...] = (),
@@ -88,7 +91,7 @@ class StageCode:
     ) -> None:
         self.parameters = dict(parameters)
         self.executable, self.library, self.parameter_file = executable, library, parameter_file
-        self.machine, self.features, self.runtimes = machine, features, runtimes
+        self.file, self.machine, self.features, self.runtimes = file, machine, features, runtimes
         self.calls = None if calls is None else tuple(calls)
         self._module = module
         self._tvm_module: Any = None
@@ -102,6 +105,7 @@ class StageCode:
             {**self.parameters, **values},
             executable=self.executable,
             library=self.library,
+            file=self.file,
             machine=self.machine,
             features=self.features,
             runtimes=self.runtimes,

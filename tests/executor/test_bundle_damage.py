@@ -6,8 +6,6 @@ import hashlib
 import os
 import shutil
 import stat
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,7 @@ import pipeline
 from pipeline.core.board import Board, Device
 from pipeline.executor import host_target
 from pipeline.split.symbolic_model import OpenModel
-from tests.support.bundles import PARTS, assert_refused, rewrite
+from tests.support.bundles import PARTS, assert_refused, rewrite, run_fuzzer
 from tests.support.onnx_models import node, save, weights
 
 
@@ -208,23 +206,11 @@ def sizes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "open.bundle"
 
 
-def fuzz(source: Path, folder: Path, root: Path, first: int, count: int) -> None:
-    command = [sys.executable, str(root / "tests" / "support" / "manifest_fuzzer.py"), str(source), str(folder)]
-    environment = {**os.environ, "PYTHONPATH": str(root)}
-    process = subprocess.run(
-        [*command, str(first), str(count)], env=environment, capture_output=True, text=True, check=False, timeout=600
-    )
-    assert (process.returncode, process.stderr) == (0, "")
-    (line,) = process.stdout.splitlines()
-    assert line.startswith("loaded ")
-    assert 0 < int(line.split()[1]) < count, "some changes do no harm, most do"
-
-
 def test_changed_manifests_with_fitting_checksums(sizes: Path, tmp_path: Path, root: Path) -> None:
-    fuzz(sizes, tmp_path / "changed.bundle", root, 0, 60)
+    run_fuzzer(root, "manifest_fuzzer", sizes, tmp_path / "changed.bundle", range(60))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(700)
 def test_many_changed_manifests_with_fitting_checksums(sizes: Path, tmp_path: Path, root: Path) -> None:
-    fuzz(sizes, tmp_path / "changed.bundle", root, 1000, 4000)
+    run_fuzzer(root, "manifest_fuzzer", sizes, tmp_path / "changed.bundle", range(1000, 5000))

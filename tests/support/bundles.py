@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -54,3 +57,27 @@ def rewrite(folder: Path, change: Callable[[Any], None]) -> None:
     data = json.dumps(content).encode()
     (folder / "manifest.json").write_bytes(data)
     (folder / "manifest.sha256").write_text(f"{hashlib.sha256(data).hexdigest()}  manifest.json\n")
+
+
+def rewrite_library(folder: Path, data: bytes) -> None:
+    """Change the first stage's code and write the checksums that belong to it."""
+    (folder / "stage0.so").write_bytes(data)
+    description = {"nbytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    rewrite(folder, lambda content: content["stages"][0]["library"].update(description))
+
+
+def run_fuzzer(root: Path, name: str, source: Path, folder: Path, seeds: range) -> None:
+    """Let a fuzzer of `tests.support` change copies of a bundle, in a process of its own."""
+    command = [sys.executable, str(root / "tests" / "support" / f"{name}.py"), str(source), str(folder)]
+    process = subprocess.run(
+        [*command, str(seeds.start), str(len(seeds))],
+        env={**os.environ, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert (process.returncode, process.stderr) == (0, "")
+    (line,) = process.stdout.splitlines()
+    assert line.startswith("loaded ")
+    assert 0 < int(line.split()[1]) < len(seeds), "some changes do no harm, most do"

@@ -17,6 +17,9 @@ VERSIONS = ("0.0.1", "0.0.2")
 INSTRUCTION_BYTES = 16
 UOP_BYTES = 4
 
+LARGEST_LOG = 32
+"""Of the logarithms of sizes: addresses have 32 bits, and larger ones would be powers without end."""
+
 
 class MemoryType(IntEnum):
     """The scratchpads, by their code in a LOAD or STORE; ACC_8BIT is a way of loading ACC from int8."""
@@ -101,6 +104,11 @@ class Config:
         widths = (self.log_inp_width, self.log_wgt_width, self.log_acc_width)
         if widths != (3, 3, 5):
             raise BoardError(f"LOG_INP_WIDTH, LOG_WGT_WIDTH, LOG_ACC_WIDTH are {widths}; only (3, 3, 5) is supported")
+        # Before any power of two is computed, which may take all memory.
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name.startswith("log_") and value > LARGEST_LOG:
+                raise BoardError(f"{field.name.upper()} is {value}; it must be at most {LARGEST_LOG}")
         self._check_depths()
 
     def _check_depths(self) -> None:

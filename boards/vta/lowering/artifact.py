@@ -2,64 +2,27 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import msgspec
 import numpy.typing as npt
 
 from boards.vta.compiler.network import Network, TensorLocation
-from boards.vta.compiler.packing import pack, unpack
 from boards.vta.isa.config import Config
 from boards.vta.isa.program import VtaProgram
+from boards.vta.lowering import program_bounds
 from boards.vta.lowering.stage import LoweredStage
+from boards.vta.lowering.tensor_slot import TensorSlot
 from boards.vta.lowering.values import MemoryTensor
-from pipeline.errors import BundleError
+from pipeline.core.plan import StagePlan
+from pipeline.errors import BundleError, reason
 
 FORMAT = 1
 STREAM, MEMORY = "vta stream", "vta memory"
 """Names of the arrays."""
-
-
-@dataclass(frozen=True)
-class TensorSlot:
-    """The address of a tensor, and the shape and zero point that the model gives it.
-
-    Attributes
-    ----------
-    address : int
-        Of its first byte, from the beginning of the memory.
-    shape : tuple of int
-        Channels, height and width.
-    extents : tuple of int
-        The model's.
-    zero : int
-        128 if the model's bytes are unsigned.
-    """
-
-    address: int
-    shape: tuple[int, int, int]
-    extents: tuple[int, ...]
-    zero: int
-
-    def write(self, config: Config, array: npt.NDArray[Any], memory: npt.NDArray[np.uint8]) -> None:
-        """Pack a tensor of the model into the memory."""
-        # Turning the highest bit over subtracts 128 modulo 256: what is around 128 gets around 0.
-        int8_values = (np.ascontiguousarray(array).view(np.uint8) ^ np.uint8(self.zero)).view(np.int8)
-        elements = pack(config, int8_values.reshape(self.shape)).reshape(-1).view(np.uint8)
-        memory[self.address : self.address + elements.size] = elements
-
-    def read(self, config: Config, memory: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
-        """Return a tensor of the model from the memory."""
-        channels, height, width = self.shape
-        # Whole blocks are in memory; `unpack` drops the channels that fill up the last one.
-        size = -(-channels // config.block) * config.block * height * width
-        elements = memory[self.address : self.address + size].view(np.int8).reshape(-1, height, width, config.block)
-        values = unpack(elements, channels).reshape(self.extents)
-        return values.view(np.uint8) ^ np.uint8(self.zero) if self.zero else values
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,38 +54,100 @@ class Artifact:
 
     def export_library(self, path: str, **_: Any) -> None:
         """Write all but the arrays, where a bundle has a stage's code."""
-        config = json.loads(self.program.config.to_json())
-        slots = {name: [asdict(each) for each in getattr(self, name)] for name in ("inputs", "outputs")}
-        facts = {"vta": FORMAT, "config": config, "base": self.program.base, **slots}
-        Path(path).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+        config = msgspec.Raw(self.program.config.to_json().encode())
+        facts = _StageFacts(FORMAT, config, self.program.base, self.inputs, self.outputs)
+        Path(path).write_bytes(msgspec.json.format(msgspec.json.encode(facts), indent=1) + b"\n")
 
 
-def read(data: bytes, arrays: Mapping[str, npt.NDArray[Any]]) -> Artifact:
-    """Return the artifact of a bundle's stage, from the bytes that `Artifact.export_library` wrote, and its arrays.
+class _FormatNumber(msgspec.Struct):
+    vta: int
+
+
+class _StageFacts(msgspec.Struct):
+    """Contents of a stage's file."""
+
+    vta: int
+    config: msgspec.Raw
+    base: int
+    inputs: tuple[TensorSlot, ...]
+    outputs: tuple[TensorSlot, ...]
+
+
+# Made once, while this is imported: two threads that let msgspec look at one type at the same time end in a segfault.
+_FORMAT, _FACTS = msgspec.json.Decoder(_FormatNumber), msgspec.json.Decoder(_StageFacts)
+
+
+def read(data: bytes, arrays: Mapping[str, npt.NDArray[Any]], stage: StagePlan, config: Config) -> Artifact:
+    """Return the artifact of a bundle's stage.
+
+    Parameters
+    ----------
+    data : bytes
+        What `Artifact.export_library` wrote.
+    arrays : mapping of str to numpy.ndarray
+        Those of `Artifact.arrays`.
+    stage : StagePlan
+        The stage, whose tensors these must be.
+    config : Config
+        The device, for which the stage must have been compiled.
 
     Raises
     ------
     BundleError
-        If the file is none.
+        If the file is none, or a number in it points at nothing.
     """
     try:
-        facts = json.loads(data)
-        if facts["vta"] != FORMAT:
-            raise BundleError(f"the stage has format {facts['vta']} of VTA stages; this version reads {FORMAT}")
-        config = Config.from_json(json.dumps(facts["config"]))
-        program = VtaProgram.of_stream(config, arrays[STREAM], arrays[MEMORY], facts["base"])
-        inputs, outputs = (tuple(_slot(each) for each in facts[name]) for name in ("inputs", "outputs"))
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        # The number alone first: this version's types may refuse the fields of a newer file.
+        version = _FORMAT.decode(data).vta
+        if version != FORMAT:
+            raise BundleError(f"the stage has format {version} of VTA stages; this version reads {FORMAT}")
+        facts = _FACTS.decode(data)
+        stage_config = Config.from_json(bytes(facts.config))
+        problem = _array_misfit(arrays) or _config_misfit(stage_config, config)
+        if not problem:
+            program = VtaProgram.of_stream(stage_config, arrays[STREAM], arrays[MEMORY], facts.base)
+            artifact = Artifact(program, facts.inputs, facts.outputs)
+            problem = program_bounds.describe_misfit(program) or _slot_misfit(artifact, stage)
+    except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
         # It is a ValueError, too, and says already what is wrong.
         if isinstance(error, BundleError):
             raise
-        raise BundleError(f"the stage's code is none for VTA: {error}; build the bundle again") from None
-    return Artifact(program, inputs, outputs)
+        # The last three of values that the decoder does not bound: no UTF-8, thousands of digits, nested without end.
+        problem = reason(error, line=0)
+    if problem:
+        raise BundleError(f"the stage's code is none for VTA: {problem}; build the bundle again")
+    return artifact
 
 
-def _slot(fields: Mapping[str, Any]) -> TensorSlot:
-    channels, height, width = fields["shape"]
-    return TensorSlot(fields["address"], (channels, height, width), tuple(fields["extents"]), fields["zero"])
+def _array_misfit(arrays: Mapping[str, npt.NDArray[Any]]) -> str:
+    for name, dtype, shape in ((STREAM, "uint64", (None, 2)), (MEMORY, "uint8", (None,))):
+        array = arrays.get(name)
+        if array is None:
+            return f"it has no array {name!r}"
+        if array.dtype != dtype or array.ndim != len(shape) or array.shape[1:] != shape[1:]:
+            return f"its array {name!r} is {array.dtype}{list(array.shape)}"
+    return ""
+
+
+def _config_misfit(config: Config, device_config: Config) -> str:
+    # The board alone may be another one: only its clock and its registers' addresses depend on that.
+    if replace(config, target=device_config.target) == device_config:
+        return ""
+    return (
+        f"it is for {config.name} with instructions of version {config.hw_ver}, and the device is "
+        f"{device_config.name} of version {device_config.hw_ver}"
+    )
+
+
+def _slot_misfit(artifact: Artifact, stage: StagePlan) -> str:
+    memory_bytes = artifact.program.memory.nbytes
+    for side, slots, specs in (("input", artifact.inputs, stage.inputs), ("output", artifact.outputs, stage.outputs)):
+        if len(slots) != len(specs):
+            return f"it has {len(slots)} {side}s, and the plan {len(specs)}"
+        for number, (slot, spec) in enumerate(zip(slots, specs, strict=True)):
+            if problem := slot.describe_misfit(artifact.program.config, spec, memory_bytes):
+                return f"{side} {number}: {problem}"
+    return ""
 
 
 def _slots(locations: Sequence[TensorLocation], tensors: Sequence[MemoryTensor], base: int) -> tuple[TensorSlot, ...]:

@@ -142,7 +142,7 @@ class ProgramExecution:
         return min(ready, key=lambda index: self._favourites[self.program.instructions[index].module])
 
     def _execute_instruction(self, index: int, instruction: Instruction) -> None:
-        start = self._start(instruction)
+        start = self.program.start_of(instruction)
         rules = list(
             checks.instruction_violations(self.config, instruction, start, self.memory.size, hardware=self._hardware)
         )
@@ -155,13 +155,6 @@ class ProgramExecution:
             self._transfer(index, instruction, start)
         elif isinstance(instruction, Gemm | Alu):
             self._loops(index, instruction)
-
-    def _start(self, instruction: Instruction) -> int:
-        """Return the byte of the memory at which a transfer begins."""
-        if not isinstance(instruction, LoadInstruction | StoreInstruction):
-            return 0
-        memory = MemoryType.OUT if isinstance(instruction, StoreInstruction) else instruction.memory_type
-        return instruction.dram_base * self.config.element_bytes(memory) - self.program.base
 
     def _transfer(self, index: int, transfer: LoadInstruction | StoreInstruction, start: int) -> None:
         self._note(index, transfer, accesses.transfer_accesses(self.config, transfer, start))

@@ -60,6 +60,7 @@ def test_vtas_own_form_round_trips(config: Config, tmp_path: Path) -> None:
         ({"hw_ver": "0.0.0"}, "HW_VER is '0.0.0'; known are 0.0.1, 0.0.2"),
         ({"log_wgt_width": 2}, r"LOG_INP_WIDTH, .* are \(3, 2, 5\); only \(3, 3, 5\)"),
         ({"log_batch": -1}, "LOG_BATCH and LOG_BLOCK are -1, 4"),
+        ({"log_block": 1 << 40}, "LOG_BLOCK is 1099511627776; it must be at most 32"),
         ({"log_wgt_buff_size": 8}, "LOG_WGT_BUFF_SIZE is 8; it must be at least 9"),
         ({"log_acc_buff_size": 18, "log_wgt_buff_size": 17}, r"ACC has 2\^12 elements and INP 2\^11"),
         ({"log_wgt_buff_size": 17}, r"a micro-op has 31 bits \(ACC 11, INP 11, WGT 9\); it must have 32"),
