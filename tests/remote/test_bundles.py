@@ -2,6 +2,7 @@
 
 import dataclasses
 import platform
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -272,6 +273,36 @@ def test_a_store_keeps_to_its_room(tmp_path: Path) -> None:
 )
 def test_what_a_client_says_of_files_is_checked(graph: Graph, server: Child, change: Any, reason: str) -> None:
     test_code_for_another_machine_is_refused(graph, server, change, reason)
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ({"offset": 1 << 40}, r"at byte 1099511627776 is not inside its \d+ bytes"),
+        ({"offset": -64}, r"at byte -64 is not inside its \d+ bytes"),
+        ({"shape": (1 << 62, 4)}, r"float32\[4611686018427387904, 4\] at byte 0 is not inside its \d+ bytes"),
+        ({"shape": (-4,)}, r"\[-4\] is no shape"),
+        ({"shape": (1,) * 65}, "is no shape"),
+    ],
+)
+def test_parameters_beyond_their_upload_are_refused(
+    graph: Graph, serve: Callable[..., Child], tmp_path: Path, change: Any, place: str
+) -> None:
+    server = serve("--accept-uploads", "--uploads", tmp_path)
+    bundle = build_for(graph, where(server), check=False)
+    package = stage_package.pack_stage(bundle.codes[1])
+    first, *others = package.stage.entries
+    entries = (msgspec.structs.replace(first, **change), *others)
+    changed_stage = msgspec.structs.replace(package.stage, entries=entries)
+    connection = Connection(Address("remote", "127.0.0.1", server.port, timeout=30.0))
+    with pytest.raises(
+        ServerRefusal, match=rf"does not hold the array '{re.escape(first.name)}': .*{place}"
+    ) as refusal:
+        connection.open_package(bundle.plan.stages[1], dataclasses.replace(package, stage=changed_stage))
+    assert len(str(refusal.value).splitlines()) == 1
+    # The files themselves are right, and the server goes on.
+    with pipeline.load(bundle) as running:
+        assert running.submit(frame(0)).result(LIMIT).shape == (1, 8, 6, 6)
 
 
 def test_of_a_bundles_stage_the_bundle_is_believed(graph: Graph, tmp_path: Path) -> None:
