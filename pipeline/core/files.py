@@ -122,6 +122,27 @@ def check_regular(path: Path) -> None:
         raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", str(path))
 
 
+def is_utf8(path: Path) -> bool:
+    """Check whether a path is text, which libraries in C++ ask for; to the system it is any bytes."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def utf8_folder(folder: Path) -> Iterator[Path]:
+    """Yield a path of a folder that is UTF-8: its own, or for the time of the block that of a link to it."""
+    if is_utf8(folder):
+        yield folder
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        link = Path(scratch) / "folder"
+        link.symlink_to(folder.absolute())
+        yield link
+
+
 def cache_folder() -> Path | None:
     """Return the folder of this user's files that can be made again; None if there is none.
 

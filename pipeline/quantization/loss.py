@@ -76,5 +76,8 @@ def outputs(path: Path, frames: Sequence[Mapping[str, np.ndarray]], *, fused: bo
     # Fused, sums of int8 overflow 16 bits on x86 processors without VNNI.
     if not fused:
         options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    # Here and not above: losses of models of other formats need no onnx.
+    from pipeline.split.frontends.onnx.reference import open_session
+
+    session = open_session(path, options)
     return [np.asarray(session.run(None, dict(frame))[0], np.float64) for frame in frames]

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pipeline.core.files import utf8_folder
 from pipeline.core.optional import require
 from pipeline.core.plan import TensorSpec
 from pipeline.errors import ModelError, near
@@ -30,11 +31,15 @@ def load(path: Path) -> Any:
     """
     onnx = require("onnx", _EXTRA, _PURPOSE)
     try:
-        return onnx.load(path)
+        model = onnx.load(path, load_external_data=False)
+        # Its C++ code opens the data files, and takes no other names.
+        with utf8_folder(path.parent) as folder:
+            onnx.load_external_data_for_model(model, str(folder))
     except OSError as error:
         raise ModelError(f"cannot read {str(path)!r}: {error.strerror or error}") from None
     except Exception as error:  # noqa: BLE001 - whatever its parser stumbles over
         raise ModelError(f"{str(path)!r} is not an ONNX model: {error}") from None
+    return model
 
 
 def inputs(path: Path, shapes: Shapes | None = None) -> tuple[TensorSpec, ...]:

@@ -306,3 +306,16 @@ def test_names_that_are_no_utf8(command: Any, digits_onnx: Path, tmp_path: Path)
     assert command("build", model, "--stages", "1", "-o", bundle, "--json").status == 0
     assert command("run", bundle, "--input", tmp_path / "x.npy", "--output", results).status == 0
     assert Path(results).stat().st_size
+
+
+def test_libraries_in_cpp_read_models_whose_names_are_no_utf8(command: Any, digits_onnx: Path, tmp_path: Path) -> None:
+    """Their bindings to Python refuse such a name with a `TypeError`."""
+    pytest.importorskip("onnxruntime")
+    folder = os.fsencode(tmp_path)
+    model, quantized = (os.fsdecode(folder + name) for name in (b"/m\xff.onnx", b"/q\xff.onnx"))
+    shutil.copyfile(digits_onnx, model)
+    np.save(tmp_path / "x.npy", np.zeros((1, *SHAPE), np.float32))
+    result = command("quantize", model, "--calibrate", tmp_path / "x.npy", "-o", quantized)
+    assert (result.status, result.err) == (0, "")
+    result = command("build", model, "--stages", "1", "-o", tmp_path / "m.bundle", "--verify")
+    assert result.status == 0, result.err

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from pipeline.core.files import utf8_folder
 from pipeline.core.memory import LARGE
 from pipeline.errors import ModelError
 from pipeline.split.frontends.onnx.mapped import Parameters
@@ -62,14 +63,16 @@ def load(path: Path) -> tuple[Any, ExternalData]:
         _check(path, tensor)
     if any(is_external(each) for each in _constants(model.graph)):
         # The checker takes them from a file only.
-        onnx.checker.check_model(path)
+        with utf8_folder(path.parent) as folder:
+            onnx.checker.check_model(folder / path.name)
     else:
         # From memory: given the path, the checker would read the whole file again.
         onnx.checker.check_model(_without_data(model))
     # Small ones become part of the model: folding reads them anyway, and bfloat16 needs the package's conversion.
     for tensor in _external(model):
         if not _stays(tensor):
-            onnx.external_data_helper.load_external_data_for_tensor(tensor, str(path.parent))
+            with utf8_folder(path.parent) as folder:
+                onnx.external_data_helper.load_external_data_for_tensor(tensor, str(folder))
             tensor.data_location = tensor.DEFAULT
             del tensor.external_data[:]
     return model, ExternalData(path)

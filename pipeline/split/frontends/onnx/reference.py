@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from pipeline.core.files import is_utf8, utf8_folder
 from pipeline.core.optional import require
 
 LIBRARY = "ONNX Runtime"
@@ -29,7 +29,21 @@ def evaluate(model: Any, frame: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     options.log_severity_level = 4
     # A library that optimises may round otherwise, or even be wrong: compare with what the file says.
     options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    # A path where there is one: the data files of a model lie beside it.
-    source = os.fspath(model) if isinstance(model, str | Path) else model.SerializeToString()
-    session = runtime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    session = open_session(model, options)
     return [np.asarray(output) for output in session.run(None, dict(frame))]
+
+
+def open_session(model: Any, options: Any) -> Any:
+    """Return ONNX Runtime's session of a model or file, whatever its name; `options` are for this session alone."""
+    runtime = require("onnxruntime", "verify", "running ONNX models")
+    providers = ["CPUExecutionProvider"]
+    if not isinstance(model, str | Path):
+        return runtime.InferenceSession(model.SerializeToString(), options, providers=providers)
+    path = Path(model)
+    # A path where there is one: the data files of a model lie beside it.
+    if is_utf8(path):
+        return runtime.InferenceSession(str(path), options, providers=providers)
+    # ONNX Runtime takes no other names; of the bytes alone it cannot know where the data files lie.
+    with utf8_folder(path.parent) as folder:
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
+        return runtime.InferenceSession(path.read_bytes(), options, providers=providers)

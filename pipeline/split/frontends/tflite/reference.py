@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
+from pipeline.core.files import is_utf8
 from pipeline.core.optional import require
 
 LIBRARY = "LiteRT"
@@ -16,7 +16,10 @@ LIBRARY = "LiteRT"
 def evaluate(model: str | Path, frame: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     """Return the outputs that LiteRT computes of a frame."""
     litert = require("ai_edge_litert.interpreter", "verify", "verifying TFLite models")
-    interpreter = litert.Interpreter(model_path=os.fspath(model))
+    path = Path(model)
+    # LiteRT takes no other names.
+    file = {"model_path": str(path)} if is_utf8(path) else {"model_content": path.read_bytes()}
+    interpreter = litert.Interpreter(**file)
     inputs = {detail["name"]: detail["index"] for detail in interpreter.get_input_details()}
     for name, index in inputs.items():
         interpreter.resize_tensor_input(index, frame[name].shape)

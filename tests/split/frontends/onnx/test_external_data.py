@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import pipeline
 from pipeline.errors import ModelError
+from pipeline.quantization import onnx_model
 from pipeline.split.frontends.onnx import external_data
 from pipeline.split.frontends.onnx.outline import outline
 from pipeline.split.passes.bindings import array, operands
@@ -131,3 +133,17 @@ def test_large_results_are_not_folded(tmp_path: Path) -> None:
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]), tmp_path / "m.onnx")
     kinds = [operator.kind for operator in pipeline.read(tmp_path / "m.onnx").operators]
     assert "broadcast_to" in kinds
+
+
+@pytest.mark.parametrize(("folder", "name"), [(b"f\xff", b"m.onnx"), (b"f", b"m\xff.onnx"), (b"f\xff", b"m\xff.onnx")])
+def test_data_files_of_models_whose_names_are_no_utf8(tmp_path: Path, folder: bytes, name: bytes) -> None:
+    """The packages' C++ code takes no such names."""
+    pytest.importorskip("onnxruntime")
+    (tmp_path / "text").mkdir()
+    path = write(tmp_path / "text" / "m.onnx", external=True)
+    moved_folder = tmp_path / os.fsdecode(folder)
+    path = path.rename(path.with_name(os.fsdecode(name)))
+    path.parent.rename(moved_folder)
+    path = moved_folder / path.name
+    assert pipeline.verify(pipeline.read(path), path).relative < 1e-5
+    assert onnx_model.load(path).graph.initializer[0].raw_data == WEIGHTS.tobytes()

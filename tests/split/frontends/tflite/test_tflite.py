@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,12 @@ def test_a_classifier(tmp_path: Path) -> None:
     assert pipeline.verify(graph, path).relative < 1e-5
     plan = pipeline.plan(graph, cuts=["stem", "pool"])
     assert pipeline.build(graph, plan).parity.relative < 1e-5
+
+
+def test_names_that_are_no_utf8(tmp_path: Path) -> None:
+    """LiteRT takes no such names."""
+    path = classifier(tmp_path / os.fsdecode(b"m\xff.tflite"))
+    assert pipeline.verify(pipeline.read(path), path).relative < 1e-5
 
 
 def test_the_images_are_not_transposed(tmp_path: Path) -> None:
