@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pipeline
 from pipeline.commands.shared import console, models, values
+from pipeline.core.files import check_regular
 from pipeline.errors import InputError
 
 if TYPE_CHECKING:
@@ -168,7 +169,10 @@ def _labels(options: argparse.Namespace, count: int) -> npt.NDArray[np.int64] | 
 
     path = Path(options.labels)
     try:
+        check_regular(path)
         classes = np.load(path, allow_pickle=False)
+    except OSError as error:
+        raise InputError(f"cannot read the labels in {str(path)!r}: {error.strerror or error}") from None
     except Exception as error:  # noqa: BLE001 - damaged headers of NumPy raise what Python's parser meets in them
         raise InputError(f"cannot read the labels in {str(path)!r}: {error}") from None
     if classes.ndim != 1 or classes.dtype.kind not in "iu" or len(classes) < count:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.commands.shared import console, values
+from pipeline.core.files import check_regular
 from pipeline.errors import InstructionError
 
 if TYPE_CHECKING:
@@ -149,14 +150,19 @@ def _stream(config: Config, file: str) -> tuple[Instruction, ...]:
     from boards.vta.isa import encoding
 
     with _named_errors(file):
-        return encoding.decode(config, encoding.read_stream(Path(file).read_bytes()))
+        return encoding.decode(config, encoding.read_stream(_read(file)))
 
 
 def _uops(config: Config, file: str) -> tuple[Uop, ...]:
     from boards.vta.isa import encoding
 
     with _named_errors(file):
-        return encoding.decode_uops(config, encoding.read_uops(Path(file).read_bytes()))
+        return encoding.decode_uops(config, encoding.read_uops(_read(file)))
+
+
+def _read(file: str) -> bytes:
+    check_regular(Path(file))
+    return Path(file).read_bytes()
 
 
 @contextlib.contextmanager

@@ -33,6 +33,7 @@ def open_replacement(path: Path) -> Iterator[BinaryIO]:
     """Open a temporary file beside `path`, that is renamed to it in the end, or removed if something goes wrong."""
     if not path.absolute().parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "there is no such folder", str(path.parent))
+    check_replaceable(path)
     with _rename_in_errors(path):
         handle, temporary = leftovers.make_locked(lambda: tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}."))
     try:
@@ -120,6 +121,18 @@ def check_regular(path: Path) -> None:
     """
     if not stat.S_ISREG(path.stat().st_mode) and not path.is_dir():
         raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", str(path))
+
+
+def check_replaceable(path: Path) -> None:
+    """Check that a new file may take a name: pipes and devices, which a rename would replace, keep theirs.
+
+    Raises
+    ------
+    OSError
+        If there is one.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        check_regular(path)
 
 
 def is_utf8(path: Path) -> bool:

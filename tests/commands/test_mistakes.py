@@ -14,6 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import pipeline
+from tests.support.time_limits import time_limit
+
 SHAPE = (1, 1, 32, 32)
 
 
@@ -319,3 +322,43 @@ def test_libraries_in_cpp_read_models_whose_names_are_no_utf8(command: Any, digi
     assert (result.status, result.err) == (0, "")
     result = command("build", model, "--stages", "1", "-o", tmp_path / "m.bundle", "--verify")
     assert result.status == 0, result.err
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
+def test_a_pipe_is_refused_where_a_file_is_due(
+    command: Any, digits_onnx: Path, bundle: Path, frames: Path, tmp_path: Path
+) -> None:
+    """Each of these waited for somebody who writes to the pipe, or replaced it by a file."""
+    pipes, plan = tmp_path / "pipes", tmp_path / "digits.json"
+    pipes.mkdir()
+    pipeline.Bundle.load(bundle).plan.save(plan)
+    files_before = sorted(tmp_path.iterdir())
+    doors: dict[str, Callable[[Path], list[object]]] = {
+        "in.npy": lambda pipe: ["run", bundle, "--input", pipe],
+        "in.png": lambda pipe: ["run", bundle, "--input", pipe],
+        "labels.txt": lambda pipe: [
+            "run", bundle, "--input", frames, "--sink", f"{tmp_path / 'o.mp4'}?show=label&labels={pipe}",
+        ],
+        "out.npz": lambda pipe: ["run", bundle, "--input", frames, "--output", pipe],
+        "out.mp4": lambda pipe: ["run", bundle, "--input", frames, "--sink", pipe],
+        "trace.json": lambda pipe: ["run", bundle, "--input", frames, "--trace", pipe],
+        "plan.json": lambda pipe: ["plan", digits_onnx, "--stages", "1", "-o", pipe],
+        "measured.json": lambda pipe: ["simulate", plan, "--drawing", tmp_path / "d.svg", "--against", pipe],
+        "tuning.json": lambda pipe: ["tune", digits_onnx, "--database", pipe],
+        "used.json": lambda pipe: ["build", digits_onnx, "--tuning", pipe, "-o", tmp_path / "b.bundle"],
+        "right.npy": lambda pipe: [
+            "quantize", digits_onnx, "--calibrate", frames, "--labels", pipe, "-o", tmp_path / "q.onnx",
+        ],
+        "stream.bin": lambda pipe: ["vta", "disassemble", pipe],
+        "vta.json": lambda pipe: ["vta", "disassemble", frames, "--config", pipe],
+    }  # fmt: skip
+    for name, arguments in doors.items():
+        pipe = pipes / name
+        os.mkfifo(pipe)
+        with time_limit(60):
+            result = command(*arguments(pipe))
+        assert (result.status in {1, 2}, result.err.count("\n")) == (True, 1), (name, result)
+        assert f"{pipe}" in result.err, name
+        assert "it is a pipe or a device, not a file" in result.err, name
+    assert sorted(tmp_path.iterdir()) == files_before
+    assert sorted(path.name for path in pipes.iterdir() if path.is_fifo()) == sorted(doors)

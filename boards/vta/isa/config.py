@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from pipeline.core.files import check_regular
 from pipeline.errors import BoardError, near
 
 VERSIONS = ("0.0.1", "0.0.2")
@@ -209,6 +210,7 @@ class Config:
     def load(cls, path: str | Path) -> Config:
         """Read a file of `from_json`; errors name it."""
         try:
+            check_regular(Path(path))
             return cls.from_json(Path(path).read_bytes())
         except BoardError as error:
             raise BoardError(f"{path}: {error}") from None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from pipeline.core.files import check_regular
 from pipeline.errors import InputError
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ def read_trace(path: str | Path, stages: Sequence[str]) -> list[TraceEvent]:
         If it is none, or has none of the stages.
     """
     try:
+        check_regular(Path(path))
         trace_file = msgspec.json.decode(Path(path).read_bytes(), type=_Trace)
     except OSError as error:
         raise InputError(f"cannot read the trace {str(path)!r}: {error.strerror}") from None

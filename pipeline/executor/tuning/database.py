@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from pipeline.core.files import write_atomically
+from pipeline.core.files import check_regular, write_atomically
 from pipeline.errors import TuningError
 
 FORMAT = 1
@@ -139,6 +139,7 @@ class Database:
         if create and not file.exists():
             return Database(path=file)
         try:
+            check_regular(file)
             data = file.read_bytes()
         except OSError as error:
             raise TuningError(

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.core.files import check_regular, check_replaceable
 from pipeline.errors import InputError
 from pipeline.io.picture.geometry import Geometry
 from pipeline.io.picture.pixels import Pixels, library
@@ -56,6 +57,7 @@ class Video(Sink):
         # A file without a picture is no video: finishing it is an error, or removes it.
         self._empty = True
         self._first = self._last = 0
+        check_replaceable(path)
         with contextlib.ExitStack() as stack:
             # FFmpeg goes by the name's end, so the temporary file keeps it.
             folder = tempfile.TemporaryDirectory(dir=path.absolute().parent, prefix=f".{path.name}.")
@@ -196,6 +198,7 @@ def _read_labels(path: str | None) -> list[str]:
     if path is None:
         return []
     try:
+        check_regular(Path(path))
         return Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:
         raise InputError(f"no labels, one per line, in {path!r}: {error}") from None

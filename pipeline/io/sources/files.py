@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.lib.npyio import NpzFile
 
+from pipeline.core.files import check_regular
 from pipeline.core.optional import require
 from pipeline.core.plan import TensorSpec
 from pipeline.errors import InputError
@@ -30,7 +31,7 @@ def find(paths: Sequence[Path]) -> list[Path]:
     Raises
     ------
     InputError
-        If a path does not exist, a file's kind is unknown, or a folder has none.
+        If a path does not exist, is a pipe or a device, a file's kind is unknown, or a folder has none.
     """
     files: list[Path] = []
     for path in paths:
@@ -46,6 +47,12 @@ def find(paths: Sequence[Path]) -> list[Path]:
             raise InputError(f"cannot read {str(path)!r}; supported are {' '.join(ARRAYS + IMAGES)}")
         else:
             files.append(path)
+    try:
+        for file in files:
+            # Also those in folders: reading a pipe would wait until somebody writes to it.
+            check_regular(file)
+    except OSError as error:
+        raise InputError(f"cannot read {error.filename!r}: {error.strerror}") from None
     return files
 
 
