@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import errno
 import os
+import re
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
@@ -29,15 +30,24 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 @contextlib.contextmanager
-def open_replacement(path: Path) -> Iterator[BinaryIO]:
-    """Open a temporary file beside `path`, that is renamed to it in the end, or removed if something goes wrong."""
+def open_replacement(path: Path, *, cleans: bool = True) -> Iterator[BinaryIO]:
+    """Open a temporary file beside `path`, that is renamed to it in the end, or removed if something goes wrong.
+
+    A success also removes those that ended processes left there, unless `cleans` says that the caller does that: it
+    takes a look at the whole folder.
+    """
     if not path.absolute().parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "there is no such folder", str(path.parent))
     check_replaceable(path)
+
+    def make() -> tuple[int, str]:
+        return tempfile.mkstemp(leftovers.SUFFIX, f".{path.name}.", path.parent)
+
     with _rename_in_errors(path):
-        handle, temporary = leftovers.make_locked(lambda: tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}."))
+        handle, temporary = leftovers.make_locked(make)
     try:
-        with os.fdopen(handle, "wb") as stream:
+        # Closing a duplicate does not unlock the file, which nobody may remove before it has its name.
+        with os.fdopen(os.dup(handle), "wb") as stream:
             yield stream
         # mkstemp makes files that only their owner reads; the result shall have the rights of any new file.
         Path(temporary).chmod(0o666 & ~_umask())
@@ -46,6 +56,12 @@ def open_replacement(path: Path) -> Iterator[BinaryIO]:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+    finally:
+        os.close(handle)
+    if cleans:
+        # A folder that may be written but not listed keeps what is there.
+        with contextlib.suppress(OSError):
+            leftovers.remove_files(path.absolute().parent, re.escape(path.name))
 
 
 @contextlib.contextmanager
@@ -59,17 +75,22 @@ def _rename_in_errors(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def scratch_folder(target: Path) -> Iterator[Path]:
-    """Make a folder beside `target`, and remove it in the end, together with those that ended processes left there."""
+    """Make a folder beside `target`, and remove it in the end, together with those that ended processes left there.
+
+    What is in it must be called as `leftovers.INSIDE` says, or the next process does not know it for one of these.
+    """
+    check_replaceable(target)
 
     def make() -> tuple[int, str]:
-        name = tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.")
+        name = tempfile.mkdtemp(dir=target.absolute().parent, prefix=f".{target.name}.")
         return os.open(name, os.O_RDONLY | os.O_CLOEXEC), name
 
     handle, name = leftovers.make_locked(make)
     try:
         yield Path(name)
         # Only after a success: whoever fails shall not spend time on what others left.
-        leftovers.remove(target)
+        with contextlib.suppress(OSError):
+            leftovers.remove_folders(target)
     finally:
         leftovers.remove_tree(Path(name))
         os.close(handle)

@@ -18,6 +18,9 @@ from pathlib import Path
 INSIDE = {"new", "old"}
 """What the folders have in them, so that nobody else's is taken for one."""
 
+SUFFIX = ".tmp"
+"""What the files end with, for the same reason: `.plan.json.original` is somebody's, and looks like `mkstemp`'s."""
+
 
 def make_locked(make: Callable[[], tuple[int, str]]) -> tuple[int, str]:
     """Make something temporary, lock it, and return its descriptor and name; closing the descriptor unlocks it.
@@ -35,7 +38,17 @@ def make_locked(make: Callable[[], tuple[int, str]]) -> tuple[int, str]:
         os.close(handle)
 
 
-def remove(target: Path) -> None:
+def remove_files(folder: Path, names: str) -> None:
+    """Remove the temporary files in a folder whose processes have ended, of names that match a regular expression."""
+    # `mkstemp` adds eight characters between the prefix and the suffix of `open_replacement`.
+    pattern = re.compile(rf"\.{names}\.\w{{8}}{re.escape(SUFFIX)}")
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if pattern.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+                remove_dead(Path(entry.path))
+
+
+def remove_folders(target: Path) -> None:
     """Remove the temporary folders of `target` whose processes have ended."""
     # `mkdtemp` adds eight characters behind the prefix of `scratch_folder`.
     pattern = re.compile(rf"\.{re.escape(target.name)}\.\w{{8}}")

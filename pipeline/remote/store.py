@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import re
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -21,8 +20,8 @@ from pipeline.executor.verified_file import BundleFile, DamagedFile, VerifiedCon
 
 LIBRARY, PARAMETERS = ".so", ".parameters"
 
-_PARTIAL = re.compile(r"\.[0-9a-f]{64}\.(so|parameters)\.\w{8}")
-"""The name of an upload while it arrives."""
+_UPLOADS = r"[0-9a-f]{64}\.(so|parameters)"
+"""A regular expression for names of uploads."""
 
 
 class StageContents(NamedTuple):
@@ -68,10 +67,8 @@ class FileStore:
         if uploads is not None:
             # For this user alone: what lies there is run.
             uploads.mkdir(parents=True, exist_ok=True, mode=0o700)
-            for path in uploads.iterdir():
-                if _PARTIAL.fullmatch(path.name):
-                    # Of a server that was killed in the middle of an upload; one that is still running keeps its own.
-                    leftovers.remove_dead(path)
+            # Of a server that was killed in the middle of an upload; one that is still running keeps its own.
+            leftovers.remove_files(uploads, _UPLOADS)
 
     def find(self, stage: StageFiles) -> StageContents:
         """Return the library and the parameters of a stage.

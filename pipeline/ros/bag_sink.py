@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.files import replace_folder
+from pipeline.core.files import replace_folder, scratch_folder
 from pipeline.core.optional import require
 from pipeline.core.plan import TensorSpec
 from pipeline.errors import InputError
@@ -59,11 +58,12 @@ class BagSink(Sink):
         # What fails on the way to the last line takes thread and temporary folder along.
         with contextlib.ExitStack() as stack:
             # Beside the bag, and so on the same file system, on which renaming takes no copy.
-            folder = tempfile.TemporaryDirectory(dir=path.absolute().parent, prefix=f".{path.name}.")
-            self._scratch = Path(stack.enter_context(folder))
+            scratch = stack.enter_context(scratch_folder(path))
+            (scratch / "new").mkdir()
             # The bag's files are called as its folder, so that the name is the one to come.
+            self._temporary, self._backup = scratch / "new" / path.name, scratch / "old"
             plugin = getattr(rosbag2.StoragePlugin, STORAGE[storage])
-            self._bag = rosbag2.Writer(self._scratch / path.name, version=9, storage_plugin=plugin)
+            self._bag = rosbag2.Writer(self._temporary, version=9, storage_plugin=plugin)
             # What SQLite makes belongs to the thread that made it, and results come in another one.
             self._thread = stack.enter_context(ThreadPoolExecutor(1, "bag"))
             self._in_thread(self._bag.open)
@@ -88,7 +88,7 @@ class BagSink(Sink):
                 self._in_thread(self._bag.close)
             finally:
                 # Readers recover much of a bag without its end, as on a full disk.
-                replace_folder(self._path, self._scratch / self._path.name, self._scratch / "old")
+                replace_folder(self._path, self._temporary, self._backup)
 
     def finish_early(self) -> None:
         """Complete the bag, or remove it if it holds no message."""

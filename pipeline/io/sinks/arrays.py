@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.core import leftovers
 from pipeline.core.files import open_replacement
 from pipeline.core.plan import TensorSpec
 from pipeline.errors import InputError
@@ -99,11 +100,14 @@ class Folder(Sink):
         # Not its parents: a typing mistake in the path should not make folders.
         folder.mkdir(exist_ok=True)
         self._folder = folder
+        # Once for all files, and not with each: the folder may have thousands.
+        with contextlib.suppress(OSError):
+            leftovers.remove_files(folder, r".+\.npz")
         self._names_in_use: set[str] = set()
 
     def add(self, result: FrameResult) -> None:
         """Write one result."""
-        with open_replacement(self._folder / f"{self._unique_name(result.frame.name)}.npz") as stream:
+        with open_replacement(self._folder / f"{self._unique_name(result.frame.name)}.npz", cleans=False) as stream:
             np.savez(stream, **result.outputs)
 
     def _unique_name(self, name: str) -> str:

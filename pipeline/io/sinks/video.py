@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.files import check_regular, check_replaceable
+from pipeline.core.files import check_regular, scratch_folder
 from pipeline.errors import InputError
 from pipeline.io.picture.geometry import Geometry
 from pipeline.io.picture.pixels import Pixels, library
@@ -57,11 +56,11 @@ class Video(Sink):
         # A file without a picture is no video: finishing it is an error, or removes it.
         self._empty = True
         self._first = self._last = 0
-        check_replaceable(path)
         with contextlib.ExitStack() as stack:
+            folder = stack.enter_context(scratch_folder(path)) / "new"
+            folder.mkdir()
             # FFmpeg goes by the name's end, so the temporary file keeps it.
-            folder = tempfile.TemporaryDirectory(dir=path.absolute().parent, prefix=f".{path.name}.")
-            self._temporary = Path(stack.enter_context(folder)) / path.name
+            self._temporary = folder / path.name
             with self._plain():
                 self._encoder = av.Codec(self._codec, "w")
                 self._container = stack.enter_context(av.open(str(self._temporary), "w"))
