@@ -6,11 +6,16 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 pytest_plugins = ["tests.support.skips"]
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# How long an example takes to make or to try says something of the machine, which may be busy, and not of the code.
+hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("untimed")
 
 
 def pytest_configure() -> None:
