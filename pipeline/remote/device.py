@@ -13,8 +13,8 @@ from pipeline.core.board import Device
 from pipeline.core.plan import StagePlan
 from pipeline.errors import BoardError, BuildError, DeviceLost
 from pipeline.executor.devices.null import NullRuntime
-from pipeline.remote.alternatives import Alternative, make_alternative
 from pipeline.remote.connection import Connection
+from pipeline.remote.device_candidates import DeviceCandidate, make_candidate
 
 Result = TypeVar("Result")
 
@@ -43,8 +43,8 @@ class RemoteRuntime(NullRuntime):
         self.opening_s += sum(each.patience + 2 * each.timeout for each in addresses)
         # Shared with the candidates: one that is reached for the first time while frames run has to load all of them.
         self._stages: list[tuple[StagePlan, Any]] = []
-        self._candidates: list[Alternative] = [
-            make_alternative(address, device, self._stages, is_only=len(addresses) == 1) for address in addresses
+        self._candidates: list[DeviceCandidate] = [
+            make_candidate(address, device, self._stages, is_only=len(addresses) == 1) for address in addresses
         ]
 
     @staticmethod
@@ -102,7 +102,7 @@ class RemoteRuntime(NullRuntime):
         for candidate in self._candidates:
             candidate.close()
 
-    def _first(self, work: Callable[[Alternative], Result]) -> Result:
+    def _first(self, work: Callable[[DeviceCandidate], Result]) -> Result:
         """Return the result of `work` for the first candidate that is not lost."""
         # The preferred server is tried first for each frame; while it rests, that costs nothing.
         errors: list[DeviceLost] = []

@@ -59,7 +59,7 @@ class Artifact:
         Path(path).write_bytes(msgspec.json.format(msgspec.json.encode(facts), indent=1) + b"\n")
 
 
-class _FormatNumber(msgspec.Struct):
+class _ArtifactFormat(msgspec.Struct):
     vta: int
 
 
@@ -74,7 +74,7 @@ class _StageFacts(msgspec.Struct):
 
 
 # Made once, while this is imported: two threads that let msgspec look at one type at the same time end in a segfault.
-_FORMAT, _FACTS = msgspec.json.Decoder(_FormatNumber), msgspec.json.Decoder(_StageFacts)
+_FORMAT, _FACTS = msgspec.json.Decoder(_ArtifactFormat), msgspec.json.Decoder(_StageFacts)
 
 
 def read(data: bytes, arrays: Mapping[str, npt.NDArray[Any]], stage: StagePlan, config: Config) -> Artifact:

@@ -16,7 +16,7 @@ from pipeline.errors import ModelError, reason
 from pipeline.split.frontends.onnx.external_data import ExternalData
 from pipeline.split.frontends.onnx.importer import UNKNOWN, NodeRefused, OnnxImporter, why_unsupported
 from pipeline.split.frontends.onnx.islands import DOMAIN, open_session, replace_by_islands
-from pipeline.split.frontends.onnx.normalise import OLDEST_OPSET, opset
+from pipeline.split.frontends.onnx.simplification import OLDEST_OPSET, opset
 from pipeline.split.model import ImportedModel, Island
 
 MOST_ATTEMPTS = 50
@@ -90,14 +90,14 @@ def _is_plain(model: Any) -> bool:
 
 
 def simplify(path: Path, model: Any) -> Any:
-    """Return the model in plain terms, see `pipeline.split.frontends.onnx.normalise`.
+    """Return the model in plain terms, see `pipeline.split.frontends.onnx.simplification`.
 
     Raises
     ------
     ModelError
         If it is damaged, or too old to be converted.
     """
-    command = [sys.executable, str(Path(__file__).with_name("normalise.py"))]
+    command = [sys.executable, str(Path(__file__).with_name("simplification.py"))]
     try:
         result = subprocess.run(  # noqa: S603 - this Python and a file of ours
             command, input=model.SerializeToString(), capture_output=True, timeout=LONGEST_S, check=False

@@ -19,8 +19,8 @@ from pipeline.split.frontends.onnx.corrections import correct, wrong_conversion
 from pipeline.split.frontends.onnx.external_data import ExternalData, is_external
 from pipeline.split.frontends.onnx.islands import DOMAIN
 from pipeline.split.frontends.onnx.kernels import as_operator
-from pipeline.split.frontends.onnx.normalise import static_shape, tensor_types
 from pipeline.split.frontends.onnx.resizing import drop_empty
+from pipeline.split.frontends.onnx.simplification import static_shape, tensor_types
 from pipeline.split.passes.bindings import constant
 
 # TVM would stack all operands and reduce; a chain of two at a time fuses and needs no memory.

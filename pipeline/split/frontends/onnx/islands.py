@@ -9,7 +9,7 @@ from onnx import helper
 
 from pipeline.core.optional import require
 from pipeline.split.frontends.onnx.external_data import is_external
-from pipeline.split.frontends.onnx.normalise import static_shape, tensor_types, tensors_read
+from pipeline.split.frontends.onnx.simplification import static_shape, tensor_types, tensors_read
 from pipeline.split.model import Island
 
 DOMAIN = "soc_pipeline"

@@ -29,7 +29,7 @@ Loaded = Sequence[tuple[StagePlan, Any]]
 Result = TypeVar("Result")
 
 
-class Alternative(ABC):
+class DeviceCandidate(ABC):
     """Device elsewhere, or its stand-in here, where frames of one stage can be computed."""
 
     def thread_kind(self) -> Hashable:
@@ -61,7 +61,7 @@ class Alternative(ABC):
         """Give it back."""
 
 
-def make_alternative(address: Address, device: Device, stages: Loaded, *, is_only: bool) -> Alternative:
+def make_candidate(address: Address, device: Device, stages: Loaded, *, is_only: bool) -> DeviceCandidate:
     """Return the alternative at an address, which is waited for only if there is no other."""
     if address.scheme == "local":
         return _LocalAlternative(address, device, stages)
@@ -101,7 +101,7 @@ class RemoteSession(Protocol):
         """End the session."""
 
 
-class _ServerAlternative(Alternative):
+class _ServerAlternative(DeviceCandidate):
     """A server, and what is to be done while it is away."""
 
     def __init__(self, address: Address, stages: Loaded, *, is_only: bool) -> None:
@@ -183,7 +183,7 @@ class _ServerAlternative(Alternative):
             self._numbers.append(self._connection.open(stage, code))
 
 
-class _LocalAlternative(Alternative):
+class _LocalAlternative(DeviceCandidate):
     """A device of this machine, loaded when it is first needed."""
 
     def __init__(self, address: Address, device: Device, stages: Loaded) -> None:
