@@ -282,8 +282,10 @@ def test_a_replica_that_lost_its_server_takes_it_again_when_it_is_back(
     pool = rpc.connect_tracker("127.0.0.1", tracker.port)
 
     def idle_servers() -> int:
-        return int(pool.summary()["queue_info"]["board"]["free"])
+        return int(pool.summary()["queue_info"].get("board", {"free": 0})["free"])
 
+    # A server listens before the tracker knows of it; a replica that finds one only shares its session.
+    wait_until(lambda: idle_servers() == len(servers))
     first, second = bundle.plan.stages
     stages = (first, dataclasses.replace(second, replicas=2, cores=()))
     replicated = Bundle(dataclasses.replace(bundle.plan, stages=stages), bundle.codes)
