@@ -93,7 +93,10 @@ def test_a_live_source_ends_by_a_signal(
         child.send_signal(signal_number)
         text, errors = child.communicate(timeout=LIMIT)
     assert (child.returncode, errors) == (0, "")
-    assert json.loads(text)["delivered"] == len([json.loads(line) for line in out.read_text().splitlines()])
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    # An interrupt may cost the frame that is being submitted: then it was computed, and nobody took it.
+    assert json.loads(text)["delivered"] - len(lines) in (0, 1)
+    assert [line["number"] for line in lines] == list(range(len(lines)))
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])
