@@ -15,7 +15,9 @@ from pipeline.core.optional import require
 ONNX_RUNTIME = "onnxruntime"
 """The package, and the extra that brings it."""
 
-_sessions: dict[tuple[bytes, int], Any] = {}
+_sessions: dict[tuple[bytes, int], tuple[Any, list[str]]] = {}
+"""By model and number of threads: the session, and the names of its inputs, which it would list anew for each frame."""
+
 # Guards the dictionary only: sessions themselves may be run by several threads at once.
 _lock = threading.Lock()
 _registered = threading.Event()
@@ -75,22 +77,22 @@ def why_missing(packages: Sequence[str]) -> str:
 def _run(model: Any, *tensors: Any) -> None:
     """Compute a packed model; the outputs' memory comes behind the inputs."""
     arrays = [np.from_dlpack(tensor) for tensor in tensors]
-    session = _session(np.from_dlpack(model))
-    inputs = [value.name for value in session.get_inputs()]
+    session, inputs = _session(np.from_dlpack(model))
     results = session.run(None, dict(zip(inputs, arrays, strict=False)))
     for target, result in zip(arrays[len(inputs) :], results, strict=True):
         np.copyto(target, result, casting="no")
 
 
-def _session(model: np.ndarray) -> Any:
+def _session(model: np.ndarray) -> tuple[Any, list[str]]:
     # A worker is kept on its stage's cores, and the session computes on as many.
     key = (packed_model.digest(model), len(affinity.thread_cores()))
     with _lock:
-        if (session := _sessions.get(key)) is not None:
-            return session
+        if (entry := _sessions.get(key)) is not None:
+            return entry
     session = _open_session(packed_model.unpack(model), key[1])
+    inputs = [value.name for value in session.get_inputs()]
     with _lock:
-        return _sessions.setdefault(key, session)
+        return _sessions.setdefault(key, (session, inputs))
 
 
 def _open_session(model: bytes, threads: int) -> Any:

@@ -15,7 +15,8 @@ import onnx
 from pipeline.errors import ModelError, reason
 from pipeline.split.frontends.onnx.external_data import ExternalData
 from pipeline.split.frontends.onnx.importer import UNKNOWN, NodeRefused, OnnxImporter, why_unsupported
-from pipeline.split.frontends.onnx.islands import DOMAIN, open_session, replace_by_islands
+from pipeline.split.frontends.onnx.islands import DOMAIN, replace_by_islands
+from pipeline.split.frontends.onnx.reference import literal_options, open_session
 from pipeline.split.frontends.onnx.simplification import OLDEST_OPSET, opset
 from pipeline.split.model import ImportedModel, Island
 
@@ -148,7 +149,7 @@ def _check_islands(path: Path, graph: Any, islands: Sequence[Island]) -> None:
 def _check_island(path: Path, node: Any, island: Island) -> None:
     """Raise `ModelError` if ONNX Runtime has not got an operator of an island either, such as a custom one."""
     try:
-        open_session(node)
+        open_session(onnx.ModelProto.FromString(node.attribute[0].s), literal_options())
     except Exception as error:  # it raises several unrelated types
         names = ", ".join(island.operators[:MOST_NAMED])
         raise ModelError(

@@ -15,6 +15,7 @@ from pipeline.core.memory import LARGE
 from pipeline.errors import ModelError
 from pipeline.split.frontends.onnx.mapped import Parameters
 from pipeline.split.frontends.onnx.outline import outline
+from pipeline.split.frontends.onnx.simplification import is_external
 
 _PLAIN = "?bBhHiIqQefd"
 """Dtypes that NumPy has itself; others, such as bfloat16, are left to the onnx package."""
@@ -106,11 +107,6 @@ def from_object(path: Path, model: Any) -> tuple[Any, ExternalData]:
         )
     onnx.checker.check_model(data)
     return onnx.ModelProto.FromString(data), ExternalData(path)
-
-
-def is_external(tensor: Any) -> bool:
-    """Check whether a tensor's data lie outside of its protobuf."""
-    return bool(tensor.HasField("data_location") and tensor.data_location == tensor.EXTERNAL)
 
 
 def _stays(tensor: Any) -> bool:

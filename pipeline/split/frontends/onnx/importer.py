@@ -16,11 +16,11 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from pipeline.core import packed_model
 from pipeline.errors import reason
 from pipeline.split.frontends.onnx.corrections import correct, wrong_conversion
-from pipeline.split.frontends.onnx.external_data import ExternalData, is_external
+from pipeline.split.frontends.onnx.external_data import ExternalData
 from pipeline.split.frontends.onnx.islands import DOMAIN
 from pipeline.split.frontends.onnx.kernels import as_operator
 from pipeline.split.frontends.onnx.resizing import drop_empty
-from pipeline.split.frontends.onnx.simplification import static_shape, tensor_types
+from pipeline.split.frontends.onnx.simplification import is_external, static_shape, tensor_types
 from pipeline.split.passes.bindings import constant
 
 # TVM would stack all operands and reduce; a chain of two at a time fuses and needs no memory.
@@ -44,12 +44,17 @@ def why_unsupported(node: Any, read: set[str]) -> str:
     read : set of str
         The tensors that nodes or the model's user read.
     """
-    supported_kinds = {*onnx_frontend._get_convert_map(), "Constant"}  # noqa: SLF001 - there is no public list
     if node.domain == DOMAIN:
         return ""
-    if node.op_type not in supported_kinds or node.domain not in ("", "ai.onnx"):
+    if node.op_type not in _supported_kinds() or node.domain not in ("", "ai.onnx"):
         return UNKNOWN
     return wrong_conversion(node, read)
+
+
+@functools.cache
+def _supported_kinds() -> frozenset[str]:
+    # TVM makes its table anew for each that asks.
+    return frozenset({*onnx_frontend._get_convert_map(), "Constant"})  # noqa: SLF001 - there is no public list
 
 
 class NodeRefused(Exception):

@@ -7,9 +7,7 @@ from typing import Any
 
 from onnx import helper
 
-from pipeline.core.optional import require
-from pipeline.split.frontends.onnx.external_data import is_external
-from pipeline.split.frontends.onnx.simplification import static_shape, tensor_types, tensors_read
+from pipeline.split.frontends.onnx.simplification import is_external, static_shape, tensor_types, tensors_read
 from pipeline.split.model import Island
 
 DOMAIN = "soc_pipeline"
@@ -153,15 +151,6 @@ def _island(model: Any, nodes: Sequence[Any], types: Mapping[str, Any]) -> Any:
     return helper.make_node(
         KIND, inputs, outputs, name=nodes[0].name or _result(nodes[0]), domain=DOMAIN, model=island.SerializeToString()
     )
-
-
-def open_session(node: Any) -> Any:
-    """Return a session of ONNX Runtime for an island's model, which shows that it has all the operators."""
-    runtime = require("onnxruntime", "onnxruntime", "operators that ONNX Runtime computes")
-    options = runtime.SessionOptions()
-    options.log_severity_level = 4
-    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return runtime.InferenceSession(helper.get_attribute_value(node.attribute[0]), options, ["CPUExecutionProvider"])
 
 
 def _value_info(name: str, types: Mapping[str, Any], graph: Any) -> Any:

@@ -23,14 +23,19 @@ def evaluate(model: Any, frame: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     frame : mapping of str to numpy.ndarray
         The inputs by name.
     """
+    session = open_session(model, literal_options())
+    return [np.asarray(output) for output in session.run(None, dict(frame))]
+
+
+def literal_options() -> Any:
+    """Return options with which ONNX Runtime computes what the file says, and prints nothing."""
     runtime = require("onnxruntime", "verify", "verifying ONNX models")
     options = runtime.SessionOptions()
     # Fatal only: warnings on unused initializers would stand between a command's lines.
     options.log_severity_level = 4
-    # A library that optimises may round otherwise, or even be wrong: compare with what the file says.
+    # A library that optimises may round otherwise, or even be wrong.
     options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = open_session(model, options)
-    return [np.asarray(output) for output in session.run(None, dict(frame))]
+    return options
 
 
 def open_session(model: Any, options: Any) -> Any:

@@ -227,7 +227,7 @@ class _Folding:
 def _constants(graph: Any) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the small constants of a graph."""
     for tensor in graph.initializer:
-        if not _is_external(tensor) and math.prod(tensor.dims) <= MOST_ELEMENTS:
+        if not is_external(tensor) and math.prod(tensor.dims) <= MOST_ELEMENTS:
             yield tensor.name, numpy_helper.to_array(tensor)
     for node in graph.node:
         if node.op_type == "Constant":
@@ -237,13 +237,14 @@ def _constants(graph: Any) -> Iterator[tuple[str, np.ndarray]]:
                     yield node.output[0], value
 
 
-def _is_external(tensor: Any) -> bool:
+def is_external(tensor: Any) -> bool:
+    """Check whether a tensor's data lie outside of its protobuf."""
     return bool(tensor.HasField("data_location") and tensor.data_location == tensor.EXTERNAL)
 
 
 def _attribute_value(attribute: Any) -> np.ndarray | None:
     if attribute.name == "value":
-        return None if _is_external(attribute.t) else numpy_helper.to_array(attribute.t)
+        return None if is_external(attribute.t) else numpy_helper.to_array(attribute.t)
     dtypes = {"value_int": np.int64, "value_ints": np.int64, "value_float": np.float32, "value_floats": np.float32}
     dtype = dtypes.get(attribute.name)
     return None if dtype is None else np.array(helper.get_attribute_value(attribute), dtype)

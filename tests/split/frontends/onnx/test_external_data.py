@@ -14,8 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 import pipeline
 from pipeline.errors import ModelError
 from pipeline.quantization import onnx_model
-from pipeline.split.frontends.onnx import external_data
 from pipeline.split.frontends.onnx.outline import outline
+from pipeline.split.frontends.onnx.simplification import is_external
 from pipeline.split.passes.bindings import array, operands
 
 WEIGHTS = np.random.default_rng(0).standard_normal((256, 128)).astype(np.float32)
@@ -61,8 +61,8 @@ def test_the_outline_is_small_and_names_the_place(tmp_path: Path) -> None:
     text = outline(path)
     assert len(text) < 2_000 < WEIGHTS.nbytes < path.stat().st_size
     weights, small_tensor = onnx.ModelProto.FromString(text).graph.initializer
-    assert external_data.is_external(weights)
-    assert not external_data.is_external(small_tensor)
+    assert is_external(weights)
+    assert not is_external(small_tensor)
     stored_data = {each.key: each.value for each in weights.external_data}
     start = int(stored_data["offset"])
     assert path.read_bytes()[start : start + int(stored_data["length"])] == WEIGHTS.tobytes()
