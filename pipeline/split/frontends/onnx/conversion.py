@@ -17,7 +17,7 @@ from pipeline.split.frontends.onnx.external_data import ExternalData
 from pipeline.split.frontends.onnx.importer import UNKNOWN, NodeRefused, OnnxImporter, why_unsupported
 from pipeline.split.frontends.onnx.islands import DOMAIN, replace_by_islands
 from pipeline.split.frontends.onnx.reference import literal_options, open_session
-from pipeline.split.frontends.onnx.simplification import OLDEST_OPSET, opset
+from pipeline.split.frontends.onnx.simplification import OLDEST_OPSET, opset, tensors_read
 from pipeline.split.model import ImportedModel, Island
 
 MOST_ATTEMPTS = 50
@@ -159,7 +159,7 @@ def _check_island(path: Path, node: Any, island: Island) -> None:
 
 def _find_unsupported(graph: Any) -> dict[int, str]:
     """Return the numbers of the nodes that cannot be imported, with the reasons."""
-    read = {name for node in graph.node for name in node.input} | {value.name for value in graph.output}
+    read = {name for node in graph.node for name in tensors_read(node)} | {value.name for value in graph.output}
     return {number: cause for number, node in enumerate(graph.node) if (cause := why_unsupported(node, read))}
 
 
