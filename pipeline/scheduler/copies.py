@@ -47,7 +47,8 @@ class StageCopies:
     """
 
     def __init__(self, runtime: DeviceRuntime, wiring: StageWiring, readers: Sequence[int]) -> None:
-        self._runtime, self._reads, self._writes = runtime, wiring.reads, wiring.writes
+        self._runtime, self._reads = runtime, wiring.reads
+        self._writes = tuple((write.slot, write.array) for write in wiring.writes)
         self.may_copy = wiring.copies
         # Most stages read each tensor alone, from their own memory: then there is nothing to count or to guard.
         self._own_slots = tuple(read.slot for read in wiring.reads)
@@ -68,12 +69,13 @@ class StageCopies:
         """Put the stage's outputs where later stages and the caller look for them; forget those that nobody reads."""
         if len(outputs) != len(self._writes):
             raise ValueError(f"the stage returned {len(outputs)} outputs; its plan says {len(self._writes)}")
-        for write, tensor in zip(self._writes, outputs, strict=True):
-            if write.slot is not None:
-                frame.tensors[write.slot] = tensor
-            if write.array is not None:
+        tensors = frame.tensors
+        for (slot, array), tensor in zip(self._writes, outputs, strict=True):
+            if slot is not None:
+                tensors[slot] = tensor
+            if array is not None:
                 # In the maker's thread: no other may use its runtime.  It is done once, for all readers elsewhere.
-                frame.tensors[write.array] = self._runtime.copy_out(tensor)
+                tensors[array] = self._runtime.copy_out(tensor)
 
     def _take(self, frame: Frame, read: SlotRead) -> Any:
         if read.slot in self._shared_slots:

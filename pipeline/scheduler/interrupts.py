@@ -41,7 +41,8 @@ def uninterrupted(call: Call) -> Call:
     @functools.wraps(call)
     def run(*args: Any, **kwargs: Any) -> Any:
         # Inside of another such call the handlers are away already; the outermost one brings them back.
-        if _put_off or not in_main_thread():
+        # Not by `in_main_thread`: one call less, where workers pass by with each frame.
+        if _put_off or threading.get_ident() != threading.main_thread().ident:
             return call(*args, **kwargs)
         try:
             _put_off_handlers()
