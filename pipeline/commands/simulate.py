@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.commands.shared import console, drawing, values
-from pipeline.core.renaming import add_renamed_option
+from pipeline.commands.shared.plan_options import add_time_variation
 from pipeline.errors import PlanError
 
 if TYPE_CHECKING:
@@ -65,14 +65,8 @@ def _arrival_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _time_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", metavar="S", type=values.seed, default=0, help="of the random times (default: 0)")
-    parser.add_argument(
-        "--time-variation",
-        metavar="CV",
-        type=values.not_negative,
-        default=0.0,
-        help="coefficient of variation of a stage's time: its standard deviation, as a share of it (default: 0)",
-    )
-    add_renamed_option(parser, "--variance", "--time-variation")
+    # Exact by default: what a plan predicts is what the diagram shows.
+    add_time_variation(parser, default=0.0)
     parser.add_argument(
         "--overhead",
         metavar="SECONDS",

@@ -81,20 +81,26 @@ def _time_arguments(parser: argparse.ArgumentParser) -> None:
         default="auto",
         help="frames that may wait in front of each stage, or 'auto' (default): as many as --time-variation asks for",
     )
-    parser.add_argument(
-        "--time-variation",
-        metavar="CV",
-        type=values.not_negative,
-        default=0.1,
-        help="coefficient of variation of a stage's time: its standard deviation, as a share of it (default: 0.1)",
-    )
-    add_renamed_option(parser, "--variance", "--time-variation")
+    add_time_variation(parser, default=0.1)
     parser.add_argument(
         "--measure",
         action="store_true",
         help="time the operators here instead of estimating; what 'profile' or an earlier plan measured is known",
     )
     parser.add_argument("--fresh", action="store_true", help="as --measure, and measure again what was measured before")
+
+
+def add_time_variation(parser: argparse.ArgumentParser, default: float) -> None:
+    """Add the option of how much the times of a stage vary."""
+    parser.add_argument(
+        "--time-variation",
+        metavar="CV",
+        type=values.not_negative,
+        default=default,
+        help="coefficient of variation of a stage's time: its standard deviation, as a share of it "
+        f"(default: {default:g})",
+    )
+    add_renamed_option(parser, "--variance", "--time-variation")
 
 
 def make_plan(graph: Graph, options: argparse.Namespace) -> Plan:
