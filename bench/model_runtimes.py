@@ -1,0 +1,180 @@
+"""The runtimes that model files belong to: ONNX Runtime, LiteRT and PyTorch behind one interface.
+
+Each has ways to compute a model, such as with and without its optimiser, whose answers differ by rounding.  How far
+they lie apart says how exact an answer can be at all.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from pipeline.core.plan import TensorSpec
+
+Frame = Mapping[str, np.ndarray]
+
+
+class Input(NamedTuple):
+    """An input of a model; None in its shape for each extent that is open."""
+
+    name: str
+    shape: tuple[int | None, ...]
+    dtype: str
+
+
+class Runtime(ABC):
+    """A model that its own runtime has loaded."""
+
+    ways: ClassVar[tuple[str, ...]] = ("default",)
+    """How it can be computed, the usual way first."""
+
+    inputs: Sequence[Input]
+    operators: int
+
+    @abstractmethod
+    def __init__(self, path: Path, way: str = "default") -> None: ...
+
+    @abstractmethod
+    def run(self, frame: Frame) -> list[np.ndarray]:
+        """Return the outputs in the model's order."""
+
+
+class OnnxRuntime(Runtime):
+    ways = ("default", "unoptimised")
+
+    def __init__(self, path: Path, way: str = "default") -> None:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        if way == "unoptimised":
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        self._session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        self.inputs = [self._input(value) for value in self._session.get_inputs()]
+
+    @staticmethod
+    def _input(value: Any) -> Input:
+        kind = value.type.removeprefix("tensor(").removesuffix(")")
+        dtype = {"float": "float32", "double": "float64"}.get(kind, kind)
+        return Input(value.name, tuple(n if isinstance(n, int) and n > 0 else None for n in value.shape), dtype)
+
+    def run(self, frame: Frame) -> list[np.ndarray]:
+        return [np.asarray(output) for output in self._session.run(None, dict(frame))]
+
+
+class LiteRT(Runtime):
+    ways = ("default", "reference kernels", "without XNNPACK")
+
+    def __init__(self, path: Path, way: str = "default") -> None:
+        from ai_edge_litert import interpreter
+
+        resolver = {
+            "default": interpreter.OpResolverType.AUTO,
+            "reference kernels": interpreter.OpResolverType.BUILTIN_REF,
+            "without XNNPACK": interpreter.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
+        }[way]
+        self._interpreter = interpreter.Interpreter(model_path=str(path), experimental_op_resolver_type=resolver)
+        details = self._interpreter.get_input_details()
+        self._numbers = {detail["name"]: detail["index"] for detail in details}
+        # What the file has for an open extent is 1, and runs.
+        self.inputs = [Input(d["name"], tuple(map(int, d["shape"])), np.dtype(d["dtype"]).name) for d in details]
+        self._interpreter.allocate_tensors()
+
+    def run(self, frame: Frame) -> list[np.ndarray]:
+        for name, number in self._numbers.items():
+            self._interpreter.set_tensor(number, frame[name])
+        self._interpreter.invoke()
+        return [
+            np.array(self._interpreter.get_tensor(each["index"])) for each in self._interpreter.get_output_details()
+        ]
+
+
+class PyTorch(Runtime):
+    def __init__(self, path: Path, way: str = "default") -> None:  # noqa: ARG002 - it has one way
+        import torch
+
+        from pipeline.split.frontends.torch import signature
+        from pipeline.split.frontends.torch.archive import open_program
+
+        # Without its pickles: a file of a stranger runs no code of its own.
+        self._program = open_program(path)
+        values = {node.name: node.meta["val"] for node in signature.user_inputs(self._program)}
+        self.inputs = [
+            Input(name, tuple(n if isinstance(n, int) else None for n in value.shape), str(value.dtype)[6:])
+            for name, value in values.items()
+            if isinstance(value, torch.Tensor)
+        ]
+
+    def run(self, frame: Frame) -> list[np.ndarray]:
+        from pipeline.split.frontends.torch.reference import evaluate
+
+        return evaluate(self._program, frame)
+
+
+RUNTIMES: Mapping[str, type[Runtime]] = {".onnx": OnnxRuntime, ".tflite": LiteRT, ".lite": LiteRT, ".pt2": PyTorch}
+"""By the suffix of the file."""
+
+
+def count_operators(path: Path) -> int:
+    """Return how many operators the file has; of a TFLite file, in its main graph."""
+    if path.suffix == ".onnx":
+        import onnx
+
+        return len(onnx.load(path, load_external_data=False).graph.node)
+    if path.suffix == ".pt2":
+        from pipeline.split.frontends.torch.archive import open_program
+
+        return sum(node.op == "call_function" for node in open_program(path).graph.nodes)
+    import tflite
+
+    return int(tflite.Model.GetRootAsModel(path.read_bytes(), 0).Subgraphs(0).OperatorsLength())
+
+
+# Those of an image have to be multiples of what the network's strides come to.
+_EXTENTS = (224, 16, 512, 1, 64, 640)
+# The last is a rate of samples, of sound.
+_INTEGERS = (None, 1, 16, 16_000)
+
+
+def candidate_inputs(inputs: Sequence[Input]) -> list[list[TensorSpec]]:
+    """Return inputs with numbers for the open extents, the likeliest first; batches are 1."""
+    if all(None not in each.shape for each in inputs):
+        return [[_close(each, 1) for each in inputs]]
+    is_image = any(len(each.shape) == 4 for each in inputs)
+    return [[_close(each, extent) for each in inputs] for extent in (_EXTENTS if is_image else _EXTENTS[1:])]
+
+
+def _close(tensor: Input, extent: int) -> TensorSpec:
+    shape = (
+        size if size is not None else 1 if axis == 0 and len(tensor.shape) > 1 else extent
+        for axis, size in enumerate(tensor.shape)
+    )
+    return TensorSpec(tensor.name, tuple(shape), tensor.dtype)
+
+
+def candidate_frames(inputs: Sequence[TensorSpec], seed: int) -> list[dict[str, np.ndarray]]:
+    """Return random frames, the likeliest to be valid first: integers may be indices, lengths or sizes."""
+    return [
+        {
+            spec.name: _random_array(np.random.default_rng([seed, number]), spec, value)
+            for number, spec in enumerate(inputs)
+        }
+        for value in _INTEGERS
+    ]
+
+
+def _random_array(generator: np.random.Generator, spec: TensorSpec, value: int | None) -> np.ndarray:
+    dtype = np.dtype(spec.dtype)
+    if dtype.kind == "f":
+        return np.asarray(generator.standard_normal(spec.shape)).astype(dtype)
+    if dtype.kind in "iu" and dtype.itemsize <= 2:  # quantised values
+        limits = np.iinfo(dtype)
+        return np.asarray(generator.integers(limits.min, limits.max, spec.shape, np.int64, endpoint=True)).astype(dtype)
+    if dtype.kind not in "iub":
+        raise ValueError(f"no random values of {spec.dtype}")
+    is_random = value is None or dtype.kind == "b"
+    return np.asarray(generator.integers(0, 2, spec.shape) if is_random else np.full(spec.shape, value)).astype(dtype)

@@ -1,0 +1,250 @@
+"""One model file tried, in a process of its own: by its own runtime, and by us in one stage and in three.
+
+It says what each step has brought as that ends, so that whoever started it knows how far it came.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import warnings
+from collections.abc import Iterator, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from model_runtimes import RUNTIMES, Frame, Runtime, candidate_frames, candidate_inputs, count_operators
+
+SEEDS = (0, 1)
+"""Of the frames; the second one shows whether a model keeps state."""
+
+STAGES = {"one_stage": 1, "three_stages": 3}
+
+TOLERANCE = 1e-4
+"""Of floats, as a share of an output's largest value."""
+
+HALF_TOLERANCE = 2e-3
+STEPS = (0.999, 2)
+"""Of quantised integers: the share that may be off by one step at most, and the most that any may be."""
+
+Tensors = Sequence[np.ndarray]
+
+
+class Difference(AssertionError):
+    """Raised when outputs differ from those of the runtime."""
+
+
+def serve(connection: Connection, path: Path, options: argparse.Namespace) -> None:
+    """Send the columns of each step as it ends, as a process of its own."""
+    # A group of its own: what it starts, such as a linker, ends with it.
+    os.setsid()
+    limit = int(options.memory_gb * 1e9)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    # Compilers and runtimes print from C++ as well.
+    for stream in (1, 2):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+    warnings.simplefilter("ignore")
+    trial = Trial(path, options)
+    try:
+        for columns in trial.steps():
+            connection.send(columns)
+    except Exception as error:  # noqa: BLE001 - whatever it is, this step has failed
+        lines = (str(error).strip() or "?").replace(f"{path.parent}/", "").splitlines()
+        connection.send({"reason": f"{type(error).__name__}: {lines[0]}", "outcome": trial.step})
+    connection.close()
+    # Threads of three libraries may not end when asked to.
+    os._exit(0)
+
+
+class Trial:
+    """The steps of a trial.
+
+    Parameters
+    ----------
+    path : Path
+    options : argparse.Namespace
+        Of the command line: `stages`, `check`, `no_fallback`.
+
+    Attributes
+    ----------
+    step : str
+        What is being tried, as it is called if it fails.
+    """
+
+    def __init__(self, path: Path, options: argparse.Namespace) -> None:
+        self.path = path
+        self.options = options
+        self.step = "its runtime does not load it"
+        self.frames: list[Frame] = []
+        self.expected: dict[str, list[Tensors]] = {}
+
+    def steps(self) -> Iterator[dict[str, Any]]:
+        """Yield what each step adds to the row."""
+        import pipeline
+
+        yield {"outcome": self.step}
+        shapes, columns = self._run_runtime()
+        yield columns
+        self.step = "not read"
+        yield {"outcome": self.step}
+        begin_s = perf_counter()
+        graph = pipeline.read(self.path, shapes=shapes, fallback=not self.options.no_fallback)
+        yield {"read_s": perf_counter() - begin_s, **describe(graph, columns["operators"])}
+        for label in [label for label in STAGES if STAGES[label] <= self.options.stages]:
+            yield from self._build_and_compare(label, graph)
+        yield {"outcome": "agrees" if self.options.stages else "read"}
+
+    def _run_runtime(self) -> tuple[dict[str, list[int]], dict[str, Any]]:
+        """Run the frames by the model's runtime; return shapes for open extents, and columns of the row."""
+        kind = RUNTIMES[self.path.suffix]
+        operators = count_operators(self.path)
+        begin_s = perf_counter()
+        runtime = kind(self.path)
+        load_s = perf_counter() - begin_s
+        self.step = "its runtime does not run it"
+        self.frames = choose_frames(runtime)
+        begin_s = perf_counter()
+        runtime.run(self.frames[0])
+        run_s = perf_counter() - begin_s
+        open_inputs = [each.name for each in runtime.inputs if None in each.shape]
+        shapes = {name: list(self.frames[0][name].shape) for name in open_inputs}
+        columns = {"operators": operators, "runtime_load_s": load_s, "runtime_ms": run_s * 1e3, "shapes": shapes}
+        self._run_way("default")
+        return shapes, columns
+
+    def _run_way(self, way: str) -> list[Tensors]:
+        """Return the frames' outputs, of a model loaded anew: one that keeps state begins afresh."""
+        if way not in self.expected:
+            runtime = RUNTIMES[self.path.suffix](self.path, way)
+            self.expected[way] = [runtime.run(frame) for frame in self.frames]
+        return self.expected[way]
+
+    def _build_and_compare(self, label: str, graph: Any) -> Iterator[dict[str, Any]]:
+        import pipeline
+        from pipeline.split.cuts import legal_cuts
+
+        stages = min(STAGES[label], 1 + len(legal_cuts(graph)))
+        if stages == 1 < STAGES[label]:
+            yield {f"{label}_cuts": 0}
+            return
+        in_words = label.replace("_", " ")
+        self.step = f"not built in {in_words}"
+        yield {"outcome": self.step}
+        begin_s = perf_counter()
+        bundle = pipeline.build(graph, pipeline.plan(graph, stages=stages), check=self.options.check)
+        yield {f"{label}_build_s": perf_counter() - begin_s, f"{label}_cuts": stages - 1}
+        self.step = f"not run in {in_words}"
+        yield {"outcome": self.step}
+        with pipeline.load(bundle) as running:
+            names = [spec.name for spec in graph.outputs]
+            results = [running.submit(dict(frame)).outputs() for frame in self.frames]
+            begin_s = perf_counter()
+            running.submit(dict(self.frames[0])).outputs()
+            yield {f"{label}_ms": (perf_counter() - begin_s) * 1e3}
+        self.step = f"differs in {in_words}"
+        yield {"outcome": self.step}
+        yield from self._compare(label, [[result[name] for name in names] for result in results])
+
+    def _compare(self, label: str, results: Sequence[Tensors]) -> Iterator[dict[str, Any]]:
+        """Compare with each way of the runtime until one agrees."""
+        complaints: list[str] = []
+        for way in RUNTIMES[self.path.suffix].ways:
+            try:
+                expected = self._run_way(way)
+            except Exception:  # noqa: BLE001 - the runtime has not every way for each model
+                continue
+            pairs = list(zip(results, expected, strict=True))
+            complaint = next((text for pair in pairs if (text := describe_difference(*pair))), "")
+            yield {f"{label}_error": max(relative_error(*pair) for pair in pairs)} if not complaints else {}
+            if not complaint:
+                yield {f"{label}_error": max(relative_error(*pair) for pair in pairs), f"{label}_like": way}
+                return
+            complaints.append(complaint)
+        usual = self._run_way("default")
+        ways = self.expected.values()
+        yield {"runtime_spread": max(relative_error(*pair) for way in ways for pair in zip(way, usual, strict=True))}
+        raise Difference(complaints[0])
+
+
+def choose_frames(runtime: Runtime) -> list[Frame]:
+    """Return frames that the runtime runs; raise its first complaint if there are none."""
+    first: Exception | None = None
+    for inputs in candidate_inputs(runtime.inputs):
+        for frames in zip(*(candidate_frames(inputs, seed) for seed in SEEDS), strict=True):
+            try:
+                for frame in frames:
+                    runtime.run(frame)
+            except Exception as error:  # noqa: BLE001, PERF203 - each runtime raises types of its own
+                first = first or error
+            else:
+                return list(frames)
+    raise first or ValueError("the model has no inputs")
+
+
+def describe(graph: Any, operators: int) -> dict[str, Any]:
+    """Return what is said of a graph: its islands, with the share of the file's operators in them."""
+    inside = sum(len(island.operators) for island in graph.islands)
+    return {
+        "islands": len(graph.islands),
+        "island_operators": inside,
+        "island_share": inside / max(operators, inside, 1),
+        "island_kinds": sorted({name.split(" ")[0] for island in graph.islands for name in island.operators}),
+        "island_reasons": sorted({island.reason for island in graph.islands}),
+    }
+
+
+def describe_difference(results: Tensors, expected: Tensors) -> str:
+    """Describe the first output that does not agree, or decides otherwise; empty if all do."""
+    if len(results) != len(expected):
+        return f"{len(results)} outputs instead of {len(expected)}"
+    for number, (result, reference) in enumerate(zip(results, expected, strict=True)):
+        if (result.shape, result.dtype) != (reference.shape, reference.dtype):
+            types = [f"{each.dtype}{list(each.shape)}" for each in (result, reference)]
+            return f"output {number} is {types[0]} instead of {types[1]}"
+        if complaint := describe_error(result, reference):
+            return f"output {number} {complaint}"
+    return ""
+
+
+def describe_error(result: np.ndarray, reference: np.ndarray) -> str:
+    """Describe by what an output differs too much; empty if it does not."""
+    if not reference.size:
+        return ""
+    if reference.dtype.kind == "f":
+        tolerance = HALF_TOLERANCE if reference.dtype.itemsize == 2 else TOLERANCE
+        error = relative_error([result], [reference])
+        allowed = tolerance * float(np.nanmax(np.abs(reference))) if error <= tolerance else 0.0
+        return "" if error <= tolerance and decides_alike(result, reference, allowed) else f"is off by {error:.2g}"
+    if reference.dtype.kind in "iu" and reference.dtype.itemsize <= 2:
+        steps = np.abs(result.astype(np.int64) - reference.astype(np.int64))
+        share = float(np.mean(steps <= 1))
+        if share < STEPS[0] or steps.max() > STEPS[1] or not decides_alike(result, reference, 1):
+            return f"is off by up to {steps.max()} steps, by more than one at {1 - share:.2%}"
+        return ""
+    # Indices, counts and flags.
+    wrong = float(np.mean(result != reference))
+    return f"has {wrong:.2%} other values" if wrong else ""
+
+
+def decides_alike(result: np.ndarray, reference: np.ndarray, allowed: float) -> bool:
+    """Check that the largest element of each row is one of the reference's largest as well."""
+    if reference.ndim not in (1, 2) or not np.isfinite(reference.astype(np.float64)).all():
+        return True
+    rows, expected = np.atleast_2d(result), np.atleast_2d(reference).astype(np.float64)
+    chosen = np.take_along_axis(expected, rows.argmax(-1)[:, None], -1)[:, 0]
+    return bool((expected.max(-1) - chosen <= 2 * allowed).all())
+
+
+def relative_error(results: Tensors, expected: Tensors) -> float:
+    """Return the largest error of any output, as a share of its largest value."""
+    from pipeline.core.compare import compare_output
+
+    errors = [
+        compare_output(result.astype(np.float64), reference.astype(np.float64)).relative
+        for result, reference in zip(results, expected, strict=False)
+        if reference.size
+    ]
+    return float(max(errors, default=0.0))
