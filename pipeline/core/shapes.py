@@ -14,6 +14,9 @@ from pipeline.errors import InputError, ModelError
 Size = Mapping[str, int]
 """An extent for each name, such as ``{"N": 16}``."""
 
+Shapes = Mapping[str, Sequence[int | str] | int]
+"""What a caller says of a model's inputs: their extents by input, or one extent by the model's name for it."""
+
 Multiple = tuple[str, int]
 """The name of an extent that varies, and a factor."""
 
@@ -153,6 +156,16 @@ def extent_multiples(
             return None
         factors.append(None if extent == value else exact[0])
     return tuple(factors)
+
+
+def is_open(shapes: Shapes | None) -> bool:
+    """Look for an extent that has a name instead of a number."""
+    return any(not isinstance(shape, int) and has_name(shape) for shape in (shapes or {}).values())
+
+
+def has_name(shape: Sequence[int | str]) -> bool:
+    """Check whether a name stands in a shape instead of a number."""
+    return any(isinstance(extent, str) for extent in shape)
 
 
 def describe_shape(pattern: Sequence[int | str]) -> str:

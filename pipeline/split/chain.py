@@ -62,6 +62,7 @@ def join(
         model_ends=tuple(accumulate(len(model.operators) for model in models.values())),
         annotations=tuple(note for part in parts for note in part.annotations),
         islands=tuple(island for part in parts for island in part.islands),
+        notes=tuple(note for model in models.values() for note in model.notes),
     )
 
 

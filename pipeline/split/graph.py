@@ -79,6 +79,8 @@ class Graph:
         Where the model says that tensors are computed.
     islands : tuple of Island
         Operators that the model's own runtime computes.
+    notes : tuple of str
+        What was assumed of the model while it was read, one line each.
     unfused : tuple of int
         Positions inside of what the compiler would fuse at which groups end nevertheless, as a user asked for.
     """
@@ -94,6 +96,7 @@ class Graph:
     model_ends: tuple[int, ...] = ()
     annotations: tuple[Annotation, ...] = ()
     islands: tuple[Island, ...] = ()
+    notes: tuple[str, ...] = ()
     unfused: tuple[int, ...] = ()
 
     @cached_property
@@ -166,6 +169,7 @@ def from_relax(source: ImportedModel, size: Mapping[str, int] | None = None) -> 
         () if source.constant_file is None else (source.constant_file,),
         annotations=source.annotations,
         islands=source.islands,
+        notes=source.notes,
     )
 
 

@@ -70,6 +70,8 @@ class ImportedModel:
         Where the model says that tensors are computed.
     islands : tuple of Island
         What the model's own runtime computes.
+    notes : tuple of str
+        What was assumed of the model while it was read, one line each.
     parameters : Parameters, optional
         The model's files in which constants of the module lie, until the clean-up.
     constant_file : ConstantFile, optional
@@ -85,6 +87,7 @@ class ImportedModel:
     inner_names: frozenset[str] = frozenset()
     annotations: tuple[Annotation, ...] = ()
     islands: tuple[Island, ...] = ()
+    notes: tuple[str, ...] = ()
     parameters: Parameters | None = field(default=None, repr=False)
     constant_file: ConstantFile | None = field(default=None, repr=False)
 

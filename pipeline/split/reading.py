@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pipeline.core.shapes import Shapes, is_open
 from pipeline.split import frontends
 from pipeline.split.graph import Graph, from_relax
 from pipeline.split.passes.normalise import clean
-from pipeline.split.symbolic_model import OpenModel, is_open, open_model
+from pipeline.split.symbolic_model import OpenModel, open_model
 
 
 def read_model(
     model: Any,
-    shapes: Mapping[str, Sequence[int | str]] | None = None,
+    shapes: Shapes | None = None,
     params: Mapping[str, Any] | str | Path | None = None,
     *,
     fallback: bool = True,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 
 from pipeline.core.memory import contents
 from pipeline.core.plan import Plan
-from pipeline.core.shapes import OpenShapes, Size, describe_size
+from pipeline.core.shapes import OpenShapes, Shapes, Size, describe_size, has_name
 from pipeline.errors import InputError, ModelError, PlanError, near
 from pipeline.split import frontends
 from pipeline.split.graph import Graph, from_relax
@@ -30,6 +30,8 @@ class OpenModel:
         What it is read from, each time anew.
     shapes : OpenShapes
         Of the inputs that have such extents.
+    extents : mapping
+        What else the caller says of extents: shapes without names in them, and numbers for the model's own names.
     params : mapping, str or Path, optional
         As for `pipeline.read`.
     """
@@ -37,6 +39,7 @@ class OpenModel:
     model: Any = field(repr=False)
     shapes: OpenShapes
     params: Mapping[str, Any] | str | Path | None = field(default=None, repr=False)
+    extents: Shapes = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -52,7 +55,7 @@ class OpenModel:
             If an extent is missing, unknown or no whole number above 0, or the model cannot be read so.
         """
         shapes = self.shapes.at(self.check_size({**(size or {}), **extents}))
-        return from_relax(clean(frontends.load(self.model, shapes, self.params)))
+        return from_relax(clean(frontends.load(self.model, {**self.extents, **shapes}, self.params)))
 
     def symbolic(self, size: Size) -> Graph:
         """Return the graph at a size, whose operators nevertheless take any.
@@ -67,7 +70,7 @@ class OpenModel:
                 f"{self.name!r} is {frontend.title}, which cannot be built for any size at once; name the sizes "
                 "that it shall be built for"
             )
-        model = frontends.load(self.model, self.shapes.inputs, self.params, fallback=False)
+        model = frontends.load(self.model, {**self.extents, **self.shapes.inputs}, self.params, fallback=False)
         return from_relax(clean(model), size)
 
     def check_size(self, size: Mapping[str, Any]) -> dict[str, int]:
@@ -97,7 +100,7 @@ class OpenModel:
         return OpenShapes({spec.name: open_shapes.get(spec.name, spec.shape) for spec in graph.inputs})
 
 
-def open_model(model: Any, shapes: Mapping[str, Sequence[int | str]], params: Any = None) -> OpenModel:
+def open_model(model: Any, shapes: Shapes, params: Any = None) -> OpenModel:
     """Return a model whose shapes have names in them.
 
     Raises
@@ -107,7 +110,7 @@ def open_model(model: Any, shapes: Mapping[str, Sequence[int | str]], params: An
     """
     # Raises now if there is no such file; otherwise that would show only at the first size.
     frontends.kind(model)
-    patterns = {name: tuple(shape) for name, shape in shapes.items()}
+    patterns = {name: tuple(shape) for name, shape in shapes.items() if not isinstance(shape, int) and has_name(shape)}
     for name, pattern in patterns.items():
         for extent in pattern:
             if isinstance(extent, str) and not extent.isidentifier():
@@ -115,12 +118,8 @@ def open_model(model: Any, shapes: Mapping[str, Sequence[int | str]], params: An
                     f"input {name!r}: {extent!r} is neither an extent nor a name for one; give numbers, and names such "
                     "as N"
                 )
-    return OpenModel(model, OpenShapes(patterns), params)
-
-
-def is_open(shapes: Mapping[str, Sequence[int | str]] | None) -> bool:
-    """Look for an extent that has a name instead of a number."""
-    return any(isinstance(extent, str) for shape in (shapes or {}).values() for extent in shape)
+    extents = {name: shape for name, shape in shapes.items() if name not in patterns}
+    return OpenModel(model, OpenShapes(patterns), params, extents)
 
 
 def content(graph: Graph) -> str:

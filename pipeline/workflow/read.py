@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 from pipeline.errors import ModelError
 
 if TYPE_CHECKING:
+    from pipeline.core.shapes import Shapes
     from pipeline.split.graph import Graph
     from pipeline.split.symbolic_model import OpenModel
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 @overload
 def read(
     model: Any,
-    shapes: Mapping[str, Sequence[int]] | None = ...,
+    shapes: Mapping[str, Sequence[int] | int] | None = ...,
     params: Mapping[str, Any] | str | Path | None = ...,
     *,
     verify: bool = ...,
@@ -27,7 +28,7 @@ def read(
 @overload
 def read(
     model: Any,
-    shapes: Mapping[str, Sequence[int | str]],
+    shapes: Shapes,
     params: Mapping[str, Any] | str | Path | None = ...,
     *,
     verify: bool = ...,
@@ -37,7 +38,7 @@ def read(
 
 def read(
     model: Any,
-    shapes: Mapping[str, Sequence[int | str]] | None = None,
+    shapes: Shapes | None = None,
     params: Mapping[str, Any] | str | Path | None = None,
     *,
     verify: bool = False,
@@ -51,9 +52,10 @@ def read(
         An ONNX file, a TFLite model, a file of ``torch.export.save``, a Relay program (text or JSON), or a Relax
         module (TVMScript or JSON), whose content says which; or an ONNX model, exported PyTorch program or Relax module
         itself.
-    shapes : mapping of str to sequence of (int or str), optional
-        Extents for inputs whose shape is symbolic in the model; names, such as ``["N", 3, 224, 224]``, for extents
-        that shall vary.
+    shapes : mapping of str to sequence of (int or str), or to int, optional
+        Extents for inputs whose shape is symbolic in the model, by input, or a number for one of the model's own names
+        for extents, such as ``{"height": 320}``; names, such as ``["N", 3, 224, 224]``, for extents that shall vary.
+        A batch that remains open becomes 1, and ``graph.notes`` says so.
     params : mapping, str or Path, optional
         Parameters of a Relay program or Relax module by name: arrays, or a file of ``relay.save_param_dict`` or
         ``numpy.savez``.  What has no value here is an input of the model.

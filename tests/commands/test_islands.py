@@ -37,3 +37,13 @@ def test_a_build_names_their_share(command: Any, model: Path, tmp_path: Path) ->
     result = command("build", model, "-o", tmp_path / "m.bundle")
     assert result.status == 0
     assert "onnxruntime (curve)" in result.out
+
+
+def test_an_open_batch_is_noted_beside_the_results(command: Any, tmp_path: Path) -> None:
+    path = save(tmp_path / "net.onnx", [node("Relu", "x", "y")], {"x": ("batch", 3)}, ["y"])
+    result = command("inspect", path, "--json")
+    assert result.err.endswith("leaves the batch open, which becomes 1; another one is given by --shape batch=8\n")
+    assert json.loads(result.out)
+    result = command("inspect", path, "--shape", "batch=8")
+    assert "note" not in result.err
+    assert "[8, 3]" in result.out

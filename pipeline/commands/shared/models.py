@@ -32,7 +32,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="extents for an input with a symbolic shape, such as data=1,3,224,224, or with names for those that vary, "
-        "such as data=N,3,224,224; may be repeated",
+        "such as data=N,3,224,224; or an extent by the model's name for it, such as height=320; may be repeated",
     )
     parser.add_argument(
         "--size",
@@ -102,14 +102,18 @@ def read_open(options: argparse.Namespace) -> tuple[Graph, OpenModel | None]:
     with console.progress(f"reading {options.model}"):
         model = pipeline.read(options.model, shapes(options), options.params, fallback=not options.no_fallback)
         if isinstance(model, Graph):
+            graph, open_model = model, None
             if requests:
                 raise PlanError("--size gives extents for names in --shape, such as --shape data=N,3,224,224")
-            return model, None
-        if not requests:
+        elif requests:
+            # Plans are for one size; the others are built by the same plan.
+            graph, open_model = model.at(requests[0]), model
+        else:
             names = ", ".join(f"{name}=16" for name in model.shapes.names)
             raise PlanError(f"--shape has names for extents that vary; give at least one size, such as --size {names}")
-        # Plans are for one size; the others are built by the same plan.
-        return model.at(requests[0]), model
+    for note in graph.notes:
+        console.notice(f"note: {note}")
+    return graph, open_model
 
 
 def sizes(options: argparse.Namespace) -> list[dict[str, int]]:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pipeline.core.shapes import Shapes
 from pipeline.errors import ModelError
 from pipeline.split.frontends.formats import Format, recognise, supported_formats
 from pipeline.split.model import ImportedModel
-
-Shapes = Mapping[str, Sequence[Any]]
-"""Extents of inputs, or names for them where a reader takes such."""
 
 
 def load(
@@ -28,7 +26,8 @@ def load(
     ----------
     model : str, Path, onnx.ModelProto, torch.export.ExportedProgram, tvm.IRModule, or tvm.relax.Function
     shapes : mapping of str to sequence of int, optional
-        Extents for inputs that the model leaves open.
+        Extents for inputs that the model leaves open, or names for them where a reader takes such; or one extent by
+        the model's name for it.
     params : mapping, str or Path, optional
         Parameters that are not in the model's file, which only Relay programs and Relax modules have.
     fallback : bool

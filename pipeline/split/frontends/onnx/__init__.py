@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pipeline.core.native_output import quietly
+from pipeline.core.shapes import Shapes, is_open
 from pipeline.core.tvm_access import compiler_lock
-from pipeline.errors import MissingExtra, ModelError, near, reason
+from pipeline.errors import MissingExtra, ModelError, reason
+from pipeline.split.frontends.input_shapes import resolve
 from pipeline.split.model import ImportedModel
 
 try:
@@ -18,10 +21,17 @@ except ImportError as error:
     raise MissingExtra("reading ONNX models needs the 'onnx' extra; run: pip install 'soc-pipeline[onnx]'") from error
 
 from pipeline.split.frontends.onnx import external_data
-from pipeline.split.frontends.onnx.conversion import convert, has_runtime
+from pipeline.split.frontends.onnx.conversion import convert
+from pipeline.split.frontends.onnx.reference import has_runtime
+
+MOST_DIGITS = 9
+"""Of an extent that is written as a name; no tensor has more elements."""
+
+# What exporters call an extent that has no name.
+_UNKNOWN_NAMES = ("?", "-1", "None")
 
 
-def load(path: Path, shapes: Mapping[str, Sequence[int | str]], *, fallback: bool = True) -> ImportedModel:
+def load(path: Path, shapes: Shapes, *, fallback: bool = True) -> ImportedModel:
     """Read an ONNX file; `shapes` gives extents, or names for them, to inputs that have symbolic ones.
 
     What cannot be imported is left to ONNX Runtime if `fallback` says so and that is installed.
@@ -35,7 +45,7 @@ def load(path: Path, shapes: Mapping[str, Sequence[int | str]], *, fallback: boo
     return _convert(path, model, data, shapes, fallback=fallback)
 
 
-def from_object(model: Any, shapes: Mapping[str, Sequence[int | str]], *, fallback: bool = True) -> ImportedModel:
+def from_object(model: Any, shapes: Shapes, *, fallback: bool = True) -> ImportedModel:
     """Import an ``onnx.ModelProto``, which stays as it is; its graph's name is the model's.
 
     Raises
@@ -53,17 +63,18 @@ def _convert(
     path: Path,
     model: Any,
     data: external_data.ExternalData,
-    shapes: Mapping[str, Sequence[int | str]],
+    shapes: Shapes,
     *,
     fallback: bool,
 ) -> ImportedModel:
     _check_types(path, model)
-    _fix_shapes(path, model, shapes)
+    notes = _fix_shapes(path, model, shapes)
     # TVM's importer warns and prints, also from C++, which would stand between a command's own lines.
     with compiler_lock, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        fixed = not any(isinstance(extent, str) for shape in shapes.values() for extent in shape)
-        return quietly(lambda: convert(path, model, data, fixed=fixed, fallback=fallback and fixed and has_runtime()))
+        fixed = not is_open(shapes)
+        fallback = fallback and fixed and has_runtime()
+        return replace(quietly(lambda: convert(path, model, data, fixed=fixed, fallback=fallback)), notes=notes)
 
 
 def _parse(
@@ -111,49 +122,43 @@ def _inputs(model: Any) -> list[Any]:
     return [value for value in model.graph.input if value.name not in parameters]
 
 
-def _fix_shapes(path: Path, model: Any, shapes: Mapping[str, Sequence[int | str]]) -> None:
+def _fix_shapes(path: Path, model: Any, shapes: Shapes) -> tuple[str, ...]:
+    """Write the inputs' shapes into the model, and return what was assumed of them."""
     for value in _inputs(model):
-        if not value.type.HasField("tensor_type") or not value.type.tensor_type.HasField("shape"):
-            raise ModelError(f"{str(path)!r}: input {value.name!r} is no tensor with a known number of dimensions")
-    inputs = {value.name: value.type.tensor_type.shape.dim for value in _inputs(model)}
-    for name, shape in shapes.items():
-        if name not in inputs:
-            raise ModelError(f"{str(path)!r} has no input {name!r}; it has {', '.join(inputs)}{near(name, inputs)}")
-        if len(shape) != len(inputs[name]):
-            raise ModelError(
-                f"input {name!r} has {len(inputs[name])} dimensions, but the given shape {list(shape)} has {len(shape)}"
-            )
-        for dimension, extent in zip(inputs[name], shape, strict=True):
-            # An extent is a number or a name; where it has a name, protobuf gives 0 for the number.
-            if dimension.dim_value > 0 and dimension.dim_value != extent:
-                raise ModelError(
-                    f"input {name!r} has a fixed extent {dimension.dim_value} where the shape {list(shape)} "
-                    f"has {extent}"
-                )
+        if not value.type.HasField("tensor_type"):
+            raise ModelError(f"{str(path)!r}: input {value.name!r} is no tensor")
+    inputs = {value.name: value.type.tensor_type for value in _inputs(model)}
+    input_shapes = resolve(repr(str(path)), {name: _pattern(tensor) for name, tensor in inputs.items()}, shapes)
+    for name, shape in input_shapes.shapes.items():
+        inputs[name].shape.Clear()
+        # Of a number, even for no dimension at all.
+        inputs[name].shape.SetInParent()
+        for extent in shape:
+            dimension = inputs[name].shape.dim.add()
             if isinstance(extent, str):
                 dimension.dim_param = extent
             else:
                 dimension.dim_value = extent
-    # Only names that the caller gave stay open; others, such as the exporter's "batch", still need a number.
-    _check_fixed(inputs, {extent for shape in shapes.values() for extent in shape if isinstance(extent, str)})
+    return input_shapes.notes
 
 
-def _check_fixed(inputs: Mapping[str, Any], names: Collection[str]) -> None:
-    """Raise `ModelError` for extents that are neither numbers nor have one of `names`."""
-    open_inputs = {
-        name: dimensions
-        for name, dimensions in inputs.items()
-        if not all(dimension.dim_value > 0 or dimension.dim_param in names for dimension in dimensions)
-    }
-    if not open_inputs:
-        return
-    shapes = [
-        f"{name!r} has the shape {[dimension.dim_value or dimension.dim_param or '?' for dimension in dimensions]}"
-        for name, dimensions in open_inputs.items()
-    ]
+def _pattern(tensor: Any) -> list[int | str | None] | None:
+    """Return what a model says of an input's extents."""
+    if not tensor.HasField("shape"):
+        return None
+    pattern = [_extent(dimension) for dimension in tensor.shape.dim]
+    # Some exporters write 0 for a batch that they do not know; of one dimension, a tensor may well have no element.
+    if len(pattern) > 1 and pattern[0] == 0:
+        pattern[0] = None
+    return pattern
+
+
+def _extent(dimension: Any) -> int | str | None:
+    # An extent is a number or a name; where it has a name, protobuf gives 0 for the number.
+    name = str(dimension.dim_param)
+    if name.isdecimal() and len(name) <= MOST_DIGITS:
+        return int(name)
     # Some exporters write -1 for an extent that they do not know.
-    options = [
-        f"--shape {name}={','.join(str(max(dimension.dim_value, 1)) for dimension in dimensions)}"
-        for name, dimensions in open_inputs.items()
-    ]
-    raise ModelError(f"input {', '.join(shapes)}; give it fixed extents, such as {' '.join(options)}")
+    if name in _UNKNOWN_NAMES or (dimension.HasField("dim_value") and dimension.dim_value < 0):
+        return None
+    return int(dimension.dim_value) if dimension.HasField("dim_value") else name or None

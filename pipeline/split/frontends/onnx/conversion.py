@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,7 +15,7 @@ from pipeline.errors import ModelError, reason
 from pipeline.split.frontends.onnx.external_data import ExternalData
 from pipeline.split.frontends.onnx.importer import UNKNOWN, NodeRefused, OnnxImporter, why_unsupported
 from pipeline.split.frontends.onnx.islands import DOMAIN, replace_by_islands
-from pipeline.split.frontends.onnx.reference import literal_options, open_session
+from pipeline.split.frontends.onnx.reference import has_runtime, literal_options, open_session
 from pipeline.split.frontends.onnx.simplification import OLDEST_OPSET, opset, tensors_read
 from pipeline.split.model import ImportedModel, Island
 
@@ -29,11 +28,6 @@ LONGEST_S = 120
 
 # Of an island, in a message.
 MOST_NAMED = 5
-
-
-def has_runtime() -> bool:
-    """Return whether ONNX Runtime is installed."""
-    return importlib.util.find_spec("onnxruntime") is not None
 
 
 def convert(path: Path, model: Any, data: ExternalData, *, fixed: bool, fallback: bool) -> ImportedModel:

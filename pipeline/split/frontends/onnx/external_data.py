@@ -14,7 +14,9 @@ from pipeline.core.files import utf8_folder
 from pipeline.core.memory import LARGE
 from pipeline.errors import ModelError
 from pipeline.split.frontends.onnx.mapped import Parameters
+from pipeline.split.frontends.onnx.node_order import sort_topologically
 from pipeline.split.frontends.onnx.outline import outline
+from pipeline.split.frontends.onnx.reference import has_runtime, literal_options, open_session
 from pipeline.split.frontends.onnx.simplification import is_external
 
 _PLAIN = "?bBhHiIqQefd"
@@ -62,13 +64,7 @@ def load(path: Path) -> tuple[Any, ExternalData]:
     # Before the checker, which opens the files that a model names, wherever they are.
     for tensor in _external(model):
         _check(path, tensor)
-    if any(is_external(each) for each in _constants(model.graph)):
-        # The checker takes them from a file only.
-        with utf8_folder(path.parent) as folder:
-            onnx.checker.check_model(folder / path.name)
-    else:
-        # From memory: given the path, the checker would read the whole file again.
-        onnx.checker.check_model(_without_data(model))
+    check_model(model, path)
     # Small ones become part of the model: folding reads them anyway, and bfloat16 needs the package's conversion.
     for tensor in _external(model):
         if not _stays(tensor):
@@ -105,8 +101,44 @@ def from_object(path: Path, model: Any) -> tuple[Any, ExternalData]:
             f"{str(path)!r} is larger than 2 GiB; save it by onnx.save(..., save_as_external_data=True), and give "
             "the path of its file"
         )
-    onnx.checker.check_model(data)
-    return onnx.ModelProto.FromString(data), ExternalData(path)
+    copy = onnx.ModelProto.FromString(data)
+    check_model(copy)
+    return copy, ExternalData(path)
+
+
+def check_model(model: Any, path: Path | None = None) -> None:
+    """Raise what the onnx package raises of a model that is not valid, unless ONNX Runtime takes it all the same.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+        Its nodes are put into topological order if they are in none.
+    path : Path, optional
+        Its file.
+    """
+    try:
+        if path is not None and any(is_external(each) for each in _constants(model.graph)):
+            # The checker takes them from a file only.
+            with utf8_folder(path.parent) as folder:
+                onnx.checker.check_model(folder / path.name)
+        else:
+            # From memory: given the path, the checker would read the whole file again.
+            onnx.checker.check_model(_without_data(model))
+    except onnx.checker.ValidationError:
+        # The checker wants more than runtimes do, such as a shape for each output and nodes in their order.
+        if not has_runtime() or not _is_runnable(model if path is None else path):
+            raise
+        nodes = list(sort_topologically(model.graph.node))
+        del model.graph.node[:]
+        model.graph.node.extend(nodes)
+
+
+def _is_runnable(model: Any) -> bool:
+    try:
+        open_session(model, literal_options())
+    except Exception:  # noqa: BLE001 - it raises several unrelated types
+        return False
+    return True
 
 
 def _stays(tensor: Any) -> bool:

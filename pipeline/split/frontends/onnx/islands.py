@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from onnx import helper
 
+from pipeline.split.frontends.onnx.node_order import links, sort_topologically
 from pipeline.split.frontends.onnx.simplification import is_external, static_shape, tensor_types, tensors_read
 from pipeline.split.model import Island
 
@@ -44,7 +45,7 @@ def replace_by_islands(model: Any, reasons: Mapping[int, str]) -> list[Island]:
         replacements.get(n, node) for n, node in enumerate(graph.node) if n in replacements or n not in island_members
     ]
     del graph.node[:]
-    graph.node.extend(_sort_topologically(nodes))
+    graph.node.extend(sort_topologically(nodes))
     return islands
 
 
@@ -59,7 +60,7 @@ def is_open(types: Mapping[str, Any], name: str) -> bool:
 
 def _grow(nodes: Sequence[Any], types: Mapping[str, Any], reasons: Mapping[int, str]) -> set[int]:
     """Return the nodes in islands: those that have to be, and those that tensors without a shape connect with them."""
-    makers, readers = _links(nodes)
+    makers, readers = links(nodes)
     members, pending = set(reasons), list(reasons)
     while pending:
         node = nodes[pending.pop()]
@@ -74,7 +75,7 @@ def _grow(nodes: Sequence[Any], types: Mapping[str, Any], reasons: Mapping[int, 
 
 def _groups(nodes: Sequence[Any], members: Collection[int]) -> list[list[int]]:
     """Return islands as numbers of nodes, in order; none depends on itself by way of nodes outside."""
-    makers, _ = _links(nodes)
+    makers, _ = links(nodes)
     groups = [[number] for number in sorted(members)]
     while True:
         owner = {number: index for index, group in enumerate(groups) for number in group}
@@ -116,15 +117,6 @@ def _closure(nodes: Sequence[Any], makers: Mapping[str, int], members: Collectio
     return ancestors
 
 
-def _links(nodes: Sequence[Any]) -> tuple[dict[str, int], dict[str, list[int]]]:
-    makers = {name: number for number, node in enumerate(nodes) for name in node.output if name}
-    readers: dict[str, list[int]] = {}
-    for number, node in enumerate(nodes):
-        for name in tensors_read(node):
-            readers.setdefault(name, []).append(number)
-    return makers, readers
-
-
 def _island(model: Any, nodes: Sequence[Any], types: Mapping[str, Any]) -> Any:
     """Return the node that stands for others, with their model."""
     graph = model.graph
@@ -159,22 +151,3 @@ def _value_info(name: str, types: Mapping[str, Any], graph: Any) -> Any:
     # A constant that is so large that it stays in its file comes as an input.
     tensor = next(tensor for tensor in graph.initializer if tensor.name == name)
     return helper.make_tensor_value_info(name, tensor.data_type, tensor.dims)
-
-
-def _sort_topologically(nodes: Sequence[Any]) -> Iterator[Any]:
-    """Yield nodes so that each comes after those whose results it reads, otherwise in their order."""
-    makers, _ = _links(nodes)
-    yielded_numbers: set[int] = set()
-    for start in range(len(nodes)):
-        stack = [start]
-        while stack:
-            number = stack[-1]
-            makers_read = [makers[name] for name in tensors_read(nodes[number]) if name in makers]
-            open_ones = [maker for maker in makers_read if maker not in yielded_numbers and maker != number]
-            if number in yielded_numbers or not open_ones:
-                stack.pop()
-                if number not in yielded_numbers:
-                    yielded_numbers.add(number)
-                    yield nodes[number]
-            else:
-                stack += reversed(open_ones)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,11 @@ def evaluate(model: Any, frame: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     """
     session = open_session(model, literal_options())
     return [np.asarray(output) for output in session.run(None, dict(frame))]
+
+
+def has_runtime() -> bool:
+    """Return whether ONNX Runtime is installed."""
+    return importlib.util.find_spec("onnxruntime") is not None
 
 
 def literal_options() -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from tvm import relax
 
 from pipeline.core.files import write_atomically
 from pipeline.core.native_output import quietly
+from pipeline.core.shapes import Shapes
 from pipeline.core.tvm_access import compiler_lock
 from pipeline.errors import ModelError, reason
 from pipeline.split.frontends.relax import entry, json_form, script
@@ -21,8 +23,6 @@ from pipeline.split.model import ImportedModel
 from pipeline.split.passes import bindings
 from pipeline.split.passes.naming import tensor_names, unique
 from pipeline.split.passes.normalise import clean
-
-Shapes = Mapping[str, Sequence[int]]
 
 # Kernels count elements in 32 bits.
 _MOST_ELEMENTS = 2**31
@@ -109,8 +109,8 @@ def from_object(
 def _bind(module: Any, shapes: Shapes, parameters: Mapping[str, Any], name: str, file: str) -> ImportedModel:
     try:
         main = entry.find(module, file)
-        main, values = entry.bind(main, shapes, parameters, file)
-        return _rewrite(module, main, values, name, file)
+        main, values, notes = entry.bind(main, shapes, parameters, file)
+        return replace(_rewrite(module, main, values, name, file), notes=notes)
     except ModelError:
         raise
     except RecursionError:

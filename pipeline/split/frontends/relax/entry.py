@@ -11,7 +11,10 @@ import tvm
 from tvm import relax
 from tvm.ir import Call, GenericConst, GlobalVar, Op
 
+from pipeline.core.extent_names import evaluate
+from pipeline.core.shapes import Shapes
 from pipeline.errors import ModelError, near
+from pipeline.split.frontends.input_shapes import resolve
 from pipeline.split.frontends.relax.vocabulary import FOREIGN, MATHEMATICS
 from pipeline.split.passes.bindings import constant
 
@@ -106,8 +109,8 @@ def check_calls(file: str, bindings: Sequence[Any]) -> None:
 
 
 def bind(
-    function: Any, shapes: Mapping[str, Sequence[int]], parameters: Mapping[str, np.ndarray], file: str
-) -> tuple[Any, dict[Any, Any]]:
+    function: Any, shapes: Shapes, parameters: Mapping[str, np.ndarray], file: str
+) -> tuple[Any, dict[Any, Any], tuple[str, ...]]:
     """Give open extents their numbers, and parameters their values.
 
     Returns
@@ -116,6 +119,8 @@ def bind(
         With its extents fixed.
     values : mapping
         From the parameters that are constants to these.
+    notes : tuple of str
+        What was assumed of the inputs.
 
     Raises
     ------
@@ -124,7 +129,7 @@ def bind(
     """
     parameters_by_name = {str(each.name): each for each in function.params}
     for name in shapes:
-        if name not in parameters_by_name or name in parameters:
+        if name in parameters:
             candidates = [each for each in parameters_by_name if each not in parameters]
             raise ModelError(f"{file} has no input {name!r}; it has {', '.join(candidates)}{near(name, candidates)}")
     # Some unknown names are fine: files of parameters are shared by several functions.
@@ -133,49 +138,55 @@ def bind(
             f"none of the parameters given ({', '.join(list(parameters)[:5])}) is one of {file}, "
             f"which has {', '.join(list(parameters_by_name)[:5])}"
         )
+    patterns = {name: _pattern(file, name, param) for name, param in parameters_by_name.items()}
+    values_shapes = {name: array.shape for name, array in parameters.items() if name in patterns}
+    for name, shape in values_shapes.items():
+        _check_fixed(file, name, patterns[name], shape)
+    input_shapes = resolve(file, patterns, {**shapes, **values_shapes})
     extents: dict[Any, int] = {}
     for name, param in parameters_by_name.items():
-        shape = parameters[name].shape if name in parameters else shapes.get(name)
         # One after the other: an extent that one input fixes is known for the next.
-        extents |= _extents(file, name, param, shape, extents)
+        extents |= _extents(file, name, param, input_shapes.shapes[name], extents)
     for variable, extent in extents.items():
         function = function.bind_symbolic_vars({variable: extent})
     values = {}
     for param in function.params:
         if (array := parameters.get(str(param.name))) is not None:
             values[param] = _constant(file, param, array)
-    return function, values
+    return function, values, input_shapes.notes
 
 
-def _extents(
-    file: str, name: str, param: Any, user_shape: Sequence[int] | None, known_extents: Mapping[Any, int]
-) -> dict[Any, int]:
-    """Return the numbers that a shape gives to a parameter's open extents."""
+def _pattern(file: str, name: str, param: Any) -> list[int | str]:
     declared_shape = getattr(param.ty, "shape", None)
     if not isinstance(param.ty, relax.TensorType) or not isinstance(declared_shape, relax.ShapeExpr):
         raise ModelError(f"{file}: {name!r} is no tensor with a known number of dimensions, but {param.ty}")
-    printable = [int(text) if isinstance(text, tvm.tirx.IntImm) else str(text) for text in declared_shape]
-    if user_shape is None:
-        if any(
-            isinstance(text, str) and declared_shape[axis] not in known_extents for axis, text in enumerate(printable)
-        ):
-            example = ",".join("1" if isinstance(text, str) else str(text) for text in printable)
-            raise ModelError(
-                f"input {name!r} has the shape {printable}; give it fixed extents, such as --shape {name}={example}"
-            )
-        return {}
+    return [int(extent) if isinstance(extent, tvm.tirx.IntImm) else str(extent) for extent in declared_shape]
+
+
+def _extents(
+    file: str, name: str, param: Any, shape: Sequence[Any], known_extents: Mapping[Any, int]
+) -> dict[Any, int]:
+    """Return the numbers that a shape gives to a parameter's open extents."""
     new_extents: dict[Any, int] = {}
-    fits = len(user_shape) == len(printable)
-    for extent, declared_extent in zip(user_shape, declared_shape, strict=False):
+    for extent, declared_extent in zip(shape, param.ty.shape, strict=True):
         if isinstance(declared_extent, tvm.tirx.Var):
-            fits = fits and {**known_extents, **new_extents}.get(declared_extent, extent) == extent
             # Also within one shape a symbol stands for one number.
-            new_extents[declared_extent] = extent
-        else:
-            fits = fits and isinstance(declared_extent, tvm.tirx.IntImm) and int(declared_extent) == extent
-    if not fits:
-        raise ModelError(f"{file}: {name!r} has the shape {printable}, which {list(user_shape)} does not fit")
+            new_extents.setdefault(declared_extent, known_extents.get(declared_extent, extent))
+    # Also a sum or product of extents stands for one number.
+    by_name = {str(variable): extent for variable, extent in {**known_extents, **new_extents}.items()}
+    _check_fixed(file, name, _pattern(file, name, param), shape, by_name)
     return new_extents
+
+
+def _check_fixed(
+    file: str, name: str, pattern: Sequence[int | str], shape: Sequence[int], extents: Mapping[str, int] | None = None
+) -> None:
+    """Raise `ModelError` if a shape has another extent than its pattern, as far as the `extents` of names say it."""
+    expected = [evaluate(extent, extents or {}) if isinstance(extent, str) else extent for extent in pattern]
+    if len(shape) != len(pattern) or any(
+        value not in (None, extent) for extent, value in zip(shape, expected, strict=True)
+    ):
+        raise ModelError(f"{file}: {name!r} has the shape {list(pattern)}, which {list(shape)} does not fit")
 
 
 def _constant(file: str, param: Any, array: np.ndarray) -> GenericConst:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from tvm import relax, tirx
 
+from pipeline.core.shapes import Shapes
 from pipeline.core.tvm_access import compiler_lock
-from pipeline.errors import ModelError, near
+from pipeline.errors import ModelError
+from pipeline.split.frontends.input_shapes import resolve
 from pipeline.split.frontends.relay import json_form, parser
 from pipeline.split.frontends.relay.convert import convert
 from pipeline.split.frontends.relay.params import Params, load_parameters
@@ -18,9 +21,6 @@ from pipeline.split.frontends.relay.scalars import DTYPES
 from pipeline.split.frontends.relay.support import find_unsupported
 from pipeline.split.frontends.relay.syntax import Parameter, RelayProgram, TensorType
 from pipeline.split.model import ImportedModel
-
-Shapes = Mapping[str, Sequence[int | str]]
-"""Extents of inputs; names for those that are to stay open, equal names for equal ones."""
 
 
 def load(
@@ -81,11 +81,12 @@ def read(  # noqa: PLR0913 - all but the first five by keyword
     try:
         program = parse(text, file)
         # Before operators are looked at: a wrong name of an input is the caller's mistake, and quick to mend.
-        inputs, values = _arguments(program, shapes, constants)
+        inputs, values, notes = _arguments(program, shapes, constants)
         if unsupported := find_unsupported(program):
             raise ModelError(f"{file!r} uses operators that are not supported: {'; '.join(unsupported)}")
         with compiler_lock:
-            return convert(program, inputs, values, name, real_arithmetic=real_arithmetic)
+            model = convert(program, inputs, values, name, real_arithmetic=real_arithmetic)
+        return replace(model, notes=notes)
     # All known nests are counted and refused with their place; this is for what no count has foreseen.
     except RecursionError:
         raise ModelError(f"{file!r} nests deeper than is supported") from None
@@ -93,19 +94,17 @@ def read(  # noqa: PLR0913 - all but the first five by keyword
 
 def _arguments(
     program: RelayProgram, shapes: Shapes, constants: Mapping[str, np.ndarray]
-) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Divide the parameters of ``@main`` into inputs of the model and constants."""
+) -> tuple[dict[str, Any], dict[str, np.ndarray], tuple[str, ...]]:
+    """Divide the parameters of ``@main`` into inputs of the model and constants, and say what was assumed of these."""
     if "main" not in program.functions:
         raise ModelError(f"{program.file!r} has no function '@main'; it has {', '.join(program.functions) or 'none'}")
     parameters = {parameter.name: parameter for parameter in program.functions["main"].parameters}
     if len(parameters) < len(program.functions["main"].parameters):
         raise program.error(program.functions["main"].position, "two parameters of '@main' have the same name")
-    for name in shapes:
-        if name not in parameters or name in constants:
-            candidates = [parameter for parameter in parameters if parameter not in constants]
-            raise ModelError(
-                f"{program.file!r} has no input {name!r}; it has {', '.join(candidates)}{near(name, candidates)}"
-            )
+    patterns = {
+        name: _tensor_type(program, parameter).shape for name, parameter in parameters.items() if name not in constants
+    }
+    input_shapes = resolve(repr(program.file), patterns, shapes)
     # Files of parameters hold more than one program uses, but none in common means that they belong to another.
     if constants and not constants.keys() & parameters.keys():
         raise ModelError(
@@ -118,11 +117,11 @@ def _arguments(
     # One variable for one name, also in different inputs, so that equal extents are known to be equal.
     symbols: dict[str, Any] = {}
     inputs = {
-        name: _input(program, parameter, shapes.get(name), symbols)
+        name: _input(program, parameter, input_shapes.shapes[name], symbols)
         for name, parameter in parameters.items()
         if name not in values
     }
-    return inputs, values
+    return inputs, values, input_shapes.notes
 
 
 def _tensor_type(program: RelayProgram, parameter: Parameter) -> TensorType:
@@ -151,21 +150,9 @@ def _value(program: RelayProgram, parameter: Parameter, array: np.ndarray) -> np
     return array
 
 
-def _input(
-    program: RelayProgram, parameter: Parameter, user_shape: Sequence[int | str] | None, symbols: dict[str, Any]
-) -> Any:
-    tensor_type = _tensor_type(program, parameter)
-    name, shape = parameter.name, list(tensor_type.shape if user_shape is None else user_shape)
-    declared_shape = ["?" if extent is None else extent for extent in tensor_type.shape]
-    if len(shape) != len(tensor_type.shape) or any(
-        expected_extent not in (None, extent) for extent, expected_extent in zip(shape, tensor_type.shape, strict=True)
-    ):
-        raise ModelError(f"input {name!r} has the shape {declared_shape}, which the given shape {shape} does not fit")
+def _input(program: RelayProgram, parameter: Parameter, shape: Sequence[int | str], symbols: dict[str, Any]) -> Any:
     # Kernels count extents in 32 bits, which would wrap without a word.
-    if not all(isinstance(extent, str) or (isinstance(extent, int) and 0 < extent < 2**31) for extent in shape):
-        example = ",".join(str(extent or 1) for extent in tensor_type.shape)
-        raise ModelError(
-            f"input {name!r} has the shape {declared_shape}; give it fixed extents, such as --shape {name}={example}"
-        )
+    if not all(isinstance(extent, str) or 0 < extent < 2**31 for extent in shape):
+        raise ModelError(f"input {parameter.name!r} has the shape {list(shape)}; give it extents of 1 to 2147483647")
     extents = [symbols.setdefault(each, tirx.Var(each, "int64")) if isinstance(each, str) else each for each in shape]
-    return relax.Var(name, relax.TensorType(extents, tensor_type.dtype))
+    return relax.Var(parameter.name, relax.TensorType(extents, _tensor_type(program, parameter).dtype))

@@ -122,7 +122,7 @@ def test_another_version(tmp_path: Path, header: str) -> None:
         ("(%x: (float32, float32)) { %x }", "'x' has a tuple; expected a tensor"),
         ("(%x) { %x }", "'x' has no type; expected a tensor"),
         ("(%x: Tensor[(2), custom]) { %x }", "'x' has the dtype 'custom', which is not supported"),
-        ("(%x: Tensor[(?, 3), float32]) { %x }", "input 'x' has the shape ['?', 3]; give it fixed extents, such as"),
+        ("(%x: Tensor[(3, ?), float32]) { %x }", "input 'x' has the shape [3, '?']; give it fixed extents, such as"),
         ("(%x: Tensor[(2), int8], %x: Tensor[(2), int8]) { %x }", "two parameters of '@main' have the same name"),
     ],
 )
