@@ -1,7 +1,8 @@
 """Packed models: operators that the model's own runtime computes inside of a stage, as an operand of a call.
 
-A stage calls one function for all of them, and hands it the operators' model as its first operand: bytes, behind their
-SHA-256.  So they travel with a stage's parameters, wherever those go, and are found again by the digest.
+A stage calls one function of each runtime for all of them, and hands it the operators' model as its first operand:
+bytes, behind their SHA-256.  So they travel with a stage's parameters, wherever those go, and are found again by the
+digest.
 """
 
 from __future__ import annotations
@@ -10,13 +11,28 @@ import hashlib
 
 import numpy as np
 
-FUNCTION = "soc_pipeline.onnxruntime"
-"""Name of the function, in TVM's registry, that runs a model of ONNX by ONNX Runtime."""
+ONNX_RUNTIME = "onnxruntime"
+"""Kind of the operators of a graph that ONNX Runtime computes."""
 
-KIND = "onnxruntime"
-"""Kind of the operators of a graph that call it."""
+LITERT = "litert"
+"""Kind of those that LiteRT computes."""
+
+KINDS = (ONNX_RUNTIME, LITERT)
+
+_NAMESPACE = "soc_pipeline."
 
 DIGEST_BYTES = 32
+
+
+def function_name(kind: str) -> str:
+    """Return the name of the function, in TVM's registry, that computes operators of this kind."""
+    return _NAMESPACE + kind
+
+
+def function_kind(name: str) -> str:
+    """Return the kind of the operators that a function of TVM's registry computes; empty if it is none of ours."""
+    kind = name.removeprefix(_NAMESPACE)
+    return kind if name.startswith(_NAMESPACE) and kind in KINDS else ""
 
 
 def pack(model: bytes) -> np.ndarray:

@@ -4,46 +4,82 @@ from __future__ import annotations
 
 import importlib.util
 import threading
-from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pipeline.core import affinity, packed_model
-from pipeline.core.optional import require
+from pipeline.executor import litert_interpreters, onnx_sessions
 
-ONNX_RUNTIME = "onnxruntime"
-"""The package, and the extra that brings it."""
+Compute = Callable[[Sequence[np.ndarray]], None]
+"""Computes an open model: takes the inputs' arrays and, behind them, those for the outputs."""
 
-_sessions: dict[tuple[bytes, int], tuple[Any, list[str]]] = {}
-"""By model and number of threads: the session, and the names of its inputs, which it would list anew for each frame."""
 
-# Guards the dictionary only: sessions themselves may be run by several threads at once.
+class SourceRuntime(NamedTuple):
+    """A library that computes packed models.
+
+    Attributes
+    ----------
+    title : str
+    package, extra : str
+        What has to be installed.
+    open_model : callable
+        Takes a model's bytes and a number of threads, and returns what computes it.
+    shared : bool
+        Whether several threads may compute one open model at once.
+    """
+
+    title: str
+    package: str
+    extra: str
+    open_model: Callable[[bytes, int], Compute]
+    shared: bool
+
+
+RUNTIMES = {
+    packed_model.ONNX_RUNTIME: SourceRuntime(
+        "ONNX Runtime", "onnxruntime", "onnxruntime", onnx_sessions.open_model, shared=True
+    ),
+    packed_model.LITERT: SourceRuntime(
+        "LiteRT", "ai_edge_litert", "litert", litert_interpreters.open_model, shared=False
+    ),
+}
+"""By the kind of the operators that they compute."""
+
+_SHARED = 0
+"""In the place of a thread, where all threads have one open model; no thread has this number."""
+
+# By digest, number of threads that compute it, and thread that opened it.
+_open_models: dict[tuple[bytes, int, int], Compute] = {}
+
+# Guards the dictionary only.
 _lock = threading.Lock()
 _registered = threading.Event()
 
 
 def register() -> None:
-    """Make the function known to TVM; before a stage is loaded, since that looks its functions up."""
+    """Make the functions known to TVM; before a stage is loaded, since that looks its functions up."""
     if _registered.is_set():
         return
     import tvm_ffi
 
     # Twice by two threads at once does no harm: the second overrides the first.
-    tvm_ffi.register_global_func(packed_model.FUNCTION, _run, override=True)
+    for kind, runtime in RUNTIMES.items():
+        tvm_ffi.register_global_func(packed_model.function_name(kind), _function(runtime), override=True)
     _registered.set()
 
 
 def release(digests: Collection[bytes]) -> None:
-    """Close the sessions of packed models; another stage that has one of them opens it again."""
+    """Close packed models; another stage that has one of them opens it again."""
     with _lock:
-        for key in [key for key in _sessions if key[0] in digests]:
-            del _sessions[key]
+        for key in [key for key in _open_models if key[0] in digests]:
+            del _open_models[key]
 
 
 def open_sessions() -> int:
-    """Return how many sessions there are."""
-    return len(_sessions)
+    """Return how many packed models are open."""
+    return len(_open_models)
 
 
 def digests(parameters: Iterable[np.ndarray]) -> set[bytes]:
@@ -52,55 +88,45 @@ def digests(parameters: Iterable[np.ndarray]) -> set[bytes]:
 
 
 def runtimes(module: Any) -> tuple[str, ...]:
-    """Return the packages that a stage's module needs to compute some of its operators."""
+    """Return the kinds of the operators of a stage's module that libraries compute."""
     bindings = [binding for block in module["main"].body.blocks for binding in block.bindings]
-    return (ONNX_RUNTIME,) if any(_is_packed_model(binding.value) for binding in bindings) else ()
+    kinds = {_packed_kind(binding.value) for binding in bindings}
+    return tuple(kind for kind in RUNTIMES if kind in kinds)
 
 
-def _is_packed_model(value: Any) -> bool:
+def _packed_kind(value: Any) -> str:
     from tvm.ir import Call, Op
 
     is_packed_call = isinstance(value, Call) and value.op == Op.get("relax.call_dps_packed")
-    return is_packed_call and str(value.args[0].global_symbol) == packed_model.FUNCTION
+    return packed_model.function_kind(str(value.args[0].global_symbol)) if is_packed_call else ""
 
 
-def why_missing(packages: Sequence[str]) -> str:
+def why_missing(kinds: Sequence[str]) -> str:
     """Describe which of a stage's runtimes are not installed here, and the remedy; empty if all are."""
     # Names come from files of others: only a known one is looked for.
-    if unknown := [name for name in packages if name != ONNX_RUNTIME]:
+    if unknown := [name for name in kinds if name not in RUNTIMES]:
         return f"needs {unknown[0]!r}, which this version does not know; build it again"
-    if not packages or importlib.util.find_spec(ONNX_RUNTIME) is not None:
-        return ""
-    return f"needs ONNX Runtime; run: pip install 'soc-pipeline[{ONNX_RUNTIME}]'"
+    for runtime in map(RUNTIMES.__getitem__, kinds):
+        if importlib.util.find_spec(runtime.package) is None:
+            return f"needs {runtime.title}; run: pip install 'soc-pipeline[{runtime.extra}]'"
+    return ""
 
 
-def _run(model: Any, *tensors: Any) -> None:
-    """Compute a packed model; the outputs' memory comes behind the inputs."""
-    arrays = [np.from_dlpack(tensor) for tensor in tensors]
-    session, inputs = _session(np.from_dlpack(model))
-    results = session.run(None, dict(zip(inputs, arrays, strict=False)))
-    for target, result in zip(arrays[len(inputs) :], results, strict=True):
-        np.copyto(target, result, casting="no")
+def _function(runtime: SourceRuntime) -> Callable[..., None]:
+    def compute(model: Any, *tensors: Any) -> None:
+        arrays = [np.from_dlpack(tensor) for tensor in tensors]
+        _open(runtime, np.from_dlpack(model))(arrays)
+
+    return compute
 
 
-def _session(model: np.ndarray) -> tuple[Any, list[str]]:
-    # A worker is kept on its stage's cores, and the session computes on as many.
-    key = (packed_model.digest(model), len(affinity.thread_cores()))
+def _open(runtime: SourceRuntime, model: np.ndarray) -> Compute:
+    # A worker is kept on its stage's cores, and the model is computed on as many.
+    threads = len(affinity.thread_cores())
+    key = (packed_model.digest(model), threads, _SHARED if runtime.shared else threading.get_ident())
     with _lock:
-        if (entry := _sessions.get(key)) is not None:
+        if (entry := _open_models.get(key)) is not None:
             return entry
-    session = _open_session(packed_model.unpack(model), key[1])
-    inputs = [value.name for value in session.get_inputs()]
+    compute = runtime.open_model(packed_model.unpack(model), threads)
     with _lock:
-        return _sessions.setdefault(key, (session, inputs))
-
-
-def _open_session(model: bytes, threads: int) -> Any:
-    runtime = require(ONNX_RUNTIME, ONNX_RUNTIME, "operators that ONNX Runtime computes")
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    # Between frames its threads would spin on cores that other stages need.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        return _open_models.setdefault(key, compute)

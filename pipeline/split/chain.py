@@ -11,6 +11,7 @@ from tvm import relax
 from tvm.ir import GlobalVar
 
 from pipeline.core.plan import TensorSpec
+from pipeline.core.tensor_quantization import Quantization
 from pipeline.errors import ModelError
 from pipeline.split.chain_wiring import ChainWiring
 from pipeline.split.graph import Graph, Operator
@@ -63,6 +64,7 @@ def join(
         annotations=tuple(note for part in parts for note in part.annotations),
         islands=tuple(island for part in parts for island in part.islands),
         notes=tuple(note for model in models.values() for note in model.notes),
+        quantizations=tuple(each for part in parts for each in part.quantizations),
     )
 
 
@@ -114,6 +116,12 @@ class _RenamedModel:
         return [
             replace(island, tensor=self._names[island.tensor]) for island in islands if island.tensor in self._names
         ]
+
+    @property
+    def quantizations(self) -> list[Quantization]:
+        """Numbers that outputs stand for."""
+        quantizations = self._model.quantizations
+        return [replace(each, tensor=self._names[each.tensor]) for each in quantizations if each.tensor in self._names]
 
     @property
     def kernels(self) -> dict[Any, Any]:

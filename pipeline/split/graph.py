@@ -13,6 +13,7 @@ from tvm import relax, tirx
 from tvm.sym import Analyzer
 
 from pipeline.core.plan import TensorSpec
+from pipeline.core.tensor_quantization import Quantization
 from pipeline.errors import ModelError
 from pipeline.split.fusion import fuse
 from pipeline.split.model import Annotation, ImportedModel, Island
@@ -81,6 +82,8 @@ class Graph:
         Operators that the model's own runtime computes.
     notes : tuple of str
         What was assumed of the model while it was read, one line each.
+    quantizations : tuple of Quantization
+        The numbers that outputs stand for, where the model states them.
     unfused : tuple of int
         Positions inside of what the compiler would fuse at which groups end nevertheless, as a user asked for.
     """
@@ -97,6 +100,7 @@ class Graph:
     annotations: tuple[Annotation, ...] = ()
     islands: tuple[Island, ...] = ()
     notes: tuple[str, ...] = ()
+    quantizations: tuple[Quantization, ...] = ()
     unfused: tuple[int, ...] = ()
 
     @cached_property
@@ -170,6 +174,7 @@ def from_relax(source: ImportedModel, size: Mapping[str, int] | None = None) -> 
         annotations=source.annotations,
         islands=source.islands,
         notes=source.notes,
+        quantizations=source.quantizations,
     )
 
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pipeline.core.tensor_quantization import Quantization
+
 if TYPE_CHECKING:
     from pipeline.split.frontends.onnx.mapped import Parameters
     from pipeline.split.passes.constant_file import ConstantFile
@@ -72,6 +74,8 @@ class ImportedModel:
         What the model's own runtime computes.
     notes : tuple of str
         What was assumed of the model while it was read, one line each.
+    quantizations : tuple of Quantization
+        The numbers that outputs stand for, where the model states them.
     parameters : Parameters, optional
         The model's files in which constants of the module lie, until the clean-up.
     constant_file : ConstantFile, optional
@@ -88,6 +92,7 @@ class ImportedModel:
     annotations: tuple[Annotation, ...] = ()
     islands: tuple[Island, ...] = ()
     notes: tuple[str, ...] = ()
+    quantizations: tuple[Quantization, ...] = ()
     parameters: Parameters | None = field(default=None, repr=False)
     constant_file: ConstantFile | None = field(default=None, repr=False)
 

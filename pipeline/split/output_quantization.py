@@ -1,4 +1,4 @@
-"""Quantisation of a model's outputs, read off the operators that make them."""
+"""Quantisation of a model's outputs: stated by the model, or read off the operators that make them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def output_quantization(graph: Graph) -> tuple[Quantization, ...]:
     """Return the quantisation of those outputs whose integers stand for other numbers."""
     values = {line.name: line.value for operator in graph.operators for line in operator.lines}
     integers = [spec.name for spec in graph.outputs if spec.dtype.startswith(("int", "uint"))]
-    quantizations = [(name, _quantization(name, values)) for name in integers]
+    stated = {each.tensor: each for each in graph.quantizations}
+    quantizations = [(name, stated.get(name) or _quantization(name, values)) for name in integers]
     return tuple(replace(each, tensor=name) for name, each in quantizations if each is not None)
 
 

@@ -122,7 +122,7 @@ class Format(Enum):
         "an exported PyTorch program", f"{_FOLDER}.torch", holds_archive=archives.is_exported_program,
         types=("torch.export.exported_program.ExportedProgram",), verifiable=True,
     )  # fmt: skip
-    TFLITE = Frontend("a TFLite model", f"{_FOLDER}.tflite", _is_tflite, verifiable=True)
+    TFLITE = Frontend("a TFLite model", f"{_FOLDER}.tflite", _is_tflite, verifiable=True, has_fallback=True)
 
     def __str__(self) -> str:
         """Return the format's name with an article."""

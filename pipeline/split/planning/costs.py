@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from pipeline.core import packed_model
 from pipeline.core.board import Device
 from pipeline.core.board_checks import FAMILIES
-from pipeline.core.packed_model import KIND as ISLAND
 from pipeline.split import offload
 from pipeline.split.graph import Graph, Operator
 from pipeline.split.operators import operator_family
@@ -62,7 +62,7 @@ def runs(graph: Graph, device: Device) -> list[bool]:
 def _fits(graph: Graph, group: Sequence[Operator], device: Device) -> bool:
     kind = device.capabilities
     # What computes nothing takes any stage.
-    if kind.computes and not kind.has_islands and any(operator.kind == ISLAND for operator in group):
+    if kind.computes and not kind.has_islands and any(operator.kind in packed_model.KINDS for operator in group):
         return False
     return (not device.families or group_families(group) <= set(device.families)) and (
         not device.dtypes or _dtypes(graph, group) <= set(device.dtypes)

@@ -208,7 +208,8 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     def _island(self, node: Any, inputs: Any, model: bytes) -> Any:
         types = [_relax_type(self._types.get(name), name) for name in node.output]
         operands = [constant(packed_model.pack(model)), *inputs]
-        call = relax.call_dps_packed(packed_model.FUNCTION, operands, types if len(types) > 1 else types[0])
+        function = packed_model.function_name(packed_model.ONNX_RUNTIME)
+        call = relax.call_dps_packed(function, operands, types if len(types) > 1 else types[0])
         self.operators.update(dict.fromkeys(node.output, node.name))
         return self._bind_outputs(self.bb.normalize(call), list(node.output))
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from onnx import helper
 
+from pipeline.split.frontends import grouping
 from pipeline.split.frontends.onnx.node_order import links, sort_topologically
 from pipeline.split.frontends.onnx.simplification import is_external, static_shape, tensor_types, tensors_read
 from pipeline.split.model import Island
@@ -31,8 +32,9 @@ def replace_by_islands(model: Any, reasons: Mapping[int, str]) -> list[Island]:
     """
     graph = model.graph
     types = tensor_types(graph)
-    members = _grow(graph.node, types, reasons)
-    groups = _groups(graph.node, members)
+    node_links = links(graph.node)
+    members = grouping.grow(node_links, reasons, lambda name: is_open(types, name))
+    groups = grouping.join(node_links, members)
     islands, replacements = [], {}
     for group in groups:
         nodes = [graph.node[number] for number in group]
@@ -56,65 +58,6 @@ def _result(node: Any) -> str:
 def is_open(types: Mapping[str, Any], name: str) -> bool:
     """Return True if a tensor has no fixed shape that is known, or is none."""
     return bool(name) and static_shape(types.get(name)) is None
-
-
-def _grow(nodes: Sequence[Any], types: Mapping[str, Any], reasons: Mapping[int, str]) -> set[int]:
-    """Return the nodes in islands: those that have to be, and those that tensors without a shape connect with them."""
-    makers, readers = links(nodes)
-    members, pending = set(reasons), list(reasons)
-    while pending:
-        node = nodes[pending.pop()]
-        linked = [number for name in node.output if is_open(types, name) for number in readers.get(name, ())]
-        linked += [makers[name] for name in tensors_read(node) if name in makers and is_open(types, name)]
-        for number in linked:
-            if number not in members:
-                members.add(number)
-                pending.append(number)
-    return members
-
-
-def _groups(nodes: Sequence[Any], members: Collection[int]) -> list[list[int]]:
-    """Return islands as numbers of nodes, in order; none depends on itself by way of nodes outside."""
-    makers, _ = links(nodes)
-    groups = [[number] for number in sorted(members)]
-    while True:
-        owner = {number: index for index, group in enumerate(groups) for number in group}
-        pair = _neighbours(nodes, makers, owner, groups)
-        if pair is None:
-            return groups
-        first, second = sorted(pair)
-        joined_group = _closure(nodes, makers, {*groups[first], *groups[second]})
-        groups = [sorted(joined_group), *(group for group in groups if not joined_group.intersection(group))]
-        groups.sort()
-
-
-def _neighbours(
-    nodes: Sequence[Any], makers: Mapping[str, int], owner: Mapping[int, int], groups: Sequence[Sequence[int]]
-) -> tuple[int, int] | None:
-    """Return two islands, one of which reads what the other makes."""
-    for index, group in enumerate(groups):
-        for number in group:
-            for name in tensors_read(nodes[number]):
-                neighbour = owner.get(makers.get(name, -1), index)
-                if neighbour != index:
-                    return index, neighbour
-    return None
-
-
-def _closure(nodes: Sequence[Any], makers: Mapping[str, int], members: Collection[int]) -> set[int]:
-    """Return the members with all that lies on a way from one to another."""
-    first, last = min(members), max(members)
-    descendants = set(members)
-    for number in range(first, last + 1):
-        if any(makers.get(name, -1) in descendants for name in tensors_read(nodes[number])):
-            descendants.add(number)
-    ancestors = set(members)
-    for number in range(last, first - 1, -1):
-        if number in ancestors:
-            ancestors.update(
-                makers[name] for name in tensors_read(nodes[number]) if makers.get(name, -1) in descendants
-            )
-    return ancestors
 
 
 def _island(model: Any, nodes: Sequence[Any], types: Mapping[str, Any]) -> Any:

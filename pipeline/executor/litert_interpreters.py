@@ -1,0 +1,27 @@
+"""Interpreters of LiteRT that compute packed models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from pipeline.core.optional import require
+
+
+def open_model(model: bytes, threads: int) -> Callable[[Sequence[np.ndarray]], None]:
+    """Return what computes a TFLite model in one thread at a time; the outputs' arrays come behind the inputs'."""
+    litert = require("ai_edge_litert.interpreter", "litert", "operators that LiteRT computes")
+    interpreter = litert.Interpreter(model_content=model, num_threads=threads)
+    interpreter.allocate_tensors()
+    inputs = [detail["index"] for detail in interpreter.get_input_details()]
+    outputs = [detail["index"] for detail in interpreter.get_output_details()]
+
+    def compute(arrays: Sequence[np.ndarray]) -> None:
+        for index, array in zip(inputs, arrays, strict=False):
+            interpreter.set_tensor(index, array)
+        interpreter.invoke()
+        for target, index in zip(arrays[len(inputs) :], outputs, strict=True):
+            np.copyto(target, interpreter.get_tensor(index), casting="no")
+
+    return compute

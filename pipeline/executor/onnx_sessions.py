@@ -1,0 +1,30 @@
+"""Sessions of ONNX Runtime that compute packed models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from pipeline.core.optional import require
+
+
+def open_model(model: bytes, threads: int) -> Callable[[Sequence[np.ndarray]], None]:
+    """Return what computes a model of ONNX; the outputs' arrays come behind the inputs'."""
+    runtime = require("onnxruntime", "onnxruntime", "operators that ONNX Runtime computes")
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    # Between frames its threads would spin on cores that other stages need.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    # Once: it would list them anew for each frame.
+    inputs = [value.name for value in session.get_inputs()]
+
+    def compute(arrays: Sequence[np.ndarray]) -> None:
+        results = session.run(None, dict(zip(inputs, arrays, strict=False)))
+        for target, result in zip(arrays[len(inputs) :], results, strict=True):
+            np.copyto(target, result, casting="no")
+
+    return compute

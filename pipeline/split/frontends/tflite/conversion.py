@@ -1,0 +1,140 @@
+"""TFLite graph -> Relax module, with islands for what LiteRT has to compute."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import ModelError, reason
+from pipeline.split.frontends.tflite import folding, operators, reference
+from pipeline.split.frontends.tflite.flatbuffer import TfliteGraph, TfliteOperator
+from pipeline.split.frontends.tflite.importer import IslandNode, OperatorRefused, TfliteImporter
+from pipeline.split.frontends.tflite.islands import STATE_KINDS, replace_by_islands
+from pipeline.split.frontends.tflite.operators.converter import UNKNOWN
+from pipeline.split.model import ImportedModel, Island
+
+MOST_ATTEMPTS = 50
+"""To import a model: whether TVM can import an operator shows only when it tries, and those that are alike fail
+together."""
+
+# Of an island, in a message.
+MOST_NAMED = 5
+
+REMEDY = "pip install 'soc-pipeline[litert]' has them computed by LiteRT"
+
+
+def has_runtime() -> bool:
+    """Return whether LiteRT is installed."""
+    return importlib.util.find_spec("ai_edge_litert") is not None
+
+
+def convert(path: Path, graph: TfliteGraph, *, fallback: bool) -> ImportedModel:
+    """Return a model in Relax; what is not converted to just what LiteRT computes is in islands, if `fallback`.
+
+    Parameters
+    ----------
+    path : Path
+        The model's file, for messages and its name.
+    graph : TfliteGraph
+    fallback : bool
+        Otherwise TVM's converters also take what they compute in another way.
+
+    Raises
+    ------
+    ModelError
+        If it uses what neither TVM nor LiteRT has; without `fallback`, what TVM has not.
+    """
+    folding.fold(graph)
+    live_operators = _live(graph)
+    if not live_operators:
+        raise ModelError(f"{str(path)!r} has no operator that an output depends on; there is nothing to run")
+    reasons = _objections(graph, live_operators, approximate=not fallback)
+    if reasons and not fallback:
+        raise _refusal(path, live_operators, reasons)
+    for _ in range(MOST_ATTEMPTS):
+        nodes, islands = replace_by_islands(graph, live_operators, reasons)
+        importer = TfliteImporter(graph)
+        try:
+            module = importer.run(nodes, approximate=not fallback)
+        except OperatorRefused as error:
+            refused = _alike(live_operators, error)
+            if not fallback or refused.keys() <= reasons.keys():
+                raise ModelError(f"{str(path)!r}: TVM cannot import {error.operator}: {error.reason}") from None
+            reasons |= refused
+        else:
+            _check_islands(path, nodes, islands)
+            return ImportedModel(
+                name=path.stem,
+                module=module,
+                outputs=tuple(tensor.name for tensor in graph.outputs),
+                names=importer.names,
+                operators=importer.operators,
+                islands=tuple(islands),
+                quantizations=tuple(tensor.quantization for tensor in graph.outputs if tensor.quantization),
+            )
+    raise ModelError(f"{str(path)!r}: TVM cannot import operators of more than {MOST_ATTEMPTS} kinds")
+
+
+def _check_islands(path: Path, nodes: Sequence[TfliteOperator | IslandNode], islands: Sequence[Island]) -> None:
+    models = {node.outputs[0].name: node.model for node in nodes if isinstance(node, IslandNode)}
+    for island in islands:
+        _check_island(path, models[island.tensor], island)
+
+
+def _check_island(path: Path, model: bytes, island: Island) -> None:
+    """Raise `ModelError` if LiteRT has not got an operator of an island either, such as a custom one."""
+    try:
+        reference.open_interpreter(model_content=model)
+    except Exception as error:  # it raises several unrelated types
+        custom_ones = [name for name in island.operators if name.startswith("CUSTOM")]
+        names = ", ".join((custom_ones or island.operators)[:MOST_NAMED])
+        raise ModelError(
+            f"{str(path)!r} uses operators that neither TVM nor LiteRT has: {names}: {reason(error, line=0)}"
+        ) from error
+
+
+def _live(graph: TfliteGraph) -> list[TfliteOperator]:
+    """Return the operators that an output depends on, or that keep something for the next frame."""
+    needed = {tensor.number for tensor in graph.outputs}
+    live_operators = []
+    for operator in reversed(graph.operators):
+        made = {tensor.number for tensor in operator.outputs if not tensor.is_constant}
+        if made & needed or operator.kind in STATE_KINDS:
+            needed.update(tensor.number for tensor in operator.operands)
+            live_operators.append(operator)
+    return live_operators[::-1]
+
+
+def _objections(
+    graph: TfliteGraph,
+    live_operators: Sequence[TfliteOperator],
+    *,
+    approximate: bool,
+) -> dict[int, str]:
+    """Return the places of the operators that no converter takes, with the reasons."""
+    importer = TfliteImporter(graph)
+    choices = [operators.choose(importer, operator, approximate=approximate) for operator in live_operators]
+    return {place: choice for place, choice in enumerate(choices) if isinstance(choice, str)}
+
+
+def _alike(live_operators: Sequence[TfliteOperator], error: OperatorRefused) -> dict[int, str]:
+    """Return the place of a refused operator, and those of its kind on tensors like its own, which would fail too."""
+    form = _form(error.operator)
+    return {place: error.reason for place, operator in enumerate(live_operators) if _form(operator) == form}
+
+
+def _form(operator: TfliteOperator) -> tuple[Any, ...]:
+    tensors = [None if tensor is None else (tensor.dtype, len(tensor.shape)) for tensor in operator.inputs]
+    return operator.kind, *tensors
+
+
+def _refusal(path: Path, live_operators: Sequence[TfliteOperator], reasons: Mapping[int, str]) -> ModelError:
+    complaints: dict[str, str] = {}
+    for place, cause in reasons.items():
+        operator = live_operators[place]
+        form = "" if cause == UNKNOWN else f": {cause}"
+        complaints.setdefault(operator.kind + form, f"{operator}{form}")
+    remedy = "" if has_runtime() else f"; {REMEDY}"
+    return ModelError(f"{str(path)!r} uses operators that are not supported: {'; '.join(complaints.values())}{remedy}")

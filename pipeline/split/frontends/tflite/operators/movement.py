@@ -1,0 +1,60 @@
+"""Operators that move elements, or say where they are."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from pipeline.split.frontends.tflite.flatbuffer import TfliteOperator
+from pipeline.split.frontends.tflite.operators.converter import Converter, constant_operands
+from pipeline.split.passes.bindings import constant
+
+
+def _place(function: Any) -> Any:
+    return functools.partial(extreme_place, function=function)
+
+
+def extreme_place(importer: Any, operator: TfliteOperator, function: Any) -> Any:
+    """Return ``ARG_MAX`` or ``ARG_MIN`` in the dtype that the model states."""
+    data, axis = operator.operands
+    # TVM returns int64 whatever the model states.
+    positions = function(importer.value(data), int(axis.constant.item()))
+    return relax.op.astype(positions, operator.outputs[0].dtype)
+
+
+def expand_dims(importer: Any, operator: TfliteOperator) -> Any:
+    """Return ``EXPAND_DIMS`` as a reshape."""
+    # TVM's converter gives its own operator one argument too many; the result's shape says all.
+    return relax.op.reshape(importer.value(operator.operands[0]), operator.outputs[0].shape)
+
+
+def mirror_pad(importer: Any, operator: TfliteOperator) -> Any:
+    """Return ``MIRROR_PAD``; what is added are places of the input."""
+    data, widths = operator.operands
+    # The numbers of the schema's enumeration MirrorPadMode; TVM refuses the second.
+    mode: Any = ("reflect", "symmetric")[operator.options.Mode()]
+    margins = [[int(width) for width in pair] for pair in widths.constant]
+    positions = {
+        axis: np.pad(np.arange(data.shape[axis]), pair, mode=mode) for axis, pair in enumerate(margins) if any(pair)
+    }
+    return take_positions(importer.value(data), positions)
+
+
+def take_positions(data: Any, positions: Mapping[int, np.ndarray]) -> Any:
+    """Return the elements of `data` at these positions along each of the axes."""
+    for axis, indices in positions.items():
+        data = relax.op.take(data, constant(indices.astype(np.int64)), axis)
+    return data
+
+
+CONVERTERS: dict[str, Converter] = {
+    "ARG_MAX": Converter(_place(relax.op.argmax), constant_operands(1), approximates=True),
+    "ARG_MIN": Converter(_place(relax.op.argmin), constant_operands(1), approximates=True),
+    "EXPAND_DIMS": Converter(expand_dims, approximates=True),
+    "MIRROR_PAD": Converter(mirror_pad, constant_operands(1), approximates=True),
+}
+"""By kind."""

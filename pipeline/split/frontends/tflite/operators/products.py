@@ -1,0 +1,36 @@
+"""Matrix products of real numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import relax
+
+from pipeline.split.frontends.tflite.flatbuffer import TfliteOperator
+from pipeline.split.frontends.tflite.operators.converter import Converter
+
+
+def matrix_product(importer: Any, operator: TfliteOperator) -> Any:
+    """Return ``BATCH_MATMUL``, of which either operand may be a constant."""
+    options, operands = operator.options, []
+    is_transposed = (options.AdjX(), options.AdjY()) if options else (False, False)
+    # TVM's converter reshapes by way of get_expr, which a constant operand has not.
+    for tensor, is_adjoint in zip(operator.operands, is_transposed, strict=True):
+        order = list(range(len(tensor.shape)))
+        operand = importer.real_value(tensor)
+        operands.append(relax.op.permute_dims(operand, [*order[:-2], order[-1], order[-2]]) if is_adjoint else operand)
+    return importer.store(relax.op.matmul(*operands), operator.outputs[0])
+
+
+def dense(importer: Any, operator: TfliteOperator) -> Any:
+    """Return ``FULLY_CONNECTED`` in the shape that the model states; TVM keeps that of the input."""
+    # Its batch may be several axes, if the option KeepNumDims is set.
+    value = importer.convert_fully_connected(operator.table)
+    return relax.op.reshape(value, operator.outputs[0].shape)
+
+
+CONVERTERS: dict[str, Converter] = {
+    "BATCH_MATMUL": Converter(matrix_product, approximates=True),
+    "FULLY_CONNECTED": Converter(dense, approximates=True),
+}
+"""By kind."""

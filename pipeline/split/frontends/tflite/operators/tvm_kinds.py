@@ -1,0 +1,54 @@
+"""Operators on real numbers that TVM's importer gets right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipeline.split.frontends.tflite.flatbuffer import TfliteOperator
+from pipeline.split.frontends.tflite.operators.converter import QUANTIZED, UNKNOWN, Converter
+
+_KINDS = (
+    "ABS", "ADD", "ADD_N", "ATAN2", "AVERAGE_POOL_2D", "BROADCAST_TO", "CAST", "CEIL", "CONCATENATION", "CONV_2D",
+    "COS", "CUMSUM", "DEPTH_TO_SPACE", "DEPTHWISE_CONV_2D", "DEQUANTIZE", "DIV", "ELU", "EQUAL", "EXP", "FILL",
+    "FLOOR", "FLOOR_DIV", "FLOOR_MOD", "GATHER", "GATHER_ND", "GELU", "GREATER", "GREATER_EQUAL", "HARD_SWISH",
+    "L2_NORMALIZATION", "LEAKY_RELU", "LESS", "LESS_EQUAL", "LOCAL_RESPONSE_NORMALIZATION", "LOG", "LOGICAL_AND",
+    "LOGICAL_NOT", "LOGICAL_OR", "LOGISTIC", "LOG_SOFTMAX", "MAXIMUM", "MAX_POOL_2D", "MEAN", "MINIMUM", "MUL",
+    "NEG", "NOT_EQUAL", "ONE_HOT", "PACK", "PAD", "PADV2", "POW", "PRELU", "REDUCE_ALL", "REDUCE_ANY", "REDUCE_MAX",
+    "REDUCE_MIN", "REDUCE_PROD", "RELU", "RELU6", "RELU_0_TO_1", "RELU_N1_TO_1", "RESHAPE", "RESIZE_BILINEAR",
+    "REVERSE_V2", "ROUND", "RSQRT", "SELECT", "SELECT_V2", "SIGN", "SIN", "SLICE", "SOFTMAX", "SPACE_TO_DEPTH",
+    "SPLIT", "SPLIT_V", "SQRT", "SQUARE", "SQUARED_DIFFERENCE", "SQUEEZE", "STRIDED_SLICE", "SUB", "SUM", "TANH",
+    "TILE", "TRANSPOSE", "UNPACK", "ZEROS_LIKE",
+)  # fmt: skip
+
+
+# A custom operator that TVM has under a name of its own.
+_NAMES = {"CUSTOM TFLite_Detection_PostProcess": "DETECTION_POSTPROCESS"}
+
+
+def convert(importer: Any, operator: TfliteOperator) -> Any:
+    """Return what TVM's importer makes of an operator."""
+    return importer.convert_map[_NAMES.get(operator.kind, operator.kind)](op=operator.table)
+
+
+CONVERTER = Converter(convert, approximates=True)
+"""Of any kind that TVM has."""
+
+CONVERTERS: dict[str, Converter] = dict.fromkeys(_KINDS, CONVERTER)
+"""By kind."""
+
+
+def why_refused(importer: Any, operator: TfliteOperator) -> str:
+    """Describe why TVM does not even approximate an operator; empty if it does."""
+    kind = _NAMES.get(operator.kind, operator.kind)
+    if kind not in importer.convert_map:
+        return UNKNOWN
+    if any(tensor.is_variable for tensor in operator.operands):
+        return "it keeps state between frames"
+    if not operator.is_quantized:
+        return ""
+    data = operator.inputs[0] if operator.inputs else None
+    # Dynamic-range quantisation: real numbers are quantised anew for each frame.
+    if data is not None and not data.is_quantized and not any(tensor.is_quantized for tensor in operator.outputs):
+        return "only its weights are quantised"
+    # TVM would compute with the stored numbers of others.
+    return "" if kind in importer._SUPPORTED_QUANTIZED_OPS else QUANTIZED  # noqa: SLF001 - no public list

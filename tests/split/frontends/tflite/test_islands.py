@@ -1,0 +1,104 @@
+"""What is not converted of a TFLite model is computed by LiteRT, and is cut, built, saved and run like any other."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tflite", reason="the reader of TFLite files is not installed")
+pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
+
+import pipeline
+from pipeline.core.random_frame import random_frame
+from pipeline.errors import MissingExtra, ModelError
+from pipeline.executor import source_runtimes
+from pipeline.split.frontends.tflite import reference
+from tests.split.frontends.tflite.test_tflite import Writer
+from tests.support.onnx_models import kinds
+
+
+@pytest.fixture
+def sums(tmp_path: Path) -> Path:
+    """An operator that nobody converts, between others."""
+    writer = Writer(1, 4, 8)
+    first = writer.add("RELU", [0], writer.tensor("first", (1, 4, 8)))
+    ids = writer.constant("ids", np.array([0, 0, 1, 1], np.int32))
+    rows = writer.add(
+        "RESHAPE", [first, writer.constant("shape", np.array([4, 8], np.int32))], writer.tensor("rows", (4, 8))
+    )
+    segments = writer.add("SEGMENT_SUM", [rows, ids], writer.tensor("segments", (2, 8)))
+    return writer.save(tmp_path / "sums.tflite", writer.add("TANH", [segments], writer.tensor("y", (2, 8))))
+
+
+def test_an_operator_between_others(sums: Path) -> None:
+    graph = pipeline.read(sums)
+    assert kinds(graph) == ["relu", "reshape", "litert", "tanh"]
+    (island,) = graph.islands
+    assert (island.tensor, island.operators, island.reason) == (
+        "segments",
+        ("SEGMENT_SUM (segments)",),
+        "not supported",
+    )
+    assert pipeline.verify(graph, sums).relative < 1e-5
+
+
+def test_a_bundle_in_three_stages(sums: Path, tmp_path: Path) -> None:
+    graph = pipeline.read(sums)
+    bundle = pipeline.build(graph, pipeline.plan(graph, cuts=["rows", "segments"]))
+    assert [code.runtimes for code in bundle.codes] == [(), ("litert",), ()]
+    bundle.save(tmp_path / "sums.bundle")
+    frames = [random_frame(graph.inputs, seed) for seed in range(10)]
+    with pipeline.load(tmp_path / "sums.bundle") as running:
+        for frame, outputs in zip(frames, running.map(frames), strict=True):
+            np.testing.assert_allclose(outputs, reference.evaluate(sums, frame)[0], rtol=1e-5)
+
+
+def test_replicas_have_interpreters_of_their_own(sums: Path) -> None:
+    graph = pipeline.read(sums)
+    gc.collect()
+    count = source_runtimes.open_sessions()
+    plan = pipeline.plan(graph, stages=1)
+    plan = dataclasses.replace(plan, stages=(dataclasses.replace(plan.stages[0], replicas=2, cores=()),))
+    bundle = pipeline.build(graph, plan)
+    frames = [random_frame(graph.inputs, seed) for seed in range(40)]
+    with pipeline.load(bundle) as running:
+        for frame, outputs in zip(frames, running.map(frames), strict=True):
+            np.testing.assert_allclose(outputs, reference.evaluate(sums, frame)[0], rtol=1e-5)
+    del bundle, running
+    gc.collect()
+    assert source_runtimes.open_sessions() == count
+
+
+def test_without_the_runtime_a_bundle_is_refused(sums: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = pipeline.read(sums)
+    pipeline.build(graph, pipeline.plan(graph, stages=1)).save(tmp_path / "sums.bundle")
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ai_edge_litert" else find(name))
+    with pytest.raises(MissingExtra, match=r"stage0 needs LiteRT; run: pip install 'soc-pipeline\[litert\]'"):
+        pipeline.load(tmp_path / "sums.bundle")
+
+
+def test_custom_operators_that_nobody_has_are_named(tmp_path: Path) -> None:
+    writer = Writer(1, 4)
+    first = writer.add("RELU", [0], writer.tensor("a", (1, 4)))
+    last = writer.add("CUSTOM", [first], writer.tensor("y", (1, 4)))
+    writer.model.operatorCodes[-1].customCode = "edgetpu-custom-op"
+    path = writer.save(tmp_path / "m.tflite", last)
+    with pytest.raises(ModelError, match=r"neither TVM nor LiteRT has: CUSTOM edgetpu-custom-op \(y\)"):
+        pipeline.read(path)
+
+
+def test_a_quantised_operator_is_computed_exactly(tmp_path: Path) -> None:
+    writer = Writer(1, 64)
+    numbers = writer.add("QUANTIZE", [0], writer.tensor("q", (1, 64), "int8", 0.05, 3))
+    result = writer.add(
+        "SOFTMAX", [numbers], writer.tensor("y", (1, 64), "int8", 1 / 256, -128), options="SoftmaxOptions", beta=1.0
+    )
+    writer.model.operatorCodes[-1].version = 2
+    path = writer.save(tmp_path / "m.tflite", result)
+    assert pipeline.verify(pipeline.read(path), path, tolerance=0).largest_error == 0
