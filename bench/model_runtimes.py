@@ -7,7 +7,7 @@ they lie apart says how exact an answer can be at all.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -19,10 +19,10 @@ Frame = Mapping[str, np.ndarray]
 
 
 class Input(NamedTuple):
-    """An input of a model; None in its shape for each extent that is open."""
+    """An input of a model; its name, or None, in its shape for each extent that is open."""
 
     name: str
-    shape: tuple[int | None, ...]
+    shape: tuple[int | str | None, ...]
     dtype: str
 
 
@@ -60,7 +60,7 @@ class OnnxRuntime(Runtime):
     def _input(value: Any) -> Input:
         kind = value.type.removeprefix("tensor(").removesuffix(")")
         dtype = {"float": "float32", "double": "float64"}.get(kind, kind)
-        return Input(value.name, tuple(n if isinstance(n, int) and n > 0 else None for n in value.shape), dtype)
+        return Input(value.name, tuple(None if isinstance(n, int) and n < 1 else n for n in value.shape), dtype)
 
     def run(self, frame: Frame) -> list[np.ndarray]:
         return [np.asarray(output) for output in self._session.run(None, dict(frame))]
@@ -104,7 +104,7 @@ class PyTorch(Runtime):
         self._program = open_program(path)
         values = {node.name: node.meta["val"] for node in signature.user_inputs(self._program)}
         self.inputs = [
-            Input(name, tuple(n if isinstance(n, int) else None for n in value.shape), str(value.dtype)[6:])
+            Input(name, tuple(n if isinstance(n, int) else str(n) for n in value.shape), str(value.dtype)[6:])
             for name, value in values.items()
             if isinstance(value, torch.Tensor)
         ]
@@ -142,15 +142,27 @@ _INTEGERS = (None, 1, 16, 16_000)
 
 def candidate_inputs(inputs: Sequence[Input]) -> list[list[TensorSpec]]:
     """Return inputs with numbers for the open extents, the likeliest first; batches are 1."""
-    if all(None not in each.shape for each in inputs):
-        return [[_close(each, 1) for each in inputs]]
+    if not any(map(is_open, inputs)):
+        return [[_close(each, set(), 1) for each in inputs]]
+    batches = {each.shape[0] for each in inputs if len(each.shape) > 1 and isinstance(each.shape[0], str)}
     is_image = any(len(each.shape) == 4 for each in inputs)
-    return [[_close(each, extent) for each in inputs] for extent in (_EXTENTS if is_image else _EXTENTS[1:])]
+    extents = _EXTENTS if is_image else _EXTENTS[1:]
+    # Axes without names in front of the last one may all be batches.
+    return [
+        [_close(each, batches | set(one), extent) for each in inputs] for one in ((), (None,)) for extent in extents
+    ]
 
 
-def _close(tensor: Input, extent: int) -> TensorSpec:
+def is_open(tensor: Input) -> bool:
+    """Check whether an input has an extent that is no number."""
+    return not all(isinstance(extent, int) for extent in tensor.shape)
+
+
+def _close(tensor: Input, ones: Collection[str | int | None], extent: int) -> TensorSpec:
+    """Return an input with 1 for its first axis and those that are called like `ones`, `extent` for others."""
+    last = len(tensor.shape) - 1
     shape = (
-        size if size is not None else 1 if axis == 0 and len(tensor.shape) > 1 else extent
+        size if isinstance(size, int) else 1 if axis < last and (axis == 0 or size in ones) else extent
         for axis, size in enumerate(tensor.shape)
     )
     return TensorSpec(tensor.name, tuple(shape), tensor.dtype)

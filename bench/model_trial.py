@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from model_runtimes import RUNTIMES, Frame, Runtime, candidate_frames, candidate_inputs, count_operators
+from model_runtimes import RUNTIMES, Frame, Runtime, candidate_frames, candidate_inputs, count_operators, is_open
 
 SEEDS = (0, 1)
 """Of the frames; the second one shows whether a model keeps state."""
@@ -109,7 +109,7 @@ class Trial:
         begin_s = perf_counter()
         runtime.run(self.frames[0])
         run_s = perf_counter() - begin_s
-        open_inputs = [each.name for each in runtime.inputs if None in each.shape]
+        open_inputs = [each.name for each in runtime.inputs if is_open(each)]
         shapes = {name: list(self.frames[0][name].shape) for name in open_inputs}
         columns = {"operators": operators, "runtime_load_s": load_s, "runtime_ms": run_s * 1e3, "shapes": shapes}
         self._run_way("default")
