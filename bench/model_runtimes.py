@@ -72,6 +72,8 @@ class LiteRT(Runtime):
     def __init__(self, path: Path, way: str = "default") -> None:
         from ai_edge_litert import interpreter
 
+        from pipeline.split.frontends.tflite.flatbuffer import TfliteGraph
+
         resolver = {
             "default": interpreter.OpResolverType.AUTO,
             "reference kernels": interpreter.OpResolverType.BUILTIN_REF,
@@ -79,9 +81,14 @@ class LiteRT(Runtime):
         }[way]
         self._interpreter = interpreter.Interpreter(model_path=str(path), experimental_op_resolver_type=resolver)
         details = self._interpreter.get_input_details()
-        self._numbers = {detail["name"]: detail["index"] for detail in details}
+        # Names in the file may be missing, or be those of several tensors.
+        names = [tensor.name for tensor in TfliteGraph(path.read_bytes()).inputs]
+        self._numbers = {name: detail["index"] for name, detail in zip(names, details, strict=True)}
         # What the file has for an open extent is 1, and runs.
-        self.inputs = [Input(d["name"], tuple(map(int, d["shape"])), np.dtype(d["dtype"]).name) for d in details]
+        self.inputs = [
+            Input(name, tuple(map(int, detail["shape"])), np.dtype(detail["dtype"]).name)
+            for name, detail in zip(names, details, strict=True)
+        ]
         self._interpreter.allocate_tensors()
 
     def run(self, frame: Frame) -> list[np.ndarray]:

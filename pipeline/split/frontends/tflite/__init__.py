@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from pipeline.core.native_output import quietly
+from pipeline.core.shapes import Shapes
 from pipeline.core.tvm_access import compiler_lock
-from pipeline.errors import MissingExtra, ModelError, near
+from pipeline.errors import MissingExtra, ModelError
+from pipeline.split.frontends.input_shapes import InputShapes, resolve
 from pipeline.split.model import ImportedModel
 
 try:
@@ -18,11 +21,13 @@ except ImportError as error:
     message = "reading TFLite models needs the 'tflite' extra; run: pip install 'soc-pipeline[tflite]'"
     raise MissingExtra(message) from error
 
+from pipeline.split.frontends.tflite import tensor_shapes
 from pipeline.split.frontends.tflite.conversion import convert, has_runtime
-from pipeline.split.frontends.tflite.flatbuffer import TfliteGraph
+from pipeline.split.frontends.tflite.flatbuffer import TfliteGraph, TfliteTensor
+from pipeline.split.frontends.tflite.folding import fold
 
 
-def load(path: Path, shapes: Mapping[str, Sequence[int]], *, fallback: bool = True) -> ImportedModel:
+def load(path: Path, shapes: Shapes, *, fallback: bool = True) -> ImportedModel:
     """Read a TFLite file; `shapes` may state the extents of inputs.
 
     What is not converted to just what LiteRT computes is left to LiteRT if `fallback` says so and that is installed.
@@ -34,12 +39,15 @@ def load(path: Path, shapes: Mapping[str, Sequence[int]], *, fallback: bool = Tr
     """
     with _reading(path):
         graph = TfliteGraph(path.read_bytes())
-        if not graph.operators:
-            raise ModelError(f"{str(path)!r} is not a valid TFLite model: it has no operators")
-        _check(path, graph, shapes)
+        _check_types(path, graph)
+        fold(graph)
+    input_shapes = _input_shapes(path, graph, shapes)
+    with _reading(path):
+        tensor_shapes.resolve(path, graph, [input_shapes.shapes[tensor.name] for tensor in graph.inputs])
     with compiler_lock, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return quietly(lambda: convert(path, graph, fallback=fallback and has_runtime()))
+        imported_model = quietly(lambda: convert(path, graph, fallback=fallback and has_runtime()))
+    return replace(imported_model, notes=input_shapes.notes)
 
 
 @contextmanager
@@ -55,16 +63,36 @@ def _reading(path: Path) -> Iterator[None]:
         raise ModelError(f"{str(path)!r} is not a valid TFLite model: {error}; convert it again") from None
 
 
-def _check(path: Path, graph: TfliteGraph, shapes: Mapping[str, Sequence[int]]) -> None:
-    inputs = {tensor.name: tensor for tensor in graph.inputs}
-    for name, tensor in inputs.items():
-        table = graph.subgraph.Tensors(tensor.number)
-        # The signature holds -1 where the converter left an extent open; the shape has 1 in that place.
-        if table.ShapeSignatureLength() and min(table.ShapeSignatureAsNumpy()) < 0 and name in shapes:
-            raise ModelError(f"input {name!r} has open extents; convert the model with fixed ones, which are checked")
-    for name, shape in shapes.items():
-        if name not in inputs:
-            raise ModelError(f"{str(path)!r} has no input {name!r}; it has {', '.join(inputs)}{near(name, inputs)}")
-        if tuple(shape) != inputs[name].shape:
-            declared_shape = list(inputs[name].shape)
-            raise ModelError(f"input {name!r} has the fixed shape {declared_shape}, not {list(shape)}")
+def _check_types(path: Path, graph: TfliteGraph) -> None:
+    for tensor in (*graph.inputs, *graph.outputs):
+        if not tensor.in_frames:
+            raise ModelError(
+                f"{str(path)!r}: {tensor.name!r} is of {tensor.dtype}, which no device computes with; take it off"
+            )
+
+
+def _input_shapes(path: Path, graph: TfliteGraph, shapes: Shapes) -> InputShapes:
+    """Return the shapes of the inputs, and what was assumed of them."""
+    patterns = {tensor.name: _pattern(graph, tensor) for tensor in graph.inputs}
+    # The file has 1 for an extent that it leaves open, and that is what LiteRT takes.
+    file_shapes = {
+        tensor.name: tensor.shape
+        for tensor in graph.inputs
+        if None in patterns[tensor.name][1:] and tensor.name not in shapes
+    }
+    input_shapes = resolve(repr(str(path)), patterns, {**file_shapes, **shapes})
+    notes = [
+        f"{str(path)!r} leaves extents of input {name!r} open, which become those of the file, {list(shape)}; "
+        f"others are given by --shape {name}={','.join(map(str, shape))}"
+        for name, shape in file_shapes.items()
+    ]
+    return replace(input_shapes, notes=(*input_shapes.notes, *notes))
+
+
+def _pattern(graph: TfliteGraph, tensor: TfliteTensor) -> list[int | None]:
+    """Return an input's extents, None for those that the file leaves open."""
+    table = graph.subgraph.Tensors(tensor.number)
+    if table.ShapeSignatureLength() != len(tensor.shape):
+        return list(tensor.shape)
+    signature = table.ShapeSignatureAsNumpy().tolist() if tensor.shape else []
+    return [None if open_extent < 0 else extent for open_extent, extent in zip(signature, tensor.shape, strict=True)]

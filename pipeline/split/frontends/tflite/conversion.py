@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import ModelError, reason
-from pipeline.split.frontends.tflite import folding, operators, reference
+from pipeline.core.tensor_quantization import Quantization
+from pipeline.errors import ModelError
+from pipeline.split.frontends.tflite import operators
 from pipeline.split.frontends.tflite.flatbuffer import TfliteGraph, TfliteOperator
 from pipeline.split.frontends.tflite.importer import IslandNode, OperatorRefused, TfliteImporter
 from pipeline.split.frontends.tflite.islands import STATE_KINDS, replace_by_islands
 from pipeline.split.frontends.tflite.operators.converter import UNKNOWN
+from pipeline.split.frontends.tflite.probing import ProbeFailed, probe
 from pipeline.split.model import ImportedModel, Island
 
 MOST_ATTEMPTS = 50
@@ -46,10 +49,12 @@ def convert(path: Path, graph: TfliteGraph, *, fallback: bool) -> ImportedModel:
     ModelError
         If it uses what neither TVM nor LiteRT has; without `fallback`, what TVM has not.
     """
-    folding.fold(graph)
+    if open_output := next((tensor for tensor in graph.outputs if tensor.is_open), None):
+        raise ModelError(
+            f"{str(path)!r}: the shape of {open_output.name!r} depends on values, so that frames have no place for it; "
+            "end the model before it"
+        )
     live_operators = _live(graph)
-    if not live_operators:
-        raise ModelError(f"{str(path)!r} has no operator that an output depends on; there is nothing to run")
     reasons = _objections(graph, live_operators, approximate=not fallback)
     if reasons and not fallback:
         raise _refusal(path, live_operators, reasons)
@@ -68,13 +73,18 @@ def convert(path: Path, graph: TfliteGraph, *, fallback: bool) -> ImportedModel:
             return ImportedModel(
                 name=path.stem,
                 module=module,
-                outputs=tuple(tensor.name for tensor in graph.outputs),
+                outputs=tuple(graph.output_names),
                 names=importer.names,
                 operators=importer.operators,
                 islands=tuple(islands),
-                quantizations=tuple(tensor.quantization for tensor in graph.outputs if tensor.quantization),
+                quantizations=_quantizations(graph),
             )
     raise ModelError(f"{str(path)!r}: TVM cannot import operators of more than {MOST_ATTEMPTS} kinds")
+
+
+def _quantizations(graph: TfliteGraph) -> tuple[Quantization, ...]:
+    pairs = zip(graph.output_names, (tensor.quantization for tensor in graph.outputs), strict=True)
+    return tuple(replace(quantization, tensor=name) for name, quantization in pairs if quantization)
 
 
 def _check_islands(path: Path, nodes: Sequence[TfliteOperator | IslandNode], islands: Sequence[Island]) -> None:
@@ -86,13 +96,11 @@ def _check_islands(path: Path, nodes: Sequence[TfliteOperator | IslandNode], isl
 def _check_island(path: Path, model: bytes, island: Island) -> None:
     """Raise `ModelError` if LiteRT has not got an operator of an island either, such as a custom one."""
     try:
-        reference.open_interpreter(model_content=model)
-    except Exception as error:  # it raises several unrelated types
+        probe(model)
+    except ProbeFailed as error:
         custom_ones = [name for name in island.operators if name.startswith("CUSTOM")]
         names = ", ".join((custom_ones or island.operators)[:MOST_NAMED])
-        raise ModelError(
-            f"{str(path)!r} uses operators that neither TVM nor LiteRT has: {names}: {reason(error, line=0)}"
-        ) from error
+        raise ModelError(f"{str(path)!r} uses operators that neither TVM nor LiteRT has: {names}: {error}") from None
 
 
 def _live(graph: TfliteGraph) -> list[TfliteOperator]:

@@ -177,8 +177,6 @@ class TfliteGraph:
     Parameters
     ----------
     content : bytes
-    open_tensors : collection of int
-        Numbers of tensors whose shape depends on values.
 
     Attributes
     ----------
@@ -187,6 +185,8 @@ class TfliteGraph:
     tensors : list of TfliteTensor
     operators : list of TfliteOperator
     inputs, outputs : list of TfliteTensor
+    output_names : list of str
+        Names of the outputs, which are unique, also where one is an input or the same as another.
 
     Raises
     ------
@@ -194,16 +194,18 @@ class TfliteGraph:
         Of `struct`, NumPy or flatbuffers, if the file is damaged: each field may point beside the buffer.
     """
 
-    def __init__(self, content: bytes, open_tensors: Sequence[int] = ()) -> None:
+    def __init__(self, content: bytes) -> None:
         self.content = content
         self.model = tflite.Model.GetRootAsModel(content, 0)
         if not self.model.SubgraphsLength():
             raise ModelError("it has no graph")
         self.subgraph = self.model.Subgraphs(0)
-        self.tensors = list(self._tensors(set(open_tensors)))
+        self.tensors = list(self._tensors())
         self.operators = [self._operator(number) for number in range(self.subgraph.OperatorsLength())]
         self.inputs = self._pick(self.subgraph.InputsAsNumpy())
         self.outputs = self._pick(self.subgraph.OutputsAsNumpy())
+        used_names = {tensor.name for tensor in self.inputs}
+        self.output_names = [unique(tensor.name, used_names) for tensor in self.outputs]
 
     def stored_bytes(self, tensor: TfliteTensor) -> np.ndarray:
         """Return the bytes of a constant as they are in the file."""
@@ -222,7 +224,7 @@ class TfliteGraph:
     def _pick(self, numbers: Any) -> list[TfliteTensor]:
         return [self.tensors[int(number)] for number in _vector(numbers)]
 
-    def _tensors(self, open_tensors: set[int]) -> Iterator[TfliteTensor]:
+    def _tensors(self) -> Iterator[TfliteTensor]:
         used_names: set[str] = set()
         for number in range(self.subgraph.TensorsLength()):
             table = self.subgraph.Tensors(number)
@@ -240,7 +242,6 @@ class TfliteGraph:
                 values=None if is_sparse else _values(name, shape, dtype, data),
                 is_constant=len(data) > 0,
                 is_variable=bool(table.IsVariable()),
-                is_open=number in open_tensors,
                 is_sparse=is_sparse,
             )
 

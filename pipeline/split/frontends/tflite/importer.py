@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import tflite
 from tvm import relax
 from tvm.relax.frontend.tflite.tflite_frontend import ExprTable, OperatorConverter
 
@@ -86,7 +87,7 @@ class TfliteImporter(OperatorConverter):  # type: ignore[misc]
             with self.bb.dataflow():
                 for node in nodes:
                     self._convert(node, approximate=approximate)
-                results = [self.value(tensor) for tensor in self._graph.outputs]
+                results = [self._output(place, tensor) for place, tensor in enumerate(self._graph.outputs)]
                 output = self.bb.emit_output(results[0] if len(results) == 1 else relax.Tuple(results))
             self.bb.emit_func_output(output, params)
         # Our converters nest calls, which passes cannot take apart.
@@ -115,6 +116,22 @@ class TfliteImporter(OperatorConverter):  # type: ignore[misc]
         self._values[tensor.number] = variable
         self._made.add(tensor.number)
         self.names[variable] = tensor.name
+        return variable
+
+    def _output(self, place: int, tensor: TfliteTensor) -> Any:
+        """Return a result that depends on an input: a stage makes its outputs of its inputs."""
+        value = self.value(tensor)
+        if not tensor.is_constant or not self._graph.inputs:
+            return value
+        data = self.value(self._graph.inputs[0])
+        rank = len(self._graph.inputs[0].shape)
+        if rank:
+            data = relax.op.strided_slice(data, list(range(rank)), [0] * rank, [1] * rank)
+        # True or false: both give the constant.
+        condition = relax.op.reshape(relax.op.equal(data, data), [1] * max(len(tensor.shape), 1))
+        result = relax.op.reshape(relax.op.where(condition, value, value), tensor.shape)
+        variable = self.bb.emit(self.bb.normalize(result))
+        self.names[variable] = self._graph.output_names[place]
         return variable
 
     def _convert(self, node: TfliteOperator | IslandNode, *, approximate: bool) -> None:
@@ -148,6 +165,14 @@ class TfliteImporter(OperatorConverter):  # type: ignore[misc]
             self._values[tensor.number] = part
             self._made.add(tensor.number)
 
+    def get_tensors(self, tensors_idx_list: Any) -> list[Any]:
+        """Return TVM's wrappers of tensors, with the shapes that the graph has."""
+        wrappers: list[Any] = super().get_tensors(tensors_idx_list)
+        for wrapper in wrappers:
+            if wrapper.tensor_idx >= 0:
+                wrapper.tensor = _shaped(wrapper.tensor, self._graph.tensors[int(wrapper.tensor_idx)].shape)
+        return wrappers
+
     # What TVM's converters call; by numbers, since names need not be unique.
 
     def get_expr(self, input_tensor_idx: int) -> Any:
@@ -166,3 +191,26 @@ class TfliteImporter(OperatorConverter):  # type: ignore[misc]
         """Return the values of a constant."""
         values = self._graph.tensors[int(tensor_wrapper.tensor_idx)].values
         return super().get_tensor_value(tensor_wrapper, is_sparse) if is_sparse or values is None else values
+
+
+class _ShapedTable(tflite.Tensor):  # type: ignore[misc]
+    """A tensor's part of the flatbuffer, of another shape than it states."""
+
+    def ShapeAsNumpy(self) -> np.ndarray:  # noqa: N802 - the package's name
+        """Return the shape."""
+        return np.array(self.shape, np.int32)
+
+    def ShapeLength(self) -> int:  # noqa: N802
+        """Return the number of axes."""
+        return len(self.shape)
+
+    def Shape(self, j: int) -> int:  # noqa: N802
+        """Return one extent."""
+        return int(self.shape[j])
+
+
+def _shaped(table: Any, shape: tuple[int, ...]) -> Any:
+    result = _ShapedTable()
+    result.Init(table._tab.Bytes, table._tab.Pos)  # noqa: SLF001 - as each accessor of the package does
+    result.shape = shape
+    return result

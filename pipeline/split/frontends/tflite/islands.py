@@ -54,9 +54,10 @@ class IslandWriter:
         ]  # fmt: skip
         outputs = [tensor for number, tensor in made.items() if number in read_elsewhere]
         name = operators[0].outputs[0].name if operators[0].outputs else outputs[0].name
-        return IslandNode(
-            name, self._file(operators, [*read.values(), *made.values()], inputs, outputs), inputs, outputs
-        )
+        source = self._model.subgraphs[0].operators
+        numbers = [int(number) for operator in operators for number in _intermediates(source[operator.number])]
+        tensors = [*read.values(), *made.values(), *(self._graph.tensors[number] for number in numbers)]
+        return IslandNode(name, self._file(operators, tensors, inputs, outputs), inputs, outputs)
 
     def _file(
         self,
@@ -111,7 +112,8 @@ class IslandWriter:
                 copy = _copy(subgraph)
                 copy.tensors = [_copy(tensor) for tensor in subgraph.tensors or []]
                 for tensor in copy.tensors:
-                    tensor.buffer += first
+                    # The first one says that there are no values.
+                    tensor.buffer += first if tensor.buffer else 0
                 model.subgraphs.append(copy)
             model.operatorCodes = self._model.operatorCodes
             return
@@ -132,8 +134,13 @@ def _renumber(operator: Any, numbers: Mapping[int, int]) -> Any:
     # An optional operand that is missing has the number -1.
     copy.inputs = [numbers.get(int(number), -1) for number in ([] if operator.inputs is None else operator.inputs)]
     copy.outputs = [numbers[int(number)] for number in ([] if operator.outputs is None else operator.outputs)]
-    copy.intermediates = None
+    copy.intermediates = [numbers[int(number)] for number in _intermediates(operator)]
     return copy
+
+
+def _intermediates(operator: Any) -> Iterable[int]:
+    """Return the tensors inside of an operator, whose quantisation the file states."""
+    return [] if operator.intermediates is None else operator.intermediates
 
 
 def _runs_graphs(operator: Any) -> bool:
