@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
+
+from pipeline.core import packed_value
 
 
 @dataclass(frozen=True)
@@ -39,19 +42,22 @@ class OutputDifference:
 
 
 def compare_output(
-    output: ArrayLike, expected: ArrayLike, reference: str = "the reference", *, same_dtype: bool = False
+    output: Any, expected: Any, reference: str = "the reference", *, same_dtype: bool = False
 ) -> OutputDifference:
     """Compare an output with the reference's.
 
     Parameters
     ----------
-    output, expected : array
+    output, expected : array, or a packed value, or what such holds
         Infinities and NaN have to be the same ones at the same positions; they do not count otherwise.
     reference : str
         The name of what made `expected`, for messages.
     same_dtype : bool
         Whether the dtypes have to be the same, too; a reference is often computed in a wider one.
     """
+    output, expected = _unpack(output), _unpack(expected)
+    if isinstance(expected, list | dict) or _is_text(expected):
+        return _compare_values(output, expected, reference)
     first, second = np.asarray(output), np.asarray(expected)
     if first.shape != second.shape or (same_dtype and first.dtype != second.dtype):
         mismatch = f"is {_describe(first)}, but {_describe(second)} by {reference}"
@@ -66,9 +72,29 @@ def compare_output(
     return OutputDifference(_largest(error), value)
 
 
+def _unpack(value: Any) -> Any:
+    is_packed = isinstance(value, np.ndarray) and packed_value.is_packed_array(value)
+    return packed_value.unpack(value) if is_packed else value
+
+
+def _is_text(value: Any) -> bool:
+    return np.asarray(value).dtype.kind in "OUS"
+
+
+def _compare_values(value: Any, expected: Any, reference: str) -> OutputDifference:
+    """Compare lists and maps part by part, and texts as they are."""
+    if isinstance(value, dict) and isinstance(expected, dict) and value.keys() == expected.keys():
+        return overall(compare_output(value[key], part, reference) for key, part in expected.items())
+    if isinstance(value, list) and isinstance(expected, list) and len(value) == len(expected):
+        return overall(compare_output(*pair, reference) for pair in zip(value, expected, strict=True))
+    if _is_text(value) and _is_text(expected) and np.array_equal(np.asarray(value), np.asarray(expected)):
+        return OutputDifference(0.0, 0.0)
+    return OutputDifference(np.inf, 0.0, f"is another value than that by {reference}")
+
+
 def compare_outputs(
-    outputs: Mapping[str, ArrayLike],
-    expected: Mapping[str, ArrayLike],
+    outputs: Mapping[str, Any],
+    expected: Mapping[str, Any],
     reference: str = "the reference",
     *,
     same_dtype: bool = False,

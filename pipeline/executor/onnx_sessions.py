@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from pipeline.core import packed_value
 from pipeline.core.optional import require
 
 
@@ -23,8 +24,8 @@ def open_model(model: bytes, threads: int) -> Callable[[Sequence[np.ndarray]], N
     inputs = [value.name for value in session.get_inputs()]
 
     def compute(arrays: Sequence[np.ndarray]) -> None:
-        results = session.run(None, dict(zip(inputs, arrays, strict=False)))
+        results = session.run(None, dict(zip(inputs, map(packed_value.read, arrays), strict=False)))
         for target, result in zip(arrays[len(inputs) :], results, strict=True):
-            np.copyto(target, result, casting="no")
+            packed_value.write(target, result)
 
     return compute

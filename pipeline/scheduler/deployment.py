@@ -9,6 +9,7 @@ from itertools import chain
 from time import monotonic, perf_counter
 from typing import Any
 
+from pipeline.core import packed_value
 from pipeline.core.board import Device
 from pipeline.core.plan import Plan, StagePlan
 from pipeline.core.shapes import Build, OpenShapes
@@ -67,6 +68,7 @@ class Deployment:
         self.check = make_input_check(builds, shapes)
         self.plan = plan = builds[0].plan
         self.capacity, self.output_names = plan.frames_in_flight, tuple(spec.name for spec in plan.outputs)
+        self._packed_outputs = [number for number, spec in enumerate(plan.outputs) if packed_value.is_packed(spec)]
         # All runtimes are there before the first one opens: where they work decides how tensors travel.
         devices = [[plan.board.device(name) for name in stage.replica_names] for stage in plan.stages]
         runtimes = [[context.options.create(device) for device in replicas] for replicas in devices]
@@ -131,9 +133,13 @@ class Deployment:
         if frame.crop is not None:
             # The padding was ours, and what it became is none of the caller's results.
             arrays = [array[frame.crop[spec.name]] for array, spec in zip(arrays, self.plan.outputs, strict=True)]
-        if len(arrays) == 1:
-            return arrays[0]
-        return {spec.name: array for spec, array in zip(self.plan.outputs, arrays, strict=True)}
+        values = list(arrays)
+        for number in self._packed_outputs:
+            values[number] = packed_value.unpack(arrays[number])
+        # A map alone would be taken for several outputs.
+        if len(values) == 1 and not isinstance(values[0], dict):
+            return values[0]
+        return {spec.name: value for spec, value in zip(self.plan.outputs, values, strict=True)}
 
     def queue_length(self, number: int) -> int:
         """Return the number of frames that wait in front of a stage."""

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pipeline.core import packed_value
 from pipeline.core.plan import TensorSpec
 from pipeline.errors import InputError, near
 from pipeline.scheduler.arrays import read_array
@@ -49,6 +50,7 @@ class InputCheck:
         self._specs = {spec.name: spec for spec in specs}
         # The dtypes are made here, once: to compare with a name, NumPy would look it up for each frame.
         self._signature = tuple((spec.name, np.dtype(spec.dtype), spec.shape) for spec in specs)
+        self._packed = [spec.name for spec in specs if packed_value.is_packed(spec)]
 
     def accept(self, inputs: Any) -> AcceptedInputs:
         """Return the arrays in the plan's order, and the build that takes them.
@@ -64,6 +66,8 @@ class InputCheck:
             If a name is unknown or missing, a value is no array, or a dtype, rank or shape differs.
         """
         arrays_by_name = self._name_arrays(inputs)
+        if self._packed:
+            arrays_by_name = {**arrays_by_name, **{name: _pack(arrays_by_name[name]) for name in self._packed}}
         # Compared one by one, without a list of differences: all of them fit nearly always.
         arrays = []
         for name, dtype, shape in self._signature:
@@ -90,7 +94,7 @@ class InputCheck:
         """Return one input as an array; raise `InputError` if there is no such input or it does not fit."""
         if name not in self._specs:
             raise InputError(self._describe_unknown(name))
-        array = read_array("input", name, value)
+        array = read_array("input", name, _pack(value) if name in self._packed else value)
         spec = self._specs[name]
         if array.dtype != np.dtype(spec.dtype) or not self._fits(spec, array):
             raise InputError(_wrong_kind(spec, array))
@@ -119,6 +123,12 @@ class InputCheck:
 
     def _describe_unknown(self, name: object) -> str:
         return f"no input is called {name!r}; the inputs are {', '.join(self._specs)}{near(str(name), self._specs)}"
+
+
+def _pack(value: Any) -> np.ndarray:
+    """Return a value as bytes, unless it is that already, as of a frame that waits for another build."""
+    is_done = isinstance(value, np.ndarray) and packed_value.is_packed_array(value)
+    return value if is_done else packed_value.pack(value)
 
 
 def _wrong_kind(spec: TensorSpec, array: np.ndarray) -> str:

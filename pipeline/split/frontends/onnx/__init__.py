@@ -16,12 +16,13 @@ from pipeline.split.frontends.input_shapes import resolve
 from pipeline.split.model import ImportedModel
 
 try:
-    import onnx
+    import onnx  # noqa: F401 - the modules below need it
 except ImportError as error:
     raise MissingExtra("reading ONNX models needs the 'onnx' extra; run: pip install 'soc-pipeline[onnx]'") from error
 
 from pipeline.split.frontends.onnx import external_data
 from pipeline.split.frontends.onnx.conversion import convert
+from pipeline.split.frontends.onnx.packed_ends import model_inputs, why_packed
 from pipeline.split.frontends.onnx.reference import has_runtime
 
 MOST_DIGITS = 9
@@ -67,14 +68,16 @@ def _convert(
     *,
     fallback: bool,
 ) -> ImportedModel:
-    _check_types(path, model)
+    if not fallback or not has_runtime():
+        _check_types(path, model)
     notes = _fix_shapes(path, model, shapes)
     # TVM's importer warns and prints, also from C++, which would stand between a command's own lines.
     with compiler_lock, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         fixed = not is_open(shapes)
         fallback = fallback and fixed and has_runtime()
-        return replace(quietly(lambda: convert(path, model, data, fixed=fixed, fallback=fallback)), notes=notes)
+        imported_model = quietly(lambda: convert(path, model, data, fixed=fixed, fallback=fallback))
+    return replace(imported_model, notes=(*notes, *imported_model.notes))
 
 
 def _parse(
@@ -107,27 +110,19 @@ def _names(graph: Any) -> Iterator[Any]:
 
 
 def _check_types(path: Path, model: Any) -> None:
-    for value in (*_inputs(model), *model.graph.output):
-        if value.type.HasField("tensor_type") and value.type.tensor_type.elem_type == onnx.TensorProto.STRING:
-            raise ModelError(f"{str(path)!r}: {value.name!r} holds strings, which no device computes with; take it off")
-    for value in model.graph.output:
-        # An output may state no type at all; it is a tensor unless it says otherwise.
-        if value.type.WhichOneof("value") not in (None, "tensor_type"):
-            raise ModelError(f"{str(path)!r}: output {value.name!r} is no tensor, but a sequence or a map")
-
-
-def _inputs(model: Any) -> list[Any]:
-    # Up to IR version 3 each initializer had to be an input as well.
-    parameters = {tensor.name for tensor in model.graph.initializer}
-    return [value for value in model.graph.input if value.name not in parameters]
+    """Raise `ModelError` for what only islands can read and make."""
+    for value in (*model_inputs(model), *model.graph.output):
+        if text := why_packed(value.type):
+            raise ModelError(
+                f"{str(path)!r}: {value.name!r} {text}, which only ONNX Runtime takes; allow the fallback, for which "
+                "the extra 'onnxruntime' has to be installed, or take it off the model"
+            )
 
 
 def _fix_shapes(path: Path, model: Any, shapes: Shapes) -> tuple[str, ...]:
     """Write the inputs' shapes into the model, and return what was assumed of them."""
-    for value in _inputs(model):
-        if not value.type.HasField("tensor_type"):
-            raise ModelError(f"{str(path)!r}: input {value.name!r} is no tensor")
-    inputs = {value.name: value.type.tensor_type for value in _inputs(model)}
+    tensors = [value for value in model_inputs(model) if value.type.WhichOneof("value") == "tensor_type"]
+    inputs = {value.name: value.type.tensor_type for value in tensors}
     input_shapes = resolve(repr(str(path)), {name: _pattern(tensor) for name, tensor in inputs.items()}, shapes)
     for name, shape in input_shapes.shapes.items():
         inputs[name].shape.Clear()

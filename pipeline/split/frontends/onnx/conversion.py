@@ -6,15 +6,18 @@ import contextlib
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import onnx
 
 from pipeline.errors import ModelError, reason
+from pipeline.split.frontends.onnx import packed_ends
 from pipeline.split.frontends.onnx.external_data import ExternalData
 from pipeline.split.frontends.onnx.importer import UNKNOWN, NodeRefused, OnnxImporter, why_unsupported
 from pipeline.split.frontends.onnx.islands import DOMAIN, replace_by_islands
+from pipeline.split.frontends.onnx.packed_ends import model_inputs
 from pipeline.split.frontends.onnx.reference import has_runtime, literal_options, open_session
 from pipeline.split.frontends.onnx.simplification import OLDEST_OPSET, opset, tensors_read
 from pipeline.split.model import ImportedModel, Island
@@ -52,21 +55,28 @@ def convert(path: Path, model: Any, data: ExternalData, *, fixed: bool, fallback
     ModelError
         If it uses what neither TVM nor ONNX Runtime has; without `fallback`, what TVM has not.
     """
-    if _is_plain(model):
+    inputs = model_inputs(model)
+    if _is_plain(model) and not packed_ends.reasons(model.graph, inputs):
         with contextlib.suppress(NodeRefused):
             return _import(path, model, data, fixed=fixed)
     model = simplify(path, model)
-    reasons = _find_unsupported(model.graph)
+    reasons = packed_ends.reasons(model.graph, model_inputs(model)) | _find_unsupported(model.graph)
     if reasons and not fallback:
         raise _refusal(path, model.graph, reasons)
+    open_outputs: set[str] = set()
     for _ in range(MOST_ATTEMPTS):
         candidate = onnx.ModelProto()
         candidate.CopyFrom(model)
         islands = replace_by_islands(candidate, reasons)
+        notes = packed_ends.pack(candidate.graph, model_inputs(candidate), open_outputs)
         try:
             imported_model = _import(path, candidate, data, islands, fixed=fixed)
         except NodeRefused as error:
             refused = _alike(model.graph, error.result, error.reason)
+            values = packed_ends.outputs_of_unknown_shape(candidate.graph, error.result) - open_outputs
+            if fallback and refused.keys() <= reasons.keys() and values:
+                open_outputs |= values
+                continue
             if fallback and refused.keys() <= reasons.keys():
                 raise ModelError(
                     f"{str(path)!r}: {error.reason}, so that frames have no place for it; end the model before it"
@@ -76,7 +86,7 @@ def convert(path: Path, model: Any, data: ExternalData, *, fixed: bool, fallback
             reasons |= refused
         else:
             _check_islands(path, candidate.graph, islands)
-            return imported_model
+            return replace(imported_model, notes=tuple(notes))
     raise ModelError(f"{str(path)!r}: TVM cannot import operators of more than {MOST_ATTEMPTS} kinds")
 
 

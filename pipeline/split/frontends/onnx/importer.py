@@ -95,7 +95,11 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     """
 
     def __init__(self, graph: Any, data: ExternalData, *, fixed: bool) -> None:
-        super().__init__(None, "float32", sanitize=False)
+        # TVM takes an extent of 0 for one that is not known.
+        shapes = {value.name: static_shape(value.type) for value in graph.input}
+        super().__init__(
+            {name: list(shape) for name, shape in shapes.items() if shape and 0 in shape}, "float32", sanitize=False
+        )
         self._data = data
         self.names: dict[Any, str] = {}
         self.operators: dict[str, str] = {}

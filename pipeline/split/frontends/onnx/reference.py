@@ -15,7 +15,7 @@ from pipeline.core.optional import require
 LIBRARY = "ONNX Runtime"
 
 
-def evaluate(model: Any, frame: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+def evaluate(model: Any, frame: Mapping[str, np.ndarray]) -> list[Any]:
     """Return the outputs that ONNX Runtime computes of a frame.
 
     Parameters
@@ -25,7 +25,10 @@ def evaluate(model: Any, frame: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         The inputs by name.
     """
     session = open_session(model, literal_options())
-    return [np.asarray(output) for output in session.run(None, dict(frame))]
+    # Sequences and maps stay what they are.
+    return [
+        output if isinstance(output, list | dict) else np.asarray(output) for output in session.run(None, dict(frame))
+    ]
 
 
 def has_runtime() -> bool:

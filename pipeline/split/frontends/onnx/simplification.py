@@ -117,6 +117,9 @@ def static_shape(value_type: Any) -> tuple[int, ...] | None:
     """Return the extents of a tensor of this type; None if one is unknown, or it is no tensor."""
     if value_type is None or not value_type.HasField("tensor_type") or not value_type.tensor_type.HasField("shape"):
         return None
+    # Nor has a tensor of strings one that a frame could hold.
+    if value_type.tensor_type.elem_type == onnx.TensorProto.STRING:
+        return None
     dimensions = value_type.tensor_type.shape.dim
     if not all(dimension.HasField("dim_value") for dimension in dimensions):
         return None

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 from onnx import TensorProto, helper
 
@@ -186,18 +185,6 @@ def test_shapes_that_depend_on_values_stay_inside(tmp_path: Path) -> None:
     graph = check_outputs(path)
     assert kinds(graph) == ["onnxruntime", "max"]
     assert "NonZero (places)" in graph.islands[0].operators
-
-
-def test_a_result_whose_shape_depends_on_values_is_refused(tmp_path: Path) -> None:
-    graph = helper.make_graph(
-        [node("NonZero", "x", "y")],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 4])],
-        [helper.make_tensor_value_info("y", TensorProto.INT64, [2, "n"])],
-    )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
-    with pytest.raises(ModelError, match="the shape of 'y' depends on values"):
-        pipeline.read(tmp_path / "m.onnx")
 
 
 @pytest.mark.parametrize("condition", [True, False])

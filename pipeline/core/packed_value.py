@@ -1,0 +1,131 @@
+"""Packed values: text, sequences, maps and tensors of any shape, as bytes of a fixed size that a frame carries.
+
+A frame's tensors have fixed shapes, so that memory, copies and wires are planned once.  What has none travels in a
+vector of bytes that is large enough, and is packed and unpacked where a frame enters and leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from pipeline.core.stage_plan import TensorSpec
+from pipeline.errors import InputError
+
+CAPACITY = 1048573
+"""Bytes of a packed value; a prime number, so that no tensor of a model has this shape by chance."""
+
+DTYPE = "uint8"
+
+# A value's length in bytes comes first.
+_HEADER = 8
+
+
+def is_packed(spec: TensorSpec) -> bool:
+    """Check whether a tensor is a packed value."""
+    return spec.shape == (CAPACITY,) and spec.dtype == DTYPE
+
+
+def is_packed_array(array: np.ndarray) -> bool:
+    """Check whether an array is a packed value."""
+    return array.shape == (CAPACITY,) and array.dtype == np.uint8
+
+
+def read(array: np.ndarray) -> Any:
+    """Return the value that an array holds packed, or else the array."""
+    return unpack(array) if is_packed_array(array) else array
+
+
+def write(target: np.ndarray, value: Any) -> None:
+    """Copy a value into an array, packed if the array is for such."""
+    if is_packed_array(target):
+        pack_into(target, value)
+    else:
+        np.copyto(target, value, casting="no")
+
+
+def pack(value: Any) -> np.ndarray:
+    """Return a value as bytes.
+
+    Parameters
+    ----------
+    value : array, str, list, mapping or None
+        Text, an array of text or of numbers, or lists and maps of these.
+
+    Raises
+    ------
+    InputError
+        If it is larger than a frame has room for, or of another type.
+    """
+    target = np.zeros(CAPACITY, np.uint8)
+    pack_into(target, value)
+    return target
+
+
+def pack_into(target: np.ndarray, value: Any) -> None:
+    """Write a value into bytes, as `pack` does; those behind it stay as they are."""
+    try:
+        data = msgspec.msgpack.encode(_plain(value))
+    except TypeError as error:
+        raise InputError(f"a value cannot be put into a frame: {error}") from None
+    if len(data) > CAPACITY - _HEADER:
+        raise InputError(f"a value takes {len(data)} bytes, and a frame has room for {CAPACITY - _HEADER}")
+    target[:_HEADER] = np.frombuffer(len(data).to_bytes(_HEADER, "little"), np.uint8)
+    target[_HEADER : _HEADER + len(data)] = np.frombuffer(data, np.uint8)
+
+
+def unpack(array: np.ndarray) -> Any:
+    """Return the value that `pack` has written.
+
+    Raises
+    ------
+    InputError
+        If the bytes hold none.
+    """
+    length = int.from_bytes(array[:_HEADER].tobytes(), "little")
+    try:
+        return _value(msgspec.msgpack.decode(array[_HEADER : _HEADER + length].tobytes()))
+    except (msgspec.DecodeError, ValueError, TypeError, KeyError, OverflowError) as error:
+        raise InputError(f"bytes hold no packed value: {error}") from None
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of lists, texts and bytes only; the first item of a list says what it stands for."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, Mapping):
+        return ["map", [[_plain(key), _plain(each)] for key, each in value.items()]]
+    if isinstance(value, list | tuple):
+        return ["list", [_plain(each) for each in value]]
+    if isinstance(value, bool | int | float):
+        return value
+    array = np.asarray(value)
+    if array.dtype.kind in "OUS":
+        return ["text", list(array.shape), [_text(each) for each in array.reshape(-1).tolist()]]
+    return ["array", array.dtype.name, list(array.shape), array.tobytes()]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value.decode()
+    if not isinstance(value, str):
+        raise TypeError(f"an array of objects may hold text only, not a {type(value).__name__}")
+    return value
+
+
+def _value(plain: Any) -> Any:
+    if not isinstance(plain, list):
+        return plain
+    kind, *parts = plain
+    if kind == "map":
+        return {_value(key): _value(each) for key, each in parts[0]}
+    if kind == "list":
+        return [_value(each) for each in parts[0]]
+    if kind == "text":
+        return np.array(parts[1], object).reshape(parts[0])
+    dtype, shape, data = parts
+    # A copy: an array over the bytes could not be written to.
+    return np.frombuffer(data, np.dtype(dtype)).reshape(shape).copy()
