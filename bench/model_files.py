@@ -5,7 +5,8 @@ own runtime (ONNX Runtime, LiteRT, PyTorch) runs two random frames; we read it, 
 where it has cuts, in three, run the same frames, and compare: floats within 1e-4 of an output's largest value,
 quantised integers within one step at 99.9 % of the elements and never more than two, other integers equal, and the
 largest of each row the same.  A runtime computes a model in more ways than one (with and without its optimiser, ...);
-we agree if we agree with one of them, and *_like says with which.
+we agree if we agree with one of them, and *_like says with which; or, counted as by_spread, if we differ from one
+by no more than they do from each other.
 
 Rows of single files are in the JSON file only.
 
@@ -32,7 +33,7 @@ from typing import Any
 
 import report
 from model_runtimes import RUNTIMES
-from model_trial import serve
+from model_trial import SPREAD, serve
 
 AGREES = "agrees"
 READ = "read"
@@ -155,6 +156,7 @@ def summarise(rows: Sequence[dict[str, Any]]) -> Iterator[report.Row]:
             "with_cuts": sum(row.get("three_stages_cuts", 0) > 0 for row in runnable),
             "three_stages_built": sum("three_stages_build_s" in row for row in runnable),
             "agree": len(agreeing),
+            "by_spread": sum(SPREAD in (row.get("one_stage_like"), row.get("three_stages_like")) for row in agreeing),
             "agree_share": len(agreeing) / len(runnable) if runnable else None,
             "with_islands": sum(row.get("islands", 0) > 0 for row in runnable),
         }
