@@ -101,6 +101,8 @@ def _build_executable(  # noqa: PLR0913 - those of `compile_stage`
     """Build a module's executable, and return the parameters that are arguments of it, and its calls."""
     from tvm import relax
 
+    from pipeline.executor import parameter_checks
+
     try:
         choices = None if tuning is None else tuning.for_stage(target, cores)
         # A symbolic stage has no shapes that tiles could follow from.
@@ -118,11 +120,13 @@ def _build_executable(  # noqa: PLR0913 - those of `compile_stage`
             )
             calls = _kernel_calls(module)
         # Weights become arguments: as constants they would be in the library, once for each size of frame.
+        inputs = len(module["main"].params)
         main, constants = parameters.lift(module["main"])
         program = tvm.IRModule(dict(module.functions))
         program["main"] = main
         program = relax.transform.Normalize()(program)
-        executable = relax.build(program, target, relax_pipeline=kernels.pipeline(target))
+        passes = [kernels.pipeline(target), parameter_checks.removal(inputs)]
+        executable = relax.build(program, target, relax_pipeline=tvm.transform.Sequential(passes))
     except Exception as error:
         raise BuildError(f"TVM cannot compile for {target}: {reason(error)}") from error
     return executable, constants, calls
