@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pipeline.core.memory import snapshot
 from pipeline.core.plan import TensorSpec
 from pipeline.core.random_frame import random_frame
-from pipeline.scheduler.copies import snapshot
 from pipeline.scheduler.pipeline import Pipeline
 from pipeline.scheduler.statistics import Statistics
 

@@ -13,11 +13,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from pipeline.core.memory import snapshot
 from pipeline.core.plan import Plan
 from pipeline.core.shapes import Build, OpenShapes
 from pipeline.errors import InputError, PlanError, near
 from pipeline.scheduler.arrays import read_array
-from pipeline.scheduler.copies import snapshot
 from pipeline.scheduler.engine import Engine
 from pipeline.scheduler.pending_builds import PendingBuilds
 

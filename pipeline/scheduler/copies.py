@@ -7,19 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.memory import empty
+from pipeline.core.memory import snapshot
 from pipeline.executor.devices.base import DeviceRuntime
 from pipeline.scheduler.frame import Frame
 from pipeline.scheduler.inputs import AcceptedInputs
 from pipeline.scheduler.wiring import SlotRead, StageWiring, Wiring
-
-
-def snapshot(array: np.ndarray) -> np.ndarray:
-    """Return a contiguous copy that is aligned for kernels, in memory that may have been another frame's."""
-    # Not `copy_aligned`, whose pages are always fresh ones: the allocator may hand out those of a frame that has ended.
-    copy = empty(array.shape, array.dtype)
-    np.copyto(copy, array)
-    return copy
 
 
 def copy_inputs(frame_inputs: AcceptedInputs, *, copy: bool) -> AcceptedInputs:

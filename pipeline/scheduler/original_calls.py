@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.core.memory import snapshot
 from pipeline.errors import InputError, PipelineClosed
-from pipeline.scheduler.copies import snapshot
 from pipeline.scheduler.frame import FrameFuture
 from pipeline.scheduler.inputs import InputCheck
 from pipeline.scheduler.waiting import SafeCondition

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pipeline.core.memory import snapshot
 from pipeline.core.shapes import Build, Size, describe_size
 from pipeline.errors import BuildError, FrameDropped, InputError, PipelineError, describe_error
-from pipeline.scheduler.copies import snapshot
 from pipeline.scheduler.engine import Engine
 from pipeline.scheduler.frame import Frame, FrameFuture
 from pipeline.scheduler.interrupts import uninterrupted

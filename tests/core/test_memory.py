@@ -82,3 +82,21 @@ def test_pages_that_were_released_are_read_again(tmp_path: Path) -> None:
     assert pages[:3] == b"soc"
     memory.release(pages)
     assert bytes(pages) == path.read_bytes()
+
+
+def test_usable_is_what_tvm_takes_in_place() -> None:
+    aligned = memory.empty((4, 4), "float32")
+    shifted = memory.empty((17,), "float32")[1:]
+    read_only = memory.empty((4,), "float32")
+    read_only.flags.writeable = False
+    assert memory.is_usable(aligned)
+    assert not any(map(memory.is_usable, (shifted, read_only, aligned.T[1:], memory.empty((0,), "int8"))))
+
+
+@pytest.mark.parametrize("name", sorted(arrays()))
+def test_snapshots_are_usable_copies(name: str) -> None:
+    original = arrays()[name]
+    copy = memory.snapshot(original)
+    np.testing.assert_array_equal(copy, original)
+    assert memory.is_usable(copy) == bool(original.size)
+    assert not np.may_share_memory(copy, original)
