@@ -17,11 +17,13 @@ from pipeline.executor.kernels.group_norm import GroupNorm
 from pipeline.executor.kernels.kernel import Kernel
 from pipeline.executor.kernels.layer_norm import LayerNorm
 from pipeline.executor.kernels.layout.layout_agnostic import LayoutAgnostic
+from pipeline.executor.kernels.layout.lines import Lines
 from pipeline.executor.kernels.layout.rewriter import Rewrite
 from pipeline.executor.kernels.local_response_norm import LocalResponseNorm
 from pipeline.executor.kernels.matmul import Matmul
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
 from pipeline.executor.kernels.pooling import Pooling
+from pipeline.executor.kernels.prelu import PRelu
 from pipeline.executor.kernels.quantized.operators import QuantizedOperators
 from pipeline.executor.kernels.reductions import Reduction
 from pipeline.executor.kernels.softmax import Softmax
@@ -30,6 +32,9 @@ from pipeline.executor.kernels.winograd.winograd import WinogradConvolution
 REWRITES: tuple[Rewrite, ...] = (
     # Before what takes the same operators of float32.
     QuantizedOperators(),
+    # They become other operators, which those behind them take.
+    Lines(),
+    PRelu(),
     # The direct computation is for convolutions that no other one suits better.
     DepthwiseConvolution(),
     WinogradConvolution(),

@@ -12,11 +12,13 @@ from pipeline.executor.kernels.layout.expressions import AXIS, TO_LAST, extents,
 from pipeline.executor.kernels.layout.rewriter import Rewrite, Rewriter
 
 # Element by element, so that any layout does; several operands are broadcast.
-_ELEMENTWISE = {
+ELEMENTWISE = {
     "abs", "add", "astype", "ceil", "clip", "cos", "divide", "erf", "exp", "floor", "log", "maximum", "minimum",
     "multiply", "negative", "nn.gelu", "nn.gelu_tanh", "nn.leakyrelu", "nn.relu", "nn.relu6", "nn.silu", "nn.softplus",
     "power", "round", "rsqrt", "sigmoid", "sign", "sin", "sqrt", "square", "subtract", "tanh",
 }  # fmt: skip
+"""Operators that work element by element, on operands that are broadcast."""
+
 _WINDOW = ("pool_size", "strides", "padding", "dilation", "ceil_mode", "count_include_pad")
 _POOLS = {"nn.max_pool2d": _WINDOW, "nn.avg_pool2d": _WINDOW, "nn.adaptive_avg_pool2d": ("output_size",)}
 _REDUCTIONS = {"mean", "sum", "max", "min"}
@@ -25,12 +27,12 @@ _REDUCTIONS = {"mean", "sum", "max", "min"}
 class LayoutAgnostic(Rewrite):
     """Operators that TVM schedules in the layout at hand."""
 
-    operators = frozenset({*_ELEMENTWISE, *_POOLS, *_REDUCTIONS, "concat", "reshape"})
+    operators = frozenset({*ELEMENTWISE, *_POOLS, *_REDUCTIONS, "concat", "reshape"})
 
     def match(self, rewriter: Rewriter, call: Any) -> Any:
         """Return the same operator on operands with channels last."""
         name = name_of(call)
-        if name in _ELEMENTWISE:
+        if name in ELEMENTWISE:
             return _elementwise(rewriter, call)
         if name in _POOLS:
             return _pool(rewriter, call)

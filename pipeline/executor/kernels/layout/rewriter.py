@@ -34,6 +34,12 @@ class ModelLayout(NamedTuple):
     value: Any
 
 
+class LineLayout(NamedTuple):
+    """A value of batch, channels, length, as an image of one row with its channels last."""
+
+    value: Any
+
+
 class Rewrite(ABC):
     """Rewrite of the calls of some operators while a stage gets its layout.
 
@@ -47,7 +53,7 @@ class Rewrite(ABC):
 
     @abstractmethod
     def match(self, rewriter: Rewriter, call: Any) -> Any:
-        """Return a call's value with channels last, or as a `ModelLayout`; None leaves it to the next rewrite."""
+        """Return a call's value with channels last, or as another layout says; None leaves it to the next rewrite."""
 
 
 class Rewriter:
@@ -89,6 +95,7 @@ class Rewriter:
         self.intermediates: dict[Any, Any] = {}
         self._plain_values: dict[Any, Any] = {}
         self._last: dict[Any, Any] = {}
+        self._lines: dict[Any, Any] = {}
         self._calls: dict[Any, Any] = {
             binding.var: binding.value for block in function.body.blocks for binding in block.bindings
         }
@@ -138,8 +145,17 @@ class Rewriter:
             return value
         # Turned back once for all readers, and only if there are any.
         if value not in self._plain_values:
-            self._plain_values[value] = self.builder.emit(relax.op.permute_dims(self._last[value], TO_FIRST), TURNED)
+            turned = self._line_turned_back(value) if value in self._lines else self._image_turned_back(value)
+            self._plain_values[value] = self.builder.emit(turned, TURNED)
         return self._plain_values[value]
+
+    def _image_turned_back(self, value: Any) -> Any:
+        return relax.op.permute_dims(self._last[value], TO_FIRST)
+
+    def _line_turned_back(self, value: Any) -> Any:
+        batch, channels, length = value.ty.shape
+        row = self.builder.emit(relax.op.reshape(self._lines[value], (batch, length, channels)), TURNED)
+        return relax.op.permute_dims(row, (0, 2, 1))
 
     def last(self, value: Any) -> Any:
         """Return a value of four axes with its channels last."""
@@ -150,6 +166,23 @@ class Rewriter:
         if value not in self._last:
             self._last[value] = self.builder.emit(relax.op.permute_dims(self._plain_values[value], TO_LAST), TURNED)
         return self._last[value]
+
+    def line(self, value: Any) -> Any:
+        """Return a value of batch, channels, length as an image of one row with its channels last."""
+        if value not in self._lines:
+            batch, channels, length = value.ty.shape
+            turned = self.builder.emit(relax.op.permute_dims(self.plain(value), (0, 2, 1)), TURNED)
+            self._add_line(value, self.builder.emit(relax.op.reshape(turned, (batch, 1, length, channels)), TURNED))
+        return self._lines[value]
+
+    def is_line(self, value: Any) -> bool:
+        """Return whether `value` is at hand as `line` returns it."""
+        return isinstance(value, relax.Var) and value in self._lines
+
+    def _add_line(self, value: Any, image: Any) -> None:
+        self._lines[value] = image
+        # An image of its own right for the kernels that compute with it.
+        self._plain_values[image] = image
 
     def is_last(self, value: Any) -> bool:
         """Return whether `value` is at hand with its channels last."""
@@ -173,6 +206,8 @@ class Rewriter:
             self._plain_values[binding.var] = self.builder.emit(rebuild(binding.value, self.plain), name)
         elif isinstance(value, ModelLayout):
             self._plain_values[binding.var] = self.builder.emit(value.value, name)
+        elif isinstance(value, LineLayout):
+            self._add_line(binding.var, self.builder.emit(value.value, name))
         else:
             # Values that are no images have one layout only.
             layout = self._last if is_image(binding.var.ty) else self._plain_values

@@ -95,6 +95,8 @@ OPERATORS: list[tuple[str, Any, list[Any], dict[str, Any]]] = [
     ("MIRROR_PAD", (1, 8, 9, 8), [WIDE], {"options": "MirrorPadOptions", "mode": 1}),
     ("PADV2", (1, 8, 9, 8), [WIDE, np.float32(2)], {}),
     ("PRELU", None, [weights(1, 1, 8)], {}),
+    ("PRELU", None, [weights(6, 6, 8)], {}),
+    ("PRELU", None, [weights(1, 1, 1)], {}),
     ("REDUCE_MAX", (1, 8), [i32(1, 2)], {"options": "ReducerOptions"}),
     ("RESIZE_BILINEAR", (1, 11, 11, 8), [i32(11, 11)], {"options": "ResizeBilinearOptions", "alignCorners": True}),
     (

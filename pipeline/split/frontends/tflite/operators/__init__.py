@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import Any
 
 from pipeline.split.frontends.tflite.flatbuffer import TfliteOperator
-from pipeline.split.frontends.tflite.operators import movement, products, resizing, spatial, tvm_kinds
+from pipeline.split.frontends.tflite.operators import activations, movement, products, resizing, spatial, tvm_kinds
 from pipeline.split.frontends.tflite.operators.converter import UNKNOWN, Converter
 
 FAMILIES: tuple[dict[str, Converter], ...] = (
@@ -29,6 +29,7 @@ FAMILIES: tuple[dict[str, Converter], ...] = (
     products.CONVERTERS,
     movement.CONVERTERS,
     resizing.CONVERTERS,
+    activations.CONVERTERS,
     # The last, for what none of ours converts.
     tvm_kinds.CONVERTERS,
 )
