@@ -36,7 +36,8 @@ class Runtime(ABC):
     operators: int
 
     @abstractmethod
-    def __init__(self, path: Path, way: str = "default") -> None: ...
+    def __init__(self, path: Path, way: str = "default", threads: int = 0) -> None:
+        """Load a model, to be computed by so many threads; 0 leaves that to the runtime."""
 
     @abstractmethod
     def run(self, frame: Frame) -> list[np.ndarray]:
@@ -46,10 +47,11 @@ class Runtime(ABC):
 class OnnxRuntime(Runtime):
     ways = ("default", "unoptimised")
 
-    def __init__(self, path: Path, way: str = "default") -> None:
+    def __init__(self, path: Path, way: str = "default", threads: int = 0) -> None:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = threads
         options.log_severity_level = 4
         if way == "unoptimised":
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -69,7 +71,7 @@ class OnnxRuntime(Runtime):
 class LiteRT(Runtime):
     ways = ("default", "reference kernels", "without XNNPACK")
 
-    def __init__(self, path: Path, way: str = "default") -> None:
+    def __init__(self, path: Path, way: str = "default", threads: int = 0) -> None:
         from ai_edge_litert import interpreter
 
         from pipeline.split.frontends.tflite.flatbuffer import TfliteGraph
@@ -79,7 +81,9 @@ class LiteRT(Runtime):
             "reference kernels": interpreter.OpResolverType.BUILTIN_REF,
             "without XNNPACK": interpreter.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
         }[way]
-        self._interpreter = interpreter.Interpreter(model_path=str(path), experimental_op_resolver_type=resolver)
+        self._interpreter = interpreter.Interpreter(
+            model_path=str(path), num_threads=threads or None, experimental_op_resolver_type=resolver
+        )
         details = self._interpreter.get_input_details()
         # Names in the file may be missing, or be those of several tensors.
         names = [tensor.name for tensor in TfliteGraph(path.read_bytes()).inputs]
@@ -101,12 +105,14 @@ class LiteRT(Runtime):
 
 
 class PyTorch(Runtime):
-    def __init__(self, path: Path, way: str = "default") -> None:  # noqa: ARG002 - it has one way
+    def __init__(self, path: Path, way: str = "default", threads: int = 0) -> None:  # noqa: ARG002 - it has one way
         import torch
 
         from pipeline.split.frontends.torch import signature
         from pipeline.split.frontends.torch.archive import open_program
 
+        if threads:
+            torch.set_num_threads(threads)
         # Without its pickles: a file of a stranger runs no code of its own.
         self._program = open_program(path)
         values = {node.name: node.meta["val"] for node in signature.user_inputs(self._program)}

@@ -3,14 +3,14 @@
     python bench/model_speed.py FILES...
 
 The process stays on one core.  Our stage, our pipeline of that one stage, and the format's own runtime (ONNX Runtime,
-LiteRT with XNNPACK, PyTorch) with one thread take turns.  All times are the shortest: what neighbours on a shared
-machine add to a frame in several threads is more than what they add to one in one thread.  Models that need their own
-runtime for some of their operators are left out.
+LiteRT with XNNPACK, PyTorch) with one thread take turns.  All times are the shortest of the processor's time that the
+process takes, which is a frame's duration where nobody else uses the core.  Models that need their own runtime for some
+of their operators are left out.
 
 reference_us    one frame in the format's own runtime, with the copies that its Python interface makes
 stage_us        our stage alone
-stream_us       a frame of ours in a stream (`map`), from the caller's array to the result
-overhead_us     from `submit` to the result of a single frame, less the stage's time
+frame_us        a frame of ours, from `submit` to the result; stream_us in a stream (`map`)
+overhead_us     frame less stage
 stage_ratio     reference over stage
 ratio           reference over stream: frames per second, ours over the reference's
 relative_error  of our answer to the reference's, as a share of its largest value
@@ -24,98 +24,105 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time_ns
 from typing import Any
 
 import numpy as np
+from model_runtimes import RUNTIMES, Frame, candidate_frames, candidate_inputs
 from report import Row, parser, report, text, usable_cores
 
 import pipeline
-from pipeline.core.random_frame import random_frame
 from pipeline.core.threads import run_in_thread
-from pipeline.executor.devices.cpu import CpuRuntime
-from pipeline.split import frontends
+from pipeline.executor import devices
 
-Arrays = Mapping[str, np.ndarray]
 Run = Callable[[], Any]
-# Frames of a stream; and of a turn, at most: the sides must take turns often where neighbours disturb the machine.
-STREAM, TURN = 4, 16
-# Seconds of a turn that are not measured: caches, and threads of the side before.
+# Frames of a stream; and of a turn, at most: the sides take turns often where neighbours disturb the machine.
+STREAM, TURN = 8, 16
+# Seconds of a turn that are not measured: caches, and what the side before has left.
 SETTLED = 0.003
+FEWEST = 5
 
 
 def main() -> None:
+    """Measure all files and report."""
     options = arguments()
-    # Each file in a thread of its own: what TVM keeps in a thread ends with it.
     os.sched_setaffinity(0, {options.core})
-    rows = []
+    rows: list[Row] = []
     for file in options.files:
-        rows.append(run_in_thread(lambda file=file: row(file, options), "bench"))
+        # Each in a thread of its own: what TVM keeps in a thread ends with it.
+        rows.append(run_in_thread(partial(measure_file, file, options), "bench"))
         print(*(f"{name}={text(value)}" for name, value in rows[-1].items()), flush=True)
-    ratios = [each["ratio"] for each in rows if each.get("stage_us", 0) > options.above_us]
-    if ratios:
-        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-        rows.append({"model": f"geometric mean of {len(ratios)} above {options.above_us:g} us", "ratio": mean})
+    measured = [row for row in rows if row.get("stage_us", 0) > options.above_us]
+    if measured:
+        names = ("stage_ratio", "ratio")
+        means = {name: math.exp(sum(math.log(row[name]) for row in measured) / len(measured)) for name in names}
+        rows.append({"model": f"geometric mean of {len(measured)} above {options.above_us:g} us", **means})
     report("Model files, one core", rows, (__doc__ or "").rpartition("\n\n")[2], options.json)
 
 
 def arguments() -> argparse.Namespace:
+    """Return the command line's options."""
     options = parser(__doc__)
-    options.add_argument("files", nargs="+", type=Path, metavar="FILE", help=".onnx, .tflite, .pt2")
+    options.add_argument("files", nargs="+", type=Path, metavar="FILE", help=", ".join(RUNTIMES))
     options.add_argument("--core", type=int, default=usable_cores()[-1], help="the core to stay on")
     options.add_argument("--above-us", type=float, default=200, help="stages that count in the mean (default: 200)")
-    options.add_argument("--shape", action="append", default=[], metavar="NAME=1,3,8", help="shape of an open input")
     return options.parse_args()
 
 
-def row(file: Path, options: argparse.Namespace) -> Row:
-    """Measure one file."""
-    shapes = {name: [int(extent) for extent in text.split(",")] for name, text in map(split_shape, options.shape)}
+def measure_file(file: Path, options: argparse.Namespace) -> Row:
+    """Measure one file, or say why that is not possible."""
     try:
-        graph = pipeline.read(file, shapes or None, fallback=False)
-        reference_runner = REFERENCES[frontends.kind(file).value.package.rpartition(".")[2]]
+        reference = RUNTIMES[file.suffix](file, threads=1)
+        specs = candidate_inputs(reference.inputs)[0]
+        graph = pipeline.read(file, {spec.name: spec.shape for spec in specs} or None, fallback=False)
         bundle = pipeline.build(graph, pipeline.plan(graph, stages=1, board="host"), check=False)
-        frame = random_frame(graph.inputs, 0)
-        return {"model": file.stem, **measure(bundle, frame, reference_runner(file, frame), options)}
+        frame = runnable_frame(reference, candidate_frames(specs, 0))
+        return {"model": file.stem[-60:], **measure(bundle, frame, reference, options)}
     except Exception as error:  # noqa: BLE001 - other files go on
-        return {"model": file.stem, "error": re.sub(r"\s+", " ", str(error))[:200]}
+        return {"model": file.stem[-60:], "error": re.sub(r"\s+", " ", str(error))[:200]}
 
 
-def split_shape(text: str) -> tuple[str, str]:
-    name, _, shape = text.rpartition("=")
-    return name, shape
+def runnable_frame(reference: Any, frames: list[dict[str, np.ndarray]]) -> Frame:
+    """Return the first frame that the reference takes."""
+    for frame in frames[:-1]:
+        try:
+            reference.run(frame)
+        except Exception:  # noqa: BLE001 - of whatever kind its runtime has
+            continue
+        return frame
+    return frames[-1]
 
 
-def measure(bundle: Any, frame: Arrays, reference: Run, options: argparse.Namespace) -> Row:
+def measure(bundle: Any, frame: Frame, reference: Any, options: argparse.Namespace) -> Row:
     """Time the sides in turns, and compare their answers."""
-    plan = bundle.plan
-    runtime = CpuRuntime(plan.board.device(plan.stages[0].device))
+    stage, code = bundle.plan.stages[0], bundle.codes[0]
+    runtime = devices.create(bundle.plan.board.device(stage.device))
     runtime.open([options.core])
-    program = runtime.load(plan.stages[0], bundle.codes[0])
-    tensors = [runtime.copy_in(frame[spec.name]) for spec in plan.stages[0].inputs]
+    program = runtime.load(stage, code)
+    tensors = [runtime.copy_in(frame[spec.name]) for spec in stage.inputs]
     with pipeline.load(bundle) as running:
         sides: dict[str, Run] = {
-            "reference": reference,
+            "reference": lambda: reference.run(frame),
             "stage": lambda: runtime.run(program, tensors),
-            "single": lambda: running.submit(frame).result(),
+            "frame": lambda: running.submit(frame).result(),
             "stream": lambda: collections.deque(running.map([frame] * STREAM), maxlen=0),
         }
-        error = relative_error(running.submit(frame).outputs(), reference())
-        seconds = time_sides(sides, 0.5 if options.quick else 2.0)
-    seconds["stream"] /= STREAM
+        error = relative_error(running.submit(frame).outputs(), reference.run(frame))
+        times = time_sides(sides, 0.3 if options.quick else 2.0)
+    times["stream"] /= STREAM
     return {
-        "reference_us": seconds["reference"] * 1e6,
-        "stage_us": seconds["stage"] * 1e6,
-        "stream_us": seconds["stream"] * 1e6,
-        "overhead_us": (seconds["single"] - seconds["stage"]) * 1e6,
-        "stage_ratio": seconds["reference"] / seconds["stage"],
-        "ratio": seconds["reference"] / seconds["stream"],
+        **{f"{side}_us": seconds * 1e6 for side, seconds in times.items()},
+        "overhead_us": (times["frame"] - times["stage"]) * 1e6,
+        "stage_ratio": times["reference"] / times["stage"],
+        "ratio": times["reference"] / times["stream"],
         "relative_error": error,
     }
 
 
-def relative_error(ours: Arrays, expected: list[np.ndarray]) -> float:
+def relative_error(ours: Mapping[str, np.ndarray], expected: list[np.ndarray]) -> float:
+    """Return the largest difference of any output, as a share of that output's largest value."""
     pairs = zip(ours.values(), expected, strict=True)
     return max(float(np.abs(a - b.astype(float)).max() / (np.abs(b).max() or 1)) for a, b in pairs if b.size)
 
@@ -124,70 +131,25 @@ def time_sides(sides: Mapping[str, Run], seconds: float) -> dict[str, float]:
     """Return each side's shortest seconds; they take turns."""
     times: dict[str, list[float]] = {side: [] for side in sides}
     begin = perf_counter()
-    while perf_counter() - begin < seconds * len(sides) or len(times["stream"]) < 3:
+    while perf_counter() - begin < seconds * len(sides) or len(times["stream"]) < FEWEST:
         for side, run in sides.items():
-            turn(run, times[side])
+            take_turn(run, times[side])
     return {side: min(each) for side, each in times.items()}
 
 
-def turn(run: Run, times: list[float]) -> None:
+def take_turn(run: Run, times: list[float]) -> None:
+    """Run a side several times, and note the processor's time of each."""
     begin = perf_counter()
     run()
     while perf_counter() - begin < SETTLED:
         run()
     for _ in range(TURN):
-        start = perf_counter()
+        start = process_time_ns()
         run()
-        times.append(perf_counter() - start)
+        times.append((process_time_ns() - start) * 1e-9)
         if perf_counter() - begin > 10 * SETTLED:
             return
 
-
-def onnxruntime_reference(file: Path, frame: Arrays) -> Run:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
-    return lambda: session.run(None, dict(frame))
-
-
-def litert_reference(file: Path, frame: Arrays) -> Run:
-    from ai_edge_litert.interpreter import Interpreter
-
-    interpreter = Interpreter(str(file), num_threads=1)
-    inputs = [(detail["index"], frame[detail["name"]]) for detail in interpreter.get_input_details()]
-    for index, array in inputs:
-        interpreter.resize_tensor_input(index, array.shape)
-    interpreter.allocate_tensors()
-    outputs = [detail["index"] for detail in interpreter.get_output_details()]
-
-    def run() -> list[np.ndarray]:
-        for index, array in inputs:
-            interpreter.set_tensor(index, array)
-        interpreter.invoke()
-        return [interpreter.get_tensor(index) for index in outputs]
-
-    return run
-
-
-def torch_reference(file: Path, frame: Arrays) -> Run:
-    import torch
-
-    torch.set_num_threads(1)
-    module = torch.export.load(file).module()
-    tensors = [torch.from_numpy(array) for array in frame.values()]
-
-    def run() -> list[np.ndarray]:
-        with torch.no_grad():
-            result = module(*tensors)
-        return [each.numpy() for each in (result if isinstance(result, list | tuple) else [result])]
-
-    return run
-
-
-REFERENCES = {"onnx": onnxruntime_reference, "tflite": litert_reference, "torch": torch_reference}
 
 if __name__ == "__main__":
     main()

@@ -68,7 +68,7 @@ def is_usable(array: np.ndarray) -> bool:
 
 def _address(array: np.ndarray) -> int:
     # A third of what `array.ctypes.data` takes, which a small network pays several times with each frame.
-    return ctypes.addressof(ctypes.c_char.from_buffer(array))
+    return ctypes.addressof(ctypes.c_char.from_buffer(array))  # type: ignore[arg-type]
 
 
 def contents(array: np.ndarray) -> memoryview:
