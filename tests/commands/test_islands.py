@@ -13,24 +13,24 @@ from tests.support.onnx_models import node, save
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    nodes = [node("Relu", "x", "r"), node("Celu", "r", "c", "curve"), node("Exp", "c", "y")]
+    nodes = [node("Relu", "x", "r"), node("Binarizer", "r", "c", "curve", domain="ai.onnx.ml"), node("Exp", "c", "y")]
     return save(tmp_path / "m.onnx", nodes, {"x": (4, 4)}, ["y"])
 
 
 @pytest.mark.parametrize("name", ["inspect", "plan"])
 def test_they_are_named_with_the_reason(command: Any, model: Path, name: str) -> None:
-    assert "ONNX Runtime computes Celu (curve): not supported" in command(name, model).out
+    assert "ONNX Runtime computes Binarizer (curve): not supported" in command(name, model).out
 
 
 def test_they_are_in_the_json(command: Any, model: Path) -> None:
     (island,) = json.loads(command("inspect", model, "--json").out)["islands"]
-    assert island == {"tensor": "c", "operators": ["Celu (curve)"], "reason": "not supported"}
+    assert island == {"tensor": "c", "operators": ["Binarizer (curve)"], "reason": "not supported"}
 
 
 def test_they_are_refused_on_request(command: Any, model: Path) -> None:
     result = command("inspect", model, "--no-fallback")
     assert (result.status, result.err.count("\n")) == (2, 1)
-    assert "not supported: Celu (node 'curve')" in result.err
+    assert "not supported: ai.onnx.ml.Binarizer (node 'curve')" in result.err
 
 
 def test_a_build_names_their_share(command: Any, model: Path, tmp_path: Path) -> None:

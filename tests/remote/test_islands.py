@@ -15,7 +15,7 @@ from tests.support.onnx_models import by_onnxruntime, node, save
 
 
 def test_it_is_uploaded_with_the_stage(serve: Callable[..., Child], tmp_path: Path) -> None:
-    nodes = [node("Relu", "x", "r"), node("Celu", "r", "c", "curve"), node("Exp", "c", "y")]
+    nodes = [node("Relu", "x", "r"), node("Binarizer", "r", "c", "curve", domain="ai.onnx.ml"), node("Exp", "c", "y")]
     path = save(tmp_path / "m.onnx", nodes, {"x": (4, 4)}, ["y"])
     server = serve("--accept-uploads", "--uploads", tmp_path / "uploads")
     board = Board("two machines", (Device("here"), Device("there", "remote", address=server.address("cpu"))))

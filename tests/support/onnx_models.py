@@ -78,7 +78,9 @@ def save(
         [helper.make_tensor_value_info(name, kinds.get(name, TensorProto.FLOAT), inputs.get(name)) for name in outputs],
         [numpy_helper.from_array(value, name) for name, value in (constants or {}).items()],
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    domains = {each.domain for each in nodes} - {""}
+    opsets = [helper.make_opsetid("", opset), *(helper.make_opsetid(domain, 1) for domain in sorted(domains))]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
     onnx.save(onnx.shape_inference.infer_shapes(model), path)
     return path
 

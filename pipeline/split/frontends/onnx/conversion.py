@@ -15,7 +15,7 @@ import onnx
 from pipeline.errors import ModelError, reason
 from pipeline.split.frontends.onnx import packed_ends
 from pipeline.split.frontends.onnx.external_data import ExternalData
-from pipeline.split.frontends.onnx.importer import UNKNOWN, NodeRefused, OnnxImporter, why_unsupported
+from pipeline.split.frontends.onnx.importer import UNKNOWN, NodeRefused, OnnxImporter, supported_kinds, why_unsupported
 from pipeline.split.frontends.onnx.islands import DOMAIN, replace_by_islands
 from pipeline.split.frontends.onnx.packed_ends import model_inputs
 from pipeline.split.frontends.onnx.reference import has_runtime, literal_options, open_session
@@ -28,6 +28,9 @@ MOST_ATTEMPTS = 50
 
 LONGEST_S = 120
 """For a model to be simplified; one of ten thousand operators takes ten."""
+
+# By definition a loop, and what is different each time.
+_LEFT_WHOLE = {"Bernoulli", "SequenceMap"}
 
 # Of an island, in a message.
 MOST_NAMED = 5
@@ -102,7 +105,7 @@ def simplify(path: Path, model: Any) -> Any:
     ModelError
         If it is damaged, or too old to be converted.
     """
-    command = [sys.executable, str(Path(__file__).with_name("simplification.py"))]
+    command = [sys.executable, str(Path(__file__).with_name("simplification.py")), *_composite_kinds(model)]
     try:
         result = subprocess.run(  # noqa: S603 - this Python and a file of ours
             command, input=model.SerializeToString(), capture_output=True, timeout=LONGEST_S, check=False
@@ -114,6 +117,18 @@ def simplify(path: Path, model: Any) -> Any:
         lines = result.stderr.decode(errors="replace").strip().splitlines() or ["its shapes cannot be inferred"]
         raise ModelError(f"{str(path)!r} is not a valid ONNX model: {lines[-1]}; export it again")
     return onnx.ModelProto.FromString(result.stdout)
+
+
+def _composite_kinds(model: Any) -> list[str]:
+    """Return the operators without a converter that ONNX defines by others, and those of the model in such a form."""
+    schemas = onnx.defs.get_all_schemas()
+    functions = {schema.name for schema in schemas if schema.domain == "" and _has_definition(schema)}
+    forms = {model.graph.node[number].op_type for number in _find_unsupported(model.graph)}
+    return sorted((functions - supported_kinds() - _LEFT_WHOLE) | (functions & forms))
+
+
+def _has_definition(schema: Any) -> bool:
+    return bool(schema.has_function or schema.has_context_dependent_function)
 
 
 def _import(

@@ -9,17 +9,18 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from onnx import helper
-from tvm import relax, tirx
+from tvm import relax, te, tirx
 from tvm.ir import Call, GenericConst
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from pipeline.core import packed_model
 from pipeline.errors import reason
-from pipeline.split.frontends.onnx.corrections import correct, wrong_conversion
 from pipeline.split.frontends.onnx.external_data import ExternalData
 from pipeline.split.frontends.onnx.islands import DOMAIN
 from pipeline.split.frontends.onnx.kernels import as_operator
-from pipeline.split.frontends.onnx.resizing import drop_empty
+from pipeline.split.frontends.onnx.operators.node_call import NodeCall, integers
+from pipeline.split.frontends.onnx.operators.refusals import wrong_conversion
+from pipeline.split.frontends.onnx.operators.registry import CONVERTERS
 from pipeline.split.frontends.onnx.simplification import is_external, static_shape, tensor_types
 from pipeline.split.passes.bindings import constant
 
@@ -46,15 +47,29 @@ def why_unsupported(node: Any, read: set[str]) -> str:
     """
     if node.domain == DOMAIN:
         return ""
-    if node.op_type not in _supported_kinds() or node.domain not in ("", "ai.onnx"):
+    if full_kind(node) not in supported_kinds():
         return UNKNOWN
     return wrong_conversion(node, read)
 
 
+def full_kind(node: Any) -> str:
+    """Return a node's operator, with its domain if that is not ONNX's own."""
+    return str(node.op_type) if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
+
+
+# TVM's table holds operators of other domains too; its Attention is one of com.microsoft.
+_OF_OTHER_DOMAINS = {
+    "AllClassNMS", "Attention", "BiasGelu", "EmbedLayerNormalization", "FastGelu", "MatMulInteger16",
+    "SkipLayerNormalization",
+}  # fmt: skip
+
+
 @functools.cache
-def _supported_kinds() -> frozenset[str]:
+def supported_kinds() -> frozenset[str]:
+    """Return the operators that can be imported, with their domains."""
     # TVM makes its table anew for each that asks.
-    return frozenset({*onnx_frontend._get_convert_map(), "Constant"})  # noqa: SLF001 - there is no public list
+    kinds = {*onnx_frontend._get_convert_map(), "Constant"}  # noqa: SLF001 - there is no public list
+    return frozenset((kinds - _OF_OTHER_DOMAINS) | CONVERTERS.keys())
 
 
 class NodeRefused(Exception):
@@ -128,6 +143,10 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     def _parse_array(self, tensor_proto: Any) -> Any:
         return self._data.tensor(tensor_proto) if is_external(tensor_proto) else super()._parse_array(tensor_proto)
 
+    def _parse_attr(self, attr_proto: Any) -> Any:
+        # TVM's cannot tell an empty list from what it does not know.
+        return super()._parse_attr([attribute for attribute in attr_proto if not _is_empty(attribute)])
+
     def _check_for_unsupported_ops(self, graph: Any) -> None:
         """Do nothing: nodes are looked at before, and islands are no operators of TVM's."""
 
@@ -139,10 +158,22 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         try:
             super()._construct_nodes(_OneNode([node]))
             if self._fixed:
+                self._compute_constant_outputs(node)
                 self._check_types(node)
         except Exception as error:  # TVM raises whatever its converters meet
             self.current_node = f"node {node.name or node.output[0]!r} ({node.op_type})"
             raise NodeRefused(node.output[0], self.current_node, reason(error)) from error
+
+    def _compute_constant_outputs(self, node: Any) -> None:
+        """Let an output that follows from extents alone, such as a shape, be copied: stages make theirs of inputs."""
+        operand = next((self._nodes[name] for name in node.input if isinstance(self._nodes.get(name), relax.Var)), None)
+        for name in node.output:
+            value = self._nodes.get(name)
+            if isinstance(value, relax.ShapeExpr) and all(isinstance(extent, tirx.IntImm) for extent in value.values):
+                value = self._nodes[name] = integers([int(extent) for extent in value.values])
+            if name in self._output_names and operand is not None and isinstance(value, GenericConst):
+                copy = self.bb.call_te(_copy, value, operand, primfunc_name_hint="constant")
+                self._nodes[name] = self._bind(copy, name)
 
     def _check_types(self, node: Any) -> None:
         """Raise `ValueError` if a result is not of the dtype that ONNX gives it, or its shape is not fixed."""
@@ -150,9 +181,6 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             value_type = getattr(self._nodes.get(name), "ty", None)
             if isinstance(value_type, relax.ShapeType):
                 raise ValueError(f"{name!r} is a shape that depends on values")  # noqa: TRY004 - of the model, not of an argument
-            if name in self._output_names and node.input and isinstance(self._nodes.get(name), GenericConst):
-                # A shape, for example: a stage makes its outputs of its inputs, so that it has to be computed.
-                raise ValueError(f"{name!r} is a constant that the model returns")
             if isinstance(value_type, relax.TensorType):
                 self._check_type(name, value_type)
 
@@ -187,7 +215,7 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             )
         if node.domain == DOMAIN:
             return self._island(node, inputs, attrs["model"])
-        result = self._convert(op_name, inputs, attrs, opset)
+        result = self._convert(node, inputs, attrs, opset)
         if op_name in _MAKING_SEQUENCES:
             return self._sequence(result)
         if op_name == "Dropout" and len(node.output) == 2:
@@ -197,17 +225,27 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             self.operators.update(dict.fromkeys(node.output, node.name))
         return self._bind_outputs(result, list(node.output))
 
-    def _convert(self, op_name: str, inputs: Any, attrs: Any, opset: int) -> Any:
+    def _convert(self, node: Any, inputs: Any, attrs: Any, opset: int) -> Any:
         # The identity when nothing is trained; the caller adds the mask.
-        if op_name == "Dropout":
+        if node.op_type == "Dropout":
             return inputs[0]
-        if op_name in _CHAINS:
-            return functools.reduce(lambda *pair: self.bb.normalize(_CHAINS[op_name](*pair)), inputs)
-        if op_name == "Resize":
-            inputs = drop_empty(inputs)
-        if (value := correct(op_name, self.bb, inputs, attrs)) is not None:
-            return value
-        return super()._convert_operator(op_name, inputs, attrs, opset)
+        if node.op_type in _CHAINS:
+            return functools.reduce(lambda *pair: self.bb.normalize(_CHAINS[node.op_type](*pair)), inputs)
+        if (converter := CONVERTERS.get(full_kind(node))) is not None:
+            value = converter(self._call(node, inputs, opset))
+            if value is not None:
+                return self._normalize(value)
+        return super()._convert_operator(node.op_type, inputs, attrs, opset)
+
+    def _call(self, node: Any, inputs: Any, opset: int) -> NodeCall:
+        attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+        results = tuple(_result(self._types.get(name)) if name else None for name in node.output)
+        return NodeCall(full_kind(node), opset, list(inputs), attributes, results, self.bb)
+
+    def _normalize(self, value: Any) -> Any:
+        if isinstance(value, relax.Tuple):
+            return relax.Tuple([self.bb.normalize(part) for part in value.fields])
+        return self.bb.normalize(value)
 
     def _island(self, node: Any, inputs: Any, model: bytes) -> Any:
         types = [_relax_type(self._types.get(name), name) for name in node.output]
@@ -248,6 +286,10 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         return values[0] if len(values) == 1 else relax.Tuple(values)
 
 
+def _copy(values: Any, _: Any) -> Any:
+    return te.compute(values.shape, values, "copy")
+
+
 class _OneNode(NamedTuple):
     """A graph of one node, as TVM's importer iterates over it."""
 
@@ -259,6 +301,17 @@ def _relax_type(value_type: Any, name: str) -> Any:
     if shape is None:
         raise ValueError(f"the shape of {name!r} depends on values")
     return relax.TensorType(shape, _dtype(value_type))
+
+
+def _is_empty(attribute: Any) -> bool:
+    value = helper.get_attribute_value(attribute)
+    return isinstance(value, list) and not value
+
+
+def _result(value_type: Any) -> tuple[tuple[int, ...] | None, str | None]:
+    if value_type is None or not value_type.HasField("tensor_type"):
+        return None, None
+    return static_shape(value_type), _dtype(value_type) if value_type.tensor_type.elem_type else None
 
 
 def _dtype(value_type: Any) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -39,13 +39,28 @@ def opset(model: Any) -> int:
     return max((int(entry.version) for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
 
 
-def expand_functions(model: Any) -> Any:
-    """Return the model with the functions that it brings along written out, and of an opset that is not too old."""
-    if model.functions:
-        # A module of the package that it does not import itself.
-        from onnx import inliner
+def expand_functions(model: Any, kinds: Collection[str] = ()) -> Any:
+    """Return the model with functions written out, and of an opset that is not too old.
 
+    Parameters
+    ----------
+    model : onnx.ModelProto
+    kinds : collection of str
+        Operators that are written out too, by those that ONNX defines them with.
+    """
+    # A module of the package that it does not import itself.
+    from onnx import inliner
+
+    if model.functions:
         model = inliner.inline_local_functions(model)
+    # A definition may use others.
+    while not set(kinds).isdisjoint(node.op_type for node in model.graph.node):
+        count = len(model.graph.node)
+        identifiers = [("", kind) for kind in kinds]
+        model = inliner.inline_selected_functions(infer_types(model), identifiers, inline_schema_functions=True)
+        # Some have a definition for some types or opsets only.
+        if len(model.graph.node) == count:
+            break
     if 0 < opset(model) < OLDEST_OPSET:
         _check_broadcasts(model.graph)
         model = onnx.version_converter.convert_version(model, OLDEST_OPSET)
@@ -264,9 +279,9 @@ def _inline(node: Any, branch: Any) -> Iterator[Any]:
 
 
 def main() -> int:
-    """Simplify a model on the way from the standard input to the standard output."""
+    """Simplify a model on the way from the standard input to the standard output; arguments are kinds to write out."""
     try:
-        model = fold_shapes(expand_functions(onnx.ModelProto.FromString(sys.stdin.buffer.read())))
+        model = fold_shapes(expand_functions(onnx.ModelProto.FromString(sys.stdin.buffer.read()), sys.argv[1:]))
     except Exception as error:  # noqa: BLE001 - NumPy and the converter raise several unrelated types
         print(str(error).strip() or type(error).__name__, file=sys.stderr)
         return 1

@@ -91,19 +91,13 @@ def test_shifts_by_all_bits(tmp_path: Path, direction: str) -> None:
             r"RoiAlign of largest values \(node 'rois'\)",
         ),
         (
-            [node("LayerNormalization", "x s", "n m", "norm"), node("Add", "n m", "y")],
-            {"x": (2, 4)},
-            {"s": weights(4)},
-            r"LayerNormalization with mean and deviation as outputs \(node 'norm'\)",
-        ),
-        (
             [batch_norm(1, "x", "y m v", training_mode=1)],
             {"x": (1, 4, 6, 6)},
             NORM,
             r"BatchNormalization in training mode \(node 'norm1'\)",
         ),
     ],
-    ids=["RoiAlign", "LayerNormalization", "BatchNormalization"],
+    ids=["RoiAlign", "BatchNormalization"],
 )
 def test_what_is_refused(tmp_path: Path, nodes: Any, inputs: Any, constants: Any, message: str) -> None:
     with pytest.raises(ModelError, match=f"uses operators that are not supported: {message}"):

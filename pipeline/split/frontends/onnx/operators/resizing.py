@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from tvm import relax, tirx
 
+from pipeline.split.frontends.onnx.operators.node_call import NodeCall
 from pipeline.split.passes.bindings import array, constant
 
 # In these modes TVM divides by the size less one, also where that is zero.
@@ -34,29 +35,31 @@ class _ResizedAxis:
         return self.extent != self.size or self.scale != 1 or self.region != (0.0, 1.0)
 
 
-def resize(normal: Normalize, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+def resize(call: NodeCall) -> Any:
     """Return ``Resize`` as ONNX defines it; None where TVM is right, or an extent is not known yet."""
+    inputs, attributes = drop_empty(call.inputs), call.attributes
     mode = _text(attributes, "coordinate_transformation_mode", "half_pixel")
     axes = _axes(mode, inputs, attributes)
     # One operator where it does: kernels that need no tuning know resize2d, and none of picked and weighted rows.
     if _is_right_in_tvm(mode, axes, attributes) or any(axis.changes and not axis.extent for axis in axes):
         return None
-    return _resize_axes(normal, inputs[0], mode, axes, attributes)
+    return _resize_axes(call.normal, inputs[0], mode, axes, attributes)
 
 
-def upsample(normal: Normalize, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+def upsample(call: NodeCall) -> Any:
     """Return ``Upsample``, which opset 10 has replaced by ``Resize``: asymmetric, and rounding down.
 
     TVM rounds to the nearest instead, and looks for the scales in an attribute, which opset 9 made an input.
     """
-    data, mode = inputs[0], "asymmetric"
-    scales = constant(np.array(attributes["scales"], np.float32)) if "scales" in attributes else inputs[1]
-    attributes = {"mode": attributes.get("mode", b"nearest"), "nearest_mode": b"floor"}
+    data, mode = call.inputs[0], "asymmetric"
+    given = call.attributes.get("scales")
+    scales = call.inputs[1] if given is None else constant(np.array(given, np.float32))
+    attributes = {"mode": call.attributes.get("mode", b"nearest"), "nearest_mode": b"floor"}
     axes = _axes(mode, [data, None, scales], attributes)
     if not axes or any(axis.changes and not axis.extent for axis in axes):
         raise ValueError("its scales, or the extents that they change, are not known before the model runs")
     if len(axes) != 4 or not _is_right_in_tvm(mode, axes, attributes):
-        return _resize_axes(normal, data, mode, axes, attributes)
+        return _resize_axes(call.normal, data, mode, axes, attributes)
     method = {"nearest": "nearest_neighbor"}.get(kind := _text(attributes, "mode", "nearest"), kind)
     return relax.op.image.resize2d(
         data, tuple(axis.size for axis in axes[2:]), layout="NCHW", method=method,
@@ -230,3 +233,6 @@ def _fill(normal: Normalize, data: Any, axis: int, is_filled: np.ndarray, value:
         return data
     fill = relax.const(value, str(data.ty.dtype))
     return normal(relax.op.where(_along(is_filled, axis, data.ty.ndim), fill, data))
+
+
+CONVERTERS = {"Resize": resize, "Upsample": upsample}

@@ -1,0 +1,24 @@
+"""The one table of converters: from the kind of an ONNX operator, with its domain if that is not ONNX's, to ours."""
+
+from __future__ import annotations
+
+from pipeline.split.frontends.onnx.operators import (
+    activations,
+    bits,
+    blocks,
+    extents,
+    normalization,
+    reductions,
+    resizing,
+)
+from pipeline.split.frontends.onnx.operators.node_call import Converter
+
+CONVERTERS: dict[str, Converter] = {
+    **activations.CONVERTERS,
+    **bits.CONVERTERS,
+    **blocks.CONVERTERS,
+    **extents.CONVERTERS,
+    **normalization.CONVERTERS,
+    **reductions.CONVERTERS,
+    **resizing.CONVERTERS,
+}

@@ -1,0 +1,54 @@
+"""Operators without ONNX Runtime: cases of the onnx package's own give the outputs that it expects."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import pipeline
+from tests.support.onnx_models import in_stages
+
+# Of each family the forms that differ in what is read of them; bench/conformance.py runs all.
+CASES = {
+    "definitions": "attention_3d_gqa_causal rotary_embedding_3d_input sce_mean_weight_ii layer_normalization_2d_axis0",
+    "extents": """
+        expand_dim_changed reshape_negative_dim squeeze_negative_axes unsqueeze_two_axes tile tile_precomputed
+        constantofshape_int_zeros range_float_type_positive_delta split_variable_parts_2d_opset18 shape_start_1_end_2
+        slice_neg_steps slice_negative_axes slice_end_out_of_bounds onehot_negative_indices eyelike_with_dtype
+        constant_pad constant_pad_negative_axes reflect_pad edge_pad wrap_pad center_crop_pad_crop_and_pad triu_pos
+        size
+    """,
+    "reductions": """
+        reduce_sum_do_not_keepdims_random reduce_l1_keep_dims_random reduce_l2_negative_axes_keep_dims_random
+        reduce_max_bool_inputs reduce_log_sum_exp_do_not_keepdims_random reduce_mean_negative_axes_keepdims_random
+        cumsum_2d_axis_0 cumsum_1d_reverse_exclusive cumprod_2d_axis_1 cumprod_1d_int32_exclusive top_k
+    """,
+    "bits": "bitcast_float32_to_int32 bitcast_int8_to_uint8",
+}
+
+
+@functools.cache
+def cases() -> dict[str, Any]:
+    """Return the package's cases by name."""
+    from onnx.backend.test.case.node import collect_testcases
+
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return {case.name: case for case in collect_testcases(None) if case.model is not None}
+
+
+@pytest.mark.parametrize("name", [name for names in CASES.values() for name in names.split()])
+def test_case(name: str) -> None:
+    case = cases()[f"test_{name}"]
+    graph = pipeline.read(onnx.ModelProto.FromString(case.model.SerializeToString()), fallback=False)
+    for inputs, expected in case.data_sets:
+        values = dict(zip((value.name for value in case.model.graph.input), inputs, strict=True))
+        outputs = in_stages(graph, [], {spec.name: np.asarray(values[spec.name]) for spec in graph.inputs})
+        for spec, reference in zip(graph.outputs, expected, strict=True):
+            assert outputs[spec.name].dtype == reference.dtype
+            np.testing.assert_allclose(outputs[spec.name], reference, rtol=case.rtol, atol=case.atol)
