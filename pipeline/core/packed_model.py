@@ -17,7 +17,10 @@ ONNX_RUNTIME = "onnxruntime"
 LITERT = "litert"
 """Kind of those that LiteRT computes."""
 
-KINDS = (ONNX_RUNTIME, LITERT)
+PYTORCH = "pytorch"
+"""Kind of those that PyTorch computes."""
+
+KINDS = (ONNX_RUNTIME, LITERT, PYTORCH)
 
 _NAMESPACE = "soc_pipeline."
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pipeline.core import affinity, packed_model
-from pipeline.executor import litert_interpreters, onnx_sessions
+from pipeline.executor import litert_interpreters, onnx_sessions, torch_runs
 
 Compute = Callable[[Sequence[np.ndarray]], None]
 """Computes an open model: takes the inputs' arrays and, behind them, those for the outputs."""
@@ -44,6 +44,7 @@ RUNTIMES = {
     packed_model.LITERT: SourceRuntime(
         "LiteRT", "ai_edge_litert", "litert", litert_interpreters.open_model, shared=False
     ),
+    packed_model.PYTORCH: SourceRuntime("PyTorch", "torch", "torch", torch_runs.open_model, shared=True),
 }
 """By the kind of the operators that they compute."""
 

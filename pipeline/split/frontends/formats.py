@@ -120,7 +120,7 @@ class Format(Enum):
     )  # fmt: skip
     TORCH = Frontend(
         "an exported PyTorch program", f"{_FOLDER}.torch", holds_archive=archives.is_exported_program,
-        types=("torch.export.exported_program.ExportedProgram",), verifiable=True,
+        types=("torch.export.exported_program.ExportedProgram",), verifiable=True, has_fallback=True,
     )  # fmt: skip
     TFLITE = Frontend("a TFLite model", f"{_FOLDER}.tflite", _is_tflite, verifiable=True, has_fallback=True)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,22 +21,24 @@ except ImportError as error:
 
 from pipeline.split.frontends.torch import names, signature
 from pipeline.split.frontends.torch.archive import open_program
+from pipeline.split.frontends.torch.conversion import Conversion
 from pipeline.split.frontends.torch.decompose import decompose
-from pipeline.split.frontends.torch.importer import TorchImporter, find_unsupported
 
 
-def load(path: Path, shapes: Mapping[str, Sequence[int]]) -> ImportedModel:
-    """Read a file of ``torch.export.save``.
+def load(path: Path, shapes: Mapping[str, Sequence[int]], *, fallback: bool = True) -> ImportedModel:
+    """Read a file of ``torch.export.save``; what cannot be imported is left to PyTorch if `fallback` says so.
 
     Raises
     ------
     ModelError
         If this PyTorch cannot read it, or it uses what is not supported; all such operators are named.
     """
-    return from_object(open_program(path), shapes, path.stem)
+    return from_object(open_program(path), shapes, path.stem, fallback=fallback)
 
 
-def from_object(program: Any, shapes: Mapping[str, Sequence[int]], name: str = "") -> ImportedModel:
+def from_object(
+    program: Any, shapes: Mapping[str, Sequence[int]], name: str = "", *, fallback: bool = True
+) -> ImportedModel:
     """Import an ``ExportedProgram``; `shapes` gives extents to inputs that it leaves open.
 
     Raises
@@ -48,38 +51,21 @@ def from_object(program: Any, shapes: Mapping[str, Sequence[int]], name: str = "
     with compiler_lock, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return _decompose_and_import(program, name, shapes)
+            return _decompose_and_import(program, name, shapes, fallback=fallback)
         except ModelError:
             raise
         except Exception as error:  # PyTorch reads a description without asking whether its parts fit each other
             raise ModelError(f"{name!r} is not consistent: {reason(error, line=0)}") from error
 
 
-def _decompose_and_import(program: Any, name: str, shapes: Mapping[str, Sequence[int]]) -> ImportedModel:
+def _decompose_and_import(
+    program: Any, name: str, shapes: Mapping[str, Sequence[int]], *, fallback: bool
+) -> ImportedModel:
     # Before the checks, which are on the operators that are imported in fact.
     decomposed_program = decompose(program)
     signature.check(decomposed_program, name)
-    if unsupported := find_unsupported(decomposed_program.graph.nodes):
-        raise ModelError(f"{name!r} uses operators that are not supported: {'; '.join(unsupported)}")
+    inputs, symbols = signature.inputs(decomposed_program, name, shapes)
+    conversion = Conversion(name, decomposed_program, inputs, symbols)
+    model = quietly(lambda: conversion.run(fallback=fallback))
     # Outputs are named after the program as it was exported; decomposition may replace their nodes.
-    return quietly(lambda: _import(name, decomposed_program, names.of_outputs(program), shapes))
-
-
-def _import(name: str, program: Any, outputs: Sequence[str], shapes: Mapping[str, Sequence[int]]) -> ImportedModel:
-    inputs, symbols = signature.inputs(program, name, shapes)
-    importer = TorchImporter()
-    try:
-        module = importer.run(program, inputs, signature.constants(program), symbols)
-    except ModelError:
-        raise
-    except Exception as error:  # TVM raises whatever its converters meet
-        raise ModelError(f"{name!r}: TVM cannot import {importer.current_node}: {reason(error)}") from error
-    modules = names.of_modules(program, importer.tensors)
-    return ImportedModel(
-        name=name,
-        module=module,
-        outputs=tuple(outputs),
-        names=importer.names,
-        operators=names.of_operators(modules),
-        aliases={**modules, **importer.aliases},
-    )
+    return replace(model, outputs=tuple(names.of_outputs(program)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,24 +10,55 @@ from tvm import relax
 from tvm.ir import Call
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
-from pipeline.errors import ModelError
+from pipeline.core import packed_model
+from pipeline.errors import ModelError, reason
 from pipeline.split.frontends.torch import names, signature
-from pipeline.split.frontends.torch.operators import REFUSED, converters
+from pipeline.split.frontends.torch.calls import is_promise, write
+from pipeline.split.frontends.torch.islands import NodeIsland
+from pipeline.split.frontends.torch.operators import UNKNOWN, converters, why_refused
+from pipeline.split.passes.bindings import constant
 
 
-def find_unsupported(nodes: Iterable[Any]) -> list[str]:
-    """Return one text per kind of operator that cannot be imported, naming the first node of that kind."""
+def find_unsupported(nodes: Iterable[Any]) -> dict[Any, str]:
+    """Return the nodes that cannot be imported, with the reasons."""
     converter_names = TorchImporter().convert_map
-    complaints: dict[str, str] = {}
+    reasons: dict[Any, str] = {}
     for node in nodes:
         # Placeholders and outputs have no operator, and extents are numbers when it comes to importing.
-        if node.op != "call_function" or signature.is_number(node):
+        if node.op != "call_function" or signature.is_number(node) or is_promise(node):
             continue
+        if cause := why_refused(node.target):
+            reasons[node] = cause
+        elif node.target.__name__ not in converter_names:
+            reasons[node] = UNKNOWN
+    return reasons
+
+
+def describe_unsupported(reasons: Mapping[Any, str]) -> str:
+    """Name each kind of operator that cannot be imported, with the first node of that kind."""
+    complaints: dict[str, str] = {}
+    for node, cause in reasons.items():
         kind = node.target.__name__
-        if kind in REFUSED or kind not in converter_names:
-            reason = f", {REFUSED[kind]}" if REFUSED.get(kind) else ""
-            complaints.setdefault(kind, f"{kind} ({_where(node)}{reason})")
-    return list(complaints.values())
+        complaints.setdefault(kind, f"{kind} ({_where(node)}{'' if cause == UNKNOWN else f', {cause}'})")
+    return "; ".join(complaints.values())
+
+
+class NodeRefused(Exception):
+    """Raised when a node cannot be imported, or would be with another type than PyTorch gives its result.
+
+    Attributes
+    ----------
+    node : torch.fx.Node
+    place : str
+        The node, for messages.
+    reason : str
+    """
+
+    def __init__(self, node: Any, place: str, cause: str) -> None:
+        super().__init__(cause)
+        self.node = node
+        self.place = place
+        self.reason = cause
 
 
 def _where(node: Any) -> str:
@@ -71,44 +102,96 @@ class TorchImporter(ExportedProgramImporter):  # type: ignore[misc]
         return values
 
     def run(
-        self, program: Any, inputs: Mapping[str, Any], constants: Mapping[str, Any], symbols: Mapping[Any, int]
+        self,
+        program: Any,
+        inputs: Mapping[str, Any],
+        constants: Mapping[Any, Any],
+        symbols: Mapping[Any, int],
+        units: Sequence[Any],
     ) -> Any:
-        """Return the module of a decomposed program, whose open extents are those of `symbols`."""
+        """Return the module of a decomposed program.
+
+        Parameters
+        ----------
+        program : torch.export.ExportedProgram
+        inputs : mapping of str to tvm.relax.Var
+            By the names of placeholders.
+        constants : mapping of torch.fx.Node to tvm.relax.Constant
+            Values of nodes that no input changes.
+        symbols : mapping
+            The extents that symbols stand for.
+        units : sequence of torch.fx.Node or NodeIsland
+            What is to be computed, in order.
+
+        Raises
+        ------
+        NodeRefused
+            If TVM cannot import a node.
+        """
         self._symbols = symbols
         self.block_builder = relax.BlockBuilder()
+        # An operator that was decomposed is several nodes of one name; the last one has its value.
+        self._last = {names.of_node(node): node for node in program.graph.nodes if node.op == "call_function"}
         with self.block_builder.function("main", list(inputs.values())):
             with self.block_builder.dataflow():
                 # Converters take a bare constant for a number.
-                constant_variables = {name: self.block_builder.emit(value) for name, value in constants.items()}
-                variables = {**signature.values(program), **constant_variables, **inputs}
-                outputs = self._nodes(program, variables, inputs)
+                self.env.update((node, self.block_builder.emit(value)) for node, value in constants.items())
+                self._add_inputs(program, inputs)
+                for unit in units:
+                    self._add_unit(unit)
+                outputs = self._outputs(program)
                 result = self.block_builder.emit_output(outputs[0] if len(outputs) == 1 else relax.Tuple(outputs))
             self.block_builder.emit_func_output(result)
         return self.block_builder.get()
 
-    def _nodes(self, program: Any, variables: Mapping[str, Any], inputs: Mapping[str, Any]) -> list[Any]:
-        # An operator that was decomposed is several nodes of one name; the last one has its value.
-        last = {names.of_node(node): node for node in program.graph.nodes if node.op == "call_function"}
+    def _add_inputs(self, program: Any, inputs: Mapping[str, Any]) -> None:
+        fixed_values = signature.values(program)
         for node in program.graph.nodes:
-            if node.op == "placeholder":
-                self.env[node] = variables[node.name]
+            if node.op == "placeholder" and node not in self.env:
+                self.env[node] = inputs.get(node.name, fixed_values.get(node.name))
                 if node.name in inputs:
                     self.names[self.env[node]] = self.tensors[node.name] = node.name
             # Extents are fixed before the import, so that arithmetic of them is numbers and no operators.
             elif node.op == "call_function" and signature.is_number(node):
-                self.env[node] = signature.number(node.meta["val"], self._symbols)
-            elif node.op == "call_function":
-                self.current_node = f"{_where(node)} ({node.target.__name__})"
-                # A wrong shape or dtype would go unnoticed until a kernel reads beside a tensor.
-                value = self._check_type(node, self.convert_map[node.target.__name__](node))
-                self.env[node] = self._name_value(node, value, is_last=last[names.of_node(node)] is node)
-            elif node.op == "output":
-                return self._outputs(program, node)
-            else:
-                raise ModelError(f"the program has control flow at {node.name!r}, which is not supported")
-        return []
+                self.env[node] = signature.fixed_number(node.meta["val"], self._symbols)
 
-    def _outputs(self, program: Any, node: Any) -> list[Any]:
+    def _add_unit(self, unit: Any) -> None:
+        node = unit.nodes[0] if isinstance(unit, NodeIsland) else unit
+        self.current_node = f"{_where(node)} ({node.target.__name__})"
+        try:
+            if isinstance(unit, NodeIsland):
+                self._add_island(unit)
+                return
+            # A wrong shape or dtype would go unnoticed until a kernel reads beside a tensor.
+            value = self._check_type(node, self.convert_map[node.target.__name__](node))
+            self.env[node] = self._name_value(node, value, is_last=self._last[names.of_node(node)] is node)
+        except Exception as error:  # TVM raises whatever its converters meet
+            raise NodeRefused(node, self.current_node, reason(error)) from error
+
+    def _add_island(self, island: NodeIsland) -> None:
+        """Compute nodes by a call of PyTorch."""
+        types = [self._type(node) for node in island.outputs]
+        model = write(island.nodes, island.inputs, island.outputs, self._fixed_number)
+        operands = [constant(packed_model.pack(model)), *(self.env[node] for node in island.inputs)]
+        function = packed_model.function_name(packed_model.PYTORCH)
+        call = relax.call_dps_packed(function, operands, types if len(types) > 1 else types[0])
+        result = self.block_builder.emit(call)
+        for number, node in enumerate(island.outputs):
+            part = self.block_builder.emit(relax.TupleGetItem(result, number)) if len(types) > 1 else result
+            self.env[node] = self._name_value(node, part, is_last=True)
+
+    def _fixed_number(self, node: Any) -> Any:
+        return signature.fixed_number(node.meta["val"], self._symbols) if signature.is_number(node) else None
+
+    def _type(self, node: Any) -> Any:
+        value = node.meta["val"]
+        shape = [signature.fixed_number(extent, self._symbols) for extent in value.shape]
+        if None in shape:
+            raise ModelError(f"{node.name!r} has a shape that depends on values, so that frames have no place for it")
+        return relax.TensorType(shape, signature.dtype(value.dtype, node.name))
+
+    def _outputs(self, program: Any) -> list[Any]:
+        (node,) = (node for node in program.graph.nodes if node.op == "output")
         kinds = [spec.kind.name for spec in program.graph_signature.output_specs]
         pairs = zip(node.args[0], kinds, strict=True)
         # Other kinds are effects, of which `signature.check` has refused those that matter.

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from tvm import relax
 
 from pipeline.errors import ModelError
@@ -17,9 +18,13 @@ from pipeline.split.frontends.torch.arguments import arguments, extents, pair
 _RANDOM = "random numbers"
 _TRAINING = "only in training: call module.eval() before torch.export.export"
 
-REFUSED: dict[str, str] = {
-    **dict.fromkeys(("bernoulli.p", "exponential.default", "randn.default", "randn_like.default"), _RANDOM),
-    **dict.fromkeys(("rand.default", "rand_like.default", "multinomial.default"), _RANDOM),
+UNKNOWN = "not supported"
+"""Why a node cannot be imported whose kind has no converter."""
+
+NEVER = (_RANDOM, _TRAINING)
+"""Reasons for which PyTorch is not asked either: stages are compared, and an answer has to be the same twice."""
+
+_REFUSED: dict[str, str] = {
     **dict.fromkeys(("native_dropout.default", "_native_batch_norm_legit_functional.default"), _TRAINING),
     "_upsample_bilinear2d_aa.default": "resizing with antialiasing",
     "masked_select.default": "its shape depends on values",
@@ -27,6 +32,17 @@ REFUSED: dict[str, str] = {
     "to_sparse.default": "sparse tensors",
 }
 """Operators that TVM would import as something else, with the reason to give; some it does not know."""
+
+
+def why_refused(target: Any) -> str:
+    """Return why an operator is never imported; empty if it may be."""
+    if (cause := _REFUSED.get(target.__name__)) is not None:
+        return cause
+    if torch.Tag.nondeterministic_seeded not in getattr(target, "tags", ()):
+        return ""
+    # Attention and recurrent layers are random only where they drop values, in training.
+    argument_names = {argument.name for argument in target._schema.arguments}  # noqa: SLF001 - there is no public one
+    return "" if argument_names & {"train", "dropout_p"} else _RANDOM
 
 
 def converters(importer: Any) -> dict[str, Callable[[Any], Any]]:

@@ -82,12 +82,20 @@ def is_number(node: Any) -> bool:
 
 def number(value: Any, symbols: Mapping[Any, int]) -> Any:
     """Return the value of an extent of the program: a number, unless it depends on the values of tensors."""
+    fixed_value = fixed_number(value, symbols)
+    if fixed_value is None:
+        raise ModelError(f"the program has an extent {value}, which depends on values; not supported")
+    return fixed_value
+
+
+def fixed_number(value: Any, symbols: Mapping[Any, int]) -> Any:
+    """Return the value of an extent of the program; None where it depends on the values of tensors."""
     if not isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
         return value
     # What remains free depends on the values of tensors, as the number of elements of nonzero does.
     fixed = value.node.expr.subs(symbols)
     if fixed.free_symbols:
-        raise ModelError(f"the program has an extent {value}, which depends on values; not supported")
+        return None
     return bool(fixed) if isinstance(value, torch.SymBool) else int(fixed) if fixed.is_Integer else float(fixed)
 
 
@@ -99,27 +107,37 @@ def values(program: Any) -> dict[str, Any]:
     }
 
 
-def constants(program: Any) -> dict[str, Any]:
-    """Return the parameters, buffers and constants by the names of their placeholders.
-
-    They are copied: the program's own may not be aligned as kernels need it, and may change.
-    """
+def constants(program: Any) -> dict[Any, Any]:
+    """Return the parameters, buffers and constants by their placeholders."""
+    nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     return {
-        spec.arg.name: _constant(program, spec.target, spec.arg.name)
+        nodes[spec.arg.name]: _tensor(program, spec.target)
         for spec in program.graph_signature.input_specs
         if spec.kind in _CONSTANTS
     }
 
 
-def _constant(program: Any, target: str, name: str) -> Any:
+def _tensor(program: Any, target: str) -> Any:
     # Parameters and buffers are in the state; tensors that the module made itself are constants.
     value = program.state_dict.get(target, program.constants.get(target))
     if not isinstance(value, torch.Tensor):
         raise ModelError(f"the program holds {target!r}, which is no tensor")
     # oneDNN and sparse layouts have no strides, which NumPy needs.
-    dense = value.detach().to_dense() if value.layout != torch.strided else value.detach()
-    kind = dtype(dense.dtype, name)
-    return relax.const(tvm.runtime.tensor(np.array(dense.cpu().contiguous().numpy(), order="C")), kind)
+    return (value.detach().to_dense() if value.layout != torch.strided else value.detach()).cpu()
+
+
+def constant(value: Any, name: str) -> Any:
+    """Return a tensor as a constant of Relax.
+
+    It is copied: the program's own may not be aligned as kernels need it, and may change.
+    """
+    kind = dtype(value.dtype, name)
+    return relax.const(tvm.runtime.tensor(np.array(value.resolve_neg().contiguous().numpy(), order="C")), kind)
+
+
+def is_dtype(kind: Any) -> bool:
+    """Check whether kernels and files know a dtype of PyTorch."""
+    return str(kind).removeprefix("torch.") in _DTYPES
 
 
 def dtype(kind: Any, tensor: str) -> str:
@@ -131,7 +149,7 @@ def dtype(kind: Any, tensor: str) -> str:
         If kernels and files do not know it.
     """
     name = str(kind).removeprefix("torch.")
-    if name not in _DTYPES:
+    if not is_dtype(kind):
         raise ModelError(f"tensor {tensor!r} is of dtype {name}, which is not supported; convert the model to float32")
     return name
 

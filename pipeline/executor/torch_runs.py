@@ -1,0 +1,38 @@
+"""PyTorch's operators, run in a stage on the stage's own cores."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from pipeline.core.optional import require
+from pipeline.executor.torch_program import parse
+
+_thread = threading.local()
+"""Of each thread, the number of threads that it computes with; PyTorch asks its library at each change."""
+
+
+def open_model(model: bytes, threads: int) -> Callable[[Sequence[np.ndarray]], None]:
+    """Return what computes a packed program: it takes the inputs' arrays and, behind them, those for the outputs.
+
+    Raises
+    ------
+    BundleError
+        If it is no such program.
+    """
+    torch = require("torch", "torch", "operators that PyTorch computes")
+    program = parse(model)
+    count = len(program.inputs)
+
+    def compute(arrays: Sequence[np.ndarray]) -> None:
+        if getattr(_thread, "count", 0) != threads:
+            torch.set_num_threads(threads)
+            _thread.count = threads
+        with torch.inference_mode():
+            results = program.run([torch.from_numpy(array) for array in arrays[:count]])
+        for target, result in zip(arrays[count:], results, strict=True):
+            np.copyto(target, result.numpy(), casting="no")
+
+    return compute
