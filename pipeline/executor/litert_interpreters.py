@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -11,9 +12,7 @@ from pipeline.core.optional import require
 
 def open_model(model: bytes, threads: int) -> Callable[[Sequence[np.ndarray]], None]:
     """Return what computes a TFLite model in one thread at a time; the outputs' arrays come behind the inputs'."""
-    litert = require("ai_edge_litert.interpreter", "litert", "operators that LiteRT computes")
-    interpreter = litert.Interpreter(model_content=model, num_threads=threads)
-    interpreter.allocate_tensors()
+    interpreter = _open_interpreter(model, threads)
     inputs = [detail["index"] for detail in interpreter.get_input_details()]
     outputs = [detail["index"] for detail in interpreter.get_output_details()]
 
@@ -25,3 +24,19 @@ def open_model(model: bytes, threads: int) -> Callable[[Sequence[np.ndarray]], N
             np.copyto(target, interpreter.get_tensor(index), casting="no")
 
     return compute
+
+
+def _open_interpreter(model: bytes, threads: int) -> Any:
+    litert = require("ai_edge_litert.interpreter", "litert", "operators that LiteRT computes")
+    try:
+        interpreter = litert.Interpreter(model_content=model, num_threads=threads)
+        interpreter.allocate_tensors()
+    except RuntimeError:
+        # Its delegate claims operators that it then refuses.
+        interpreter = litert.Interpreter(
+            model_content=model,
+            num_threads=threads,
+            experimental_op_resolver_type=litert.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
+        )
+        interpreter.allocate_tensors()
+    return interpreter

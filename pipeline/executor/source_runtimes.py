@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -54,7 +55,10 @@ _SHARED = 0
 # By digest, number of threads that compute it, and thread that opened it.
 _open_models: dict[tuple[bytes, int, int], Compute] = {}
 
-# Guards the dictionary only.
+# How many stages there are that have a model, by its digest.
+_users: Counter[bytes] = Counter()
+
+# Guards both.
 _lock = threading.Lock()
 _registered = threading.Event()
 
@@ -71,10 +75,24 @@ def register() -> None:
     _registered.set()
 
 
-def release(digests: Collection[bytes]) -> None:
-    """Close packed models; another stage that has one of them opens it again."""
+def retain(digests: Collection[bytes]) -> None:
+    """Keep packed models open, once they are, for one stage more."""
     with _lock:
-        for key in [key for key in _open_models if key[0] in digests]:
+        _users.update(digests)
+
+
+def release(digests: Collection[bytes]) -> None:
+    """Close packed models of a stage that no other stage has."""
+    with _lock:
+        _users.subtract(digests)
+        for key in [key for key in _open_models if not _users[key[0]]]:
+            del _open_models[key]
+
+
+def restart(digests: Collection[bytes]) -> None:
+    """Forget what packed models have kept of the frames that the calling thread has computed."""
+    with _lock:
+        for key in [key for key in _open_models if key[0] in digests and key[2] == threading.get_ident()]:
             del _open_models[key]
 
 

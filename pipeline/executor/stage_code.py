@@ -123,6 +123,7 @@ class StageCode:
                     source_runtimes.register()
                     # Not when a pipeline closes: the code may be loaded again, as by a swap.
                     packed_models = source_runtimes.digests(self.parameters.values())
+                    source_runtimes.retain(packed_models)
                     weakref.finalize(self, source_runtimes.release, packed_models)
                 self._tvm_module = self._module()
             return self._tvm_module

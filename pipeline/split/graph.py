@@ -117,6 +117,11 @@ class Graph:
         return tuple(ends.values())
 
     @property
+    def keeps_state(self) -> bool:
+        """Whether frames have to pass some operator one after the other, in order."""
+        return any(island.keeps_state for island in self.islands)
+
+    @property
     def flops(self) -> int:
         """Floating-point operations per frame."""
         return sum(operator.flops for operator in self.operators)

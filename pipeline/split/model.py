@@ -40,11 +40,14 @@ class Island:
         Kinds of the model's operators, with the names of their nodes or results.
     reason : str
         Why the compiler does not get them.
+    keeps_state : bool
+        Whether the runtime keeps something from one frame for the next.
     """
 
     tensor: str
     operators: tuple[str, ...]
     reason: str
+    keeps_state: bool = False
 
 
 @dataclass(frozen=True)

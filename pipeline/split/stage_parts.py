@@ -36,8 +36,20 @@ def parts(graph: Graph, plan: Plan) -> list[GraphPart]:
         # Operators alone are not enough: an edited plan may name tensors that the part neither reads nor makes.
         if part is None or (stage.inputs, stage.outputs) != (part.inputs, part.outputs):
             raise PlanError(f"stage {stage.name!r} is not what its operators make of {graph.name!r}; plan again")
+        _check_state(graph, stage, part)
         result.append(part)
     return result
+
+
+def _check_state(graph: Graph, stage: StagePlan, part: GraphPart) -> None:
+    """Raise `PlanError` if a stage has replicas whose frames have to pass it one after the other."""
+    made = {line.name for operator in part.operators for line in operator.lines}
+    for island in graph.islands:
+        if stage.replicas > 1 and island.keeps_state and island.tensor in made:
+            raise PlanError(
+                f"stage {stage.name!r} keeps state from one frame to the next ({island.operators[0]}), but has "
+                f"{stage.replicas} replicas; give it one"
+            )
 
 
 def at_other_size(plan: Plan, graph: Graph) -> Plan:

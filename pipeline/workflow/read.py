@@ -63,7 +63,8 @@ def read(
         Compare with the library that the format belongs to, on random input; see `pipeline.verify`.
     fallback : bool
         Leave operators that cannot be compiled to the model's own runtime, where that is installed: ONNX Runtime for
-        ONNX models at a fixed size.  ``graph.islands`` has them, with the reasons.  Otherwise such a model is refused.
+        ONNX models at a fixed size, LiteRT for TFLite models.  ``graph.islands`` has them, with the reasons.
+        Otherwise such a model is refused, or TFLite's quantised operators are approximated.
 
     Returns
     -------

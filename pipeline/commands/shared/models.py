@@ -51,7 +51,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-fallback",
         action="store_true",
-        help="refuse a model with operators that cannot be compiled, instead of leaving them to ONNX Runtime",
+        help="refuse a model with operators that cannot be compiled, instead of leaving them to ONNX Runtime or LiteRT",
     )
 
 

@@ -13,7 +13,7 @@ from pipeline.core.memory import is_usable, snapshot
 from pipeline.core.plan import StagePlan
 from pipeline.core.tvm_access import tvm
 from pipeline.errors import PipelineError
-from pipeline.executor import host_target
+from pipeline.executor import host_target, source_runtimes
 from pipeline.executor.devices.base import DeviceRuntime
 from pipeline.executor.stage_code import StageCode
 
@@ -75,6 +75,9 @@ class CpuRuntime(DeviceRuntime):
         from tvm.runtime.vm import VirtualMachine
 
         machine = VirtualMachine(code.module(), self._tvm_device)
+        if code.runtimes:
+            # The thread may have computed the stage before, for a pipeline that is closed.
+            source_runtimes.restart(source_runtimes.digests(code.parameters.values()))
         return VmStage(machine["main"], [self.copy_in(array) for array in code.parameters.values()], machine)
 
     def run(self, program: VmStage, inputs: Sequence[Any]) -> Sequence[Any]:

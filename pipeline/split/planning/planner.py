@@ -132,7 +132,8 @@ class Planner:
             self.board,
             self.seconds,
             queue_depth=depth,
-            replicas=replicas and not request.devices,
+            # Each replica would keep a state of its own, of some of the frames.
+            replicas=replicas and not request.devices and not self.graph.keeps_state,
             request=request,
         )
 

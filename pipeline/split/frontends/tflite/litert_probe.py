@@ -22,16 +22,13 @@ from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 def probe(model: bytes, shapes: list[list[int]], values: list[int], frames: int) -> dict[str, np.ndarray]:
     """Return the shapes of all tensors, and the values of some."""
-    interpreter = Interpreter(
-        model_content=model,
+    try:
         # Delegates take operators together, whose tensors would be missing.
-        experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
-        experimental_preserve_all_tensors=True,
-    )
-    for detail, shape in zip(interpreter.get_input_details(), shapes, strict=False):
-        if list(detail["shape"]) != shape:
-            interpreter.resize_tensor_input(detail["index"], shape)
-    interpreter.allocate_tensors()
+        interpreter = open_model(model, shapes, OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES)
+    except (RuntimeError, ValueError):
+        # Some custom operators are known to a delegate only.
+        interpreter = open_model(model, shapes, OpResolverType.AUTO)
+        values = []
     arrays: dict[str, np.ndarray] = {}
     tensor_shapes = shapes_of(interpreter)
     for number in range(frames):
@@ -49,6 +46,18 @@ def probe(model: bytes, shapes: list[list[int]], values: list[int], frames: int)
                 tensor: common(shape, current_shapes.get(tensor)) for tensor, shape in tensor_shapes.items()
             }
     return arrays | {f"shape_{tensor}": shape for tensor, shape in tensor_shapes.items() if shape is not None}
+
+
+def open_model(model: bytes, shapes: list[list[int]], resolver: OpResolverType) -> Any:
+    """Return an interpreter that is ready to run."""
+    interpreter = Interpreter(
+        model_content=model, experimental_op_resolver_type=resolver, experimental_preserve_all_tensors=True
+    )
+    for detail, shape in zip(interpreter.get_input_details(), shapes, strict=False):
+        if list(detail["shape"]) != shape:
+            interpreter.resize_tensor_input(detail["index"], shape)
+    interpreter.allocate_tensors()
+    return interpreter
 
 
 def run(interpreter: Any, number: int) -> None:

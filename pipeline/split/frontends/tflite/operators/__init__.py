@@ -22,7 +22,7 @@ from typing import Any
 
 from pipeline.split.frontends.tflite.flatbuffer import TfliteOperator
 from pipeline.split.frontends.tflite.operators import activations, movement, products, resizing, spatial, tvm_kinds
-from pipeline.split.frontends.tflite.operators.converter import UNKNOWN, Converter
+from pipeline.split.frontends.tflite.operators.converter import STATE, UNKNOWN, Converter
 
 FAMILIES: tuple[dict[str, Converter], ...] = (
     spatial.CONVERTERS,
@@ -46,6 +46,8 @@ def choose(importer: Any, operator: TfliteOperator, *, approximate: bool = False
     approximate : bool
         Take one also that does not compute just what LiteRT does, if there is no other.
     """
+    if any(tensor.is_variable for tensor in operator.operands):
+        return STATE
     candidates = [family[operator.kind] for family in FAMILIES if operator.kind in family]
     objections = [converter.why_not(importer, operator) for converter in candidates]
     for converter, objection in zip(candidates, objections, strict=True):

@@ -10,6 +10,9 @@ from pipeline.split.frontends.tflite.flatbuffer import TfliteOperator
 UNKNOWN = "not supported"
 """Why an operator cannot be imported whose kind has no converter."""
 
+STATE = "it keeps state between frames"
+"""Why no converter takes an operator."""
+
 QUANTIZED = "its tensors are quantised"
 """Why a converter for real numbers does not convert an operator."""
 

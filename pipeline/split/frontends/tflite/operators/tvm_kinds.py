@@ -42,8 +42,6 @@ def why_refused(importer: Any, operator: TfliteOperator) -> str:
     kind = _NAMES.get(operator.kind, operator.kind)
     if kind not in importer.convert_map:
         return UNKNOWN
-    if any(tensor.is_variable for tensor in operator.operands):
-        return "it keeps state between frames"
     if not operator.is_quantized:
         return ""
     data = operator.inputs[0] if operator.inputs else None
