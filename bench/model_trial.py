@@ -152,9 +152,10 @@ class Trial:
         yield {"outcome": self.step}
         with pipeline.load(bundle) as running:
             names = [spec.name for spec in graph.outputs]
-            results = [running.submit(dict(frame)).outputs() for frame in self.frames]
+            frames = [rename(frame, [spec.name for spec in graph.inputs]) for frame in self.frames]
+            results = [running.submit(frame).outputs() for frame in frames]
             begin_s = perf_counter()
-            running.submit(dict(self.frames[0])).outputs()
+            running.submit(frames[0]).outputs()
             yield {f"{label}_ms": (perf_counter() - begin_s) * 1e3}
         self.step = f"differs in {in_words}"
         yield {"outcome": self.step}
@@ -212,6 +213,13 @@ def choose_frames(runtime: Runtime) -> list[Frame]:
             else:
                 return list(frames)
     raise first or ValueError("the model has no inputs")
+
+
+def rename(frame: Frame, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Return a frame by the names of our graph, which has some for tensors that the file leaves without."""
+    if set(names) == frame.keys() or len(names) != len(frame):
+        return {name: array for name, array in frame.items() if name in names}
+    return dict(zip(names, frame.values(), strict=True))
 
 
 def describe(graph: Any, operators: int) -> dict[str, Any]:
