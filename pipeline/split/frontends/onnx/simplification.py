@@ -125,7 +125,11 @@ def infer_types(model: Any) -> Any:
 
 def tensor_types(graph: Any) -> dict[str, Any]:
     """Return the types of a graph's tensors by name, as far as they are known."""
-    return {value.name: value.type for value in (*graph.input, *graph.value_info, *graph.output)}
+    # Weights are declared nowhere else; their extents are asked for, too.
+    weights = {
+        tensor.name: helper.make_tensor_type_proto(tensor.data_type, tensor.dims) for tensor in graph.initializer
+    }
+    return weights | {value.name: value.type for value in (*graph.input, *graph.value_info, *graph.output)}
 
 
 def static_shape(value_type: Any) -> tuple[int, ...] | None:

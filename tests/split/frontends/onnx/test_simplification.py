@@ -31,6 +31,20 @@ def test_shapes_are_folded(tmp_path: Path) -> None:
     assert kinds(check_outputs(path)) == ["relu", "reshape", "matmul"]
 
 
+def test_extents_of_weights_are_folded(tmp_path: Path) -> None:
+    """Also of those that are too large to be folded themselves."""
+    nodes = [
+        node("Shape", "w", "s"),
+        node("Gather", "s zero", "rows", axis=0),
+        node("Unsqueeze", "rows zeros", "target"),
+        node("Expand", "x target", "wide"),
+        node("MatMul", "wide w", "y"),
+    ]
+    constants = {"w": weights(80, 60), "zero": np.array(0), "zeros": np.array([0])}
+    graph = check_outputs(save(tmp_path / "m.onnx", nodes, {"x": (2, 1)}, ["y"], constants))
+    assert not graph.islands
+
+
 @pytest.mark.parametrize("size", [2, 3])
 def test_a_choice_by_the_shape_is_made(tmp_path: Path, size: int) -> None:
     """PyTorch's export of ``squeeze``: an If that asks whether an extent is 1."""
