@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import functools
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from onnx import helper
 
 import pipeline
-from tests.support.onnx_models import in_stages
+from tests.support.onnx_models import check_outputs, in_stages, node, save
 
 # Of each family the forms that differ in what is read of them; bench/conformance.py runs all.
 CASES = {
@@ -40,6 +42,14 @@ def cases() -> dict[str, Any]:
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return {case.name: case for case in collect_testcases(None) if case.model is not None}
+
+
+@pytest.mark.parametrize("attributes", [{}, {"axes": [-2, 1]}])
+def test_slice_of_an_old_opset(tmp_path: Path, attributes: dict[str, Any]) -> None:
+    """As exporters of PyTorch 1.0 write it; an end behind the last element means that."""
+    part = helper.make_node("Slice", ["x"], ["s"], starts=[-2, 1], ends=[2**31 - 1, 3], **attributes)
+    graph = check_outputs(save(tmp_path / "m.onnx", [part, node("Relu", "s", "y")], {"x": (3, 4)}, ["y"], opset=9))
+    assert not graph.islands
 
 
 @pytest.mark.parametrize("name", [name for names in CASES.values() for name in names.split()])

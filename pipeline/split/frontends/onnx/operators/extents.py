@@ -72,7 +72,9 @@ def _split(call: NodeCall) -> Any:
 
 
 def _slice(call: NodeCall) -> Any:
-    """Return ``Slice`` whose ends are computed, by positions along each axis."""
+    """Return ``Slice`` whose ends are computed, by positions along each axis, or are attributes."""
+    if "starts" in call.attributes:
+        return _slice_of_old_opset(call)
     if not any(call.is_computed(position) for position in range(1, len(call.inputs))):
         return None
     shape, result_shape = call.shape(), call.result_shape()
@@ -92,6 +94,13 @@ def _slice(call: NodeCall) -> Any:
         positions = relax.op.add(start, relax.op.multiply(integers(range(length)), step))
         data = relax.op.take(data, call.normal(positions), axis, mode="clip")
     return data
+
+
+def _slice_of_old_opset(call: NodeCall) -> Any:
+    """Return ``Slice`` as it was before opset 10, which TVM does not import."""
+    starts, ends = list(call.attributes["starts"]), list(call.attributes["ends"])
+    axes = [axis % len(call.shape()) for axis in call.attributes.get("axes", range(len(starts)))]
+    return relax.op.strided_slice(call.inputs[0], axes, starts, ends, assume_inbound=False)
 
 
 def _element(call: NodeCall, values: Any, position: int) -> Any:
