@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -103,11 +102,3 @@ def test_random_values_are_not_folded(tmp_path: Path) -> None:
     nodes = [node("RandomUniformLike", "k", "noise"), node("Add", "x noise", "y")]
     with pytest.raises(ModelError, match="RandomUniformLike"):
         pipeline.read(save(tmp_path / "m.onnx", nodes, {"x": (3,)}, ["y"], {"k": weights(3)}), fallback=False)
-
-
-@pytest.mark.parametrize("side", ["input", "output"])
-def test_strings_are_refused(tmp_path: Path, side: str) -> None:
-    dtypes: dict[str, Any] = {"x" if side == "input" else "y": TensorProto.STRING}
-    path = save(tmp_path / "m.onnx", [node("Identity", "x", "y")], {"x": (3,)}, ["y"], dtypes={"x": 8, "y": 8} | dtypes)
-    with pytest.raises(ModelError, match="'x' holds strings, which no device computes with"):
-        pipeline.read(path)
