@@ -251,9 +251,10 @@ class FusedGroup:
 def _is_own_pixel(indices: Sequence[Any], axes: Sequence[Any]) -> bool:
     """Return True if an element is the pixel's own, or the same one for all pixels."""
     if len(indices) != len(axes):
-        return not indices
-    if all(each.same_as(axis.var) for each, axis in zip(indices, axes, strict=True)):
-        return True
+        return not indices or (len(indices) == 1 and indices[0].same_as(axes[-1].var))
+    # Also one for all channels of the pixel.
+    if all(each.same_as(axis.var) for each, axis in zip(indices[:-1], axes[:-1], strict=True)):
+        return isinstance(indices[-1], tirx.IntImm) or indices[-1].same_as(axes[-1].var)
     *outer_pairs, column, channel = zip(indices, axes, strict=True)
     is_fixed = all(isinstance(each, tirx.IntImm) or int(axis.dom.extent) == 1 for each, axis in outer_pairs)
     return is_fixed and isinstance(column[0], tirx.IntImm) and channel[0].same_as(channel[1].var)

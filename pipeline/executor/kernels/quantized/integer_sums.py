@@ -79,7 +79,7 @@ def sum_products(rewriter: Rewriter, call: Any, operands: list[Any]) -> IntegerS
     if scale is None or not is_static(call, data) or not isinstance(data.args[0], relax.Var):
         return None
     weights = _weights(dequantize, call, layout)
-    conv = _shape(call, layout, weights.values) if weights else None
+    conv = shape_of(call, layout, weights.values) if weights else None
     # The largest sum of bytes has to stay within int32, also before its correction.
     if weights is None or conv is None or math.prod(weights.values.shape[1:]) * 255 * 128 * 2 > _LARGEST:
         return None
@@ -90,9 +90,9 @@ def sum_products(rewriter: Rewriter, call: Any, operands: list[Any]) -> IntegerS
         scale = QuantizationScale(scale.value, scale.zero + 128, "uint8")
     # One channel has no four to be multiplied at once.
     if layout and is_depthwise(conv, rewriter.cpu):
-        sums, zero = _depthwise_sums(rewriter.builder, source, scale.zero, weights.values, conv), 0
+        sums, zero = depthwise_sums(rewriter.builder, source, scale.zero, weights.values, conv), 0
     else:
-        sums = _packed_sums(rewriter, source, scale.zero, weights.values, conv, is_image=layout is not None)
+        sums = packed_sums(rewriter, source, scale.zero, weights.values, conv, is_image=layout is not None)
         zero = scale.zero - arithmetic.offset(rewriter.cpu)
     # The sum of (data - zero) * weight is that of data * weight, less zero times the weights' sum.
     sizes = weights.values.reshape(len(weights.values), -1).astype(np.int64).sum(1)
@@ -134,14 +134,15 @@ def _weights(dequantize: Any, product: Any, layout: ChannelLayout | None) -> _By
     return _ByteWeights(by_output.astype(np.int8), np.broadcast_to(scale.ravel(), (len(by_output),)))
 
 
-def _shape(call: Any, layout: ChannelLayout | None, weights: np.ndarray) -> ConvShape | None:
+def shape_of(call: Any, layout: ChannelLayout | None, weights: np.ndarray) -> ConvShape | None:
+    """Return the shape of a convolution, or of a product, by weights of shape (out, in, height, width)."""
     if layout:
         return conv_shape(layout, call, weights.shape)
     data = extents(call.args[0].ty)
     return matmul_shape(data[0], data[1], extents(call.ty)[1]) if len(data) == 2 else None
 
 
-def _packed_sums(  # noqa: PLR0913 - what a product consists of
+def packed_sums(  # noqa: PLR0913 - what a product consists of
     rewriter: Rewriter, source: Any, zero: int, values: np.ndarray, conv: ConvShape, *, is_image: bool
 ) -> Any:
     """Return the placeholder of sums over packed weights."""
@@ -175,7 +176,7 @@ def _pad_channels(builder: Any, source: Any, conv: ConvShape, padding: int) -> A
     return source
 
 
-def _depthwise_sums(builder: Any, source: Any, zero: int, values: np.ndarray, conv: ConvShape) -> Any:
+def depthwise_sums(builder: Any, source: Any, zero: int, values: np.ndarray, conv: ConvShape) -> Any:
     """Return the placeholder of sums in float32, which are exact for numbers as small as these."""
     data = builder.emit(rescaling.center(builder, source, zero))
     return DepthwiseConvolution().convolve(builder, data, conv, values.astype(np.float32))

@@ -55,6 +55,15 @@ def scale_sums(builder: Any, sums: Any, correction: np.ndarray, scales: np.ndarr
     return _map(builder, "scale", sums, _pair(sums, correction, scales), _number)
 
 
+def integers(builder: Any, sums: Any, correction: np.ndarray) -> Any:
+    """Return sums of products in int32, with a number added to those of each channel."""
+    if not np.any(correction):
+        return sums if str(sums.ty.dtype) == "int32" else relax.op.astype(sums, "int32")
+    channels, axes = int(sums.ty.shape[-1]), sums.ty.ndim
+    values = np.broadcast_to(correction, (channels,)).reshape((1,) * (axes - 1) + (channels,)).astype("int32")
+    return _map(builder, "correct", sums, [relax.const(values)], lambda total, addend: total.astype("int32") + addend)
+
+
 def requantize(
     builder: Any, sums: Any, linear: tuple[np.ndarray, np.ndarray], scale: QuantizationScale, *, rectified: bool
 ) -> Any:

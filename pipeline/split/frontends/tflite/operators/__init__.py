@@ -21,10 +21,33 @@ from __future__ import annotations
 from typing import Any
 
 from pipeline.split.frontends.tflite.flatbuffer import TfliteOperator
-from pipeline.split.frontends.tflite.operators import activations, movement, products, resizing, spatial, tvm_kinds
-from pipeline.split.frontends.tflite.operators.converter import STATE, UNKNOWN, Converter
+from pipeline.split.frontends.tflite.operators import (
+    activations,
+    lookup,
+    movement,
+    products,
+    quantized_arithmetic,
+    quantized_movement,
+    quantized_pooling,
+    quantized_products,
+    quantized_resizing,
+    quantized_softmax,
+    resizing,
+    spatial,
+    tvm_kinds,
+)
+from pipeline.split.frontends.tflite.operators.converter import NOT_QUANTIZED, QUANTIZED, STATE, UNKNOWN, Converter
 
 FAMILIES: tuple[dict[str, Converter], ...] = (
+    # Of integers, all of which LiteRT's reference kernels define.
+    quantized_products.CONVERTERS,
+    quantized_arithmetic.CONVERTERS,
+    quantized_pooling.CONVERTERS,
+    quantized_softmax.CONVERTERS,
+    quantized_resizing.CONVERTERS,
+    quantized_movement.CONVERTERS,
+    lookup.CONVERTERS,
+    # Of real numbers.
     spatial.CONVERTERS,
     products.CONVERTERS,
     movement.CONVERTERS,
@@ -54,7 +77,9 @@ def choose(importer: Any, operator: TfliteOperator, *, approximate: bool = False
         if not objection:
             return converter
     if not approximate:
-        return objections[-1] if objections else UNKNOWN
+        # What says more than that the other kind of tensors is meant.
+        reasons = [each for each in objections if each not in (QUANTIZED, NOT_QUANTIZED)] or objections
+        return reasons[-1] if reasons else UNKNOWN
     if refusal := tvm_kinds.why_refused(importer, operator):
         return refusal
     return next((converter for converter in candidates if converter.approximates), tvm_kinds.CONVERTER)

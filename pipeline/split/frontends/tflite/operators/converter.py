@@ -16,6 +16,9 @@ STATE = "it keeps state between frames"
 QUANTIZED = "its tensors are quantised"
 """Why a converter for real numbers does not convert an operator."""
 
+NOT_QUANTIZED = "its tensors are not quantised"
+"""Why a converter for integers does not convert an operator."""
+
 
 def quantized(_importer: Any, operator: TfliteOperator) -> str:
     """Object to an operator on quantised tensors."""

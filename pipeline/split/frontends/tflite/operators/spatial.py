@@ -22,7 +22,10 @@ def transpose_convolution(importer: Any, operator: TfliteOperator) -> Any:
     strides = (options.StrideH(), options.StrideW())
     output_extents = [int(sizes) for sizes in shape.constant][1:3]
     pad_before, pad_after, output_padding = zip(
-        *(_padding(*sizes) for sizes in zip(data.shape[1:3], weights.shape[1:3], output_extents, strides, strict=True)),
+        *(
+            transposed_padding(*sizes)
+            for sizes in zip(data.shape[1:3], weights.shape[1:3], output_extents, strides, strict=True)
+        ),
         strict=True,
     )
     convolution = relax.op.nn.conv2d_transpose(
@@ -41,7 +44,7 @@ def transpose_convolution(importer: Any, operator: TfliteOperator) -> Any:
     return importer.store(value, operator.outputs[0])
 
 
-def _padding(extent: int, window: int, output_extent: int, stride: int) -> tuple[int, int, int]:
+def transposed_padding(extent: int, window: int, output_extent: int, stride: int) -> tuple[int, int, int]:
     """Return the widths to cut off before and behind, and to add behind, along one axis."""
     # A transposed convolution makes (extent - 1) * stride + window elements of each row.
     surplus = (extent - 1) * stride + window - output_extent
