@@ -209,7 +209,9 @@ class FusedGroup:
         if block is None:
             return tirx.BufferLoad(buffer, list(indices))
         # A block is inlined by putting the kernel's indices in the place of its own axes.
-        values = {axis.var: index for axis, index in zip(block.iter_vars, indices, strict=True)}
+        # That of a number without axes has one of a single element, of which a load says nothing.
+        places = indices or [tirx.const(0, axis.var.ty.dtype) for axis in block.iter_vars]
+        values = {axis.var: index for axis, index in zip(block.iter_vars, places, strict=True)}
 
         def variable(var: Any, _: Any) -> Any:
             return values.get(var, var)

@@ -8,6 +8,7 @@ import io
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 from onnx import helper
 from tvm import relax, te, tirx
 from tvm.ir import Call, GenericConst
@@ -21,6 +22,7 @@ from pipeline.split.frontends.onnx.kernels import as_operator
 from pipeline.split.frontends.onnx.operators.node_call import NodeCall, integers
 from pipeline.split.frontends.onnx.operators.refusals import wrong_conversion
 from pipeline.split.frontends.onnx.operators.registry import CONVERTERS
+from pipeline.split.frontends.onnx.operators.resizing import drop_empty
 from pipeline.split.frontends.onnx.simplification import is_external, static_shape, tensor_types
 from pipeline.split.passes.bindings import constant
 
@@ -220,7 +222,10 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             return self._sequence(result)
         if op_name == "Dropout" and len(node.output) == 2:
             # The mask of an inference is all ones.
-            result = relax.Tuple([result, self.bb.normalize(relax.op.ones(result.ty.shape, "bool"))])
+            mask = relax.op.ones(result.ty.shape, "bool")
+            if self._fixed:
+                mask = constant(np.ones([int(extent) for extent in result.ty.shape], bool))
+            result = relax.Tuple([result, self.bb.normalize(mask)])
         if node.name:
             self.operators.update(dict.fromkeys(node.output, node.name))
         return self._bind_outputs(result, list(node.output))
@@ -231,6 +236,8 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             return inputs[0]
         if node.op_type in _CHAINS:
             return functools.reduce(lambda *pair: self.bb.normalize(_CHAINS[node.op_type](*pair)), inputs)
+        if node.op_type == "Resize":
+            inputs = drop_empty(inputs)
         if (converter := CONVERTERS.get(full_kind(node))) is not None:
             value = converter(self._call(node, inputs, opset))
             if value is not None:

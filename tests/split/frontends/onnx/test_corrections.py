@@ -90,14 +90,8 @@ def test_shifts_by_all_bits(tmp_path: Path, direction: str) -> None:
             {"i": np.zeros(2, np.int64)},
             r"RoiAlign of largest values \(node 'rois'\)",
         ),
-        (
-            [batch_norm(1, "x", "y m v", training_mode=1)],
-            {"x": (1, 4, 6, 6)},
-            NORM,
-            r"BatchNormalization in training mode \(node 'norm1'\)",
-        ),
     ],
-    ids=["RoiAlign", "BatchNormalization"],
+    ids=["RoiAlign"],
 )
 def test_what_is_refused(tmp_path: Path, nodes: Any, inputs: Any, constants: Any, message: str) -> None:
     with pytest.raises(ModelError, match=f"uses operators that are not supported: {message}"):

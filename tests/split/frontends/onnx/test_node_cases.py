@@ -30,6 +30,19 @@ CASES = {
         reduce_max_bool_inputs reduce_log_sum_exp_do_not_keepdims_random reduce_mean_negative_axes_keepdims_random
         cumsum_2d_axis_0 cumsum_1d_reverse_exclusive cumprod_2d_axis_1 cumprod_1d_int32_exclusive top_k
     """,
+    "normalisation": """
+        l1normalization_axis_0 l2normalization_axis_1 rms_normalization_2d_axis0 batchnorm_epsilon_training_mode
+    """,
+    "windows": """
+        maxpool_with_argmax_2d_precomputed_pads maxpool_with_argmax_2d_precomputed_strides conv_with_autopad_same
+        convtranspose_output_shape col2im_pads col2im_5d deform_conv_with_mask_bias
+        deform_conv_with_multiple_offset_groups
+    """,
+    "images": """
+        affine_grid_2d_align_corners affine_grid_3d resize_downsample_sizes_cubic
+        resize_downsample_sizes_nearest_not_smaller resize_upsample_scales_linear_align_corners
+    """,
+    "others": "qlinearmatmul_2D_uint8_float32 qlinearmatmul_3D_int8_float16 tensorscatter_circular",
     "bits": "bitcast_float32_to_int32 bitcast_int8_to_uint8",
 }
 

@@ -28,8 +28,6 @@ def _is_set(name: str) -> Callable[[Any, set[str]], bool]:
 
 
 _WRONG_FORMS: dict[str, tuple[tuple[Callable[[Any, set[str]], bool], str], ...]] = {
-    # In training mode the statistics are those of the batch, and two more outputs are the updated ones.
-    "BatchNormalization": ((_is_set("training_mode"), "in training mode"),),
     # TVM returns placeholders for these two; nobody may read them, but exporters name them all the same.
     "LayerNormalization": (
         (

@@ -6,8 +6,11 @@ from pipeline.split.frontends.onnx.operators import (
     activations,
     bits,
     blocks,
+    convolutions,
     extents,
     normalization,
+    pooling,
+    quantized,
     reductions,
     resizing,
 )
@@ -17,8 +20,11 @@ CONVERTERS: dict[str, Converter] = {
     **activations.CONVERTERS,
     **bits.CONVERTERS,
     **blocks.CONVERTERS,
+    **convolutions.CONVERTERS,
     **extents.CONVERTERS,
     **normalization.CONVERTERS,
+    **pooling.CONVERTERS,
+    **quantized.CONVERTERS,
     **reductions.CONVERTERS,
     **resizing.CONVERTERS,
 }

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from tvm import relax, tirx
 
-from pipeline.split.frontends.onnx.operators.node_call import NodeCall
+from pipeline.split.frontends.onnx.operators.node_call import NodeCall, integers
 from pipeline.split.passes.bindings import array, constant
 
 # In these modes TVM divides by the size less one, also where that is zero.
@@ -37,13 +37,46 @@ class _ResizedAxis:
 
 def resize(call: NodeCall) -> Any:
     """Return ``Resize`` as ONNX defines it; None where TVM is right, or an extent is not known yet."""
-    inputs, attributes = drop_empty(call.inputs), call.attributes
+    attributes = call.attributes
     mode = _text(attributes, "coordinate_transformation_mode", "half_pixel")
+    inputs = _stated_sizes(call, mode, list(call.inputs))
     axes = _axes(mode, inputs, attributes)
     # One operator where it does: kernels that need no tuning know resize2d, and none of picked and weighted rows.
-    if _is_right_in_tvm(mode, axes, attributes) or any(axis.changes and not axis.extent for axis in axes):
+    is_stated = all(call.input(position) is None or not call.is_computed(position) for position in (2, 3))
+    if (is_stated and _is_right_in_tvm(mode, axes, attributes)) or any(
+        axis.changes and not axis.extent for axis in axes
+    ):
         return None
     return _resize_axes(call.normal, inputs[0], mode, axes, attributes)
+
+
+def _stated_sizes(call: NodeCall, mode: str, inputs: list[Any]) -> list[Any]:
+    """Return the inputs with constant sizes in place of computed ones: what the model states for the result."""
+    if mode == "tf_crop_and_resize" and call.is_computed(1):
+        raise ValueError("its region depends on values")
+    # Where corners are aligned, scales say nothing but the sizes.
+    has_scales = mode in _BY_CORNERS and call.is_computed(2) and inputs[2] is not None
+    if not has_scales and not call.is_computed(3):
+        return inputs
+    shape, axes = call.shape(), call.attributes.get("axes", range(len(call.shape())))
+    pairs = [(shape[axis], call.result_shape()[axis]) for axis in axes]
+    sizes = [size for _, size in pairs]
+    if call.text("keep_aspect_ratio_policy", "stretch") != "stretch":
+        # One of the axes has just the size that was asked for, and its ratio is that of all.
+        ratios = {
+            size / extent
+            for extent, size in pairs
+            if all(int(np.floor(np.float32(size / extent) * other + 0.5)) == result for other, result in pairs)
+        }
+        if len(ratios) != 1:
+            raise ValueError("its scale depends on values")
+        (ratio,) = ratios
+        round_size, slack = (
+            (np.ceil, -1e-6) if call.text("keep_aspect_ratio_policy", "") == "not_larger" else (np.floor, 1e-6)
+        )
+        # The other axes asked for as much, or for more or less, as the policy has it.
+        sizes = [int(round_size(ratio * extent + slack)) for extent, _ in pairs]
+    return [*inputs[:2], None, integers(sizes)]
 
 
 def upsample(call: NodeCall) -> Any:
