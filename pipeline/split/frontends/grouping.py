@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+PART_OPERATORS = 8
+"""Of a large island: a crossing costs some 10 us and copies, which are little beside so many."""
+
 
 class Links(NamedTuple):
     """Tensors that one operator reads and makes, by names of any kind.
@@ -108,6 +111,28 @@ def _closure(nodes: Sequence[Links], makers: dict[Any, int], members: Collection
         if number in ancestors:
             ancestors.update(makers[name] for name in nodes[number].reads if makers.get(name, -1) in descendants)
     return ancestors
+
+
+def divide(
+    nodes: Sequence[Links], group: Sequence[int], is_open: Callable[[Any], bool], ties: Iterable[Collection[int]] = ()
+) -> list[list[int]]:
+    """Return a group in parts of some operators each, so that a model may be cut between them.
+
+    Between two parts is at most one tensor, which is none that `is_open`; what is tied stays in one part.
+    """
+    spans = [(min(tie), max(tie)) for tie in ties if tie]
+    last_reader = {name: number for number in group for name in nodes[number].reads}
+    parts: list[list[int]] = [[]]
+    crossing: set[Any] = set()
+    for place, number in enumerate(group):
+        parts[-1].append(number)
+        crossing.update(name for name in nodes[number].makes if last_reader.get(name, -1) > number)
+        crossing = {name for name in crossing if last_reader[name] > number}
+        is_large = len(parts[-1]) >= PART_OPERATORS and len(group) - place > PART_OPERATORS // 2
+        is_narrow = len(crossing) <= 1 and not any(map(is_open, crossing))
+        if is_large and is_narrow and not any(first <= number < last for first, last in spans):
+            parts.append([])
+    return parts
 
 
 def sort_topologically(nodes: Sequence[Links]) -> Iterator[int]:

@@ -58,6 +58,7 @@ def convert(path: Path, graph: TfliteGraph, *, fallback: bool) -> ImportedModel:
     reasons = _objections(graph, live_operators, approximate=not fallback)
     if reasons and not fallback:
         raise _refusal(path, live_operators, reasons)
+    reasons |= _before_rounding(live_operators) if fallback else {}
     for _ in range(MOST_ATTEMPTS):
         nodes, islands = replace_by_islands(graph, live_operators, reasons)
         importer = TfliteImporter(graph)
@@ -125,6 +126,22 @@ def _objections(
     importer = TfliteImporter(graph)
     choices = [operators.choose(importer, operator, approximate=approximate) for operator in live_operators]
     return {place: choice for place, choice in enumerate(choices) if isinstance(choice, str)}
+
+
+def _before_rounding(live_operators: Sequence[TfliteOperator]) -> dict[int, str]:
+    """Return the places of operators before those that quantise real numbers anew for each frame.
+
+    Their scale is that of the largest number, and their steps are coarse: what differs in its last bit makes a
+    difference of percents.
+    """
+    needed: set[int] = set()
+    places = {}
+    for place, operator in reversed(list(enumerate(live_operators))):
+        if needed.intersection(tensor.number for tensor in operator.outputs):
+            places[place] = "what it makes is quantised anew for each frame"
+        if place in places or operator.quantizes_anew:
+            needed.update(tensor.number for tensor in operator.operands if not tensor.is_constant)
+    return places
 
 
 def _alike(live_operators: Sequence[TfliteOperator], error: OperatorRefused) -> dict[int, str]:

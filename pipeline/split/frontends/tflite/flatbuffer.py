@@ -37,6 +37,10 @@ _ARRAY_DTYPES = {
 }  # fmt: skip
 
 
+# Of weights whose activations are real numbers; others are indices and sizes.
+_WEIGHT_DTYPES = {"int2", "int4", "int8", "uint8"}
+
+
 @dataclass(frozen=True)
 class TensorScale:
     """Quantisation of a tensor: a real number is the scale times the difference of a stored one and the zero point.
@@ -166,6 +170,15 @@ class TfliteOperator:
         """Whether it reads or makes a tensor that stands for real numbers by whole ones."""
         return any(tensor.is_quantized for tensor in (*self.operands, *self.outputs))
 
+    @property
+    def quantizes_anew(self) -> bool:
+        """Whether it quantises real numbers, with a scale of each frame, since only its weights are quantised."""
+        if not self.operands or self.kind in {"DEQUANTIZE", "EMBEDDING_LOOKUP", "GATHER"}:
+            return False
+        data, *others = self.operands
+        reads_real = not data.is_constant and data.dtype.startswith("float")
+        return reads_real and any(tensor.dtype in _WEIGHT_DTYPES and tensor.is_constant for tensor in others)
+
     def __str__(self) -> str:
         """Name it for messages."""
         return f"{self.kind} (that makes {self.outputs[0].name!r})" if self.outputs else self.kind
@@ -180,6 +193,8 @@ class TfliteGraph:
 
     Attributes
     ----------
+    is_resized : bool
+        Whether its inputs have other shapes than the file states.
     model : tflite.Model
     subgraph : tflite.SubGraph
     tensors : list of TfliteTensor
@@ -196,6 +211,7 @@ class TfliteGraph:
 
     def __init__(self, content: bytes) -> None:
         self.content = content
+        self.is_resized = False
         self.model = tflite.Model.GetRootAsModel(content, 0)
         if not self.model.SubgraphsLength():
             raise ModelError("it has no graph")

@@ -65,19 +65,39 @@ class IslandWriter:
 
     def write(self, operators: Sequence[TfliteOperator], read_elsewhere: Collection[int]) -> IslandNode:
         """Return the node that stands for operators, of which others read some tensors, by number."""
+        operators = self._with_constant_makers(operators)
         made = {tensor.number: tensor for operator in operators for tensor in operator.outputs}
         read = {tensor.number: tensor for operator in operators for tensor in operator.operands}
         inputs = [
             tensor for number, tensor in read.items()
             if number not in made and not tensor.is_constant and not tensor.is_variable
         ]  # fmt: skip
-        outputs = [tensor for number, tensor in made.items() if number in read_elsewhere]
-        name = operators[0].outputs[0].name if operators[0].outputs else outputs[0].name
+        outputs = [tensor for number, tensor in made.items() if number in read_elsewhere and not tensor.is_constant]
+        name = outputs[0].name if outputs else ""
         source = self._model.subgraphs[0].operators
         numbers = [int(number) for operator in operators for number in _intermediates(source[operator.number])]
         numbers += [number for tensor in read.values() for number in self._block_tensors(tensor)]
         tensors = [*read.values(), *made.values(), *(self._graph.tensors[number] for number in numbers)]
         return IslandNode(name, self._file(operators, tensors, inputs, outputs), inputs, outputs)
+
+    def _with_constant_makers(self, operators: Sequence[TfliteOperator]) -> list[TfliteOperator]:
+        """Return operators with those that make their folded constants of others, in order.
+
+        LiteRT may compute an operator otherwise if it finds another constant than the file has.
+        """
+        makers = {tensor.number: operator for operator in self._graph.operators for tensor in operator.outputs}
+        included = {operator.number: operator for operator in operators}
+        pending = list(operators)
+        while pending:
+            for tensor in pending.pop().operands:
+                maker = makers.get(tensor.number)
+                if maker is None or maker.number in included or not tensor.is_constant:
+                    continue
+                # Not what asks for the shape of a tensor.
+                if maker.operands and all(operand.is_constant for operand in maker.operands):
+                    included[maker.number] = maker
+                    pending.append(maker)
+        return [included[number] for number in sorted(included)]
 
     def _file(
         self,
@@ -93,11 +113,12 @@ class IslandWriter:
         model, graph = schema.ModelT(), schema.SubGraphT()
         model.version, model.subgraphs, model.buffers = self._model.version, [graph], [schema.BufferT()]
         numbers: dict[int, int] = {}
+        made = {tensor.number for operator in operators for tensor in operator.outputs}
         graph.tensors = []
         for tensor in tensors:
             if tensor.number not in numbers:
                 numbers[tensor.number] = len(graph.tensors)
-                graph.tensors.append(self._tensor(tensor, model.buffers))
+                graph.tensors.append(self._tensor(tensor, model.buffers, made))
         for tensor in graph.tensors:
             if blocks := _blocks(tensor):
                 tensor.quantization.details = copy = _copy(blocks)
@@ -116,12 +137,15 @@ class IslandWriter:
         # The tensor 0, which is an input, stands for none.
         return [number for number in (blocks.scales, blocks.zeroPoints) if number > 0] if blocks else []
 
-    def _tensor(self, tensor: TfliteTensor, buffers: list[Any]) -> Any:
+    def _tensor(self, tensor: TfliteTensor, buffers: list[Any], made: Collection[int]) -> Any:
         copy = _copy(self._model.subgraphs[0].tensors[tensor.number])
-        copy.shape, copy.shapeSignature, copy.name = list(tensor.shape), None, tensor.name
+        copy.name = tensor.name
+        # Others keep what the file says of their shapes, also if that is nothing: LiteRT chooses kernels by it.
+        if tensor.is_constant or tensor.number not in made or self._graph.is_resized:
+            copy.shape, copy.shapeSignature = list(tensor.shape), None
         if copy.quantization is not None:
             copy.quantization = _copy(copy.quantization)
-        if not tensor.is_constant:
+        if not tensor.is_constant or tensor.number in made:
             copy.buffer = 0
             return copy
         data = self._graph.stored_bytes(tensor)

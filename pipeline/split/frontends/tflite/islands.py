@@ -37,8 +37,12 @@ def replace_by_islands(
     links = [_links(operator) for operator in operators]
     ties = list(_ties(operators))
     seeds = itertools.chain(reasons, *ties)
-    members = grouping.grow(links, seeds, lambda number: not graph.tensors[number].in_frames)
-    groups = grouping.join(links, members, ties)
+
+    def is_open(number: int) -> bool:
+        return not graph.tensors[number].in_frames
+
+    joined_groups = grouping.join(links, grouping.grow(links, seeds, is_open), ties)
+    groups = [part for group in joined_groups for part in grouping.divide(links, group, is_open, ties)]
     writer = IslandWriter(graph) if groups else None
     nodes: list[TfliteOperator | IslandNode] = []
     islands = []

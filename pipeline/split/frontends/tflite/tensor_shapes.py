@@ -76,6 +76,7 @@ def resolve(path: Path, graph: TfliteGraph, shapes: Sequence[Sequence[Any]]) -> 
             raise ModelError(f"{str(path)!r}: LiteRT cannot run the model with these shapes: {error}") from None
         # What it cannot compute may be no part of an island; if it is, that has a message of its own.
         return
+    graph.is_resized = bool(resized)
     varying = set()
     for tensor in graph.tensors:
         shape = arrays.get(f"shape_{tensor.number}")

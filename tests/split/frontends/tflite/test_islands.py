@@ -19,7 +19,7 @@ from pipeline.errors import MissingExtra, ModelError
 from pipeline.executor import source_runtimes
 from pipeline.split.frontends.tflite import reference
 from tests.split.frontends.tflite.test_tflite import Writer
-from tests.support.onnx_models import kinds
+from tests.support.onnx_models import kinds, weights
 
 
 @pytest.fixture
@@ -102,3 +102,50 @@ def test_a_quantised_operator_is_computed_exactly(tmp_path: Path) -> None:
     writer.model.operatorCodes[-1].version = 2
     path = writer.save(tmp_path / "m.tflite", result)
     assert pipeline.verify(pipeline.read(path), path, tolerance=0).largest_error == 0
+
+
+def hybrid_model(folder: Path) -> Path:
+    """Write a model of float operators, then some of which only the weights are quantised, then one more."""
+    writer = Writer(1, 64)
+    last = writer.add("TANH", [0], writer.tensor("first", (1, 64)))
+    generator = np.random.default_rng(0)
+    for number in range(20):
+        kernel = writer.constant(f"kernel{number}", generator.integers(-127, 127, (64, 64)).astype(np.int8), 0.002)
+        dense = writer.tensor(f"dense{number}", (1, 64))
+        last = writer.add("FULLY_CONNECTED", [last, kernel, -1], dense, options="FullyConnectedOptions")
+        writer.model.operatorCodes[-1].version = 3
+    return writer.save(folder / "hybrid.tflite", writer.add("ABS", [last], writer.tensor("y", (1, 64))))
+
+
+def test_what_is_quantised_anew_is_computed_exactly(tmp_path: Path) -> None:
+    path = hybrid_model(tmp_path)
+    graph = pipeline.read(path)
+    # What comes before is rounded by it; and a large island is no obstacle to cuts.
+    assert kinds(graph) == ["litert", "litert", "litert", "abs"]
+    assert graph.islands[0].operators[:2] == ("TANH (first)", "FULLY_CONNECTED (dense0)")
+    assert pipeline.verify(graph, path, tolerance=0).largest_error == 0
+    bundle = pipeline.build(graph, pipeline.plan(graph, stages=4))
+    assert [code.runtimes for code in bundle.codes] == [("litert",), ("litert",), ("litert",), ()]
+    with pytest.raises(ModelError, match=r"FULLY_CONNECTED \(that makes 'dense0'\): only its weights are quantised"):
+        pipeline.read(path, fallback=False)
+
+
+def test_constants_are_made_as_in_the_file(tmp_path: Path) -> None:
+    """LiteRT computes with weights in 16 bits in a way of its own, which others that are restored would not get."""
+    writer = Writer(1, 8)
+    half = writer.constant("half", weights(8, 8).astype(np.float16))
+    kernel = writer.add("DEQUANTIZE", [half], writer.tensor("kernel", (8, 8)))
+    dense = writer.add(
+        "FULLY_CONNECTED", [0, kernel, -1], writer.tensor("dense", (1, 8)), options="FullyConnectedOptions"
+    )
+    rows = writer.add(
+        "SEGMENT_SUM", [dense, writer.constant("ids", np.array([0], np.int32))], writer.tensor("s", (1, 8))
+    )
+    last = writer.add(
+        "SEGMENT_SUM", [kernel, writer.constant("all", np.zeros(8, np.int32))], writer.tensor("k", (1, 8))
+    )
+    total = writer.add("ADD", [rows, last], writer.tensor("y", (1, 8)), options="AddOptions")
+    path = writer.save(tmp_path / "m.tflite", total)
+    graph = pipeline.read(path)
+    assert kinds(graph) == ["matmul", "litert", "add"]
+    assert pipeline.verify(graph, path).relative < 1e-6

@@ -25,6 +25,7 @@ SAME, VALID = schema.Padding.SAME, schema.Padding.VALID
 RELU, RELU6 = schema.ActivationFunctionType.RELU, schema.ActivationFunctionType.RELU6
 DTYPES = {
     "float32": schema.TensorType.FLOAT32,
+    "float16": schema.TensorType.FLOAT16,
     "int32": schema.TensorType.INT32,
     "int64": schema.TensorType.INT64,
     "int8": schema.TensorType.INT8,

@@ -44,9 +44,7 @@ def why_refused(importer: Any, operator: TfliteOperator) -> str:
         return UNKNOWN
     if not operator.is_quantized:
         return ""
-    data = operator.inputs[0] if operator.inputs else None
-    # Dynamic-range quantisation: real numbers are quantised anew for each frame.
-    if data is not None and not data.is_quantized and not any(tensor.is_quantized for tensor in operator.outputs):
+    if operator.quantizes_anew:
         return "only its weights are quantised"
     # TVM would compute with the stored numbers of others.
     return "" if kind in importer._SUPPORTED_QUANTIZED_OPS else QUANTIZED  # noqa: SLF001 - no public list
