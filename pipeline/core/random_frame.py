@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -10,9 +10,12 @@ from pipeline.core.packed_value import is_packed
 from pipeline.core.plan import TensorSpec
 from pipeline.errors import InputError
 
+PERTURBATION = 1e-5
+"""Share of a float: some dozen of float32's last places, which is what libraries differ by after many sums."""
+
 
 def random_frame(specs: Sequence[TensorSpec], seed: int) -> dict[str, np.ndarray]:
-    """Return normally distributed floats, or zeros and ones, for each tensor.
+    """Return normally distributed floats, integers of 8 bits in all their range, or zeros and ones, for each tensor.
 
     Parameters
     ----------
@@ -38,5 +41,23 @@ def _random_array(generator: np.random.Generator, spec: TensorSpec) -> np.ndarra
     dtype = np.dtype(spec.dtype)
     if np.issubdtype(dtype, np.floating):
         return generator.standard_normal(spec.shape).astype(dtype)
+    if dtype in (np.int8, np.uint8):
+        # Pixels, or what numbers were quantised to: of two values alone most of a model would never be used.
+        limits = np.iinfo(dtype)
+        return generator.integers(limits.min, limits.max, spec.shape, dtype, endpoint=True)
     # Integers are often indices or flags: 0 and 1 are valid in every table of two rows.
     return generator.integers(0, 2, spec.shape).astype(dtype)
+
+
+def perturb(frame: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return a frame whose floats are slightly larger or smaller, to see how results depend on rounding."""
+    generator = np.random.default_rng(0)
+    return {name: _perturb_array(generator, array) for name, array in frame.items()}
+
+
+def _perturb_array(generator: np.random.Generator, array: np.ndarray) -> np.ndarray:
+    if array.dtype.kind != "f":
+        return array
+    factors = 1 + PERTURBATION * generator.choice([-1.0, 1.0], array.shape)
+    perturbed_array: np.ndarray = (array * factors).astype(array.dtype)
+    return perturbed_array

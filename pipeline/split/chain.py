@@ -16,6 +16,7 @@ from pipeline.errors import ModelError
 from pipeline.split.chain_wiring import ChainWiring
 from pipeline.split.graph import Graph, Operator
 from pipeline.split.model import Annotation, Island
+from pipeline.split.model_source import ModelSource
 from pipeline.split.passes.bindings import Binding
 from pipeline.split.passes.bindings import replace as substitute
 
@@ -65,7 +66,15 @@ def join(
         islands=tuple(island for part in parts for island in part.islands),
         notes=tuple(note for model in models.values() for note in model.notes),
         quantizations=tuple(each for part in parts for each in part.quantizations),
+        sources=tuple(_sources(models, wiring)),
     )
+
+
+def _sources(models: Mapping[str, Graph], wiring: ChainWiring) -> Iterable[ModelSource]:
+    # Behind a model that no other library runs, nothing is known of what the next one reads.
+    if all(model.sources for model in models.values()):
+        for name, model in models.items():
+            yield from (source.renamed(wiring.tensors[name]) for source in model.sources)
 
 
 class _RenamedModel:

@@ -17,6 +17,7 @@ from pipeline.core.tensor_quantization import Quantization
 from pipeline.errors import ModelError
 from pipeline.split.fusion import fuse
 from pipeline.split.model import Annotation, ImportedModel, Island
+from pipeline.split.model_source import ModelSource
 from pipeline.split.operators import operations
 from pipeline.split.passes.bindings import Binding, array, kernels, kind, operands
 from pipeline.split.passes.constant_file import ConstantFile
@@ -86,6 +87,8 @@ class Graph:
         The numbers that outputs stand for, where the model states them.
     unfused : tuple of int
         Positions inside of what the compiler would fuse at which groups end nevertheless, as a user asked for.
+    sources : tuple of ModelSource
+        The models that it was read from, in order; empty if no other library runs them.
     """
 
     name: str
@@ -102,6 +105,7 @@ class Graph:
     notes: tuple[str, ...] = ()
     quantizations: tuple[Quantization, ...] = ()
     unfused: tuple[int, ...] = ()
+    sources: tuple[ModelSource, ...] = field(default=(), repr=False)
 
     @cached_property
     def digest(self) -> str:

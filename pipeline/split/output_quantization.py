@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 # Integers behind these stand for numbers by the scale of those in front; the former leave each one in its place.
 _IN_PLACE = ("clip", "nn.max_pool2d", "nn.relu")
+_CHOICES = ("argmax", "argmin", "equal", "greater", "greater_equal", "less", "less_equal", "logical_and")
 _MOVERS = ("concat", "expand_dims", "permute_dims", "reshape", "squeeze", "strided_slice")
 
 
@@ -27,6 +28,26 @@ def output_quantization(graph: Graph) -> tuple[Quantization, ...]:
     stated = {each.tensor: each for each in graph.quantizations}
     quantizations = [(name, stated.get(name) or _quantization(name, values)) for name in integers]
     return tuple(replace(each, tensor=name) for name, each in quantizations if each is not None)
+
+
+def output_steps(graph: Graph) -> dict[str, float]:
+    """Return the distance of two neighbouring numbers for those outputs that are quantised, integers and floats."""
+    values = {line.name: line.value for operator in graph.operators for line in operator.lines}
+    steps = {spec.name: _step(spec.name, spec.dtype, values) for spec in graph.outputs}
+    return {name: step for name, step in steps.items() if step is not None}
+
+
+def _step(name: str, dtype: str, values: Mapping[str, Any]) -> float | None:
+    value = values.get(name)
+    # What is only moved, or cast, is as far apart as it was.
+    while value is not None and calls(value, *_IN_PLACE, *_MOVERS, "astype") and isinstance(value.args[0], relax.Var):
+        value = values.get(str(value.args[0].name))
+    if dtype.startswith("float"):
+        scale = array(value.args[1]) if value is not None and calls(value, "dequantize") else None
+        return None if scale is None else float(scale.max())
+    # Numbers of classes are no quantities: the next class is as wrong as any other.
+    is_number = dtype in ("int8", "uint8", "int16", "uint16") and not calls(value, *_CHOICES)
+    return 1.0 if is_number or _quantization(name, values) is not None else None
 
 
 def _quantization(name: str, values: Mapping[str, Any]) -> Quantization | None:

@@ -10,7 +10,7 @@ from pipeline.core.shapes import Shapes, is_open
 from pipeline.split import frontends
 from pipeline.split.graph import Graph, from_relax
 from pipeline.split.passes.normalise import clean
-from pipeline.split.symbolic_model import OpenModel, open_model
+from pipeline.split.symbolic_model import OpenModel, open_model, with_source
 
 
 def read_model(
@@ -23,4 +23,4 @@ def read_model(
     """Read a model of any format; see `pipeline.read`."""
     if shapes and is_open(shapes):
         return open_model(model, shapes, params)
-    return from_relax(clean(frontends.load(model, shapes, params, fallback=fallback)))
+    return with_source(from_relax(clean(frontends.load(model, shapes, params, fallback=fallback))), model)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from pipeline.core.shapes import OpenShapes, Shapes, Size, describe_size, has_na
 from pipeline.errors import InputError, ModelError, PlanError, near
 from pipeline.split import frontends
 from pipeline.split.graph import Graph, from_relax
+from pipeline.split.model_source import ModelSource
 from pipeline.split.passes.bindings import array, operands
 from pipeline.split.passes.normalise import clean
 
@@ -55,7 +56,8 @@ class OpenModel:
             If an extent is missing, unknown or no whole number above 0, or the model cannot be read so.
         """
         shapes = self.shapes.at(self.check_size({**(size or {}), **extents}))
-        return from_relax(clean(frontends.load(self.model, {**self.extents, **shapes}, self.params)))
+        module = frontends.load(self.model, {**self.extents, **shapes}, self.params)
+        return with_source(from_relax(clean(module)), self.model)
 
     def symbolic(self, size: Size) -> Graph:
         """Return the graph at a size, whose operators nevertheless take any.
@@ -120,6 +122,14 @@ def open_model(model: Any, shapes: Shapes, params: Any = None) -> OpenModel:
                 )
     extents = {name: shape for name, shape in shapes.items() if name not in patterns}
     return OpenModel(model, OpenShapes(patterns), params, extents)
+
+
+def with_source(graph: Graph, model: Any) -> Graph:
+    """Return the graph of a model with that model to compare it with, if another library runs such models."""
+    if not frontends.kind(model).value.verifiable:
+        return graph
+    inputs, outputs = (tuple(spec.name for spec in specs) for specs in (graph.inputs, graph.outputs))
+    return replace(graph, sources=(ModelSource.of(model, inputs, outputs),))
 
 
 def content(graph: Graph) -> str:

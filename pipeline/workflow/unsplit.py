@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +17,14 @@ from pipeline.split.graph import Graph
 
 
 def outputs(graph: Graph, plan: Plan, seed: int) -> dict[str, np.ndarray]:
-    """Compute a graph's outputs for a random frame, as one stage on the device of a plan's first stage.
+    """Compute a graph's outputs for a random frame; see `outputs_of`."""
+    return outputs_of(graph, plan, [random_frame(graph.inputs, seed)])[0]
+
+
+def outputs_of(
+    graph: Graph, plan: Plan, frames: Sequence[Mapping[str, np.ndarray]], tensors: Iterable[TensorSpec] = ()
+) -> list[dict[str, np.ndarray]]:
+    """Compute a graph's outputs, and `tensors`, for each frame, as one stage on the device of a plan's first stage.
 
     Beside the graph's outputs, it returns what stages make that have a tolerance of their own.  The graph is compiled
     without tuning and without other numerics, which would be compared with themselves; for the same reason numbers of
@@ -24,23 +32,27 @@ def outputs(graph: Graph, plan: Plan, seed: int) -> dict[str, np.ndarray]:
     """
     # Without cuts there is one part.
     (part,) = extract.parts(graph, [])
-    toleranced_specs = (spec for stage in plan.stages if stage.options.tolerance is not None for spec in stage.outputs)
-    part = replace(part, outputs=tuple(dict.fromkeys((*part.outputs, *toleranced_specs))))
+    toleranced_specs = [spec for stage in plan.stages if stage.options.tolerance is not None for spec in stage.outputs]
+    part = replace(part, outputs=tuple(dict.fromkeys((*part.outputs, *toleranced_specs, *tensors))))
     stage = StagePlan("unsplit", plan.stages[0].device, part.inputs, part.outputs)
-    frame, module = random_frame(graph.inputs, seed), extract.module(part)
+    module = extract.module(part)
     if precision.is_widely_comparable(module) and (widened_module := precision.widen(module)) is not None:
         module = widened_module
         stage = replace(stage, inputs=_widen_specs(stage.inputs), outputs=_widen_specs(stage.outputs))
         # The same numbers in more bits: only sums and results have other rounding errors.
-        frame |= {spec.name: frame[spec.name].astype(spec.dtype) for spec in stage.inputs}
+        frames = [_widen_frame(frame, stage.inputs) for frame in frames]
     code = compile_stage(module, plan.board.device(stage.device))
     # The code has copies of the weights; those of the graph would be in memory for nothing.
     del module
     graph.release()
-    outputs = run_stages(plan.board, [(stage, code)], frame)
+    results = [run_stages(plan.board, [(stage, code)], frame) for frame in frames]
     # An input may be an output, too, which no stage makes.
-    return {spec.name: outputs[spec.name] for spec in (*graph.outputs, *part.outputs)}
+    return [{spec.name: tensors[spec.name] for spec in (*graph.outputs, *part.outputs)} for tensors in results]
 
 
 def _widen_specs(specs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
     return tuple(replace(spec, dtype="float32") if spec.dtype in precision.NARROW else spec for spec in specs)
+
+
+def _widen_frame(frame: Mapping[str, np.ndarray], specs: tuple[TensorSpec, ...]) -> dict[str, np.ndarray]:
+    return {**frame, **{spec.name: frame[spec.name].astype(spec.dtype) for spec in specs}}

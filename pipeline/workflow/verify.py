@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from pipeline.errors import BuildError
+from pipeline.errors import BuildError, InputError, ModelError
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from pipeline.core.judgement import Bounds
+    from pipeline.core.plan import Plan
     from pipeline.split.graph import Graph
 
-TOLERANCE = 1e-4
-"""Libraries add up in different orders; what is wrong differs by far more."""
+    Frame = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -24,15 +25,25 @@ class Verification:
     Attributes
     ----------
     reference : str
-        The library that the model was compared with.
+        The library that the model was compared with; or its other kernels, where those are closer.
     largest_error, largest_value : float
-        Over all outputs; values that are not finite do not count.
+        Over all outputs of the worst frame; values that are not finite do not count.
     relative : float
         The largest error of any output, as a share of that output's largest value.
     tolerance : float
         What was allowed of `relative`.
     seed : int
         Of the random input.
+    steps : float, optional
+        The largest error of a quantised output, in steps of its scale; None if there is none.
+    allowed_steps : float
+        What was allowed of `steps`.
+    frames : int
+        How many were compared.
+    worst_frame : int
+        Number of the frame that is described.
+    uncompared : tuple of str
+        Outputs that the library computes differently each time, such as random numbers.
     """
 
     reference: str
@@ -41,68 +52,140 @@ class Verification:
     relative: float
     tolerance: float
     seed: int
+    steps: float | None = None
+    allowed_steps: float = 0.0
+    frames: int = 1
+    worst_frame: int = 0
+    uncompared: tuple[str, ...] = ()
 
 
-def verify(graph: Graph, model: Any, *, tolerance: float | None = None, seed: int = 0) -> Verification:
+def verify(
+    graph: Graph,
+    model: Any = None,
+    *,
+    tolerance: float | str | None = None,
+    seed: int = 0,
+    frames: Iterable[Frame | np.ndarray] | None = None,
+) -> Verification:
     """Run a graph in one stage on this machine, and the model it was read from in its own library.
 
     Parameters
     ----------
     graph : Graph
-    model : str, Path, onnx.ModelProto, or torch.export.ExportedProgram
-        What `graph` was read from: ONNX is compared with ONNX Runtime, PyTorch with PyTorch, TFLite with LiteRT.
-    tolerance : float, optional
-        Largest allowed error of an output, as a share of its largest value; by default 1e-4, more with numbers of 16
-        bits.
+    model : str, Path, onnx.ModelProto, or torch.export.ExportedProgram, optional
+        What `graph` is compared with, by default what it was read from: ONNX in ONNX Runtime, PyTorch in PyTorch,
+        TFLite in LiteRT.
+    tolerance : float or str, optional
+        Largest allowed error of an output: of floats as a share of its largest value, by default 1e-4, more with
+        numbers of 16 bits; of quantised integers in steps, such as ``"3steps"``, by default 2, of which only one
+        element in a thousand may be more than one step away.  Both: ``"0.001,3steps"``.
     seed : int
-        Of the random input: normally distributed floats, or zeros and ones.
+        Of the random input: normally distributed floats, integers of 8 bits in all their range, and zeros and ones.
+    frames : iterable, optional
+        Inputs to compare with instead of random ones: arrays by name, or arrays where there is one input.
 
     Raises
     ------
     BuildError
-        If an output differs by more, or has another shape or dtype.
+        If an output differs by more, or has another shape or dtype; the first operator that differs is named.
+    InputError
+        If there is no frame, or one does not fit the inputs.
     ModelError
         If there is no library to compare with.
     MissingExtra
         If it is not installed.
     """
-    from pipeline.core.compare import compare_outputs, overall
-    from pipeline.core.numerics import check_tolerance, rounding_of
     from pipeline.core.random_frame import random_frame
+    from pipeline.core.tolerance import Tolerance
     from pipeline.split.frontends import references
-
-    if tolerance is None:
-        tolerance = max(TOLERANCE, rounding_of(spec.dtype for spec in graph.tensors.values()))
-    check_tolerance(tolerance)
-    frame = random_frame(graph.inputs, seed)
-    reference, reference_outputs = references.run(str(model) if isinstance(model, Path) else model, frame)
-    results = _run(graph, frame)
-    # References have no names; both are in the model's order.
-    expected = dict(zip(results, reference_outputs, strict=True))
-    differences = compare_outputs(results, expected, reference, same_dtype=True)
-    for name, difference in differences.items():
-        if difference.mismatch:
-            raise BuildError(f"output {name!r} {difference.mismatch}")
-    # By its share: of outputs in different units, the largest number need not be the worst one.
-    worst = max(differences, key=lambda name: differences[name].relative)
-    total = overall(differences.values())
-    share = differences[worst].relative
-    if not differences[worst].within(tolerance):
-        raise BuildError(
-            f"model {graph.name!r} differs from {reference}: output {worst!r} by {share:.3g} of its largest "
-            f"value; allowed is {tolerance:.3g}"
-        )
-    return Verification(reference, total.largest_error, total.largest_value, share, tolerance, seed)
-
-
-def _run(graph: Graph, frame: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    from pipeline.workflow.build import build
-    from pipeline.workflow.load import load
+    from pipeline.split.symbolic_model import with_source
+    from pipeline.workflow import reference_check, unsplit
     from pipeline.workflow.plan import plan
 
-    # Unchecked, since another library is the better reference than the same compiler.
-    bundle = build(graph, plan(graph, stages=1), check=False)
-    with load(bundle) as running:
-        outputs = running.submit(frame).outputs()
-    # In the order of the graph, by which outputs of the reference get their names.
-    return {spec.name: outputs[spec.name] for spec in graph.outputs}
+    bounds = reference_check.bounds_of(graph, Tolerance.of(tolerance))
+    if model is not None:
+        references.check(model)
+        graph = with_source(graph, model)
+    elif not graph.sources:
+        raise ModelError(f"{graph.name!r} cannot be verified: no other library runs what it was read from")
+    inputs = [random_frame(graph.inputs, seed)] if frames is None else named_frames(graph, frames)
+    # A library that is missing is found before minutes of compiling.
+    reference_check.require_libraries(graph)
+    host = plan(graph, stages=1)
+    outputs = unsplit.outputs_of(graph, host, inputs)
+    return replace(check_outputs(graph, host, inputs, outputs, bounds), seed=seed)
+
+
+def named_frames(graph: Graph, frames: Iterable[Frame | np.ndarray]) -> list[Frame]:
+    """Return frames by the names of a graph's inputs.
+
+    Raises
+    ------
+    InputError
+        If there is none, or one does not fit.
+    """
+    inputs = [_named(graph, frame) for frame in frames]
+    if not inputs:
+        raise InputError("there is no frame to compare; give at least one")
+    return inputs
+
+
+def _named(graph: Graph, frame: Frame | np.ndarray) -> Frame:
+    if not isinstance(frame, Mapping):
+        if len(graph.inputs) != 1:
+            names = ", ".join(spec.name for spec in graph.inputs)
+            raise InputError(f"a frame is one array, but the model has the inputs {names}; give arrays by these names")
+        frame = {graph.inputs[0].name: frame}
+    for spec in graph.inputs:
+        if spec.name not in frame:
+            raise InputError(f"a frame has no input {spec.name!r}; it has {', '.join(frame) or 'none'}")
+        array = frame[spec.name]
+        if (tuple(array.shape), str(array.dtype)) != (spec.shape, spec.dtype):
+            raise InputError(f"input {spec.name!r} of a frame is {array.dtype}{list(array.shape)}, not {spec}")
+    return frame
+
+
+def check_outputs(
+    graph: Graph, plan: Plan, frames: Sequence[Frame], outputs: Sequence[Frame], bounds: Bounds
+) -> Verification:
+    """Compare a graph's outputs for each frame with those of its sources' libraries.
+
+    Raises
+    ------
+    BuildError
+        If one differs; a plan's first device computes what is inside, to name the first operator that differs.
+    ModelError
+        If a library cannot run its model.
+    """
+    from pipeline.core.compare import overall
+    from pipeline.workflow import first_difference, reference_check
+
+    checks = [
+        reference_check.check_frame(graph, frame, output, bounds) for frame, output in zip(frames, outputs, strict=True)
+    ]
+    check = reference_check.worst(checks)
+    number = checks.index(check)
+    if problems := check.problems:
+        name = next(iter(problems))
+        of_frame = f" of frame {number}" if len(checks) > 1 else ""
+        hint = first_difference.describe(graph, plan, frames[number], list(problems), bounds)
+        raise BuildError(
+            f"model {graph.name!r} differs from {check.reference}: output {name!r}{of_frame} {problems[name]}"
+            + (f"; {hint}" if hint else "")
+        )
+    differences = {name: judgement.difference for name, judgement in check.judgements.items()}
+    total = overall(differences.values())
+    steps = [judgement.steps for judgement in check.judgements.values() if judgement.steps is not None]
+    return Verification(
+        check.reference,
+        total.largest_error,
+        total.largest_value,
+        max((difference.relative for difference in differences.values()), default=0.0),
+        bounds.share,
+        0,
+        max(steps, default=None),
+        bounds.steps,
+        len(checks),
+        number,
+        tuple(spec.name for spec in graph.outputs if spec.name not in check.judgements),
+    )

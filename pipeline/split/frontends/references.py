@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
-from collections.abc import Mapping
+import importlib.util
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
+from pipeline.core.optional import require
 from pipeline.errors import ModelError, reason
 from pipeline.split import frontends
 
 Arrays = Mapping[str, np.ndarray]
 
 
-def run(model: Any, frame: Arrays) -> tuple[str, list[np.ndarray]]:
+def run(model: Any, frame: Arrays, *, alternative: bool = False) -> tuple[str, list[np.ndarray]]:
     """Run one frame through a model, apart from all that this package does.
 
     Parameters
@@ -22,11 +25,14 @@ def run(model: Any, frame: Arrays) -> tuple[str, list[np.ndarray]]:
     model : str, Path, onnx.ModelProto, or torch.export.ExportedProgram
     frame : mapping of str to numpy.ndarray
         The inputs by name.
+    alternative : bool
+        Take the library's other kernels for the same operators, if it has some.  What their results differ by is
+        rounding, and says nothing of a model.
 
     Returns
     -------
     name : str
-        The library.
+        The library, or its other kernels.
     outputs : list of numpy.ndarray
         In the model's order.
 
@@ -37,14 +43,48 @@ def run(model: Any, frame: Arrays) -> tuple[str, list[np.ndarray]]:
     MissingExtra
         If it is not installed.
     """
+    reference = _reference(model)
+    with _failures(reference.LIBRARY):
+        if alternative and reference.ALTERNATIVE:
+            return reference.ALTERNATIVE, reference.evaluate(model, frame, alternative=True)
+        return reference.LIBRARY, reference.evaluate(model, frame)
+
+
+def intermediates(model: Any, frame: Arrays, names: Collection[str]) -> dict[str, np.ndarray]:
+    """Return those tensors inside of a model that have these names, as its library computes them; see `run`."""
+    reference = _reference(model)
+    with _failures(reference.LIBRARY):
+        tensors: dict[str, np.ndarray] = reference.intermediates(model, frame, names)
+    return tensors
+
+
+def library(model: Any) -> str:
+    """Return the name of the library that runs a model; empty if there is none, or it is not installed."""
+    if not frontends.kind(model).value.verifiable:
+        return ""
+    reference = _reference(model)
+    name: str = reference.LIBRARY
+    return name if importlib.util.find_spec(reference.PACKAGE) is not None else ""
+
+
+def check(model: Any) -> None:
+    """Raise `ModelError` if no library runs models of this format, or `MissingExtra` if that is not installed."""
+    require(_reference(model).PACKAGE, "verify", "comparing a model with its own library")
+
+
+def _reference(model: Any) -> Any:
     frontend = frontends.kind(model).value
     if not frontend.verifiable:
         raise ModelError(f"{frontend.title} cannot be verified: no other library runs it")
     # Here and not above: the libraries are large, and most calls never verify anything.
-    reference = importlib.import_module(f"{frontend.package}.reference")
-    name: str = reference.LIBRARY
+    return importlib.import_module(f"{frontend.package}.reference")
+
+
+@contextlib.contextmanager
+def _failures(name: str) -> Iterator[None]:
+    """Turn what a library raises into a `ModelError`."""
     try:
-        return name, reference.evaluate(model, frame)
+        yield
     # A missing library is no failure of the model; MissingExtra is an ImportError.
     except (ModelError, ImportError):
         raise

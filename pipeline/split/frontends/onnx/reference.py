@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ from pipeline.core.files import is_utf8, utf8_folder
 from pipeline.core.optional import require
 
 LIBRARY = "ONNX Runtime"
+PACKAGE = "onnxruntime"
+ALTERNATIVE = "ONNX Runtime's optimised kernels"
 
 
-def evaluate(model: Any, frame: Mapping[str, np.ndarray]) -> list[Any]:
+def evaluate(model: Any, frame: Mapping[str, np.ndarray], *, alternative: bool = False) -> list[np.ndarray]:
     """Return the outputs that ONNX Runtime computes of a frame.
 
     Parameters
@@ -23,12 +26,27 @@ def evaluate(model: Any, frame: Mapping[str, np.ndarray]) -> list[Any]:
     model : onnx.ModelProto, or the path of one
     frame : mapping of str to numpy.ndarray
         The inputs by name.
+    alternative : bool
+        Let it fuse operators, whose kernels round otherwise.
     """
-    session = open_session(model, literal_options())
-    # Sequences and maps stay what they are.
-    return [
-        output if isinstance(output, list | dict) else np.asarray(output) for output in session.run(None, dict(frame))
-    ]
+    return _run(open_session(model, _quiet_options() if alternative else literal_options()), frame)
+
+
+def intermediates(model: Any, frame: Mapping[str, np.ndarray], names: Collection[str]) -> dict[str, np.ndarray]:
+    """Return those tensors inside of a model that have these names; what subgraphs compute is not among them."""
+    onnx = require("onnx", "onnx", "reading ONNX models")
+    is_file = isinstance(model, str | Path)
+    # A copy: the caller's model keeps its outputs.
+    proto = onnx.load(str(model), load_external_data=False) if is_file else copy.deepcopy(model)
+    made_names = dict.fromkeys(name for node in proto.graph.node for name in node.output if name in names)
+    del proto.graph.output[:]
+    proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in made_names)
+    session = open_session(proto, literal_options(), Path(model).parent if is_file else None)
+    return dict(zip(made_names, _run(session, frame), strict=True))
+
+
+def _run(session: Any, frame: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    return [np.asarray(output) for output in session.run(None, dict(frame))]
 
 
 def has_runtime() -> bool:
@@ -38,21 +56,32 @@ def has_runtime() -> bool:
 
 def literal_options() -> Any:
     """Return options with which ONNX Runtime computes what the file says, and prints nothing."""
-    runtime = require("onnxruntime", "verify", "verifying ONNX models")
-    options = runtime.SessionOptions()
-    # Fatal only: warnings on unused initializers would stand between a command's lines.
-    options.log_severity_level = 4
+    options = _quiet_options()
     # A library that optimises may round otherwise, or even be wrong.
+    runtime = require("onnxruntime", "verify", "verifying ONNX models")
     options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
     return options
 
 
-def open_session(model: Any, options: Any) -> Any:
-    """Return ONNX Runtime's session of a model or file, whatever its name; `options` are for this session alone."""
+def _quiet_options() -> Any:
+    options = require("onnxruntime", "verify", "verifying ONNX models").SessionOptions()
+    # Fatal only: warnings on unused initializers would stand between a command's lines.
+    options.log_severity_level = 4
+    return options
+
+
+def open_session(model: Any, options: Any, data_folder: Path | None = None) -> Any:
+    """Return ONNX Runtime's session of a model or file, whatever its name; `options` are for this session alone.
+
+    A model in memory may have its data files in a folder.
+    """
     runtime = require("onnxruntime", "verify", "running ONNX models")
     providers = ["CPUExecutionProvider"]
     if not isinstance(model, str | Path):
-        return runtime.InferenceSession(model.SerializeToString(), options, providers=providers)
+        with utf8_folder(data_folder or Path()) as folder:
+            if data_folder is not None:
+                options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
+            return runtime.InferenceSession(model.SerializeToString(), options, providers=providers)
     path = Path(model)
     # A path where there is one: the data files of a model lie beside it.
     if is_utf8(path):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +13,40 @@ from pipeline.core.optional import require
 from pipeline.split.frontends.tflite.flatbuffer import TfliteGraph
 
 LIBRARY = "LiteRT"
+PACKAGE = "ai_edge_litert"
+ALTERNATIVE = "LiteRT's reference kernels"
 
 
-def evaluate(model: str | Path, frame: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    """Return the outputs that LiteRT computes of a frame."""
+def evaluate(model: str | Path, frame: Mapping[str, np.ndarray], *, alternative: bool = False) -> list[np.ndarray]:
+    """Return the outputs that LiteRT computes of a frame, by its fast kernels or by those that define the format."""
+    interpreter = _run(model, frame, "BUILTIN_REF" if alternative else "AUTO")
+    return [np.array(interpreter.get_tensor(detail["index"])) for detail in interpreter.get_output_details()]
+
+
+def intermediates(model: str | Path, frame: Mapping[str, np.ndarray], names: Collection[str]) -> dict[str, np.ndarray]:
+    """Return those tensors inside of a model that have these names."""
+    # A delegate computes many operators as one, and keeps what lies between them to itself.
+    interpreter = _run(model, frame, "BUILTIN_WITHOUT_DEFAULT_DELEGATES", experimental_preserve_all_tensors=True)
+    operators = TfliteGraph(Path(model).read_bytes()).operators
+    tensors = [tensor for operator in operators for tensor in operator.outputs if tensor.name in names]
+    return {tensor.name: np.array(interpreter.get_tensor(tensor.number)) for tensor in tensors}
+
+
+def _run(model: str | Path, frame: Mapping[str, np.ndarray], kernels: str, **options: Any) -> Any:
+    """Return an interpreter that has computed a frame."""
+    litert = require("ai_edge_litert.interpreter", "verify", "verifying TFLite models")
     path = Path(model)
     # LiteRT takes no other names.
-    file = {"model_path": str(path)} if is_utf8(path) else {"model_content": path.read_bytes()}
+    options |= {"model_path": str(path)} if is_utf8(path) else {"model_content": path.read_bytes()}
     # Its own names need not be unique.
     names = [tensor.name for tensor in TfliteGraph(path.read_bytes()).inputs]
-    interpreter = open_interpreter(**file, shapes=[frame[name].shape for name in names])
+    resolver = litert.OpResolverType[kernels]
+    shapes = [frame[name].shape for name in names]
+    interpreter = open_interpreter(shapes, experimental_op_resolver_type=resolver, **options)
     for name, detail in zip(names, interpreter.get_input_details(), strict=True):
         interpreter.set_tensor(detail["index"], frame[name])
     interpreter.invoke()
-    return [np.array(interpreter.get_tensor(detail["index"])) for detail in interpreter.get_output_details()]
+    return interpreter
 
 
 def open_interpreter(shapes: Sequence[Sequence[int]] = (), **options: Any) -> Any:

@@ -1,0 +1,61 @@
+"""ModelSource: what a graph was read from, to be compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """A model in its own format, and where its tensors are in a graph.
+
+    Attributes
+    ----------
+    model : str, Path or object
+        What was read.
+    inputs, outputs : tuple of str
+        Their names in the model, in its order.
+    names : mapping of str to str
+        From tensors of the model to those of the graph; the others are called the same.
+    written : tuple of int, optional
+        Time and size of the model's file when it was read.
+    """
+
+    model: Any = field(repr=False)
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    names: Mapping[str, str] = field(default_factory=dict, repr=False)
+    written: tuple[int, int] | None = None
+
+    @staticmethod
+    def of(model: Any, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> ModelSource:
+        """Return the source of a graph that was read from one model."""
+        return ModelSource(model, inputs, outputs, written=_written(model))
+
+    def renamed(self, names: Mapping[str, str]) -> ModelSource:
+        """Return the source of a graph whose tensors have other names now."""
+        tensors = {**{name: name for name in (*self.inputs, *self.outputs)}, **self.names}
+        renamed = {name: names.get(tensor, tensor) for name, tensor in tensors.items()}
+        return replace(self, names={**names, **renamed})
+
+    def tensor(self, name: str) -> str:
+        """Return what a tensor of the model is called in the graph."""
+        return self.names.get(name, name)
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether the file is gone, or another one than was read."""
+        return self.written != _written(self.model)
+
+
+def _written(model: Any) -> tuple[int, int] | None:
+    if not isinstance(model, str | Path):
+        return None
+    try:
+        status = Path(model).stat()
+    except OSError:
+        return (0, 0)
+    return status.st_mtime_ns, status.st_size

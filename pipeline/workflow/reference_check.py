@@ -1,0 +1,156 @@
+"""Reference check: outputs of a graph beside those of the models that it was read from, in their own libraries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pipeline.core.compare import OutputDifference
+from pipeline.core.judgement import Bounds, Judgement, ReferenceOutput, judge
+from pipeline.core.numerics import rounding_of
+from pipeline.core.plan import TensorSpec
+from pipeline.core.random_frame import perturb
+from pipeline.core.tolerance import Tolerance
+from pipeline.errors import ModelError
+from pipeline.split.frontends import references
+from pipeline.split.graph import Graph
+from pipeline.split.output_quantization import output_steps
+
+Arrays = Mapping[str, np.ndarray]
+
+ReferenceOutputs = tuple[str, Arrays]
+"""The name of what computed a graph's outputs, and these."""
+
+
+@dataclass(frozen=True)
+class ReferenceFrame:
+    """Judgements of one frame's outputs.
+
+    Attributes
+    ----------
+    reference : str
+        What they were compared with.
+    judgements : mapping of str to Judgement
+        By output; without those that the library itself computes differently each time.
+    """
+
+    reference: str
+    judgements: Mapping[str, Judgement]
+
+    @property
+    def problems(self) -> dict[str, str]:
+        """What is wrong, by output."""
+        return {name: judgement.problem for name, judgement in self.judgements.items() if judgement.problem}
+
+
+def bounds_of(graph: Graph, tolerance: Tolerance, *, least: Bounds | None = None) -> Bounds:
+    """Return what is allowed of a graph's outputs; never less than `least`, if it is given."""
+    rounding = rounding_of(spec.dtype for spec in graph.tensors.values())
+    bounds = Bounds.of(tolerance, max(Bounds.share, rounding))
+    if least is None:
+        return bounds
+    return replace(bounds, share=max(bounds.share, least.share, rounding), steps=max(bounds.steps, least.steps))
+
+
+def why_impossible(graph: Graph) -> str:
+    """Describe why a graph has nothing to be compared with; empty if it has."""
+    if not graph.sources:
+        return "no other library runs it"
+    for source in graph.sources:
+        if not references.library(source.model):
+            return "the library that its format belongs to is not installed"
+        if source.has_changed:
+            return f"{str(source.model)!r} is not what was read any more"
+    return ""
+
+
+def require_libraries(graph: Graph) -> None:
+    """Raise `MissingExtra` if a library that runs one of a graph's models is not installed."""
+    for source in graph.sources:
+        references.check(source.model)
+
+
+def check_frame(graph: Graph, frame: Arrays, outputs: Arrays, bounds: Bounds) -> ReferenceFrame:
+    """Judge a frame's outputs.
+
+    Only what differs by more than `bounds` makes the library compute the frame in other ways, too: where its own
+    results scatter, ours may lie as far away.
+
+    Parameters
+    ----------
+    graph : Graph
+    frame, outputs : mapping of str to numpy.ndarray
+    bounds : Bounds
+
+    Raises
+    ------
+    ModelError
+        If a library cannot run its model.
+    """
+    expected = run_sources(graph, frame)
+    check = _judge_all(graph, outputs, expected, bounds)
+    if not check.problems:
+        return check
+    other = run_sources(graph, frame, alternative=True)
+    if other[0] != expected[0] and not (other_check := _judge_all(graph, outputs, other, bounds)).problems:
+        return other_check
+    # The same frame again: random numbers, and what is left from frames before, come out differently.
+    repeated = run_sources(graph, frame)[1]
+    same = {name: array for name, array in expected[1].items() if _is_same(array, repeated[name])}
+    opinions = [other[1], run_sources(graph, perturb(frame))[1]]
+    return _judge_all(graph, outputs, (expected[0], same), bounds, opinions)
+
+
+def run_sources(graph: Graph, frame: Arrays, *, alternative: bool = False) -> ReferenceOutputs:
+    """Run a frame through a graph's models, each in its library, and return their names and the graph's outputs."""
+    tensors, names = dict(frame), dict[str, None]()
+    for source in graph.sources:
+        inputs = {name: tensors[source.tensor(name)] for name in source.inputs}
+        name, results = references.run(source.model, inputs, alternative=alternative)
+        if len(results) != len(source.outputs):
+            raise ModelError(f"{name} returns {len(results)} tensors, but {graph.name!r} has {len(source.outputs)}")
+        tensors |= {source.tensor(output): result for output, result in zip(source.outputs, results, strict=True)}
+        names[name] = None
+    return " and ".join(names), {spec.name: tensors[spec.name] for spec in graph.outputs}
+
+
+def _judge_all(
+    graph: Graph, outputs: Arrays, expected: ReferenceOutputs, bounds: Bounds, opinions: Sequence[Arrays] = ()
+) -> ReferenceFrame:
+    """Judge the outputs that are expected."""
+    name, arrays = expected
+    steps = output_steps(graph)
+    judgements = {
+        spec.name: judge(
+            outputs[spec.name],
+            ReferenceOutput(
+                arrays[spec.name], steps.get(spec.name), name, [opinion[spec.name] for opinion in opinions]
+            ),
+            bounds,
+        )
+        if str(arrays[spec.name].dtype) == spec.dtype
+        else _other_dtype(spec, arrays[spec.name], name)
+        for spec in graph.outputs
+        if spec.name in arrays
+    }
+    return ReferenceFrame(name, judgements)
+
+
+def _other_dtype(spec: TensorSpec, array: np.ndarray, reference: str) -> Judgement:
+    mismatch = f"is {spec.dtype}{list(spec.shape)}, but {array.dtype}{list(array.shape)} by {reference}"
+    return Judgement(OutputDifference(np.inf, 0.0, mismatch), problem=mismatch)
+
+
+def _is_same(first: np.ndarray, second: np.ndarray) -> bool:
+    return np.array_equal(first, second, equal_nan=first.dtype.kind == "f")
+
+
+def worst(frames: Iterable[ReferenceFrame]) -> ReferenceFrame:
+    """Return the frame that is furthest away: one with a problem, or else the one with the largest error."""
+    return max(frames, key=lambda each: (bool(each.problems), _largest_share(each)))
+
+
+def _largest_share(frame: ReferenceFrame) -> float:
+    return max((judgement.difference.relative for judgement in frame.judgements.values()), default=0.0)
