@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pipeline
 from pipeline.commands import tune
 from pipeline.commands.shared import console, models, plan_options, stage_options, values
-from pipeline.errors import BundleError, PlanError
+from pipeline.errors import ArgumentError, BundleError, PlanError
 
 if TYPE_CHECKING:
     from pipeline.core.plan import Plan
     from pipeline.executor.bundle import Bundle
     from pipeline.measure.kernel_coverage import GeneralKernel, StageGeneral
     from pipeline.split.graph import Graph
-    from pipeline.workflow.verify import Verification
 
 HELP = (
     "Compile each stage of a plan for its device, compare the stages with the unsplit model, and save them as a bundle."
@@ -32,7 +30,13 @@ LISTED = 6
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     models.arguments(parser)
-    models.verify_argument(parser)
+    models.verify_arguments(parser)
+    parser.add_argument(
+        "--no-verify",
+        action="store_true",
+        help="do not compare the model with its own library, which is done on random input if that is installed",
+    )
+    models.preparation_arguments(parser)
     parser.add_argument("--plan", metavar="FILE", help="a plan from 'soc-pipeline plan'; without it, plan now")
     plan_options.arguments(parser)
     tune.database_arguments(parser)
@@ -52,12 +56,6 @@ def _kernel_arguments(parser: argparse.ArgumentParser) -> None:
         help="store weights as float32 (default), float16 or bfloat16; sums stay float32",
     )
     parser.add_argument(
-        "--tolerance",
-        metavar="SHARE",
-        type=values.not_negative,
-        help="allowed error, as a share of the largest output (default: 1e-5; more with --winograd and --weights)",
-    )
-    parser.add_argument(
         "--other-sizes",
         choices=("refuse", "pad", "symbolic"),
         default="refuse",
@@ -72,17 +70,17 @@ def run(options: argparse.Namespace) -> int:
     # What can be refused is refused before minutes of compiling.
     _check_output(Path(options.output))
     _check_plan(options)
+    _check_verify(options)
     tuning = tune.database_for(options)
     graph, model = models.read_open(options)
     plan = _plan(graph, options)
-    # Before the build: a model that was read wrongly should not be compiled first.
-    verification = models.verify(graph, options)
     with console.progress("building") as step:
         bundle = pipeline.build(
             model or graph,
             plan,
             sizes=models.sizes(options),
             other_sizes=options.other_sizes,
+            verify=_verify(graph, options),
             tolerance=options.tolerance,
             seed=options.seed,
             tuning=tuning,
@@ -93,17 +91,25 @@ def run(options: argparse.Namespace) -> int:
         step("saving")
         bundle.save(options.output)
     if options.json:
-        facts = {} if verification is None else {"verification": dataclasses.asdict(verification)}
-        console.print_json(_facts(bundle, options.output) | facts)
+        console.print_json(_facts(bundle, options.output))
     else:
-        _show(bundle, verification, tuning, options.output)
+        _show(bundle, tuning, options.output)
     return 0
 
 
-def _show(bundle: Bundle, verification: Verification | None, tuning: Path | None, path: str) -> None:
+def _verify(graph: Graph, options: argparse.Namespace) -> bool | list[Any] | None:
+    """Return what the build shall compare with the model's own library."""
+    if options.no_verify:
+        return False
+    return models.frames(graph, options) or (True if options.verify else None)
+
+
+def _show(bundle: Bundle, tuning: Path | None, path: str) -> None:
     out = console.console()
-    if verification:
-        out.print(models.verification_text(verification))
+    if bundle.verification:
+        out.print(models.verification_text(bundle.verification), soft_wrap=True, markup=False)
+    else:
+        out.print(f"not compared with another library: {bundle.unverified}", soft_wrap=True, markup=False)
     if bundle.parity:
         subject = f"{len(bundle.plan.stages)} stages against the unsplit model"
         error, value = bundle.parity.largest_error, bundle.parity.largest_value
@@ -149,6 +155,8 @@ def _facts(bundle: Bundle, path: str) -> dict[str, Any]:
         "stages": [stage.name for stage in bundle.plan.stages],
         "inputs": [build.inputs for build in bundle.builds if not build.symbolic],
         "parity": bundle.parity,
+        "verification": bundle.verification,
+        "unverified": bundle.unverified,
         "tuned_kernels": tuned_kernels(bundle),
         "without_rule": [
             {"stage": general.stage, "share": general.share, "kernels": general.kernels} for general in bundle.general
@@ -167,6 +175,11 @@ def _check_plan(options: argparse.Namespace) -> None:
         raise PlanError(
             "--plan already says where to cut and what runs where; leave out --stages, --cut, --allow-unfused and --pin"
         )
+
+
+def _check_verify(options: argparse.Namespace) -> None:
+    if options.verify and options.no_verify:
+        raise ArgumentError("--verify and --no-verify contradict each other; give one of them")
 
 
 def _check_output(path: Path) -> None:

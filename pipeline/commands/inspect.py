@@ -19,7 +19,8 @@ EXAMPLE = "soc-pipeline inspect model.onnx"
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     models.arguments(parser)
-    models.verify_argument(parser)
+    models.verify_arguments(parser)
+    models.preparation_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
 
 

@@ -9,7 +9,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import pipeline
-from pipeline.commands.shared import console, live, run_options, trace_option, view
+from pipeline.commands.shared import console, live, models, run_options, trace_option, view
 from pipeline.commands.shared.run_options import arguments
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
     from pipeline.io.picture.preparation import prepare_bundle
     from pipeline.io.sinks import registry
 
-    preparation = run_options.preparation(options)
+    preparation = models.preparation(options)
     bundle = Bundle.load(options.bundle, dict(options.device))
     with (
         view.serve_view(options.view) as (server, always),

@@ -51,6 +51,13 @@ class Bundle:
         What varies in the shapes of the inputs.
     more : sequence of Build
         The stages for frames of other sizes than the plan's.
+
+    Attributes
+    ----------
+    verification : Verification, optional
+        Of a bundle that was just built: what comparing the model with the library of its format found.
+    unverified : str
+        Why it was not compared.
     """
 
     def __init__(  # noqa: PLR0913 - all but the first two by keyword
@@ -69,6 +76,8 @@ class Bundle:
         self.parity = parity
         self.general = tuple(general)
         self.numerics, self.shapes, self.more = numerics, shapes, tuple(more)
+        self.verification: Any = None
+        self.unverified = ""
 
     @property
     def builds(self) -> tuple[Build, ...]:

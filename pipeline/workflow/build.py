@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pipeline.executor.bundle import Bundle
     from pipeline.split.graph import Graph
     from pipeline.split.symbolic_model import OpenModel
+    from pipeline.workflow.import_check import CheckOptions
 
 
 def build(  # noqa: PLR0913 - all but the first two by keyword
@@ -27,7 +28,8 @@ def build(  # noqa: PLR0913 - all but the first two by keyword
     sizes: Sequence[SizeRange] = (),
     other_sizes: str = "refuse",
     check: bool = True,
-    tolerance: float | None = None,
+    verify: bool | Iterable[Any] | None = None,
+    tolerance: float | str | None = None,
     seed: int = 0,
     tuning: str | Path | None = None,
     winograd: bool = False,
@@ -60,10 +62,17 @@ def build(  # noqa: PLR0913 - all but the first two by keyword
     check : bool
         Compare the stages with the unsplit model on a seeded random frame; what was found is ``bundle.parity``, None
         for stages that this machine cannot run.  Without it, nothing is run, and ``bundle.general`` has no shares.
-    tolerance : float, optional
+    verify : bool, or iterable of frames, optional
+        Compare the unsplit model with the library that its format belongs to, as `pipeline.verify` does; what was
+        found is ``bundle.verification``.  By default it is done where that library is installed and can run the model,
+        and ``bundle.unverified`` says why it is not done; with True what stands in the way is an error.  Frames, as
+        for `pipeline.verify`, are compared instead of a random one.
+    tolerance : float or str, optional
         Largest allowed error, as a share of the largest output; by default 1e-5, 1e-4 with `winograd`, 5e-3 with
         weights as float16, 5e-2 as bfloat16; 2e-2 and 1e-1 if the model has tensors of these dtypes, whose stages
-        are compared with the model in float32.
+        are compared with the model in float32.  The library may always differ by as much as `pipeline.verify` allows,
+        and by more if this says so: as a share, as steps of quantised integers, such as ``"5steps"``, or both, such as
+        ``"0.001,5steps"``.
     seed : int
         Of the random frame.
     tuning : str or Path, optional
@@ -88,7 +97,7 @@ def build(  # noqa: PLR0913 - all but the first two by keyword
     PlanError
         If the plan belongs to another graph, or its stages do not.
     BuildError
-        If TVM cannot compile a stage, or the stages differ from the unsplit model.
+        If TVM cannot compile a stage, the stages differ from the unsplit model, or that from the model's own library.
     TuningError
         If the database is missing, damaged, or another kind of file.
     """
@@ -109,13 +118,33 @@ def build(  # noqa: PLR0913 - all but the first two by keyword
     elif devices is not None or board != "host":
         raise PlanError("the plan says what to run on; leave out board and devices")
     database = None if tuning is None else TuningLookup.load(tuning)
-    options = bundle_builder.Options(progress, check, tolerance, seed, database, Numerics(winograd, weights))
+    checks = _checks(plan, check=check, verify=verify, tolerance=tolerance, seed=seed)
+    options = bundle_builder.Options(progress, checks, database, Numerics(winograd, weights))
     if isinstance(graph, OpenModel):
         return bundle_builder.build_open(graph, plan, sizes, other_sizes, options)
     # A graph has one size, so that whatever is said about others is a mistake.
     if sizes or other_sizes != "refuse":
         raise ModelError(f"{graph.name!r} was read with fixed shapes; give names for what varies to pipeline.read")
     return bundle_builder.build(graph, plan, options)
+
+
+def _checks(
+    plan: Plan,
+    *,
+    check: bool,
+    verify: bool | Iterable[Any] | None,
+    tolerance: float | str | None,
+    seed: int,
+) -> CheckOptions:
+    from pipeline.core.tolerance import Tolerance
+    from pipeline.workflow.import_check import CheckOptions
+    from pipeline.workflow.verify import named_frames
+
+    allowed = Tolerance.of(tolerance)
+    if verify is None or isinstance(verify, bool):
+        return CheckOptions(check, verify, (), allowed, seed)
+    # An open model has the inputs of its plan.
+    return CheckOptions(check, True, named_frames(plan.inputs, verify), allowed, seed)
 
 
 def _own_plan(graph: Graph | OpenModel, board: Board | str, devices: Sequence[str] | None) -> Plan:

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.numerics import EXACT, Numerics, check_tolerance, rounding_of
+from pipeline.core.numerics import EXACT, Numerics, rounding_of
 from pipeline.core.packed_value import is_packed
 from pipeline.core.plan import Plan
 from pipeline.core.shapes import Build, Size, SizeRange, describe_size, sizes_in
-from pipeline.errors import BuildError, ModelError
+from pipeline.errors import ModelError
 from pipeline.executor import parameters
 from pipeline.executor.build import compile_plan, runs_here
 from pipeline.executor.bundle import Bundle
@@ -26,7 +26,8 @@ from pipeline.split.graph import Graph
 from pipeline.split.output_quantization import output_quantization
 from pipeline.split.stage_parts import at_other_size
 from pipeline.split.symbolic_model import OpenModel
-from pipeline.workflow import padding, unsplit
+from pipeline.workflow import padding
+from pipeline.workflow.import_check import EVERYTHING, CheckOptions, ImportCheck, check_import
 
 OTHER_SIZES = ("refuse", "pad", "symbolic")
 """What may become of frames of sizes that a bundle was not built for."""
@@ -37,20 +38,14 @@ class Options:
     """As for `pipeline.build`."""
 
     progress: Callable[[str], None]
-    check: bool = True
-    tolerance: float | None = None
-    seed: int = 0
+    checks: CheckOptions = EVERYTHING
     tuning_lookup: TuningLookup | None = None
     numerics: Numerics = EXACT
 
-    def __post_init__(self) -> None:
-        if self.tolerance is not None:
-            check_tolerance(self.tolerance)
-
     def tolerance_of(self, graph: Graph, plan: Plan) -> float:
         """Return the largest error of a plan's stages together, as a share of the largest output."""
-        if self.tolerance is not None:
-            return self.tolerance
+        if self.checks.tolerance.share is not None:
+            return self.checks.tolerance.share
         rounding = rounding_of(spec.dtype for spec in graph.tensors.values())
         return max(rounding, *(self.numerics.of_stage(stage.options).tolerance for stage in plan.stages))
 
@@ -59,16 +54,18 @@ def build(graph: Graph, plan: Plan, options: Options) -> Bundle:
     """Return the bundle for one size."""
     # There are no random values of what has no fixed shape, such as text.
     if any(map(is_packed, plan.inputs)):
-        options = replace(options, check=False)
+        options = replace(options, checks=replace(options.checks, check=False))
     parts = stage_parts.parts(graph, plan)
     # First, so that the weights of the unsplit model are gone before those of the stages are there.
-    reference_outputs = _run_unsplit(graph, plan, options)
+    checked = _check_import(graph, plan, options)
     codes = _compile(graph, plan, parts, options)
-    parity = _parity(graph, plan, codes, reference_outputs, options)
+    parity = _parity(graph, plan, codes, checked.outputs, options)
     general = _general(plan, parts, codes, options)
     # Only the graph knows it, and whoever loads the bundle has no graph.
     plan = replace(plan, quantization=output_quantization(graph))
-    return Bundle(plan, codes, parity, general, numerics=options.numerics)
+    bundle = Bundle(plan, codes, parity, general, numerics=options.numerics)
+    bundle.verification, bundle.unverified = checked.verification, checked.unverified
+    return bundle
 
 
 def build_open(model: OpenModel, plan: Plan, sizes: Sequence[SizeRange], other_sizes: str, options: Options) -> Bundle:
@@ -101,7 +98,7 @@ def build_open(model: OpenModel, plan: Plan, sizes: Sequence[SizeRange], other_s
     if other_sizes == "pad":
         options.progress("padding")
         tolerance_of = options.tolerance_of(graph, plan)
-        bundle.shapes = replace(bundle.shapes, padded=padding.axes(model, bundle, tolerance_of, options.seed))
+        bundle.shapes = replace(bundle.shapes, padded=padding.axes(model, bundle, tolerance_of, options.checks.seed))
     return bundle
 
 
@@ -115,9 +112,11 @@ def build_at(model: OpenModel, plan: Plan, size: Size, options: Options) -> Buil
 
 def compiled_at(graph: Graph, plan: Plan, options: Options) -> Build:
     """Return the stages of a plan that was made for `graph`, or for the same model at another size."""
-    reference_outputs = _run_unsplit(graph, plan, options)
+    # A frame of the first size, which a user may have given, does not fit this one.
+    checks = replace(options.checks, frames=())
+    checked = _check_import(graph, plan, replace(options, checks=checks))
     codes = _compile(graph, plan, stage_parts.parts(graph, plan), options)
-    _parity(graph, plan, codes, reference_outputs, options)
+    _parity(graph, plan, codes, checked.outputs, options)
     return Build(plan, tuple(codes))
 
 
@@ -126,9 +125,11 @@ def _symbolic(model: OpenModel, plan: Plan, size: Size, options: Options) -> Bui
     symbolic_plan = at_other_size(plan, graph)
     named_options = replace(options, progress=lambda text: options.progress(f"{text} for any size"))
     # Against the model at a fixed size: a mistake with symbolic extents would be in both otherwise.
-    reference_outputs = _run_unsplit(model.at(size), symbolic_plan, named_options)
+    # At that size the import has been compared already.
+    checks = replace(options.checks, verify=False)
+    checked = _check_import(model.at(size), symbolic_plan, replace(named_options, checks=checks))
     codes = _compile(graph, symbolic_plan, stage_parts.parts(graph, symbolic_plan), named_options, symbolic=True)
-    _parity(graph, symbolic_plan, codes, reference_outputs, named_options)
+    _parity(graph, symbolic_plan, codes, checked.outputs, named_options)
     return Build(symbolic_plan, tuple(codes), symbolic=True)
 
 
@@ -148,22 +149,11 @@ def _modules(graph: Graph, parts: Sequence[GraphPart]) -> Iterator[Any]:
     graph.release()
 
 
-def _run_unsplit(graph: Graph, plan: Plan, options: Options) -> dict[str, np.ndarray] | None:
-    """Return a random frame's outputs of the unsplit model, whose weights are gone by the time that stages are built.
-
-    None if nothing shall be compared, or this machine cannot run the stages.
-    """
-    if not options.check or not _run_here(plan):
-        return None
-    options.progress("running the unsplit model")
-    return unsplit.outputs(graph, plan, options.seed)
-
-
-def _run_here(plan: Plan) -> bool:
-    try:
-        return all(runs_here(plan.board.device(stage.device)) for stage in plan.stages)
-    except BuildError:  # a target that is none: building will name the stage
-        return False
+def _check_import(graph: Graph, plan: Plan, options: Options) -> ImportCheck:
+    """Run the unsplit model, whose weights are gone by the time that stages are built."""
+    if options.checks.check or options.checks.verify:
+        options.progress("running the unsplit model")
+    return check_import(graph, plan, options.checks)
 
 
 def _parity(
@@ -177,7 +167,9 @@ def _parity(
         return None
     options.progress("comparing with the unsplit model")
     stages = [(stage, code) for stage, code in zip(plan.stages, codes, strict=True) if code is not None]
-    return check_parity(plan, stages, reference_outputs, tolerance=options.tolerance_of(graph, plan), seed=options.seed)
+    return check_parity(
+        plan, stages, reference_outputs, tolerance=options.tolerance_of(graph, plan), seed=options.checks.seed
+    )
 
 
 def _general(
@@ -187,11 +179,11 @@ def _general(
     for stage, part, code in zip(plan.stages, parts, codes, strict=True):
         # Devices that compute nothing, or call a Python function, have stages without code.
         if code is not None:
-            if options.check:
+            if options.checks.check:
                 options.progress(f"timing {stage.name}")
             producers = {name: NamedOperator(each.name, each.kind) for each in part.operators for name in each.outputs}
             device = plan.board.device(stage.device)
-            is_timed = options.check and runs_here(device)
+            is_timed = options.checks.check and runs_here(device)
             generals.append(of_stage(stage, code, device, producers, run=is_timed))
     return generals
 
@@ -209,4 +201,6 @@ def _sharing_parameters(bundle: Bundle, builds_of_sizes: Sequence[Build]) -> Bun
     sharing = [
         replace(build, codes=tuple(codes)) for build, codes in zip(builds_of_sizes, other_code_lists, strict=True)
     ]
-    return Bundle(bundle.plan, first, bundle.parity, bundle.general, numerics=bundle.numerics, more=sharing)
+    shared = Bundle(bundle.plan, first, bundle.parity, bundle.general, numerics=bundle.numerics, more=sharing)
+    shared.verification, shared.unverified = bundle.verification, bundle.unverified
+    return shared

@@ -18,6 +18,7 @@ from pipeline.split.graph import Graph
 from pipeline.split.stage_parts import at_other_size
 from pipeline.split.symbolic_model import OpenModel, content
 from pipeline.workflow.bundle_builder import Options, compiled_at
+from pipeline.workflow.import_check import CheckOptions
 
 # Part of the name of the folder: builds in another format stay unread there.
 FORMAT = 2
@@ -60,7 +61,9 @@ class Maker:
         if path is not None and (cached_build := _load_kept(path)) is not None:
             return Build(cached_build.plan, cached_build.codes)
         # Not compared with the unsplit model: the stages of the bundle were, and frames wait for this build.
-        new_build = compiled_at(graph, plan, Options(lambda _: None, check=False, numerics=self._bundle.numerics))
+        new_build = compiled_at(
+            graph, plan, Options(lambda _: None, CheckOptions(check=False), numerics=self._bundle.numerics)
+        )
         if path is not None:
             _keep(Bundle(new_build.plan, new_build.codes, numerics=self._bundle.numerics), path)
         return new_build

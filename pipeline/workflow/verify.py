@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from pipeline.core.judgement import Bounds
-    from pipeline.core.plan import Plan
+    from pipeline.core.plan import Plan, TensorSpec
     from pipeline.split.graph import Graph
 
     Frame = Mapping[str, np.ndarray]
@@ -108,7 +108,7 @@ def verify(
         graph = with_source(graph, model)
     elif not graph.sources:
         raise ModelError(f"{graph.name!r} cannot be verified: no other library runs what it was read from")
-    inputs = [random_frame(graph.inputs, seed)] if frames is None else named_frames(graph, frames)
+    inputs = [random_frame(graph.inputs, seed)] if frames is None else named_frames(graph.inputs, frames)
     # A library that is missing is found before minutes of compiling.
     reference_check.require_libraries(graph)
     host = plan(graph, stages=1)
@@ -116,27 +116,27 @@ def verify(
     return replace(check_outputs(graph, host, inputs, outputs, bounds), seed=seed)
 
 
-def named_frames(graph: Graph, frames: Iterable[Frame | np.ndarray]) -> list[Frame]:
-    """Return frames by the names of a graph's inputs.
+def named_frames(specs: Sequence[TensorSpec], frames: Iterable[Frame | np.ndarray]) -> list[Frame]:
+    """Return frames by the names of a model's inputs.
 
     Raises
     ------
     InputError
         If there is none, or one does not fit.
     """
-    inputs = [_named(graph, frame) for frame in frames]
-    if not inputs:
+    named = [_named(specs, frame) for frame in frames]
+    if not named:
         raise InputError("there is no frame to compare; give at least one")
-    return inputs
+    return named
 
 
-def _named(graph: Graph, frame: Frame | np.ndarray) -> Frame:
+def _named(specs: Sequence[TensorSpec], frame: Frame | np.ndarray) -> Frame:
     if not isinstance(frame, Mapping):
-        if len(graph.inputs) != 1:
-            names = ", ".join(spec.name for spec in graph.inputs)
+        if len(specs) != 1:
+            names = ", ".join(spec.name for spec in specs)
             raise InputError(f"a frame is one array, but the model has the inputs {names}; give arrays by these names")
-        frame = {graph.inputs[0].name: frame}
-    for spec in graph.inputs:
+        frame = {specs[0].name: frame}
+    for spec in specs:
         if spec.name not in frame:
             raise InputError(f"a frame has no input {spec.name!r}; it has {', '.join(frame) or 'none'}")
         array = frame[spec.name]

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pipeline
 from pipeline.commands.shared import console, values
 from pipeline.errors import PlanError
 
 if TYPE_CHECKING:
+    from pipeline.io.picture.preparation import Preparation
     from pipeline.split.graph import Graph
     from pipeline.split.symbolic_model import OpenModel
     from pipeline.workflow.verify import Verification
 
 # Operators of one island that are named.
 LISTED = 5
+
+RANDOM = "random"
+"""What ``--verify`` compares with if it names nothing."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,14 +60,54 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def verify_argument(parser: argparse.ArgumentParser) -> None:
+def verify_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the comparison with the library that the model's format belongs to."""
-    parser.add_argument(
+    group = parser.add_argument_group("how the model as it was read is compared with its own library")
+    group.add_argument(
         "--verify",
-        action="store_true",
+        metavar="PATH",
+        nargs="?",
+        const=RANDOM,
         help="compare the model as it was read with ONNX Runtime, PyTorch or LiteRT, whichever its format belongs to, "
-        "on random input",
+        "on random input, or on the frames of a file or folder: images, .npy or .npz",
     )
+    group.add_argument(
+        "--tolerance",
+        metavar="SHARE|STEPS",
+        type=values.tolerance,
+        help="allowed error: of floats a share of the output's largest value (default: 1e-4), of quantised integers "
+        "steps of their scale, such as 3steps (default: 2steps), or both, such as 1e-3,3steps",
+    )
+
+
+def preparation_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add how pictures become a model's input."""
+    group = parser.add_argument_group("how pictures become the model's input")
+    group.add_argument("--resize", default="stretch", help="stretch (default), letterbox or crop")
+    group.add_argument(
+        "--mean",
+        metavar="R,G,B",
+        type=values.colours,
+        default=(0.0,),
+        help="what is subtracted, from values of 0 to 1 (default: 0)",
+    )
+    group.add_argument(
+        "--std", metavar="R,G,B", type=values.colours, default=(1.0,), help="what is divided by then (default: 1)"
+    )
+    group.add_argument("--channels", default="rgb", help="their order in the model: rgb (default) or bgr")
+
+
+def preparation(options: argparse.Namespace) -> Preparation:
+    """Make the preparation of pictures.
+
+    Raises
+    ------
+    InputError
+        If an option makes no sense.
+    """
+    from pipeline.io.picture.preparation import Preparation
+
+    return Preparation(options.resize, options.mean, options.std, options.channels)
 
 
 def verify(graph: Graph, options: argparse.Namespace) -> Verification | None:
@@ -70,15 +115,32 @@ def verify(graph: Graph, options: argparse.Namespace) -> Verification | None:
     if not options.verify:
         return None
     with console.progress("comparing"):
-        return pipeline.verify(graph, options.model)
+        return pipeline.verify(graph, tolerance=options.tolerance, frames=frames(graph, options))
+
+
+def frames(graph: Graph, options: argparse.Namespace) -> list[Any] | None:
+    """Return the frames that ``--verify`` names; None for a random one."""
+    if options.verify in (None, RANDOM):
+        return None
+    from pipeline.io.sources.files import Files
+
+    files = Files([Path(options.verify)], graph.inputs, preparation(options))
+    return [frame.inputs for frame in files]
 
 
 def verification_text(result: Verification) -> str:
     """Describe a verification."""
-    return (
+    text = (
         f"against {result.reference}: largest error {result.largest_error:.3g}, {result.relative:.3g} of the largest "
         f"value; allowed is {result.tolerance:.3g}"
     )
+    if result.steps is not None:
+        text = (
+            f"against {result.reference}: largest error {result.steps:.3g} steps; allowed are {result.allowed_steps:g}"
+        )
+    if result.frames > 1:
+        text += f"; the worst of {result.frames} frames, number {result.worst_frame}"
+    return text + "".join(f"; not compared, since it is random: {name}" for name in result.uncompared)
 
 
 def show_islands(graph: Graph) -> None:

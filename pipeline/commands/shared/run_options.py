@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.commands.shared import console, trace_option, values, view
+from pipeline.commands.shared import console, models, trace_option, values, view
 from pipeline.errors import InputError, PlanError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     _source_arguments(parser)
     _sink_arguments(parser)
-    _preparation_arguments(parser)
+    models.preparation_arguments(parser)
     _pipeline_arguments(parser)
     trace_option.argument(parser)
     view.argument(parser)
@@ -90,22 +90,6 @@ def _sink_arguments(parser: argparse.ArgumentParser) -> None:
         "was found, by ?show=label or ?show=boxes (&labels=FILE); ?codec=ffv1 loses nothing; may be "
         "repeated; without it nothing is saved; whatever ends the stream, what was recorded until then is kept",
     )
-
-
-def _preparation_arguments(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("how pictures become the model's input")
-    group.add_argument("--resize", default="stretch", help="stretch (default), letterbox or crop")
-    group.add_argument(
-        "--mean",
-        metavar="R,G,B",
-        type=values.colours,
-        default=(0.0,),
-        help="what is subtracted, from values of 0 to 1 (default: 0)",
-    )
-    group.add_argument(
-        "--std", metavar="R,G,B", type=values.colours, default=(1.0,), help="what is divided by then (default: 1)"
-    )
-    group.add_argument("--channels", default="rgb", help="their order in the model: rgb (default) or bgr")
 
 
 def _pipeline_arguments(parser: argparse.ArgumentParser) -> None:
@@ -171,19 +155,6 @@ def source(options: argparse.Namespace, specs: Sequence[TensorSpec], preparation
         options.source,
         SourceOptions(specs, preparation, fps, speed, options.reconnect or 0.0, notice=console.notice),
     )
-
-
-def preparation(options: argparse.Namespace) -> Preparation:
-    """Make the preparation of pictures.
-
-    Raises
-    ------
-    InputError
-        If an option makes no sense.
-    """
-    from pipeline.io.picture.preparation import Preparation
-
-    return Preparation(options.resize, options.mean, options.std, options.channels)
 
 
 def pipeline_options(options: argparse.Namespace, stream: FrameSource, plan: Plan) -> dict[str, Any]:

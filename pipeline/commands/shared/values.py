@@ -46,6 +46,18 @@ def _number(text: str, *, at_least_zero: bool) -> float:
     return value
 
 
+def tolerance(text: str) -> str:
+    """Read a share such as ``1e-3``, steps such as ``2steps``, or both, such as ``1e-3,2steps``."""
+    from pipeline.core.tolerance import Tolerance
+    from pipeline.errors import BuildError
+
+    try:
+        Tolerance.of(text)
+    except BuildError:
+        raise _refusal(text, "a share such as 0.001, steps such as 2steps, or both: 0.001,2steps") from None
+    return text
+
+
 def count(text: str) -> int:
     """Read a whole number of at least 1."""
     if not is_whole(text) or int(text) < 1:

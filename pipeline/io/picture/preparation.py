@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -60,7 +60,7 @@ def layout(spec: TensorSpec) -> PictureLayout:
     """
     # A batch of one picture; several pictures per frame would need a source of several.
     shape = spec.shape[1:] if len(spec.shape) == 4 and spec.shape[0] == 1 else spec.shape
-    if len(shape) == 3 and spec.dtype in ("float16", "float32", "uint8"):
+    if len(shape) == 3 and spec.dtype in ("float16", "float32", "int8", "uint8"):
         # Where both ends could be channels, the first one is: a picture is hardly 1 or 3 pixels wide.
         if shape[0] in PLANES:
             return PictureLayout(*shape, last=False)
@@ -68,7 +68,7 @@ def layout(spec: TensorSpec) -> PictureLayout:
             return PictureLayout(shape[2], *shape[:2], last=True)
     raise InputError(
         f"images do not fit the model's input {spec}; it takes one picture with 1 or 3 channels, first or last, as "
-        "float32, float16 or uint8; give .npy files"
+        "float32, float16, uint8 or int8; give .npy files"
     )
 
 
@@ -82,7 +82,7 @@ class Preparation:
         ``"stretch"``, ``"letterbox"`` or ``"crop"``; see `fit`.
     mean, std : sequence of float
         For each channel, or one for all, of values from 0 to 1: what a float input gets is ``(value - mean) / std``.
-        Inputs of bytes get bytes.
+        Inputs of bytes get bytes, and those of signed bytes get them less 128, as quantised models take them.
     channels : str
         Their order: ``"rgb"`` or ``"bgr"``; `mean` and `std` have the same.
 
@@ -116,7 +116,7 @@ class Preparation:
         InputError
             If it takes no pictures, or bytes that shall be normalised.
         """
-        if spec.dtype == "uint8" and (any(self.mean) or any(each != 1 for each in self.std)):
+        if spec.dtype in ("int8", "uint8") and (any(self.mean) or any(each != 1 for each in self.std)):
             raise InputError(f"the model's input {spec} takes bytes, which have no mean and std to be normalised by")
         return layout(spec)
 
@@ -130,6 +130,11 @@ class Preparation:
         spec : TensorSpec
         geometry : Geometry
         """
+        if spec.dtype == "int8":
+            # Quantised models take -128 for black and 127 for white: a byte less 128, which flips its highest bit.
+            pixels = self.array(planes, replace(spec, dtype="uint8"), geometry)
+            signed: np.ndarray = (pixels ^ np.uint8(128)).view(np.int8)
+            return signed
         arrangement = layout(spec)
         # Filled only where part of it stays free, since filling takes as long as a copy.
         array = np.full(spec.shape, FILL, spec.dtype) if geometry.margins else np.empty(spec.shape, spec.dtype)

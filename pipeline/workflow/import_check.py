@@ -1,0 +1,126 @@
+"""Import check: while a graph is built, what it computes unsplit is compared with the library of its model's format.
+
+It is here and not where a model is read, because whatever computes the graph has to be compiled first: that takes ten
+times as long as reading, also without any optimisation, but a build does it anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from pipeline.core.judgement import Bounds
+from pipeline.core.plan import Plan
+from pipeline.core.random_frame import random_frame
+from pipeline.core.tolerance import Tolerance
+from pipeline.errors import BuildError, ModelError
+from pipeline.executor import devices
+from pipeline.executor.build import runs_here
+from pipeline.split.graph import Graph
+from pipeline.workflow import reference_check, unsplit
+from pipeline.workflow.plan import plan as make_plan
+from pipeline.workflow.verify import Verification, check_outputs
+
+Frame = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class CheckOptions:
+    """What shall be compared.
+
+    Attributes
+    ----------
+    check : bool
+        The stages with the unsplit model.
+    verify : bool, optional
+        The unsplit model with its library; None where that is installed and can run it.
+    frames : sequence
+        Inputs for the library instead of a random frame.
+    tolerance : Tolerance
+    seed : int
+        Of the random frame.
+    """
+
+    check: bool = True
+    verify: bool | None = None
+    frames: Sequence[Frame] = ()
+    tolerance: Tolerance = field(default_factory=Tolerance)
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class ImportCheck:
+    """What is known of a graph before its stages are built.
+
+    Attributes
+    ----------
+    outputs : mapping of str to numpy.ndarray, optional
+        Of the random frame, to compare the stages with; None if that is not to be done, or not possible here.
+    verification : Verification, optional
+    unverified : str
+        Why there is none.
+    """
+
+    outputs: Mapping[str, np.ndarray] | None = None
+    verification: Verification | None = None
+    unverified: str = ""
+
+
+def check_import(graph: Graph, plan: Plan, options: CheckOptions) -> ImportCheck:
+    """Compute a graph unsplit, and compare it with the library of its model's format.
+
+    Raises
+    ------
+    BuildError
+        If they differ.
+    ModelError, MissingExtra
+        If it must be compared, and cannot.
+    """
+    why_not = _why_not(graph, plan, options)
+    compares_stages = options.check and _run_here(plan)
+    if why_not and not compares_stages:
+        return ImportCheck(unverified=why_not)
+    # Of stages for another machine, nothing but the model itself can be run.
+    unsplit_plan = plan if compares_stages else make_plan(graph, stages=1)
+    random = random_frame(graph.inputs, options.seed)
+    random_outputs, *outputs = unsplit.outputs_of(graph, unsplit_plan, [random, *options.frames])
+    expected = random_outputs if compares_stages else None
+    if why_not:
+        return ImportCheck(expected, unverified=why_not)
+    # Who is strict about stages, which are equal bit for bit, means no library, which rounds otherwise.
+    bounds = reference_check.bounds_of(graph, options.tolerance, least=Bounds())
+    try:
+        verification = check_outputs(
+            graph, unsplit_plan, options.frames or [random], outputs or [random_outputs], bounds
+        )
+    except ModelError as error:
+        # Not each library takes random numbers for each input, such as lengths or addresses.
+        if options.verify:
+            raise
+        return ImportCheck(expected, unverified=str(error))
+    return ImportCheck(expected, replace(verification, seed=options.seed))
+
+
+def _why_not(graph: Graph, plan: Plan, options: CheckOptions) -> str:
+    """Return the reason for which nothing is compared with a library; empty if it is."""
+    if options.verify:
+        reference_check.require_libraries(graph)
+        return ""
+    if options.verify is False or not options.check:
+        return "as it was asked for"
+    if not any(devices.computes(plan.board.device(stage.device)) for stage in plan.stages):
+        return "no stage computes anything"
+    return reference_check.why_impossible(graph)
+
+
+def _run_here(plan: Plan) -> bool:
+    try:
+        return all(runs_here(plan.board.device(stage.device)) for stage in plan.stages)
+    except BuildError:  # a target that is none: building will name the stage
+        return False
+
+
+EVERYTHING = CheckOptions()
+"""Whatever can be compared, by the model's own tolerance."""
