@@ -50,12 +50,19 @@ def _random_array(generator: np.random.Generator, spec: TensorSpec) -> np.ndarra
 
 
 def perturb(frame: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return a frame whose floats are slightly larger or smaller, to see how results depend on rounding."""
+    """Return a frame that is slightly different, to see how results depend on rounding.
+
+    All floats are a little larger or smaller; of integers of 8 bits, one in a hundred is the next or the last one.
+    """
     generator = np.random.default_rng(0)
     return {name: _perturb_array(generator, array) for name, array in frame.items()}
 
 
 def _perturb_array(generator: np.random.Generator, array: np.ndarray) -> np.ndarray:
+    if array.dtype in (np.int8, np.uint8):
+        limits = np.iinfo(array.dtype)
+        steps = generator.choice([-1, 0, 1], array.shape, p=[0.005, 0.99, 0.005])
+        return np.clip(array + steps, limits.min, limits.max).astype(array.dtype)
     if array.dtype.kind != "f":
         return array
     factors = 1 + PERTURBATION * generator.choice([-1.0, 1.0], array.shape)

@@ -67,7 +67,9 @@ def why_impossible(graph: Graph) -> str:
 
 
 def require_libraries(graph: Graph) -> None:
-    """Raise `MissingExtra` if a library that runs one of a graph's models is not installed."""
+    """Raise `MissingExtra` if a library that runs one of a graph's models is not installed, `ModelError` if none is."""
+    if not graph.sources:
+        raise ModelError(f"{graph.name!r} cannot be verified: no other library runs what it was read from")
     for source in graph.sources:
         references.check(source.model)
 
@@ -96,19 +98,19 @@ def check_frame(graph: Graph, frame: Arrays, outputs: Arrays, bounds: Bounds) ->
     other = run_sources(graph, frame, alternative=True)
     if other[0] != expected[0] and not (other_check := _judge_all(graph, outputs, other, bounds)).problems:
         return other_check
-    # The same frame again: random numbers, and what is left from frames before, come out differently.
-    repeated = run_sources(graph, frame)[1]
+    # The same frame twice: random numbers, and what is left from the frame before, come out differently.
+    repeated = run_sources(graph, frame, runs=2)[1]
     same = {name: array for name, array in expected[1].items() if _is_same(array, repeated[name])}
     opinions = [other[1], run_sources(graph, perturb(frame))[1]]
     return _judge_all(graph, outputs, (expected[0], same), bounds, opinions)
 
 
-def run_sources(graph: Graph, frame: Arrays, *, alternative: bool = False) -> ReferenceOutputs:
+def run_sources(graph: Graph, frame: Arrays, *, alternative: bool = False, runs: int = 1) -> ReferenceOutputs:
     """Run a frame through a graph's models, each in its library, and return their names and the graph's outputs."""
     tensors, names = dict(frame), dict[str, None]()
     for source in graph.sources:
         inputs = {name: tensors[source.tensor(name)] for name in source.inputs}
-        name, results = references.run(source.model, inputs, alternative=alternative)
+        name, results = references.run(source.model, inputs, alternative=alternative, runs=runs)
         if len(results) != len(source.outputs):
             raise ModelError(f"{name} returns {len(results)} tensors, but {graph.name!r} has {len(source.outputs)}")
         tensors |= {source.tensor(output): result for output, result in zip(source.outputs, results, strict=True)}

@@ -17,7 +17,7 @@ from pipeline.split import frontends
 Arrays = Mapping[str, np.ndarray]
 
 
-def run(model: Any, frame: Arrays, *, alternative: bool = False) -> tuple[str, list[np.ndarray]]:
+def run(model: Any, frame: Arrays, *, alternative: bool = False, runs: int = 1) -> tuple[str, list[np.ndarray]]:
     """Run one frame through a model, apart from all that this package does.
 
     Parameters
@@ -28,6 +28,8 @@ def run(model: Any, frame: Arrays, *, alternative: bool = False) -> tuple[str, l
     alternative : bool
         Take the library's other kernels for the same operators, if it has some.  What their results differ by is
         rounding, and says nothing of a model.
+    runs : int
+        How often, one after the other; random numbers, and what remains of earlier frames, differ in the last one.
 
     Returns
     -------
@@ -45,9 +47,9 @@ def run(model: Any, frame: Arrays, *, alternative: bool = False) -> tuple[str, l
     """
     reference = _reference(model)
     with _failures(reference.LIBRARY):
-        if alternative and reference.ALTERNATIVE:
-            return reference.ALTERNATIVE, reference.evaluate(model, frame, alternative=True)
-        return reference.LIBRARY, reference.evaluate(model, frame)
+        is_alternative = alternative and bool(reference.ALTERNATIVE)
+        outputs = reference.evaluate(model, frame, alternative=is_alternative, runs=runs)
+        return reference.ALTERNATIVE if is_alternative else reference.LIBRARY, outputs
 
 
 def intermediates(model: Any, frame: Arrays, names: Collection[str]) -> dict[str, np.ndarray]:

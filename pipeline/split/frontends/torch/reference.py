@@ -19,7 +19,9 @@ ALTERNATIVE = ""
 """It has one set of kernels for a processor."""
 
 
-def evaluate(model: Any, frame: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+def evaluate(
+    model: Any, frame: Mapping[str, np.ndarray], *, alternative: bool = False, runs: int = 1
+) -> list[np.ndarray]:
     """Return the tensors that a program computes of a frame.
 
     Parameters
@@ -27,10 +29,16 @@ def evaluate(model: Any, frame: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     model : torch.export.ExportedProgram, or the path of one
     frame : mapping of str to numpy.ndarray
         The inputs by name.
+    alternative : bool
+        Has no meaning here: there is one set of kernels.
+    runs : int
+        How often; the tensors are those of the last time.
     """
+    del alternative
     program, positional, keywords = _arguments(model, frame)
+    module = program.module()
     with torch.no_grad():
-        result = program.module()(*positional, **keywords)
+        result = [module(*positional, **keywords) for _ in range(runs)][-1]
     return [each.numpy() for each in pytree.tree_leaves(result) if isinstance(each, torch.Tensor)]
 
 
