@@ -62,7 +62,8 @@ def _perturb_array(generator: np.random.Generator, array: np.ndarray) -> np.ndar
     if array.dtype in (np.int8, np.uint8):
         limits = np.iinfo(array.dtype)
         steps = generator.choice([-1, 0, 1], array.shape, p=[0.005, 0.99, 0.005])
-        return np.clip(array + steps, limits.min, limits.max).astype(array.dtype)
+        neighbours: np.ndarray = np.clip(array + steps, limits.min, limits.max).astype(array.dtype)
+        return neighbours
     if array.dtype.kind != "f":
         return array
     factors = 1 + PERTURBATION * generator.choice([-1.0, 1.0], array.shape)
