@@ -11,6 +11,8 @@ import pytest
 pytest.importorskip("onnx", reason="the reader of ONNX files is not installed")
 pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
 
+import onnx
+
 import pipeline
 from pipeline.errors import BuildError, InputError, ModelError
 from pipeline.split.symbolic_model import with_source
@@ -51,6 +53,16 @@ def test_a_build_refuses_a_graph_that_was_read_wrongly(model: Path, other: Path)
     assert bundle.verification.relative > 0.001
     bundle = pipeline.build(graph, plan, verify=False)
     assert (bundle.verification, bundle.unverified) == (None, "as it was asked for")
+
+
+def test_a_file_of_a_newer_version_of_the_format(model: Path) -> None:
+    """Writers are ahead of ONNX Runtime, which refuses such files."""
+    proto = onnx.load(model)
+    proto.ir_version = onnx.IR_VERSION + 1
+    onnx.save(proto, model, save_as_external_data=True, location="m.data", size_threshold=0)
+    graph = pipeline.read(model)
+    assert pipeline.verify(graph).reference == "ONNX Runtime"
+    assert pipeline.verify(graph, onnx.load(model)).reference == "ONNX Runtime"
 
 
 def test_a_build_says_what_it_was_compared_with(model: Path) -> None:

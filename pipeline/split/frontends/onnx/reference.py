@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+import os
+import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,8 @@ from pipeline.core.optional import require
 LIBRARY = "ONNX Runtime"
 PACKAGE = "onnxruntime"
 ALTERNATIVE = "ONNX Runtime's optimised kernels"
+
+_SUPPORTED = re.compile(r"max supported IR version: (\d+)")
 
 
 def evaluate(
@@ -39,14 +43,12 @@ def evaluate(
 
 def intermediates(model: Any, frame: Mapping[str, np.ndarray], names: Collection[str]) -> dict[str, np.ndarray]:
     """Return those tensors inside of a model that have these names; what subgraphs compute is not among them."""
-    onnx = require("onnx", "onnx", "reading ONNX models")
-    is_file = isinstance(model, str | Path)
-    # A copy: the caller's model keeps its outputs.
-    proto = onnx.load(str(model), load_external_data=False) if is_file else copy.deepcopy(model)
+    proto, data_folder = _copy(model)
     made_names = dict.fromkeys(name for node in proto.graph.node for name in node.output if name in names)
     del proto.graph.output[:]
-    proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in made_names)
-    session = open_session(proto, literal_options(), Path(model).parent if is_file else None)
+    for name in made_names:
+        proto.graph.output.add(name=name)
+    session = open_session(proto, literal_options(), data_folder)
     return dict(zip(made_names, _run(session, frame), strict=True))
 
 
@@ -80,6 +82,26 @@ def open_session(model: Any, options: Any, data_folder: Path | None = None) -> A
 
     A model in memory may have its data files in a folder.
     """
+    try:
+        return _open_as_it_is(model, options, data_folder)
+    except Exception as error:
+        if (supported := _SUPPORTED.search(str(error))) is None:
+            raise
+    # Writers use the newest version of the format, also for models that have nothing of what it brought.
+    proto, folder = _copy(model)
+    proto.ir_version = int(supported[1])
+    return _open_as_it_is(proto, options, data_folder or folder)
+
+
+def _copy(model: Any) -> tuple[Any, Path | None]:
+    """Return a copy of a model, which the caller may change, without its data files, and the folder of these."""
+    if not isinstance(model, str | Path):
+        return copy.deepcopy(model), None
+    onnx = require("onnx", "onnx", "reading ONNX models")
+    return onnx.load(os.fspath(model), load_external_data=False), Path(model).parent
+
+
+def _open_as_it_is(model: Any, options: Any, data_folder: Path | None) -> Any:
     runtime = require("onnxruntime", "verify", "running ONNX models")
     providers = ["CPUExecutionProvider"]
     if not isinstance(model, str | Path):

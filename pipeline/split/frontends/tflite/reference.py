@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.core.files import is_utf8
+from pipeline.core.native_output import quietly
 from pipeline.core.optional import require
 from pipeline.split.frontends.tflite.flatbuffer import TfliteGraph
 
@@ -40,7 +42,11 @@ def intermediates(model: str | Path, frame: Mapping[str, np.ndarray], names: Col
 
 
 def _run(model: str | Path, frame: Mapping[str, np.ndarray], kernels: str, **options: Any) -> Any:
-    """Return an interpreter that has computed a frame."""
+    """Return an interpreter that has computed a frame; it tells everybody of the delegate that it has chosen."""
+    return quietly(functools.partial(_run_aloud, model, frame, kernels, **options))
+
+
+def _run_aloud(model: str | Path, frame: Mapping[str, np.ndarray], kernels: str, **options: Any) -> Any:
     litert = require("ai_edge_litert.interpreter", "verify", "verifying TFLite models")
     path = Path(model)
     # LiteRT takes no other names.
