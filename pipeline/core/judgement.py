@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.core.compare import OutputDifference, compare_output
+from pipeline.core.packed_value import is_packed_array
 from pipeline.core.tolerance import STEPS, Tolerance
 
 SHARE = 1e-4
@@ -102,6 +103,9 @@ def judge(output: Array, expected: ReferenceOutput, bounds: Bounds) -> Judgement
     difference = compare_output(output, expected.array, expected.reference)
     if difference.mismatch:
         return Judgement(difference, problem=difference.mismatch)
+    # Text, sequences and maps, which are compared item by item.
+    if is_packed_array(output):
+        return Judgement(difference, problem=_share_problem(difference, expected, bounds))
     by_share = _share_problem(difference, expected, bounds)
     is_float = expected.array.dtype.kind not in "iub"
     # Floats that are quantised may be judged either way; integers by a share only if a user gives one.

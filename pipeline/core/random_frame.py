@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from pipeline.core.packed_value import is_packed
+from pipeline.core.packed_value import is_packed, is_packed_array
 from pipeline.core.plan import TensorSpec
 from pipeline.errors import InputError
 
@@ -59,7 +59,7 @@ def perturb(frame: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def _perturb_array(generator: np.random.Generator, array: np.ndarray) -> np.ndarray:
-    if array.dtype in (np.int8, np.uint8):
+    if array.dtype in (np.int8, np.uint8) and not is_packed_array(array):
         limits = np.iinfo(array.dtype)
         steps = generator.choice([-1, 0, 1], array.shape, p=[0.005, 0.99, 0.005])
         neighbours: np.ndarray = np.clip(array + steps, limits.min, limits.max).astype(array.dtype)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from pipeline.core.judgement import Bounds
+from pipeline.core.packed_value import is_packed
 from pipeline.core.plan import Plan
 from pipeline.core.random_frame import random_frame
 from pipeline.core.tolerance import Tolerance
@@ -108,6 +109,8 @@ def _why_not(graph: Graph, plan: Plan, options: CheckOptions) -> str:
     if options.verify:
         reference_check.require_libraries(graph)
         return ""
+    if any(map(is_packed, graph.inputs)):
+        return "there are no random values of what has no fixed shape"
     if options.verify is False or not options.check:
         return "as it was asked for"
     if not any(devices.computes(plan.board.device(stage.device)) for stage in plan.stages):

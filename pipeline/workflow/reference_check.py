@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from pipeline.core.compare import OutputDifference
+from pipeline.core.compare import OutputDifference, compare_output
 from pipeline.core.judgement import Bounds, Judgement, ReferenceOutput, judge
 from pipeline.core.numerics import rounding_of
+from pipeline.core.packed_value import is_packed
 from pipeline.core.plan import TensorSpec
 from pipeline.core.random_frame import perturb
 from pipeline.core.tolerance import Tolerance
@@ -132,7 +134,7 @@ def _judge_all(
             ),
             bounds,
         )
-        if str(arrays[spec.name].dtype) == spec.dtype
+        if is_packed(spec) or str(arrays[spec.name].dtype) == spec.dtype
         else _other_dtype(spec, arrays[spec.name], name)
         for spec in graph.outputs
         if spec.name in arrays
@@ -145,8 +147,9 @@ def _other_dtype(spec: TensorSpec, array: np.ndarray, reference: str) -> Judgeme
     return Judgement(OutputDifference(np.inf, 0.0, mismatch), problem=mismatch)
 
 
-def _is_same(first: np.ndarray, second: np.ndarray) -> bool:
-    return np.array_equal(first, second, equal_nan=first.dtype.kind == "f")
+def _is_same(first: Any, second: Any) -> bool:
+    difference = compare_output(first, second)
+    return not difference.mismatch and difference.largest_error == 0
 
 
 def worst(frames: Iterable[ReferenceFrame]) -> ReferenceFrame:

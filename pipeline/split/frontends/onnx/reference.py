@@ -22,9 +22,7 @@ ALTERNATIVE = "ONNX Runtime's optimised kernels"
 _SUPPORTED = re.compile(r"max supported IR version: (\d+)")
 
 
-def evaluate(
-    model: Any, frame: Mapping[str, np.ndarray], *, alternative: bool = False, runs: int = 1
-) -> list[np.ndarray]:
+def evaluate(model: Any, frame: Mapping[str, np.ndarray], *, alternative: bool = False, runs: int = 1) -> list[Any]:
     """Return the outputs that ONNX Runtime computes of a frame.
 
     Parameters
@@ -52,8 +50,11 @@ def intermediates(model: Any, frame: Mapping[str, np.ndarray], names: Collection
     return dict(zip(made_names, _run(session, frame), strict=True))
 
 
-def _run(session: Any, frame: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    return [np.asarray(output) for output in session.run(None, dict(frame))]
+def _run(session: Any, frame: Mapping[str, np.ndarray]) -> list[Any]:
+    # Sequences and maps stay what they are.
+    return [
+        output if isinstance(output, list | dict) else np.asarray(output) for output in session.run(None, dict(frame))
+    ]
 
 
 def has_runtime() -> bool:
