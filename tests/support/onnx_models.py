@@ -85,11 +85,11 @@ def save(
     return path
 
 
-def curve(path: Path, alpha: float, *, third: str = "Abs") -> Path:
+def curve(path: Path, alpha: float) -> Path:
     """Save a network whose second operator depends on `alpha`."""
     nodes = [
         node("Conv", "x w", "c", "first", pads=[1] * 4), node("Elu", "c", "e", "middle", alpha=alpha),
-        node(third, "e", "i", "third"), node("Conv", "i w", "y", "last", pads=[1] * 4),
+        node("Abs", "e", "i", "third"), node("Conv", "i w", "y", "last", pads=[1] * 4),
     ]  # fmt: skip
     return save(path, nodes, {"x": (1, 4, 6, 6)}, ["y"], {"w": weights(4, 4, 3, 3) / 6})
 
