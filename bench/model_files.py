@@ -6,7 +6,7 @@ where it has cuts, in three, run the same frames, and compare: floats within 1e-
 quantised integers within one step at 99.9 % of the elements and never more than two, other integers equal, and the
 largest of each row the same.  A runtime computes a model in more ways than one (with and without its optimiser, ...);
 we agree if we agree with one of them, and *_like says with which; or, counted as by_spread, if we differ from one
-by no more than they do from each other.
+by no more than twice what they do from each other.
 
 Rows of single files are in the JSON file only.
 

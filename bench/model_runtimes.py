@@ -62,7 +62,9 @@ class OnnxRuntime(Runtime):
     def _input(value: Any) -> Input:
         kind = value.type.removeprefix("tensor(").removesuffix(")")
         dtype = {"float": "float32", "double": "float64"}.get(kind, kind)
-        return Input(value.name, tuple(None if isinstance(n, int) and n < 1 else n for n in value.shape), dtype)
+        # A converter has written numbers as names.
+        extents = (int(n) if isinstance(n, str) and n.isdigit() else n for n in value.shape)
+        return Input(value.name, tuple(None if isinstance(n, int) and n < 1 else n for n in extents), dtype)
 
     def run(self, frame: Frame) -> list[np.ndarray]:
         return [np.asarray(output) for output in self._session.run(None, dict(frame))]
@@ -149,7 +151,7 @@ def count_operators(path: Path) -> int:
 
 # Those of an image have to be multiples of what the network's strides come to.
 _EXTENTS = (224, 16, 512, 1, 64, 640)
-# The last is a rate of samples, of sound.
+# None is for random ones; the last is a rate of samples, of sound.
 _INTEGERS = (None, 1, 16, 16_000)
 
 
@@ -182,20 +184,25 @@ def _close(tensor: Input, ones: Collection[str | int | None], extent: int) -> Te
 
 
 def candidate_frames(inputs: Sequence[TensorSpec], seed: int) -> list[dict[str, np.ndarray]]:
-    """Return random frames, the likeliest to be valid first: integers may be indices, lengths or sizes."""
+    """Return random frames, the likeliest to be valid first.
+
+    Integers may be indices, lengths or sizes; floats normal ones, or shares and thresholds between 0 and 1.
+    """
     return [
         {
-            spec.name: _random_array(np.random.default_rng([seed, number]), spec, value)
+            spec.name: _random_array(np.random.default_rng([seed, number]), spec, value, is_share=is_share)
             for number, spec in enumerate(inputs)
         }
+        for is_share in (False, True)
         for value in _INTEGERS
     ]
 
 
-def _random_array(generator: np.random.Generator, spec: TensorSpec, value: int | None) -> np.ndarray:
+def _random_array(generator: np.random.Generator, spec: TensorSpec, value: int | None, *, is_share: bool) -> np.ndarray:
     dtype = np.dtype(spec.dtype)
     if dtype.kind == "f":
-        return np.asarray(generator.standard_normal(spec.shape)).astype(dtype)
+        draw = generator.random if is_share else generator.standard_normal
+        return np.asarray(draw(spec.shape)).astype(dtype)
     if dtype.kind in "iu" and dtype.itemsize <= 2:  # quantised values
         limits = np.iinfo(dtype)
         return np.asarray(generator.integers(limits.min, limits.max, spec.shape, np.int64, endpoint=True)).astype(dtype)
