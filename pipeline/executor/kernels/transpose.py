@@ -58,6 +58,9 @@ def _axes(block: Any) -> list[StridedAxis] | None:
     if str(load.source.dtype) not in _DTYPES:
         return None
     shapes = [[int(each) for each in load.source.shape], [int(each.dom.extent) for each in block.iter_vars]]
+    # A slice from the first position on reads by the same indices, but has elements that it leaves out between them.
+    if [shapes[0][axis] for axis in map(source_axes.index, target_axes)] != shapes[1]:
+        return None
     strides = [[math.prod(shape[axis + 1 :]) for axis in range(len(shape))] for shape in shapes]
     return [
         StridedAxis(extent, strides[0][source_axes.index(axis)], strides[1][axis])

@@ -28,6 +28,15 @@ def test_result_is_that_of_numpy(seed: int, tmp_path: Path) -> None:
     np.testing.assert_array_equal(result, values.transpose(axes))
 
 
+@pytest.mark.parametrize("columns", [1, 3])
+def test_a_slice_is_none(columns: int, tmp_path: Path) -> None:
+    """It copies by the same indices, and leaves some out."""
+    constants = {"starts": np.array([0]), "ends": np.array([columns]), "axes": np.array([1])}
+    path = save(tmp_path / "model.onnx", [node("Slice", "x starts ends axes", "y")], {"x": (10, 4)}, ["y"], constants)
+    values = np.random.default_rng(0).standard_normal((10, 4)).astype(np.float32)
+    np.testing.assert_array_equal(in_stages(pipeline.read(path), [], {"x": values})["y"], values[:, :columns])
+
+
 @pytest.mark.parametrize("dtype", ["int32", "int64", "uint8"])
 def test_other_dtypes(dtype: str, tmp_path: Path) -> None:
     kinds = {"int32": TensorProto.INT32, "int64": TensorProto.INT64, "uint8": TensorProto.UINT8}
