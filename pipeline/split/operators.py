@@ -81,6 +81,14 @@ def _product(call: Any, elements: int) -> int:
     return 2 * elements * (_shape(call.args[0]) or (1,))[-1]
 
 
+def _recurrent(call: Any, _elements: int) -> int:
+    # The loop over the steps, whose operands are the projected inputs, weights in tiles of three axes, and states.
+    inputs, *operands = call.args[1].fields
+    steps, batch, _ = _shape(inputs)
+    weights = [math.prod(_shape(operand)) for operand in operands if len(_shape(operand)) == len(_shape(inputs))]
+    return 2 * steps * batch * sum(weights)
+
+
 def _shape(expression: Any) -> tuple[int, ...]:
     return tuple(int(extent) for extent in expression.ty.shape)
 
@@ -105,6 +113,7 @@ _TABLE: dict[tuple[str, str, Operations], str] = {
     ("anchor", "convolution", _transposed_convolution): "conv1d_transpose conv2d_transpose conv3d_transpose",
     ("anchor", "matmul", _product): "matmul",
     ("anchor", "matmul", _five_per_element): "attention einsum",
+    ("opaque", "matmul", _recurrent): "gru lstm rnn",
     ("anchor", "pooling", _window): "avg_pool1d avg_pool2d avg_pool3d max_pool1d max_pool2d max_pool3d",
     ("anchor", "pooling", _one_per_input): "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d",
     ("anchor", "normalization", _five_per_element): """
@@ -152,8 +161,9 @@ def operations(call: Any, name: str, elements: int) -> int:
     kind = operator_kind(name)
     if kernel(call) is None:
         return kind.operations(call, elements)
-    # A kernel's arguments are not those of the operator whose name it has.
-    return {"elementwise": _one_per_element, "anchor": _five_per_element}.get(kind.pattern, _no_flops)(call, elements)
+    # A kernel's arguments are not those of the operator whose name it has, unless there is no such operator.
+    count = {"elementwise": _one_per_element, "anchor": _five_per_element, "opaque": kind.operations}
+    return count.get(kind.pattern, _no_flops)(call, elements)
 
 
 def _is_depthwise(call: Any) -> bool:

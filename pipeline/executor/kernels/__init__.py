@@ -62,8 +62,7 @@ def optimise(  # noqa: PLR0913 - the last ones by keyword
     rewrites : sequence of Rewrite, optional
         In place of those in the registry.
     """
-    # A stage that brings functions of its own is left to TVM.
-    if not applies(target) or len(module.functions) > 1:
+    if not applies(target):
         return widen_sums(module)
 
     from pipeline.executor.kernels import registry, stage

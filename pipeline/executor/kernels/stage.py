@@ -17,6 +17,9 @@ from pipeline.executor.kernels.microarchitecture import Microarchitecture
 from pipeline.executor.kernels.tir import elementary, nan
 from pipeline.executor.precision import widen_sums
 
+SCHEDULED = "tirx.is_scheduled"
+"""TVM's attribute of a function whose loops are as they shall be, such as one that a frontend has written."""
+
 
 def fuse_stage(  # noqa: PLR0913, PLR0917 - what a stage is compiled for
     module: Any,
@@ -29,6 +32,10 @@ def fuse_stage(  # noqa: PLR0913, PLR0917 - what a stage is compiled for
     """Return a stage with placeholders for the operators of kernels, in its layout, and fused."""
     with target:
         rewritten = Rewriter(widen_sums(module)["main"], rewrites, cpu, numerics, channels_last).run()
+        # Kernels that the stage brings along, which its calls name by these variables.
+        for variable, function in module.functions.items():
+            if isinstance(function, tirx.PrimFunc):
+                rewritten[variable] = function
         return tvm.transform.Sequential(_passes(module["main"], target))(rewritten)
 
 
@@ -73,6 +80,8 @@ class _StageWriter(NamedTuple):
         """Return a function as it is to be compiled."""
         if not isinstance(function, tirx.PrimFunc):
             return function
+        if SCHEDULED in function.attrs:
+            return provenance.mark(elementary.without_library(function), name, provenance.GENERAL)
         kernel, label, operations = self._schedule(name, function)
         return provenance.mark(elementary.without_library(kernel), name, label, operations)
 

@@ -31,65 +31,62 @@ from tests.support.onnx_models import (
     weights,
 )
 
-RECURRENT = [
+BINARY = [
     node("Conv", "x w", "c", "conv", pads=[1, 1, 1, 1]),
     node("Relu", "c", "r", "relu"),
     node("Reshape", "r shape", "rows", "rows"),
-    node("LSTM", "rows lw lr", "l", "lstm", hidden_size=16),
-    node("Squeeze", "l axis", "s", "squeeze"),
+    node("Binarizer", "rows", "l", "binarizer", domain="ai.onnx.ml", threshold=0.25),
+    node("Transpose", "l", "s", "turn"),
     node("Relu", "s", "y", "last"),
 ]
-RECURRENT_CONSTANTS = {
+BINARY_CONSTANTS = {
     "w": weights(8, 4, 3, 3),
-    "shape": np.array([8, 1, 64]),
-    "lw": weights(1, 64, 64),
-    "lr": weights(1, 64, 16),
-    "axis": np.array([1]),
+    "shape": np.array([8, 64]),
 }
 
 
 @pytest.fixture
-def recurrent(tmp_path: Path) -> Path:
-    return save(tmp_path / "lstm.onnx", RECURRENT, {"x": (1, 4, 8, 8)}, ["y"], RECURRENT_CONSTANTS)
+def binary(tmp_path: Path) -> Path:
+    return save(tmp_path / "binarizer.onnx", BINARY, {"x": (1, 4, 8, 8)}, ["y"], BINARY_CONSTANTS)
 
 
-def test_an_operator_between_others(recurrent: Path) -> None:
-    graph = check_outputs(recurrent)
-    assert kinds(graph) == ["conv2d", "relu", "reshape", "onnxruntime", "squeeze", "relu"]
+def test_an_operator_between_others(binary: Path) -> None:
+    graph = check_outputs(binary)
+    assert kinds(graph) == ["conv2d", "relu", "reshape", "onnxruntime", "permute_dims", "relu"]
     (island,) = graph.islands
-    assert (island.tensor, island.operators, island.reason) == ("l", ("LSTM (lstm)",), "not supported")
-    lstm = next(operator for operator in graph.operators if operator.name == "lstm")
-    # Its weights are in its own model, which is a parameter as any other.
-    assert lstm.parameter_bytes > 4 * (64 * 64 + 64 * 16)
+    assert (island.tensor, island.operators, island.reason) == ("l", ("Binarizer (binarizer)",), "not supported")
+    binarizer = next(operator for operator in graph.operators if operator.name == "binarizer")
+    # Its own model is a parameter as any other.
+    assert binarizer.parameter_bytes > 100
 
 
-def test_every_cut(recurrent: Path) -> None:
-    graph = pipeline.read(recurrent)
+def test_every_cut(binary: Path) -> None:
+    graph = pipeline.read(binary)
     values = frame(graph)
-    reference = by_onnxruntime(recurrent, values)
+    reference = by_onnxruntime(binary, values)
     cuts = legal_cuts(graph)
-    assert {"rows", "lstm"} <= {cut.after for cut in cuts}
+    assert {"rows", "binarizer"} <= {cut.after for cut in cuts}
     for cut in cuts:
         assert_close(in_stages(graph, [cut.position], values), reference)
 
 
-def test_a_bundle_in_three_stages(recurrent: Path, tmp_path: Path) -> None:
-    graph = pipeline.read(recurrent)
-    bundle = pipeline.build(graph, pipeline.plan(graph, cuts=["rows", "lstm"]))
+def test_a_bundle_in_three_stages(binary: Path, tmp_path: Path) -> None:
+    graph = pipeline.read(binary)
+    bundle = pipeline.build(graph, pipeline.plan(graph, cuts=["rows", "binarizer"]))
     assert bundle.parity is not None
     assert [code.runtimes for code in bundle.codes] == [(), ("onnxruntime",), ()]
     (general,) = (stage for stage in bundle.general if stage.stage == "stage1")
-    assert [(operator.name, operator.kind) for operator in general.operators] == [("lstm", "onnxruntime")]
-    bundle.save(tmp_path / "lstm.bundle")
+    assert [(operator.name, operator.kind) for operator in general.operators] == [("binarizer", "onnxruntime")]
+    bundle.save(tmp_path / "binarizer.bundle")
     values = frame(graph)
-    with pipeline.load(tmp_path / "lstm.bundle") as running:
+    with pipeline.load(tmp_path / "binarizer.bundle") as running:
         futures = [running.submit(values) for _ in range(20)]
         for future in futures:
-            assert_close(future.outputs(30), by_onnxruntime(recurrent, values))
+            assert_close(future.outputs(30), by_onnxruntime(binary, values))
 
 
-def test_no_session_outlives_its_code(recurrent: Path) -> None:
-    graph = pipeline.read(recurrent)
+def test_no_session_outlives_its_code(binary: Path) -> None:
+    graph = pipeline.read(binary)
     gc.collect()
     count = source_runtimes.open_sessions()
     for _ in range(3):
@@ -102,26 +99,27 @@ def test_no_session_outlives_its_code(recurrent: Path) -> None:
         assert source_runtimes.open_sessions() == count
 
 
-def test_the_share_of_the_time_is_measured(recurrent: Path) -> None:
-    graph = pipeline.read(recurrent)
+def test_the_share_of_the_time_is_measured(binary: Path) -> None:
+    graph = pipeline.read(binary)
     bundle = pipeline.build(graph, pipeline.plan(graph, stages=1))
     shares = {kernel.operators[0].name: kernel.share for kernel in bundle.general[0].kernels}
-    assert 0 < (shares["lstm"] or 0) <= 1
+    assert 0 < (shares["binarizer"] or 0) <= 1
 
 
-def test_without_the_runtime_a_bundle_is_refused(
-    recurrent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    graph = pipeline.read(recurrent)
-    pipeline.build(graph, pipeline.plan(graph, stages=1)).save(tmp_path / "lstm.bundle")
+def test_without_the_runtime_a_bundle_is_refused(binary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = pipeline.read(binary)
+    pipeline.build(graph, pipeline.plan(graph, stages=1)).save(tmp_path / "binarizer.bundle")
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "onnxruntime" else find(name))
     with pytest.raises(
         MissingExtra, match=r"stage0 needs ONNX Runtime; run: pip install 'soc-pipeline\[onnxruntime\]'"
     ):
-        pipeline.load(tmp_path / "lstm.bundle")
-    with pytest.raises(ModelError, match=r"not supported: LSTM \(node 'lstm'\); pip install 'soc-pipeline\[onnxrun"):
-        pipeline.read(recurrent)
+        pipeline.load(tmp_path / "binarizer.bundle")
+    with pytest.raises(
+        ModelError,
+        match=r"not supported: ai.onnx.ml.Binarizer \(node 'binarizer'\); pip install 'soc-pipeline\[onnxrun",
+    ):
+        pipeline.read(binary)
 
 
 def test_a_runtime_that_nobody_knows() -> None:
@@ -129,12 +127,12 @@ def test_a_runtime_that_nobody_knows() -> None:
     assert "'os.path', which this version does not know" in source_runtimes.why_missing(["os.path"])
 
 
-def test_no_accelerator_takes_it(recurrent: Path) -> None:
-    graph = pipeline.read(recurrent)
+def test_no_accelerator_takes_it(binary: Path) -> None:
+    graph = pipeline.read(binary)
     board = Board("jetson", (Device("cpu"), Device("gpu", "cuda")))
-    plan = pipeline.plan(graph, board, cuts=["rows", "lstm"], devices=["gpu", "cpu", "gpu"])
+    plan = pipeline.plan(graph, board, cuts=["rows", "binarizer"], devices=["gpu", "cpu", "gpu"])
     assert [stage.device for stage in plan.stages] == ["gpu", "cpu", "gpu"]
-    with pytest.raises(PlanError, match="lstm"):
+    with pytest.raises(PlanError, match="binarizer"):
         pipeline.plan(graph, board, devices=["gpu"])
 
 
@@ -201,10 +199,10 @@ def test_a_choice_between_two_graphs(tmp_path: Path, condition: bool) -> None:
     assert_close(in_stages(graph, [], values), by_onnxruntime(path, values))
 
 
-def test_models_joined_in_a_chain_keep_their_islands(recurrent: Path) -> None:
+def test_models_joined_in_a_chain_keep_their_islands(binary: Path) -> None:
     head = [node("Relu", "a", "x", "head")]
-    first = save(recurrent.with_name("first.onnx"), head, {"a": (1, 4, 8, 8)}, ["x"])
-    chain = pipeline.chain([first, recurrent])
+    first = save(binary.with_name("first.onnx"), head, {"a": (1, 4, 8, 8)}, ["x"])
+    chain = pipeline.chain([first, binary])
     (island,) = chain.islands
     assert island.tensor in chain.tensors
 
@@ -216,8 +214,8 @@ def test_a_shape_as_output(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("option", [[], ["--no-fallback"]])
-def test_tvm_says_nothing_of_what_it_cannot_import(recurrent: Path, root: Path, option: list[str]) -> None:
-    command = [sys.executable, "-m", "pipeline.cli", "inspect", os.fspath(recurrent), *option]
+def test_tvm_says_nothing_of_what_it_cannot_import(binary: Path, root: Path, option: list[str]) -> None:
+    command = [sys.executable, "-m", "pipeline.cli", "inspect", os.fspath(binary), *option]
     environment = {**os.environ, "PYTHONPATH": os.fspath(root)}
     process = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=100)
     assert (process.returncode, process.stderr.count("\n")) == ((2, 1) if option else (0, 0))

@@ -15,6 +15,7 @@ from pipeline.split.frontends.onnx.operators import (
     resizing,
 )
 from pipeline.split.frontends.onnx.operators.node_call import Converter
+from pipeline.split.frontends.onnx.recurrent import operators as recurrent
 
 CONVERTERS: dict[str, Converter] = {
     **activations.CONVERTERS,
@@ -26,5 +27,6 @@ CONVERTERS: dict[str, Converter] = {
     **pooling.CONVERTERS,
     **quantized.CONVERTERS,
     **reductions.CONVERTERS,
+    **recurrent.CONVERTERS,
     **resizing.CONVERTERS,
 }

@@ -1,0 +1,150 @@
+"""Statements of the loop over steps, over TVM's tensor IR; all buffers have one dimension."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from tvm import tirx
+from tvm.tirx import ForKind
+
+LANES = 16
+"""Of a vector; a processor with shorter ones takes several."""
+
+TILE_VECTORS = 4
+"""Vectors of sums that are kept in registers, of which AVX2 has sixteen of eight lanes."""
+
+TILE = LANES * TILE_VECTORS
+
+BLOCK_ROWS = 4
+"""Rows of a batch whose products share the weights that are loaded."""
+
+_numbers = itertools.count()
+
+
+def number(value: int) -> Any:
+    """Return a 64-bit constant; indices of both widths in one expression are an error in TVM."""
+    return tirx.IntImm("int64", value)
+
+
+def constant(value: float, lanes: int = 1) -> Any:
+    """Return a float32 in all lanes of a vector, which may be one."""
+    scalar = tirx.FloatImm("float32", value)
+    return scalar if lanes == 1 else tirx.Broadcast(scalar, lanes)
+
+
+def buffer(name: str, shape: Sequence[int], dtype: str = "float32") -> Any:
+    """Return a buffer variable."""
+    return tirx.decl_buffer([number(extent) for extent in shape], dtype, name=name, layout=None)
+
+
+def sequence(statements: Sequence[Any]) -> Any:
+    """Return the statements as one."""
+    return statements[0] if len(statements) == 1 else tirx.SeqStmt(list(statements))
+
+
+def loop(name: str, extent: int, body: Callable[[Any], Any]) -> Any:
+    """Return ``for name in range(extent): body(name)``."""
+    # Numbered for people alone: TVM tells variables apart as objects.
+    index = tirx.Var(f"{name}{next(_numbers)}", "int64")
+    return tirx.For(index, number(0), number(extent), ForKind.SERIAL, body(index))
+
+
+def over_vectors(length: int, body: Callable[[Any, int], Any]) -> Any:
+    """Return the loop over `length` elements, ``body(offset, lanes)``, and what remains behind the last vector."""
+    count, remainder = divmod(length, LANES)
+    statements = [loop("vector", count, lambda index: body(index * LANES, LANES))] if count else []
+    if remainder:
+        statements.append(body(number(count * LANES), remainder))
+    return sequence(statements)
+
+
+def load(source: Any, at: Any, lanes: int = 1) -> Any:
+    """Return an element, or several neighbours."""
+    return tirx.BufferLoad(source, [_span(at, lanes)])
+
+
+def store(target: Any, at: Any, value: Any, lanes: int = 1) -> Any:
+    """Return the statement that writes an element, or several neighbours."""
+    return tirx.BufferStore(target, value, [_span(at, lanes)])
+
+
+def copy(target: Any, source: Any, length: int) -> Any:
+    """Return the loop that copies elements."""
+    return over_vectors(length, lambda at, lanes: store(target, at, load(source, at, lanes), lanes))
+
+
+def _span(at: Any, lanes: int) -> Any:
+    return at if lanes == 1 else tirx.Ramp(at, number(1), lanes)
+
+
+def product(target: Any, source: Any, weights: Any, sizes: tuple[int, int, int]) -> Any:
+    """Return the loops of ``target[rows, width] = source[rows, terms] @ weights``.
+
+    Parameters
+    ----------
+    target, source, weights : buffer
+        The weights come as tiles of `TILE` columns, ``[width / TILE, terms, TILE]``.
+    sizes : tuple of int
+        Rows, terms and width.
+    """
+    rows, _, width = sizes
+    blocks, rest = divmod(rows, BLOCK_ROWS)
+    half = TILE_VECTORS // 2
+
+    def tile(column: Any) -> Any:
+        def sums(first_row: Any, count: int, parts: Sequence[int]) -> Any:
+            return _Sums(target, source, weights, sizes, column, first_row, count, parts).statement()
+
+        def half_tile(parts: Sequence[int]) -> Any:
+            return loop("block", blocks, lambda block: sums(block * BLOCK_ROWS, BLOCK_ROWS, parts))
+
+        # Rows share the weights that are loaded; half as many columns, for the sums of all to be in registers.
+        statements = [half_tile(range(half)), half_tile(range(half, TILE_VECTORS))] if blocks else []
+        if rest:
+            first = blocks * BLOCK_ROWS
+            statements.append(loop("row", rest, lambda row: sums(row + first, 1, range(TILE_VECTORS))))
+        return sequence(statements)
+
+    return loop("column", width // TILE, tile)
+
+
+class _Sums(NamedTuple):
+    """Sums of a few rows and vectors of columns, in registers."""
+
+    target: Any
+    source: Any
+    weights: Any
+    sizes: tuple[int, int, int]
+    column: Any
+    first_row: Any
+    rows: int
+    parts: Sequence[int]
+
+    def statement(self) -> Any:
+        """Return the loop over all terms, and what sets and stores the sums."""
+        _, terms, width = self.sizes
+        # A buffer for each register: the compiler keeps it there, as every index is known.
+        registers = {(row, part): buffer("sum", [LANES]) for row in range(self.rows) for part in self.parts}
+        begin = number(0)
+
+        def term(index: Any) -> Any:
+            start = (self.column * terms + index) * TILE
+            return sequence([
+                store(register, begin, load(register, begin, LANES) + self._value(row, index)
+                      * load(self.weights, start + part * LANES, LANES), LANES)
+                for (row, part), register in registers.items()
+            ])  # fmt: skip
+
+        return sequence([
+            *map(tirx.AllocBuffer, registers.values()),
+            *(store(register, begin, constant(0.0, LANES), LANES) for register in registers.values()),
+            loop("term", terms, term),
+            *(store(self.target, (self.first_row + row) * width + self.column * TILE + part * LANES,
+                    load(register, begin, LANES), LANES)
+              for (row, part), register in registers.items()),
+        ])  # fmt: skip
+
+    def _value(self, row: int, index: Any) -> Any:
+        return tirx.Broadcast(load(self.source, (self.first_row + row) * self.sizes[1] + index), LANES)
