@@ -89,6 +89,9 @@ class CpuRuntime(DeviceRuntime):
         """Share the array's memory where it is aligned, contiguous and writable; copy it otherwise."""
         # DLPack has no byte order but the machine's own.
         array = np.asarray(array, array.dtype.newbyteorder("="))
+        if not array.size:
+            # NumPy's strides of what has no element are not those that kernels expect.
+            return tvm.runtime.empty(array.shape, array.dtype.name, self._tvm_device)
         # Not by `tvm.runtime.tensor`, which takes 0.1 ms for the smallest array.
         return tvm.runtime.from_dlpack(array if is_usable(array) else snapshot(array))
 
