@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
         console.print_json(as_json(plan, explanation))
         return 0
     show(plan, explanation)
-    models.show_islands(graph)
+    models.show_islands(graph, explanation.fallback_share)
     for title, path in (("Plan", options.output), ("Drawing", options.drawing)):
         if path:
             console.console().print(f"{title}: {path}", soft_wrap=True)

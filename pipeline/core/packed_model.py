@@ -8,6 +8,7 @@ digest.
 from __future__ import annotations
 
 import hashlib
+from typing import NamedTuple
 
 import numpy as np
 
@@ -51,3 +52,18 @@ def digest(operand: np.ndarray) -> bytes:
 def unpack(operand: np.ndarray) -> bytes:
     """Return the model's bytes."""
     return operand[DIGEST_BYTES:].tobytes()
+
+
+class PackedPart(NamedTuple):
+    """A packed model among others that are to become one.
+
+    Attributes
+    ----------
+    model : bytes
+    inputs, outputs : tuple of int
+        Numbers of the values, in the order of the model's own; parts have the same number for the same value.
+    """
+
+    model: bytes
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]

@@ -12,6 +12,7 @@ from pipeline.core.plan import TensorSpec
 from pipeline.core.tvm_access import compiler_lock
 from pipeline.split.cuts import bounds
 from pipeline.split.graph import Graph, Operator
+from pipeline.split.island_merging import merge_islands
 from pipeline.split.passes.bindings import Binding, function, operands
 from pipeline.split.passes.bindings import module as joined
 
@@ -56,11 +57,11 @@ def module(part: GraphPart) -> Any:
     lines = [line for operator in part.operators for line in operator.lines]
     variables = {str(each.name): each for line in lines for each in operands(line.value) if isinstance(each, relax.Var)}
     variables.update({line.name: line.var for line in lines})
+    outputs = [variables[spec.name] for spec in part.outputs]
     # TVM's builders keep a stack for the whole process; other threads may be reading or compiling models.
     with compiler_lock:
+        lines = merge_islands(lines, outputs)
         # TVM's passes would rename the function if a variable had its name.
         spelt = [Binding(line.var, "main:" if line.name == "main" else line.name, line.value) for line in lines]
-        main = function(
-            [variables[spec.name] for spec in part.inputs], spelt, [variables[spec.name] for spec in part.outputs]
-        )
+        main = function([variables[spec.name] for spec in part.inputs], spelt, outputs)
         return joined(main, part.kernels)

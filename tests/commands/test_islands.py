@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,18 @@ def model(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", ["inspect", "plan"])
 def test_they_are_named_with_the_reason(command: Any, model: Path, name: str) -> None:
-    assert "ONNX Runtime computes Binarizer (curve): not supported" in command(name, model).out
+    out = command(name, model).out
+    assert "ONNX Runtime computes Binarizer (curve): not supported" in out
+    share = re.search(r"Together they take (\d+)% of the time", out)
+    assert share is not None
+    assert 0 < int(share[1]) < 100
 
 
 def test_they_are_in_the_json(command: Any, model: Path) -> None:
     (island,) = json.loads(command("inspect", model, "--json").out)["islands"]
-    assert island == {"tensor": "c", "operators": ["Binarizer (curve)"], "reason": "not supported"}
+    assert island == {
+        "tensor": "c", "operators": ["Binarizer (curve)"], "reason": "not supported", "keeps_state": False
+    }  # fmt: skip
 
 
 def test_they_are_refused_on_request(command: Any, model: Path) -> None:

@@ -143,11 +143,21 @@ def verification_text(result: Verification) -> str:
     return text + "".join(f"; not compared, since it is random: {name}" for name in result.uncompared)
 
 
-def show_islands(graph: Graph) -> None:
-    """Name the operators that the model's own runtime computes, and why."""
+def show_islands(graph: Graph, share: float) -> None:
+    """Name the operators that the model's own runtime computes, why, and their share of the time."""
+    from pipeline.executor.source_runtimes import RUNTIMES
+
+    kinds = {name: operator.kind for operator in graph.operators for name in operator.outputs}
+    groups: dict[tuple[str, str], list[str]] = {}
     for island in graph.islands:
-        names = ", ".join(island.operators[:LISTED]) + ", ..." * (len(island.operators) > LISTED)
-        console.console().print(f"ONNX Runtime computes {names}: {island.reason}", soft_wrap=True, markup=False)
+        groups.setdefault((RUNTIMES[kinds[island.tensor]].title, island.reason), []).extend(island.operators)
+    out = console.console()
+    for (runtime, reason), operators in groups.items():
+        names = ", ".join(operators[:LISTED])
+        rest = f" and {len(operators) - LISTED} more" * (len(operators) > LISTED)
+        out.print(f"{runtime} computes {names}{rest}: {reason}", soft_wrap=True, markup=False)
+    if groups:
+        out.print(f"Together they take {share:.0%} of the time; --no-fallback refuses such a model")
 
 
 def read(options: argparse.Namespace) -> Graph:

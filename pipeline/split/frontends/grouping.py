@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-PART_OPERATORS = 8
-"""Of a large island: a crossing costs some 10 us and copies, which are little beside so many."""
-
 
 class Links(NamedTuple):
     """Tensors that one operator reads and makes, by names of any kind.
@@ -46,10 +43,16 @@ def grow(nodes: Sequence[Links], seeds: Iterable[int], is_open: Callable[[Any], 
     return members
 
 
-def join(nodes: Sequence[Links], members: Collection[int], ties: Iterable[Collection[int]] = ()) -> list[list[int]]:
+def join(
+    nodes: Sequence[Links],
+    members: Collection[int],
+    is_open: Callable[[Any], bool],
+    ties: Iterable[Collection[int]] = (),
+) -> list[list[int]]:
     """Return islands as numbers of operators, in order; none depends on itself by way of operators outside.
 
-    Neighbours are one, because each crossing costs a copy.
+    Each operator is one of its own where it can be, so that a model may be cut there; those that a stage has side by
+    side become one when it is built, see `pipeline.split.island_merging`.
 
     Parameters
     ----------
@@ -57,29 +60,63 @@ def join(nodes: Sequence[Links], members: Collection[int], ties: Iterable[Collec
         In an order in which each comes behind those that it reads of.
     members : collection of int
         The operators that are in islands.
+    is_open : callable
+        Whether a tensor may not leave an island.
     ties : iterable of collections of int
         Members that have to be in one island.
     """
     makers = _makers(nodes)
-    edges = [
-        (number, makers[name]) for number in members for name in nodes[number].reads if makers.get(name) in members
-    ]
+    edges = _open_edges(nodes, makers, members, is_open)
     groups = _connect(members, [*edges, *((tie[0], other) for tie in map(list, ties) for other in tie[1:])])
     while True:
         closures = [_closure(nodes, makers, group) for group in groups]
-        # What lies between members is one as well, and may belong to another group, or stand beside one.
+        # What lies between members is one as well, and may belong to another group.
         all_members = set().union(*closures) if closures else set()
-        edges = [
-            (number, makers[name])
-            for number in all_members
-            for name in nodes[number].reads
-            if makers.get(name) in all_members
-        ]
+        edges = _open_edges(nodes, makers, all_members, is_open)
         links = [(numbers[0], other) for numbers in map(sorted, closures) for other in numbers[1:]]
         joined_groups = _connect(all_members, [*edges, *links])
         if joined_groups == groups:
             return groups
         groups = joined_groups
+
+
+def find_neighbours(nodes: Sequence[Links], members: Collection[int]) -> list[list[int]]:
+    """Return the groups of members that may become one operator each, in order; those that remain alone too.
+
+    Along each way through the operators, members and others take turns in epochs: members have odd ones, others even
+    ones, and none has an earlier epoch than what it reads of.  Members of one epoch can wait for all that any of them
+    reads, as nothing of that depends on one of them.
+
+    Parameters
+    ----------
+    nodes : sequence of Links
+        In an order in which each comes behind those that it reads of.
+    members : collection of int
+    """
+    makers = _makers(nodes)
+    epochs: list[int] = []
+    for number, node in enumerate(nodes):
+        newest_epoch = max((epochs[makers[name]] for name in node.reads if name in makers), default=0)
+        epochs.append(newest_epoch + ((newest_epoch % 2 == 1) != (number in members)))
+    edges = [
+        (number, makers[name])
+        for number in members
+        for name in nodes[number].reads
+        if makers.get(name) in members and epochs[makers[name]] == epochs[number]
+    ]
+    return _connect(members, edges)
+
+
+def _open_edges(
+    nodes: Sequence[Links], makers: dict[Any, int], members: Collection[int], is_open: Callable[[Any], bool]
+) -> list[tuple[int, int]]:
+    """Return the pairs of members that a tensor connects which may not leave an island."""
+    return [
+        (number, makers[name])
+        for number in members
+        for name in nodes[number].reads
+        if makers.get(name) in members and is_open(name)
+    ]
 
 
 def _connect(members: Collection[int], edges: Iterable[tuple[int, int]]) -> list[list[int]]:
@@ -111,28 +148,6 @@ def _closure(nodes: Sequence[Links], makers: dict[Any, int], members: Collection
         if number in ancestors:
             ancestors.update(makers[name] for name in nodes[number].reads if makers.get(name, -1) in descendants)
     return ancestors
-
-
-def divide(
-    nodes: Sequence[Links], group: Sequence[int], is_open: Callable[[Any], bool], ties: Iterable[Collection[int]] = ()
-) -> list[list[int]]:
-    """Return a group in parts of some operators each, so that a model may be cut between them.
-
-    Between two parts is at most one tensor, which is none that `is_open`; what is tied stays in one part.
-    """
-    spans = [(min(tie), max(tie)) for tie in ties if tie]
-    last_reader = {name: number for number in group for name in nodes[number].reads}
-    parts: list[list[int]] = [[]]
-    crossing: set[Any] = set()
-    for place, number in enumerate(group):
-        parts[-1].append(number)
-        crossing.update(name for name in nodes[number].makes if last_reader.get(name, -1) > number)
-        crossing = {name for name in crossing if last_reader[name] > number}
-        is_large = len(parts[-1]) >= PART_OPERATORS and len(group) - place > PART_OPERATORS // 2
-        is_narrow = len(crossing) <= 1 and not any(map(is_open, crossing))
-        if is_large and is_narrow and not any(first <= number < last for first, last in spans):
-            parts.append([])
-    return parts
 
 
 def sort_topologically(nodes: Sequence[Links]) -> Iterator[int]:

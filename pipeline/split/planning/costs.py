@@ -59,6 +59,11 @@ def runs(graph: Graph, device: Device) -> list[bool]:
     return [_fits(graph, group, device) for group in groups(graph)]
 
 
+def source_runtime_groups(graph: Graph) -> list[bool]:
+    """Return for each fused group whether the model's own runtime computes it."""
+    return [any(operator.kind in packed_model.KINDS for operator in group) for group in groups(graph)]
+
+
 def _fits(graph: Graph, group: Sequence[Operator], device: Device) -> bool:
     kind = device.capabilities
     # What computes nothing takes any stage.

@@ -14,7 +14,7 @@ from pipeline.split import offload
 from pipeline.split.planning import queues
 from pipeline.split.planning.advice import Alternative, advice, alternatives, verdict
 from pipeline.split.planning.bound import relaxed_interval
-from pipeline.split.planning.costs import groups
+from pipeline.split.planning.costs import groups, source_runtime_groups
 from pipeline.split.planning.planner import Planner
 from pipeline.split.planning.problem_builder import Footprint, parallel_seconds
 from pipeline.split.unfused import DividedGroup, divided_groups
@@ -107,6 +107,8 @@ class Explanation:
         Fused groups that cuts divide, with what that costs.
     pins : tuple of str
         What had to run where, as sentences.
+    fallback_share : float
+        Share of the computing time, 0 to 1, of operators that the model's own runtime computes.
     """
 
     stages: tuple[StageForecast, ...]
@@ -124,6 +126,7 @@ class Explanation:
     cv: float
     unfused: tuple[DividedGroup, ...] = ()
     pins: tuple[str, ...] = ()
+    fallback_share: float = 0.0
 
     @property
     def frames_per_s(self) -> float:
@@ -166,7 +169,16 @@ def explain(planner: Planner, plan: Plan) -> Explanation:
         cv=planner.cv,
         unfused=tuple(divided_groups(planner.graph)),
         pins=tuple(dict.fromkeys(pin.reason for pin in planner.pins.values())),
+        fallback_share=_fallback_share(planner, plan),
     )
+
+
+def _fallback_share(planner: Planner, plan: Plan) -> float:
+    is_fallback = np.array(source_runtime_groups(planner.graph))
+    seconds = np.zeros(len(is_fallback))
+    for stage, (begin, end) in queues.stage_groups(plan, planner.graph):
+        seconds[begin:end] = _group_seconds(planner, stage, planner.board.device(stage.device))[begin:end]
+    return float(seconds[is_fallback].sum() / seconds.sum()) if seconds.sum() else 0.0
 
 
 def _forecasts(planner: Planner, plan: Plan) -> Iterator[StageForecast]:

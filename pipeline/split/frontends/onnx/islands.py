@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ def replace_by_islands(model: Any, reasons: Mapping[int, str]) -> list[Island]:
     """Replace nodes by islands, in place, and return these.
 
     What is connected by tensors whose shape depends on values belongs to one island, since frames have tensors of fixed
-    shapes only; neighbours are one too, because each crossing costs a copy.
+    shapes only.
 
     Parameters
     ----------
@@ -33,8 +34,9 @@ def replace_by_islands(model: Any, reasons: Mapping[int, str]) -> list[Island]:
     graph = model.graph
     types = tensor_types(graph)
     node_links = links(graph.node)
-    members = grouping.grow(node_links, reasons, lambda name: is_open(types, name))
-    groups = grouping.join(node_links, members)
+    open_tensor = functools.partial(is_open, types)
+    members = grouping.grow(node_links, reasons, open_tensor)
+    groups = grouping.join(node_links, members, open_tensor)
     islands, replacements = [], {}
     for group in groups:
         nodes = [graph.node[number] for number in group]

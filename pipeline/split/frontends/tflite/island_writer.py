@@ -120,12 +120,10 @@ class IslandWriter:
                 numbers[tensor.number] = len(graph.tensors)
                 graph.tensors.append(self._tensor(tensor, model.buffers, made))
         for tensor in graph.tensors:
-            if blocks := _blocks(tensor):
-                tensor.quantization.details = copy = _copy(blocks)
-                copy.scales, copy.zeroPoints = numbers[blocks.scales], numbers.get(blocks.zeroPoints, 0)
+            renumber_blocks(tensor, numbers)
         graph.inputs = [numbers[tensor.number] for tensor in inputs]
         graph.outputs = [numbers[tensor.number] for tensor in outputs]
-        graph.operators = [_renumber(source.operators[operator.number], numbers) for operator in operators]
+        graph.operators = [renumber(source.operators[operator.number], numbers) for operator in operators]
         self._add_codes(model, graph)
         builder = flatbuffers.Builder(1 << 16)
         builder.Finish(model.Pack(builder), IDENTIFIER)
@@ -138,13 +136,11 @@ class IslandWriter:
         return [number for number in (blocks.scales, blocks.zeroPoints) if number > 0] if blocks else []
 
     def _tensor(self, tensor: TfliteTensor, buffers: list[Any], made: Collection[int]) -> Any:
-        copy = _copy(self._model.subgraphs[0].tensors[tensor.number])
+        copy = copy_table(self._model.subgraphs[0].tensors[tensor.number])
         copy.name = tensor.name
         # Others keep what the file says of their shapes, also if that is nothing: LiteRT chooses kernels by it.
         if tensor.is_constant or tensor.number not in made or self._graph.is_resized:
             copy.shape, copy.shapeSignature = list(tensor.shape), None
-        if copy.quantization is not None:
-            copy.quantization = _copy(copy.quantization)
         if not tensor.is_constant or tensor.number in made:
             copy.buffer = 0
             return copy
@@ -165,8 +161,8 @@ class IslandWriter:
             first = len(model.buffers)
             model.buffers += self._model.buffers
             for subgraph in self._model.subgraphs[1:]:
-                copy = _copy(subgraph)
-                copy.tensors = [_copy(tensor) for tensor in subgraph.tensors or []]
+                copy = copy_table(subgraph)
+                copy.tensors = [copy_table(tensor) for tensor in subgraph.tensors or []]
                 for tensor in copy.tensors:
                     # The first one says that there are no values.
                     tensor.buffer += first if tensor.buffer else 0
@@ -179,7 +175,8 @@ class IslandWriter:
             operator.opcodeIndex = codes.index(operator.opcodeIndex)
 
 
-def _copy(table: Any) -> Any:
+def copy_table(table: Any) -> Any:
+    """Return a copy of a table of the object interface, which shares what the table holds."""
     copy = type(table)()
     copy.__dict__.update(table.__dict__)
     return copy
@@ -191,8 +188,17 @@ def _blocks(table: Any) -> Any:
     return details if hasattr(details, "blockSize") else None
 
 
-def _renumber(operator: Any, numbers: Mapping[int, int]) -> Any:
-    copy = _copy(operator)
+def renumber_blocks(tensor: Any, numbers: Mapping[int, int]) -> None:
+    """Have a tensor that is quantised by blocks name the tensors of these by other numbers."""
+    if blocks := _blocks(tensor):
+        tensor.quantization = copy_table(tensor.quantization)
+        tensor.quantization.details = details = copy_table(blocks)
+        details.scales, details.zeroPoints = numbers[blocks.scales], numbers.get(blocks.zeroPoints, 0)
+
+
+def renumber(operator: Any, numbers: Mapping[int, int]) -> Any:
+    """Return a copy of an operator that names its tensors by other numbers."""
+    copy = copy_table(operator)
     # An optional operand that is missing has the number -1.
     copy.inputs = [numbers.get(int(number), -1) for number in ([] if operator.inputs is None else operator.inputs)]
     copy.outputs = [numbers[int(number)] for number in ([] if operator.outputs is None else operator.outputs)]

@@ -41,8 +41,7 @@ def replace_by_islands(
     def is_open(number: int) -> bool:
         return not graph.tensors[number].in_frames
 
-    joined_groups = grouping.join(links, grouping.grow(links, seeds, is_open), ties)
-    groups = [part for group in joined_groups for part in grouping.divide(links, group, is_open, ties)]
+    groups = grouping.join(links, grouping.grow(links, seeds, is_open), is_open, ties)
     writer = IslandWriter(graph) if groups else None
     nodes: list[TfliteOperator | IslandNode] = []
     islands = []

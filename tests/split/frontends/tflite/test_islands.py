@@ -120,12 +120,12 @@ def hybrid_model(folder: Path) -> Path:
 def test_what_is_quantised_anew_is_computed_exactly(tmp_path: Path) -> None:
     path = hybrid_model(tmp_path)
     graph = pipeline.read(path)
-    # What comes before is rounded by it; and a large island is no obstacle to cuts.
-    assert kinds(graph) == ["litert", "litert", "litert", "abs"]
-    assert graph.islands[0].operators[:2] == ("TANH (first)", "FULLY_CONNECTED (dense0)")
+    # What comes before is rounded by it; and islands are no obstacle to cuts.
+    assert kinds(graph) == [*["litert"] * 21, "abs"]
+    assert graph.islands[0].operators == ("TANH (first)",)
     assert pipeline.verify(graph, path, tolerance=0).largest_error == 0
     bundle = pipeline.build(graph, pipeline.plan(graph, stages=4))
-    assert [code.runtimes for code in bundle.codes] == [("litert",), ("litert",), ("litert",), ()]
+    assert [code.runtimes for code in bundle.codes] == [("litert",)] * 4
     with pytest.raises(ModelError, match=r"FULLY_CONNECTED \(that makes 'dense0'\): only its weights are quantised"):
         pipeline.read(path, fallback=False)
 

@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 import pipeline  # noqa: E402
 from pipeline.core.board import Board, Device  # noqa: E402
 from pipeline.errors import PlanError  # noqa: E402
+from pipeline.split import extract  # noqa: E402
 from pipeline.split.cuts import legal_cuts  # noqa: E402
 from tests.support.onnx_models import assert_close, in_stages, kinds  # noqa: E402
 from tests.support.torch_models import check_outputs, export, image, run_by_pytorch  # noqa: E402
@@ -106,3 +107,16 @@ def test_numbers_stay_what_they_are() -> None:
     program = export(lambda _, x: torch.special.i0(torch.clamp(x, 0.1, 2)).cumprod(1, dtype=torch.float64), image(2, 3))
     output = in_stages(graph := pipeline.read(program), [], {graph.inputs[0].name: image(2, 3).numpy()})
     assert output[graph.outputs[0].name].dtype == np.float64
+
+
+def test_neighbours_become_one_in_a_stage() -> None:
+    def spectra(_: Any, x: Any) -> Any:
+        first = torch.fft.rfft(x).abs()
+        second = torch.fft.rfft(first).abs()
+        return torch.fft.rfft(second.exp()).abs(), torch.fft.rfft(second).abs()
+
+    graph = check_outputs(export(spectra, image(2, 16)), image(2, 16))
+    assert sorted(kinds(graph)) == ["exp", *["pytorch"] * 4]
+    (part,) = extract.parts(graph, [])
+    # Three of them, and the one that waits for what is compiled.
+    assert str(extract.module(part)).count("call_dps_packed") == 2

@@ -1,0 +1,155 @@
+"""Islands of a stage that stand side by side -> one, since each crossing between two costs a call and copies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from pipeline.core import packed_model
+from pipeline.core.packed_model import PackedPart
+from pipeline.split.frontends import grouping
+from pipeline.split.passes import bindings
+from pipeline.split.passes.bindings import Binding
+
+Merger = Callable[[Sequence[PackedPart], Sequence[int], Sequence[int]], bytes | None]
+"""Takes parts, each behind those it reads of, and the numbers of the inputs and outputs of the one model that it
+returns; None if they do not fit into one."""
+
+
+def merge_islands(lines: Sequence[Binding], outputs: Sequence[Any]) -> list[Binding]:
+    """Return the lines of a stage with islands merged where nothing has to be computed between them.
+
+    Parameters
+    ----------
+    lines : sequence of Binding
+    outputs : sequence of tvm.relax.Var
+        What the stage returns.
+    """
+    merged_lines = list(lines)
+    for kind in packed_model.KINDS:
+        if any(_kind(line) == kind for line in merged_lines):
+            merged_lines = _merge_kind(merged_lines, set(outputs), kind, _merger(kind))
+    return merged_lines
+
+
+def _kind(line: Binding) -> str:
+    return packed_model.function_kind(bindings.island(line.value))
+
+
+def _merger(kind: str) -> Merger:
+    """Return what merges models of a kind; late, since each needs the package of its format."""
+    if kind == packed_model.ONNX_RUNTIME:
+        from pipeline.split.frontends.onnx import merging as onnx_merging
+
+        return onnx_merging.merge
+    if kind == packed_model.LITERT:
+        from pipeline.split.frontends.tflite import merging as tflite_merging
+
+        return tflite_merging.merge
+    from pipeline.split.frontends.torch import merging as torch_merging
+
+    return torch_merging.merge
+
+
+def _merge_kind(lines: Sequence[Binding], outputs: set[Any], kind: str, merger: Merger) -> list[Binding]:
+    units = _units(lines, kind)
+    links = [_links(unit) for unit in units]
+    members = {number for number, unit in enumerate(units) if _kind(unit[0]) == kind}
+    for group in grouping.find_neighbours(links, members):
+        inside = set(group)
+        read = {variable for number, link in enumerate(links) if number not in inside for variable in link.reads}
+        if len(group) > 1 and (merged_unit := _merge([units[n] for n in group], read | outputs, kind, merger)):
+            # Links stay as they were: those of a group remain its own, read by the same others.
+            units[group[0]] = merged_unit
+            for number in group[1:]:
+                units[number] = []
+    units = [unit for unit in units if unit]
+    # What is merged stands where its first part stood, maybe before something that it reads.
+    return [line for n in grouping.sort_topologically([_links(unit) for unit in units]) for line in units[n]]
+
+
+def _units(lines: Sequence[Binding], kind: str) -> list[list[Binding]]:
+    """Return the lines, with those that take an island's results apart beside its own."""
+    units: list[list[Binding]] = []
+    island_units: dict[Any, list[Binding]] = {}
+    for line in lines:
+        if isinstance(line.value, relax.TupleGetItem) and line.value.tuple_value in island_units:
+            island_units[line.value.tuple_value].append(line)
+            continue
+        units.append([line])
+        if _kind(line) == kind:
+            island_units[line.var] = units[-1]
+    return units
+
+
+def _links(unit: Sequence[Binding]) -> grouping.Links:
+    made = tuple(line.var for line in unit)
+    read = dict.fromkeys(operand for line in unit for operand in _variables(line.value))
+    return grouping.Links(tuple(variable for variable in read if variable not in made), made)
+
+
+def _variables(value: Any) -> Iterator[Any]:
+    return (operand for operand in bindings.operands(value) if isinstance(operand, relax.Var))
+
+
+def _merge(units: Sequence[Sequence[Binding]], read: set[Any], kind: str, merger: Merger) -> list[Binding] | None:
+    """Return the lines of one island in place of several, of whose results others read some."""
+    numbers: dict[Any, int] = {}
+    values: dict[int, Any] = {}
+    types: dict[int, Any] = {}
+
+    def number(value: Any) -> int:
+        # Constants are operands as well, where they are too large for an island: told apart by identity.
+        key = value if isinstance(value, relax.Var) else id(value)
+        values.setdefault(numbers.setdefault(key, len(numbers)), value)
+        return numbers[key]
+
+    parts = []
+    for unit in units:
+        model, *operands = unit[0].value.args[1].fields
+        results = _results(unit)
+        part = PackedPart(_model(model), tuple(map(number, operands)), tuple(number(result) for result, _ in results))
+        types.update(zip(part.outputs, (result_type for _, result_type in results), strict=True))
+        parts.append(part)
+    made = dict.fromkeys(output for part in parts for output in part.outputs)
+    inputs = list(dict.fromkeys(operand for part in parts for operand in part.inputs if operand not in made))
+    outputs = [output for output in made if values[output] in read]
+    merged_model = merger(parts, inputs, outputs)
+    if merged_model is None:
+        return None
+    return _island(merged_model, kind, [values[n] for n in inputs], [(values[n], types[n]) for n in outputs])
+
+
+def _results(unit: Sequence[Binding]) -> list[tuple[Any, Any]]:
+    """Return the variables of an island's results with their types, in order, also of those that nobody takes."""
+    call, *items = unit
+    if not isinstance(call.value.ty, relax.TupleType):
+        return [(call.var, call.value.ty)]
+    variables = {int(item.value.index): item.var for item in items}
+    fields = enumerate(call.value.ty.fields)
+    return [(variables.get(place) or relax.Var("unread", field), field) for place, field in fields]
+
+
+def _model(operand: Any) -> bytes:
+    return packed_model.unpack(np.from_dlpack(operand.value))
+
+
+def _island(model: bytes, kind: str, operands: Sequence[Any], results: Sequence[tuple[Any, Any]]) -> list[Binding]:
+    packed_operand = bindings.constant(packed_model.pack(model))
+    types = [result_type for _, result_type in results]
+    call = relax.call_dps_packed(
+        packed_model.function_name(kind), [packed_operand, *operands], types if len(types) > 1 else types[0]
+    )
+    if len(results) == 1:
+        return [Binding(results[0][0], str(results[0][0].name), call)]
+    island = relax.Var("island", relax.TupleType(types))
+    return [
+        Binding(island, "island", call),
+        *(
+            Binding(variable, str(variable.name), relax.TupleGetItem(island, place))
+            for place, (variable, _) in enumerate(results)
+        ),
+    ]
