@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from onnx import helper
+from onnx import TensorProto, helper, numpy_helper
 from tvm import relax, te, tirx
 from tvm.ir import Call, GenericConst
 from tvm.relax.frontend.onnx import onnx_frontend
@@ -33,6 +33,9 @@ _CHAINS = {"Sum": relax.op.add, "Max": relax.op.maximum, "Min": relax.op.minimum
 _MAKING_SEQUENCES = {"SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SplitToSequence"}
 _TAKING_SEQUENCES = {"ConcatFromSequence", "SequenceAt", "SequenceErase", "SequenceInsert", "SequenceLength"}
 
+
+# Two of these share a byte, of which TVM makes no tensors; dequantised, they are the same in one of their own.
+_NARROW_DTYPES = {TensorProto.INT4: "int8", TensorProto.UINT4: "uint8"}
 
 UNKNOWN = "not supported"
 """Why a node cannot be imported whose kind has no converter."""
@@ -143,7 +146,12 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             self._nodes.clear()
 
     def _parse_array(self, tensor_proto: Any) -> Any:
-        return self._data.tensor(tensor_proto) if is_external(tensor_proto) else super()._parse_array(tensor_proto)
+        if is_external(tensor_proto):
+            return self._data.tensor(tensor_proto)
+        if tensor_proto.data_type in _NARROW_DTYPES:
+            values = numpy_helper.to_array(tensor_proto)
+            return super()._parse_array(numpy_helper.from_array(values.astype(_NARROW_DTYPES[tensor_proto.data_type])))
+        return super()._parse_array(tensor_proto)
 
     def _parse_attr(self, attr_proto: Any) -> Any:
         # TVM's cannot tell an empty list from what it does not know.

@@ -117,9 +117,50 @@ def _softmax(call: NodeCall, data: Any) -> Any:
     return relax.op.reshape(relax.op.nn.softmax(relax.op.reshape(data, [front, -1]), 1), shape)
 
 
+def _dequantize_blocks(call: NodeCall) -> Any:
+    """Return ``DequantizeLinear`` with a scale for each block of an axis; weights become real numbers at once."""
+    block = int(call.attributes.get("block_size", 0))
+    if not block:
+        return None
+    axis, dtype = int(call.attributes.get("axis", 1)), call.dtype(1)
+    values, scale, zero = (call.values(position) for position in range(3))
+    if values is not None and scale is not None and (zero is not None or call.input(2) is None):
+        centred = values.astype(np.int32) - (0 if zero is None else _spread(zero.astype(np.int32), block, axis, values))
+        return constant(centred.astype(dtype) * _spread(scale, block, axis, values))
+    data = relax.op.astype(call.inputs[0], dtype)
+    if call.input(2) is not None:
+        data = relax.op.subtract(data, relax.op.astype(_repeat(call, 2, block, axis), dtype))
+    return relax.op.multiply(data, _repeat(call, 1, block, axis))
+
+
+def _quantize_blocks(call: NodeCall) -> Any:
+    """Return ``QuantizeLinear`` with a scale for each block of an axis."""
+    block = int(call.attributes.get("block_size", 0))
+    dtype = (call.results[0] or (None, None))[1]
+    if not block or dtype not in ("int8", "uint8", "int16", "uint16"):
+        return None
+    axis, limits = int(call.attributes.get("axis", 1)), np.iinfo(dtype)
+    values = relax.op.round(relax.op.divide(call.inputs[0], _repeat(call, 1, block, axis)))
+    if call.input(2) is not None:
+        values = relax.op.add(values, relax.op.astype(_repeat(call, 2, block, axis), call.dtype()))
+    return relax.op.astype(relax.op.clip(values, int(limits.min), int(limits.max)), dtype)
+
+
+def _repeat(call: NodeCall, position: int, block: int, axis: int) -> Any:
+    repeated = call.normal(relax.op.repeat(call.inputs[position], block, axis))
+    # The last block may be shorter.
+    return relax.op.strided_slice(repeated, [axis], [0], [call.shape()[axis]])
+
+
+def _spread(values: np.ndarray, block: int, axis: int, like: np.ndarray) -> np.ndarray:
+    return np.take(np.repeat(values, block, axis), range(like.shape[axis]), axis)
+
+
 CONVERTERS: dict[str, Converter] = {
+    "DequantizeLinear": _dequantize_blocks,
     "QLinearConv": _convolution,
     "QLinearMatMul": _product,
+    "QuantizeLinear": _quantize_blocks,
     "com.microsoft.QLinearAdd": _of_two(relax.op.add),
     "com.microsoft.QLinearAveragePool": _of_one(_average),
     "com.microsoft.QLinearConcat": _concatenation,

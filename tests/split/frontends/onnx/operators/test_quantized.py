@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 import pipeline
-from tests.support.onnx_models import Arrays, by_onnxruntime, in_stages, node, save
+from tests.support.onnx_models import Arrays, assert_close, by_onnxruntime, in_stages, node, save, weights
 
 BYTES = {"uint8": onnx.TensorProto.UINT8, "int8": onnx.TensorProto.INT8, "int32": onnx.TensorProto.INT32}
 MICROSOFT = {"domain": "com.microsoft"}
@@ -33,7 +33,7 @@ def check(path: Path, *values: np.ndarray, distance: int = 0) -> None:
         assert np.unique(expected).size > 3
 
 
-def scales(*names: str, dtype: str = "uint8") -> Arrays:
+def scales_of(*names: str, dtype: str = "uint8") -> Arrays:
     """Return a scale and a zero point of each of the names."""
     constants: Arrays = {}
     for number, name in enumerate(names):
@@ -45,7 +45,7 @@ def scales(*names: str, dtype: str = "uint8") -> Arrays:
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 @pytest.mark.parametrize("per_channel", [False, True])
 def test_convolution(tmp_path: Path, dtype: str, *, per_channel: bool) -> None:
-    constants = scales("x", "y", dtype=dtype) | {
+    constants = scales_of("x", "y", dtype=dtype) | {
         "w": numbers("int8", 4, 3, 3, 3) // 4,
         "ws": np.array([0.01, 0.02, 0.015, 0.03] if per_channel else [0.01], np.float32),
         "wz": np.zeros(4 if per_channel else 1, np.int8),
@@ -68,7 +68,7 @@ def test_integer_convolution(tmp_path: Path) -> None:
 
 
 def test_product(tmp_path: Path) -> None:
-    constants = scales("x", "w", "y") | {"w": numbers("uint8", 16, 5)}
+    constants = scales_of("x", "w", "y") | {"w": numbers("uint8", 16, 5)}
     constants["ys"] = np.array(0.5, np.float32)
     nodes = [node("QLinearMatMul", "x xs xz w ws wz ys yz", "y")]
     kinds = dict.fromkeys(("x", "y"), BYTES["uint8"])
@@ -80,7 +80,7 @@ def test_product(tmp_path: Path) -> None:
 def test_two_operands(tmp_path: Path, kind: str) -> None:
     nodes = [node(kind, "a as az b bs bz ys yz", "y", **MICROSOFT)]
     kinds = dict.fromkeys(("a", "b", "y"), BYTES["uint8"])
-    path = save(tmp_path / "m.onnx", nodes, {"a": (3, 64), "b": (1, 64)}, ["y"], scales("a", "b", "y"), dtypes=kinds)
+    path = save(tmp_path / "m.onnx", nodes, {"a": (3, 64), "b": (1, 64)}, ["y"], scales_of("a", "b", "y"), dtypes=kinds)
     check(path, numbers("uint8", 3, 64), numbers("uint8", 1, 64, seed=1))
 
 
@@ -95,7 +95,7 @@ def test_two_operands(tmp_path: Path, kind: str) -> None:
     ],
 )
 def test_one_operand(tmp_path: Path, kind: str, attributes: dict[str, Any]) -> None:
-    constants = scales("x", "y")
+    constants = scales_of("x", "y")
     constants["ys"] = np.array(1 / 256 if kind in ("QLinearSigmoid", "QLinearSoftmax") else 0.0137, np.float32)
     constants["yz"] = np.array(0 if kind in ("QLinearSigmoid", "QLinearSoftmax") else 120, np.uint8)
     nodes = [node(kind, "x xs xz ys yz", "y", **attributes, **MICROSOFT)]
@@ -107,5 +107,29 @@ def test_one_operand(tmp_path: Path, kind: str, attributes: dict[str, Any]) -> N
 def test_concatenation(tmp_path: Path) -> None:
     nodes = [node("QLinearConcat", "ys yz a as az b bs bz", "y", axis=1, **MICROSOFT)]
     kinds = dict.fromkeys(("a", "b", "y"), BYTES["uint8"])
-    path = save(tmp_path / "m.onnx", nodes, {"a": (2, 9), "b": (2, 7)}, ["y"], scales("a", "b", "y"), dtypes=kinds)
+    path = save(tmp_path / "m.onnx", nodes, {"a": (2, 9), "b": (2, 7)}, ["y"], scales_of("a", "b", "y"), dtypes=kinds)
     check(path, numbers("uint8", 2, 9), numbers("uint8", 2, 7))
+
+
+@pytest.mark.parametrize("kind", [onnx.TensorProto.INT4, onnx.TensorProto.UINT4, onnx.TensorProto.INT8], ids=str)
+@pytest.mark.parametrize("axis", [0, 1])
+def test_weights_in_blocks(tmp_path: Path, kind: int, axis: int) -> None:
+    shape, scale_shape = (80, 64), (5, 64) if axis == 0 else (80, 4)
+    values = np.arange(80 * 64) % 8
+    scales = (np.arange(np.prod(scale_shape)).reshape(scale_shape) % 5 + 1).astype(np.float32) / 10
+    tensors = [
+        onnx.helper.make_tensor("w", kind, shape, values.tolist()),
+        onnx.helper.make_tensor("z", kind, scale_shape, [1] * int(np.prod(scale_shape))),
+        onnx.numpy_helper.from_array(scales, "s"),
+    ]
+    graph = onnx.helper.make_graph(
+        [node("DequantizeLinear", "w s z", "f", axis=axis, block_size=16), node("MatMul", "x f", "y")], "g",
+        [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, (3, 80))],
+        [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, (3, 64))], tensors,
+    )  # fmt: skip
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10)
+    onnx.save(model, tmp_path / "m.onnx")
+    inputs = {"x": weights(3, 80)}
+    outputs = in_stages(pipeline.read(tmp_path / "m.onnx", fallback=False), [], inputs)
+    # Fused, it would compute with activations of 8 bits.
+    assert_close(outputs, by_onnxruntime(tmp_path / "m.onnx", inputs, fused=False))
