@@ -21,7 +21,7 @@ from pipeline.executor.kernels.tir import statements as tir
 LOWEST = -3.402823466e38
 """Lowest finite float32, as a pooling's start."""
 
-_SUPPORTED = {("max", "float32"), ("max", "uint8"), ("mean", "float32")}
+_SUPPORTED = {("max", "float32"), ("max", "int8"), ("max", "uint8"), ("mean", "float32")}
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ class Pooling(Kernel[PoolForm]):
         """Return the loops over windows."""
         data, store = group.operands[0], epilogue_store(group)
         if form.kind == "max":
-            # Unsigned bytes start from zero, their lowest value.
-            lowest = LOWEST if str(data.dtype) == "float32" else 0
+            # Bytes start from their lowest value.
+            lowest = {"float32": LOWEST, "int8": -128, "uint8": 0}[str(data.dtype)]
             return SlidingWindowLoops(
                 form.conv, cpu, data, lowest, lambda total, element, *_: tirx.Max(total, element), store, tasks
             ).statement()

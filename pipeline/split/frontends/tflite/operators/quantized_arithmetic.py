@@ -14,6 +14,7 @@ from pipeline.split.frontends.tflite.flatbuffer import TfliteOperator, TfliteTen
 from pipeline.split.frontends.tflite.operators import fixed_point
 from pipeline.split.frontends.tflite.operators.converter import Converter
 from pipeline.split.frontends.tflite.operators.quantized_values import (
+    INTEGERS,
     activation_of,
     center,
     object_to,
@@ -196,7 +197,7 @@ def _concatenated(_importer: Any, operator: TfliteOperator) -> str:
 def _to_integers(_importer: Any, operator: TfliteOperator) -> str:
     source, output = operator.operands[0], operator.outputs[0]
     if source.dtype != "float32":
-        return object_to(operator, same=False)
+        return object_to(operator, (*INTEGERS, "int32"), same=False)
     if output.scale is None or output.dtype not in _EXTRA_BITS:
         return f"{source.dtype} and {output.dtype} are no real numbers and integers"
     return f"{output.name!r} has several scales" if output.scale.per_channel else ""

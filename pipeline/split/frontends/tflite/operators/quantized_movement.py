@@ -172,6 +172,28 @@ def batch_to_space(importer: Any, operator: TfliteOperator) -> Any:
     return op.strided_slice(image, [1, 2], first, [first[0] + output.shape[1], first[1] + output.shape[2]])
 
 
+def nearest(importer: Any, operator: TfliteOperator) -> Any:
+    """Return ``RESIZE_NEAREST_NEIGHBOR``."""
+    data, output, options = operator.operands[0], operator.outputs[0], operator.options
+    value = importer.value(data)
+    for axis in (1, 2):
+        places = _nearest_places(
+            data.shape[axis], output.shape[axis], align=options.AlignCorners(), centers=options.HalfPixelCenters()
+        )
+        value = op.take(value, constant(places), axis=axis)
+    return value
+
+
+def _nearest_places(extent: int, results: int, *, align: bool, centers: bool) -> np.ndarray:
+    """Return the places along an axis, in float32 as LiteRT computes them."""
+    scale = np.float32(extent - 1) / np.float32(results - 1) if align and results > 1 else None
+    scale = np.float32(extent) / np.float32(results) if scale is None else scale
+    scaled = (np.arange(results).astype(np.float32) + np.float32(0.5 if centers else 0)) * scale
+    rounded = np.floor(scaled + np.float32(0.5)) if align else np.floor(scaled)
+    places: np.ndarray = np.clip(rounded.astype(np.int64), 0, extent - 1)
+    return places
+
+
 def extreme_place(importer: Any, operator: TfliteOperator, function: Callable[..., Any]) -> Any:
     """Return ``ARG_MAX`` or ``ARG_MIN``, the first place of equal ones."""
     value = op.astype(importer.value(operator.operands[0]), "int32")
@@ -233,6 +255,7 @@ CONVERTERS: dict[str, Converter] = {
     "PAD": Converter(pad, _object_to_padding),
     "PADV2": Converter(pad, _object_to_padding),
     "RESHAPE": Converter(reshape, _object()),
+    "RESIZE_NEAREST_NEIGHBOR": Converter(nearest, _object(1)),
     "REVERSE_V2": Converter(reverse, _object(1)),
     "SLICE": Converter(take_slice, _object(1)),
     "SPACE_TO_BATCH_ND": Converter(space_to_batch, _object_to_blocks),

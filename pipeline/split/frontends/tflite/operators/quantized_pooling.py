@@ -141,10 +141,11 @@ def _pooled(_importer: Any, operator: TfliteOperator) -> str:
 
 
 def _averaged(importer: Any, operator: TfliteOperator) -> str:
-    if reason := _pooled(importer, operator) or object_to(operator, BYTES):
+    if reason := _pooled(importer, operator):
         return reason
-    # Depthwise sums are exact as float32 up to here.
-    return "" if math.prod(_window(operator)) * 255 < 1 << 24 else "its window is too large"
+    # A kernel for depthwise sums of bytes has float32, which is exact up to here; else they are of 32 bits.
+    largest = 255 / (1 << 24) if operator.operands[0].dtype in BYTES else 1 / (1 << 15)
+    return "" if math.prod(_window(operator)) * largest < 1 else "its window is too large"
 
 
 def _reduced(_importer: Any, operator: TfliteOperator) -> str:

@@ -96,7 +96,7 @@ def object_to(
     ----------
     operator : TfliteOperator
     dtypes : tuple of str
-        Of its first output.
+        Those that its first output may have.
     places : tuple of int
         Operands that have to be quantised, each with a single scale.
     same : bool
@@ -104,7 +104,7 @@ def object_to(
     """
     tensors = [*(operator.inputs[place] for place in places), operator.outputs[0]]
     for tensor in tensors:
-        if tensor is None or not tensor.is_quantized or tensor.dtype not in INTEGERS:
+        if tensor is None or not tensor.is_quantized or tensor.dtype not in {*INTEGERS, *dtypes}:
             return NOT_QUANTIZED
         if tensor.scale is None or tensor.scale.per_channel:
             return f"{tensor.name!r} has several scales"
