@@ -24,7 +24,7 @@ from typing import Any
 
 import report
 
-SUITES = {"onnx": "conformance_onnx", "torch": "conformance_torch"}
+SUITES = {"onnx": "conformance_onnx", "tflite": "conformance_tflite", "torch": "conformance_torch"}
 """Modules with `RUNTIME`, `KINDS`, `QUICK_STRIDE`, `case_names` and `judge`."""
 
 LIMIT_S = 120.0
