@@ -27,6 +27,7 @@ from pipeline.executor.kernels.prelu import PRelu
 from pipeline.executor.kernels.quantized.integer_operators import IntegerOperators
 from pipeline.executor.kernels.quantized.operators import QuantizedOperators
 from pipeline.executor.kernels.reductions import Reduction
+from pipeline.executor.kernels.resize import BilinearResize
 from pipeline.executor.kernels.softmax import Softmax
 from pipeline.executor.kernels.winograd.winograd import WinogradConvolution
 
@@ -51,6 +52,7 @@ REWRITES: tuple[Rewrite, ...] = (
     Softmax(),
     Reduction(),
     Argmax(),
+    BilinearResize(),
     # What no kernel takes may still work on the layout at hand.
     DataMovement(),
     LayoutAgnostic(),
