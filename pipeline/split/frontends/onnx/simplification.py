@@ -57,7 +57,9 @@ def expand_functions(model: Any, kinds: Collection[str] = ()) -> Any:
     while not set(kinds).isdisjoint(node.op_type for node in model.graph.node):
         count = len(model.graph.node)
         identifiers = [("", kind) for kind in kinds]
-        model = inliner.inline_selected_functions(infer_types(model), identifiers, inline_schema_functions=True)
+        # It knows no type of an operand that is left out in front of another one; such nodes stay as they are.
+        with contextlib.suppress(Exception):
+            model = inliner.inline_selected_functions(infer_types(model), identifiers, inline_schema_functions=True)
         # Some have a definition for some types or opsets only.
         if len(model.graph.node) == count:
             break
