@@ -13,6 +13,7 @@ import pytest
 from onnx import helper
 
 import pipeline
+from pipeline.errors import ModelError
 from tests.support.onnx_models import check_outputs, in_stages, node, save
 
 # Of each family the forms that differ in what is read of them; bench/conformance.py runs all.
@@ -82,3 +83,10 @@ def test_an_operand_that_is_left_out_in_front_of_another() -> None:
     case = cases()["test_attention_4d_gqa_causal_nonpad_decode"]
     graph = pipeline.read(onnx.ModelProto.FromString(case.model.SerializeToString()))
     assert [island.operators[0].split()[0] for island in graph.islands] == ["Attention"]
+
+
+def test_scales_that_come_with_each_frame() -> None:
+    """The shape of the result does not say where between two pixels each of it lies."""
+    model = cases()["test_resize_upsample_scales_nearest"].model
+    with pytest.raises(ModelError, match="its scales depend on values"):
+        pipeline.read(onnx.ModelProto.FromString(model.SerializeToString()), fallback=False)

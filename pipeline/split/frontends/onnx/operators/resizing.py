@@ -43,9 +43,11 @@ def resize(call: NodeCall) -> Any:
     axes = _axes(mode, inputs, attributes)
     # One operator where it does: kernels that need no tuning know resize2d, and none of picked and weighted rows.
     is_stated = all(call.input(position) is None or not call.is_computed(position) for position in (2, 3))
-    if (is_stated and _is_right_in_tvm(mode, axes, attributes)) or any(
-        axis.changes and not axis.extent for axis in axes
-    ):
+    if is_stated and _is_right_in_tvm(mode, axes, attributes):
+        return None
+    if not axes:
+        raise ValueError("its scales depend on values")
+    if any(axis.changes and not axis.extent for axis in axes):
         return None
     return _resize_axes(call.normal, inputs[0], mode, axes, attributes)
 
