@@ -35,6 +35,7 @@ from pipeline.split.frontends.tflite.operators import (
     resizing,
     spatial,
     tvm_kinds,
+    wide_softmax,
 )
 from pipeline.split.frontends.tflite.operators.converter import NOT_QUANTIZED, QUANTIZED, STATE, UNKNOWN, Converter
 
@@ -44,6 +45,7 @@ FAMILIES: tuple[dict[str, Converter], ...] = (
     quantized_arithmetic.CONVERTERS,
     quantized_pooling.CONVERTERS,
     quantized_softmax.CONVERTERS,
+    wide_softmax.CONVERTERS,
     quantized_resizing.CONVERTERS,
     quantized_movement.CONVERTERS,
     lookup.CONVERTERS,

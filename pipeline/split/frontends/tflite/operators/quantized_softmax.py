@@ -103,11 +103,16 @@ def _shift_left(x: Any, bits: int) -> Any:
     return op.minimum(op.maximum(shifted, constant(np.int64(-(1 << 31)))), constant(np.int64(_ONE)))
 
 
-def _reciprocal(bb: Any, total: Any) -> tuple[Any, Any]:
-    """Return 1 / total between 1/2 and 1, and the zero bits in front of the total: three steps of Newton's method."""
+def headroom_of(bb: Any, total: Any) -> Any:
+    """Return how many of 32 bits are zero in front of positive int64 numbers, whose last axis has one place."""
     powers = constant(np.left_shift(np.int64(1), np.arange(31, dtype=np.int64)))
     bits = op.sum(op.astype(op.greater_equal(total, powers), "int64"), [-1], keepdims=True)
-    headroom = bb.emit(op.subtract(constant(np.int64(32)), bits))
+    return bb.emit(op.subtract(constant(np.int64(32)), bits))
+
+
+def _reciprocal(bb: Any, total: Any) -> tuple[Any, Any]:
+    """Return 1 / total between 1/2 and 1, and the zero bits in front of the total: three steps of Newton's method."""
+    headroom = headroom_of(bb, total)
     # The total as 1 + a, of which (1 + a) / 2 is needed.
     half = bb.emit(op.right_shift(op.left_shift(total, headroom), constant(np.int64(1))))
     # 48/17 and 32/17 with two bits before the point, the start with the smallest largest error.
@@ -121,7 +126,7 @@ def _reciprocal(bb: Any, total: Any) -> tuple[Any, Any]:
 
 def _why_not(_importer: Any, operator: TfliteOperator) -> str:
     if operator.outputs[0].dtype == "int16":
-        return "its result has 16 bits" if operator.operands[0].dtype == "int16" else object_to(operator, same=False)
+        return "it has 16 bits" if operator.operands[0].dtype == "int16" else object_to(operator, same=False)
     return object_to(operator, BYTES)
 
 
