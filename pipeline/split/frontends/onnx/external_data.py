@@ -23,6 +23,13 @@ _PLAIN = "?bBhHiIqQefd"
 """Dtypes that NumPy has itself; others, such as bfloat16, are left to the onnx package."""
 
 
+# Operators of the first exporters that never became ONNX's; the list is that of onnx's checker.
+_EXPERIMENTAL = {
+    "ATen", "Affine", "ConstantFill", "Crop", "DynamicSlice", "GRUUnit", "GivenTensorFill", "ImageScaler",
+    "ParametricSoftplus", "Scale", "ScaledTanh",
+}  # fmt: skip
+
+
 class ExternalData(Parameters):
     """The tensors of a model that its protobuf does not hold.
 
@@ -117,20 +124,29 @@ def check_model(model: Any, path: Path | None = None) -> None:
         Its file.
     """
     try:
-        if path is not None and any(is_external(each) for each in _constants(model.graph)):
-            # The checker takes them from a file only.
-            with utf8_folder(path.parent) as folder:
-                onnx.checker.check_model(folder / path.name)
-        else:
-            # From memory: given the path, the checker would read the whole file again.
-            onnx.checker.check_model(_without_data(model))
-    except onnx.checker.ValidationError:
-        # The checker wants more than runtimes do, such as a shape for each output and nodes in their order.
-        if not has_runtime() or not _is_runnable(model if path is None else path):
-            raise
-        nodes = list(sort_topologically(model.graph.node))
-        del model.graph.node[:]
-        model.graph.node.extend(nodes)
+        # Of these the checker warns on the standard output, which is for results.
+        if not has_runtime() or not any(node.op_type in _EXPERIMENTAL for node in model.graph.node):
+            _check_by_onnx(model, path)
+            return
+        refusal = onnx.checker.ValidationError("it has experimental operators that ONNX Runtime does not take")
+    except onnx.checker.ValidationError as error:
+        refusal = error
+    # The checker wants more than runtimes do, such as a shape for each output and nodes in their order.
+    if not has_runtime() or not _is_runnable(model if path is None else path):
+        raise refusal
+    nodes = list(sort_topologically(model.graph.node))
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+
+
+def _check_by_onnx(model: Any, path: Path | None) -> None:
+    if path is not None and any(is_external(each) for each in _constants(model.graph)):
+        # The checker takes them from a file only.
+        with utf8_folder(path.parent) as folder:
+            onnx.checker.check_model(folder / path.name)
+    else:
+        # From memory: given the path, the checker would read the whole file again.
+        onnx.checker.check_model(_without_data(model))
 
 
 def _is_runnable(model: Any) -> bool:

@@ -279,3 +279,17 @@ except pipeline.errors.MissingExtra as error:
     reference = "reading ONNX models needs the 'onnx' extra; run: pip install 'soc-pipeline[onnx]' 2\n"
     assert (process.returncode, process.stdout, process.stderr) == (0, reference, "")
     assert issubclass(MissingExtra, ImportError)
+
+
+def test_experimental_operators_say_nothing_on_the_standard_output(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Onnx's checker warns of them there, among a command's results; ONNX Runtime has them."""
+    nodes = [node("Affine", "x", "y", "old", alpha=1.5, beta=0.5)]
+    path = save(tmp_path / "m.onnx", nodes, {"x": (2, 3)}, ["y"], opset=7)
+    capfd.readouterr()
+    assert pipeline.read(path).islands[0].operators == ("Affine (old)",)
+    assert capfd.readouterr().out == ""
+    # Since opset 10 there is none of them any more.
+    path = save(path, nodes, {"x": (2, 3)}, ["y"])
+    read_refusal(path, "is not a valid ONNX model: it has experimental operators that ONNX Runtime does not take")
