@@ -223,6 +223,9 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
                 if op_name in _TAKING_SEQUENCES
                 else "it takes a sequence, which only operators for sequences can"
             )
+        # The least of nothing is infinity by ONNX, and the largest finite number by TVM.
+        if op_name in ("ReduceMax", "ReduceMin") and _is_empty(inputs[0]):
+            raise ValueError("it reduces a tensor without elements")
         if node.domain == DOMAIN:
             return self._island(node, inputs, attrs["model"])
         result = self._convert(node, inputs, attrs, opset)
@@ -309,6 +312,11 @@ class _OneNode(NamedTuple):
     """A graph of one node, as TVM's importer iterates over it."""
 
     node: Sequence[Any]
+
+
+def _is_empty(value: Any) -> bool:
+    extents = getattr(value.ty, "shape", None) or ()
+    return any(isinstance(extent, tirx.IntImm) and int(extent) == 0 for extent in extents)
 
 
 def _relax_type(value_type: Any, name: str) -> Any:
