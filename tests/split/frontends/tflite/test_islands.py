@@ -18,7 +18,7 @@ from pipeline.core.random_frame import random_frame
 from pipeline.errors import MissingExtra, ModelError
 from pipeline.executor import source_runtimes
 from pipeline.split.frontends.tflite import reference
-from tests.split.frontends.tflite.test_tflite import Writer
+from tests.split.frontends.tflite.test_tflite import Writer, schema
 from tests.support.onnx_models import kinds, weights
 
 
@@ -149,3 +149,60 @@ def test_constants_are_made_as_in_the_file(tmp_path: Path) -> None:
     graph = pipeline.read(path)
     assert kinds(graph) == ["matmul", "litert", "add"]
     assert pipeline.verify(graph, path).relative < 1e-6
+
+
+def test_graphs_that_an_operator_runs_go_along(tmp_path: Path) -> None:
+    """A loop that doubles its input until the counter is at three."""
+    writer = Writer(1, 4)
+    start = writer.constant("start", np.array([0], np.int32))
+    outputs = [writer.tensor("counter", (1,), "int32"), writer.tensor("doubled", (1, 4))]
+    writer.add("WHILE", [start, 0], outputs[0], options="WhileOptions", condSubgraphIndex=1, bodySubgraphIndex=2)
+    writer.graph.operators[-1].outputs = outputs
+    writer.add("TANH", [outputs[1]], writer.tensor("y", (1, 4)))
+    main = writer.graph
+    for name in ("condition", "body"):
+        writer.graph = schema.SubGraphT()
+        writer.graph.tensors, writer.graph.operators = [], []
+        inputs = [writer.tensor(f"{name}/counter", (1,), "int32"), writer.tensor(f"{name}/data", (1, 4))]
+        limit = writer.constant(f"{name}/number", np.array([3 if name == "condition" else 1], np.int32))
+        if name == "condition":
+            writer.graph.outputs = [writer.add("LESS", [inputs[0], limit], writer.tensor("less", (1,), "bool"))]
+        else:
+            counter = writer.add("ADD", [inputs[0], limit], writer.tensor("next", (1,), "int32"), options="AddOptions")
+            twice = writer.add("ADD", [inputs[1]] * 2, writer.tensor("twice", (1, 4)), options="AddOptions")
+            writer.graph.outputs = [counter, twice]
+        writer.graph.inputs = inputs
+        writer.model.subgraphs.append(writer.graph)
+    writer.graph = main
+    path = writer.save(tmp_path / "loop.tflite", len(main.tensors) - 1)
+    graph = pipeline.read(path)
+    assert kinds(graph) == ["litert", "tanh"]
+    assert not graph.keeps_state
+    assert pipeline.verify(graph, path).relative < 1e-6
+
+
+def test_other_shapes_reach_into_an_island(tmp_path: Path) -> None:
+    writer = Writer(1, 8)
+    writer.graph.tensors[0].shapeSignature = [-1, 8]
+    kernel = writer.constant("kernel", np.arange(-16, 16).reshape(4, 8).astype(np.int8), 0.01)
+    dense = writer.add("FULLY_CONNECTED", [0, kernel, -1], writer.tensor("d", (1, 4)), options="FullyConnectedOptions")
+    writer.model.operatorCodes[-1].version = 3
+    path = writer.save(tmp_path / "m.tflite", writer.add("TANH", [dense], writer.tensor("y", (1, 4))))
+    graph = pipeline.read(path, {"x": (3, 8)})
+    assert kinds(graph) == ["litert", "tanh"]
+    assert graph.outputs[0].shape == (3, 4)
+    assert pipeline.verify(graph, path).relative < 1e-6
+
+
+def test_without_the_runtime_quantised_operators_are_approximated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = Writer(1, 64)
+    numbers = writer.add("QUANTIZE", [0], writer.tensor("q", (1, 64), "int8", 0.05, 3))
+    result = writer.add("COS", [numbers], writer.tensor("y", (1, 64), "int8", 1 / 128, 0))
+    path = writer.save(tmp_path / "m.tflite", result)
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ai_edge_litert" else find(name))
+    graph = pipeline.read(path)
+    assert not graph.islands
+    assert "cos" in kinds(graph)

@@ -13,7 +13,8 @@ pytest.importorskip("tflite", reason="the reader of TFLite files is not installe
 schema = pytest.importorskip("ai_edge_litert.schema_py_generated", reason="LiteRT is not installed")
 
 import pipeline  # noqa: E402
-from tests.split.frontends.tflite.test_tflite import RELU, SAME, VALID, Writer  # noqa: E402
+from pipeline.split.frontends.tflite.reference import evaluate  # noqa: E402
+from tests.split.frontends.tflite.test_tflite import RELU, SAME, TANH, VALID, Writer  # noqa: E402
 from tests.support.onnx_models import weights  # noqa: E402
 
 INT32 = schema.TensorType.INT32
@@ -79,10 +80,16 @@ OPERATORS: list[tuple[str, Any, list[Any], dict[str, Any]]] = [
     ("ARG_MIN", (1, 6, 6), [np.int32(3)], {"options": "ArgMinOptions", "outputType": INT32, "dtype": "int32"}),
     ("BATCH_MATMUL", (1, 6, 6, 4), [weights(1, 6, 8, 4)], {"options": "BatchMatMulOptions"}),
     ("BATCH_MATMUL", (1, 6, 6, 4), [weights(1, 6, 4, 8)], {"options": "BatchMatMulOptions", "adjY": True}),
+    ("ADD", None, [weights(8)], {"options": "AddOptions", "fusedActivationFunction": TANH}),
+    ("CONCATENATION", (1, 6, 6, 12), [-weights(1, 6, 6, 4)],
+     {"options": "ConcatenationOptions", "axis": 3, "fusedActivationFunction": RELU}),
+    ("CONV_2D", (1, 6, 6, 4), [weights(4, 1, 1, 8), weights(4)],
+     {"options": "Conv2DOptions", "strideW": 1, "strideH": 1, "fusedActivationFunction": TANH}),
     ("DEPTH_TO_SPACE", (1, 12, 12, 2), [], {"options": "DepthToSpaceOptions", "blockSize": 2}),
     ("DIV", None, [np.abs(weights(8)) + 1], {"options": "DivOptions"}),
     ("ELU", None, [], {}),
     ("EXPAND_DIMS", (1, 1, 6, 6, 8), [np.int32(1)], {}),
+    ("FULLY_CONNECTED", (1, 5), [weights(5, 288)], {"options": "FullyConnectedOptions"}),
     ("FULLY_CONNECTED", (36, 5), [weights(5, 8), weights(5)], {"options": "FullyConnectedOptions"}),
     ("FULLY_CONNECTED", (1, 6, 6, 5), [weights(5, 8)], {"options": "FullyConnectedOptions", "keepNumDims": True}),
     ("GATHER", (1, 2, 6, 8), [i32(3, 0)], {"options": "GatherOptions", "axis": 1}),
@@ -107,9 +114,12 @@ OPERATORS: list[tuple[str, Any, list[Any], dict[str, Any]]] = [
         "RESIZE_NEAREST_NEIGHBOR", (1, 9, 13, 8), [i32(9, 13)],
         {"options": "ResizeNearestNeighborOptions", "halfPixelCenters": True},
     ),
+    ("RESIZE_BILINEAR", (1, 1, 1, 8), [i32(1, 1)], {"options": "ResizeBilinearOptions", "alignCorners": True}),
     ("SLICE", (1, 3, 4, 8), [i32(0, 1, 2, 0), i32(1, 3, 4, -1)], {"options": "SliceOptions"}),
+    ("SOFTMAX", None, [], {"options": "SoftmaxOptions", "beta": 2.0}),
     ("SPACE_TO_BATCH_ND", (4, 4, 3, 8), [i32(2, 2), np.array([[1, 1], [0, 0]], np.int32)], {}),
     ("SPACE_TO_DEPTH", (1, 3, 3, 32), [], {"options": "SpaceToDepthOptions", "blockSize": 2}),
+    ("SQUEEZE", (6, 6, 8), [], {"options": "SqueezeOptions"}),
     ("SQUARED_DIFFERENCE", None, [weights(8)], {}),
     (
         "STRIDED_SLICE", (6, 3, 8), [i32(0, 0, 1, 0), i32(1, 6, 6, 8), i32(1, 1, 2, 1)],
@@ -140,3 +150,35 @@ def test_there_and_back_with_what_is_cut_off(tmp_path: Path) -> None:
         return writer.add("BATCH_TO_SPACE_ND", [block_image, blocks, crops], writer.tensor("y", (1, 7, 5, 8)))
 
     assert largest_share(tmp_path, build) < 1e-5
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64"])
+def test_numbers_beyond_a_whole_dtype(tmp_path: Path, dtype: str) -> None:
+    writer = Writer(8)
+    result = writer.add(
+        "CAST", [0], writer.tensor("y", (8,), dtype), options="CastOptions", inDataType=schema.TensorType.FLOAT32,
+        outDataType=getattr(schema.TensorType, dtype.upper()),
+    )  # fmt: skip
+    path = writer.save(tmp_path / "m.tflite", result)
+    graph = pipeline.read(path)
+    values = {"x": np.array([300, -300, 1.9, -1.9, 1e30, -1e30, np.nan, 127.5], np.float32)}
+    with pipeline.load(pipeline.build(graph, pipeline.plan(graph, stages=1))) as running:
+        np.testing.assert_array_equal(running.submit(values).outputs(30)["y"], evaluate(path, values)[0])
+    assert not graph.islands
+
+
+def test_whole_numbers(tmp_path: Path) -> None:
+    """Some operators have kernels of real numbers only."""
+    writer = Writer(2, 6)
+    writer.graph.tensors[0].type = INT32
+    five = writer.constant("five", i32(5))
+    squares = writer.add(
+        "SQUARED_DIFFERENCE", [0, five], writer.tensor("squares", (2, 6), "int32"), options="SquaredDifferenceOptions"
+    )
+    powers = writer.add(
+        "POW", [0, writer.constant("two", i32(2))], writer.tensor("p", (2, 6), "int32"), options="PowOptions"
+    )
+    axes = writer.constant("axes", i32(1))
+    mean = writer.add("MEAN", [squares, axes], writer.tensor("mean", (2,), "int32"), options="ReducerOptions")
+    path = writer.save(tmp_path / "m.tflite", squares, powers, mean)
+    assert pipeline.verify(pipeline.read(path), path).largest_error == 0

@@ -23,10 +23,12 @@ from tests.support.onnx_models import kinds, weights  # noqa: E402
 Kind = schema.BuiltinOperator
 SAME, VALID = schema.Padding.SAME, schema.Padding.VALID
 RELU, RELU6 = schema.ActivationFunctionType.RELU, schema.ActivationFunctionType.RELU6
+TANH = schema.ActivationFunctionType.TANH
 DTYPES = {
     "float32": schema.TensorType.FLOAT32,
     "float16": schema.TensorType.FLOAT16,
     "int32": schema.TensorType.INT32,
+    "bool": schema.TensorType.BOOL,
     "int64": schema.TensorType.INT64,
     "int8": schema.TensorType.INT8,
 }

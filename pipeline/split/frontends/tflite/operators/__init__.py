@@ -23,6 +23,7 @@ from typing import Any
 from pipeline.split.frontends.tflite.flatbuffer import TfliteOperator
 from pipeline.split.frontends.tflite.operators import (
     activations,
+    elementwise,
     lookup,
     movement,
     products,
@@ -55,6 +56,7 @@ FAMILIES: tuple[dict[str, Converter], ...] = (
     movement.CONVERTERS,
     resizing.CONVERTERS,
     activations.CONVERTERS,
+    elementwise.CONVERTERS,
     # The last, for what none of ours converts.
     tvm_kinds.CONVERTERS,
 )

@@ -25,6 +25,13 @@ def quantized(_importer: Any, operator: TfliteOperator) -> str:
     return QUANTIZED if operator.is_quantized else ""
 
 
+def clamping(importer: Any, operator: TfliteOperator) -> str:
+    """Object to activations that are no clamping, which LiteRT's kernels leave out, and to quantised tensors."""
+    activation = getattr(operator.options, "FusedActivationFunction", lambda: 0)()
+    # None, RELU, RELU_N1_TO_1 and RELU6 in the schema's enumeration.
+    return quantized(importer, operator) if activation in range(4) else "its activation is no clamping"
+
+
 class Converter(NamedTuple):
     """Converter of a kind of operators.
 

@@ -27,9 +27,15 @@ def extreme_place(importer: Any, operator: TfliteOperator, function: Any) -> Any
 
 
 def expand_dims(importer: Any, operator: TfliteOperator) -> Any:
-    """Return ``EXPAND_DIMS`` as a reshape."""
-    # TVM's converter gives its own operator one argument too many; the result's shape says all.
+    """Return ``EXPAND_DIMS`` or ``SQUEEZE`` as a reshape: the result's shape says all."""
+    # TVM's converters give an operator one argument too many, or ask for a list of axes that need not be there.
     return relax.op.reshape(importer.value(operator.operands[0]), operator.outputs[0].shape)
+
+
+def joined(importer: Any, operator: TfliteOperator) -> Any:
+    """Return ``CONCATENATION``, whose activation LiteRT leaves out."""
+    axis = operator.options.Axis() if operator.options else 0
+    return relax.op.concat([importer.value(tensor) for tensor in operator.operands], axis)
 
 
 def mirror_pad(importer: Any, operator: TfliteOperator) -> Any:
@@ -54,7 +60,9 @@ def take_positions(data: Any, positions: Mapping[int, np.ndarray]) -> Any:
 CONVERTERS: dict[str, Converter] = {
     "ARG_MAX": Converter(_place(relax.op.argmax), constant_operands(1), approximates=True),
     "ARG_MIN": Converter(_place(relax.op.argmin), constant_operands(1), approximates=True),
+    "CONCATENATION": Converter(joined),
     "EXPAND_DIMS": Converter(expand_dims, approximates=True),
+    "SQUEEZE": Converter(expand_dims, approximates=True),
     "MIRROR_PAD": Converter(mirror_pad, constant_operands(1), approximates=True),
 }
 """By kind."""

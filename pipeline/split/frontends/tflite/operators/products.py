@@ -7,7 +7,7 @@ from typing import Any
 from tvm import relax
 
 from pipeline.split.frontends.tflite.flatbuffer import TfliteOperator
-from pipeline.split.frontends.tflite.operators.converter import Converter
+from pipeline.split.frontends.tflite.operators.converter import Converter, clamping
 
 
 def matrix_product(importer: Any, operator: TfliteOperator) -> Any:
@@ -23,14 +23,25 @@ def matrix_product(importer: Any, operator: TfliteOperator) -> Any:
 
 
 def dense(importer: Any, operator: TfliteOperator) -> Any:
-    """Return ``FULLY_CONNECTED`` in the shape that the model states; TVM keeps that of the input."""
-    # Its batch may be several axes, if the option KeepNumDims is set.
-    value = importer.convert_fully_connected(operator.table)
-    return relax.op.reshape(value, operator.outputs[0].shape)
+    """Return ``FULLY_CONNECTED`` in the shape that the model states; TVM keeps that of the input.
+
+    What the input has is taken in rows of as many elements as a row of weights, whatever its axes.
+    """
+    if operator.is_quantized:
+        value = importer.convert_fully_connected(operator.table)
+        return relax.op.reshape(value, operator.outputs[0].shape)
+    data, weights, *bias = operator.operands
+    rows = relax.op.reshape(importer.value(data), (-1, weights.shape[-1]))
+    value = relax.op.matmul(rows, relax.op.permute_dims(importer.value(weights)))
+    if bias:
+        value = relax.op.add(value, relax.op.reshape(importer.value(bias[0]), (-1,)))
+    value = relax.op.reshape(value, operator.outputs[0].shape)
+    activation = operator.options.FusedActivationFunction() if operator.options else 0
+    return importer.convert_fused_activation_function(value, activation)
 
 
 CONVERTERS: dict[str, Converter] = {
     "BATCH_MATMUL": Converter(matrix_product, approximates=True),
-    "FULLY_CONNECTED": Converter(dense, approximates=True),
+    "FULLY_CONNECTED": Converter(dense, clamping, approximates=True),
 }
 """By kind."""

@@ -5,19 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from pipeline.split.frontends.tflite.flatbuffer import TfliteOperator
-from pipeline.split.frontends.tflite.operators.converter import QUANTIZED, UNKNOWN, Converter
+from pipeline.split.frontends.tflite.operators.converter import QUANTIZED, UNKNOWN, Converter, clamping
 
 _KINDS = (
-    "ABS", "ADD", "ADD_N", "ATAN2", "AVERAGE_POOL_2D", "BROADCAST_TO", "CAST", "CEIL", "CONCATENATION", "CONV_2D",
-    "COS", "CUMSUM", "DEPTH_TO_SPACE", "DEPTHWISE_CONV_2D", "DEQUANTIZE", "DIV", "ELU", "EQUAL", "EXP", "FILL",
-    "FLOOR", "FLOOR_DIV", "FLOOR_MOD", "GATHER", "GATHER_ND", "GELU", "GREATER", "GREATER_EQUAL", "HARD_SWISH",
-    "L2_NORMALIZATION", "LEAKY_RELU", "LESS", "LESS_EQUAL", "LOCAL_RESPONSE_NORMALIZATION", "LOG", "LOGICAL_AND",
-    "LOGICAL_NOT", "LOGICAL_OR", "LOGISTIC", "LOG_SOFTMAX", "MAXIMUM", "MAX_POOL_2D", "MEAN", "MINIMUM", "MUL",
-    "NEG", "NOT_EQUAL", "ONE_HOT", "PACK", "PAD", "PADV2", "POW", "PRELU", "REDUCE_ALL", "REDUCE_ANY", "REDUCE_MAX",
-    "REDUCE_MIN", "REDUCE_PROD", "RELU", "RELU6", "RELU_0_TO_1", "RELU_N1_TO_1", "RESHAPE", "RESIZE_BILINEAR",
-    "REVERSE_V2", "ROUND", "RSQRT", "SELECT", "SELECT_V2", "SIGN", "SIN", "SLICE", "SOFTMAX", "SPACE_TO_DEPTH",
-    "SPLIT", "SPLIT_V", "SQRT", "SQUARE", "SQUARED_DIFFERENCE", "SQUEEZE", "STRIDED_SLICE", "SUB", "SUM", "TANH",
-    "TILE", "TRANSPOSE", "UNPACK", "ZEROS_LIKE",
+    "ABS", "ADD", "ADD_N", "ATAN2", "AVERAGE_POOL_2D", "BROADCAST_TO", "CEIL", "CONV_2D", "COS", "CUMSUM",
+    "DEPTH_TO_SPACE", "DEPTHWISE_CONV_2D", "DEQUANTIZE", "DIV", "ELU", "EQUAL", "EXP", "FILL", "FLOOR", "FLOOR_DIV",
+    "FLOOR_MOD", "GATHER", "GATHER_ND", "GELU", "GREATER", "GREATER_EQUAL", "HARD_SWISH", "L2_NORMALIZATION",
+    "LEAKY_RELU", "LESS", "LESS_EQUAL", "LOCAL_RESPONSE_NORMALIZATION", "LOG", "LOGICAL_AND", "LOGICAL_NOT",
+    "LOGICAL_OR", "LOGISTIC", "LOG_SOFTMAX", "MAXIMUM", "MAX_POOL_2D", "MEAN", "MINIMUM", "MUL", "NEG", "NOT_EQUAL",
+    "ONE_HOT", "PACK", "PAD", "PADV2", "POW", "PRELU", "REDUCE_ALL", "REDUCE_ANY", "REDUCE_MAX", "REDUCE_MIN",
+    "REDUCE_PROD", "RELU", "RELU6", "RELU_0_TO_1", "RELU_N1_TO_1", "RESHAPE", "RESIZE_BILINEAR", "REVERSE_V2",
+    "ROUND", "RSQRT", "SELECT", "SELECT_V2", "SIGN", "SIN", "SLICE", "SPACE_TO_DEPTH", "SPLIT", "SPLIT_V", "SQRT",
+    "SQUARE", "STRIDED_SLICE", "SUB", "SUM", "TANH", "TILE", "TRANSPOSE", "UNPACK", "ZEROS_LIKE",
 )  # fmt: skip
 
 
@@ -33,7 +32,19 @@ def convert(importer: Any, operator: TfliteOperator) -> Any:
 CONVERTER = Converter(convert, approximates=True)
 """Of any kind that TVM has."""
 
-CONVERTERS: dict[str, Converter] = dict.fromkeys(_KINDS, CONVERTER)
+
+def _why_not(importer: Any, operator: TfliteOperator) -> str:
+    """Object to the forms of operators that TVM gets wrong."""
+    if operator.kind in {"MEAN", "POW"} and not operator.operands[0].dtype.startswith("float"):
+        return "its tensors are of whole numbers"
+    if operator.kind == "RESIZE_BILINEAR" and operator.options.AlignCorners() and 1 in operator.outputs[0].shape[1:3]:
+        return "its corners are aligned in one pixel"
+    if operator.kind == "GATHER" and operator.options is not None and operator.options.BatchDims():
+        return "its indices differ between the frames of a batch"
+    return clamping(importer, operator)
+
+
+CONVERTERS: dict[str, Converter] = dict.fromkeys(_KINDS, Converter(convert, _why_not, approximates=True))
 """By kind."""
 
 
