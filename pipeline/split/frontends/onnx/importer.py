@@ -224,7 +224,7 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
                 else "it takes a sequence, which only operators for sequences can"
             )
         # The least of nothing is infinity by ONNX, and the largest finite number by TVM.
-        if op_name in ("ReduceMax", "ReduceMin") and _is_empty(inputs[0]):
+        if op_name in ("ReduceMax", "ReduceMin") and _has_no_elements(inputs[0]):
             raise ValueError("it reduces a tensor without elements")
         if node.domain == DOMAIN:
             return self._island(node, inputs, attrs["model"])
@@ -314,7 +314,7 @@ class _OneNode(NamedTuple):
     node: Sequence[Any]
 
 
-def _is_empty(value: Any) -> bool:
+def _has_no_elements(value: Any) -> bool:
     extents = getattr(value.ty, "shape", None) or ()
     return any(isinstance(extent, tirx.IntImm) and int(extent) == 0 for extent in extents)
 
