@@ -60,7 +60,8 @@ def read(
         Parameters of a Relay program or Relax module by name: arrays, or a file of ``relay.save_param_dict`` or
         ``numpy.savez``.  What has no value here is an input of the model.
     verify : bool
-        Compare with the library that the format belongs to, on random input; see `pipeline.verify`.
+        Compare with the library that the format belongs to, on random input; see `pipeline.verify`.  That needs the
+        graph compiled, which takes longer than reading it; by default it is compared where it is built anyway.
     fallback : bool
         Leave operators that cannot be compiled to the model's own runtime, where that is installed: ONNX Runtime for
         ONNX models at a fixed size, LiteRT for TFLite models.  ``graph.islands`` has them, with the reasons.

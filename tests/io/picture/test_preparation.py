@@ -47,6 +47,15 @@ def test_bytes_stay_bytes_and_floats_go_from_0_to_1(dtype: str) -> None:
     )
 
 
+@pytest.mark.parametrize("resize", ["stretch", "letterbox"])
+def test_signed_bytes_are_bytes_less_128(resize: str) -> None:
+    picture = media.noise(1)[0]
+    shape = (1, 3, 40, 40)
+    signed, unsigned = (prepare(picture, shape, dtype, resize=resize) for dtype in ("int8", "uint8"))
+    assert signed.dtype == np.int8
+    np.testing.assert_array_equal(signed.astype(int), unsigned.astype(int) - 128)
+
+
 def test_letterbox_has_margins_and_crop_has_none() -> None:
     picture = np.full((48, 64, 3), 200, np.uint8)
     letterbox = prepare(picture, (1, 3, 32, 32), "uint8", resize="letterbox")
