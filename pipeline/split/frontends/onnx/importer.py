@@ -155,7 +155,7 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
 
     def _parse_attr(self, attr_proto: Any) -> Any:
         # TVM's cannot tell an empty list from what it does not know.
-        return super()._parse_attr([attribute for attribute in attr_proto if not _is_empty(attribute)])
+        return super()._parse_attr([attribute for attribute in attr_proto if not _is_empty_list(attribute)])
 
     def _check_for_unsupported_ops(self, graph: Any) -> None:
         """Do nothing: nodes are looked at before, and islands are no operators of TVM's."""
@@ -326,7 +326,7 @@ def _relax_type(value_type: Any, name: str) -> Any:
     return relax.TensorType(shape, _dtype(value_type))
 
 
-def _is_empty(attribute: Any) -> bool:
+def _is_empty_list(attribute: Any) -> bool:
     value = helper.get_attribute_value(attribute)
     return isinstance(value, list) and not value
 
