@@ -14,6 +14,7 @@ import onnx
 
 from pipeline.errors import ModelError, reason
 from pipeline.split.frontends.onnx import packed_ends
+from pipeline.split.frontends.onnx.experimental import replace_experimental
 from pipeline.split.frontends.onnx.external_data import ExternalData
 from pipeline.split.frontends.onnx.importer import UNKNOWN, NodeRefused, OnnxImporter, supported_kinds, why_unsupported
 from pipeline.split.frontends.onnx.islands import DOMAIN, replace_by_islands
@@ -62,7 +63,7 @@ def convert(path: Path, model: Any, data: ExternalData, *, fixed: bool, fallback
     if _is_plain(model) and not packed_ends.reasons(model.graph, inputs):
         with contextlib.suppress(NodeRefused):
             return _import(path, model, data, fixed=fixed)
-    model = simplify(path, model)
+    model = simplify(path, replace_experimental(model))
     reasons = packed_ends.reasons(model.graph, model_inputs(model)) | _find_unsupported(model.graph)
     if reasons and not fallback:
         raise _refusal(path, model.graph, reasons)
