@@ -23,6 +23,9 @@ PYTORCH = "pytorch"
 
 KINDS = (ONNX_RUNTIME, LITERT, PYTORCH)
 
+FAMILIES = ("aten", "prims", "torchvision", "quantized_decomposed")
+"""Of PyTorch's operators, those that compute tensors; others may do anything."""
+
 _NAMESPACE = "soc_pipeline."
 
 DIGEST_BYTES = 32

@@ -17,10 +17,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from pipeline.core.optional import require
+from pipeline.core.packed_model import FAMILIES
 from pipeline.errors import BundleError
 
-_FAMILIES = ("aten", "prims", "torchvision", "quantized_decomposed")
-_OPERATOR = re.compile(rf"({'|'.join(_FAMILIES)})\.(\w+)\.(\w+)")
+_OPERATOR = re.compile(rf"({'|'.join(FAMILIES)})\.(\w+)\.(\w+)")
 # These read and write files.
 _FILES = {"from_file", "save"}
 _NAME = re.compile(r"[a-z]\w*")

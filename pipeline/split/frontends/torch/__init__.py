@@ -62,7 +62,7 @@ def _decompose_and_import(
     program: Any, name: str, shapes: Mapping[str, Sequence[int]], *, fallback: bool
 ) -> ImportedModel:
     # Before the checks, which are on the operators that are imported in fact.
-    decomposed_program = decompose(program)
+    decomposed_program = decompose(program, fallback=fallback)
     signature.check(decomposed_program, name)
     inputs, symbols = signature.inputs(decomposed_program, name, shapes)
     conversion = Conversion(name, decomposed_program, inputs, symbols)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from pipeline.core.packed_model import FAMILIES
 from pipeline.errors import ModelError
 
 Numbers = Callable[[Any], Any]
@@ -52,7 +53,7 @@ def _program(nodes: Sequence[Any], inputs: Sequence[Any], outputs: Sequence[Any]
                 values[node],
             ]
             for node in nodes
-            if node.op == "call_function" and not is_promise(node)
+            if node.op == "call_function" and node not in set(inputs) and not is_promise(node)
         ],
         "outputs": [values[node] for node in outputs],
     }
@@ -67,6 +68,8 @@ def operator_name(node: Any) -> str:
     """Return the name under which the operator of a node is found again."""
     target = node.target
     if isinstance(target, torch._ops.OpOverload):  # noqa: SLF001 - there is no public class
+        if target.namespace not in FAMILIES:
+            raise ModelError(f"{node.name!r} calls {target}, an operator of another library, which is not supported")
         return f"{target.namespace}.{target._schema.name.partition('::')[2]}.{target._overloadname}"  # noqa: SLF001
     if isinstance(target, torch._ops.HigherOrderOperator):  # noqa: SLF001
         return f"higher_order.{target.__name__}"

@@ -14,7 +14,7 @@ from pipeline.split.frontends.torch.importer import (
     describe_unsupported,
     find_unsupported,
 )
-from pipeline.split.frontends.torch.islands import NodeIsland, is_open, units
+from pipeline.split.frontends.torch.islands import NodeIsland, constant_island, is_open, units
 from pipeline.split.frontends.torch.operators import NEVER
 from pipeline.split.model import ImportedModel, Island
 
@@ -60,7 +60,7 @@ class Conversion:
             if seeds and (not fallback or any(reason in NEVER for reason in seeds.values())):
                 raise ModelError(f"{self._name!r} uses operators that are not supported: {describe_unsupported(seeds)}")
             try:
-                return self._import(nodes, values, seeds)
+                return self._import(nodes, values, seeds, fallback=fallback)
             except NodeRefused as error:
                 # Without what led to it, whose frames hold the builder.
                 error.__cause__ = error.__context__ = None
@@ -93,10 +93,14 @@ class Conversion:
                     pending.append(other)
         return needed
 
-    def _import(self, nodes: Sequence[Any], values: Mapping[Any, Any], reasons: Mapping[Any, str]) -> ImportedModel:
+    def _import(
+        self, nodes: Sequence[Any], values: Mapping[Any, Any], reasons: Mapping[Any, str], *, fallback: bool
+    ) -> ImportedModel:
         needed = self._needed_nodes(values)
         calls = [node for node in nodes if node.op == "call_function" and node in needed and not self._is_number(node)]
         parts = units(calls, {node: why for node, why in reasons.items() if node in needed}, values, self._symbols)
+        if fallback:
+            parts += self._constant_outputs(values)
         importer = TorchImporter()
         module = importer.run(self._program, self._inputs, self._as_constants(values), self._symbols, parts)
         modules = names.of_modules(self._program, importer.tensors)
@@ -109,6 +113,12 @@ class Conversion:
             aliases={**modules, **importer.aliases},
             islands=tuple(self._describe(part, importer) for part in parts if isinstance(part, NodeIsland)),
         )
+
+    def _constant_outputs(self, values: Mapping[Any, Any]) -> list[NodeIsland]:
+        outputs = {spec.arg.name for spec in self._program.graph_signature.output_specs if _is_result(spec)}
+        constants = [node for node in (*self._tensors, *values) if node.name in outputs]
+        inputs = [node for node in signature.user_inputs(self._program) if node.name in self._inputs]
+        return [constant_island(node, inputs[0]) for node in constants] if inputs else []
 
     def _is_number(self, node: Any) -> bool:
         return signature.is_number(node) and not is_open(node, self._symbols)

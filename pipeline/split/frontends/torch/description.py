@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from torch.utils import _pytree as pytree
+
 from pipeline.errors import ModelError
 from pipeline.split.frontends.torch.expressions import check_expression
 
@@ -70,6 +72,7 @@ def _check(key: str, value: Any) -> Any:
     if isinstance(value, str):
         # Whatever has no rule of its own must be a name: an unknown field is refused rather than trusted.
         _STRINGS.get(key, _check_name)(value)
+        return _plain_structure(value) if key in _STRUCTURES and value else value
     return value
 
 
@@ -121,6 +124,27 @@ def _check_node(node: Any) -> None:
             _check_node(item)
     elif isinstance(node, str) and not _KEY.fullmatch(node):
         raise ModelError(f"calls an input or output {node[:80]!r}, which is no name")
+
+
+def _plain_structure(text: str) -> str:
+    """Return a structure with mappings and lists in place of classes that only another library knows."""
+    content = json.loads(text)
+    # PyTorch writes a version in front of it.
+    if isinstance(content, list) and len(content) == 2:
+        return json.dumps([content[0], _plain_node(content[1])])
+    return text
+
+
+def _plain_node(node: Any) -> Any:
+    if not isinstance(node, dict) or not isinstance(children := node.get("children_spec"), list):
+        return node
+    node = {**node, "children_spec": [_plain_node(child) for child in children]}
+    if node.get("type") is None or node["type"] in pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE:
+        return node
+    # The outputs of transformers, for example, are mappings whose context is a list of their keys.
+    keys = json.loads(node["context"]) if isinstance(node.get("context"), str) else None
+    is_mapping = isinstance(keys, list) and len(keys) == len(children) and all(isinstance(key, str) for key in keys)
+    return {**node, "type": "builtins.dict"} if is_mapping else {**node, "type": "builtins.list", "context": "null"}
 
 
 _STRINGS: dict[str, Callable[[str], None]] = {

@@ -15,7 +15,7 @@ from pipeline.errors import ModelError, reason
 from pipeline.split.frontends.torch import names, signature
 from pipeline.split.frontends.torch.calls import is_promise, write
 from pipeline.split.frontends.torch.islands import NodeIsland
-from pipeline.split.frontends.torch.operators import UNKNOWN, converters, why_refused
+from pipeline.split.frontends.torch.operators import UNKNOWN, check_operands, converters, why_refused
 from pipeline.split.passes.bindings import constant
 
 
@@ -162,6 +162,7 @@ class TorchImporter(ExportedProgramImporter):  # type: ignore[misc]
             if isinstance(unit, NodeIsland):
                 self._add_island(unit)
                 return
+            check_operands(node)
             # A wrong shape or dtype would go unnoticed until a kernel reads beside a tensor.
             value = self._check_type(node, self.convert_map[node.target.__name__](node))
             self.env[node] = self._name_value(node, value, is_last=self._last[names.of_node(node)] is node)
@@ -197,6 +198,12 @@ class TorchImporter(ExportedProgramImporter):  # type: ignore[misc]
         # Other kinds are effects, of which `signature.check` has refused those that matter.
         return [self.env[each] for each, kind in pairs if kind == "USER_OUTPUT" and each is not None]
 
+    def _unused_name(self, name: str) -> str:
+        used_names = {*self._last, *self.names.values()}
+        while name in used_names:
+            name += "_"
+        return name
+
     def _check_type(self, node: Any, value: Any) -> Any:
         """Refuse a converter's result that has not the shape and the dtype that PyTorch gives to the node."""
         reference = node.meta.get("val")
@@ -218,7 +225,9 @@ class TorchImporter(ExportedProgramImporter):  # type: ignore[misc]
         if not isinstance(value, relax.Var) or hasattr(value.ty, "fields"):
             return value
         if is_last:
-            name = names.of_node(node)
+            # An operator that was decomposed may be in several islands, each with a result of its own.
+            is_only = self._last[names.of_node(node)] is node
+            name = names.of_node(node) if is_only else self._unused_name(node.name)
             variable_name = self.names.setdefault(value, name)
             if variable_name != name:
                 self.aliases[name] = variable_name

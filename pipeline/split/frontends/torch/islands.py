@@ -32,7 +32,13 @@ class NodeIsland(NamedTuple):
     def describe_operators(self) -> tuple[str, ...]:
         """Return the operators' names with those of their nodes."""
         nodes = [node for node in self.nodes if getattr(node.target, "__name__", "") != "getitem"]
-        return tuple(f"{node.target.__name__.removesuffix('.default')} ({names.of_node(node)})" for node in nodes)
+        kinds = [getattr(node.target, "__name__", "constant").removesuffix(".default") for node in nodes]
+        return tuple(f"{kind} ({names.of_node(node)})" for kind, node in zip(kinds, nodes, strict=True))
+
+
+def constant_island(output: Any, model_input: Any) -> NodeIsland:
+    """Return an island that hands out a constant, since a stage makes its outputs of its inputs."""
+    return NodeIsland((output,), (model_input, output), (output,), "it depends on no input")
 
 
 def is_open(node: Any, symbols: Mapping[Any, int]) -> bool:

@@ -14,6 +14,7 @@ from tvm import relax
 from pipeline.errors import ModelError
 from pipeline.split.frontends.torch import arithmetic, attention, indexing, resizing
 from pipeline.split.frontends.torch.arguments import arguments, extents, pair
+from pipeline.split.frontends.torch.decompose import RECURRENT_LAYERS
 
 _RANDOM = "random numbers"
 _TRAINING = "only in training: call module.eval() before torch.export.export"
@@ -30,6 +31,8 @@ _REFUSED: dict[str, str] = {
     "masked_select.default": "its shape depends on values",
     "cond": "control flow",
     "to_sparse.default": "sparse tensors",
+    # Left whole only where they are so long that their steps would be thousands of operators.
+    **dict.fromkeys(RECURRENT_LAYERS, "a recurrent layer of many steps"),
 }
 """Operators that TVM would import as something else, with the reason to give; some it does not know."""
 
@@ -43,6 +46,27 @@ def why_refused(target: Any) -> str:
     # Attention and recurrent layers are random only where they drop values, in training.
     argument_names = {argument.name for argument in target._schema.arguments}  # noqa: SLF001 - there is no public one
     return "" if argument_names & {"train", "dropout_p"} else _RANDOM
+
+
+_ALONG_AXES = (
+    "argmax argmin any all sum mean amax amin max min prod std var median cumsum cumprod sort topk argsort _softmax "
+    "_log_softmax softmax log_softmax flip roll gather scatter index_select index index_put select take "
+    "linalg_vector_norm"
+)
+_WITH_AXES = frozenset(_ALONG_AXES.split())
+
+
+def check_operands(node: Any) -> None:
+    """Raise `ValueError` for tensors that TVM's operators do not take: without elements, and some without axes."""
+    packet = node.target.__name__.partition(".")[0]
+    for other in (*node.all_input_nodes, node):
+        value = other.meta.get("val")
+        if not isinstance(value, torch.Tensor):
+            continue
+        if 0 in value.shape:
+            raise ValueError("a tensor has no elements")
+        if packet in _WITH_AXES and other is not node and not value.ndim:
+            raise ValueError("a tensor has no axes")
 
 
 def converters(importer: Any) -> dict[str, Callable[[Any], Any]]:
@@ -96,7 +120,7 @@ def _refuse_places(importer: Any, node: Any) -> None:
         raise ModelError(f"{importer.current_node} returns the places of the largest values, which is not supported")
 
 
-def _max_pool2d(importer: Any, node: Any) -> Any:
+def _max_pool(importer: Any, node: Any) -> Any:
     _refuse_places(importer, node)
     return importer.tvm_converters[node.target.__name__](node)
 
@@ -226,7 +250,8 @@ _CONVERTERS: dict[str, Callable[[Any, Any], Any]] = {
     "exp2.default": _exp2,
     "index.Tensor": indexing.index,
     "linear.default": _linear,
-    "max_pool2d_with_indices.default": _max_pool2d,
+    "max_pool2d_with_indices.default": _max_pool,
+    "max_pool3d_with_indices.default": _max_pool,
     "min.dim": _smallest,
     "native_group_norm.default": _group_norm,
     "prod.dim_int": _product,

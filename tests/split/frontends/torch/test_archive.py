@@ -253,3 +253,25 @@ def test_a_description_whose_parts_do_not_fit_is_refused(
 ) -> None:
     """PyTorch reads such a program, and raises errors of its own only where it takes operators apart."""
     assert "is not consistent: " in refusal(tmp_path / "model.pt2", change_member(members, member, change))
+
+
+def test_structures_of_other_libraries_are_mappings_and_lists(tmp_path: Path) -> None:
+    """Outputs of transformers, whose classes are there only with that library."""
+    program = torch.export.export(torch.nn.Linear(3, 2), (torch.zeros(1, 3),))
+    torch.export.save(program, tmp_path / "plain.pt2")
+    leaf: dict[str, Any] = {"type": None, "context": None, "children_spec": []}
+
+    def read_with(context: str) -> Any:
+        spec = {"type": "transformers.modeling_outputs.Output", "context": context, "children_spec": [leaf]}
+        with zipfile.ZipFile(tmp_path / "plain.pt2") as archive:
+            changed_members = {name: archive.read(name) for name in archive.namelist()}
+        name = next(name for name in changed_members if name.endswith("models/model.json"))
+        content = json.loads(changed_members[name])
+        for call in content["graph_module"]["module_call_graph"]:
+            if call["signature"]:
+                call["signature"]["out_spec"] = json.dumps([1, spec])
+        changed_members[name] = json.dumps(content).encode()
+        return read(tmp_path / "model.pt2", changed_members)
+
+    assert [spec.name for spec in read_with('["logits"]').outputs] == ["logits"]
+    assert [spec.name for spec in read_with("null").outputs] == ["linear"]

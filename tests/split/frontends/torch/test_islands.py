@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import pipeline  # noqa: E402
 from pipeline.core.board import Board, Device  # noqa: E402
-from pipeline.errors import PlanError  # noqa: E402
+from pipeline.errors import ModelError, PlanError  # noqa: E402
 from pipeline.split import extract  # noqa: E402
 from pipeline.split.cuts import legal_cuts  # noqa: E402
 from tests.support.onnx_models import assert_close, in_stages, kinds  # noqa: E402
@@ -120,3 +120,40 @@ def test_neighbours_become_one_in_a_stage() -> None:
     (part,) = extract.parts(graph, [])
     # Three of them, and the one that waits for what is compiled.
     assert str(extract.module(part)).count("call_dps_packed") == 2
+
+
+def test_outputs_that_no_input_changes() -> None:
+    program = export(lambda self, x: (x + 1, self.linear.weight, torch.arange(4).cumsum(0)), image(3), linear=LINEAR)
+    graph = check_outputs(program, image(3))
+    assert {island.reason for island in graph.islands} == {"it depends on no input"}
+    with pytest.raises(ModelError, match="does not depend on an input; remove it"):
+        pipeline.read(program, fallback=False)
+
+
+def test_an_operator_of_several_islands() -> None:
+    """Parts of one operator have names of their own, by which stages hand them over."""
+    graph = check_outputs(export(lambda _, x: torch.mvlgamma(x.exp() + 2, 2) + 1, image(3, 3)), image(3, 3))
+    names = [name for operator in graph.operators for name in operator.outputs]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("layer", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+def test_a_long_recurrent_layer(layer: Any) -> None:
+    module = layer(4, 3, batch_first=True, bidirectional=True)
+    program = export(lambda self, x: self.layer(x)[0] + 1, image(2, 70, 4), layer=module)
+    graph = check_outputs(program, image(2, 70, 4))
+    (island,) = graph.islands
+    assert island.reason == "a recurrent layer of many steps"
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda _, x: x.sum().argmax() + 1,
+        lambda _, x: torch.cat([x[:0].cumsum(0), x]),
+        lambda _, x: torch.nn.functional.max_pool3d(x[None], (1, 2, 2), return_indices=True),
+    ],
+    ids=["without axes", "without elements", "places"],
+)
+def test_forms_that_tvm_has_not(function: Any) -> None:
+    check_outputs(export(function, image(2, 4, 4)), image(2, 4, 4))
