@@ -101,22 +101,22 @@ def export(operator: Any, sample: Any) -> tuple[Any, dict[str, Any], list[Any]] 
             return operator(first, *arguments, **keywords)
 
     tensors = [leaves[place].detach() for place in places]
+    used_tensors = [each.clone() for each in tensors]
     try:
         with torch.no_grad():
             program = torch.export.export(Sample(), tuple(each.clone() for each in tensors))
-            results = [pytree.tree_leaves(Sample()(*(each.clone() for each in tensors))) for _ in range(2)]
+            results = pytree.tree_leaves(Sample()(*used_tensors))
     except Exception:  # noqa: BLE001 - the exporter raises whatever it meets
         return None
-    signature = program.graph_signature
-    if signature.user_inputs_to_mutate or signature.buffers_to_mutate or any(map(is_random, program.graph.nodes)):
+    if not are_equal(tensors, used_tensors) or any(map(is_random, program.graph.nodes)):
         return None
     output = next(node for node in program.graph.nodes if node.op == "output")
     values = [getattr(each, "meta", {}).get("val") for each in output.args[0]]
-    if not all(isinstance(each, torch.Tensor) and is_fixed(each) for each in values) or not are_equal(*results):
+    if not all(isinstance(each, torch.Tensor) and is_fixed(each) for each in values):
         return None
     names = [node.name for node in program.graph.nodes if node.op == "placeholder"][-len(tensors) :]
     inputs = {name: tensor.numpy() for name, tensor in zip(names, tensors, strict=True)}
-    return program, inputs, [each.resolve_neg().numpy() for each in results[0]]
+    return program, inputs, [each.resolve_neg().numpy() for each in results]
 
 
 def is_random(node: Any) -> bool:
@@ -133,6 +133,6 @@ def is_fixed(value: Any) -> bool:
 
 
 def are_equal(first: Sequence[Any], second: Sequence[Any]) -> bool:
-    """Check whether two runs gave the same, which random numbers do not."""
+    """Check whether tensors are the same."""
     pairs = zip(first, second, strict=True)
     return all(np.array_equal(one.resolve_neg(), other.resolve_neg(), equal_nan=True) for one, other in pairs)

@@ -64,8 +64,8 @@ def read(
         graph compiled, which takes longer than reading it; by default it is compared where it is built anyway.
     fallback : bool
         Leave operators that cannot be compiled to the model's own runtime, where that is installed: ONNX Runtime for
-        ONNX models at a fixed size, LiteRT for TFLite models.  ``graph.islands`` has them, with the reasons.
-        Otherwise such a model is refused, or TFLite's quantised operators are approximated.
+        ONNX models at a fixed size, LiteRT for TFLite models, PyTorch for exported programs.  ``graph.islands`` has
+        them, with the reasons.  Otherwise such a model is refused, or TFLite's quantised operators are approximated.
 
     Returns
     -------

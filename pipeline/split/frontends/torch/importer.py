@@ -157,7 +157,7 @@ class TorchImporter(ExportedProgramImporter):  # type: ignore[misc]
 
     def _add_unit(self, unit: Any) -> None:
         node = unit.nodes[0] if isinstance(unit, NodeIsland) else unit
-        self.current_node = f"{_where(node)} ({node.target.__name__})"
+        self.current_node = f"{_where(node)} ({getattr(node.target, '__name__', node.target)})"
         try:
             if isinstance(unit, NodeIsland):
                 self._add_island(unit)
@@ -226,8 +226,8 @@ class TorchImporter(ExportedProgramImporter):  # type: ignore[misc]
             return value
         if is_last:
             # An operator that was decomposed may be in several islands, each with a result of its own.
-            is_only = self._last[names.of_node(node)] is node
-            name = names.of_node(node) if is_only else self._unused_name(node.name)
+            is_only = self._last.get(names.of_node(node)) in (node, None)
+            name = names.of_node(node) if is_only else self._unused_name(f"{node.name}_part")
             variable_name = self.names.setdefault(value, name)
             if variable_name != name:
                 self.aliases[name] = variable_name
