@@ -288,7 +288,7 @@ def test_experimental_operators_say_nothing_on_the_standard_output(
     nodes = [node("Affine", "x", "y", "old", alpha=1.5, beta=0.5)]
     path = save(tmp_path / "m.onnx", nodes, {"x": (2, 3)}, ["y"], opset=7)
     capfd.readouterr()
-    assert pipeline.read(path).islands[0].operators == ("Affine (old)",)
+    assert pipeline.read(path).operators[-1].outputs == ("y",)
     assert capfd.readouterr().out == ""
     # Since opset 10 there is none of them any more.
     path = save(path, nodes, {"x": (2, 3)}, ["y"])
