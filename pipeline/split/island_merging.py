@@ -130,7 +130,7 @@ def _results(unit: Sequence[Binding]) -> list[tuple[Any, Any]]:
         return [(call.var, call.value.ty)]
     variables = {int(item.value.index): item.var for item in items}
     fields = enumerate(call.value.ty.fields)
-    return [(variables.get(place) or relax.Var("unread", field), field) for place, field in fields]
+    return [(variables[place] if place in variables else relax.Var("unread", field), field) for place, field in fields]
 
 
 def _model(operand: Any) -> bytes:

@@ -61,10 +61,11 @@ def why_impossible(graph: Graph) -> str:
     if not graph.sources:
         return "no other library runs it"
     for source in graph.sources:
-        if not references.library(source.model):
-            return "the library that its format belongs to is not installed"
+        # First: what is gone has no format.
         if source.has_changed:
             return f"{str(source.model)!r} is not what was read any more"
+        if not references.library(source.model):
+            return "the library that its format belongs to is not installed"
     return ""
 
 

@@ -23,7 +23,7 @@ from tests.support.onnx_models import node, save, weights
 def tuned_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     nodes = [
         node("Conv", "x w", "c", "first", pads=[1] * 4),
-        node("Resize", "c - s", "u", "up", mode="linear"),
+        node("Resize", "c - s", "u", "up", mode="cubic"),
         node("Sin", "u", "y", "sine"),
     ]
     constants = {"w": weights(4, 4, 3, 3), "s": np.array([1, 1, 2, 2], np.float32)}

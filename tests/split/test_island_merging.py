@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 import pipeline
 from pipeline.core import packed_model
@@ -41,39 +40,35 @@ def test_neighbours(nodes: str, members: set[int], groups: list[list[int]]) -> N
     assert find_neighbours(links, members) == groups
 
 
-# Operators of a domain of ONNX Runtime's own, which only it computes.
-def _norm(inputs: str, output: str) -> Any:
-    result = node("SkipLayerNormalization", f"{inputs} scale", output, output)
-    result.domain = "com.microsoft"
-    return result
+def _vectorizer(inputs: str, output: str) -> Any:
+    """Return an operator that only ONNX Runtime computes: it puts rows side by side."""
+    sizes = [EXTENTS[name] for name in inputs.split()]
+    return node("FeatureVectorizer", inputs, output, output, domain="ai.onnx.ml", inputdimensions=sizes)
 
+
+EXTENTS = {"x": 8, "a": 8, "b": 16, "c": 24, "d": 16, "e": 40, "f": 56, "y": 96}
+"""Of the rows of each tensor."""
 
 BRANCHES = [
     node("Relu", "x", "a", "a"),
-    _norm("a a", "b"),
-    _norm("b a", "c"),
+    _vectorizer("a a", "b"),
+    _vectorizer("b a", "c"),
     node("Sigmoid", "b", "d", "d"),
-    _norm("c b", "e"),
-    _norm("e d", "f"),
-    node("Add", "e f", "y", "y"),
+    _vectorizer("c b", "e"),
+    _vectorizer("e d", "f"),
+    node("Concat", "e f", "y", "y", axis=1),
 ]
 
 
 @pytest.fixture
 def branches(tmp_path: Path) -> Path:
     def tensor(name: str) -> Any:
-        return helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, 4, 16))
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, (4, EXTENTS[name]))
 
-    graph = helper.make_graph(
-        BRANCHES,
-        "branches",
-        [tensor("x")],
-        [tensor("y"), tensor("c")],
-        [numpy_helper.from_array(np.linspace(0.5, 1, 16, dtype=np.float32), "scale")],
-        # Nothing infers the shapes of operators of ONNX Runtime's own.
-        value_info=[tensor(name) for name in "abdef"],
-    )
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    # Nothing infers the shapes of these operators' results.
+    inner_tensors = [tensor(name) for name in "abdef"]
+    graph = helper.make_graph(BRANCHES, "branches", [tensor("x")], [tensor("y"), tensor("c")], value_info=inner_tensors)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 1)]
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "branches.onnx")
     return tmp_path / "branches.onnx"
 

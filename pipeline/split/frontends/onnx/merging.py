@@ -14,7 +14,7 @@ LARGEST_BYTES = 2**31 - 2**20
 
 
 def merge(parts: Sequence[PackedPart], inputs: Sequence[int], outputs: Sequence[int]) -> bytes | None:
-    """Return one model of `parts`; None if it would be too large for a file, or they speak different versions.
+    """Return one model of `parts`; None if it would be too large for a file, or they do not fit together.
 
     Parameters
     ----------
@@ -27,7 +27,9 @@ def merge(parts: Sequence[PackedPart], inputs: Sequence[int], outputs: Sequence[
         return None
     models = [onnx.ModelProto.FromString(part.model) for part in parts]
     versions = {tuple(sorted((opset.domain, opset.version) for opset in model.opset_import)) for model in models}
-    if len(versions) > 1 or any(model.functions for model in models):
+    ends = [value.type for model in models for value in (*model.graph.input, *model.graph.output)]
+    # The identities below are for tensors only.
+    if len(versions) > 1 or any(model.functions for model in models) or not all(map(_is_tensor, ends)):
         return None
     types: dict[int, onnx.ValueInfoProto] = {}
     graph = onnx.GraphProto(name="island")
@@ -48,6 +50,10 @@ def merge(parts: Sequence[PackedPart], inputs: Sequence[int], outputs: Sequence[
     ir_version = max(model.ir_version for model in models)
     merged_model = helper.make_model(graph, opset_imports=models[0].opset_import, ir_version=ir_version)
     return bytes(merged_model.SerializeToString())
+
+
+def _is_tensor(value_type: onnx.TypeProto) -> bool:
+    return bool(value_type.WhichOneof("value") == "tensor_type")
 
 
 def _name(number: int) -> str:

@@ -47,15 +47,6 @@ def test_a_sequence_in_place_of_a_tensor(tmp_path: Path) -> None:
         pipeline.read(path, fallback=False)
 
 
-def test_a_sequence_as_output(tmp_path: Path) -> None:
-    model = onnx.load(save(tmp_path / "m.onnx", [node("SequenceConstruct", "x x", "y")], {"x": (2, 3)}, ["y"]))
-    tensor = onnx.helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, [2, 3])
-    model.graph.output[0].type.CopyFrom(onnx.helper.make_sequence_type_proto(tensor))
-    onnx.save(model, tmp_path / "m.onnx")
-    with pytest.raises(ModelError, match="output 'y' is no tensor, but a sequence or a map"):
-        pipeline.read(tmp_path / "m.onnx")
-
-
 def cases() -> Iterator[tuple[str, bytes]]:
     """Names and contents of all models that the package makes or ships."""
     from onnx.backend.test.case.node import collect_testcases

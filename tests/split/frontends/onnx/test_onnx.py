@@ -82,7 +82,7 @@ def test_all_unsupported_operators_are_named_at_once(tmp_path: Path) -> None:
     assert "Det (node 'determinant')" in message
     assert "com.example.FusedThing (node 'y')" in message
     assert message.count("Det") == 1
-    read_refusal(tmp_path / "m.onnx", r"neither TVM nor ONNX Runtime has: Det .*, FusedThing \(y\)")
+    read_refusal(tmp_path / "m.onnx", r"neither TVM nor ONNX Runtime has: FusedThing \(y\)")
 
 
 def test_what_tvm_cannot_import_names_the_node(tmp_path: Path) -> None:
