@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import itertools
 from typing import TYPE_CHECKING, Any
 
 from pipeline.commands.shared import console, models
@@ -29,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
     """Read, estimate, print."""
     import boards
     from pipeline.split.cuts import legal_cuts
-    from pipeline.split.planning.costs import estimate, source_runtime_groups
+    from pipeline.split.planning.costs import estimate, fallback_share
 
     graph = models.read(options)
     verification = models.verify(graph, options)
@@ -43,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
     out = console.console()
     out.print(_operator_table(graph, seconds))
     out.print(_cut_table(cuts))
-    models.show_islands(graph, sum(itertools.compress(seconds, source_runtime_groups(graph))) / sum(seconds))
+    models.show_islands(graph, fallback_share(graph, seconds))
     if verification:
         out.print(models.verification_text(verification))
     out.print("Cut with: soc-pipeline plan MODEL --cut NAME (a tensor, an operator, or a position), or --stages N")

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from types import ModuleType
 
 from pipeline.errors import MissingExtra
+
+
+def is_installed(package: str) -> bool:
+    """Return whether there is a package of this name, without importing it."""
+    return importlib.util.find_spec(package) is not None
 
 
 def require(module: str, extra: str, purpose: str) -> ModuleType:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pipeline.core import affinity, packed_model
+from pipeline.core.optional import is_installed
 from pipeline.executor import litert_interpreters, onnx_sessions, torch_runs
 
 Compute = Callable[[Sequence[np.ndarray]], None]
@@ -126,7 +126,7 @@ def why_missing(kinds: Sequence[str]) -> str:
     if unknown := [name for name in kinds if name not in RUNTIMES]:
         return f"needs {unknown[0]!r}, which this version does not know; build it again"
     for runtime in map(RUNTIMES.__getitem__, kinds):
-        if importlib.util.find_spec(runtime.package) is None:
+        if not is_installed(runtime.package):
             return f"needs {runtime.title}; run: pip install 'soc-pipeline[{runtime.extra}]'"
     return ""
 

@@ -58,10 +58,9 @@ def _merge_kind(lines: Sequence[Binding], outputs: set[Any], kind: str, merger: 
     units = _units(lines, kind)
     links = [_links(unit) for unit in units]
     members = {number for number, unit in enumerate(units) if _kind(unit[0]) == kind}
-    for group in grouping.find_neighbours(links, members):
-        inside = set(group)
-        read = {variable for number, link in enumerate(links) if number not in inside for variable in link.reads}
-        if len(group) > 1 and (merged_unit := _merge([units[n] for n in group], read | outputs, kind, merger)):
+    groups = [group for group in grouping.find_neighbours(links, members) if len(group) > 1]
+    for group, read in zip(groups, grouping.find_results(links, groups), strict=True):
+        if merged_unit := _merge([units[n] for n in group], read | outputs, kind, merger):
             # Links stay as they were: those of a group remain its own, read by the same others.
             units[group[0]] = merged_unit
             for number in group[1:]:
@@ -138,11 +137,8 @@ def _model(operand: Any) -> bytes:
 
 
 def _island(model: bytes, kind: str, operands: Sequence[Any], results: Sequence[tuple[Any, Any]]) -> list[Binding]:
-    packed_operand = bindings.constant(packed_model.pack(model))
     types = [result_type for _, result_type in results]
-    call = relax.call_dps_packed(
-        packed_model.function_name(kind), [packed_operand, *operands], types if len(types) > 1 else types[0]
-    )
+    call = bindings.call_island(kind, model, operands, types)
     if len(results) == 1:
         return [Binding(results[0][0], str(results[0][0].name), call)]
     island = relax.Var("island", relax.TupleType(types))

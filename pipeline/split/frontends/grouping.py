@@ -18,17 +18,46 @@ class Links(NamedTuple):
     makes: tuple[Any, ...]
 
 
-def grow(nodes: Sequence[Links], seeds: Iterable[int], is_open: Callable[[Any], bool]) -> set[int]:
-    """Return the operators in islands: those that have to be, and those that open tensors connect with them.
+def find_groups(
+    nodes: Sequence[Links],
+    seeds: Iterable[int],
+    is_open: Callable[[Any], bool],
+    ties: Iterable[Collection[int]] = (),
+) -> list[list[int]]:
+    """Return islands as numbers of operators, in order; none depends on itself by way of operators outside.
+
+    Each operator is one of its own where it can be, so that a model may be cut there; those that a stage has side by
+    side become one when it is built, see `pipeline.split.island_merging`.
 
     Parameters
     ----------
     nodes : sequence of Links
+        In an order in which each comes behind those that it reads of.
     seeds : iterable of int
-        Those that have to be.
+        The operators that have to be in islands.
     is_open : callable
         Whether a tensor may not leave an island: frames have tensors of fixed shapes only.
+    ties : iterable of collections of int
+        Seeds that have to be in one island.
     """
+    return _join(nodes, _grow(nodes, seeds, is_open), is_open, ties)
+
+
+def find_results(nodes: Sequence[Links], groups: Sequence[Collection[int]]) -> list[set[Any]]:
+    """Return for each group the tensors it makes that operators outside of it read."""
+    owners = {number: place for place, group in enumerate(groups) for number in group}
+    makers = {name: place for number, place in owners.items() for name in nodes[number].makes}
+    results: list[set[Any]] = [set() for _ in groups]
+    for number, node in enumerate(nodes):
+        for name in node.reads:
+            place = makers.get(name)
+            if place is not None and owners.get(number) != place:
+                results[place].add(name)
+    return results
+
+
+def _grow(nodes: Sequence[Links], seeds: Iterable[int], is_open: Callable[[Any], bool]) -> set[int]:
+    """Return the operators in islands: those that have to be, and those that open tensors connect with them."""
     makers, readers = _makers(nodes), _readers(nodes)
     members = set(seeds)
     pending = list(members)
@@ -43,28 +72,12 @@ def grow(nodes: Sequence[Links], seeds: Iterable[int], is_open: Callable[[Any], 
     return members
 
 
-def join(
+def _join(
     nodes: Sequence[Links],
     members: Collection[int],
     is_open: Callable[[Any], bool],
-    ties: Iterable[Collection[int]] = (),
+    ties: Iterable[Collection[int]],
 ) -> list[list[int]]:
-    """Return islands as numbers of operators, in order; none depends on itself by way of operators outside.
-
-    Each operator is one of its own where it can be, so that a model may be cut there; those that a stage has side by
-    side become one when it is built, see `pipeline.split.island_merging`.
-
-    Parameters
-    ----------
-    nodes : sequence of Links
-        In an order in which each comes behind those that it reads of.
-    members : collection of int
-        The operators that are in islands.
-    is_open : callable
-        Whether a tensor may not leave an island.
-    ties : iterable of collections of int
-        Members that have to be in one island.
-    """
     makers = _makers(nodes)
     edges = _open_edges(nodes, makers, members, is_open)
     groups = _connect(members, [*edges, *((tie[0], other) for tie in map(list, ties) for other in tie[1:])])

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import importlib.util
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from pipeline.core.optional import require
+from pipeline.core.optional import is_installed, require
 from pipeline.errors import ModelError, reason
 from pipeline.split import frontends
 
@@ -66,7 +65,7 @@ def library(model: Any) -> str:
         return ""
     reference = _reference(model)
     name: str = reference.LIBRARY
-    return name if importlib.util.find_spec(reference.PACKAGE) is not None else ""
+    return name if is_installed(reference.PACKAGE) else ""
 
 
 def check(model: Any) -> None:

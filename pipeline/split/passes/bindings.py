@@ -11,6 +11,7 @@ import tvm
 from tvm import relax
 from tvm.ir import Call, GenericConst, Op
 
+from pipeline.core import packed_model
 from pipeline.core.memory import is_usable
 from pipeline.split.extents import own_extents
 
@@ -73,6 +74,24 @@ def kernel(value: Any) -> Any:
     # `call_tir` has the kernel as its first argument, and its operands as a tuple behind it.
     is_kernel_call = isinstance(value, Call) and value.op == Op.get("relax.call_tir")
     return value.args[0] if is_kernel_call else None
+
+
+def call_island(kind: str, model: bytes, operands: Sequence[Any], types: Sequence[Any]) -> Any:
+    """Return the call that has a model's own runtime compute some operators; several results are a tuple.
+
+    Parameters
+    ----------
+    kind : str
+        One of `packed_model.KINDS`.
+    model : bytes
+        The operators, in the runtime's form.
+    operands : sequence of tvm.relax.Expr
+    types : sequence of tvm.relax.Type
+        Of the results.
+    """
+    packed_operands = [constant(packed_model.pack(model)), *operands]
+    result_types = list(types) if len(types) > 1 else types[0]
+    return relax.call_dps_packed(packed_model.function_name(kind), packed_operands, result_types)
 
 
 def island(value: Any) -> str:

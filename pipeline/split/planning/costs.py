@@ -59,15 +59,21 @@ def runs(graph: Graph, device: Device) -> list[bool]:
     return [_fits(graph, group, device) for group in groups(graph)]
 
 
-def source_runtime_groups(graph: Graph) -> list[bool]:
-    """Return for each fused group whether the model's own runtime computes it."""
-    return [any(operator.kind in packed_model.KINDS for operator in group) for group in groups(graph)]
+def fallback_share(graph: Graph, seconds: Sequence[float]) -> float:
+    """Return the share of the groups' seconds that the model's own runtime takes, 0 to 1."""
+    total = sum(seconds)
+    fallback = sum(each for each, group in zip(seconds, groups(graph), strict=True) if _has_islands(group))
+    return fallback / total if total else 0.0
+
+
+def _has_islands(group: Sequence[Operator]) -> bool:
+    return any(operator.kind in packed_model.KINDS for operator in group)
 
 
 def _fits(graph: Graph, group: Sequence[Operator], device: Device) -> bool:
     kind = device.capabilities
     # What computes nothing takes any stage.
-    if kind.computes and not kind.has_islands and any(operator.kind in packed_model.KINDS for operator in group):
+    if kind.computes and not kind.has_islands and _has_islands(group):
         return False
     return (not device.families or group_families(group) <= set(device.families)) and (
         not device.dtypes or _dtypes(graph, group) <= set(device.dtypes)

@@ -14,7 +14,7 @@ from pipeline.split import offload
 from pipeline.split.planning import queues
 from pipeline.split.planning.advice import Alternative, advice, alternatives, verdict
 from pipeline.split.planning.bound import relaxed_interval
-from pipeline.split.planning.costs import groups, source_runtime_groups
+from pipeline.split.planning.costs import fallback_share, groups
 from pipeline.split.planning.planner import Planner
 from pipeline.split.planning.problem_builder import Footprint, parallel_seconds
 from pipeline.split.unfused import DividedGroup, divided_groups
@@ -174,11 +174,12 @@ def explain(planner: Planner, plan: Plan) -> Explanation:
 
 
 def _fallback_share(planner: Planner, plan: Plan) -> float:
-    is_fallback = np.array(source_runtime_groups(planner.graph))
-    seconds = np.zeros(len(is_fallback))
-    for stage, (begin, end) in queues.stage_groups(plan, planner.graph):
-        seconds[begin:end] = _group_seconds(planner, stage, planner.board.device(stage.device))[begin:end]
-    return float(seconds[is_fallback].sum() / seconds.sum()) if seconds.sum() else 0.0
+    seconds = [
+        group_seconds
+        for stage, (begin, end) in queues.stage_groups(plan, planner.graph)
+        for group_seconds in _group_seconds(planner, stage, planner.board.device(stage.device))[begin:end].tolist()
+    ]
+    return fallback_share(planner.graph, seconds)
 
 
 def _forecasts(planner: Planner, plan: Plan) -> Iterator[StageForecast]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.native_output import quietly
+from pipeline.core.optional import is_installed
 from pipeline.core.shapes import Shapes, is_open
 from pipeline.core.tvm_access import compiler_lock
 from pipeline.errors import MissingExtra, ModelError, reason
@@ -23,7 +24,7 @@ except ImportError as error:
 from pipeline.split.frontends.onnx import external_data
 from pipeline.split.frontends.onnx.conversion import convert
 from pipeline.split.frontends.onnx.packed_ends import model_inputs, why_packed
-from pipeline.split.frontends.onnx.reference import has_runtime
+from pipeline.split.frontends.onnx.reference import PACKAGE
 
 MOST_DIGITS = 9
 """Of an extent that is written as a name; no tensor has more elements."""
@@ -68,14 +69,14 @@ def _convert(
     *,
     fallback: bool,
 ) -> ImportedModel:
-    if not fallback or not has_runtime():
+    if not fallback or not is_installed(PACKAGE):
         _check_types(path, model)
     notes = _fix_shapes(path, model, shapes)
     # TVM's importer warns and prints, also from C++, which would stand between a command's own lines.
     with compiler_lock, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         fixed = not is_open(shapes)
-        fallback = fallback and fixed and has_runtime()
+        fallback = fallback and fixed and is_installed(PACKAGE)
         imported_model = quietly(lambda: convert(path, model, data, fixed=fixed, fallback=fallback))
     return replace(imported_model, notes=(*notes, *imported_model.notes))
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import onnx
 
+from pipeline.core.optional import is_installed
 from pipeline.errors import ModelError, reason
 from pipeline.split.frontends.onnx import packed_ends
 from pipeline.split.frontends.onnx.experimental import replace_experimental
@@ -19,7 +20,7 @@ from pipeline.split.frontends.onnx.external_data import ExternalData
 from pipeline.split.frontends.onnx.importer import UNKNOWN, NodeRefused, OnnxImporter, supported_kinds, why_unsupported
 from pipeline.split.frontends.onnx.islands import DOMAIN, replace_by_islands
 from pipeline.split.frontends.onnx.packed_ends import model_inputs
-from pipeline.split.frontends.onnx.reference import has_runtime, literal_options, open_session
+from pipeline.split.frontends.onnx.reference import PACKAGE, literal_options, open_session
 from pipeline.split.frontends.onnx.simplification import OLDEST_OPSET, opset, tensors_read
 from pipeline.split.model import ImportedModel, Island
 
@@ -203,5 +204,7 @@ def _refusal(path: Path, graph: Any, reasons: Mapping[int, str]) -> ModelError:
         kind = f"{node.domain}.{node.op_type}" if node.domain else str(node.op_type)
         form = "" if cause == UNKNOWN else f" {cause}"
         complaints.setdefault(kind + form, f"{kind}{form} (node {node.name or node.output[0]!r})")
-    remedy = "" if has_runtime() else "; pip install 'soc-pipeline[onnxruntime]' has them computed by ONNX Runtime"
+    remedy = (
+        "" if is_installed(PACKAGE) else "; pip install 'soc-pipeline[onnxruntime]' has them computed by ONNX Runtime"
+    )
     return ModelError(f"{str(path)!r} uses operators that are not supported: {'; '.join(complaints.values())}{remedy}")

@@ -12,11 +12,12 @@ import onnx
 
 from pipeline.core.files import utf8_folder
 from pipeline.core.memory import LARGE
+from pipeline.core.optional import is_installed
 from pipeline.errors import ModelError
 from pipeline.split.frontends.onnx.mapped import Parameters
 from pipeline.split.frontends.onnx.node_order import sort_topologically
 from pipeline.split.frontends.onnx.outline import outline
-from pipeline.split.frontends.onnx.reference import has_runtime, literal_options, open_session
+from pipeline.split.frontends.onnx.reference import PACKAGE, literal_options, open_session
 from pipeline.split.frontends.onnx.simplification import is_external
 
 _PLAIN = "?bBhHiIqQefd"
@@ -125,14 +126,14 @@ def check_model(model: Any, path: Path | None = None) -> None:
     """
     try:
         # Of these the checker warns on the standard output, which is for results.
-        if not has_runtime() or not any(node.op_type in _EXPERIMENTAL for node in model.graph.node):
+        if not is_installed(PACKAGE) or not any(node.op_type in _EXPERIMENTAL for node in model.graph.node):
             _check_by_onnx(model, path)
             return
         refusal = onnx.checker.ValidationError("it has experimental operators that ONNX Runtime does not take")
     except onnx.checker.ValidationError as error:
         refusal = error
     # The checker wants more than runtimes do, such as a shape for each output and nodes in their order.
-    if not has_runtime() or not _is_runnable(model if path is None else path):
+    if not is_installed(PACKAGE) or not _is_runnable(model if path is None else path):
         raise refusal
     nodes = list(sort_topologically(model.graph.node))
     del model.graph.node[:]

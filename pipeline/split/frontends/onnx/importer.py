@@ -24,7 +24,7 @@ from pipeline.split.frontends.onnx.operators.refusals import wrong_conversion
 from pipeline.split.frontends.onnx.operators.registry import CONVERTERS
 from pipeline.split.frontends.onnx.operators.resizing import drop_empty
 from pipeline.split.frontends.onnx.simplification import is_external, static_shape, tensor_types
-from pipeline.split.passes.bindings import constant
+from pipeline.split.passes.bindings import call_island, constant
 
 # TVM would stack all operands and reduce; a chain of two at a time fuses and needs no memory.
 _CHAINS = {"Sum": relax.op.add, "Max": relax.op.maximum, "Min": relax.op.minimum}
@@ -267,9 +267,7 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
 
     def _island(self, node: Any, inputs: Any, model: bytes) -> Any:
         types = [_relax_type(self._types.get(name), name) for name in node.output]
-        operands = [constant(packed_model.pack(model)), *inputs]
-        function = packed_model.function_name(packed_model.ONNX_RUNTIME)
-        call = relax.call_dps_packed(function, operands, types if len(types) > 1 else types[0])
+        call = call_island(packed_model.ONNX_RUNTIME, model, inputs, types)
         self.operators.update(dict.fromkeys(node.output, node.name))
         return self._bind_outputs(self.bb.normalize(call), list(node.output))
 

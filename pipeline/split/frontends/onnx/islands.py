@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from onnx import helper
@@ -34,14 +34,13 @@ def replace_by_islands(model: Any, reasons: Mapping[int, str]) -> list[Island]:
     graph = model.graph
     types = tensor_types(graph)
     node_links = links(graph.node)
-    open_tensor = functools.partial(is_open, types)
-    members = grouping.grow(node_links, reasons, open_tensor)
-    groups = grouping.join(node_links, members, open_tensor)
+    groups = grouping.find_groups(node_links, reasons, functools.partial(is_open, types))
+    writer = _IslandWriter(model, types)
     islands, replacements = [], {}
-    for group in groups:
+    for group, results in zip(groups, grouping.find_results(node_links, groups), strict=True):
         nodes = [graph.node[number] for number in group]
         reason = next(reasons[number] for number in group if number in reasons)
-        replacements[group[0]] = island = _island(model, nodes, types)
+        replacements[group[0]] = island = writer.write(nodes, results)
         kinds = tuple(f"{node.op_type} ({node.name or _result(node)})" for node in nodes)
         islands.append(Island(_result(island), kinds, reason))
     island_members = {number for group in groups for number in group}
@@ -62,37 +61,38 @@ def is_open(types: Mapping[str, Any], name: str) -> bool:
     return bool(name) and static_shape(types.get(name)) is None
 
 
-def _island(model: Any, nodes: Sequence[Any], types: Mapping[str, Any]) -> Any:
-    """Return the node that stands for others, with their model."""
-    graph = model.graph
-    results = {name for node in nodes for name in node.output if name}
-    read = dict.fromkeys(name for node in nodes for name in tensors_read(node) if name not in results)
-    constants = {tensor.name: tensor for tensor in graph.initializer if not is_external(tensor)}
-    constant_nodes = {node.output[0]: node for node in graph.node if node.op_type == "Constant"}
-    inputs = [name for name in read if name not in constants and name not in constant_nodes]
-    island_nodes = {id(node) for node in nodes}
-    read_elsewhere = {name for node in graph.node if id(node) not in island_nodes for name in tensors_read(node)}
-    read_elsewhere |= {value.name for value in graph.output}
-    outputs = [name for node in nodes for name in node.output if name in read_elsewhere]
-    part = helper.make_graph(
-        [*(constant_nodes[name] for name in read if name in constant_nodes), *nodes],
-        "island",
-        [_value_info(name, types, graph) for name in inputs],
-        [helper.make_value_info(name, types[name]) for name in outputs if name in types],
-        [constants[name] for name in read if name in constants],
-    )
-    # ONNX Runtime may be older than the package that wrote the model, whose version of the file format it refuses.
-    opsets = list(model.opset_import)
-    version = helper.find_min_ir_version_for(opsets, ignore_unknown=True)
-    island = helper.make_model(part, opset_imports=opsets, ir_version=version)
-    return helper.make_node(
-        KIND, inputs, outputs, name=nodes[0].name or _result(nodes[0]), domain=DOMAIN, model=island.SerializeToString()
-    )
+class _IslandWriter:
+    """Writes groups of a model's nodes as models of their own."""
 
+    def __init__(self, model: Any, types: Mapping[str, Any]) -> None:
+        graph = model.graph
+        self._graph, self._types, self._opsets = graph, types, list(model.opset_import)
+        self._constants = {tensor.name: tensor for tensor in graph.initializer if not is_external(tensor)}
+        self._constant_nodes = {node.output[0]: node for node in graph.node if node.op_type == "Constant"}
+        self._outputs = {value.name for value in graph.output}
 
-def _value_info(name: str, types: Mapping[str, Any], graph: Any) -> Any:
-    if name in types:
-        return helper.make_value_info(name, types[name])
-    # A constant that is so large that it stays in its file comes as an input.
-    tensor = next(tensor for tensor in graph.initializer if tensor.name == name)
-    return helper.make_tensor_value_info(name, tensor.data_type, tensor.dims)
+    def write(self, nodes: Sequence[Any], read_elsewhere: Collection[str]) -> Any:
+        """Return the node that stands for others, of whose results nodes elsewhere read some."""
+        results = {name for node in nodes for name in node.output if name}
+        read = dict.fromkeys(name for node in nodes for name in tensors_read(node) if name not in results)
+        inputs = [name for name in read if name not in self._constants and name not in self._constant_nodes]
+        outputs = [name for node in nodes for name in node.output if name in read_elsewhere or name in self._outputs]
+        part = helper.make_graph(
+            [*(self._constant_nodes[name] for name in read if name in self._constant_nodes), *nodes],
+            "island",
+            [self._value_info(name) for name in inputs],
+            [helper.make_value_info(name, self._types[name]) for name in outputs if name in self._types],
+            [self._constants[name] for name in read if name in self._constants],
+        )
+        # ONNX Runtime may be older than the package that wrote the model, whose version of the file format it refuses.
+        version = helper.find_min_ir_version_for(self._opsets, ignore_unknown=True)
+        island = helper.make_model(part, opset_imports=self._opsets, ir_version=version)
+        name = nodes[0].name or _result(nodes[0])
+        return helper.make_node(KIND, inputs, outputs, name=name, domain=DOMAIN, model=island.SerializeToString())
+
+    def _value_info(self, name: str) -> Any:
+        if name in self._types:
+            return helper.make_value_info(name, self._types[name])
+        # A constant that is so large that it stays in its file comes as an input.
+        tensor = next(tensor for tensor in self._graph.initializer if tensor.name == name)
+        return helper.make_tensor_value_info(name, tensor.data_type, tensor.dims)

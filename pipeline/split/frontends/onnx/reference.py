@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
 import os
 import re
 from collections.abc import Collection, Mapping
@@ -55,11 +54,6 @@ def _run(session: Any, frame: Mapping[str, np.ndarray]) -> list[Any]:
     return [
         output if isinstance(output, list | dict) else np.asarray(output) for output in session.run(None, dict(frame))
     ]
-
-
-def has_runtime() -> bool:
-    """Return whether ONNX Runtime is installed."""
-    return importlib.util.find_spec("onnxruntime") is not None
 
 
 def literal_options() -> Any:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pipeline.core.native_output import quietly
+from pipeline.core.optional import is_installed
 from pipeline.core.shapes import Shapes
 from pipeline.core.tvm_access import compiler_lock
 from pipeline.errors import MissingExtra, ModelError
@@ -22,9 +23,10 @@ except ImportError as error:
     raise MissingExtra(message) from error
 
 from pipeline.split.frontends.tflite import tensor_shapes
-from pipeline.split.frontends.tflite.conversion import convert, has_runtime
+from pipeline.split.frontends.tflite.conversion import convert
 from pipeline.split.frontends.tflite.flatbuffer import TfliteGraph, TfliteTensor
 from pipeline.split.frontends.tflite.folding import fold
+from pipeline.split.frontends.tflite.reference import PACKAGE
 
 
 def load(path: Path, shapes: Shapes, *, fallback: bool = True) -> ImportedModel:
@@ -46,7 +48,7 @@ def load(path: Path, shapes: Shapes, *, fallback: bool = True) -> ImportedModel:
         tensor_shapes.resolve(path, graph, [input_shapes.shapes[tensor.name] for tensor in graph.inputs])
     with compiler_lock, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        imported_model = quietly(lambda: convert(path, graph, fallback=fallback and has_runtime()))
+        imported_model = quietly(lambda: convert(path, graph, fallback=fallback and is_installed(PACKAGE)))
     return replace(imported_model, notes=input_shapes.notes)
 
 

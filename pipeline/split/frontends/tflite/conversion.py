@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pipeline.core.optional import is_installed
 from pipeline.core.tensor_quantization import Quantization
 from pipeline.errors import ModelError
 from pipeline.split.frontends.tflite import operators
@@ -15,7 +15,8 @@ from pipeline.split.frontends.tflite.flatbuffer import TfliteGraph, TfliteOperat
 from pipeline.split.frontends.tflite.importer import IslandNode, OperatorRefused, TfliteImporter
 from pipeline.split.frontends.tflite.islands import STATE_KINDS, replace_by_islands
 from pipeline.split.frontends.tflite.operators.converter import UNKNOWN
-from pipeline.split.frontends.tflite.probing import ProbeFailed, probe
+from pipeline.split.frontends.tflite.probing import ProbeFailed, check_models
+from pipeline.split.frontends.tflite.reference import PACKAGE
 from pipeline.split.model import ImportedModel, Island
 
 MOST_ATTEMPTS = 50
@@ -26,11 +27,6 @@ together."""
 MOST_NAMED = 5
 
 REMEDY = "pip install 'soc-pipeline[litert]' has them computed by LiteRT"
-
-
-def has_runtime() -> bool:
-    """Return whether LiteRT is installed."""
-    return importlib.util.find_spec("ai_edge_litert") is not None
 
 
 def convert(path: Path, graph: TfliteGraph, *, fallback: bool) -> ImportedModel:
@@ -89,16 +85,12 @@ def _quantizations(graph: TfliteGraph) -> tuple[Quantization, ...]:
 
 
 def _check_islands(path: Path, nodes: Sequence[TfliteOperator | IslandNode], islands: Sequence[Island]) -> None:
-    models = {node.outputs[0].name: node.model for node in nodes if isinstance(node, IslandNode)}
-    for island in islands:
-        _check_island(path, models[island.tensor], island)
-
-
-def _check_island(path: Path, model: bytes, island: Island) -> None:
     """Raise `ModelError` if LiteRT has not got an operator of an island either, such as a custom one."""
+    models = {node.outputs[0].name: node.model for node in nodes if isinstance(node, IslandNode)}
     try:
-        probe(model)
+        check_models([models[island.tensor] for island in islands])
     except ProbeFailed as error:
+        island = islands[error.number]
         custom_ones = [name for name in island.operators if name.startswith("CUSTOM")]
         names = ", ".join((custom_ones or island.operators)[:MOST_NAMED])
         raise ModelError(f"{str(path)!r} uses operators that neither TVM nor LiteRT has: {names}: {error}") from None
@@ -161,5 +153,5 @@ def _refusal(path: Path, live_operators: Sequence[TfliteOperator], reasons: Mapp
         operator = live_operators[place]
         form = "" if cause == UNKNOWN else f": {cause}"
         complaints.setdefault(operator.kind + form, f"{operator}{form}")
-    remedy = "" if has_runtime() else f"; {REMEDY}"
+    remedy = "" if is_installed(PACKAGE) else f"; {REMEDY}"
     return ModelError(f"{str(path)!r} uses operators that are not supported: {'; '.join(complaints.values())}{remedy}")

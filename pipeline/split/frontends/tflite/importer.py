@@ -14,7 +14,7 @@ from pipeline.core import packed_model
 from pipeline.errors import reason
 from pipeline.split.frontends.tflite import operators
 from pipeline.split.frontends.tflite.flatbuffer import TfliteGraph, TfliteOperator, TfliteTensor
-from pipeline.split.passes.bindings import constant
+from pipeline.split.passes.bindings import call_island, constant
 
 
 class OperatorRefused(Exception):
@@ -149,9 +149,8 @@ class TfliteImporter(OperatorConverter):  # type: ignore[misc]
 
     def _island(self, node: IslandNode) -> Any:
         types = [relax.TensorType(tensor.shape, tensor.dtype) for tensor in node.outputs]
-        operands = [constant(packed_model.pack(node.model)), *(self.value(tensor) for tensor in node.inputs)]
-        function = packed_model.function_name(packed_model.LITERT)
-        return relax.call_dps_packed(function, operands, types if len(types) > 1 else types[0])
+        operands = [self.value(tensor) for tensor in node.inputs]
+        return call_island(packed_model.LITERT, node.model, operands, types)
 
     def _bind(self, tensors: Sequence[TfliteTensor], value: Any) -> None:
         """Hold a result in variables; raise `ValueError` if it is of another type than the model states."""

@@ -41,21 +41,20 @@ def replace_by_islands(
     def is_open(number: int) -> bool:
         return not graph.tensors[number].in_frames
 
-    groups = grouping.join(links, grouping.grow(links, seeds, is_open), is_open, ties)
+    groups = grouping.find_groups(links, seeds, is_open, ties)
     writer = IslandWriter(graph) if groups else None
     nodes: list[TfliteOperator | IslandNode] = []
     islands = []
     group_of = {place: group for group in groups for place in group}
+    outputs = {tensor.number for tensor in graph.outputs}
+    results = dict(zip([group[0] for group in groups], grouping.find_results(links, groups), strict=True))
     for place, operator in enumerate(operators):
         group = group_of.get(place)
         if group is None:
             nodes.append(operator)
         elif place == group[0] and writer is not None:
-            inside = set(group)
-            read = {number for other, link in enumerate(links) if other not in inside for number in link.reads}
-            read |= {tensor.number for tensor in graph.outputs}
             members_of_group = [operators[number] for number in group]
-            node = writer.write(members_of_group, read)
+            node = writer.write(members_of_group, outputs | results[place])
             if node.outputs:
                 nodes.append(node)
                 kinds = tuple(map(_describe, members_of_group))

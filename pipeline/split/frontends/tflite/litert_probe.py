@@ -7,6 +7,8 @@ it imports nothing of this project.
 The line has ``shapes``, those of the inputs in order; ``values``, the numbers of tensors whose values are wanted; and
 ``frames``, how many to compute.  The archive has ``shape_N`` of each tensor, the same number of axes and -1 where the
 frames differ (or nothing if even the number of axes does), and ``value_N``.
+
+Instead, the line may have ``sizes``, the bytes of several models one behind the other; then each is only made ready.
 """
 
 from __future__ import annotations
@@ -22,12 +24,8 @@ from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 def probe(model: bytes, shapes: list[list[int]], values: list[int], frames: int) -> dict[str, np.ndarray]:
     """Return the shapes of all tensors, and the values of some."""
-    try:
-        # Delegates take operators together, whose tensors would be missing.
-        interpreter = open_model(model, shapes, OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES)
-    except (RuntimeError, ValueError):
-        # Some custom operators are known to a delegate only.
-        interpreter = open_model(model, shapes, OpResolverType.AUTO)
+    interpreter, is_delegated = open_model(model, shapes)
+    if is_delegated:
         values = []
     arrays: dict[str, np.ndarray] = {}
     tensor_shapes = shapes_of(interpreter)
@@ -48,8 +46,27 @@ def probe(model: bytes, shapes: list[list[int]], values: list[int], frames: int)
     return arrays | {f"shape_{tensor}": shape for tensor, shape in tensor_shapes.items() if shape is not None}
 
 
-def open_model(model: bytes, shapes: list[list[int]], resolver: OpResolverType) -> Any:
-    """Return an interpreter that is ready to run."""
+def check(models: bytes, sizes: list[int]) -> dict[str, np.ndarray]:
+    """Make models ready that lie one behind the other; return nothing of them."""
+    begin = 0
+    for size in sizes:
+        open_model(models[begin : begin + size], [])
+        begin += size
+    return {}
+
+
+def open_model(model: bytes, shapes: list[list[int]]) -> tuple[Any, bool]:
+    """Return an interpreter that is ready to run, and whether a delegate may have taken operators together."""
+    try:
+        # Their inner tensors would be missing.
+        return open_with(model, shapes, OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES), False
+    except (RuntimeError, ValueError):
+        # Some custom operators are known to a delegate only.
+        return open_with(model, shapes, OpResolverType.AUTO), True
+
+
+def open_with(model: bytes, shapes: list[list[int]], resolver: OpResolverType) -> Any:
+    """Return an interpreter that is ready to run, with these kernels."""
     interpreter = Interpreter(
         model_content=model, experimental_op_resolver_type=resolver, experimental_preserve_all_tensors=True
     )
@@ -85,10 +102,11 @@ def common(first: np.ndarray | None, second: np.ndarray | None) -> np.ndarray | 
 
 
 def main() -> int:
-    """Probe the model on the standard input."""
+    """Answer the question on the standard input."""
     request = json.loads(sys.stdin.buffer.readline())
     try:
-        arrays = probe(sys.stdin.buffer.read(), **request)
+        content = sys.stdin.buffer.read()
+        arrays = check(content, **request) if "sizes" in request else probe(content, **request)
     except Exception as error:  # noqa: BLE001 - LiteRT raises several unrelated types
         # In one line, the last: LiteRT itself may have printed others.
         print(" ".join(str(error).split()) or type(error).__name__, file=sys.stderr)

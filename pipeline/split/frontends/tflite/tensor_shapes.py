@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from pipeline.core.optional import is_installed
 from pipeline.errors import ModelError
 from pipeline.split.frontends.tflite.flatbuffer import TfliteGraph, TfliteOperator, TfliteTensor
 from pipeline.split.frontends.tflite.probing import ProbeFailed, probe
+from pipeline.split.frontends.tflite.reference import PACKAGE
 
 MOST_ELEMENTS = 1 << 20
 """Of a constant that is computed when a model is read and is larger than all that it is made of."""
@@ -61,7 +62,7 @@ def resolve(path: Path, graph: TfliteGraph, shapes: Sequence[Sequence[Any]]) -> 
     fixed, pending = _analyse(graph)
     if not resized and not pending and not fixed and not _leaves_open(graph):
         return
-    if importlib.util.find_spec("ai_edge_litert") is None:
+    if not is_installed(PACKAGE):
         if resized:
             raise ModelError(
                 f"{str(path)!r}: another shape of input {resized[0]!r} needs LiteRT, which infers those behind it; "

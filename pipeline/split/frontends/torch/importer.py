@@ -16,7 +16,7 @@ from pipeline.split.frontends.torch import names, signature
 from pipeline.split.frontends.torch.calls import is_promise, write
 from pipeline.split.frontends.torch.islands import NodeIsland
 from pipeline.split.frontends.torch.operators import UNKNOWN, check_operands, converters, why_refused
-from pipeline.split.passes.bindings import constant
+from pipeline.split.passes.bindings import call_island
 
 
 def find_unsupported(nodes: Iterable[Any]) -> dict[Any, str]:
@@ -173,9 +173,7 @@ class TorchImporter(ExportedProgramImporter):  # type: ignore[misc]
         """Compute nodes by a call of PyTorch."""
         types = [self._type(node) for node in island.outputs]
         model = write(island.nodes, island.inputs, island.outputs, self._fixed_number)
-        operands = [constant(packed_model.pack(model)), *(self.env[node] for node in island.inputs)]
-        function = packed_model.function_name(packed_model.PYTORCH)
-        call = relax.call_dps_packed(function, operands, types if len(types) > 1 else types[0])
+        call = call_island(packed_model.PYTORCH, model, [self.env[node] for node in island.inputs], types)
         result = self.block_builder.emit(call)
         for number, node in enumerate(island.outputs):
             part = self.block_builder.emit(relax.TupleGetItem(result, number)) if len(types) > 1 else result

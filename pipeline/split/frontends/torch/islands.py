@@ -76,8 +76,8 @@ def units(
     all_links = [links(node) for node in nodes]
     numbers = {node: number for number, node in enumerate(nodes)}
     open_value = functools.partial(is_open, symbols=symbols)
-    members = grouping.grow(all_links, [numbers[node] for node in reasons], open_value)
-    groups = [[nodes[number] for number in group] for group in grouping.join(all_links, members, open_value)]
+    seeds = [numbers[node] for node in reasons]
+    groups = [[nodes[number] for number in group] for group in grouping.find_groups(all_links, seeds, open_value)]
     islands = {group[0]: _island(group, reasons, symbols, numbers) for group in groups}
     inside = {node for group in groups for node in group}
     parts = [islands.get(node, node) for node in nodes if node in islands or node not in inside]
