@@ -1,0 +1,1 @@
+"""Stages in forms that other runtimes and vendors' compilers take."""

@@ -1,0 +1,166 @@
+"""GraphWriter: the nodes of an ONNX graph, written one after the other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from pipeline.split.export.relax_onnx.tensors import Node, Tensor, Unwritable, constant
+from pipeline.split.passes.bindings import array
+
+Results = Tensor | Sequence[Tensor]
+
+
+class GraphWriter:
+    """Writes nodes, and knows the tensor of each variable of a Relax function.
+
+    Parameters
+    ----------
+    module : tvm.IRModule
+        What is written, with the kernels that it calls.
+
+    Attributes
+    ----------
+    module : tvm.IRModule
+    nodes : list of Node
+        In topological order.
+    """
+
+    def __init__(self, module: Any) -> None:
+        self.module = module
+        self.nodes: list[Node] = []
+        self._values: dict[Any, Results] = {}
+        self._inputs: set[Tensor] = set()
+        # From a tensor and an order of its axes to the tensor with that order.
+        self._transposed: dict[tuple[Tensor, tuple[int, ...]], Tensor] = {}
+
+    def add_input(self, param: Any) -> Tensor:
+        """Return the tensor of a parameter of the function."""
+        tensor: Tensor = self.placeholder(param.ty)
+        tensor.name = str(param.name)
+        self._values[param] = tensor
+        self._inputs.add(tensor)
+        return tensor
+
+    def placeholder(self, ty: Any) -> Any:
+        """Return a tensor, or several, of a Relax type, which nothing makes."""
+        if hasattr(ty, "fields"):
+            return [self.placeholder(field) for field in ty.fields]
+        try:
+            return Tensor(tuple(int(extent) for extent in ty.shape), str(ty.dtype))
+        except (AttributeError, TypeError):
+            return Tensor((), str(getattr(ty, "dtype", "")))
+
+    def bind(self, variable: Any, results: Results) -> None:
+        """Give a variable its tensor, and the tensor the variable's name if it has none."""
+        self._values[variable] = results
+        if isinstance(results, Tensor) and not results.name and results.values is None:
+            results.name = str(variable.name)
+
+    def tensor(self, expression: Any) -> Tensor:
+        """Return the tensor of a variable or a constant."""
+        results = self.results(expression)
+        return results if isinstance(results, Tensor) else results[0]
+
+    def results(self, expression: Any) -> Any:
+        """Return the tensor of an expression, or the tensors of one that stands for several."""
+        if isinstance(expression, relax.Tuple):
+            return [self.tensor(field) for field in expression.fields]
+        if (values := array(expression)) is not None:
+            return Tensor(values.shape, str(expression.ty.dtype), values=values)
+        if isinstance(expression, relax.TupleGetItem):
+            return self.results(expression.tuple_value)[expression.index]
+        if expression not in self._values:
+            raise Unwritable
+        return self._values[expression]
+
+    def outputs(self, named: Sequence[tuple[str, Tensor]]) -> list[Tensor]:
+        """Return the tensors that leave the graph, each a node's own with the name it is to have."""
+        makers = {output for node in self.nodes for output in node.outputs}
+        taken: set[Tensor] = set()
+        names: set[str] = {tensor.name for tensor in self._inputs}
+        outputs: list[Tensor] = []
+        for name, source in named:
+            tensor = source
+            if source in taken or source not in makers or source.name != name:
+                tensor = self.node("Identity", [source])
+                tensor.name = name if name not in names else f"{name}:{len(outputs)}"
+            taken.add(tensor)
+            names.add(tensor.name)
+            outputs.append(tensor)
+        return outputs
+
+    def node(
+        self, kind: str, inputs: Sequence[Tensor | None], shape: Sequence[int] | None = None,
+        dtype: str | None = None, *, axes: Sequence[int] | None = None, **attributes: Any,
+    ) -> Tensor:  # fmt: skip
+        """Write a node of one result, which is like the first input unless its shape or dtype is given."""
+        first = inputs[0]
+        assert first is not None or (shape is not None and dtype is not None)  # noqa: S101 - a writer's fault
+        output = Tensor(
+            tuple(shape if shape is not None else first.shape),  # type: ignore[union-attr]
+            dtype or first.dtype,  # type: ignore[union-attr]
+        )
+        self.nodes.append(Node(kind, list(inputs), [output], attributes, None if axes is None else tuple(axes)))
+        return output
+
+    def several(
+        self, kind: str, inputs: Sequence[Tensor | None], results: Sequence[tuple[Sequence[int], str]],
+        **attributes: Any,
+    ) -> list[Tensor]:  # fmt: skip
+        """Write a node of several results, each with its shape and dtype."""
+        outputs = [Tensor(tuple(shape), dtype) for shape, dtype in results]
+        self.nodes.append(Node(kind, list(inputs), outputs, attributes))
+        return outputs
+
+    def elementwise(self, kind: str, *inputs: Tensor, dtype: str | None = None, **attributes: Any) -> Tensor:
+        """Write a node that computes element by element, operands broadcast."""
+        shape = np.broadcast_shapes(*(tensor.shape for tensor in inputs))
+        return self.node(kind, inputs, shape, dtype, **attributes)
+
+    def scalar(self, value: float, like: Tensor) -> Tensor:
+        """Return a constant of another tensor's dtype, without extents."""
+        return constant(value, like.dtype)
+
+    def cast(self, source: Tensor, dtype: str) -> Tensor:
+        """Write what makes another dtype of a tensor, unless it is that already."""
+        if source.dtype == dtype:
+            return source
+        if source.values is not None:
+            return constant(source.values.astype(dtype))
+        return self.node("Cast", [source], dtype=dtype, to=dtype)
+
+    def reshape(self, source: Tensor, shape: Sequence[int]) -> Tensor:
+        """Write what gives a tensor other extents, unless it has them already."""
+        if tuple(shape) == source.shape:
+            return source
+        if source.values is not None:
+            return constant(source.values.reshape(shape))
+        # A zero would mean the source's own extent.
+        extents = [-1 if extent == 0 else extent for extent in shape] if math.prod(shape) == 0 else list(shape)
+        if extents.count(-1) > 1:
+            return self.node("Expand", [constant(np.zeros([1] * len(shape)), source.dtype)], shape)
+        return self.node("Reshape", [source, constant(extents, np.int64)], shape)
+
+    def transpose(self, source: Tensor, order: Sequence[int]) -> Tensor:
+        """Write what changes the order of a tensor's axes; what was turned before is turned back for nothing."""
+        axes = tuple(int(axis) % len(source.shape) for axis in order)
+        if axes == tuple(range(len(axes))):
+            return source
+        if source.values is not None:
+            return constant(source.values.transpose(axes))
+        if (source, axes) not in self._transposed:
+            shape = [source.shape[axis] for axis in axes]
+            turned = self.node("Transpose", [source], shape, perm=list(axes))
+            self._transposed[source, axes] = turned
+            self._transposed[turned, inverse(axes)] = source
+        return self._transposed[source, axes]
+
+
+def inverse(order: Sequence[int]) -> tuple[int, ...]:
+    """Return the order of axes that undoes another."""
+    return tuple(int(axis) for axis in np.argsort(order))

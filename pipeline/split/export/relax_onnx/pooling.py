@@ -1,0 +1,53 @@
+"""Poolings over windows, and adaptive ones."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from pipeline.split.export.relax_onnx import layouts
+from pipeline.split.export.relax_onnx.graph_writer import GraphWriter
+from pipeline.split.export.relax_onnx.operands import integers, shape
+from pipeline.split.export.relax_onnx.tensors import Tensor, Unwritable
+
+
+def _pool(kind: str, graph: GraphWriter, call: Any) -> Tensor:
+    attrs = call.attrs
+    layout = str(attrs.layout)
+    out_layout = str(attrs.out_layout) or layout
+    data = layouts.channels_first(graph, graph.tensor(call.args[0]), layout)
+    dilations = integers(attrs.dilation)
+    attributes: dict[str, Any] = {"ceil_mode": int(attrs.ceil_mode)} if attrs.ceil_mode else {}
+    if kind == "AveragePool":
+        attributes["count_include_pad"] = int(attrs.count_include_pad)
+    # Of averages they came later; nobody needs them there.
+    if kind == "MaxPool" or set(dilations) != {1}:
+        attributes["dilations"] = dilations
+    extents = [shape(call)[axis] for axis in layouts.order(out_layout, "NC")]
+    pooled = graph.node(
+        kind, [data], extents, kernel_shape=integers(attrs.pool_size), strides=integers(attrs.strides),
+        pads=integers(attrs.padding), **attributes,
+    )  # fmt: skip
+    return layouts.channels_as(graph, pooled, out_layout)
+
+
+def _adaptive_average(graph: GraphWriter, call: Any) -> Tensor:
+    layout = str(call.attrs.layout)
+    data = layouts.channels_first(graph, graph.tensor(call.args[0]), layout)
+    extents = [shape(call)[axis] for axis in layouts.order(layout, "NC")]
+    if all(extent == 1 for extent in extents[2:]):
+        pooled = graph.node("GlobalAveragePool", [data], extents)
+    else:
+        sizes = list(zip(data.shape[2:], extents[2:], strict=True))
+        if any(size % count for size, count in sizes):
+            raise Unwritable(f"its windows differ, from {data.shape[2:]} to {tuple(extents[2:])}")
+        window = [size // count for size, count in sizes]
+        pooled = graph.node("AveragePool", [data], extents, kernel_shape=window, strides=window)
+    return layouts.channels_as(graph, pooled, layout)
+
+
+WRITERS = {
+    **{f"nn.max_pool{rank}d": functools.partial(_pool, "MaxPool") for rank in (1, 2, 3)},
+    **{f"nn.avg_pool{rank}d": functools.partial(_pool, "AveragePool") for rank in (1, 2, 3)},
+    **{f"nn.adaptive_avg_pool{rank}d": _adaptive_average for rank in (1, 2, 3)},
+}

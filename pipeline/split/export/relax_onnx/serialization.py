@@ -1,0 +1,178 @@
+"""Nodes and tensors -> a model of the onnx package, at the lowest version of the operators that has them all."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from pipeline.errors import BuildError
+from pipeline.split.export.relax_onnx.tensors import Node, Tensor, constant
+
+LOWEST, HIGHEST = 13, 22
+"""Versions of ONNX's operators between which a model is written: vendors' tools want old ones."""
+
+_LARGE = 1 << 20
+"""Bytes of an initializer from which on the checker need not see its values."""
+
+
+def serialize(
+    name: str, nodes: Iterable[Node], inputs: Sequence[Tensor], outputs: Sequence[Tensor], opset: int | None
+) -> Any:
+    """Return the model of a graph's nodes that some output depends on."""
+    live_nodes = _live(nodes, outputs)
+    needs = {node: lowest_opset(node) for node in live_nodes}
+    version = max(needs.values(), default=LOWEST) if opset is None else opset
+    if newer := sorted({f"{node.kind} ({needs[node]})" for node in live_nodes if needs[node] > version}):
+        raise BuildError(f"cannot be written as ONNX of opset {version}: {', '.join(newer)} came later")
+    return _Serializer(version, {tensor.name for tensor in (*inputs, *outputs)}).model(
+        name, live_nodes, inputs, outputs
+    )
+
+
+def _live(nodes: Iterable[Node], outputs: Iterable[Tensor]) -> list[Node]:
+    read = set(outputs)
+    live_nodes = []
+    for node in reversed(list(nodes)):
+        if not read.isdisjoint(node.outputs):
+            read.update(tensor for tensor in node.inputs if tensor is not None)
+            live_nodes.append(node)
+    return live_nodes[::-1]
+
+
+def lowest_opset(node: Node) -> int:
+    """Return the lowest version of the operators in which a node is valid."""
+    dtypes = tuple(None if tensor is None else tensor.dtype for tensor in node.inputs)
+    return _lowest_opset(node.kind, tuple(sorted(node.attributes)), dtypes)
+
+
+@functools.cache
+def _lowest_opset(kind: str, attributes: tuple[str, ...], dtypes: tuple[str | None, ...]) -> int:
+    from onnx import defs
+
+    for version in range(LOWEST, HIGHEST + 1):
+        try:
+            schema = defs.get_schema(kind, version)
+        except defs.SchemaError:
+            continue
+        if set(attributes) <= set(schema.attributes) and _takes(schema, dtypes):
+            return version
+    raise BuildError(f"cannot be written as ONNX: {kind} of {', '.join(map(str, dtypes))}")
+
+
+_ONNX_NAMES = {"float32": "float", "float64": "double"}
+
+
+def _takes(schema: Any, dtypes: Sequence[str | None]) -> bool:
+    """Check whether an operator takes inputs of these dtypes."""
+    allowed = {each.type_param_str: each.allowed_type_strs for each in schema.type_constraints}
+    for place, dtype in enumerate(dtypes):
+        formal = schema.inputs[min(place, len(schema.inputs) - 1)]
+        types = allowed.get(formal.type_str, [formal.type_str])
+        if dtype is not None and f"tensor({_ONNX_NAMES.get(dtype, dtype)})" not in types:
+            return False
+    return True
+
+
+class _Serializer:
+    """Gives tensors their names, and makes protos of them and of nodes."""
+
+    def __init__(self, opset: int, names: set[str]) -> None:
+        self._opset, self._names = opset, set(names)
+        self._tensor_names: dict[Tensor, str] = {}
+        self._initializers: dict[Any, Any] = {}
+
+    def model(self, name: str, nodes: Sequence[Node], inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Any:
+        from onnx import helper
+
+        self._tensor_names = {tensor: tensor.name for tensor in (*inputs, *outputs)}
+        made = [output for node in nodes for output in node.outputs if output not in self._tensor_names]
+        # Names of the model's own first, so that what is made up differs from them.
+        for tensor in sorted(made, key=lambda output: not output.name):
+            self._tensor_names[tensor] = self._unique(tensor.name or "t")
+        protos = [self._node(node) for node in nodes]
+        graph = helper.make_graph(
+            protos, name, [self._value_info(tensor) for tensor in inputs],
+            [self._value_info(tensor) for tensor in outputs], list(self._initializers.values()),
+            value_info=[self._value_info(tensor) for tensor in made],
+        )  # fmt: skip
+        opsets = [helper.make_opsetid("", self._opset)]
+        model = helper.make_model(
+            graph, producer_name="soc-pipeline", opset_imports=opsets, ir_version=helper.find_min_ir_version_for(opsets)
+        )
+        _check(model)
+        return model
+
+    def _node(self, node: Node) -> Any:
+        from onnx import helper
+
+        attributes = {key: value for key, value in node.attributes.items() if value is not None}
+        if "to" in attributes:
+            attributes["to"] = element_type(attributes["to"])
+        inputs = list(node.inputs)
+        if node.axes is not None:
+            if self._opset >= 18 or node.kind == "ReduceSum":
+                inputs.append(constant(node.axes, np.int64))
+            else:
+                attributes["axes"] = list(node.axes)
+        return helper.make_node(
+            node.kind,
+            ["" if tensor is None else self._name(tensor) for tensor in inputs],
+            [self._tensor_names[tensor] for tensor in node.outputs],
+            name=self._tensor_names[node.outputs[0]],
+            **attributes,
+        )
+
+    def _name(self, tensor: Tensor) -> str:
+        if tensor.values is None:
+            return self._tensor_names[tensor]
+        from onnx import numpy_helper
+
+        values = np.ascontiguousarray(tensor.values).reshape(tensor.shape)
+        # One tensor for equal constants: a weight may be read by several operators.
+        key = tensor.dtype, tensor.shape, values.tobytes() if values.nbytes < _LARGE else values.ctypes.data
+        if key not in self._initializers:
+            self._initializers[key] = numpy_helper.from_array(values, self._unique("constant"))
+        return str(self._initializers[key].name)
+
+    def _unique(self, name: str) -> str:
+        number, candidate = 0, name
+        while candidate in self._names:
+            number += 1
+            candidate = f"{name}_{number}"
+        self._names.add(candidate)
+        return candidate
+
+    def _value_info(self, tensor: Tensor) -> Any:
+        from onnx import helper
+
+        name = self._tensor_names[tensor]
+        return helper.make_tensor_value_info(name, element_type(tensor.dtype), tensor.shape)
+
+
+def element_type(dtype: str) -> int:
+    """Return the number that ONNX has for a dtype."""
+    from onnx import TensorProto
+
+    names = {"float32": "FLOAT", "float64": "DOUBLE"}
+    return int(getattr(TensorProto, names.get(dtype, dtype.upper())))
+
+
+def _check(model: Any) -> None:
+    """Check a model against the operators' definitions; large initializers count as inputs, for their bytes."""
+    import onnx
+
+    graph = onnx.GraphProto()
+    graph.CopyFrom(onnx.GraphProto(
+        name=model.graph.name, node=model.graph.node, input=model.graph.input, output=model.graph.output,
+        value_info=model.graph.value_info,
+    ))  # fmt: skip
+    for tensor in model.graph.initializer:
+        if len(tensor.raw_data) < _LARGE:
+            graph.initializer.add().CopyFrom(tensor)
+        else:
+            graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+    light_model = onnx.helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
+    onnx.checker.check_model(light_model, full_check=True)

@@ -1,0 +1,62 @@
+"""Tensors and nodes of an ONNX graph that is being written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+
+class Unwritable(Exception):
+    """Raised when an operator has no form in ONNX; the text may say why."""
+
+
+@dataclass(eq=False)
+class Tensor:
+    """A value of the graph.
+
+    Attributes
+    ----------
+    shape : tuple of int
+    dtype : str
+    name : str
+        Empty until it has one.
+    values : numpy.ndarray or None
+        Of a constant.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    name: str = ""
+    values: np.ndarray | None = field(default=None, repr=False)
+
+
+@dataclass(eq=False)
+class Node:
+    """An operator of ONNX.
+
+    Attributes
+    ----------
+    kind : str
+    inputs : list of (Tensor or None)
+        None stands for an absent one.
+    outputs : list of Tensor
+    attributes : dict of str to Any
+    axes : tuple of int or None
+        Of a reduction, which are an attribute or an input, by the version of the operator.
+    domain : str
+    """
+
+    kind: str
+    inputs: list[Tensor | None]
+    outputs: list[Tensor]
+    attributes: dict[str, Any]
+    axes: tuple[int, ...] | None = None
+    domain: str = ""
+
+
+def constant(values: Any, dtype: Any = None) -> Tensor:
+    """Return a constant; a node that reads it makes an initializer of it."""
+    array = np.asarray(values, dtype)
+    return Tensor(array.shape, str(array.dtype), values=array)
