@@ -55,10 +55,29 @@ def from_object(model: Any, shapes: Shapes, *, fallback: bool = True) -> Importe
     ModelError
         As for a file, and if the model's tensors lie in data files or it has 2 GiB or more.
     """
-    # Messages and the graph call a file's model by its path; a slash would be taken for a folder.
-    path = Path(str(model.graph.name).replace("/", "_") or "model")
+    path = _memory_path(model)
     copy, data = _parse(path, lambda: external_data.from_object(path, model), "export it again")
     return _convert(path, copy, data, shapes, fallback=fallback)
+
+
+def read_fixed(model: Any, shapes: Shapes) -> tuple[Path, Any]:
+    """Return a file's path, or what a model in memory is called, and it with these shapes of its inputs.
+
+    Large tensors stay in their files; see `external_data.load`.
+    """
+    if isinstance(model, str | Path):
+        path = Path(model)
+        proto, _ = _parse(path, lambda: external_data.load(path), "export it again, or check the path")
+    else:
+        path = _memory_path(model)
+        proto, _ = _parse(path, lambda: external_data.from_object(path, model), "export it again")
+    _fix_shapes(path, proto, shapes)
+    return path, proto
+
+
+def _memory_path(model: Any) -> Path:
+    # Messages and the graph call a file's model by its path; a slash would be taken for a folder.
+    return Path(str(model.graph.name).replace("/", "_") or "model")
 
 
 def _convert(

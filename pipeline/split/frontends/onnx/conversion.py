@@ -99,15 +99,23 @@ def _is_plain(model: Any) -> bool:
     return not model.functions and opset(model) >= OLDEST_OPSET and not _find_unsupported(model.graph)
 
 
-def simplify(path: Path, model: Any) -> Any:
+def simplify(path: Path, model: Any, kinds: Sequence[str] | None = None) -> Any:
     """Return the model in plain terms, see `pipeline.split.frontends.onnx.simplification`.
+
+    Parameters
+    ----------
+    path : Path
+    model : onnx.ModelProto
+    kinds : sequence of str, optional
+        Operators that are written out by others; by default those that cannot be imported as they are.
 
     Raises
     ------
     ModelError
         If it is damaged, or too old to be converted.
     """
-    command = [sys.executable, str(Path(__file__).with_name("simplification.py")), *_composite_kinds(model)]
+    written_out = _composite_kinds(model) if kinds is None else kinds
+    command = [sys.executable, str(Path(__file__).with_name("simplification.py")), *written_out]
     try:
         result = subprocess.run(  # noqa: S603 - this Python and a file of ours
             command, input=model.SerializeToString(), capture_output=True, timeout=LONGEST_S, check=False

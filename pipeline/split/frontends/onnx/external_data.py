@@ -70,11 +70,11 @@ def load(path: Path) -> tuple[Any, ExternalData]:
         # The package's own reader says best what is wrong.
         model = onnx.load(path, load_external_data=False)
     # Before the checker, which opens the files that a model names, wherever they are.
-    for tensor in _external(model):
+    for tensor in external_tensors(model):
         _check(path, tensor)
     check_model(model, path)
     # Small ones become part of the model: folding reads them anyway, and bfloat16 needs the package's conversion.
-    for tensor in _external(model):
+    for tensor in external_tensors(model):
         if not _stays(tensor):
             with utf8_folder(path.parent) as folder:
                 onnx.external_data_helper.load_external_data_for_tensor(tensor, str(folder))
@@ -93,7 +93,7 @@ def from_object(path: Path, model: Any) -> tuple[Any, ExternalData]:
     Exception
         What the onnx package raises of a model that is not valid.
     """
-    if tensor := next(_external(model), None):
+    if tensor := next(external_tensors(model), None):
         # onnx.load(..., load_external_data=False) leaves them there, and the object does not say in which folder.
         raise ModelError(
             f"{str(path)!r} keeps tensor {tensor.name!r} in the data file {_file_location(tensor)[0]!r}, and a model "
@@ -167,7 +167,8 @@ def _constants(graph: Any) -> Iterator[Any]:
     return (each.t for node in graph.node for each in node.attribute if each.HasField("t"))
 
 
-def _external(model: Any) -> Iterator[Any]:
+def external_tensors(model: Any) -> Iterator[Any]:
+    """Return the tensors of a model that lie in files."""
     return (each for each in (*model.graph.initializer, *_constants(model.graph)) if is_external(each))
 
 

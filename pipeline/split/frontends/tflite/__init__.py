@@ -39,6 +39,21 @@ def load(path: Path, shapes: Shapes, *, fallback: bool = True) -> ImportedModel:
     ModelError
         If the file is damaged, or uses what is not supported; all such operators are named.
     """
+    graph, notes = read_graph(path, shapes)
+    with compiler_lock, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        imported_model = quietly(lambda: convert(path, graph, fallback=fallback and is_installed(PACKAGE)))
+    return replace(imported_model, notes=notes)
+
+
+def read_graph(path: Path, shapes: Shapes) -> tuple[TfliteGraph, tuple[str, ...]]:
+    """Return a file's graph as it is imported, with the shapes of its tensors, and what was assumed of these.
+
+    Raises
+    ------
+    ModelError
+        If the file is damaged, or its inputs and outputs are of dtypes that no device has.
+    """
     with _reading(path):
         graph = TfliteGraph(path.read_bytes())
         _check_types(path, graph)
@@ -46,10 +61,7 @@ def load(path: Path, shapes: Shapes, *, fallback: bool = True) -> ImportedModel:
     input_shapes = _input_shapes(path, graph, shapes)
     with _reading(path):
         tensor_shapes.resolve(path, graph, [input_shapes.shapes[tensor.name] for tensor in graph.inputs])
-    with compiler_lock, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        imported_model = quietly(lambda: convert(path, graph, fallback=fallback and is_installed(PACKAGE)))
-    return replace(imported_model, notes=input_shapes.notes)
+    return graph, input_shapes.notes
 
 
 @contextmanager

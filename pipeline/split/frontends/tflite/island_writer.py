@@ -74,11 +74,21 @@ class IslandWriter:
         ]  # fmt: skip
         outputs = [tensor for number, tensor in made.items() if number in read_elsewhere and not tensor.is_constant]
         name = outputs[0].name if outputs else ""
+        return IslandNode(name, self.write_file(operators, inputs, outputs), inputs, outputs)
+
+    def write_file(
+        self, operators: Sequence[TfliteOperator], inputs: Sequence[TfliteTensor], outputs: Sequence[TfliteTensor]
+    ) -> bytes:
+        """Return a file of operators, with those that make their constants, whose ends are in this order."""
+        operators = self._with_constant_makers(operators)
+        tensors = {
+            tensor.number: tensor for operator in operators for tensor in (*operator.operands, *operator.outputs)
+        }
         source = self._model.subgraphs[0].operators
         numbers = [int(number) for operator in operators for number in _intermediates(source[operator.number])]
-        numbers += [number for tensor in read.values() for number in self._block_tensors(tensor)]
-        tensors = [*read.values(), *made.values(), *(self._graph.tensors[number] for number in numbers)]
-        return IslandNode(name, self._file(operators, tensors, inputs, outputs), inputs, outputs)
+        numbers += [number for tensor in tensors.values() for number in self._block_tensors(tensor)]
+        inner_tensors = [self._graph.tensors[number] for number in numbers]
+        return self._file(operators, [*inputs, *tensors.values(), *inner_tensors], inputs, outputs)
 
     def _with_constant_makers(self, operators: Sequence[TfliteOperator]) -> list[TfliteOperator]:
         """Return operators with those that make their folded constants of others, in order.

@@ -35,7 +35,7 @@ def replace_by_islands(
         From places in `operators` to the reason, of those that have to be in an island.
     """
     links = [_links(operator) for operator in operators]
-    ties = list(_ties(operators))
+    ties = list(find_ties(operators))
     seeds = itertools.chain(reasons, *ties)
 
     def is_open(number: int) -> bool:
@@ -63,7 +63,7 @@ def replace_by_islands(
     return [nodes[place] for place in grouping.sort_topologically([_links(node) for node in nodes])], islands
 
 
-def _ties(operators: Sequence[TfliteOperator]) -> Iterator[list[int]]:
+def find_ties(operators: Sequence[TfliteOperator]) -> Iterator[list[int]]:
     """Yield the places of operators that share what they keep."""
     if states := [place for place, operator in enumerate(operators) if operator.kind in STATE_KINDS]:
         yield states

@@ -1,0 +1,34 @@
+"""Extraction: the part of a model in its own format that lies between some of its tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from pipeline.core.plan import TensorSpec
+
+
+class NoCounterpart(Exception):
+    """Raised when a stage is not a part of the model that it was read from."""
+
+
+@dataclass(frozen=True)
+class Region:
+    """What lies between tensors of a model.
+
+    Attributes
+    ----------
+    inputs, outputs : mapping of str to TensorSpec
+        From tensors of the model to what they are in the graph, in the stage's order.
+    outside : collection of str
+        Tensors of the model that operators of other stages make.
+    """
+
+    inputs: Mapping[str, TensorSpec]
+    outputs: Mapping[str, TensorSpec]
+    outside: Collection[str] = field(default=(), repr=False)
+
+    def check_inside(self, name: str) -> None:
+        """Raise `NoCounterpart` if another stage makes a tensor that is needed here."""
+        if name in self.outside:
+            raise NoCounterpart(f"it needs {name!r} of another stage, which does not travel under this name")

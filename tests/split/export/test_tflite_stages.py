@@ -1,0 +1,93 @@
+"""Stages cut out of TFLite files: run one after the other by LiteRT they compute what the file does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tflite", reason="the reader of TFLite files is not installed")
+pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
+
+import pipeline
+from pipeline.errors import BuildError
+from pipeline.split.export.stage_export import StageExport
+from pipeline.split.frontends.tflite.reference import open_interpreter
+from pipeline.split.graph import Graph
+from tests.split.export.test_stage_export import in_stages, stages
+from tests.split.frontends.tflite.test_tflite import SAME, Writer, classifier
+
+
+def by_litert(export: StageExport, frame: Mapping[str, np.ndarray], _: Sequence[str]) -> list[Any]:
+    """Run a stage by LiteRT."""
+    interpreter = open_interpreter(model_content=export.tflite())
+    for array, detail in zip(frame.values(), interpreter.get_input_details(), strict=True):
+        interpreter.set_tensor(detail["index"], array)
+    interpreter.invoke()
+    return [np.array(interpreter.get_tensor(detail["index"])) for detail in interpreter.get_output_details()]
+
+
+def check_equal(graph: Graph, cuts: Sequence[str]) -> None:
+    actual, expected = in_stages(graph, cuts, by_litert)
+    for name, array in expected.items():
+        np.testing.assert_allclose(actual[name], array, rtol=0, atol=1e-6)
+
+
+@pytest.fixture
+def segments(tmp_path: Path) -> Path:
+    """An operator that LiteRT computes in ours, too, and a tensor that crosses two cuts."""
+    writer = Writer(1, 4, 8)
+    first = writer.add("RELU", [0], writer.tensor("first", (1, 4, 8)))
+    ids = writer.constant("ids", np.array([0, 0, 1, 1], np.int32))
+    shape = writer.constant("shape", np.array([4, 8], np.int32))
+    rows = writer.add("RESHAPE", [first, shape], writer.tensor("rows", (4, 8)))
+    sums = writer.add("SEGMENT_SUM", [rows, ids], writer.tensor("segments", (2, 8)))
+    fourfold = writer.add(
+        "CONCATENATION", [sums, sums], writer.tensor("fourfold", (4, 8)), options="ConcatenationOptions", axis=0
+    )
+    mixed = writer.add("ADD", [fourfold, rows], writer.tensor("mixed", (4, 8)), options="AddOptions")
+    return writer.save(tmp_path / "segments.tflite", writer.add("TANH", [mixed], writer.tensor("y", (4, 8))))
+
+
+def test_islands_and_skip_connections(segments: Path) -> None:
+    graph = pipeline.read(segments)
+    assert graph.islands
+    check_equal(graph, ["rows", "segments"])
+
+
+def test_no_onnx_model_of_an_island(segments: Path) -> None:
+    graph = pipeline.read(segments)
+    export = stages(graph, ["rows", "segments"])[1][0]
+    with pytest.raises(BuildError, match="cannot be an ONNX model"):
+        export.onnx()
+
+
+def test_a_classifier(tmp_path: Path) -> None:
+    check_equal(pipeline.read(classifier(tmp_path / "net.tflite")), ["dw", "pool"])
+
+
+def test_whole_numbers(tmp_path: Path) -> None:
+    """Stages of a quantised model begin and end with its bytes, and keep their scales."""
+    writer = Writer(1, 6, 6, 4)
+    kernel = np.random.default_rng(0).integers(-127, 127, (4, 3, 3, 4)).astype(np.int8)
+    last = writer.add("QUANTIZE", [0], writer.tensor("q", (1, 6, 6, 4), "int8", 0.03, 3))
+    for name in ("first", "second"):
+        weights = [
+            writer.constant(f"{name}/w", kernel, 0.002),
+            writer.constant(f"{name}/b", np.zeros(4, np.int32), 6e-5),
+        ]
+        last = writer.add(
+            "CONV_2D", [last, *weights], writer.tensor(name, (1, 6, 6, 4), "int8", 0.03, 3), options="Conv2DOptions",
+            padding=SAME, strideW=1, strideH=1, dilationWFactor=1, dilationHFactor=1,
+        )  # fmt: skip
+    path = writer.save(tmp_path / "bytes.tflite", writer.add("DEQUANTIZE", [last], writer.tensor("y", (1, 6, 6, 4))))
+    graph = pipeline.read(path)
+    assert [spec.dtype for _, inputs, _ in stages(graph, ["q", "first"]) for spec in inputs] == [
+        "float32",
+        "int8",
+        "int8",
+    ]
+    check_equal(graph, ["q", "first"])
