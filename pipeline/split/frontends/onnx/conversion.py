@@ -21,7 +21,9 @@ from pipeline.split.frontends.onnx.importer import UNKNOWN, NodeRefused, OnnxImp
 from pipeline.split.frontends.onnx.islands import DOMAIN, replace_by_islands
 from pipeline.split.frontends.onnx.packed_ends import model_inputs
 from pipeline.split.frontends.onnx.reference import PACKAGE, literal_options, open_session
-from pipeline.split.frontends.onnx.simplification import OLDEST_OPSET, opset, tensors_read
+from pipeline.split.frontends.onnx.runtime_types import state_types
+from pipeline.split.frontends.onnx.simplification.functions import OLDEST_OPSET
+from pipeline.split.frontends.onnx.simplification.tensors import opset, tensors_read
 from pipeline.split.model import ImportedModel, Island
 
 MOST_ATTEMPTS = 50
@@ -30,6 +32,9 @@ MOST_ATTEMPTS = 50
 
 LONGEST_S = 120
 """For a model to be simplified; one of ten thousand operators takes ten."""
+
+# The folder comes first, so that Python finds the modules without those that import TVM.
+_SIMPLIFY = "import sys; sys.path.insert(0, sys.argv.pop(1)); from simplification.program import main; sys.exit(main())"
 
 # By definition a loop, and what is different each time.
 _LEFT_WHOLE = {"Bernoulli", "SequenceMap"}
@@ -65,6 +70,9 @@ def convert(path: Path, model: Any, data: ExternalData, *, fixed: bool, fallback
         with contextlib.suppress(NodeRefused):
             return _import(path, model, data, fixed=fixed)
     model = simplify(path, replace_experimental(model))
+    # What these are tells more.
+    if fallback and fixed and state_types(model):
+        model = simplify(path, model)
     reasons = packed_ends.reasons(model.graph, model_inputs(model)) | _find_unsupported(model.graph)
     if reasons and not fallback:
         raise _refusal(path, model.graph, reasons)
@@ -115,7 +123,7 @@ def simplify(path: Path, model: Any, kinds: Sequence[str] | None = None) -> Any:
         If it is damaged, or too old to be converted.
     """
     written_out = _composite_kinds(model) if kinds is None else kinds
-    command = [sys.executable, str(Path(__file__).with_name("simplification.py")), *written_out]
+    command = [sys.executable, "-c", _SIMPLIFY, str(Path(__file__).parent), *written_out]
     try:
         result = subprocess.run(  # noqa: S603 - this Python and a file of ours
             command, input=model.SerializeToString(), capture_output=True, timeout=LONGEST_S, check=False

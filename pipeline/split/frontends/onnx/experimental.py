@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from onnx import helper, numpy_helper
 
-from pipeline.split.frontends.onnx.simplification import opset
+from pipeline.split.frontends.onnx.simplification.tensors import opset
 
 # Later opsets state the ends of a slice by operands; no converter wrote these operators for them.
 _NEWEST_OPSET = 9

@@ -18,7 +18,7 @@ from pipeline.split.frontends.onnx.mapped import Parameters
 from pipeline.split.frontends.onnx.node_order import sort_topologically
 from pipeline.split.frontends.onnx.outline import outline
 from pipeline.split.frontends.onnx.reference import PACKAGE, literal_options, open_session
-from pipeline.split.frontends.onnx.simplification import is_external
+from pipeline.split.frontends.onnx.simplification.tensors import is_external
 
 _PLAIN = "?bBhHiIqQefd"
 """Dtypes that NumPy has itself; others, such as bfloat16, are left to the onnx package."""

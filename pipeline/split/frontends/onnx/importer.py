@@ -23,7 +23,7 @@ from pipeline.split.frontends.onnx.operators.node_call import NodeCall, integers
 from pipeline.split.frontends.onnx.operators.refusals import wrong_conversion
 from pipeline.split.frontends.onnx.operators.registry import CONVERTERS
 from pipeline.split.frontends.onnx.operators.resizing import drop_empty
-from pipeline.split.frontends.onnx.simplification import is_external, static_shape, tensor_types
+from pipeline.split.frontends.onnx.simplification.tensors import is_external, static_shape, tensor_types
 from pipeline.split.passes.bindings import call_island, constant
 
 # TVM would stack all operands and reduce; a chain of two at a time fuses and needs no memory.
@@ -162,7 +162,12 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
 
     def _construct_nodes(self, graph: Any) -> None:
         for node in graph.node:
-            self._construct_node(node)
+            # TVM's converter takes a tensor only.
+            if node.op_type == "Identity" and isinstance(self._nodes.get(node.input[0]), relax.Tuple):
+                self._nodes[node.output[0]] = self._nodes[node.input[0]]
+                next(self._pending)
+            else:
+                self._construct_node(node)
 
     def _construct_node(self, node: Any) -> None:
         try:

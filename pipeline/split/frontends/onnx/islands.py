@@ -10,7 +10,7 @@ from onnx import helper
 
 from pipeline.split.frontends import grouping
 from pipeline.split.frontends.onnx.node_order import links, sort_topologically
-from pipeline.split.frontends.onnx.simplification import is_external, static_shape, tensor_types, tensors_read
+from pipeline.split.frontends.onnx.simplification.tensors import is_external, static_shape, tensor_types, tensors_read
 from pipeline.split.model import Island
 
 DOMAIN = "soc_pipeline"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pipeline.split.frontends import grouping
-from pipeline.split.frontends.onnx.simplification import tensors_read
+from pipeline.split.frontends.onnx.simplification.tensors import tensors_read
 
 
 def links(nodes: Sequence[Any]) -> list[grouping.Links]:

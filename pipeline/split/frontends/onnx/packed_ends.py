@@ -9,7 +9,7 @@ import onnx
 from onnx import helper
 
 from pipeline.core.packed_value import CAPACITY
-from pipeline.split.frontends.onnx.simplification import static_shape, tensors_read
+from pipeline.split.frontends.onnx.simplification.tensors import static_shape, tensors_read
 
 
 def why_packed(value_type: Any) -> str:

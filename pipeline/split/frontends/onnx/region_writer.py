@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 
 from pipeline.core.plan import TensorSpec
 from pipeline.split.frontends.extraction import NoCounterpart, Region
-from pipeline.split.frontends.onnx.simplification import static_shape, tensor_types, tensors_read
+from pipeline.split.frontends.onnx.simplification.tensors import static_shape, tensor_types, tensors_read
 
 # They return what they read, wherever the result is of the type of the operand.
 _COPIES = {"Cast", "Dropout", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"}

@@ -15,7 +15,7 @@ import pipeline
 from pipeline.errors import ModelError
 from pipeline.quantization import onnx_model
 from pipeline.split.frontends.onnx.outline import outline
-from pipeline.split.frontends.onnx.simplification import is_external
+from pipeline.split.frontends.onnx.simplification.tensors import is_external
 from pipeline.split.passes.bindings import array, operands
 
 WEIGHTS = np.random.default_rng(0).standard_normal((256, 128)).astype(np.float32)

@@ -60,6 +60,21 @@ def test_an_operator_between_others(binary: Path) -> None:
     assert binarizer.parameter_bytes > 100
 
 
+def test_shapes_behind_an_operator_of_microsoft(tmp_path: Path) -> None:
+    """Only ONNX Runtime infers them; the reshape takes its target of one."""
+    nodes = [
+        node("Attention", "x w b", "a", domain="com.microsoft", num_heads=2),
+        node("Shape", "a", "s"),
+        node("Gather", "s ends", "target"),
+        node("Reshape", "a target", "swapped"),
+        node("Relu", "swapped", "y"),
+    ]
+    constants = {"w": weights(8, 24), "b": weights(24), "ends": np.array([0, 2, 1])}
+    graph = check_outputs(save(tmp_path / "m.onnx", nodes, {"x": (1, 4, 8)}, ["y"], constants))
+    assert kinds(graph) == ["onnxruntime", "reshape", "relu"]
+    assert [island.operators for island in graph.islands] == [("Attention (a)",)]
+
+
 def test_every_cut(binary: Path) -> None:
     graph = pipeline.read(binary)
     values = frame(graph)

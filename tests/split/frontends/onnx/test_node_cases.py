@@ -18,7 +18,10 @@ from tests.support.onnx_models import check_outputs, in_stages, node, save
 
 # Of each family the forms that differ in what is read of them; bench/conformance.py runs all.
 CASES = {
-    "definitions": "attention_3d_gqa_causal rotary_embedding_3d_input sce_mean_weight_ii layer_normalization_2d_axis0",
+    "definitions": """
+        attention_3d_gqa_causal attention_24_qk_matmul_output_mode3_softmax_precision rotary_embedding_3d_input
+        sce_mean_weight_ii layer_normalization_2d_axis0
+    """,
     "extents": """
         expand_dim_changed reshape_negative_dim squeeze_negative_axes unsqueeze_two_axes tile tile_precomputed
         constantofshape_int_zeros range_float_type_positive_delta split_variable_parts_2d_opset18 shape_start_1_end_2

@@ -89,7 +89,10 @@ def _plain(operator: Callable[..., Any]) -> Reduction:
 
 
 def _in_float32(reduction: Reduction) -> Reduction:
-    """Return a reduction that adds up half-precision numbers in single precision, as ONNX Runtime does."""
+    """Return a reduction that adds up half-precision numbers in single precision, as ONNX Runtime does.
+
+    The largest of a row of negative infinities is that, too, while TVM begins with the least finite number.
+    """
 
     def reduce(call: NodeCall, data: Any, axes: list[int], keeps_axes: bool) -> Any:
         if call.dtype() not in ("float16", "bfloat16"):
@@ -141,9 +144,9 @@ _REDUCTIONS: dict[str, Reduction] = {
     "ReduceL2": _in_float32(_norm),
     "ReduceLogSum": _in_float32(_logarithm_of_sum),
     "ReduceLogSumExp": _in_float32(_logarithm_of_exponentials),
-    "ReduceMax": _plain(relax.op.max),
+    "ReduceMax": _in_float32(_plain(relax.op.max)),
     "ReduceMean": _in_float32(_mean),
-    "ReduceMin": _plain(relax.op.min),
+    "ReduceMin": _in_float32(_plain(relax.op.min)),
     "ReduceProd": _plain(relax.op.prod),
     "ReduceSum": _in_float32(_plain(relax.op.sum)),
     "ReduceSumSquare": _in_float32(_sum_of(_squares)),

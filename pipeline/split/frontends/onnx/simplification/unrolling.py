@@ -1,0 +1,162 @@
+"""Loops whose number of steps follows from constants and extents, as the nodes of all their steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from onnx import helper, numpy_helper
+
+from .copying import copy_nodes, count_nodes
+from .tensors import is_external, static_shape
+from .trips import count_trips
+
+MOST_STEPS = 64
+"""Of a loop; longer ones are left to a runtime that has loops."""
+
+MOST_NODES = 500
+"""Of all loops of a model, unrolled; TVM compiles some two hundred operators in a second."""
+
+# Before, a scan had a batch, and an operator its axes as an attribute.
+_FIRST_SCAN, _FIRST_AXES = 9, 13
+
+
+class Unroller:
+    """Writes the steps of a model's loops out, as far as that does not make it too large."""
+
+    def __init__(self, version: int) -> None:
+        self._version = version
+        self._nodes = self._loops = 0
+
+    def unroll(self, node: Any, constants: Mapping[str, np.ndarray], types: Mapping[str, Any]) -> list[Any] | None:
+        """Return the nodes that compute what a loop does; None if it has to stay one, and for any other node.
+
+        Parameters
+        ----------
+        node : onnx.NodeProto
+        constants : mapping of str to numpy.ndarray
+        types : mapping of str to onnx.TypeProto
+            Of the graph's tensors.
+        """
+        if node.domain not in ("", "ai.onnx") or node.op_type not in ("Loop", "Scan"):
+            return None
+        if node.op_type == "Scan" and self._version < _FIRST_SCAN:
+            return None
+        kind = _Loop if node.op_type == "Loop" else _Scan
+        loop = kind(node, f"{next(filter(None, (node.name, *node.output)))}/{self._loops}", self._version)
+        steps = loop.count_steps(constants, types)
+        if not steps or steps > MOST_STEPS or any(map(is_external, loop.body.initializer)):
+            return None
+        if (size := self._nodes + steps * count_nodes(loop.body)) > MOST_NODES:
+            return None
+        self._nodes, self._loops = size, self._loops + 1
+        return list(loop.write(steps))
+
+
+class _Loop:
+    """A ``Loop``: a step makes what is carried into the next, and what is stacked."""
+
+    def __init__(self, node: Any, prefix: str, version: int) -> None:
+        self._node, self._prefix, self._version = node, prefix, version
+        self._attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+        self.body = self._attributes["body"]
+        self._carried = self._initial_values()
+
+    def _initial_values(self) -> list[str]:
+        return list(self._node.input[2:])
+
+    def count_steps(self, constants: Mapping[str, np.ndarray], _: Mapping[str, Any]) -> int | None:
+        """Return the number of steps; None if it depends on a frame, or is large."""
+        return count_trips(self._node, constants, MOST_STEPS, self._version)
+
+    def write(self, steps: int) -> Iterator[Any]:
+        """Yield the nodes of all steps, in order, and those that make the loop's results of theirs."""
+        constants = {tensor.name: f"{self._prefix}/{tensor.name}" for tensor in self.body.initializer}
+        for tensor in self.body.initializer:
+            yield helper.make_node("Constant", [], [constants[tensor.name]], value=tensor)
+        carried = self._carried
+        stacks: list[list[str]] = []
+        for step in range(steps):
+            prefix = f"{self._prefix}/{step}/"
+            nodes, operands = self._operands(step, steps, prefix, carried)
+            yield from nodes
+            names = constants | dict(zip((value.name for value in self.body.input), operands, strict=True))
+            names = yield from copy_nodes(self.body, names, prefix)
+            results = [names.get(value.name, value.name) for value in self._body_results()]
+            carried = results[: len(carried)]
+            stacks.append(results[len(carried) :])
+        yield from self._finish(carried, list(zip(*stacks, strict=True)))
+
+    def _body_results(self) -> Sequence[Any]:
+        # The first says whether to go on.
+        return list(self.body.output[1:])
+
+    def _operands(self, step: int, _: int, prefix: str, carried: Sequence[str]) -> tuple[list[Any], list[str]]:
+        """Return nodes that make operands of a step, and the names of all its operands."""
+        number, condition = f"{prefix}number", f"{prefix}condition"
+        nodes = [_constant(number, np.array(step, np.int64)), _constant(condition, np.array(True))]
+        return nodes, [number, condition, *carried]
+
+    def _stack_axis(self, _: int) -> tuple[int, bool]:
+        """Return the axis of a stacked result, and whether its last step comes first."""
+        return 0, False
+
+    def _finish(self, carried: Sequence[str], stacks: Sequence[Sequence[str]]) -> Iterator[Any]:
+        for source, name in zip(carried, self._node.output, strict=False):
+            if name:
+                yield helper.make_node("Identity", [source], [name], name=self._node.name)
+        for number, (parts, name) in enumerate(zip(stacks, self._node.output[len(carried) :], strict=False)):
+            if name:
+                axis, is_reversed = self._stack_axis(number)
+                yield from self._stack(parts[::-1] if is_reversed else parts, axis, name)
+
+    def _stack(self, parts: Sequence[str], axis: int, name: str) -> Iterator[Any]:
+        axes = f"{self._prefix}/{name}/axes"
+        yield _constant(axes, np.array([axis], np.int64))
+        slices = [f"{self._prefix}/{name}/{number}" for number in range(len(parts))]
+        for part, result in zip(parts, slices, strict=True):
+            if self._version < _FIRST_AXES:
+                yield helper.make_node("Unsqueeze", [part], [result], axes=[axis])
+            else:
+                yield helper.make_node("Unsqueeze", [part, axes], [result])
+        yield helper.make_node("Concat", slices, [name], name=self._node.name, axis=axis)
+
+
+class _Scan(_Loop):
+    """A ``Scan``: a loop whose steps take a slice each of some tensors."""
+
+    def _initial_values(self) -> list[str]:
+        return list(self._node.input[: -self._attributes["num_scan_inputs"]])
+
+    def count_steps(self, constants: Mapping[str, np.ndarray], types: Mapping[str, Any]) -> int | None:
+        """Return the extent of the tensors that are sliced; None if it is not known."""
+        name = self._node.input[len(self._carried)]
+        shape = constants[name].shape if name in constants else static_shape(types.get(name))
+        axis = self._option("scan_input_axes", 0)
+        return shape[axis] if shape and -len(shape) <= axis < len(shape) else None
+
+    def _body_results(self) -> Sequence[Any]:
+        return list(self.body.output)
+
+    def _operands(self, step: int, steps: int, prefix: str, carried: Sequence[str]) -> tuple[list[Any], list[str]]:
+        nodes, slices = [], []
+        for number, source in enumerate(self._node.input[len(self._carried) :]):
+            place, result = f"{prefix}place{number}", f"{prefix}slice{number}"
+            is_reversed = self._option("scan_input_directions", number)
+            nodes.append(_constant(place, np.array(steps - 1 - step if is_reversed else step, np.int64)))
+            axis = self._option("scan_input_axes", number)
+            nodes.append(helper.make_node("Gather", [source, place], [result], axis=axis))
+            slices.append(result)
+        return nodes, [*carried, *slices]
+
+    def _stack_axis(self, number: int) -> tuple[int, bool]:
+        return self._option("scan_output_axes", number), bool(self._option("scan_output_directions", number))
+
+    def _option(self, name: str, number: int) -> int:
+        values = self._attributes.get(name, [])
+        return int(values[number]) if number < len(values) else 0
+
+
+def _constant(name: str, value: np.ndarray) -> Any:
+    return helper.make_node("Constant", [], [name], value=numpy_helper.from_array(value, name))
