@@ -12,45 +12,12 @@ from tvm.ir import Call
 from tvm.tirx import IntImm
 
 from pipeline.core.memory import LARGE, is_aligned
-from pipeline.split.passes import quantized
+from pipeline.split.passes import numpy_rules
 from pipeline.split.passes.bindings import Binding, array, constant, module, operands, replace
 
 # 64 MB. What is made of few bytes, such as a mask or a table, would otherwise fill memory and bundles.
 _SMALL = 1 << 26
 """Bytes up to which a result may be larger than what it is made of."""
-
-
-def _extents(shape: Any) -> tuple[int, ...]:
-    return tuple(int(extent) for extent in shape)
-
-
-def _axes(axis: Any) -> tuple[int, ...] | None:
-    return None if axis is None else tuple(int(each) for each in axis)
-
-
-# NumPy's equals of the operators that exporters leave between weights and their users.
-# TVM folds every operator, but compiles each one for it, which takes minutes on a large model.
-_RULES: dict[str, Callable[[list[Any], Any], np.ndarray]] = {
-    "relax.add": lambda a, _: a[0] + a[1],
-    "relax.subtract": lambda a, _: a[0] - a[1],
-    "relax.multiply": lambda a, _: a[0] * a[1],
-    "relax.sqrt": lambda a, _: np.sqrt(a[0]),
-    "relax.negative": lambda a, _: -a[0],
-    "relax.astype": lambda a, attrs: a[0].astype(str(attrs.dtype)),
-    # TVM cannot compile one of infinities, as causal masks are made of.
-    "relax.full": lambda a, attrs: np.full(_extents(a[0]), a[1], str(attrs.dtype) if attrs.dtype else None),
-    "relax.broadcast_to": lambda a, _: np.broadcast_to(a[0], _extents(a[1])),
-    "relax.reshape": lambda a, _: a[0].reshape(_extents(a[1])),
-    "relax.expand_dims": lambda a, attrs: np.expand_dims(a[0], _axes(attrs.axis) or ()),
-    "relax.squeeze": lambda a, attrs: np.squeeze(a[0], _axes(attrs.axis)),
-    "relax.isnan": lambda a, _: np.isnan(a[0]),
-    "relax.less": lambda a, _: a[0] < a[1],
-    "relax.where": lambda a, _: np.where(a[0], a[1], a[2]),
-    "relax.permute_dims": lambda a, attrs: np.transpose(a[0], _axes(attrs.axes)),
-    "relax.dequantize": lambda a, attrs: quantized.dequantize_values(a[0], a[1], a[2], attrs.axis).astype(
-        attrs.out_dtype
-    ),
-}
 
 
 # What a device would compute is silent about an infinity or a NaN.
@@ -116,7 +83,7 @@ def _known_shape(call: Any) -> Any:
     if not isinstance(shape, relax.ShapeExpr) or not all(isinstance(extent, IntImm) for extent in shape):
         return None
     if operator == "relax.shape_to_tensor":
-        return constant(np.array(_extents(shape), np.int64))
+        return constant(np.array(numpy_rules.extents(shape), np.int64))
     return shape if operator == "relax.shape_of" else None
 
 
@@ -132,11 +99,9 @@ def _is_constant(call: Any) -> bool:
 
 
 def _compute(call: Any, kernels: Mapping[Any, Any]) -> Any:
-    rule = _RULES.get(call.op.name)
-    if rule is None:
+    result = numpy_rules.evaluate(call)
+    if result is None:
         return _compute_by_tvm(call, kernels)
-    arrays = [argument if (values := array(argument)) is None else values for argument in call.args]
-    result = np.asarray(rule(arrays, call.attrs))
     # What only has another shape shares the memory of what it is made of; not for good, if that is a model's file.
     return constant(result, share=result.nbytes >= LARGE)
 
@@ -174,4 +139,4 @@ def _bytes(ty: Any) -> float:
     if not isinstance(shape, relax.ShapeExpr) or not all(isinstance(extent, IntImm) for extent in shape):
         return 0
     # At most eight bytes per element.
-    return 8 * math.prod(_extents(shape))
+    return 8 * math.prod(numpy_rules.extents(shape))

@@ -15,11 +15,14 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 from typing import Any
 
 import numpy as np
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+MOST_THREADS = 4
 
 
 def probe(model: bytes, shapes: list[list[int]], values: list[int], frames: int) -> dict[str, np.ndarray]:
@@ -68,7 +71,11 @@ def open_model(model: bytes, shapes: list[list[int]]) -> tuple[Any, bool]:
 def open_with(model: bytes, shapes: list[list[int]], resolver: OpResolverType) -> Any:
     """Return an interpreter that is ready to run, with these kernels."""
     interpreter = Interpreter(
-        model_content=model, experimental_op_resolver_type=resolver, experimental_preserve_all_tensors=True
+        model_content=model,
+        experimental_op_resolver_type=resolver,
+        experimental_preserve_all_tensors=True,
+        # Of a frame that is computed here nothing but its time depends on them.
+        num_threads=min(os.cpu_count() or 1, MOST_THREADS),
     )
     for detail, shape in zip(interpreter.get_input_details(), shapes, strict=False):
         if list(detail["shape"]) != shape:

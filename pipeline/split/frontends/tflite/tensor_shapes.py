@@ -71,7 +71,7 @@ def resolve(path: Path, graph: TfliteGraph, shapes: Sequence[Sequence[Any]]) -> 
         # The file's own shapes hold for the shapes that it states for its inputs.
         return
     try:
-        arrays = probe(graph.content, shapes, fixed, frames=2)
+        arrays = probe(graph.content, shapes, fixed, frames=_frames(graph, fixed or resized, pending))
     except ProbeFailed as error:
         if resized:
             raise ModelError(f"{str(path)!r}: LiteRT cannot run the model with these shapes: {error}") from None
@@ -88,6 +88,21 @@ def resolve(path: Path, graph: TfliteGraph, shapes: Sequence[Sequence[Any]]) -> 
     _mark_open(graph, pending, varying)
     for number in fixed:
         _fold(graph, graph.tensors[number], arrays.get(f"value_{number}"))
+
+
+def _frames(graph: TfliteGraph, unstated: Collection[Any], pending: Collection[int]) -> int:
+    """Return how many frames LiteRT has to compute: a large model takes seconds for one.
+
+    Two show whether shapes differ, and one has the values and shapes that the file does not state.  All other shapes
+    are known when memory is laid out.
+    """
+    if pending or _has_unsteady(graph):
+        return 2
+    return 1 if unstated else 0
+
+
+def _has_unsteady(graph: TfliteGraph) -> bool:
+    return any(operator.kind.startswith(_UNSTEADY) for operator in graph.operators)
 
 
 def _analyse(graph: TfliteGraph) -> tuple[list[int], set[int]]:
@@ -129,7 +144,7 @@ def _leaves_open(graph: TfliteGraph) -> bool:
     tables = (graph.subgraph.Tensors(tensor.number) for tensor in graph.tensors)
     return (
         any(not tensor.shape for tensor in made)
-        or any(operator.kind.startswith(_UNSTEADY) for operator in graph.operators)
+        or _has_unsteady(graph)
         or any(table.ShapeSignatureLength() and min(table.ShapeSignatureAsNumpy()) < 0 for table in tables)
     )
 
