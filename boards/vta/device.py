@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from boards.vta.driver.hardware import Hardware
     from boards.vta.lowering.artifact import Artifact
     from pipeline.core.scale_limits import ScaleLimits
+    from pipeline.executor.stage_source import StageSource
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,8 +59,8 @@ class VtaRuntime(NullRuntime, OwnCompiler):
         return LIMITS
 
     @staticmethod
-    def compile_stage(module: Any, device: Device) -> StageCode:
-        """Compile one stage's Relax module for a device.
+    def compile_stage(source: StageSource, device: Device) -> StageCode:
+        """Compile one stage for a device.
 
         Raises
         ------
@@ -72,7 +73,7 @@ class VtaRuntime(NullRuntime, OwnCompiler):
         from boards.vta.lowering.values import Unsupported
 
         try:
-            stage_artifact = Artifact.of(lower_module(module), target.config(device.target))
+            stage_artifact = Artifact.of(lower_module(source.module()), target.config(device.target))
         except Unsupported as error:
             raise BuildError(f"VTA cannot run it: {error}") from None
         return StageCode(lambda: stage_artifact, stage_artifact.arrays(), executable=stage_artifact, calls=())

@@ -49,10 +49,10 @@ class PresentDevice:
 
 @dataclass(frozen=True)
 class Machine:
-    """Processors that are present, those that are not, and caches that cores share."""
+    """Processors that are present, reasons why others are not, and caches that cores share."""
 
     devices: tuple[PresentDevice, ...]
-    absent: tuple[str, ...]
+    absent: Mapping[str, str]
     caches: tuple[topology.Cache, ...]
     threads_of_one_core: tuple[tuple[int, ...], ...]
     numa_nodes: Mapping[int, tuple[int, ...]]
@@ -60,14 +60,18 @@ class Machine:
 
 def look() -> Machine:
     """Look at this machine."""
-    from pipeline.executor import detection, host_target
+    from pipeline.executor import detection, devices, host_target
 
     cpu = boards.get(boards.HOST).device("cpu")
     accelerators = detection.accelerators()
     present_kinds = {accelerator.kind for accelerator in accelerators}
     return Machine(
         devices=(_cpu(cpu, host_target.full_name()), *map(_accelerator, accelerators)),
-        absent=tuple(kind for kind in detection.detectable_kinds() if kind not in present_kinds),
+        absent={
+            kind: devices.adapter(kind).why_absent(Device(kind, kind))
+            for kind in detection.detectable_kinds()
+            if kind not in present_kinds
+        },
         caches=topology.caches(cpu.cores),
         threads_of_one_core=topology.siblings(cpu.cores),
         numa_nodes=topology.nodes(),
@@ -118,8 +122,8 @@ def lines(machine: Machine) -> Iterator[str]:
     if len(machine.numa_nodes) > 1:
         for number, cores in machine.numa_nodes.items():
             yield f"NUMA node {number}: cores {_core_list(cores)}"
-    if machine.absent:
-        yield f"Not found: {', '.join(machine.absent)} (no such device, or TVM was built without it)"
+    for kind, reason in machine.absent.items():
+        yield f"Not found: {kind} ({reason})"
 
 
 def _core_list(cores: Sequence[int]) -> str:

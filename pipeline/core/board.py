@@ -48,13 +48,20 @@ class Board:
         check_links(self.name, self.devices, self.links)
 
     def device(self, name: str) -> Device:
-        """Return the device called `name`, or raise `BoardError` with the names that exist."""
+        """Return the device called `name`, or raise `BoardError` with the names that exist.
+
+        A name such as ``"cpu/onnxruntime"`` is the device with another one of its runtimes.
+        """
         # A board has a handful of devices: a search is as fast as an index, and needs no second field in a frozen
         # value.
         for device in self.devices:
             if device.name == name:
                 return device
-        names = [device.name for device in self.devices]
+        base, _, runtime = name.rpartition("/")
+        for device in self.devices:
+            if device.name == base and runtime in device.runtimes:
+                return device.with_runtime(runtime)
+        names = [variant for device in self.devices for variant in dict.fromkeys((device.name, *device.variants))]
         raise BoardError(f"board {self.name!r} has no device {name!r}; it has {', '.join(names)}{near(name, names)}")
 
     def with_target(self, name: str, keys: Mapping[str, object]) -> Board:

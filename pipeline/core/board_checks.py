@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from pipeline.core.device import Device, Link
+from pipeline.core.device import TVM, Device, Link
+from pipeline.core.device_kinds import kind_names
 from pipeline.errors import BoardError, near
 
 FAMILIES = (
@@ -59,6 +60,7 @@ def _check_device(device: Device) -> None:
     if device.watts_busy < device.watts_idle:
         raise BoardError(f"{title}: watts_busy is {device.watts_busy:g}, less than watts_idle, {device.watts_idle:g}")
     _check_cores(title, device)
+    _check_runtimes(title, device)
     _check_names(f"{title}: family", device.families, FAMILIES)
     _check_names(f"{title}: efficiency", device.efficiency or (), FAMILIES)
     _check_names(f"{title}: measured", device.measured, MEASURABLE)
@@ -82,6 +84,17 @@ def _check_cores(title: str, device: Device) -> None:
         )
     if name := _find_repeated(each.name for each in device.clusters):
         raise BoardError(f"{title} has two clusters called {name!r}; give each its own name")
+
+
+def _check_runtimes(title: str, device: Device) -> None:
+    if not device.runtimes:
+        return
+    if not device.cores or device.address:
+        raise BoardError(f"{title}: only cores of this machine have several runtimes; leave out 'runtimes'")
+    candidates = (TVM, *kind_names(lambda kind: bool(kind.model_format)))
+    _check_names(f"{title}: runtime", device.runtimes, candidates)
+    if name := _find_repeated(device.runtimes):
+        raise BoardError(f"{title} has the runtime {name!r} twice; leave one out")
 
 
 def _check_link(board: str, memories: Sequence[str], link: Link) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pipeline.core.device_kinds import DeviceKind, device_kind
+
+TVM = "tvm"
+"""Runtime of the stages that are compiled here."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,9 @@ class Device:
         Seconds to start one operator, for estimates.
     watts_idle, watts_busy : float
         Power of the whole device at rest, and with all that it has at work; 0 if unknown.
+    runtimes : tuple of str
+        What may execute its stages, each another kind of device that runs models on these cores, or ``"tvm"``;
+        empty for TVM alone.  A stage names another one as in ``"cpu/onnxruntime"``.
     measured : tuple of str
         Names of those of its numbers that were measured; all others are estimates.
     """
@@ -95,12 +101,23 @@ class Device:
     efficiency: Mapping[str, float] | None = None
     watts_idle: float = 0.0
     watts_busy: float = 0.0
+    runtimes: tuple[str, ...] = ()
     measured: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.cores and self.clusters:
             # The only field that follows from another; a file need not say it twice.
             object.__setattr__(self, "cores", tuple(core for each in self.clusters for core in each.cores))
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """How stages may name it: itself, and with each of its other runtimes."""
+        names = tuple(self.name if runtime == TVM else f"{self.name}/{runtime}" for runtime in self.runtimes)
+        return names or (self.name,)
+
+    def with_runtime(self, runtime: str) -> Device:
+        """Return the device as stages have it that another runtime executes; the target is that runtime's default."""
+        return replace(self, name=f"{self.name}/{runtime}", kind=runtime, target=None, runtimes=())
 
     @property
     def places(self) -> int:

@@ -50,13 +50,16 @@ class DeviceKind:
     offered_to_peers : bool
         A server lets other machines use it.
     has_islands : bool
-        Operators in its stages may be computed by the model's own runtime, see `pipeline.core.fallback`.
+        Operators in its stages may be computed by the model's own runtime, see `pipeline.core.packed_model`.
     detectable : bool
         This machine can be searched for it; see `DeviceRuntime.detect`.
     target_kind : str
         What its targets call themselves, where that is not the kind's name.
     efficiency : mapping of str to float
         Share of its rates that each family of operators usually reaches.
+    model_format : str
+        What its stages are handed over in, ``"onnx"`` or ``"tflite"``, where a runtime of others runs them; empty if
+        they are compiled from Relax.
     planning : str
         Module whose ``verdict(inputs, bindings, outputs, target)`` returns the seconds that the kind's own compiler
         estimates for a fused group, and why it cannot run it; empty if TVM compiles.
@@ -75,6 +78,7 @@ class DeviceKind:
     has_islands: bool = False
     detectable: bool = False
     target_kind: str = ""
+    model_format: str = ""
     efficiency: Mapping[str, float] = field(default_factory=lambda: OTHER_EFFICIENCY)
     planning: str = ""
 
@@ -151,3 +155,15 @@ register(
         offered_to_peers=False,
     )
 )  # fmt: skip
+
+
+def _runtime_kind(name: str, adapter: str, model_format: str) -> DeviceKind:
+    """Return the entry of a runtime of others, which runs models in its own format, mostly on CPU cores."""
+    return DeviceKind(
+        name, f"{_DEVICES}.{adapter}", model_format=model_format, has_islands=True, efficiency=CPU_EFFICIENCY
+    )
+
+
+register(_runtime_kind("onnxruntime", "onnx_runtime:OnnxRuntime", "onnx"))
+register(_runtime_kind("openvino", "openvino_runtime:OpenVinoRuntime", "onnx"))
+register(_runtime_kind("litert", "litert:LiteRtRuntime", "tflite"))

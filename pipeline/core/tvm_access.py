@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import importlib
 import importlib.metadata
 import os
 import sys
 import threading
 from collections.abc import Iterator
 from importlib.abc import MetaPathFinder
+from pathlib import Path
 
 from pipeline.errors import MissingExtra
 
@@ -54,6 +57,13 @@ def _without_torch() -> Iterator[None]:
         sys.meta_path.remove(block)
 
 
+def _load_cuda() -> None:
+    """Load CUDA's runtime of the extra ``[cuda]``, if that is installed: the system's loader does not look there."""
+    with contextlib.suppress(ImportError, OSError):
+        for folder in importlib.import_module("nvidia.cu13").__path__:
+            ctypes.CDLL(str(Path(folder) / "lib" / "libcudart.so.13"), ctypes.RTLD_GLOBAL)
+
+
 # Before the import below, which is what a wrong version crashes in.
 check_ffi(importlib.metadata.version("apache-tvm-ffi"))
 # A helper of TVM's thread pool that has nothing to do spins before it sleeps: by default for more than 100 ms, so that
@@ -62,6 +72,7 @@ check_ffi(importlib.metadata.version("apache-tvm-ffi"))
 os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", "5000")
 # Where somebody else has imported TVM before, its hook is in place already.
 _excepthook = sys.__excepthook__ if "tvm" in sys.modules else sys.excepthook
+_load_cuda()
 with _without_torch():
     import tvm
     import tvm_ffi

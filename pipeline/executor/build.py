@@ -21,6 +21,7 @@ from pipeline.executor.kernels.anchor import Choices
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
 from pipeline.executor.precision import widen_sums
 from pipeline.executor.stage_code import EXTERNAL, KernelCall, StageCode
+from pipeline.executor.stage_source import ModuleSource, StageSource
 
 Progress = Callable[[str], None]
 
@@ -57,7 +58,7 @@ def compile_stage(  # noqa: PLR0913 - the last ones by keyword
     """
     compiler = devices.compiler(device)
     if compiler is not None:
-        return compiler.compile_stage(module, device)
+        return compiler.compile_stage(ModuleSource(module), device)
     # TVM's compiler has state of the whole process, and is not made for two threads.
     with compiler_lock:
         target = kernels.target_for(target_of(device))
@@ -173,14 +174,14 @@ def target_of(device: Device) -> Any:
 
 
 def compile_plan(
-    plan: Plan, modules: Iterable[Any], progress: Progress, *, numerics: Numerics = EXACT, **options: Any
+    plan: Plan, sources: Iterable[StageSource], progress: Progress, *, numerics: Numerics = EXACT, **options: Any
 ) -> list[StageCode | None]:
     """Compile each stage for its own device; a device that computes nothing (null, simulated) gets no code.
 
     Parameters
     ----------
     plan : Plan
-    modules : iterable of tvm.IRModule
+    sources : iterable of StageSource
         One for each stage.
     progress : callable
         Called with the stage that is built.
@@ -190,7 +191,7 @@ def compile_plan(
         As for `compile_stage`: ``tuning``, ``symbolic``.
     """
     codes: list[StageCode | None] = []
-    for stage, module in zip(plan.stages, modules, strict=True):
+    for stage, source in zip(plan.stages, sources, strict=True):
         progress(f"building {stage.name}")
         device = plan.board.device(stage.device)
         try:
@@ -198,13 +199,20 @@ def compile_plan(
             cores = max(1, len(stage.cores_of(0)))
             stage_numerics = numerics.of_stage(stage.options)
             codes.append(
-                compile_stage(module, _with_target(device, stage), cores, numerics=stage_numerics, **options)
+                _compile_source(source, _with_target(device, stage), cores, numerics=stage_numerics, **options)
                 if devices.computes(device)
                 else None
             )
         except BuildError as error:
             raise BuildError(f"stage {stage.name!r}: {error}") from error.__cause__
     return codes
+
+
+def _compile_source(source: StageSource, device: Device, cores: int, **options: Any) -> StageCode:
+    compiler = devices.compiler(device)
+    if compiler is not None:
+        return compiler.compile_stage(source, device)
+    return compile_stage(source.module(), device, cores, **options)
 
 
 def _with_target(device: Device, stage: StagePlan) -> Device:

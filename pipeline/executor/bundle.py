@@ -22,10 +22,10 @@ from pipeline.core.shapes import Build, OpenShapes
 from pipeline.errors import BundleError, MissingExtra, PlanError
 from pipeline.executor import host_target, manifest, parameters, source_runtimes
 from pipeline.executor.bundle_folder import BundleFolder
-from pipeline.executor.devices import is_remote
+from pipeline.executor.devices import is_remote, why_absent
 from pipeline.executor.manifest import CHECKSUM, FORMAT, MANIFEST, BuildFiles, Manifest, StageFiles
 from pipeline.executor.python_stages import with_stage
-from pipeline.executor.stage_code import StageCode, StoredParameters
+from pipeline.executor.stage_code import SUFFIXES, StageCode, StoredParameters
 from pipeline.executor.verified_file import VerifiedContent, describe_file
 
 ATTEMPTS = 20
@@ -193,6 +193,8 @@ def _check_processor(facts: Manifest, folder: BundleFolder) -> None:
             raise BundleError(
                 f"{str(folder.path)!r}: {stage.name} ({files.library.file}) {problem}; build it again with this one"
             )
+        if problem := why_absent(facts.plan.board.device(stage.device)):
+            raise MissingExtra(f"{str(folder.path)!r}: {stage.name} is for a device that is not here: {problem}")
         if problem := host_target.misfit(files.machine, files.features):
             raise BundleError(f"{str(folder.path)!r}: {stage.name} ({files.library.file}) {problem}")
         if problem := source_runtimes.why_missing(files.runtimes):
@@ -233,6 +235,8 @@ def stage_code(
         machine=files.machine,
         features=files.features,
         runtimes=files.runtimes,
+        suffix=Path(files.library.file).suffix,
+        runtime_version=files.runtime_version,
     )
 
 
@@ -240,7 +244,7 @@ def _is_bundle(folder: Path) -> bool:
     """Return True if `folder` holds nothing but a bundle, so that replacing it destroys nothing else."""
     names = {each.name for each in folder.iterdir()} if folder.is_dir() else set()
     return {MANIFEST, CHECKSUM} <= names and all(
-        name in (MANIFEST, CHECKSUM) or name.endswith((".so", ".parameters")) for name in names
+        name in (MANIFEST, CHECKSUM) or name.endswith((".parameters", *SUFFIXES)) for name in names
     )
 
 
@@ -278,11 +282,17 @@ def _write_stage(codes: Sequence[StageCode | None], folder: Path, number: int) -
     entries = parameters.write(arrays, parameters.share_arrays([code.parameters for code in stage_codes]))
     part, stages = describe_file(arrays), []
     for size, (code, code_entries) in enumerate(zip(stage_codes, entries, strict=True)):
-        library = folder / (f"stage{number}.{size}.so" if size else f"stage{number}.so")
+        library = folder / (f"stage{number}.{size}{code.suffix}" if size else f"stage{number}{code.suffix}")
         export(code, library)
         stages.append(
             StageFiles(
-                describe_file(library), part, tuple(code_entries), code.machine, code.features, runtimes=code.runtimes
+                describe_file(library),
+                part,
+                tuple(code_entries),
+                code.machine,
+                code.features,
+                runtimes=code.runtimes,
+                runtime_version=code.runtime_version,
             )
         )
     stage_files = iter(stages)

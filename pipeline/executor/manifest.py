@@ -35,6 +35,7 @@ class StageFiles(msgspec.Struct, frozen=True):
     machine: str
     features: tuple[str, ...]
     runtimes: tuple[str, ...] = ()
+    runtime_version: str = ""
 
 
 class BuildFiles(msgspec.Struct, frozen=True):

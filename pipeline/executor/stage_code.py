@@ -13,6 +13,9 @@ from pipeline.executor import sorting, source_runtimes
 from pipeline.executor.parameters import ParameterEntry
 from pipeline.executor.verified_file import VerifiedContent
 
+SUFFIXES = (".so", ".onnx", ".tflite", ".artifact")
+"""Of a bundle's files of code: a library, a model for another runtime, or what a vendor's compiler made of one."""
+
 EXTERNAL = "external"
 """In place of a rule: a library computes it, see `pipeline.executor.source_runtimes`."""
 
@@ -70,7 +73,11 @@ class StageCode:
     machine, features : str, tuple of str
         The instruction set and its extensions that the code needs.
     runtimes : tuple of str
-        Packages that compute operators of the stage, see `pipeline.core.fallback`.
+        Packages that compute operators of the stage, see `pipeline.core.packed_model`.
+    suffix : str
+        Of the file that has the code in a bundle; one of `SUFFIXES`.
+    runtime_version : str
+        The runtime, with its version, that the stage was written for, where it is not TVM.
     calls : sequence of KernelCall, optional
         What the stage calls, in order, if it was just compiled and its kernels are this package's.
     """
@@ -87,11 +94,14 @@ class StageCode:
         machine: str = "",
         features: tuple[str, ...] = (),
         runtimes: tuple[str, ...] = (),
+        suffix: str = ".so",
+        runtime_version: str = "",
         calls: Sequence[KernelCall] | None = None,
     ) -> None:
         self.parameters = dict(parameters)
         self.executable, self.library, self.parameter_file = executable, library, parameter_file
         self.file, self.machine, self.features, self.runtimes = file, machine, features, runtimes
+        self.suffix, self.runtime_version = suffix, runtime_version
         self.calls = None if calls is None else tuple(calls)
         self._module = module
         self._tvm_module: Any = None
@@ -109,6 +119,8 @@ class StageCode:
             machine=self.machine,
             features=self.features,
             runtimes=self.runtimes,
+            suffix=self.suffix,
+            runtime_version=self.runtime_version,
             calls=self.calls,
         )
 

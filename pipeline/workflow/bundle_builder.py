@@ -20,7 +20,8 @@ from pipeline.executor.parity import Parity, check_parity
 from pipeline.executor.stage_code import StageCode
 from pipeline.executor.tuning.lookup import TuningLookup
 from pipeline.measure.kernel_coverage import NamedOperator, StageGeneral, of_stage
-from pipeline.split import extract, stage_parts
+from pipeline.split import stage_parts
+from pipeline.split.export.stage_export import StageExport
 from pipeline.split.extract import GraphPart
 from pipeline.split.graph import Graph
 from pipeline.split.output_quantization import output_quantization
@@ -28,6 +29,9 @@ from pipeline.split.stage_parts import at_other_size
 from pipeline.split.symbolic_model import OpenModel
 from pipeline.workflow import padding
 from pipeline.workflow.import_check import EVERYTHING, CheckOptions, ImportCheck, check_import
+
+OTHER_RUNTIME = 1e-4
+"""Share of the largest value by which stages that a runtime of others computes may differ: it rounds in its own way."""
 
 OTHER_SIZES = ("refuse", "pad", "symbolic")
 """What may become of frames of sizes that a bundle was not built for."""
@@ -47,6 +51,8 @@ class Options:
         if self.checks.tolerance.share is not None:
             return self.checks.tolerance.share
         rounding = rounding_of(spec.dtype for spec in graph.tensors.values())
+        if any(plan.board.device(stage.device).capabilities.model_format for stage in plan.stages):
+            rounding = max(rounding, OTHER_RUNTIME)
         return max(rounding, *(self.numerics.of_stage(stage.options).tolerance for stage in plan.stages))
 
 
@@ -137,15 +143,15 @@ def _compile(
     graph: Graph, plan: Plan, parts: Sequence[GraphPart], options: Options, *, symbolic: bool = False
 ) -> list[StageCode | None]:
     tuning_lookup, numerics = options.tuning_lookup, options.numerics
-    modules = _modules(graph, parts)
-    return compile_plan(plan, modules, options.progress, tuning=tuning_lookup, numerics=numerics, symbolic=symbolic)
+    sources = _sources(graph, parts)
+    return compile_plan(plan, sources, options.progress, tuning=tuning_lookup, numerics=numerics, symbolic=symbolic)
 
 
-def _modules(graph: Graph, parts: Sequence[GraphPart]) -> Iterator[Any]:
-    """Yield each stage's module; memory that was only needed for the one before is free by then."""
+def _sources(graph: Graph, parts: Sequence[GraphPart]) -> Iterator[StageExport]:
+    """Yield each stage; memory that was only needed for the one before is free by then."""
     for part in parts:
         graph.release()
-        yield extract.module(part)
+        yield StageExport(graph, part)
     graph.release()
 
 

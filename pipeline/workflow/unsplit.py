@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from pipeline.core.board import Board, Device
 from pipeline.core.plan import Plan, StagePlan, TensorSpec
 from pipeline.core.random_frame import random_frame
 from pipeline.executor import precision
@@ -34,20 +35,28 @@ def outputs_of(
     (part,) = extract.parts(graph, [])
     toleranced_specs = [spec for stage in plan.stages if stage.options.tolerance is not None for spec in stage.outputs]
     part = replace(part, outputs=tuple(dict.fromkeys((*part.outputs, *toleranced_specs, *tensors))))
-    stage = StagePlan("unsplit", plan.stages[0].device, part.inputs, part.outputs)
+    device = _reference_device(plan)
+    stage = StagePlan("unsplit", device.name, part.inputs, part.outputs)
     module = extract.module(part)
     if precision.is_widely_comparable(module) and (widened_module := precision.widen(module)) is not None:
         module = widened_module
         stage = replace(stage, inputs=_widen_specs(stage.inputs), outputs=_widen_specs(stage.outputs))
         # The same numbers in more bits: only sums and results have other rounding errors.
         frames = [_widen_frame(frame, stage.inputs) for frame in frames]
-    code = compile_stage(module, plan.board.device(stage.device))
+    code = compile_stage(module, device)
     # The code has copies of the weights; those of the graph would be in memory for nothing.
     del module
     graph.release()
-    results = [run_stages(plan.board, [(stage, code)], frame) for frame in frames]
+    board = Board("unsplit", (device,))
+    results = [run_stages(board, [(stage, code)], frame) for frame in frames]
     # An input may be an output, too, which no stage makes.
     return [{spec.name: tensors[spec.name] for spec in (*graph.outputs, *part.outputs)} for tensors in results]
+
+
+def _reference_device(plan: Plan) -> Device:
+    """Return the device of a plan's first stage, or this machine's processor where another runtime computes that."""
+    device = plan.board.device(plan.stages[0].device)
+    return Device("cpu") if device.capabilities.model_format else device
 
 
 def _widen_specs(specs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:

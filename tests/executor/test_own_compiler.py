@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +17,7 @@ from pipeline.executor.detection import why_absent
 from pipeline.executor.devices.base import OwnCompiler
 from pipeline.executor.devices.null import NullRuntime
 from pipeline.executor.stage_code import StageCode
+from pipeline.executor.stage_source import StageSource
 
 ABACUS = Device("wood", "abacus", target={"kind": "abacus", "beads": 10})
 
@@ -35,7 +35,8 @@ class Abacus(NullRuntime, OwnCompiler):
         return device.name == "wood"
 
     @staticmethod
-    def compile_stage(module: Any, device: Device) -> StageCode:
+    def compile_stage(source: StageSource, device: Device) -> StageCode:
+        module = source.module()
         return StageCode(lambda: module, {"beads": np.array(device.index)}, executable=module, calls=())
 
 

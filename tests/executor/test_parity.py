@@ -15,6 +15,7 @@ from pipeline.executor.build import compile_plan
 from pipeline.executor.bundle import Bundle
 from pipeline.executor.parity import check_parity
 from pipeline.executor.stage_code import StageCode
+from pipeline.executor.stage_source import ModuleSource
 from pipeline.split import extract
 from pipeline.split.graph import Graph
 from pipeline.workflow import unsplit
@@ -71,7 +72,8 @@ def test_a_stage_of_another_model_with_the_same_shapes_is_found(tmp_path: Path, 
         first, operators=(dataclasses.replace(first.operators[0], lines=second.operators[0].lines), first.operators[1])
     )
     small_bundle = pipeline.build(first, plan)
-    odd_codes = compile_plan(plan, [extract.module(part) for part in extract.parts(mixed_graph, [1])], lambda _: None)
+    sources = [ModuleSource(extract.module(part)) for part in extract.parts(mixed_graph, [1])]
+    odd_codes = compile_plan(plan, sources, lambda _: None)
     reference = unsplit.outputs(first, plan, 0)
     assert small_bundle.parity.relative < 1e-6
     with pytest.raises(BuildError, match="the stages differ"):

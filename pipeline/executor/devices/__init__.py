@@ -22,6 +22,7 @@ __all__ = [
     "is_remote",
     "local_device",
     "thread_kind",
+    "why_absent",
 ]
 
 
@@ -67,6 +68,11 @@ def compiler(device: Device) -> type[OwnCompiler] | None:
 def computes(device: Device) -> bool:
     """Return True if stages on `device` are compiled; others need no code, or a function."""
     return device_kind(code_kind(device)).computes
+
+
+def why_absent(device: Device) -> str:
+    """Return why a device that has a compiler of its own cannot run stages on this machine; empty if it can."""
+    return adapter(device.kind).why_absent(device) if compiler(device) is not None else ""
 
 
 def ask_target(device: Device) -> dict[str, object]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pipeline.core.scale_limits import ScaleLimits
     from pipeline.executor.devices.accelerator import Accelerator
     from pipeline.executor.stage_code import StageCode
+    from pipeline.executor.stage_source import StageSource
 
 
 class DeviceRuntime(ABC):
@@ -134,5 +135,5 @@ class OwnCompiler(ABC):
 
     @staticmethod
     @abstractmethod
-    def compile_stage(module: Any, device: Device) -> StageCode:
-        """Compile a stage's Relax module for a device; raise `BuildError` if it cannot run one of the operators."""
+    def compile_stage(source: StageSource, device: Device) -> StageCode:
+        """Compile a stage for a device; raise `BuildError` if it cannot run one of the operators."""

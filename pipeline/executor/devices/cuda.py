@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 import weakref
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -23,12 +25,22 @@ from pipeline.executor.stage_code import StageCode
 _parameters: weakref.WeakKeyDictionary[StageCode, dict[int, list[Any]]] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
 
+# By the GPU's number: held from the start of a frame's kernels until they are done.
+_kernel_locks: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)
+
+_LIBRARIES = {
+    "libcuda.so.1": "the driver of NVIDIA's GPUs; install it",
+    "libcudart.so.13": "the runtime of CUDA 13; run: pip install 'soc-pipeline[cuda]'",
+}
+"""What TVM's part for GPUs is linked with, and where it comes from."""
+
 
 class CudaRuntime(DeviceRuntime):
     """Runs stages on one GPU; tensors live in its memory and pass between its stages by reference.
 
     A worker waits for its own stream only.  So with two replicas of a stage, the copies of one frame and the kernels of
-    another one run at the same time.
+    another one run at the same time.  Kernels of two frames never do: TVM has one pool of memory for each GPU, which
+    knows no streams, and gets a frame's workspace back when its kernels are started, not when they are done.
     """
 
     def __init__(self, device: Device) -> None:
@@ -48,8 +60,10 @@ class CudaRuntime(DeviceRuntime):
     @staticmethod
     def why_absent(device: Device) -> str:
         """Return a reason if TVM finds no GPU of this number."""
-        indices = tvm_indices("cuda")
-        return "" if device.index in indices else f"TVM finds no cuda device {device.index} here"
+        if device.index in tvm_indices("cuda"):
+            return ""
+        missing = [f"{name} is missing, {origin}" for name, origin in _LIBRARIES.items() if not _is_loadable(name)]
+        return "; ".join([f"TVM finds no cuda device {device.index} here", *missing])
 
     def open(self, cores: Sequence[int]) -> None:  # noqa: ARG002 - the host's cores only start kernels
         """Make the worker's stream.
@@ -82,9 +96,10 @@ class CudaRuntime(DeviceRuntime):
 
     def run(self, program: VmStage, inputs: Sequence[Any]) -> Sequence[Any]:
         """Run one frame, and wait until its outputs are there."""
-        result = program.main(*inputs, *program.parameters)
-        # Kernels are only started by the call; the next device may read the outputs at once.
-        self._device.sync(self._stream)
+        with _kernel_locks[self.device.index]:
+            result = program.main(*inputs, *program.parameters)
+            # Kernels are only started by the call; the next device may read the outputs at once.
+            self._device.sync(self._stream)
         return [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
 
     def copy_in(self, array: np.ndarray) -> Any:
@@ -107,3 +122,11 @@ class CudaRuntime(DeviceRuntime):
             self._device.set_raw_stream(None)
             self._device.free_raw_stream(self._stream)
             self._stream = None
+
+
+def _is_loadable(library: str) -> bool:
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,138 @@
+"""LiteRT, by its own kernels or a delegate: Edge TPU, Teflon, VX, Ethos-U, ..."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.core.board import Device
+from pipeline.core.native_output import quietly
+from pipeline.core.optional import require
+from pipeline.core.plan import StagePlan
+from pipeline.errors import BoardError
+from pipeline.executor.devices.model_runtime import ModelRuntime, OpenedModel
+from pipeline.executor.stage_source import StageSource
+
+_DELEGATE = "DELEGATE"
+
+
+class LiteRtRuntime(ModelRuntime):
+    """Runs stages by LiteRT.
+
+    The target has ``delegate``, the file of an external delegate's library, and ``options`` for that; by default there
+    is none, and the CPU computes.
+    """
+
+    title = "LiteRT"
+    package = "ai_edge_litert"
+    extra = "litert"
+    target_keys = ("delegate", "options")
+
+    @classmethod
+    def check(cls, device: Device) -> None:
+        """Raise `BoardError` if the target is none."""
+        super().check(device)
+        if not isinstance(_delegate_file(device), str):
+            raise BoardError(f"delegate is {_delegate_file(device)!r}; it must be the file of a library")
+        _delegate_options(device)
+
+    @classmethod
+    def why_unusable(cls, device: Device) -> str:
+        """Return a reason if the delegate cannot be loaded here."""
+        try:
+            _delegates(device)
+        except (OSError, ValueError, RuntimeError) as error:
+            return f"the delegate {_delegate_file(device)!r} cannot be loaded: {error}"
+        return ""
+
+    @staticmethod
+    def serialize(source: StageSource) -> bytes:
+        """Return a stage as a TFLite model."""
+        return source.tflite()
+
+    @staticmethod
+    def find_fallbacks(model: bytes, device: Device) -> Mapping[str, str]:
+        """Return the operators that the delegate leaves to the CPU; none where there is no delegate."""
+        # Without its default delegate, which would take what the device's own leaves.
+        resolver = _library().OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+        interpreter = _open_interpreter(model, device, 1, experimental_op_resolver_type=resolver)
+        operators = interpreter._get_ops_details() if _delegate_file(device) else []  # noqa: SLF001 - nobody else knows
+        return {f"{each['op_name']} {each['index']}": "the CPU" for each in find_undelegated(operators)}
+
+    def open_model(self, model: bytes, stage: StagePlan, cores: Sequence[int]) -> OpenedModel:
+        """Open an interpreter, which belongs to the calling thread alone."""
+        interpreter = _open_interpreter(model, self.device, len(cores) or 1)
+        inputs = [detail["index"] for detail in interpreter.get_input_details()]
+        outputs = [detail["index"] for detail in interpreter.get_output_details()]
+        if (len(inputs), len(outputs)) != (len(stage.inputs), len(stage.outputs)):
+            raise ValueError(f"it has {len(inputs)} inputs and {len(outputs)} outputs, unlike the stage")
+
+        def compute(arrays: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+            for index, array in zip(inputs, arrays, strict=True):
+                interpreter.set_tensor(index, array)
+            interpreter.invoke()
+            return [interpreter.get_tensor(index) for index in outputs]
+
+        return OpenedModel(compute)
+
+
+def find_undelegated(operators: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the operators that no delegate computes.
+
+    Parameters
+    ----------
+    operators : sequence of mapping
+        As an interpreter lists them: the model's own, and those that stand for what a delegate computes.
+    """
+    own_operators = [each for each in operators if each["op_name"] != _DELEGATE]
+    makers = {int(tensor): each for each in own_operators for tensor in each["outputs"]}
+    delegated: set[int] = set()
+    for delegate in (each for each in operators if each["op_name"] == _DELEGATE):
+        # From its results back to what it reads.
+        read, pending = set(map(int, delegate["inputs"])), list(map(int, delegate["outputs"]))
+        while pending:
+            tensor = pending.pop()
+            maker = makers.get(tensor)
+            if tensor not in read and maker is not None and maker["index"] not in delegated:
+                delegated.add(maker["index"])
+                pending += map(int, maker["inputs"])
+    return [each for each in own_operators if each["index"] not in delegated]
+
+
+def _open_interpreter(model: bytes, device: Device, threads: int, **options: Any) -> Any:
+    library, delegates = _library(), _delegates(device)
+
+    def open_interpreter() -> Any:
+        interpreter = library.Interpreter(
+            model_content=model, num_threads=threads, experimental_delegates=delegates, **options
+        )
+        interpreter.allocate_tensors()
+        return interpreter
+
+    return quietly(open_interpreter)
+
+
+def _delegates(device: Device) -> list[Any]:
+    if not (file := _delegate_file(device)):
+        return []
+    # A bare name is looked for by the system's loader.
+    path = str(Path(file).expanduser()) if "/" in file else file
+    return [_library().load_delegate(path, _delegate_options(device))]
+
+
+def _delegate_file(device: Device) -> Any:
+    return (device.target or {}).get("delegate", "")
+
+
+def _delegate_options(device: Device) -> dict[str, Any]:
+    options = (device.target or {}).get("options") or {}
+    if not isinstance(options, Mapping):
+        raise BoardError(f"options is {options!r}; it must be a table of the delegate's options")
+    return dict(options)
+
+
+def _library() -> Any:
+    return require("ai_edge_litert.interpreter", "litert", "stages that LiteRT runs")

@@ -1,0 +1,203 @@
+"""ModelRuntime: kinds of device whose stages are models in a format that a runtime of others reads."""
+
+from __future__ import annotations
+
+import importlib
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from pipeline.core.board import Device
+from pipeline.core.optional import is_installed
+from pipeline.core.plan import StagePlan, TensorSpec
+from pipeline.errors import BoardError, BuildError, BundleError, PipelineError, near, reason
+from pipeline.executor.devices.base import OwnCompiler
+from pipeline.executor.devices.null import NullRuntime
+from pipeline.executor.stage_code import StageCode
+from pipeline.executor.stage_source import StageSource
+
+LARGEST = (1 << 31) - 1
+"""Bytes of a model: more are not one message of Protocol Buffers, nor one flatbuffer."""
+
+
+class OpenedModel(NamedTuple):
+    """A stage's model in its runtime.
+
+    Attributes
+    ----------
+    compute : callable
+        Takes the inputs' arrays in order, and returns the outputs', which nobody else changes.
+    stop : callable
+        Ends a call that hangs; called in another thread.
+    """
+
+    compute: Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]
+    stop: Callable[[], None] = lambda: None
+
+
+class ModelRuntime(NullRuntime, OwnCompiler):
+    """Runs each stage as a model of its own; tensors are arrays.
+
+    Attributes
+    ----------
+    title, package, extra : str
+        The runtime's name, its package, and the extra that installs it.
+    target_keys : tuple of str
+        What a device's target may have beside its ``kind``.
+    """
+
+    title: ClassVar[str]
+    package: ClassVar[str]
+    extra: ClassVar[str]
+    target_keys: ClassVar[tuple[str, ...]]
+
+    def __init__(self, device: Device) -> None:
+        super().__init__(device)
+        self._models: list[OpenedModel] = []
+        self._cores: tuple[int, ...] = ()
+
+    @property
+    def occupies_cores(self) -> bool:
+        """True if the model runs on host cores, which the board lists then."""
+        return bool(self.device.cores)
+
+    @staticmethod
+    @abstractmethod
+    def serialize(source: StageSource) -> bytes:
+        """Return a stage as the bytes of a model; raise `BuildError` if it has no such form."""
+
+    @staticmethod
+    @abstractmethod
+    def find_fallbacks(model: bytes, device: Device) -> Mapping[str, str]:
+        """Return the operators that would not run on what the device's target names, each with where it would."""
+
+    @abstractmethod
+    def open_model(self, model: bytes, stage: StagePlan, cores: Sequence[int]) -> OpenedModel:
+        """Return a model ready to run on so many host cores; raise any error of the runtime."""
+
+    @classmethod
+    def why_unusable(cls, device: Device) -> str:  # noqa: ARG003 - most need no more than their package
+        """Return why this machine cannot run what a device's target names, though the package is installed."""
+        return ""
+
+    @classmethod
+    def why_absent(cls, device: Device) -> str:
+        """Return the reason why stages of `device` cannot run on this machine; empty if they can."""
+        if not is_installed(cls.package):
+            return f"{cls.title} is not installed; run: pip install 'soc-pipeline[{cls.extra}]'"
+        return cls.why_unusable(device)
+
+    @classmethod
+    def check(cls, device: Device) -> None:
+        """Raise `BoardError` if the target has keys that mean nothing."""
+        keys = ("kind", "allow_fallback", *cls.target_keys)
+        for key in device.target or {}:
+            if key not in keys:
+                raise BoardError(f"its target has the key {key!r}; known are {', '.join(keys)}{near(key, keys)}")
+
+    @classmethod
+    def is_here(cls, device: Device) -> bool:
+        """Return True if stages for a device can run on this machine."""
+        return not cls.why_absent(device)
+
+    @classmethod
+    def compile_stage(cls, source: StageSource, device: Device) -> StageCode:
+        """Write a stage as a model, and ask the runtime, if it is here, whether it runs all of it.
+
+        Raises
+        ------
+        BuildError
+            If the stage has no such form, or operators would fall back to another processor than the target names.
+        """
+        model = cls.serialize(source)
+        if len(model) > LARGEST:
+            raise BuildError(f"its model has {len(model)} bytes, and {cls.title} takes {LARGEST}; cut it into more")
+        if cls.is_here(device):
+            cls._check_fallbacks(model, device)
+        return StageCode(
+            lambda: model,
+            {},
+            executable=ModelFile(model),
+            suffix=f".{device.capabilities.model_format}",
+            runtime_version=cls._version(),
+            calls=(),
+        )
+
+    @classmethod
+    def _version(cls) -> str:
+        version = getattr(importlib.import_module(cls.package), "__version__", "") if is_installed(cls.package) else ""
+        return f"{cls.title} {version}".strip()
+
+    @classmethod
+    def _check_fallbacks(cls, model: bytes, device: Device) -> None:
+        if (device.target or {}).get("allow_fallback"):
+            return
+        try:
+            fallbacks = cls.find_fallbacks(model, device)
+        except Exception as error:
+            raise BuildError(f"{cls.title} cannot run it: {reason(error, line=0)}") from error
+        if fallbacks:
+            names = ", ".join(f"{name} ({place})" for name, place in fallbacks.items())
+            raise BuildError(
+                f"{cls.title} would run operators elsewhere than on {device.name!r}: {names}; cut the model around "
+                "them, or set allow_fallback = true in the device's target"
+            )
+
+    def open(self, cores: Sequence[int]) -> None:
+        """Keep the calling thread on `cores`, and with it those that the runtime starts."""
+        super().open(cores)
+        self._cores = tuple(cores)
+
+    def load(self, stage: StagePlan, code: StageCode | None) -> OpenedModel:
+        """Open a stage's model.
+
+        Raises
+        ------
+        BundleError
+            If the runtime does not take it.
+        """
+        if code is None:
+            raise BuildError(f"stage {stage.name!r} has no model for {self.title}; build the bundle for this board")
+        if absence := self.why_absent(self.device):
+            raise PipelineError(f"stage {stage.name!r}: {absence}")
+        model = code.executable.content if code.library is None else code.library.array.tobytes()
+        try:
+            opened = self.open_model(model, stage, self._cores)
+        except Exception as error:
+            title = code.file or stage.name
+            raise BundleError(f"{title!r}: {self.title} cannot open it: {reason(error, line=0)}") from error
+        self._models.append(opened)
+        return opened
+
+    def run(self, program: OpenedModel, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Run one frame."""
+        return program.compute(inputs)
+
+    def break_off(self) -> None:
+        """End the call that hangs, where the runtime can."""
+        for model in self._models:
+            model.stop()
+
+    def close(self) -> None:
+        """Forget the models."""
+        self._models.clear()
+
+
+class ModelFile:
+    """A model that `Bundle.save` writes as it is."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+
+    def export_library(self, path: str, **_: Any) -> None:
+        """Write the model."""
+        with open(path, "wb") as stream:  # noqa: PTH123 - as TVM's own, it takes text
+            stream.write(self.content)
+
+
+def check_order(title: str, names: Sequence[str], specs: Sequence[TensorSpec]) -> None:
+    """Raise `BuildError` unless a model has just a stage's tensors."""
+    if list(names) != [spec.name for spec in specs]:
+        raise BuildError(f"its {title} are {list(names)}, and the stage's {[spec.name for spec in specs]}")

@@ -1,0 +1,105 @@
+"""OpenVINO: Intel's CPUs, GPUs and NPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pipeline.core.board import Device
+from pipeline.core.optional import require
+from pipeline.core.plan import StagePlan
+from pipeline.errors import BoardError
+from pipeline.executor.devices.model_runtime import ModelRuntime, OpenedModel, check_order
+from pipeline.executor.stage_source import StageSource
+
+
+class OpenVinoRuntime(ModelRuntime):
+    """Runs stages by OpenVINO.
+
+    The target has ``device``, such as ``"NPU"`` or ``"GPU.1"``, by default ``"CPU"``; and ``options``, properties of
+    the compiled model.
+    """
+
+    title = "OpenVINO"
+    package = extra = "openvino"
+    target_keys = ("device", "options")
+
+    @classmethod
+    def check(cls, device: Device) -> None:
+        """Raise `BoardError` if the target is none."""
+        super().check(device)
+        if not isinstance(_device_name(device), str):
+            raise BoardError(f"device is {_device_name(device)!r}; it must be a name, such as 'NPU'")
+        _properties(device, 1)
+
+    @classmethod
+    def why_unusable(cls, device: Device) -> str:
+        """Return a reason if OpenVINO finds no such device here."""
+        available = _library().Core().available_devices
+        name = _device_name(device)
+        # It numbers devices of a kind from 0 where there are several, and leaves the number out otherwise.
+        if name in available or name in {each.partition(".")[0] for each in available}:
+            return ""
+        return f"OpenVINO finds no device {name!r} here; it finds {', '.join(available) or 'none'}"
+
+    @staticmethod
+    def serialize(source: StageSource) -> bytes:
+        """Return a stage as an ONNX model."""
+        model: bytes = source.onnx().SerializeToString()
+        return model
+
+    @staticmethod
+    def find_fallbacks(model: bytes, device: Device) -> Mapping[str, str]:
+        """Return the operators that the device does not support."""
+        core = _library().Core()
+        graph = core.read_model(model)
+        supported = core.query_model(graph, _device_name(device))
+        return {
+            f"{node.get_friendly_name()} of kind {node.get_type_name()}": "not supported"
+            for node in graph.get_ops()
+            if node.get_friendly_name() not in supported
+        }
+
+    def open_model(self, model: bytes, stage: StagePlan, cores: Sequence[int]) -> OpenedModel:
+        """Compile the model."""
+        core = _library().Core()
+        compiled_model = core.compile_model(
+            core.read_model(model), _device_name(self.device), _properties(self.device, len(cores) or 1)
+        )
+        check_order("inputs", [port.get_any_name() for port in compiled_model.inputs], stage.inputs)
+        check_order("outputs", [port.get_any_name() for port in compiled_model.outputs], stage.outputs)
+        request = compiled_model.create_infer_request()
+
+        def compute(arrays: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+            # Inputs are read where they are; outputs are copied, since the next frame overwrites the request's own.
+            results = request.infer([np.ascontiguousarray(array) for array in arrays], share_inputs=True)
+            return [results[port] for port in compiled_model.outputs]
+
+        return OpenedModel(compute, request.cancel)
+
+
+def _device_name(device: Device) -> Any:
+    return (device.target or {}).get("device", "CPU")
+
+
+def _properties(device: Device, threads: int) -> dict[str, Any]:
+    options = (device.target or {}).get("options") or {}
+    if not isinstance(options, Mapping):
+        raise BoardError(f"options is {options!r}; it must be a table of OpenVINO's properties")
+    properties: dict[str, Any] = {"PERFORMANCE_HINT": "LATENCY"}
+    if _device_name(device) == "CPU":
+        # Threads of its own choice of cores would be on those of other stages; bfloat16 is its default where the
+        # processor has it.
+        properties |= {
+            "INFERENCE_NUM_THREADS": threads,
+            "NUM_STREAMS": 1,
+            "ENABLE_CPU_PINNING": False,
+            "INFERENCE_PRECISION_HINT": "f32",
+        }
+    return {**properties, **options}
+
+
+def _library() -> Any:
+    return require("openvino", "openvino", "stages that OpenVINO runs")
