@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pipeline.scheduler.trace import Trace
     from pipeline.workflow.build import build
     from pipeline.workflow.chain import chain
+    from pipeline.workflow.export_stages import ExportedStages, export_stages
     from pipeline.workflow.load import load
     from pipeline.workflow.plan import plan
     from pipeline.workflow.read import read
@@ -24,6 +25,7 @@ _HOMES = {
     "Board": "pipeline.core.board",
     "Bundle": "pipeline.executor.bundle",
     "Device": "pipeline.core.board",
+    "ExportedStages": "pipeline.workflow.export_stages",
     "Link": "pipeline.core.board",
     "Pipeline": "pipeline.scheduler.pipeline",
     "Plan": "pipeline.core.plan",
@@ -32,6 +34,7 @@ _HOMES = {
     "Trace": "pipeline.scheduler.trace",
     "build": "pipeline.workflow.build",
     "chain": "pipeline.workflow.chain",
+    "export_stages": "pipeline.workflow.export_stages",
     "load": "pipeline.workflow.load",
     "plan": "pipeline.workflow.plan",
     "read": "pipeline.workflow.read",
@@ -44,6 +47,7 @@ __all__ = [
     "Board",
     "Bundle",
     "Device",
+    "ExportedStages",
     "Link",
     "Pipeline",
     "Plan",
@@ -53,6 +57,7 @@ __all__ = [
     "Verification",
     "build",
     "chain",
+    "export_stages",
     "load",
     "plan",
     "read",

@@ -33,6 +33,7 @@ COMMANDS = (
     "quantize",
     "tune",
     "build",
+    "split",
     "run",
     "node",
     "bench",

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pipeline
 from pipeline.commands import tune
-from pipeline.commands.shared import console, models, plan_options, stage_options, values
-from pipeline.errors import ArgumentError, BundleError, PlanError
+from pipeline.commands.shared import console, models, plan_options, values
+from pipeline.errors import BundleError
 
 if TYPE_CHECKING:
-    from pipeline.core.plan import Plan
     from pipeline.executor.bundle import Bundle
     from pipeline.measure.kernel_coverage import GeneralKernel, StageGeneral
-    from pipeline.split.graph import Graph
 
 HELP = (
     "Compile each stage of a plan for its device, compare the stages with the unsplit model, and save them as a bundle."
@@ -31,13 +29,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     models.arguments(parser)
     models.verify_arguments(parser)
-    parser.add_argument(
-        "--no-verify",
-        action="store_true",
-        help="do not compare the model with its own library, which is done on random input if that is installed",
-    )
+    models.no_verify_argument(parser)
     models.preparation_arguments(parser)
-    parser.add_argument("--plan", metavar="FILE", help="a plan from 'soc-pipeline plan'; without it, plan now")
+    plan_options.file_argument(parser)
     plan_options.arguments(parser)
     tune.database_arguments(parser)
     _kernel_arguments(parser)
@@ -69,18 +63,18 @@ def run(options: argparse.Namespace) -> int:
     """Read, plan if need be, compile, check and save."""
     # What can be refused is refused before minutes of compiling.
     _check_output(Path(options.output))
-    _check_plan(options)
-    _check_verify(options)
+    plan_options.check_file(options)
+    models.check_verify(options)
     tuning = tune.database_for(options)
     graph, model = models.read_open(options)
-    plan = _plan(graph, options)
+    plan = plan_options.load_or_make_plan(graph, options)
     with console.progress("building") as step:
         bundle = pipeline.build(
             model or graph,
             plan,
             sizes=models.sizes(options),
             other_sizes=options.other_sizes,
-            verify=_verify(graph, options),
+            verify=models.frames_to_verify(graph, options),
             tolerance=options.tolerance,
             seed=options.seed,
             tuning=tuning,
@@ -95,13 +89,6 @@ def run(options: argparse.Namespace) -> int:
     else:
         _show(bundle, tuning, options.output)
     return 0
-
-
-def _verify(graph: Graph, options: argparse.Namespace) -> bool | list[Any] | None:
-    """Return what the build shall compare with the model's own library."""
-    if options.no_verify:
-        return False
-    return models.frames(graph, options) or (True if options.verify else None)
 
 
 def _show(bundle: Bundle, tuning: Path | None, path: str) -> None:
@@ -162,24 +149,6 @@ def _facts(bundle: Bundle, path: str) -> dict[str, Any]:
             {"stage": general.stage, "share": general.share, "kernels": general.kernels} for general in bundle.general
         ],
     }
-
-
-def _plan(graph: Graph, options: argparse.Namespace) -> Plan:
-    if not options.plan:
-        return plan_options.make_plan(graph, options)
-    return stage_options.apply(pipeline.Plan.load(options.plan), options)
-
-
-def _check_plan(options: argparse.Namespace) -> None:
-    if options.plan and (options.stages != "auto" or options.cut or options.allow_unfused or options.pin):
-        raise PlanError(
-            "--plan already says where to cut and what runs where; leave out --stages, --cut, --allow-unfused and --pin"
-        )
-
-
-def _check_verify(options: argparse.Namespace) -> None:
-    if options.verify and options.no_verify:
-        raise ArgumentError("--verify and --no-verify contradict each other; give one of them")
 
 
 def _check_output(path: Path) -> None:

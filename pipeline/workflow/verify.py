@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pipeline.core.judgement import Bounds
     from pipeline.core.plan import Plan, TensorSpec
     from pipeline.split.graph import Graph
+    from pipeline.workflow.reference_check import ReferenceFrame
 
     Frame = Mapping[str, np.ndarray]
 
@@ -155,7 +156,6 @@ def check_outputs(
     ModelError
         If a library cannot run its model.
     """
-    from pipeline.core.compare import overall
     from pipeline.workflow import first_difference, reference_check
 
     checks = [
@@ -172,6 +172,15 @@ def check_outputs(
             + (f"; {hint}" if hint else "")
             + "; if that is rounding, give a larger tolerance"
         )
+    return summarize(graph, checks, bounds)
+
+
+def summarize(graph: Graph, checks: Sequence[ReferenceFrame], bounds: Bounds) -> Verification:
+    """Return the verification of which these are the frames."""
+    from pipeline.core.compare import overall
+    from pipeline.workflow import reference_check
+
+    check = reference_check.worst(checks)
     differences = {name: judgement.difference for name, judgement in check.judgements.items()}
     total = overall(differences.values())
     steps = [judgement.steps for judgement in check.judgements.values() if judgement.steps is not None]
@@ -185,6 +194,6 @@ def check_outputs(
         max(steps, default=None),
         bounds.steps,
         len(checks),
-        number,
+        checks.index(check),
         tuple(spec.name for spec in graph.outputs if spec.name not in check.judgements),
     )

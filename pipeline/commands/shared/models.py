@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pipeline
 from pipeline.commands.shared import console, values
-from pipeline.errors import PlanError
+from pipeline.errors import ArgumentError, PlanError
 
 if TYPE_CHECKING:
     from pipeline.io.picture.preparation import Preparation
@@ -78,6 +78,28 @@ def verify_arguments(parser: argparse.ArgumentParser) -> None:
         help="allowed error: of floats a share of the output's largest value (default: 1e-4), of quantised integers "
         "steps of their scale, such as 3steps (default: 2steps), or both, such as 1e-3,3steps",
     )
+
+
+def no_verify_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the option without which a command compares by itself."""
+    parser.add_argument(
+        "--no-verify",
+        action="store_true",
+        help="do not compare with the model's own library, which is done on random input if that is installed",
+    )
+
+
+def check_verify(options: argparse.Namespace) -> None:
+    """Raise `ArgumentError` if a comparison is both asked for and forbidden."""
+    if options.verify and options.no_verify:
+        raise ArgumentError("--verify and --no-verify contradict each other; give one of them")
+
+
+def frames_to_verify(graph: Graph, options: argparse.Namespace) -> bool | list[Any] | None:
+    """Return what the options say of the comparison: whether, or with which frames; None where it is possible."""
+    if options.no_verify:
+        return False
+    return frames(graph, options) or (True if options.verify else None)
 
 
 def preparation_arguments(parser: argparse.ArgumentParser) -> None:

@@ -103,6 +103,26 @@ def add_time_variation(parser: argparse.ArgumentParser, default: float) -> None:
     add_renamed_option(parser, "--variance", "--time-variation")
 
 
+def file_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the plan's file, in place of the options that say how to plan."""
+    parser.add_argument("--plan", metavar="FILE", help="a plan from 'soc-pipeline plan'; without it, plan now")
+
+
+def check_file(options: argparse.Namespace) -> None:
+    """Raise `PlanError` if there is a plan's file, and options that it would silently overrule."""
+    if options.plan and (options.stages != "auto" or options.cut or options.allow_unfused or options.pin):
+        raise PlanError(
+            "--plan already says where to cut and what runs where; leave out --stages, --cut, --allow-unfused and --pin"
+        )
+
+
+def load_or_make_plan(graph: Graph, options: argparse.Namespace) -> Plan:
+    """Read the plan's file, or plan now."""
+    from pipeline.core.plan import Plan
+
+    return stage_options.apply(Plan.load(options.plan), options) if options.plan else make_plan(graph, options)
+
+
 def make_plan(graph: Graph, options: argparse.Namespace) -> Plan:
     """Plan as the options say."""
     from pipeline.split.unfused import divided_groups

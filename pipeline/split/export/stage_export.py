@@ -11,6 +11,7 @@ from pipeline.core.packed_value import is_packed
 from pipeline.core.plan import TensorSpec
 from pipeline.errors import BuildError
 from pipeline.split import extract, frontends
+from pipeline.split.export import relax_onnx
 from pipeline.split.extract import GraphPart
 from pipeline.split.frontends.extraction import NoCounterpart, Region
 from pipeline.split.frontends.formats import Format
@@ -18,7 +19,10 @@ from pipeline.split.graph import Graph
 from pipeline.split.model_source import ModelSource
 
 EXTRACTED = "extracted"
-"""Of a stage that is a part of the model's own file."""
+"""Of a stage that is a part of the model itself."""
+
+WRITTEN = "written"
+"""Of one that is put together anew, of what the compiler would get."""
 
 # By class, of the formats that stages are cut out of.
 _EXTRACTORS = {Format.ONNX: "OnnxExtractor", Format.TFLITE: "TfliteExtractor"}
@@ -55,11 +59,15 @@ class StageExport:
         return self.onnx_and_origin()[0]
 
     def onnx_and_origin(self) -> tuple[Any, str]:
-        """Return what `onnx` does, and how it was made: `EXTRACTED`, or written anew."""
+        """Return what `onnx` does, and how it was made: `EXTRACTED` or `WRITTEN`."""
         try:
             return self._extract(Format.ONNX), EXTRACTED
         except NoCounterpart as error:
-            raise BuildError(f"{self} cannot be an ONNX model: {error}") from error
+            refusal = str(error)
+        try:
+            return relax_onnx.write(self.module(), self._graph.name), WRITTEN
+        except BuildError as error:
+            raise BuildError(f"{self} has no form in ONNX: {refusal}, and it {error}") from error
 
     def tflite(self) -> bytes:
         """Return the stage as a TFLite file, cut out of the model's.
@@ -67,12 +75,12 @@ class StageExport:
         Raises
         ------
         BuildError
-            If the model is none of TFLite or has no such part, or its file has changed since it was read.
+            If the model is none of TFLite, or has no such part, or its file has changed since it was read.
         """
         try:
             model: bytes = self._extract(Format.TFLITE)
         except NoCounterpart as error:
-            raise BuildError(f"{self} cannot be a TFLite model: {error}") from error
+            raise BuildError(f"{self} is no part of a TFLite model: {error}") from error
         return model
 
     def __str__(self) -> str:

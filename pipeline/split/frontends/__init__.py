@@ -78,6 +78,8 @@ def kind(model: Any) -> Format:
 
 def _folder(path: Path) -> str:
     if (path / "manifest.json").exists():
+        if any(path.glob("*.onnx")) or any(path.glob("*.tflite")):
+            return "a folder of stages, each of which is a model"
         return "a bundle, which is built already; run it, or load it by pipeline.load"
     if (path / "saved_model.pb").exists():
         return "a SavedModel of TensorFlow; convert it to TFLite or ONNX"

@@ -40,7 +40,9 @@ class TfliteExtractor:
             list(map(self._tensor, ends.keys(), ends.values())) for ends in (region.inputs, region.outputs)
         )
         operators = [self._graph.operators[number] for number in sorted(self._collect(region, inputs, outputs))]
-        return self._writer.write_file(operators, inputs, outputs)
+        specs = [*region.inputs.values(), *region.outputs.values()]
+        names = {tensor.number: spec.name for tensor, spec in zip((*inputs, *outputs), specs, strict=True)}
+        return self._writer.write_file(operators, inputs, outputs, names)
 
     def _tensor(self, name: str, spec: TensorSpec) -> TfliteTensor:
         tensor = self._tensors.get(name)

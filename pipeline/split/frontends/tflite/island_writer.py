@@ -77,9 +77,16 @@ class IslandWriter:
         return IslandNode(name, self.write_file(operators, inputs, outputs), inputs, outputs)
 
     def write_file(
-        self, operators: Sequence[TfliteOperator], inputs: Sequence[TfliteTensor], outputs: Sequence[TfliteTensor]
+        self,
+        operators: Sequence[TfliteOperator],
+        inputs: Sequence[TfliteTensor],
+        outputs: Sequence[TfliteTensor],
+        names: Mapping[int, str] | None = None,
     ) -> bytes:
-        """Return a file of operators, with those that make their constants, whose ends are in this order."""
+        """Return a file of operators, with those that make their constants, whose ends are in this order.
+
+        `names` are those that some tensors, by number, have in the file instead of their own.
+        """
         operators = self._with_constant_makers(operators)
         tensors = {
             tensor.number: tensor for operator in operators for tensor in (*operator.operands, *operator.outputs)
@@ -88,7 +95,7 @@ class IslandWriter:
         numbers = [int(number) for operator in operators for number in _intermediates(source[operator.number])]
         numbers += [number for tensor in tensors.values() for number in self._block_tensors(tensor)]
         inner_tensors = [self._graph.tensors[number] for number in numbers]
-        return self._file(operators, [*inputs, *tensors.values(), *inner_tensors], inputs, outputs)
+        return self._file(operators, [*inputs, *tensors.values(), *inner_tensors], inputs, outputs, names or {})
 
     def _with_constant_makers(self, operators: Sequence[TfliteOperator]) -> list[TfliteOperator]:
         """Return operators with those that make their folded constants of others, in order.
@@ -115,6 +122,7 @@ class IslandWriter:
         tensors: Iterable[TfliteTensor],
         inputs: Sequence[TfliteTensor],
         outputs: Sequence[TfliteTensor],
+        names: Mapping[int, str],
     ) -> bytes:
         """Return a file of operators."""
         import flatbuffers
@@ -129,6 +137,7 @@ class IslandWriter:
             if tensor.number not in numbers:
                 numbers[tensor.number] = len(graph.tensors)
                 graph.tensors.append(self._tensor(tensor, model.buffers, made))
+                graph.tensors[-1].name = names.get(tensor.number, tensor.name)
         for tensor in graph.tensors:
             renumber_blocks(tensor, numbers)
         graph.inputs = [numbers[tensor.number] for tensor in inputs]
@@ -147,7 +156,6 @@ class IslandWriter:
 
     def _tensor(self, tensor: TfliteTensor, buffers: list[Any], made: Collection[int]) -> Any:
         copy = copy_table(self._model.subgraphs[0].tensors[tensor.number])
-        copy.name = tensor.name
         # Others keep what the file says of their shapes, also if that is nothing: LiteRT chooses kernels by it.
         if tensor.is_constant or tensor.number not in made or self._graph.is_resized:
             copy.shape, copy.shapeSignature = list(tensor.shape), None

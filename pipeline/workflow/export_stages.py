@@ -1,0 +1,144 @@
+"""The verb export_stages: each stage of a plan becomes a model of its own, for other tool chains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.errors import ArgumentError, BuildError, near
+
+if TYPE_CHECKING:
+    from pipeline.core.plan import Plan, StagePlan
+    from pipeline.split.export.stage_export import StageExport
+    from pipeline.split.graph import Graph
+    from pipeline.workflow.stage_files import StageManifest
+    from pipeline.workflow.verify import Verification
+
+FORMATS = ("onnx", "tflite", "source")
+
+LARGEST_BYTES = 2**31 - 1
+"""Of one file: protobuf reads none of 2 GiB."""
+
+
+@dataclass(frozen=True)
+class ExportedStages:
+    """What `export_stages` has written.
+
+    Attributes
+    ----------
+    folder : Path
+    manifest : StageManifest
+        Contents of its ``manifest.json``.
+    verification : Verification, optional
+        Of the files, run one after the other, beside the model; None if they were not compared.
+    unverified : str
+        Why they were not; empty if they were.
+    """
+
+    folder: Path
+    manifest: StageManifest
+    verification: Verification | None = None
+    unverified: str = ""
+
+
+def export_stages(  # noqa: PLR0913 - all but the first three by keyword
+    graph: Graph,
+    plan: Plan,
+    folder: str | Path,
+    *,
+    format: str = "onnx",  # noqa: A002 - as NumPy and Matplotlib call it
+    verify: bool | Iterable[Any] | None = None,
+    tolerance: float | str | None = None,
+    seed: int = 0,
+    progress: Callable[[str], None] = lambda _: None,
+) -> ExportedStages:
+    """Write each stage of a plan as a model of its own, and a ``manifest.json`` of what goes from which to which.
+
+    Parameters
+    ----------
+    graph : Graph
+    plan : Plan
+        Of this graph.
+    folder : str or Path
+        What it is written to; stages that an earlier call has written there are replaced.
+    format : str
+        ``"onnx"``: the stage's part of an ONNX model, or a new model of its operators.  ``"tflite"``: its part of a
+        TFLite model.  ``"source"``: ``"tflite"`` of a TFLite model, or else ``"onnx"``.
+    verify : bool, or iterable of frames, optional
+        Run the files one after the other, by ONNX Runtime or LiteRT, and compare what comes out with the model: on a
+        random frame, or on these.  By default that is done where these libraries are installed.
+    tolerance : float or str, optional
+        Largest allowed error; as for `pipeline.verify`.
+    seed : int
+        Of the random frame.
+    progress : callable, optional
+        Told what is being done.
+
+    Raises
+    ------
+    PlanError
+        If the plan belongs to another graph.
+    BuildError
+        If a stage has no form in this format, the model's file has changed since it was read, or the files compute
+        something else than the model.
+    InputError
+        If the folder is something else, or cannot be written.
+    MissingExtra
+        If a library is not installed that is needed.
+    """
+    from pipeline.split.export.stage_export import StageExport
+    from pipeline.split.stage_parts import parts
+    from pipeline.workflow import stage_files
+    from pipeline.workflow.stage_check import StageCheck
+
+    suffix = _suffix(graph, format)
+    check = StageCheck.of(graph, suffix, verify=verify, tolerance=tolerance, seed=seed)
+    stage_files.check_target(Path(folder).resolve())
+    exports = [StageExport(graph, part) for part in parts(graph, plan)]
+    result: Verification | str = check.unverified
+
+    def write(number: int, stage: StagePlan) -> tuple[bytes, str, str]:
+        progress(f"writing {stage.name}")
+        return _content(exports[number], stage, suffix)
+
+    def compare(new_folder: Path, manifest: StageManifest) -> None:
+        nonlocal result
+        if not check.unverified:
+            progress("comparing")
+            result = check.run(new_folder, manifest)
+
+    manifest = stage_files.write_folder(Path(folder), plan, write, compare)
+    if isinstance(result, str):
+        return ExportedStages(Path(folder), manifest, unverified=result)
+    return ExportedStages(Path(folder), manifest, result)
+
+
+def _suffix(graph: Graph, name: str) -> str:
+    """Return the suffix of the files in a format."""
+    from pipeline.split import frontends
+    from pipeline.split.frontends.formats import Format
+
+    if name not in FORMATS:
+        raise ArgumentError(f"stages have no format {name!r}; there are {', '.join(FORMATS)}{near(name, FORMATS)}")
+    if name == "source":
+        # First: what is gone has no format.
+        sources = [source for source in graph.sources if not source.has_changed]
+        kinds = {frontends.kind(source.model) for source in sources}
+        name = "tflite" if kinds == {Format.TFLITE} else "onnx"
+    return f".{name}"
+
+
+def _content(export: StageExport, stage: StagePlan, suffix: str) -> tuple[bytes, str, str]:
+    from pipeline.split.export.stage_export import EXTRACTED
+
+    try:
+        if suffix == ".tflite":
+            return export.tflite(), suffix, EXTRACTED
+        model, origin = export.onnx_and_origin()
+    except BuildError as error:
+        raise BuildError(f"stage {stage.name!r}: {error}") from error
+    if model.ByteSize() > LARGEST_BYTES:
+        raise BuildError(f"stage {stage.name!r} would be a file of 2 GiB or more, which nobody reads; cut it in two")
+    return model.SerializeToString(), suffix, origin

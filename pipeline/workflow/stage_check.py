@@ -1,0 +1,148 @@
+"""Stage check: the files of stages, run one after the other, beside the model that they are cut out of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.core.judgement import Bounds, ReferenceOutput, judge
+from pipeline.core.optional import is_installed, require
+from pipeline.core.packed_value import is_packed
+from pipeline.core.plan import TensorSpec
+from pipeline.core.random_frame import random_frame
+from pipeline.core.tolerance import Tolerance
+from pipeline.errors import BuildError, ModelError
+from pipeline.split.frontends import references
+from pipeline.split.graph import Graph
+from pipeline.split.output_quantization import output_steps
+from pipeline.workflow import reference_check, unsplit
+from pipeline.workflow.plan import plan as make_plan
+from pipeline.workflow.reference_check import ReferenceFrame
+from pipeline.workflow.stage_files import StageFile, StageManifest
+from pipeline.workflow.verify import Verification, named_frames, summarize
+
+Frame = Mapping[str, np.ndarray]
+
+# By the suffix of a stage's file: what runs it, its package and its extra.
+_LIBRARIES = {
+    ".onnx": ("ONNX Runtime", "onnxruntime", "onnxruntime"),
+    ".tflite": ("LiteRT", "ai_edge_litert", "litert"),
+}
+
+_UNSPLIT = "the unsplit model"
+
+
+@dataclass(frozen=True)
+class StageCheck:
+    """A comparison that is to be made.
+
+    Attributes
+    ----------
+    graph : Graph
+    frames : tuple
+        The inputs, at least one frame unless `unverified` says why there is none.
+    bounds : Bounds
+        What is allowed.
+    seed : int
+        Of the random frame.
+    strict : bool
+        Whether a model that its own library cannot run is an error.
+    unverified : str
+        Why nothing is compared; empty if it is.
+    """
+
+    graph: Graph
+    frames: Sequence[Frame]
+    bounds: Bounds
+    seed: int
+    strict: bool
+    unverified: str = ""
+
+    @staticmethod
+    def of(
+        graph: Graph, suffix: str, *, verify: bool | Iterable[Any] | None, tolerance: float | str | None, seed: int
+    ) -> StageCheck:
+        """Return what `pipeline.export_stages` compares; raise `MissingExtra` if it must and cannot."""
+        bounds = reference_check.bounds_of(graph, Tolerance.of(tolerance))
+        if verify is not None and not isinstance(verify, bool):
+            require(_LIBRARIES[suffix][1], _LIBRARIES[suffix][2], f"running the stages by {_LIBRARIES[suffix][0]}")
+            return StageCheck(graph, named_frames(graph.inputs, verify), bounds, seed, strict=True)
+        if unverified := _why_not(graph, suffix, verify):
+            return StageCheck(graph, (), bounds, seed, strict=False, unverified=unverified)
+        return StageCheck(graph, [random_frame(graph.inputs, seed)], bounds, seed, strict=bool(verify))
+
+    def run(self, folder: Path, manifest: StageManifest) -> Verification | str:
+        """Run the files and compare; return why nothing could be compared, where the model's library fails.
+
+        Raises
+        ------
+        BuildError
+            If the files compute something else, or cannot be run.
+        """
+        try:
+            checks = [self._check_frame(frame, folder, manifest.stages) for frame in self.frames]
+        except ModelError as error:
+            # Not each library takes random numbers for each input, such as lengths or addresses.
+            if self.strict:
+                raise
+            return str(error)
+        check = reference_check.worst(checks)
+        for name, problem in check.problems.items():
+            raise BuildError(
+                f"the stages of {self.graph.name!r}, run one after the other, differ from {check.reference}: output "
+                f"{name!r} {problem}; if that is rounding, give a larger tolerance"
+            )
+        return replace(summarize(self.graph, checks, self.bounds), seed=self.seed)
+
+    def _check_frame(self, frame: Frame, folder: Path, stages: Sequence[StageFile]) -> ReferenceFrame:
+        has_library = not reference_check.why_impossible(self.graph)
+        try:
+            outputs = _run_stages(self.graph, frame, folder, stages)
+        except ModelError as error:
+            # What the model's own library cannot compute either, which raises, says nothing of the stages.
+            if has_library:
+                reference_check.run_sources(self.graph, frame)
+            raise BuildError(f"a stage of {self.graph.name!r} was written that cannot be run: {error}") from error
+        if has_library:
+            return reference_check.check_frame(self.graph, frame, outputs, self.bounds)
+        expected = unsplit.outputs_of(self.graph, make_plan(self.graph, stages=1), [frame])[0]
+        steps = output_steps(self.graph)
+        return ReferenceFrame(
+            _UNSPLIT,
+            {
+                name: judge(outputs[name], ReferenceOutput(array, steps.get(name), _UNSPLIT), self.bounds)
+                for name, array in expected.items()
+                if name in outputs
+            },
+        )
+
+
+def _why_not(graph: Graph, suffix: str, verify: bool | None) -> str:
+    if verify is False:
+        return "as it was asked for"
+    if any(map(is_packed, graph.inputs)):
+        return "there are no random values of what has no fixed shape"
+    library, package, extra = _LIBRARIES[suffix]
+    if verify:
+        require(package, extra, f"running the stages by {library}")
+    return "" if is_installed(package) else f"{library} is not installed"
+
+
+def _run_stages(graph: Graph, frame: Frame, folder: Path, stages: Sequence[StageFile]) -> dict[str, np.ndarray]:
+    tensors = dict(frame)
+    for stage in stages:
+        inputs = {spec.name: tensors[spec.name] for spec in stage.inputs}
+        _, results = references.run(folder / stage.file, inputs)
+        for spec, result in zip(stage.outputs, results, strict=True):
+            _check_type(stage, spec, result)
+            tensors[spec.name] = result
+    return {spec.name: tensors[spec.name] for spec in graph.outputs}
+
+
+def _check_type(stage: StageFile, spec: TensorSpec, array: np.ndarray) -> None:
+    if (array.shape, str(array.dtype)) != (spec.shape, spec.dtype):
+        raise BuildError(f"stage {stage.stage!r} makes {array.dtype}{list(array.shape)} where the plan has {spec}")

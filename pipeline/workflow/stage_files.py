@@ -1,0 +1,131 @@
+"""Stage files: a folder with a model for each stage of a plan, and a manifest of them."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from pipeline.core.files import replace_folder, scratch_folder
+from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from pipeline.errors import InputError
+
+MANIFEST = "manifest.json"
+FORMAT = 1
+KIND = "stages"
+"""Tells the manifest from that of a bundle."""
+
+
+@dataclass(frozen=True)
+class StageFile:
+    """A model of one stage.
+
+    Attributes
+    ----------
+    stage, device : str
+        Of the plan.
+    file : str
+        Its name in the folder.
+    sha256 : str
+    origin : str
+        ``"extracted"`` from the model that was read, or ``"written"`` anew.
+    inputs, outputs : tuple of TensorSpec
+        In the file's order.
+    """
+
+    stage: str
+    device: str
+    file: str
+    sha256: str
+    origin: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageManifest:
+    """Contents of ``manifest.json``.
+
+    Attributes
+    ----------
+    model, digest : str
+        Of the plan.
+    inputs, outputs : tuple of TensorSpec
+        Of the model.
+    stages : tuple of StageFile
+        In the order in which they run.
+    """
+
+    kind: str = KIND
+    format: int = FORMAT
+    model: str
+    digest: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    stages: tuple[StageFile, ...]
+
+
+Write = Callable[[int, StagePlan], tuple[bytes, str, str]]
+"""Returns the content of a stage's file, the suffix of its name, and its origin."""
+
+
+def check_target(folder: Path) -> None:
+    """Raise `InputError` if a folder cannot be made, or something else is there than what an earlier call made."""
+    if not folder.absolute().parent.is_dir():
+        raise InputError(f"cannot write {str(folder)!r}: there is no folder {str(folder.parent)!r}")
+    if folder.exists() and not _is_ours(folder):
+        raise InputError(f"{str(folder)!r} exists and does not hold the stages of a model; choose another name")
+
+
+def _is_ours(folder: Path) -> bool:
+    """Return True if a folder has nothing in it but stages, so that replacing it destroys nothing else."""
+    try:
+        manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=StageManifest)
+        return {each.name for each in folder.iterdir()} <= {MANIFEST, *(stage.file for stage in manifest.stages)}
+    except (OSError, ValueError, RecursionError):
+        return False
+
+
+def write_folder(folder: Path, plan: Plan, write: Write, check: Callable[[Path, StageManifest], None]) -> StageManifest:
+    """Write a folder of stages; it takes its place once it is complete, and `check` has nothing against it.
+
+    Raises
+    ------
+    InputError
+        If the folder is something else, or cannot be written.
+    """
+    # A link is followed: what it points to is replaced, and the link stays.
+    target = folder.resolve()
+    check_target(target)
+    try:
+        with scratch_folder(target) as scratch:
+            new_folder = scratch / "new"
+            new_folder.mkdir()
+            stages = tuple(_write_stages(new_folder, plan, write))
+            manifest = StageManifest(
+                model=plan.model, digest=plan.digest, inputs=plan.inputs, outputs=plan.outputs, stages=stages
+            )
+            (new_folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
+            check(new_folder, manifest)
+            replace_folder(target, new_folder, scratch / "old")
+    except OSError as error:
+        raise InputError(f"cannot write {str(folder)!r}: {error.strerror or error}") from error
+    return manifest
+
+
+def _write_stages(folder: Path, plan: Plan, write: Write) -> Iterable[StageFile]:
+    for number, stage in enumerate(plan.stages):
+        content, suffix, origin = write(number, stage)
+        file = f"{_plain(plan.model)}-{number}-{_plain(stage.name)}{suffix}"
+        (folder / file).write_bytes(content)
+        digest = hashlib.sha256(content).hexdigest()
+        yield StageFile(stage.name, stage.device, file, digest, origin, stage.inputs, stage.outputs)
+
+
+def _plain(name: str) -> str:
+    """Return a name as a part of a file's name for any system."""
+    return re.sub(r"[^A-Za-z0-9_.+-]", "_", name)[:80]
