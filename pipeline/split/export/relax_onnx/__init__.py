@@ -52,7 +52,10 @@ def write(module: Any, name: str, opset: int | None = None) -> Any:
     body = main.body.body
     results = list(body.fields) if isinstance(body, relax.Tuple) else [body]
     outputs = graph.outputs([(str(getattr(each, "name", "output")), graph.tensor(each)) for each in results])
-    return serialize(name, graph.nodes, inputs, outputs, opset)
+    try:
+        return serialize(name, graph.nodes, inputs, outputs, opset)
+    except Unwritable as refusal:
+        raise BuildError(f"cannot be written as ONNX: {refusal}") from None
 
 
 def _write_bindings(graph: GraphWriter, bindings: list[Any]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,11 +28,13 @@ class GraphWriter:
     module : tvm.IRModule
     nodes : list of Node
         In topological order.
+    makers : dict of Tensor to Node
     """
 
     def __init__(self, module: Any) -> None:
         self.module = module
         self.nodes: list[Node] = []
+        self.makers: dict[Tensor, Node] = {}
         self._values: dict[Any, Results] = {}
         self._inputs: set[Tensor] = set()
         # From a tensor and an order of its axes to the tensor with that order.
@@ -80,13 +82,12 @@ class GraphWriter:
 
     def outputs(self, named: Sequence[tuple[str, Tensor]]) -> list[Tensor]:
         """Return the tensors that leave the graph, each a node's own with the name it is to have."""
-        makers = {output for node in self.nodes for output in node.outputs}
         taken: set[Tensor] = set()
         names: set[str] = {tensor.name for tensor in self._inputs}
         outputs: list[Tensor] = []
         for name, source in named:
             tensor = source
-            if source in taken or source not in makers or source.name != name:
+            if source in taken or source not in self.makers or source.name != name:
                 tensor = self.node("Identity", [source])
                 tensor.name = name if name not in names else f"{name}:{len(outputs)}"
             taken.add(tensor)
@@ -105,7 +106,7 @@ class GraphWriter:
             tuple(shape if shape is not None else first.shape),  # type: ignore[union-attr]
             dtype or first.dtype,  # type: ignore[union-attr]
         )
-        self.nodes.append(Node(kind, list(inputs), [output], attributes, None if axes is None else tuple(axes)))
+        self._add(Node(kind, list(inputs), [output], attributes, None if axes is None else tuple(axes)))
         return output
 
     def several(
@@ -114,8 +115,12 @@ class GraphWriter:
     ) -> list[Tensor]:  # fmt: skip
         """Write a node of several results, each with its shape and dtype."""
         outputs = [Tensor(tuple(shape), dtype) for shape, dtype in results]
-        self.nodes.append(Node(kind, list(inputs), outputs, attributes))
+        self._add(Node(kind, list(inputs), outputs, attributes))
         return outputs
+
+    def _add(self, node: Node) -> None:
+        self.nodes.append(node)
+        self.makers.update(dict.fromkeys(node.outputs, node))
 
     def elementwise(self, kind: str, *inputs: Tensor, dtype: str | None = None, **attributes: Any) -> Tensor:
         """Write a node that computes element by element, operands broadcast."""
@@ -159,6 +164,36 @@ class GraphWriter:
             self._transposed[source, axes] = turned
             self._transposed[turned, inverse(axes)] = source
         return self._transposed[source, axes]
+
+    def concat(self, sources: Sequence[Tensor], axis: int) -> Tensor:
+        """Write tensors side by side."""
+        if len(sources) == 1:
+            return sources[0]
+        extents = list(sources[0].shape)
+        extents[axis] = sum(source.shape[axis] for source in sources)
+        return self.node("Concat", sources, extents, axis=axis)
+
+    def expand(self, source: Tensor, shape: Sequence[int]) -> Tensor:
+        """Write what repeats a tensor up to these extents, unless it has them already."""
+        if tuple(shape) == source.shape:
+            return source
+        return self.node("Expand", [source, constant(list(shape), np.int64)], shape)
+
+    def gather(self, source: Tensor, places: Tensor, axis: int) -> Tensor:
+        """Write the values at these places along an axis."""
+        shape = (*source.shape[:axis], *places.shape, *source.shape[axis + 1 :])
+        return self.node("Gather", [source, places], shape, axis=axis)
+
+    def slice(self, source: Tensor, ranges: Mapping[int, tuple[int, int, int]], shape: Sequence[int]) -> Tensor:
+        """Write a part of a tensor, of these extents: by axis from a place, up to one, by steps."""
+        if tuple(shape) == source.shape and all(step == 1 for _, _, step in ranges.values()):
+            return source
+        starts, ends, steps = (constant([each[place] for each in ranges.values()], np.int64) for place in range(3))
+        return self.node("Slice", [source, starts, ends, constant(list(ranges), np.int64), steps], shape)
+
+    def flip(self, source: Tensor, axis: int) -> Tensor:
+        """Write a tensor backwards along an axis."""
+        return self.slice(source, {axis: (-1, -source.shape[axis] - 1, -1)}, source.shape)
 
 
 def inverse(order: Sequence[int]) -> tuple[int, ...]:

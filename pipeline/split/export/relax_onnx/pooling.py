@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 from pipeline.split.export.relax_onnx import layouts
@@ -16,19 +17,35 @@ def _pool(kind: str, graph: GraphWriter, call: Any) -> Tensor:
     layout = str(attrs.layout)
     out_layout = str(attrs.out_layout) or layout
     data = layouts.channels_first(graph, graph.tensor(call.args[0]), layout)
-    dilations = integers(attrs.dilation)
-    attributes: dict[str, Any] = {"ceil_mode": int(attrs.ceil_mode)} if attrs.ceil_mode else {}
+    extents = [shape(call)[axis] for axis in layouts.order(out_layout, "NC")]
+    window, strides, dilations = (integers(each) for each in (attrs.pool_size, attrs.strides, attrs.dilation))
+    padding = integers(attrs.padding)
+    attributes: dict[str, Any] = {}
+    wide_padding = _padding_to(extents[2:], data.shape[2:], (window, strides, dilations), padding)
+    if kind == "AveragePool" and attrs.count_include_pad and wide_padding != padding:
+        # What lies beyond the padding does not count, which only this says.
+        attributes["ceil_mode"] = 1
+    else:
+        padding = wide_padding
     if kind == "AveragePool":
         attributes["count_include_pad"] = int(attrs.count_include_pad)
     # Of averages they came later; nobody needs them there.
     if kind == "MaxPool" or set(dilations) != {1}:
         attributes["dilations"] = dilations
-    extents = [shape(call)[axis] for axis in layouts.order(out_layout, "NC")]
-    pooled = graph.node(
-        kind, [data], extents, kernel_shape=integers(attrs.pool_size), strides=integers(attrs.strides),
-        pads=integers(attrs.padding), **attributes,
-    )  # fmt: skip
+    pooled = graph.node(kind, [data], extents, kernel_shape=window, strides=strides, pads=padding, **attributes)
     return layouts.channels_as(graph, pooled, out_layout)
+
+
+def _padding_to(
+    extents: Sequence[int], sources: Sequence[int], windows: tuple[list[int], ...], padding: list[int]
+) -> list[int]:
+    """Return a padding whose end is as wide as the last windows need it: rounding up drops some of them in ONNX."""
+    rank = len(extents)
+    ends = [
+        (extent - 1) * stride + (size - 1) * step + 1 - source - before
+        for extent, source, size, stride, step, before in zip(extents, sources, *windows, padding, strict=False)
+    ]
+    return [*padding[:rank], *(max(end, after) for end, after in zip(ends, padding[rank:], strict=True))]
 
 
 def _adaptive_average(graph: GraphWriter, call: Any) -> Tensor:

@@ -6,14 +6,20 @@ from collections.abc import Callable
 from typing import Any
 
 from pipeline.split.export.relax_onnx import (
+    attention,
     convolutions,
     elementwise,
+    indexing,
+    integer_arithmetic,
     movement,
     normalization,
+    padding,
     pooling,
     products,
     quantization,
     reductions,
+    resizing,
+    sorting,
 )
 from pipeline.split.export.relax_onnx.graph_writer import GraphWriter, Results
 from pipeline.split.export.relax_onnx.tensors import Unwritable
@@ -21,13 +27,12 @@ from pipeline.split.export.relax_onnx.tensors import Unwritable
 Writer = Callable[[GraphWriter, Any], Results]
 """Writes the nodes of a call; raises `Unwritable` for what has no form in ONNX."""
 
-WRITERS: dict[str, Writer] = {
-    name: writer
-    for family in (
-        convolutions, elementwise, movement, normalization, pooling, products, quantization, reductions,
-    )
-    for name, writer in family.WRITERS.items()
-}  # fmt: skip
+_FAMILIES: tuple[Any, ...] = (
+    attention, convolutions, elementwise, indexing, integer_arithmetic, movement, normalization, padding, pooling,
+    products, quantization, reductions, resizing, sorting,
+)  # fmt: skip
+
+WRITERS: dict[str, Writer] = {name: writer for family in _FAMILIES for name, writer in family.WRITERS.items()}
 """By the operator's name without the namespace of Relax."""
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from pipeline.errors import BuildError
-from pipeline.split.export.relax_onnx.tensors import Node, Tensor, constant
+from pipeline.split.export.relax_onnx.runtime_dtypes import widen
+from pipeline.split.export.relax_onnx.tensors import Node, Tensor, Unwritable, constant
 
 LOWEST, HIGHEST = 13, 22
 """Versions of ONNX's operators between which a model is written: vendors' tools want old ones."""
@@ -22,7 +23,7 @@ def serialize(
     name: str, nodes: Iterable[Node], inputs: Sequence[Tensor], outputs: Sequence[Tensor], opset: int | None
 ) -> Any:
     """Return the model of a graph's nodes that some output depends on."""
-    live_nodes = _live(nodes, outputs)
+    live_nodes = widen(_live(nodes, outputs))
     needs = {node: lowest_opset(node) for node in live_nodes}
     version = max(needs.values(), default=LOWEST) if opset is None else opset
     if newer := sorted({f"{node.kind} ({needs[node]})" for node in live_nodes if needs[node] > version}):
@@ -44,12 +45,17 @@ def _live(nodes: Iterable[Node], outputs: Iterable[Tensor]) -> list[Node]:
 
 def lowest_opset(node: Node) -> int:
     """Return the lowest version of the operators in which a node is valid."""
-    dtypes = tuple(None if tensor is None else tensor.dtype for tensor in node.inputs)
-    return _lowest_opset(node.kind, tuple(sorted(node.attributes)), dtypes)
+    inputs, outputs = (
+        tuple(None if tensor is None else tensor.dtype for tensor in tensors) for tensors in (node.inputs, node.outputs)
+    )
+    attributes = tuple(sorted(name for name, value in node.attributes.items() if value is not None))
+    version = _lowest_opset(node.kind, attributes, inputs, outputs)
+    # In its first version there is no third dimension.
+    return max(version, 20) if node.kind == "GridSample" and len(node.outputs[0].shape) > 4 else version
 
 
 @functools.cache
-def _lowest_opset(kind: str, attributes: tuple[str, ...], dtypes: tuple[str | None, ...]) -> int:
+def _lowest_opset(kind: str, attributes: Sequence[str], inputs: Sequence[str | None], outputs: Sequence[str]) -> int:
     from onnx import defs
 
     for version in range(LOWEST, HIGHEST + 1):
@@ -57,23 +63,32 @@ def _lowest_opset(kind: str, attributes: tuple[str, ...], dtypes: tuple[str | No
             schema = defs.get_schema(kind, version)
         except defs.SchemaError:
             continue
-        if set(attributes) <= set(schema.attributes) and _takes(schema, dtypes):
+        are_dtypes = _are_of(schema, schema.inputs, inputs) and _are_of(schema, schema.outputs, outputs)
+        if set(attributes) <= set(schema.attributes) and are_dtypes:
             return version
-    raise BuildError(f"cannot be written as ONNX: {kind} of {', '.join(map(str, dtypes))}")
+    raise Unwritable(f"{kind} of {', '.join(each for each in (*inputs, *outputs) if each)}")
 
 
-_ONNX_NAMES = {"float32": "float", "float64": "double"}
+ONNX_NAMES = {
+    "float32": "float", "float64": "double", "float8_e4m3fn": "float8e4m3fn", "float8_e4m3fnuz": "float8e4m3fnuz",
+    "float8_e5m2": "float8e5m2", "float8_e5m2fnuz": "float8e5m2fnuz", "float4_e2m1fn": "float4e2m1",
+}  # fmt: skip
+"""Of dtypes that ONNX calls otherwise."""
 
 
-def _takes(schema: Any, dtypes: Sequence[str | None]) -> bool:
-    """Check whether an operator takes inputs of these dtypes."""
+def _are_of(schema: Any, formals: Sequence[Any], dtypes: Sequence[str | None]) -> bool:
+    """Check whether an operator has inputs or outputs of these dtypes."""
     allowed = {each.type_param_str: each.allowed_type_strs for each in schema.type_constraints}
     for place, dtype in enumerate(dtypes):
-        formal = schema.inputs[min(place, len(schema.inputs) - 1)]
+        formal = formals[min(place, len(formals) - 1)]
         types = allowed.get(formal.type_str, [formal.type_str])
-        if dtype is not None and f"tensor({_ONNX_NAMES.get(dtype, dtype)})" not in types:
+        if dtype is not None and f"tensor({ONNX_NAMES.get(dtype, dtype)})" not in types:
             return False
     return True
+
+
+_LATER_MODES = {"bilinear": "linear", "bicubic": "cubic"}
+"""Of GridSample, from the version on that has a third dimension."""
 
 
 class _Serializer:
@@ -112,6 +127,8 @@ class _Serializer:
         if "to" in attributes:
             attributes["to"] = element_type(attributes["to"])
         inputs = list(node.inputs)
+        if node.kind == "GridSample" and self._opset >= 20:
+            attributes["mode"] = _LATER_MODES.get(attributes["mode"], attributes["mode"])
         if node.axes is not None:
             if self._opset >= 18 or node.kind == "ReduceSum":
                 inputs.append(constant(node.axes, np.int64))
@@ -156,8 +173,10 @@ def element_type(dtype: str) -> int:
     """Return the number that ONNX has for a dtype."""
     from onnx import TensorProto
 
-    names = {"float32": "FLOAT", "float64": "DOUBLE"}
-    return int(getattr(TensorProto, names.get(dtype, dtype.upper())))
+    name = ONNX_NAMES.get(dtype, dtype).upper()
+    if not hasattr(TensorProto, name):
+        raise Unwritable(f"tensors of {dtype}")
+    return int(getattr(TensorProto, name))
 
 
 def _check(model: Any) -> None:
