@@ -15,6 +15,9 @@ from pipeline.core import packed_model
 from pipeline.core.memory import is_usable
 from pipeline.split.extents import own_extents
 
+FORM = "soc_pipeline.form"
+"""Attribute of a kernel: in JSON, the operator of ONNX that it computes, for whoever can use that instead."""
+
 
 @dataclass
 class Binding:

@@ -106,7 +106,7 @@ class GraphWriter:
             tuple(shape if shape is not None else first.shape),  # type: ignore[union-attr]
             dtype or first.dtype,  # type: ignore[union-attr]
         )
-        self._add(Node(kind, list(inputs), [output], attributes, None if axes is None else tuple(axes)))
+        self.add(Node(kind, list(inputs), [output], attributes, None if axes is None else tuple(axes)))
         return output
 
     def several(
@@ -115,10 +115,11 @@ class GraphWriter:
     ) -> list[Tensor]:  # fmt: skip
         """Write a node of several results, each with its shape and dtype."""
         outputs = [Tensor(tuple(shape), dtype) for shape, dtype in results]
-        self._add(Node(kind, list(inputs), outputs, attributes))
+        self.add(Node(kind, list(inputs), outputs, attributes))
         return outputs
 
-    def _add(self, node: Node) -> None:
+    def add(self, node: Node) -> None:
+        """Put a node behind those that are there."""
         self.nodes.append(node)
         self.makers.update(dict.fromkeys(node.outputs, node))
 
@@ -169,6 +170,9 @@ class GraphWriter:
         """Write tensors side by side."""
         if len(sources) == 1:
             return sources[0]
+        known = [source.values for source in sources if source.values is not None]
+        if len(known) == len(sources):
+            return constant(np.concatenate(known, axis))
         extents = list(sources[0].shape)
         extents[axis] = sum(source.shape[axis] for source in sources)
         return self.node("Concat", sources, extents, axis=axis)
@@ -188,6 +192,10 @@ class GraphWriter:
         """Write a part of a tensor, of these extents: by axis from a place, up to one, by steps."""
         if tuple(shape) == source.shape and all(step == 1 for _, _, step in ranges.values()):
             return source
+        if source.values is not None and all(start >= 0 and step > 0 for start, _, step in ranges.values()):
+            return constant(
+                source.values[tuple(slice(*ranges.get(axis, (None,))) for axis in range(source.values.ndim))]
+            )
         starts, ends, steps = (constant([each[place] for each in ranges.values()], np.int64) for place in range(3))
         return self.node("Slice", [source, starts, ends, constant(list(ranges), np.int64), steps], shape)
 

@@ -22,7 +22,10 @@ from pipeline.split.export.relax_onnx import (
     sorting,
 )
 from pipeline.split.export.relax_onnx.graph_writer import GraphWriter, Results
+from pipeline.split.export.relax_onnx.islands import write_island
+from pipeline.split.export.relax_onnx.kernels import write_kernel
 from pipeline.split.export.relax_onnx.tensors import Unwritable
+from pipeline.split.passes import bindings
 
 Writer = Callable[[GraphWriter, Any], Results]
 """Writes the nodes of a call; raises `Unwritable` for what has no form in ONNX."""
@@ -38,6 +41,10 @@ WRITERS: dict[str, Writer] = {name: writer for family in _FAMILIES for name, wri
 
 def write_call(graph: GraphWriter, call: Any) -> Results:
     """Write one call of an operator."""
+    if bindings.island(call):
+        return write_island(graph, call)
+    if (kernel := bindings.kernel(call)) is not None:
+        return write_kernel(graph, call, kernel)
     writer = WRITERS.get(str(call.op.name).removeprefix("relax."))
     if writer is None:
         raise Unwritable

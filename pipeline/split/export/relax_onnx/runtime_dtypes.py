@@ -63,7 +63,7 @@ def widen(nodes: Iterable[Node]) -> list[Node]:
 
 
 def _with_casts(node: Node) -> Sequence[Node]:
-    source = node.inputs[0]
+    source = node.inputs[0] if node.inputs else None
     if node.kind == "Where":
         source = node.inputs[1]
     if source is None or node.kind not in _DTYPES or source.dtype in _DTYPES[node.kind]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.errors import BuildError
+from pipeline.split.export.relax_onnx.islands import model_opset, raise_opset, rename
 from pipeline.split.export.relax_onnx.runtime_dtypes import widen
 from pipeline.split.export.relax_onnx.tensors import Node, Tensor, Unwritable, constant
 
@@ -44,7 +45,9 @@ def _live(nodes: Iterable[Node], outputs: Iterable[Tensor]) -> list[Node]:
 
 
 def lowest_opset(node: Node) -> int:
-    """Return the lowest version of the operators in which a node is valid."""
+    """Return the lowest version of the operators in which a node is valid; an island is in that of its model."""
+    if node.model is not None:
+        return max(model_opset(node.model), LOWEST)
     inputs, outputs = (
         tuple(None if tensor is None else tensor.dtype for tensor in tensors) for tensors in (node.inputs, node.outputs)
     )
@@ -98,6 +101,10 @@ class _Serializer:
         self._opset, self._names = opset, set(names)
         self._tensor_names: dict[Tensor, str] = {}
         self._initializers: dict[Any, Any] = {}
+        self._sparse_initializers: list[Any] = []
+        # Of islands.
+        self._functions: dict[tuple[str, str], Any] = {}
+        self._domains, self._ir_version = {"": opset}, 0
 
     def model(self, name: str, nodes: Sequence[Node], inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Any:
         from onnx import helper
@@ -107,18 +114,47 @@ class _Serializer:
         # Names of the model's own first, so that what is made up differs from them.
         for tensor in sorted(made, key=lambda output: not output.name):
             self._tensor_names[tensor] = self._unique(tensor.name or "t")
-        protos = [self._node(node) for node in nodes]
+        protos = [proto for node in nodes for proto in self._protos(node)]
         graph = helper.make_graph(
             protos, name, [self._value_info(tensor) for tensor in inputs],
             [self._value_info(tensor) for tensor in outputs], list(self._initializers.values()),
             value_info=[self._value_info(tensor) for tensor in made],
+            sparse_initializer=self._sparse_initializers,
         )  # fmt: skip
-        opsets = [helper.make_opsetid("", self._opset)]
+        opsets = [helper.make_opsetid(domain, version) for domain, version in self._domains.items()]
+        version = max(helper.find_min_ir_version_for(opsets, ignore_unknown=True), self._ir_version)
         model = helper.make_model(
-            graph, producer_name="soc-pipeline", opset_imports=opsets, ir_version=helper.find_min_ir_version_for(opsets)
-        )
+            graph, producer_name="soc-pipeline", opset_imports=opsets, ir_version=version,
+            functions=list(self._functions.values()),
+        )  # fmt: skip
         _check(model)
         return model
+
+    def _protos(self, node: Node) -> Iterable[Any]:
+        return [self._node(node)] if node.model is None else self._island(node)
+
+    def _island(self, node: Node) -> Iterable[Any]:
+        """Return the nodes of an island, and keep what else its model has."""
+        from onnx import helper
+
+        model = raise_opset(node.model, self._opset)
+        names = {value.name: self._name(tensor) for value, tensor in zip(model.graph.input, node.inputs, strict=True)}
+        copies = []
+        for value, tensor in zip(model.graph.output, node.outputs, strict=True):
+            # One that nobody reads has no name yet.
+            result = self._tensor_names.get(tensor) or self._unique("t")
+            if names.setdefault(value.name, result) != result:
+                copies.append(helper.make_node("Identity", [names[value.name]], [result]))
+        rename(model.graph, names, self._unique)
+        for tensor in model.graph.initializer:
+            self._initializers[tensor.name] = tensor
+        self._sparse_initializers.extend(model.graph.sparse_initializer)
+        self._functions.update({(each.domain, each.name): each for each in model.functions})
+        self._ir_version = max(self._ir_version, model.ir_version)
+        for opset in model.opset_import:
+            domain = "" if opset.domain == "ai.onnx" else opset.domain
+            self._domains[domain] = max(self._domains.get(domain, 0), opset.version)
+        return [*model.graph.node, *copies]
 
     def _node(self, node: Node) -> Any:
         from onnx import helper
@@ -136,13 +172,15 @@ class _Serializer:
                 attributes["axes"] = list(node.axes)
         return helper.make_node(
             node.kind,
-            ["" if tensor is None else self._name(tensor) for tensor in inputs],
+            [self._name(tensor) for tensor in inputs],
             [self._tensor_names[tensor] for tensor in node.outputs],
             name=self._tensor_names[node.outputs[0]],
             **attributes,
         )
 
-    def _name(self, tensor: Tensor) -> str:
+    def _name(self, tensor: Tensor | None) -> str:
+        if tensor is None:
+            return ""
         if tensor.values is None:
             return self._tensor_names[tensor]
         from onnx import numpy_helper

@@ -45,7 +45,8 @@ class Node:
     attributes : dict of str to Any
     axes : tuple of int or None
         Of a reduction, which are an attribute or an input, by the version of the operator.
-    domain : str
+    model : onnx.ModelProto or None
+        Of an island, whose nodes stand in its place.
     """
 
     kind: str
@@ -53,7 +54,7 @@ class Node:
     outputs: list[Tensor]
     attributes: dict[str, Any]
     axes: tuple[int, ...] | None = None
-    domain: str = ""
+    model: Any = field(default=None, repr=False)
 
 
 def constant(values: Any, dtype: Any = None) -> Tensor:

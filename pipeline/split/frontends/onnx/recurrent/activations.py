@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tvm import tirx
 
@@ -20,7 +20,27 @@ _DEFAULTS = {
 _TAKES_BETA = {"Affine", "HardSigmoid", "ScaledTanh"}
 
 
-def read(names: Sequence[str], alphas: Sequence[float], betas: Sequence[float]) -> list[Activation]:
+class Function(NamedTuple):
+    """An activation with its numbers.
+
+    Attributes
+    ----------
+    kind : str
+    alpha, beta : float or None
+        None where the function has no such number.
+    """
+
+    kind: str
+    alpha: float | None
+    beta: float | None
+
+    def activation(self) -> Activation:
+        """Return what computes it."""
+        function, alpha, beta = _FUNCTIONS[self.kind], self.alpha or 0.0, self.beta or 0.0
+        return lambda value, lanes: function(value, constant(alpha, lanes), constant(beta, lanes), lanes)
+
+
+def read(names: Sequence[str], alphas: Sequence[float], betas: Sequence[float]) -> list[Function]:
     """Return the functions of these names; each takes the next alpha and beta if it has such.
 
     Raises
@@ -32,18 +52,16 @@ def read(names: Sequence[str], alphas: Sequence[float], betas: Sequence[float]) 
     return [_function(name, more_alphas, more_betas) for name in names]
 
 
-def _function(name: str, alphas: Iterator[float], betas: Iterator[float]) -> Activation:
+def _function(name: str, alphas: Iterator[float], betas: Iterator[float]) -> Function:
     # ONNX Runtime takes any case.
     kind = next((kind for kind in _FUNCTIONS if kind.lower() == name.lower()), None)
     if kind is None:
         raise ValueError(f"with the activation {name!r}, which is none of {', '.join(_FUNCTIONS)}")
-    alpha, beta = _DEFAULTS.get(kind, (0.0, 0.0))
-    if kind in _DEFAULTS:
-        alpha = next(alphas, alpha)
-    if kind in _TAKES_BETA:
-        beta = next(betas, beta)
-    function = _FUNCTIONS[kind]
-    return lambda value, lanes: function(value, constant(float(alpha), lanes), constant(float(beta), lanes), lanes)
+    if kind not in _DEFAULTS:
+        return Function(kind, None, None)
+    alpha, beta = _DEFAULTS[kind]
+    alpha = float(next(alphas, alpha))
+    return Function(kind, alpha, float(next(betas, beta)) if kind in _TAKES_BETA else None)
 
 
 def clipped(activation: Activation, limit: float) -> Activation:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
 from tvm import relax
 
 from pipeline.split.frontends.onnx.operators.node_call import Converter, NodeCall
-from pipeline.split.frontends.onnx.recurrent.activations import clipped, read
+from pipeline.split.frontends.onnx.recurrent.activations import Function, clipped, read
 from pipeline.split.frontends.onnx.recurrent.cells import CellForm, RecurrentLoop, padded_width
 from pipeline.split.frontends.onnx.recurrent.statements import TILE
-from pipeline.split.passes.bindings import array, constant
+from pipeline.split.passes.bindings import FORM, array, constant
 
 _ACTIVATIONS = {"GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh"), "RNN": ("Tanh",)}
 
@@ -84,17 +85,13 @@ class _RecurrentOperator:
         state = [form.batch, form.hidden]
         shapes = [[form.steps, *state], state, *([state] if form.has_cell else [])]
         types = [relax.TensorType(shape, "float32") for shape in shapes]
-        kernel = self._builder.add_func(RecurrentLoop(form).function(), form.kind.lower())
+        function = RecurrentLoop(form).function().with_attr(FORM, self._describe(form, number))
+        kernel = self._builder.add_func(function, form.kind.lower())
         call = self._builder.emit(relax.op.call_tir(kernel, relax.Tuple(operands), types))
         return [self._emit(relax.TupleGetItem(call, index)) for index in range(len(types))]
 
     def _form(self, number: int) -> CellForm:
-        attributes, count = self._attributes, len(_ACTIVATIONS[self._kind])
-        names = [name.decode() for name in attributes.get("activations", [])] or [
-            *_ACTIVATIONS[self._kind] * len(self._directions)
-        ]
-        alphas, betas = attributes.get("activation_alpha", []), attributes.get("activation_beta", [])
-        functions = read(names, alphas, betas)[number * count : (number + 1) * count]
+        attributes = self._attributes
         limit = float(attributes.get("clip", 0.0))
         return CellForm(
             kind=self._kind,
@@ -102,12 +99,34 @@ class _RecurrentOperator:
             batch=self._batch,
             hidden=self._hidden,
             reverse=self._directions[number],
-            activations=[clipped(function, limit) for function in functions],
+            activations=[clipped(each.activation(), limit) for each in self._functions(number)],
             input_forget=bool(attributes.get("input_forget", 0)),
             linear_before_reset=bool(attributes.get("linear_before_reset", 0)),
             peepholes=self._inputs[7] is not None,
             lengths=self._has_lengths(),
         )
+
+    def _functions(self, number: int) -> list[Function]:
+        """Return the activations of one direction."""
+        attributes, count = self._attributes, len(_ACTIVATIONS[self._kind])
+        names = [name.decode() for name in attributes.get("activations", [])] or [
+            *_ACTIVATIONS[self._kind] * len(self._directions)
+        ]
+        alphas, betas = attributes.get("activation_alpha", []), attributes.get("activation_beta", [])
+        return read(names, alphas, betas)[number * count : (number + 1) * count]
+
+    def _describe(self, form: CellForm, number: int) -> str:
+        """Return the operator of one direction in JSON."""
+        functions = self._functions(number)
+        return json.dumps({
+            "kind": form.kind, "direction": "reverse" if form.reverse else "forward", "hidden_size": form.hidden,
+            "activations": [each.kind for each in functions],
+            "activation_alpha": [each.alpha for each in functions if each.alpha is not None],
+            "activation_beta": [each.beta for each in functions if each.beta is not None],
+            "clip": float(self._attributes.get("clip", 0.0)), "input_forget": int(form.input_forget),
+            "linear_before_reset": int(form.linear_before_reset), "peepholes": form.peepholes,
+            "lengths": form.lengths,
+        })  # fmt: skip
 
     def _project(self, form: CellForm, weights: Any, bias: Any) -> Any:
         """Return the products of the inputs of all steps, with the biases that are added in any case."""
