@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from pipeline.core.board import Board, Cluster, Device, Link
-from pipeline.core.device_kinds import describe_unknown, kind_names
+from pipeline.core.device_kinds import describe_unknown, find_kind, kind_names
 from pipeline.core.files import check_regular
 from pipeline.errors import BoardError, PipelineError, near
 
@@ -60,9 +60,10 @@ def from_table(table: Mapping[str, Any]) -> Board:
         raise BoardError(_put_key_first(str(error))) from None
     except (OverflowError, RecursionError) as error:
         raise BoardError(str(error)) from None
-    kinds = kind_names(lambda kind: kind.in_files)
     for device in board.devices:
-        if device.kind not in kinds:
+        kind = find_kind(device.kind)
+        if kind is None or not kind.in_files:
+            kinds = kind_names(lambda kind: kind.in_files)
             raise BoardError(
                 f"device {device.name!r} is of kind {device.kind!r}, which nothing drives; "
                 f"{describe_unknown(device.kind, kinds)}"

@@ -2,14 +2,20 @@
 
 A new kind is a file with its adapter, a subclass of `pipeline.executor.devices.base.DeviceRuntime`, and one line here.
 The entries are plain data, and name adapters as text: planning, boards and simulation read them without loading TVM.
+A package of its own has the entry as an object, which an entry point of the group `GROUP` names; see docs/vendors.md.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from pipeline.core.entry_points import entry_names, entry_owner, load_entry
 from pipeline.errors import BoardError, near
+
+GROUP = "soc_pipeline.devices"
+"""Of the entry points by which other packages add kinds of device."""
 
 CPU_EFFICIENCY: Mapping[str, float] = {"depthwise": 1.4, "pooling": 0.6, "reduction": 1.2}
 """Share of a core's attainable rates that each family of operators reaches; those left out reach all of it.
@@ -109,14 +115,46 @@ def unregister(name: str) -> None:
     del _kinds[name]
 
 
+def find_kind(name: str) -> DeviceKind | None:
+    """Return the kind called `name`, also that of an installed package; None if there is none.
+
+    Raises
+    ------
+    BoardError
+        If it is that of a package that is broken.
+    """
+    # Other packages are only asked for what is not here: to search for them takes milliseconds.
+    return _kinds.get(name) or _load_kind(name)
+
+
 def device_kind(name: str) -> DeviceKind:
     """Return the kind called `name`; for an unknown one the defaults, because the caller may drive it himself."""
-    return _kinds.get(name) or DeviceKind(name)
+    return find_kind(name) or DeviceKind(name)
 
 
 def kind_names(condition: Callable[[DeviceKind], bool] = lambda _: True) -> tuple[str, ...]:
-    """Return the names of all kinds for which a condition holds, in the order of the registry."""
-    return tuple(name for name, kind in _kinds.items() if condition(kind))
+    """Return the names of all kinds for which a condition holds, in the order of the registry, then of packages."""
+    kinds = {**_kinds, **{name: _try_kind(name) for name in entry_names(GROUP) if name not in _kinds}}
+    return tuple(name for name, kind in kinds.items() if kind is not None and condition(kind))
+
+
+def _load_kind(name: str) -> DeviceKind | None:
+    kind = load_entry(GROUP, name)
+    if kind is None:
+        return None
+    if not isinstance(kind, DeviceKind) or kind.name != name:
+        title = f"{name!r} of the entry points {GROUP!r}, in the package {entry_owner(GROUP, name)},"
+        raise BoardError(f"{title} must be a DeviceKind of this name; it is {kind!r}")
+    return kind
+
+
+def _try_kind(name: str) -> DeviceKind | None:
+    """Return the kind of a package, or warn if that is broken: all other kinds are as good as before."""
+    try:
+        return _load_kind(name)
+    except BoardError as error:
+        warnings.warn(str(error), RuntimeWarning, stacklevel=3)
+        return None
 
 
 def describe_unknown(name: str, candidates: tuple[str, ...] | None = None) -> str:

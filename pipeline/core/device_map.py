@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from pipeline.core.board import Device
-from pipeline.core.device_kinds import device_kind, kind_names
+from pipeline.core.device_kinds import device_kind, find_kind
 from pipeline.core.plan import Plan
 from pipeline.core.remote_address import alternatives
 from pipeline.errors import BoardError, near
@@ -64,7 +64,7 @@ def _parse_form(name: str, text: str) -> tuple[str, int, str]:
         alternatives(text)  # raises if one is none
         return scheme, 0, text
     kind, separator, index = text.partition(":")
-    if kind not in kind_names() or (separator and not (index.isdecimal() and len(index) < 4)):
+    if find_kind(kind) is None or (separator and not (index.isdecimal() and len(index) < 4)):
         raise BoardError(f"device {name!r} cannot be {text!r}; give a kind and an index or an address, {_FORMS}")
     return kind, int(index or 0), ""
 

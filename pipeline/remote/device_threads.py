@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from pipeline.core.board import Device
-from pipeline.core.device_kinds import describe_unknown, kind_names
+from pipeline.core.device_kinds import describe_unknown, find_kind, kind_names
 from pipeline.core.plan import StagePlan
 from pipeline.errors import BoardError
 from pipeline.executor import devices
@@ -119,7 +119,8 @@ class ServerDevices:
         BoardError
             If the server has none.
         """
-        if kind not in offered_kinds():
+        entry = find_kind(kind)
+        if entry is None or not entry.offered_to_peers:
             raise BoardError(f"there is no device {kind!r}; {describe_unknown(kind, offered_kinds())}")
         with self._lock:
             # Under the lock: two sessions that ask at once would otherwise start two threads for one device.

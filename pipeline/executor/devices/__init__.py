@@ -8,7 +8,7 @@ from collections.abc import Hashable, Sequence
 from pipeline.core.board import Device
 from pipeline.core.device_kinds import describe_unknown, device_kind
 from pipeline.core.device_map import code_kind
-from pipeline.errors import BoardError
+from pipeline.errors import BoardError, PipelineError, reason
 from pipeline.executor.devices.base import DeviceRuntime, OwnCompiler
 
 __all__ = [
@@ -47,10 +47,26 @@ def create(device: Device) -> DeviceRuntime:
 
 
 def adapter(kind: str) -> type[DeviceRuntime]:
-    """Import the adapter of a kind that is driven."""
+    """Import the adapter of a kind that is driven.
+
+    Raises
+    ------
+    BoardError
+        If there is none where the kind's entry says, which may be another package's.
+    """
     # By name, since a driver's library may be missing where boards are only planned for.
-    module, _, name = device_kind(kind).adapter.partition(":")
-    runtime: type[DeviceRuntime] = getattr(importlib.import_module(module), name)
+    place = device_kind(kind).adapter
+    title = f"the adapter {place!r} of devices of kind {kind!r}"
+    module, _, name = place.partition(":")
+    try:
+        runtime = getattr(importlib.import_module(module), name)
+    except PipelineError:
+        raise
+    # Whatever the code of others may raise on import.
+    except Exception as error:
+        raise BoardError(f"{title} cannot be imported: {reason(error)}") from error
+    if not (isinstance(runtime, type) and issubclass(runtime, DeviceRuntime)):
+        raise BoardError(f"{title} is no DeviceRuntime; it is {runtime!r}")
     return runtime
 
 

@@ -49,7 +49,7 @@ class LiteRtRuntime(ModelRuntime):
         return ""
 
     @staticmethod
-    def serialize(source: StageSource) -> bytes:
+    def serialize(source: StageSource, device: Device) -> bytes:  # noqa: ARG004 - only some have several forms
         """Return a stage as a TFLite model."""
         return source.tflite()
 

@@ -65,8 +65,8 @@ class ModelRuntime(NullRuntime, OwnCompiler):
 
     @staticmethod
     @abstractmethod
-    def serialize(source: StageSource) -> bytes:
-        """Return a stage as the bytes of a model; raise `BuildError` if it has no such form."""
+    def serialize(source: StageSource, device: Device) -> bytes:
+        """Return a stage as the bytes of what its device loads; raise `BuildError` if it has no such form."""
 
     @staticmethod
     @abstractmethod
@@ -111,7 +111,7 @@ class ModelRuntime(NullRuntime, OwnCompiler):
         BuildError
             If the stage has no such form, or operators would fall back to another processor than the target names.
         """
-        model = cls.serialize(source)
+        model = cls.serialize(source, device)
         if len(model) > LARGEST:
             raise BuildError(f"its model has {len(model)} bytes, and {cls.title} takes {LARGEST}; cut it into more")
         if cls.is_here(device):

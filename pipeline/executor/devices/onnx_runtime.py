@@ -47,7 +47,7 @@ class OnnxRuntime(ModelRuntime):
         return ""
 
     @staticmethod
-    def serialize(source: StageSource) -> bytes:
+    def serialize(source: StageSource, device: Device) -> bytes:  # noqa: ARG004 - only some have several forms
         """Return a stage as an ONNX model."""
         model: bytes = source.onnx().SerializeToString()
         return model

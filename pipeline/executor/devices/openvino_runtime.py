@@ -45,7 +45,7 @@ class OpenVinoRuntime(ModelRuntime):
         return f"OpenVINO finds no device {name!r} here; it finds {', '.join(available) or 'none'}"
 
     @staticmethod
-    def serialize(source: StageSource) -> bytes:
+    def serialize(source: StageSource, device: Device) -> bytes:  # noqa: ARG004 - only some have several forms
         """Return a stage as an ONNX model."""
         model: bytes = source.onnx().SerializeToString()
         return model
