@@ -136,7 +136,7 @@ def _content(export: StageExport, stage: StagePlan, suffix: str) -> tuple[bytes,
     try:
         if suffix == ".tflite":
             return export.tflite(), suffix, EXTRACTED
-        model, origin = export.onnx_and_origin()
+        model, origin = export.onnx_and_origin(open_ends=True)
     except BuildError as error:
         raise BuildError(f"stage {stage.name!r}: {error}") from error
     if model.ByteSize() > LARGEST_BYTES:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.core import packed_value
 from pipeline.core.judgement import Bounds, ReferenceOutput, judge
 from pipeline.core.optional import is_installed, require
 from pipeline.core.packed_value import is_packed
@@ -135,11 +136,11 @@ def _why_not(graph: Graph, suffix: str, verify: bool | None) -> str:
 def _run_stages(graph: Graph, frame: Frame, folder: Path, stages: Sequence[StageFile]) -> dict[str, np.ndarray]:
     tensors = dict(frame)
     for stage in stages:
-        inputs = {spec.name: tensors[spec.name] for spec in stage.inputs}
+        inputs = {spec.name: packed_value.read(tensors[spec.name]) for spec in stage.inputs}
         _, results = references.run(folder / stage.file, inputs)
         for spec, result in zip(stage.outputs, results, strict=True):
-            _check_type(stage, spec, result)
-            tensors[spec.name] = result
+            tensors[spec.name] = packed_value.pack(result) if is_packed(spec) else result
+            _check_type(stage, spec, tensors[spec.name])
     return {spec.name: tensors[spec.name] for spec in graph.outputs}
 
 

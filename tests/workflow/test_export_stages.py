@@ -178,3 +178,12 @@ def test_tflite_in_both_formats(tmp_path: Path) -> None:
         assert {(stage.origin, Path(stage.file).suffix) for stage in exported.manifest.stages} == {(origin, suffix)}
         assert exported.verification is not None
         assert (exported.verification.reference, exported.verification.relative < 1e-4) == ("LiteRT", True)
+
+
+def test_outputs_of_any_shape(tmp_path: Path) -> None:
+    nodes = [node("Relu", "x", "r"), node("Softmax", "r", "s"), node("NonZero", "s", "y")]
+    path = save(tmp_path / "any.onnx", nodes, {"x": (2, 4)}, ["y"], dtypes={"y": onnx.TensorProto.INT64})
+    graph = pipeline.read(path)
+    exported = pipeline.export_stages(graph, pipeline.plan(graph, cuts=["s"]), tmp_path / "parts")
+    assert exported.verification is not None
+    assert [stage.origin for stage in exported.manifest.stages] == ["extracted", "extracted"]

@@ -58,10 +58,14 @@ class StageExport:
         """
         return self.onnx_and_origin()[0]
 
-    def onnx_and_origin(self) -> tuple[Any, str]:
-        """Return what `onnx` does, and how it was made: `EXTRACTED` or `WRITTEN`."""
+    def onnx_and_origin(self, *, open_ends: bool = False) -> tuple[Any, str]:
+        """Return what `onnx` does, and how it was made: `EXTRACTED` or `WRITTEN`.
+
+        With `open_ends`, what frames carry as packed bytes is what it is in the model: text, a sequence, or a tensor
+        whose shape depends on values.
+        """
         try:
-            return self._extract(Format.ONNX), EXTRACTED
+            return self._extract(Format.ONNX, open_ends=open_ends), EXTRACTED
         except NoCounterpart as error:
             refusal = str(error)
         try:
@@ -88,7 +92,7 @@ class StageExport:
         operators = self._part.operators
         return f"the stage from {operators[0].name!r} to {operators[-1].name!r} of {self._graph.name!r}"
 
-    def _extract(self, model_format: Format) -> Any:
+    def _extract(self, model_format: Format, *, open_ends: bool = False) -> Any:
         """Return the stage as a part of the first of the graph's models that has it; else raise `NoCounterpart`."""
         refusals = dict[str, None]()
         for number, source in enumerate(self._graph.sources):
@@ -98,7 +102,7 @@ class StageExport:
             if frontends.kind(source.model) is not model_format:
                 continue
             try:
-                return self._extractor(number, model_format).extract(self._region(source))
+                return self._extractor(number, model_format).extract(self._region(source, open_ends=open_ends))
             except NoCounterpart as error:
                 refusals[str(error)] = None
         raise NoCounterpart("; ".join(refusals) or f"its model is not read from {model_format}")
@@ -114,7 +118,7 @@ class StageExport:
             extractors[number] = getattr(module, _EXTRACTORS[model_format])(source.model, shapes)
         return extractors[number]
 
-    def _region(self, source: ModelSource) -> Region:
+    def _region(self, source: ModelSource, *, open_ends: bool) -> Region:
         """Return the stage by the names of one of the graph's models."""
         names = {source.tensor(name): name for name in (*source.inputs, *source.outputs, *source.names)}
         if len(self._graph.sources) == 1:
@@ -125,6 +129,7 @@ class StageExport:
             inputs=_by_source({spec.name: spec for spec in self._part.inputs}, names),
             outputs=_by_source({spec.name: spec for spec in self._part.outputs}, names),
             outside={names[name] for name in self._graph.tensors.keys() - inside if name in names},
+            open_ends=open_ends,
         )
 
 

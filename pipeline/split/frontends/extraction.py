@@ -22,11 +22,15 @@ class Region:
         From tensors of the model to what they are in the graph, in the stage's order.
     outside : collection of str
         Tensors of the model that operators of other stages make.
+    open_ends : bool
+        Whether values at the model's ends may be what they are, of any shape or no tensors, where frames carry them as
+        packed bytes.
     """
 
     inputs: Mapping[str, TensorSpec]
     outputs: Mapping[str, TensorSpec]
     outside: Collection[str] = field(default=(), repr=False)
+    open_ends: bool = False
 
     def check_inside(self, name: str) -> None:
         """Raise `NoCounterpart` if another stage makes a tensor that is needed here."""

@@ -180,3 +180,15 @@ def test_an_output_that_is_another_name_of_what_crosses(tmp_path: Path) -> None:
     ]  # fmt: skip
     graph = pipeline.read(save(tmp_path / "twice.onnx", nodes, {"x": (2, 4)}, ["out", "y"]))
     check_equal(graph, ["out", "b"])
+
+
+def test_an_output_of_any_shape(tmp_path: Path) -> None:
+    """Only who asks for it gets one: devices have tensors of fixed shapes."""
+    nodes = [node("Relu", "x", "r"), node("Softmax", "r", "s"), node("NonZero", "s", "y")]
+    path = save(tmp_path / "any.onnx", nodes, {"x": (2, 4)}, ["y"], dtypes={"y": onnx.TensorProto.INT64})
+    export = stages(pipeline.read(path), ["s"])[-1][0]
+    with pytest.raises(BuildError, match="'y' is no tensor of a fixed shape"):
+        export.onnx()
+    model, origin = export.onnx_and_origin(open_ends=True)
+    (result,) = open_session(model, literal_options()).run(None, {"s": np.eye(2, 4, dtype=np.float32)})
+    assert (origin, result.tolist()) == (EXTRACTED, [[0, 1], [0, 1]])

@@ -7,6 +7,7 @@ from typing import Any
 
 from onnx import TensorProto, helper
 
+from pipeline.core.packed_value import is_packed
 from pipeline.core.plan import TensorSpec
 from pipeline.split.frontends.extraction import NoCounterpart, Region
 from pipeline.split.frontends.onnx.simplification.tensors import static_shape, tensor_types, tensors_read
@@ -44,8 +45,8 @@ class RegionWriter:
             [helper.make_node("Identity", [source], [target]) for target, source in copies.items()]
             + [self._model.graph.node[number] for number in sorted(nodes)],
             self._model.graph.name or "stage",
-            [_value_info(name, spec) for name, spec in region.inputs.items()],
-            [_value_info(name, spec) for name, spec in region.outputs.items()],
+            [self._value_info(name, spec) for name, spec in region.inputs.items()],
+            [self._value_info(name, spec) for name, spec in region.outputs.items()],
             [self._constants[name] for name in constants if name in self._constants],
             sparse_initializer=[self._sparse_constants[name] for name in constants if name in self._sparse_constants],
         )
@@ -64,7 +65,9 @@ class RegionWriter:
             if name not in self._makers and name not in self._inputs:
                 raise NoCounterpart(f"the model has no tensor {name!r}")
             value_type = self._types.get(name)
-            if value_type is None or value_type.WhichOneof("value") is None:
+            if is_packed(spec) and not region.open_ends:
+                raise NoCounterpart(f"{name!r} is no tensor of a fixed shape")
+            if is_packed(spec) or value_type is None or value_type.WhichOneof("value") is None:
                 continue
             number, shape = _element_type(value_type), static_shape(value_type)
             if number not in (0, _dtype_number(spec)) or value_type.WhichOneof("value") != "tensor_type":
@@ -96,6 +99,11 @@ class RegionWriter:
                 raise NoCounterpart(f"it needs {name!r} of the model, which the stage does not read")
         return nodes, constants, copies
 
+    def _value_info(self, name: str, spec: TensorSpec) -> Any:
+        if is_packed(spec):
+            return helper.make_value_info(name, self._types[name])
+        return helper.make_tensor_value_info(name, _dtype_number(spec), spec.shape)
+
     def _copies(self) -> Iterable[tuple[str, str]]:
         """Yield tensors and those that they are equal to, of the first ones in their rows."""
         originals: dict[str, str] = {}
@@ -124,10 +132,6 @@ def _dtype_number(spec: TensorSpec) -> int:
     # Eight bits of floating point are called with one underscore less.
     names = {key.replace("_", ""): number for key, number in TensorProto.DataType.items()}
     return int(names.get(name.replace("_", ""), -1))
-
-
-def _value_info(name: str, spec: TensorSpec) -> Any:
-    return helper.make_tensor_value_info(name, _dtype_number(spec), spec.shape)
 
 
 def _rename(graph: Any, names: Mapping[str, str]) -> None:
