@@ -68,6 +68,8 @@ class StageExport:
             return self._extract(Format.ONNX, open_ends=open_ends), EXTRACTED
         except NoCounterpart as error:
             refusal = str(error)
+        if any(map(is_packed, (*self._part.inputs, *self._part.outputs))):
+            raise BuildError(f"{self} has no form in ONNX: {refusal}")
         try:
             return relax_onnx.write(self.module(), self._graph.name), WRITTEN
         except BuildError as error:

@@ -148,10 +148,11 @@ def test_a_loop_in_a_stage(tmp_path: Path) -> None:
         node("Relu", "x", "r"), node("Softmax", "r", "s"), node("Loop", "count - s", "l", body=body),
         node("Reshape", "l shape", "m"), node("Softmax", "m", "y"),
     ]  # fmt: skip
-    constants = {"count": np.array(3), "shape": np.array([4, 2])}
-    graph = pipeline.read(save(tmp_path / "loop.onnx", nodes, {"x": (2, 4)}, ["y"], constants))
-    assert [island.tensor for island in graph.islands] == ["m"]
-    check_equal(graph, ["s", "m"])
+    inputs, constants = {"x": (2, 4), "count": ()}, {"shape": np.array([4, 2])}
+    dtypes = {"count": onnx.TensorProto.INT64}
+    graph = pipeline.read(save(tmp_path / "loop.onnx", nodes, inputs, ["y"], constants, dtypes=dtypes))
+    assert [island.tensor for island in graph.islands] == ["l"]
+    check_equal(graph, ["s", "l"])
 
 
 def test_quantised_by_q_and_dq(tmp_path: Path) -> None:
