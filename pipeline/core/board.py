@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -67,8 +67,20 @@ class Board:
     def with_target(self, name: str, keys: Mapping[str, object]) -> Board:
         """Return this board with some keys of a device's target set; raises as `device`."""
         device = self.device(name)
+        if device not in self.devices:
+            raise BoardError(f"the target of {name!r} cannot be set: give the runtime a device of its own kind")
         target_device = replace(device, target={**(device.target or {}), **keys})
         return replace(self, devices=tuple(target_device if each is device else each for each in self.devices))
+
+    def with_runtimes(self, runtimes: Sequence[str]) -> Board:
+        """Return this board with a choice of runtimes for stages on CPU cores; see `Device.runtimes`."""
+        devices = [
+            replace(device, runtimes=tuple(runtimes))
+            if device.capabilities.is_processor and device.cores and not device.address
+            else device
+            for device in self.devices
+        ]
+        return replace(self, devices=tuple(devices))
 
     def link(self, source: str, target: str) -> Link | None:
         """Return the link between two memories, or None."""

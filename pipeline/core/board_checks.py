@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from pipeline.core.device import TVM, Device, Link
-from pipeline.core.device_kinds import kind_names
+from pipeline.core.device import Device, Link, runtime_names
 from pipeline.errors import BoardError, near
 
 FAMILIES = (
@@ -91,8 +90,7 @@ def _check_runtimes(title: str, device: Device) -> None:
         return
     if not device.cores or device.address:
         raise BoardError(f"{title}: only cores of this machine have several runtimes; leave out 'runtimes'")
-    candidates = (TVM, *kind_names(lambda kind: bool(kind.model_format)))
-    _check_names(f"{title}: runtime", device.runtimes, candidates)
+    _check_names(f"{title}: runtime", device.runtimes, runtime_names())
     if name := _find_repeated(device.runtimes):
         raise BoardError(f"{title} has the runtime {name!r} twice; leave one out")
 

@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from pipeline.core.device_kinds import DeviceKind, device_kind
+from pipeline.core.device_kinds import DeviceKind, device_kind, kind_names
 
 TVM = "tvm"
 """Runtime of the stages that are compiled here."""
+
+
+def runtime_names() -> tuple[str, ...]:
+    """Return the names of all runtimes that stages on CPU cores may have."""
+    return (TVM, *kind_names(lambda kind: bool(kind.model_format)))
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,6 @@ def why_absent(device: Device) -> str:
         return f"devices of kind {device.kind!r} compute nothing"
     if not device.capabilities.adapter:
         return f"nothing drives devices of kind {device.kind!r} yet"
-    if devices.compiler(device) is not None:
+    if devices.compiler(device) is not None and not device.capabilities.model_format:
         return f"what devices of kind {device.kind!r} take is estimated by their own compiler"
     return devices.adapter(device.kind).why_absent(device)

@@ -16,6 +16,7 @@ from pipeline.core.files import CACHE_VARIABLE, cache_folder, write_atomically
 from pipeline.core.plan import StagePlan, TensorSpec
 from pipeline.core.tvm_access import tvm, tvm_ffi
 from pipeline.executor import build, devices, host_target, parameters
+from pipeline.executor.stage_code import StageCode
 from pipeline.measure import remote_rates
 
 FORMAT = 3
@@ -171,6 +172,30 @@ def key_of_group(
         "parameters": [f"{array.dtype}{list(array.shape)}" for array in arrays.values()],
     }
     return _text({**group, **processor})
+
+
+def key_of_span(device: Device, code: StageCode, *, threads: int, others: int) -> str:
+    """Return the key of a stage that a runtime of others runs: its model with all weights, and that runtime.
+
+    Parameters
+    ----------
+    device : Device
+    code : StageCode
+    threads : int
+    others : int
+        How many other cores are busy meanwhile.
+    """
+    return _text(
+        {
+            "model": hashlib.sha256(code.module()).hexdigest(),
+            "kind": device.kind,
+            "runtime": code.runtime_version,
+            "target": repr(device.target),
+            "processor": host_target.full_name(),
+            "cores": threads,
+            "others": others,
+        }
+    )
 
 
 def key_of_memory(processor: Mapping[str, object], *memories: str) -> str:

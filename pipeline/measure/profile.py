@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pipeline.measure.cost_cache import CostCache
     from pipeline.measure.group_times import GroupTimes
     from pipeline.split.graph import Graph
+    from pipeline.split.planning.spans import SpanTimes
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,15 @@ class Profile:
         The devices whose seconds are estimates, and why they were not measured.
     contended : mapping of str to tuple of float
         For each device that was measured, the seconds while its other cores are busy with the same model.
+    spans : mapping of str to SpanTimes
+        By the name of a device with its runtime, the times of spans where they are not the sums of those of groups.
     """
 
     board: Board
     seconds: Mapping[str, tuple[float, ...]]
     estimated: Mapping[str, str] = field(default_factory=dict)
     contended: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    spans: Mapping[str, SpanTimes] = field(default_factory=dict)
 
     @property
     def measured(self) -> dict[str, tuple[float, ...]]:
@@ -87,6 +91,7 @@ def profile(  # noqa: PLR0913 - all but the first two by keyword
     """
     # Not at the top, since it needs TVM: the results of a profile can be read without.
     from pipeline.measure.cost_cache import CostCache
+    from pipeline.split.planning.costs import estimate
 
     if isinstance(board, str):
         import boards
@@ -96,13 +101,14 @@ def profile(  # noqa: PLR0913 - all but the first two by keyword
     described_board, absence_reasons = _describe_devices(board)
     local = [device for device in described_board.devices if device.name not in absence_reasons]
     rated_board = _measure_rates(described_board, local, cache)
-    seconds, contended_seconds = _time_devices(
-        graph, rated_board, absence_reasons, _ProfileOptions(cache, sampling, progress)
-    )
+    options = _ProfileOptions(cache, sampling, progress)
+    seconds, contended_seconds = _time_devices(graph, rated_board, absence_reasons, options)
+    spans = _time_spans(graph, rated_board, absence_reasons, options)
+    seconds |= {name: tuple(times.group_seconds(estimate(graph, board.device(name)))) for name, times in spans.items()}
     # Targets that servers told were for measuring; the board keeps what its user says.
     targets = {device.name: device.target for device in board.devices}
     devices = tuple(replace(device, target=targets[device.name]) for device in rated_board.devices)
-    return Profile(replace(rated_board, devices=devices), seconds, absence_reasons, contended_seconds)
+    return Profile(replace(rated_board, devices=devices), seconds, absence_reasons, contended_seconds, spans)
 
 
 @dataclass(frozen=True)
@@ -129,6 +135,8 @@ def _time_devices(
     seconds: Seconds = {}
     contended_seconds: Seconds = {}
     for device in board.devices:
+        if device.capabilities.model_format and device.name not in absence_reasons:
+            continue
         if device.name not in absence_reasons:
             try:
                 seconds[device.name], contended_seconds[device.name] = _time_groups(graph, device, pairs, options)
@@ -138,6 +146,25 @@ def _time_devices(
         if device.name in absence_reasons:
             seconds[device.name] = tuple(estimate(graph, device))
     return seconds, contended_seconds
+
+
+def _time_spans(
+    graph: Graph, board: Board, absence_reasons: Mapping[str, str], options: _ProfileOptions
+) -> dict[str, SpanTimes]:
+    """Return the times of each device that a runtime of others executes, by its name with that runtime."""
+    from pipeline.executor import detection
+    from pipeline.measure.span_timer import time_spans
+
+    variants = [board.device(name) for device in board.devices for name in device.variants]
+    # With so many places at least, a plan may have stages between others.
+    inner = sum(device.places for device in board.devices) > 2
+    return {
+        device.name: time_spans(
+            graph, device, options.progress, inner=inner, cache=options.cache, sampling=options.sampling
+        )
+        for device in variants
+        if device.capabilities.model_format and device.name not in absence_reasons and not detection.why_absent(device)
+    }
 
 
 def _describe_devices(board: Board) -> tuple[Board, dict[str, str]]:

@@ -30,6 +30,7 @@ def plan(  # noqa: PLR0913 - all but the first two by keyword
     queue_depth: int | str = "auto",
     cv: float = TIME_CV,
     measure: bool = False,
+    runtimes: Sequence[str] = (),
     objective: str | None = None,
     fps: float | None = None,
     replicas: bool = True,
@@ -66,6 +67,10 @@ def plan(  # noqa: PLR0913 - all but the first two by keyword
         By how much they vary: coefficient of variation of a stage's time, its standard deviation as a share of it.
     measure : bool
         Build and time each group of operators on the board's devices that are here, instead of estimating.
+    runtimes : sequence of str
+        What may execute stages on CPU cores: ``"tvm"``, ``"onnxruntime"``, ``"openvino"`` or ``"litert"``, instead of
+        the board's own choice.  Which one is the fastest for each stage is measured, with `measure`; without, it is the
+        first one.
     objective : str, optional
         What ``"auto"`` aims at: ``"throughput"`` (default), ``"latency"`` (default with `fps`) or ``"energy"``.
     fps : float, optional
@@ -92,6 +97,7 @@ def plan(  # noqa: PLR0913 - all but the first two by keyword
         graph,
         board,
         measure=measure,
+        runtimes=runtimes,
         queue_depth=queue_depth,
         cv=cv,
         unfused=(cuts or ()) if allow_unfused else (),
@@ -115,6 +121,7 @@ def make_planner(  # noqa: PLR0913 - all but the first two by keyword
     board: Board | str = "host",
     *,
     measure: bool = False,
+    runtimes: Sequence[str] = (),
     fresh: bool = False,
     queue_depth: int | str = "auto",
     cv: float = TIME_CV,
@@ -146,6 +153,8 @@ def make_planner(  # noqa: PLR0913 - all but the first two by keyword
         import boards
 
         board = boards.get(board)
+    if runtimes:
+        board = board.with_runtimes(runtimes)
     pins = resolve_pins(graph, board, pin)
     if not measure:
         return Planner(graph, board, None, queue_depth, cv, pins=pins)
@@ -153,4 +162,4 @@ def make_planner(  # noqa: PLR0913 - all but the first two by keyword
 
     times = profile(graph, board, fresh=fresh, progress=progress, sampling=sampling)
     # With the rates that were measured on the way, in place of those in the file of the board.
-    return Planner(graph, times.board, times.measured, queue_depth, cv, times.contended, pins)
+    return Planner(graph, times.board, times.measured, queue_depth, cv, times.contended, pins, times.spans)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.split.planning.problem import Choice, MemoryLimit, Problem, Processor
+from pipeline.split.planning.problem import Choice, MemoryLimit, Problem, Processor, span_sums
 
 TOLERANCE = 1 + 1e-9
 
@@ -39,9 +39,9 @@ def legal_plans(problem: Problem) -> Iterator[LegalPlan]:
             if min(free) < 0:
                 continue
             for end in range(begin + 1, problem.items + 1):
-                compute = float(choice.seconds[begin:end].sum())
+                compute = span_seconds(choice, begin, end)
                 if not np.isfinite(compute):
-                    break
+                    continue
                 for following in [caller] if end == problem.items else range(caller):
                     stage = (choice, begin, end, compute, problem.enter[previous, processor, begin])
                     path = (*stages, (*stage, problem.leave[processor, following, end]))
@@ -52,6 +52,11 @@ def legal_plans(problem: Problem) -> Iterator[LegalPlan]:
 
     for first in range(caller):
         yield from extend(0, caller, first, tuple(processor.units for processor in problem.processors), ())
+
+
+def span_seconds(choice: Choice, begin: int, end: int) -> float:
+    """Return what a stage computes."""
+    return float(choice.seconds[begin:end].sum() if choice.spans is None else choice.spans[end, begin])
 
 
 def _choices(problem: Problem, processor: int, stage: int) -> list[Choice]:
@@ -87,9 +92,19 @@ def evaluate(problem: Problem, stages: tuple[PlanStage, ...]) -> LegalPlan | Non
 
 
 def random_problem(
-    seed: int, items: int, *, turns: bool = False, memories: bool = False, big_cores: int = 2, little_cores: int = 0
+    seed: int,
+    items: int,
+    *,
+    turns: bool = False,
+    memories: bool = False,
+    runtimes: bool = False,
+    big_cores: int = 2,
+    little_cores: int = 0,
 ) -> Problem:
-    """Return a board with cores of one or two kinds, a GPU and another accelerator that cannot run everything."""
+    """Return a board with cores of one or two kinds, a GPU and another accelerator that cannot run everything.
+
+    With `runtimes`, another one runs on the same cores, whose times do not add up, and which cannot begin everywhere.
+    """
     generator = np.random.default_rng(seed)
     base = generator.exponential(1, items)
     processors = [Processor("big", big_cores), *([Processor("little", little_cores)] if little_cores else [])]
@@ -111,6 +126,13 @@ def random_problem(
         for threads in range(1, count + 1)
         for copies in range(1, count // threads + 1)
     ]
+    if runtimes:
+        fused = generator.uniform(1, 1.7, (items + 1, items + 1))
+        fused[:, generator.random(items + 1) < 0.3] = np.inf
+        choices += [
+            replace(choice, seconds=seconds, spans=span_sums(seconds) * fused, device="other")
+            for choice, seconds in [(choice, choice.seconds * generator.uniform(0.6, 1.1)) for choice in choices]
+        ]
     for processor in (clusters, clusters + 1):
         seconds = base * generator.uniform(0.1, 1.5) * generator.uniform(0.5, 2, items)
         seconds[generator.random(items) < 0.25] = np.inf

@@ -87,6 +87,13 @@ def _time_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="time the operators here instead of estimating; what 'profile' or an earlier plan measured is known",
     )
+    parser.add_argument(
+        "--runtimes",
+        metavar="NAME,NAME",
+        type=values.runtimes,
+        default=(),
+        help="what may execute stages on CPU cores: tvm, onnxruntime, openvino, litert; the fastest one by --measure",
+    )
     parser.add_argument("--fresh", action="store_true", help="as --measure, and measure again what was measured before")
 
 
@@ -145,6 +152,7 @@ def make_planner(graph: Graph, options: argparse.Namespace, step: Progress) -> P
         graph,
         targets.board(options),
         measure=options.measure or options.fresh,
+        runtimes=options.runtimes,
         fresh=options.fresh,
         queue_depth=options.queue_depth,
         cv=options.time_variation,

@@ -139,6 +139,16 @@ def cores(text: str) -> tuple[range, ...]:
     return tuple(ranges)
 
 
+def runtimes(text: str) -> tuple[str, ...]:
+    """Read names of runtimes, such as ``tvm,onnxruntime``."""
+    from pipeline.core.device import runtime_names
+
+    names = tuple(text.split(","))
+    if not set(names) <= set(runtime_names()) or len(set(names)) < len(names):
+        raise _refusal(text, f"different names of {', '.join(runtime_names())}, with commas between them")
+    return names
+
+
 def size(text: str) -> dict[str, Extent]:
     """Read extents by name, such as ``H=224,W=224``, or ranges of them, such as ``N=1..32``."""
     parts = [part.partition("=") for part in text.split(",")]

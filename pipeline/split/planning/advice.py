@@ -67,8 +67,7 @@ def _unsplit_interval(problem: Problem, choice: Choice) -> float:
     caller, processor = len(problem.processors), choice.processor
     unsplit = problem.merge_items([0, problem.items])
     enter, leave = unsplit.enter[caller, processor], unsplit.leave[processor, caller]
-    unsplit_choice = replace(choice, seconds=np.array([choice.seconds.sum()]))
-    return float(unsplit.intervals(unsplit_choice, enter, leave)[1, 0])
+    return float(unsplit.intervals(choice.merge_items([0, problem.items]), enter, leave)[1, 0])
 
 
 def verdict(
@@ -137,7 +136,7 @@ def _changes(planner: Planner, problem: Problem, operator: str) -> Iterator[tupl
     group = next(each.group for each in planner.graph.operators if each.name == operator)
     # Half the time is what a faster kernel may reach; no time at all would praise every slow operator.
     factors = np.where(np.arange(problem.items) == group, 0.5, 1.0)
-    faster = replace(problem, choices=tuple(replace(each, seconds=each.seconds * factors) for each in problem.choices))
+    faster = replace(problem, choices=tuple(choice.scale_items(factors) for choice in problem.choices))
     yield f"{operator!r} in half its time", _interval(shorten(faster))
     for index, processor in enumerate(chain.processors):
         if processor.takes_turns or processor.units > 1:

@@ -18,7 +18,8 @@ def build_plan(solution: Solution, graph: Graph, board: Board, *, measured: bool
     """Return a solution of the problem of dividing `graph` among the devices of `board` as a plan."""
     ends, processors = graph.group_ends, board_processors(board)
     stages = solution.stages
-    devices = [processors[stage.choice.processor].device for stage in stages]
+    names = [stage.choice.device or processors[stage.choice.processor].device.name for stage in stages]
+    devices = [board.device(name) for name in names]
     # The last stage ends with the graph, which is no cut.
     pieces = parts(graph, [ends[stage.end - 1] for stage in stages[:-1]])
     plans = tuple(map(_stage, range(len(stages)), stages, pieces, devices, _give_cores(board, stages)))

@@ -23,6 +23,7 @@ from pipeline.split.planning.problem_builder import build_problem
 from pipeline.split.planning.queues import TIME_CV
 from pipeline.split.planning.request import ANY_REQUEST, PlanRequest, resolve_request
 from pipeline.split.planning.solution import Solution
+from pipeline.split.planning.spans import SpanTimes
 
 OBJECTIVES = ("throughput", "latency", "energy")
 
@@ -50,6 +51,8 @@ class Planner:
         By the device's name, the seconds on one core while its other cores are busy; `isolated` where it is not in it.
     pins : mapping of int to Pin
         By the fused group, which devices may run it; groups without one run anywhere.
+    spans : mapping of str to SpanTimes
+        By the name of a device with its runtime, measured times of spans, where these are not sums.
     """
 
     graph: Graph
@@ -59,6 +62,7 @@ class Planner:
     cv: float = TIME_CV
     contended: Mapping[str, Sequence[float]] = field(default_factory=dict)
     pins: Pins = field(default_factory=dict)
+    spans: Mapping[str, SpanTimes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         runnable = {device.name: np.isfinite(self._seconds_anywhere(device)).tolist() for device in self._pin_devices()}
@@ -131,18 +135,30 @@ class Planner:
             self.graph,
             self.board,
             self.seconds,
+            variants=self._variants,
+            spans=lambda device: self.spans.get(device.name),
             queue_depth=depth,
             # Each replica would keep a state of its own, of some of the frames.
             replicas=replicas and not request.devices and not self.graph.keeps_state,
             request=request,
         )
 
+    def _variants(self, device: Device) -> Sequence[str]:
+        """Return the names of a device with those of its runtimes that were measured; without any, with the first one.
+
+        Estimates are the same for all of them.
+        """
+        names = {*self.spans, *(self.isolated if isinstance(self.isolated, Mapping) else ())}
+        return [name for name in device.variants if name in names] or device.variants[:1]
+
     @property
     def measured(self) -> bool:
         """Return True if the seconds of all devices are measured."""
         # A bare sequence is of the first device, as on boards with only one.
-        names = self.isolated if isinstance(self.isolated, Mapping) else [self.board.devices[0].name]
-        return self.isolated is not None and all(device.name in names for device in self.board.devices)
+        names = set(self.isolated) if isinstance(self.isolated, Mapping) else {self.board.devices[0].name}
+        return self.isolated is not None and all(
+            names & {*device.variants, device.name} for device in self.board.devices
+        )
 
     def seconds(self, device: Device) -> Sequence[float]:
         """Return the seconds of each fused group on one core of a device, while its others do their part.
@@ -150,7 +166,9 @@ class Planner:
         They are infinite where the group is pinned elsewhere.
         """
         seconds = self._seconds_anywhere(device)
-        elsewhere = {group for group, pin in self.pins.items() if device.name not in pin.devices}
+        # A pin to a device holds whichever runtime executes the stage.
+        names = {device.name, device.name.partition("/")[0]}
+        elsewhere = {group for group, pin in self.pins.items() if not names.intersection(pin.devices)}
         return [np.inf if group in elsewhere else each for group, each in enumerate(seconds)] if elsewhere else seconds
 
     def isolated_seconds(self, device: Device) -> Sequence[float]:
@@ -168,7 +186,8 @@ class Planner:
 
     @cached_property
     def _estimates(self) -> dict[str, list[float]]:
-        return {device.name: list(estimate(self.graph, device)) for device in self.board.devices}
+        devices = [self.board.device(name) for device in self.board.devices for name in (device.name, *device.variants)]
+        return {device.name: list(estimate(self.graph, device)) for device in devices}
 
     def _unsplit_seconds(self) -> float:
         """Return the seconds of the unsplit model on one core of the first device that can run it; 0 if none can."""

@@ -46,6 +46,10 @@ class Choice:
     seconds : array of float, shape (items,)
         Time of each item for one frame on one replica; infinite where it cannot run.  For unlike replicas the
         harmonic mean, so that divided by `replicas` it is the time between two frames.
+    spans : array of float, shape (items + 1, items + 1), optional
+        Time of the items ``[i, j)`` as entry ``[j, i]``, where that is not the sum of their `seconds`, but never less.
+    device : str
+        How plans call the device with its runtime; empty for the processor's own name.
     replicas : int
     threads : int
         Cores of each replica; 0 on a device without cores.
@@ -59,11 +63,26 @@ class Choice:
     replicas: int = 1
     threads: int = 0
     watts: float = 0.0
+    spans: Array | None = None
+    device: str = ""
 
     @cached_property
     def span_seconds(self) -> Array:
         """Time of the items ``[i, j)`` as entry ``[j, i]``, once for all kinds of borders that a stage may have."""
-        return span_sums(self.seconds)
+        return span_sums(self.seconds) if self.spans is None else self.spans
+
+    def merge_items(self, edges: Sequence[int]) -> Choice:
+        """Return the choice for items that begin and end at `edges` only."""
+        spans = None if self.spans is None else self.spans[np.ix_(edges, edges)]
+        return replace(self, seconds=np.add.reduceat(self.seconds, list(edges[:-1])), spans=spans)
+
+    def scale_items(self, factors: Array) -> Choice:
+        """Return the choice with each item's time multiplied by a factor of at most 1."""
+        spans = self.spans
+        if spans is not None:
+            saved = np.where(np.isfinite(self.seconds), self.seconds, 0.0) * (1 - factors)
+            spans = spans - np.where(np.isfinite(spans), span_sums(saved), 0.0)
+        return replace(self, seconds=self.seconds * factors, spans=spans)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +124,8 @@ class Problem:
         Bytes of the frames that wait in front of a stage which begins at each position.
     stages : tuple of tuple of int
         For each stage the processors that may run it, which fixes their number; empty for any number anywhere.
+    runtimes : tuple of set of str
+        For each of these stages the names of devices with their runtimes that its choice may have; empty for any.
 
     Raises
     ------
@@ -121,6 +142,7 @@ class Problem:
     workspace: Array | None = None
     queue_bytes: Array | None = None
     stages: tuple[tuple[int, ...], ...] = ()
+    runtimes: tuple[frozenset[str], ...] = ()
 
     def __post_init__(self) -> None:
         count, items = len(self.processors), self.items
@@ -131,7 +153,8 @@ class Problem:
         for choice in self.choices:
             # Without a fixed number of stages, only the units in use bound how many the search tries.
             finite = any(choice.use) or self.stages
-            if len(choice.seconds) != items or len(choice.use) != count or not finite:
+            spans_fit = choice.spans is None or choice.spans.shape == (items + 1, items + 1)
+            if len(choice.seconds) != items or len(choice.use) != count or not finite or not spans_fit:
                 raise ValueError(f"choice {choice} does not fit {items} items on {count} processors")
         if not all(np.all(each >= 0) for each in (self.enter, self.leave, *(one.seconds for one in self.choices))):
             raise ValueError("times must be numbers of at least 0")
@@ -141,12 +164,17 @@ class Problem:
         """Length of the chain."""
         return len(self.choices[0].seconds) if self.choices else 0
 
+    def allows(self, stage: int, choice: Choice) -> bool:
+        """Return whether a stage, counted from 0, may be run so, by what is fixed of it."""
+        names = self.runtimes[stage] if 0 <= stage < len(self.runtimes) else ()
+        return not names or not choice.device or choice.device in names
+
     def merge_items(self, positions: Sequence[int]) -> Problem:
         """Return the problem in which stages begin and end at `positions` only; these include both ends."""
         starts, edges = list(positions[:-1]), list(positions)
         return replace(
             self,
-            choices=tuple(replace(each, seconds=np.add.reduceat(each.seconds, starts)) for each in self.choices),
+            choices=tuple(choice.merge_items(edges) for choice in self.choices),
             enter=self.enter[:, :, edges],
             leave=self.leave[:, :, edges],
             parameters=None if self.parameters is None else np.add.reduceat(self.parameters, starts),

@@ -15,8 +15,9 @@ from pipeline.core.transfer_costs import enter_s, leave_s
 from pipeline.errors import BoardError
 from pipeline.split.cuts import crossing_bytes
 from pipeline.split.graph import Graph
-from pipeline.split.planning.problem import Array, Choice, MemoryLimit, Problem, Processor
+from pipeline.split.planning.problem import Array, Choice, MemoryLimit, Problem, Processor, span_sums
 from pipeline.split.planning.request import ANY_REQUEST, PlanRequest
+from pipeline.split.planning.spans import SpanTimes
 
 # Amdahl's share of the work; the rest stands for what one thread does alone in each kernel.
 PARALLEL = 0.8
@@ -30,6 +31,12 @@ MOST_COUNTS = 12
 
 Seconds = Callable[[Device], Sequence[float]]
 """Returns the seconds of each fused group on one core of a device, or on the device if it has no cores."""
+
+Variants = Callable[[Device], Sequence[str]]
+"""Returns the names of a device with its runtimes."""
+
+Spans = Callable[[Device], SpanTimes | None]
+"""Returns the times of spans on a device, where they are not the sums of those of groups."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,6 +115,8 @@ def build_problem(  # noqa: PLR0913 - all but the first three by keyword
     board: Board,
     seconds: Seconds,
     *,
+    variants: Variants = lambda device: device.variants,
+    spans: Spans = lambda _: None,
     queue_depth: int = 1,
     replicas: bool = True,
     request: PlanRequest = ANY_REQUEST,
@@ -120,6 +129,10 @@ def build_problem(  # noqa: PLR0913 - all but the first three by keyword
     board : Board
     seconds : callable
         Returns the seconds of each fused group on one core of a device, or on the device if it has no cores.
+    variants : callable
+        Returns the names of a device with those of its runtimes that stages may have.
+    spans : callable
+        Returns the times of spans on a device, where they are not the sums of those of groups.
     queue_depth : int
         How many frames may wait in front of a stage.
     replicas : bool
@@ -131,7 +144,7 @@ def build_problem(  # noqa: PLR0913 - all but the first three by keyword
     enter, leave = _borders(board, processors, footprint.border_bytes)
     problem = Problem(
         processors=tuple(_processor(processor) for processor in processors),
-        choices=tuple(_all_choices(processors, seconds, request, replicas=replicas)),
+        choices=tuple(_all_choices(board, processors, _Times(seconds, variants, spans), request, replicas=replicas)),
         enter=enter,
         leave=leave,
         # Stages that are fixed are not refused for an estimate of what they need.
@@ -139,12 +152,19 @@ def build_problem(  # noqa: PLR0913 - all but the first three by keyword
         parameters=footprint.parameters,
         workspace=footprint.workspace,
         queue_bytes=footprint.border_bytes * queue_depth,
-        stages=tuple(
-            tuple(index for index, processor in enumerate(processors) if processor.device in devices)
+        stages=tuple(_processors_of(processors, devices) for devices in request.devices),
+        runtimes=tuple(
+            # A device by its own name is TVM's, unless any of the board's will do.
+            frozenset() if devices == board.devices else frozenset(device.name for device in devices)
             for devices in request.devices
         ),
     )
     return problem.merge_items(request.edges) if request.edges else problem
+
+
+def _processors_of(processors: Sequence[BoardProcessor], devices: Sequence[Device]) -> tuple[int, ...]:
+    names = {device.name.partition("/")[0] for device in devices}
+    return tuple(index for index, processor in enumerate(processors) if processor.device.name in names)
 
 
 def memory_sizes(board: Board) -> dict[str, int]:
@@ -165,42 +185,85 @@ def _processor(processor: BoardProcessor) -> Processor:
     return Processor(name, device.places, takes_turns=device.places > 1, overlaps=device.overlaps)
 
 
-def _all_choices(
-    processors: Sequence[BoardProcessor], seconds: Seconds, request: PlanRequest, *, replicas: bool
-) -> Iterator[Choice]:
-    usable = {device.name for devices in request.devices for device in devices}
-    for device in dict.fromkeys(processor.device.name for processor in processors):
-        indices = [index for index, processor in enumerate(processors) if processor.device.name == device]
-        if usable and device not in usable:
-            continue
-        times = np.asarray(seconds(processors[indices[0]].device), np.float64)
-        # A fixed number of stages may need the same device: leave each of the others one unit.
-        spare = request.spare_units(processors[indices[0]].device)
-        if spare < 1:
-            yield _shared_choice(processors, indices, times)
+@dataclass(frozen=True)
+class _Times:
+    """The times on the devices of a board."""
+
+    seconds: Seconds
+    variants: Variants
+    spans: Spans
+
+
+@dataclass(frozen=True, eq=False)
+class _RuntimeTimes:
+    """The times of one runtime on a device's cores, by the number of threads.
+
+    Attributes
+    ----------
+    device : str
+        With the runtime, as plans call it.
+    seconds : array of float
+    spans : SpanTimes, optional
+    contended : bool
+        Whether there are other cores, which other stages keep busy.
+    """
+
+    device: str
+    seconds: Array
+    spans: SpanTimes | None
+    contended: bool
+
+    def choice(self, processor: int, use: tuple[int, ...], threads: int, scale: float = 1.0, **rest: Any) -> Choice:
+        """Return a way to run a stage on so many threads, whose times are a multiple of those of the fastest core."""
+        if self.spans is None:
+            seconds, spans = parallel_seconds(self.seconds, threads) * scale, None
         else:
-            choices = _choices(processors, indices, times, replicas=replicas)
-            yield from (choice for choice in choices if sum(choice.use) <= spare)
+            seconds = self.seconds * self.spans.thread_share(threads) * scale
+            # What is pinned elsewhere was measured all the same.
+            is_possible = np.isfinite(span_sums(self.seconds))
+            spans = np.where(is_possible, self.spans.matrix(threads, contended=self.contended) * scale, np.inf)
+        return Choice(processor, use, seconds, threads=threads, spans=spans, device=self.device, **rest)
 
 
-def _shared_choice(processors: Sequence[BoardProcessor], indices: Sequence[int], seconds: Array) -> Choice:
+def _all_choices(
+    board: Board, processors: Sequence[BoardProcessor], times: _Times, request: PlanRequest, *, replicas: bool
+) -> Iterator[Choice]:
+    usable = {device.name.partition("/")[0] for devices in request.devices for device in devices}
+    for device in board.devices:
+        indices = [index for index, processor in enumerate(processors) if processor.device.name == device.name]
+        # A fixed number of stages may need the same device: leave each of the others one unit.
+        spare = request.spare_units(device)
+        for name in times.variants(device) if not usable or device.name in usable else ():
+            runtime_times = _runtime_times(board.device(name), times)
+            if spare < 1:
+                yield _shared_choice(processors, indices, runtime_times)
+            else:
+                choices = _choices(processors, indices, runtime_times, replicas=replicas)
+                yield from (choice for choice in choices if sum(choice.use) <= spare)
+
+
+def _runtime_times(device: Device, times: _Times) -> _RuntimeTimes:
+    seconds = np.asarray(times.seconds(device), np.float64)
+    return _RuntimeTimes(device.name, seconds, times.spans(device), len(device.cores) > 1)
+
+
+def _shared_choice(processors: Sequence[BoardProcessor], indices: Sequence[int], times: _RuntimeTimes) -> Choice:
     """Return the way to run a stage where there are more stages than cores: each as if it had the fastest alone."""
     fastest = max(indices, key=lambda index: processors[index].speed)
     processor = processors[fastest]
     threads = 1 if processor.cores else 0
-    return Choice(fastest, _use(processors, {}), seconds / processor.speed, threads=threads, watts=processor.watts)
+    return times.choice(fastest, _use(processors, {}), threads, 1 / processor.speed, watts=processor.watts)
 
 
 def _choices(
-    processors: Sequence[BoardProcessor], indices: Sequence[int], seconds: Array, *, replicas: bool
+    processors: Sequence[BoardProcessor], indices: Sequence[int], times: _RuntimeTimes, *, replicas: bool
 ) -> Iterator[Choice]:
     first = indices[0]
     if not processors[first].cores:
-        yield Choice(first, _use(processors, {first: 1}), seconds, watts=processors[first].watts)
+        yield times.choice(first, _use(processors, {first: 1}), 0, watts=processors[first].watts)
         return
     # Up to the largest cluster: one replica never spreads over unlike cores, which would wait for the slowest.
     for threads in _counts(max(len(processors[index].cores) for index in indices)):
-        times = parallel_seconds(seconds, threads)
         counts = [_counts(len(processors[index].cores) // threads) for index in indices]
         for copies in product(*([0, *each] for each in counts)):
             # Replicas on unlike cores take what frames they can; together they are as fast as their rates' sum.
@@ -209,17 +272,17 @@ def _choices(
 
 
 def _replicated_choice(
-    processors: Sequence[BoardProcessor], copies: Mapping[int, int], threads: int, seconds: Array
+    processors: Sequence[BoardProcessor], copies: Mapping[int, int], threads: int, times: _RuntimeTimes
 ) -> Choice:
     total = sum(copies.values())
     rate = sum(count * processors[index].speed for index, count in copies.items())
     watts = sum(count * processors[index].watts * threads for index, count in copies.items())
-    return Choice(
-        processor=next(index for index, count in copies.items() if count),
-        use=_use(processors, {index: count * threads for index, count in copies.items()}),
-        seconds=seconds * total / rate,
+    return times.choice(
+        next(index for index, count in copies.items() if count),
+        _use(processors, {index: count * threads for index, count in copies.items()}),
+        threads,
+        total / rate,
         replicas=total,
-        threads=threads,
         watts=watts / total,
     )
 

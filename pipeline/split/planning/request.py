@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from pipeline.core.board import Board, Device
@@ -39,7 +39,7 @@ class PlanRequest:
         Below 1, the device has to run more stages than it has any.
         """
         # Only stages that no other device may run; the others can go elsewhere.
-        stages = sum(stage == (device,) for stage in self.devices)
+        stages = sum({each.name.partition("/")[0] for each in stage} == {device.name} for stage in self.devices)
         return (len(device.cores) or device.places) - max(0, stages - 1)
 
 
@@ -91,7 +91,8 @@ def _order(board: Board, devices: Sequence[str] | None, count: int) -> list[Devi
         return []
     if len(devices) != count:
         raise PlanError(f"{len(devices)} devices for {count} stages; give one for each stage")
-    return [board.device(name) for name in devices]
+    # Asked for by its own name, it is without its other runtimes.
+    return [replace(board.device(name), runtimes=()) for name in devices]
 
 
 def _check_count(graph: Graph, stages: int | str) -> int:

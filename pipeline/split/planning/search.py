@@ -205,7 +205,7 @@ class _DivisionSearch:
 
     def _choices(self, use: Use, processor: int) -> Iterator[tuple[int, Use]]:
         for index, choice in enumerate(self._problem.choices):
-            if choice.processor == processor:
+            if choice.processor == processor and self._problem.allows(use[-1], choice):
                 next_use = tuple(map(sum, zip(use, self._uses[index], strict=True)))
                 if all(count <= units for count, units in zip(next_use, self._units, strict=True)):
                     yield index, next_use
@@ -275,6 +275,8 @@ class _DivisionSearch:
         """Return the stage that led to a state, and the units in use before it."""
         for index, choice in enumerate(self._problem.choices):
             previous_use = tuple(count - taken for count, taken in zip(use, self._uses[index], strict=True))
+            if not self._problem.allows(previous_use[-1], choice):
+                continue
             leave = self._leave_kind(choice.processor, border)
             for (processor, enter), values in self._states.get(previous_use, {}).items():
                 if processor != choice.processor or leave is None:

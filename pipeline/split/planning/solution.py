@@ -6,8 +6,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from pipeline.split.planning.problem import Choice, Problem
 from pipeline.split.planning.search import Borders, Segment
 
@@ -102,7 +100,7 @@ def _stage(problem: Problem, borders: Borders, segment: Segment) -> StageSolutio
     choice = problem.choices[segment.choice]
     enter = float(borders.enter[choice.processor][segment.enter][segment.begin])
     leave = float(borders.leave[choice.processor][segment.leave][segment.end])
-    compute = float(np.sum(choice.seconds[segment.begin : segment.end]))
+    compute = float(choice.span_seconds[segment.end, segment.begin])
     seconds = compute + enter + leave
     if problem.processors[choice.processor].overlaps:
         # As `overlap_seconds`, for one stage.

@@ -14,12 +14,23 @@ from pipeline.split.planning.bound import relaxed_interval
 from pipeline.split.planning.problem import Choice, MemoryLimit, Problem, Processor
 from pipeline.split.planning.solution import Solution
 from pipeline.split.planning.solver import PRECISION, Solver
-from tests.support.exhaustive import TOLERANCE, LegalPlan, borders, evaluate, legal_plans, random_problem, units_of
+from tests.support.exhaustive import (
+    TOLERANCE,
+    LegalPlan,
+    borders,
+    evaluate,
+    legal_plans,
+    random_problem,
+    span_seconds,
+    units_of,
+)
 
 KINDS: dict[str, dict[str, Any]] = {
     "cores and accelerators": {},
     "big and little cores": {"big_cores": 1, "little_cores": 2},
     "a shared accelerator": {"turns": True},
+    "several runtimes": {"runtimes": True},
+    "several runtimes and little memory": {"runtimes": True, "memories": True},
     "little memory": {"memories": True},
     "a shared accelerator and little memory": {"turns": True, "memories": True, "big_cores": 1},
 }
@@ -40,7 +51,7 @@ def check(problem: Problem, solution: Solution) -> LegalPlan:
             stage.choice,
             stage.begin,
             stage.end,
-            float(stage.choice.seconds[stage.begin : stage.end].sum()),
+            span_seconds(stage.choice, stage.begin, stage.end),
             problem.enter[neighbours[number], stage.choice.processor, stage.begin],
             problem.leave[stage.choice.processor, neighbours[number + 2], stage.end],
         )
@@ -73,7 +84,7 @@ def test_nothing_is_faster(kind: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-@pytest.mark.parametrize("kind", ["cores and accelerators", "big and little cores"])
+@pytest.mark.parametrize("kind", ["cores and accelerators", "big and little cores", "several runtimes"])
 def test_nothing_that_keeps_up_has_less_delay_or_energy(kind: str, seed: int) -> None:
     problem = random_problem(seed, 5, **KINDS[kind])
     candidates, solver = list(legal_plans(problem)), Solver(problem)

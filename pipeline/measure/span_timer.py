@@ -1,0 +1,175 @@
+"""Span timer: measured seconds of runs of fused groups, on a runtime that fuses over its whole stage."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from itertools import combinations
+
+import numpy as np
+
+from pipeline.core.board import Device
+from pipeline.core.plan import StagePlan
+from pipeline.core.random_frame import random_frame
+from pipeline.core.threads import run_in_thread
+from pipeline.errors import BuildError
+from pipeline.executor import devices
+from pipeline.executor.build import Progress
+from pipeline.executor.stage_code import StageCode
+from pipeline.measure import cost_cache
+from pipeline.measure.cost_cache import CostCache, TimeRecord
+from pipeline.measure.group_times import fastest_cores
+from pipeline.measure.sampling import Sampling
+from pipeline.split import extract
+from pipeline.split.cuts import crossing_bytes
+from pipeline.split.export.stage_export import StageExport
+from pipeline.split.graph import Graph
+from pipeline.split.planning.costs import estimate
+from pipeline.split.planning.spans import SpanTimes
+
+MOST_POSITIONS = 12
+"""Cuts at which spans begin or end: each has to be built and timed for itself."""
+
+WARM_UP = 2
+"""Frames that are not timed: runtimes choose kernels and take memory by the first ones."""
+
+SHARE = 0.2
+"""Of a turn's seconds that one span is timed for, at least; there are dozens of them."""
+
+
+def time_spans(  # noqa: PLR0913 - the last ones by keyword
+    graph: Graph, device: Device, progress: Progress, *, inner: bool, cache: CostCache, sampling: Sampling
+) -> SpanTimes:
+    """Build and time the spans between some cuts on one core, and the whole model also on more.
+
+    Parameters
+    ----------
+    graph : Graph
+    device : Device
+        With its runtime.
+    progress : callable
+        Gets a text for each step.
+    inner : bool
+        Also those that neither begin nor end with the model, which plans of three stages have.
+    cache : CostCache
+        Where times may be known from, and where they go.
+    sampling : Sampling
+    """
+    timer = _SpanTimer(graph, device, cache, sampling)
+    positions = _positions(graph, device)
+    last = len(positions) - 1
+    seconds = np.full((last + 1, last + 1), np.inf)
+    pairs = [pair for pair in combinations(range(last + 1), 2) if inner or 0 in pair or last in pair]
+    for number, (begin, end) in enumerate(pairs):
+        progress(f"measuring span {number + 1} of {len(pairs)} on {device.name}")
+        seconds[end, begin] = timer.time(positions[begin], positions[end])
+    whole = float(seconds[last, 0])
+    if not np.isfinite(whole):
+        return SpanTimes(positions, seconds)
+    counts = [count for count in (1 << bit for bit in range(1, 10)) if count <= len(fastest_cores(device, 1 << 10))]
+    threads = {count: timer.time(0, positions[-1], threads=count) / whole for count in counts}
+    contention = timer.time(0, positions[-1], contended=True) / whole if counts else 1.0
+    return SpanTimes(positions, seconds, threads, max(1.0, contention))
+
+
+def _positions(graph: Graph, device: Device) -> tuple[int, ...]:
+    """Return positions between groups that divide the work evenly, each the cheapest to cut at nearby."""
+    groups = len(graph.group_ends)
+    if groups <= MOST_POSITIONS + 1:
+        return tuple(range(groups + 1))
+    work = np.array(estimate(graph, device))
+    progress = np.cumsum(np.where(np.isfinite(work), work, 0.0))
+    sections = np.floor(progress[:-1] / max(progress[-1], 1e-300) * (MOST_POSITIONS - 1e-9))
+    crossing = np.array(crossing_bytes(graph))
+    order = np.lexsort((crossing, sections))
+    _, cheapest = np.unique(sections[order], return_index=True)
+    return (0, *sorted(int(group) + 1 for group in order[cheapest]), groups)
+
+
+class _SpanTimer:
+    """Times spans of one graph on one device."""
+
+    def __init__(self, graph: Graph, device: Device, cache: CostCache, sampling: Sampling) -> None:
+        self._graph, self._device, self._cache, self._sampling = graph, device, cache, sampling
+        self._edges = (0, *graph.group_ends)
+        self._built: dict[tuple[int, int], tuple[StagePlan, StageCode | None]] = {}
+
+    def time(self, begin: int, end: int, *, threads: int = 1, contended: bool = False) -> float:
+        """Return the seconds of the groups ``[begin, end)``; infinite if the runtime cannot run them."""
+        stage, code = self._build(begin, end)
+        if code is None:
+            return float("inf")
+        cores = fastest_cores(self._device, threads)
+        busy = [core for core in self._device.cores if core not in cores] if contended else []
+        key = cost_cache.key_of_span(self._device, code, threads=len(cores), others=len(busy))
+        if (record := self._cache.get(key)) is not None:
+            return record.seconds
+        with self._contention(stage, code, busy):
+            seconds = run_in_thread(lambda: self._run(stage, code, cores), "span")
+        self._cache.put(TimeRecord(key, seconds))
+        return seconds
+
+    def _build(self, begin: int, end: int) -> tuple[StagePlan, StageCode | None]:
+        if (begin, end) not in self._built:
+            cuts = [edge for edge in (self._edges[begin], self._edges[end]) if 0 < edge < self._edges[-1]]
+            part = extract.parts(self._graph, cuts)[1 if begin else 0]
+            stage = StagePlan("span", self._device.name, part.inputs, part.outputs)
+            compiler = devices.compiler(self._device)
+            try:
+                code = compiler.compile_stage(StageExport(self._graph, part), self._device) if compiler else None
+            except BuildError:
+                code = None
+            # One at a time: each has its weights.
+            self._built = {(begin, end): (stage, code)}
+        return self._built[begin, end]
+
+    def _run(self, stage: StagePlan, code: StageCode, cores: Sequence[int]) -> float:
+        """Return the median seconds of some frames."""
+        with self._opened(stage, code, cores) as run:
+            for _ in range(WARM_UP):
+                run()
+            times: list[float] = []
+            end = time.perf_counter() + SHARE * self._sampling.turn_s
+            while len(times) < self._sampling.rounds or time.perf_counter() < end:
+                begin = time.perf_counter()
+                run()
+                times.append(time.perf_counter() - begin)
+        return statistics.median(times)
+
+    @contextmanager
+    def _opened(self, stage: StagePlan, code: StageCode, cores: Sequence[int]) -> Iterator[Callable[[], object]]:
+        """Yield what runs a frame, in the calling thread."""
+        runtime = devices.create(self._device)
+        with closing(runtime):
+            runtime.open(cores)
+            program = runtime.load(stage, code)
+            frame = random_frame(stage.inputs, 0)
+            tensors = [runtime.copy_in(frame[spec.name]) for spec in stage.inputs]
+            yield lambda: [runtime.copy_out(tensor) for tensor in runtime.run(program, tensors)]
+
+    @contextmanager
+    def _contention(self, stage: StagePlan, code: StageCode, cores: Sequence[int]) -> Iterator[None]:
+        """Keep cores busy with frames of their own."""
+        stop = threading.Event()
+        ready = threading.Barrier(len(cores) + 1)
+
+        def work(core: int) -> None:
+            with self._opened(stage, code, [core]) as run:
+                run()
+                ready.wait()
+                while not stop.is_set():
+                    run()
+
+        threads = [threading.Thread(target=work, args=(core,), name=f"busy {core}") for core in cores]
+        for thread in threads:
+            thread.start()
+        ready.wait()
+        try:
+            yield
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
