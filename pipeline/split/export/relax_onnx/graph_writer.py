@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from pipeline.split.export.relax_onnx.axis_orders import FOLLOWERS, find_order, inverse, undo
 from pipeline.split.export.relax_onnx.tensors import Node, Tensor, Unwritable, constant
 from pipeline.split.passes.bindings import array
 
@@ -29,6 +30,8 @@ class GraphWriter:
     nodes : list of Node
         In topological order.
     makers : dict of Tensor to Node
+    transposed : dict
+        From a tensor and an order of its axes to the tensor with that order.
     """
 
     def __init__(self, module: Any) -> None:
@@ -37,8 +40,7 @@ class GraphWriter:
         self.makers: dict[Tensor, Node] = {}
         self._values: dict[Any, Results] = {}
         self._inputs: set[Tensor] = set()
-        # From a tensor and an order of its axes to the tensor with that order.
-        self._transposed: dict[tuple[Tensor, tuple[int, ...]], Tensor] = {}
+        self.transposed: dict[tuple[Tensor, tuple[int, ...]], Tensor] = {}
 
     def add_input(self, param: Any) -> Tensor:
         """Return the tensor of a parameter of the function."""
@@ -102,10 +104,12 @@ class GraphWriter:
         """Write a node of one result, which is like the first input unless its shape or dtype is given."""
         first = inputs[0]
         assert first is not None or (shape is not None and dtype is not None)  # noqa: S101 - a writer's fault
-        output = Tensor(
-            tuple(shape if shape is not None else first.shape),  # type: ignore[union-attr]
-            dtype or first.dtype,  # type: ignore[union-attr]
-        )
+        extents = tuple(shape if shape is not None else first.shape)  # type: ignore[union-attr]
+        order = find_order(inputs, len(extents), self.makers) if _follows(kind, attributes) else None
+        if order is not None and (sources := undo(inputs, order, self.transposed)) is not None:
+            back = [extents[axis] for axis in inverse(order)]
+            return self.transpose(self.node(kind, sources, back, dtype or first.dtype, **attributes), order)  # type: ignore[union-attr]
+        output = Tensor(extents, dtype or first.dtype)  # type: ignore[union-attr]
         self.add(Node(kind, list(inputs), [output], attributes, None if axes is None else tuple(axes)))
         return output
 
@@ -141,15 +145,18 @@ class GraphWriter:
         return self.node("Cast", [source], dtype=dtype, to=dtype)
 
     def reshape(self, source: Tensor, shape: Sequence[int]) -> Tensor:
-        """Write what gives a tensor other extents, unless it has them already."""
+        """Write what gives a tensor other extents, of which one may be -1, unless it has them already."""
+        if -1 in shape:
+            rest = math.prod(extent for extent in shape if extent != -1)
+            shape = [math.prod(source.shape) // rest if extent == -1 else extent for extent in shape]
         if tuple(shape) == source.shape:
             return source
         if source.values is not None:
             return constant(source.values.reshape(shape))
-        # A zero would mean the source's own extent.
-        extents = [-1 if extent == 0 else extent for extent in shape] if math.prod(shape) == 0 else list(shape)
-        if extents.count(-1) > 1:
-            return self.node("Expand", [constant(np.zeros([1] * len(shape)), source.dtype)], shape)
+        if math.prod(shape) == 0:
+            # A zero would mean the source's own extent; there is nothing to take along.
+            return self.expand(constant(np.zeros((0,) + (1,) * (len(shape) - 1)), source.dtype), shape)
+        extents = list(shape)
         return self.node("Reshape", [source, constant(extents, np.int64)], shape)
 
     def transpose(self, source: Tensor, order: Sequence[int]) -> Tensor:
@@ -159,12 +166,12 @@ class GraphWriter:
             return source
         if source.values is not None:
             return constant(source.values.transpose(axes))
-        if (source, axes) not in self._transposed:
+        if (source, axes) not in self.transposed:
             shape = [source.shape[axis] for axis in axes]
             turned = self.node("Transpose", [source], shape, perm=list(axes))
-            self._transposed[source, axes] = turned
-            self._transposed[turned, inverse(axes)] = source
-        return self._transposed[source, axes]
+            self.transposed[source, axes] = turned
+            self.transposed[turned, inverse(axes)] = source
+        return self.transposed[source, axes]
 
     def concat(self, sources: Sequence[Tensor], axis: int) -> Tensor:
         """Write tensors side by side."""
@@ -173,6 +180,10 @@ class GraphWriter:
         known = [source.values for source in sources if source.values is not None]
         if len(known) == len(sources):
             return constant(np.concatenate(known, axis))
+        order = find_order(sources, len(sources[0].shape), self.makers)
+        if order is not None and all((source, inverse(order)) in self.transposed for source in sources):
+            before = [self.transposed[source, inverse(order)] for source in sources]
+            return self.transpose(self.concat(before, order[axis]), order)
         extents = list(sources[0].shape)
         extents[axis] = sum(source.shape[axis] for source in sources)
         return self.node("Concat", sources, extents, axis=axis)
@@ -204,6 +215,6 @@ class GraphWriter:
         return self.slice(source, {axis: (-1, -source.shape[axis] - 1, -1)}, source.shape)
 
 
-def inverse(order: Sequence[int]) -> tuple[int, ...]:
-    """Return the order of axes that undoes another."""
-    return tuple(int(axis) for axis in np.argsort(order))
+def _follows(kind: str, attributes: Mapping[str, Any]) -> bool:
+    # A scale for each place along an axis has no axes to turn.
+    return kind in FOLLOWERS and attributes.get("axis") is None

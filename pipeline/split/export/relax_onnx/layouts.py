@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pipeline.split.export.relax_onnx.graph_writer import GraphWriter, inverse
+from pipeline.split.export.relax_onnx.axis_orders import inverse
+from pipeline.split.export.relax_onnx.graph_writer import GraphWriter
 from pipeline.split.export.relax_onnx.tensors import Tensor, Unwritable
 
 SPACE = "DHW"

@@ -11,7 +11,7 @@ import numpy as np
 from pipeline.split.export.relax_onnx.graph_writer import GraphWriter
 from pipeline.split.export.relax_onnx.operands import axes
 from pipeline.split.export.relax_onnx.reductions import reduce
-from pipeline.split.export.relax_onnx.tensors import Tensor, constant
+from pipeline.split.export.relax_onnx.tensors import Tensor, Unwritable, constant
 
 
 def _softmax(kind: str, graph: GraphWriter, call: Any) -> Tensor:
@@ -22,6 +22,8 @@ def _softmax(kind: str, graph: GraphWriter, call: Any) -> Tensor:
 def _batch_norm(graph: GraphWriter, call: Any) -> list[Tensor]:
     attrs = call.attrs
     source, scale, shift, mean, variance = (graph.tensor(operand) for operand in call.args)
+    if attrs.training:
+        raise Unwritable("it is in training")
     if not attrs.scale:
         scale = constant(np.ones(mean.shape), mean.dtype)
     if not attrs.center:

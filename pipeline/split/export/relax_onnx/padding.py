@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.split.export.relax_onnx.axis_orders import find_order, inverse, undo
 from pipeline.split.export.relax_onnx.graph_writer import GraphWriter
 from pipeline.split.export.relax_onnx.operands import integers
 from pipeline.split.export.relax_onnx.tensors import Tensor, Unwritable, constant
 
 _MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "edge": "edge"}
-_NUMPY_MODES = {"symmetric": "symmetric", "circular": "wrap"}
-"""Those that came late to ONNX, or not at all: the places are gathered instead."""
+_NUMPY_MODES = {"circular": "wrap"}
+"""Of one that came late to ONNX: the places are gathered instead."""
 
 
 def _pad(graph: GraphWriter, call: Any) -> Tensor:
@@ -26,7 +27,17 @@ def _pad(graph: GraphWriter, call: Any) -> Tensor:
         return _gather(graph, source, pairs, _NUMPY_MODES[mode])
     if mode not in _MODES:
         raise Unwritable(f"its mode is {mode}")
-    operands = [source, constant([*widths[::2], *widths[1::2]], np.int64)]
+    order = find_order([source], len(source.shape), graph.makers)
+    before = undo([source], order, graph.transposed) if order is not None else None
+    if order is not None and before is not None and before[0] is not None:
+        pairs = [pairs[axis] for axis in inverse(order)]
+        return graph.transpose(_write(graph, before[0], pairs, call), order)
+    return _write(graph, source, pairs, call)
+
+
+def _write(graph: GraphWriter, source: Tensor, pairs: Sequence[tuple[int, int]], call: Any) -> Tensor:
+    mode, widths = str(call.attrs.pad_mode), [width for place in (0, 1) for width in (pair[place] for pair in pairs)]
+    operands = [source, constant(widths, np.int64)]
     if mode == "constant":
         operands.append(graph.scalar(float(call.attrs.pad_value), source))
     extents = [extent + sum(pair) for extent, pair in zip(source.shape, pairs, strict=True)]
