@@ -25,12 +25,20 @@ class Region:
     open_ends : bool
         Whether values at the model's ends may be what they are, of any shape or no tensors, where frames carry them as
         packed bytes.
+    order : tuple of str
+        All tensors that operators of the graph make, as they do.
     """
 
     inputs: Mapping[str, TensorSpec]
     outputs: Mapping[str, TensorSpec]
     outside: Collection[str] = field(default=(), repr=False)
     open_ends: bool = False
+    order: tuple[str, ...] = field(default=(), repr=False)
+
+    @property
+    def ends(self) -> dict[str, TensorSpec]:
+        """The inputs and the outputs."""
+        return {**self.inputs, **self.outputs}
 
     def check_inside(self, name: str) -> None:
         """Raise `NoCounterpart` if another stage makes a tensor that is needed here."""

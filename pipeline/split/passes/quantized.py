@@ -12,7 +12,7 @@ from tvm.ir import Call
 from pipeline.split.passes.bindings import Binding, array, calls, constant, live, operands, replace
 from pipeline.split.passes.naming import unique
 
-_HALF = 128
+HALF = 128
 """What makes an unsigned byte of a signed one."""
 
 # They take values to other places, so that it makes no difference whether those are quantised.
@@ -153,7 +153,7 @@ def _unsign(bindings: Sequence[Binding], outputs: Sequence[Any]) -> None:
 
 
 def _shift_zero_point(zero: Any) -> Any:
-    return constant((np.asarray(array(zero), np.int32) + _HALF).astype(np.uint8))
+    return constant((np.asarray(array(zero), np.int32) + HALF).astype(np.uint8))
 
 
 def _move(binding: Binding, producers: Mapping[Any, Binding], outputs: Sequence[Any]) -> dict[str, str]:

@@ -17,7 +17,7 @@ import pipeline
 from pipeline.core.plan import TensorSpec
 from pipeline.core.random_frame import random_frame
 from pipeline.errors import BuildError
-from pipeline.split.export.stage_export import EXTRACTED, StageExport
+from pipeline.split.export.stage_export import EXTRACTED, WRITTEN, StageExport
 from pipeline.split.frontends.onnx.reference import literal_options, open_session
 from pipeline.split.graph import Graph
 from pipeline.split.stage_parts import parts
@@ -155,8 +155,9 @@ def test_a_loop_in_a_stage(tmp_path: Path) -> None:
     check_equal(graph, ["s", "l"])
 
 
-def test_quantised_by_q_and_dq(tmp_path: Path) -> None:
-    """Stages begin and end with bytes, and dequantise what they read themselves."""
+@pytest.mark.parametrize("zero", [np.array(120, np.uint8), np.array(-5, np.int8)], ids=["unsigned", "signed"])
+def test_quantised_by_q_and_dq(tmp_path: Path, zero: np.ndarray) -> None:
+    """Stages begin and end with bytes, and dequantise what they read themselves; bytes of the graph are unsigned."""
     nodes = [
         node("QuantizeLinear", "x sx zx", "xq"), node("DequantizeLinear", "xq sx zx", "xd"),
         node("DequantizeLinear", "wq sw zw", "wd"), node("Conv", "xd wd", "c", "conv", pads=[1] * 4),
@@ -166,12 +167,29 @@ def test_quantised_by_q_and_dq(tmp_path: Path) -> None:
         node("DequantizeLinear", "eq sx zx", "y"),
     ]  # fmt: skip
     constants: Arrays = {
-        "sx": np.array(0.05, np.float32), "zx": np.array(120, np.uint8), "sw": np.array(0.01, np.float32),
+        "sx": np.array(0.05, np.float32), "zx": zero, "sw": np.array(0.01, np.float32),
         "zw": np.array(0, np.int8),
         "wq": np.random.default_rng(0).integers(-90, 90, (4, 4, 3, 3)).astype(np.int8),
     }  # fmt: skip
     graph = pipeline.read(save(tmp_path / "qdq.onnx", nodes, {"x": (1, 4, 6, 6)}, ["y"], constants))
+    assert {graph.tensors[name].dtype for name in ("rq", "dq")} == {"uint8"}
     check_equal(graph, ["rq", "dq"])
+
+
+def test_operators_of_signed_bytes(tmp_path: Path) -> None:
+    """They take the bytes themselves, so that a stage that begins with unsigned ones is no part of the model."""
+    constants: Arrays = {
+        "s": np.array(0.05, np.float32), "z": np.array(0, np.int8), "b": np.zeros(4, np.int32),
+        "w": np.random.default_rng(0).integers(-90, 90, (4, 4, 3, 3)).astype(np.int8),
+    }  # fmt: skip
+    nodes = [
+        node("QuantizeLinear", "x s z", "q"), node("QLinearConv", "q s z w s z s z b", "r", "first", pads=[1] * 4),
+        node("QLinearConv", "r s z w s z s z b", "t", "second", pads=[1] * 4), node("DequantizeLinear", "t s z", "y"),
+    ]  # fmt: skip
+    graph = pipeline.read(save(tmp_path / "integers.onnx", nodes, {"x": (1, 4, 6, 6)}, ["y"], constants))
+    assert graph.tensors["r"].dtype == "uint8"
+    origins = [export.onnx_and_origin()[1] for export, _, _ in stages(graph, ["r"])]
+    assert origins == [WRITTEN, WRITTEN]
 
 
 def test_an_output_that_is_another_name_of_what_crosses(tmp_path: Path) -> None:

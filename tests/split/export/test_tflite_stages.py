@@ -71,8 +71,9 @@ def test_a_classifier(tmp_path: Path) -> None:
     check_equal(pipeline.read(classifier(tmp_path / "net.tflite")), ["dw", "pool"])
 
 
-def test_whole_numbers(tmp_path: Path) -> None:
-    """Stages of a quantised model begin and end with its bytes, and keep their scales."""
+@pytest.fixture
+def whole_numbers(tmp_path: Path) -> Graph:
+    """Two convolutions of int8."""
     writer = Writer(1, 6, 6, 4)
     kernel = np.random.default_rng(0).integers(-127, 127, (4, 3, 3, 4)).astype(np.int8)
     last = writer.add("QUANTIZE", [0], writer.tensor("q", (1, 6, 6, 4), "int8", 0.03, 3))
@@ -86,10 +87,19 @@ def test_whole_numbers(tmp_path: Path) -> None:
             padding=SAME, strideW=1, strideH=1, dilationWFactor=1, dilationHFactor=1,
         )  # fmt: skip
     path = writer.save(tmp_path / "bytes.tflite", writer.add("DEQUANTIZE", [last], writer.tensor("y", (1, 6, 6, 4))))
-    graph = pipeline.read(path)
-    assert [spec.dtype for _, inputs, _ in stages(graph, ["q", "first"]) for spec in inputs] == [
-        "float32",
-        "int8",
-        "int8",
-    ]
-    check_equal(graph, ["q", "first"])
+    return pipeline.read(path)
+
+
+def test_bytes_travel_between_quantised_stages(whole_numbers: Graph) -> None:
+    ends = [spec.dtype for _, inputs, _ in stages(whole_numbers, ["q", "first"]) for spec in inputs]
+    assert ends == ["float32", "int8", "int8"]
+    check_equal(whole_numbers, ["q", "first"])
+
+
+def test_a_cut_inside_of_an_operator(whole_numbers: Graph) -> None:
+    """An operator that is taken apart into several has no tensors inside in the file."""
+    names = [name for operator in whole_numbers.operators for name in operator.outputs]
+    inner_name = names[names.index("second") - 2]
+    assert inner_name.startswith("second:")
+    with pytest.raises(BuildError, match=f"no tensor '{inner_name}'; cut behind 'first' instead"):
+        stages(whole_numbers, [inner_name])[0][0].tflite()

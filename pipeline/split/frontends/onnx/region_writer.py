@@ -10,6 +10,7 @@ from onnx import TensorProto, helper
 from pipeline.core.packed_value import is_packed
 from pipeline.core.plan import TensorSpec
 from pipeline.split.frontends.extraction import NoCounterpart, Region
+from pipeline.split.frontends.onnx import unsigned
 from pipeline.split.frontends.onnx.simplification.tensors import static_shape, tensor_types, tensors_read
 
 # They return what they read, wherever the result is of the type of the operand.
@@ -50,7 +51,8 @@ class RegionWriter:
             [self._constants[name] for name in constants if name in self._constants],
             sparse_initializer=[self._sparse_constants[name] for name in constants if name in self._sparse_constants],
         )
-        _rename(graph, {name: spec.name for name, spec in {**region.inputs, **region.outputs}.items()})
+        unsigned.shift(graph, [name for name, spec in region.ends.items() if self._is_signed(name, spec)])
+        _rename(graph, {name: spec.name for name, spec in region.ends.items()})
         opsets = list(self._model.opset_import)
         # Tools may be older than the package that wrote the model, whose version of the file format they refuse.
         version = helper.find_min_ir_version_for(opsets, ignore_unknown=True)
@@ -61,7 +63,7 @@ class RegionWriter:
         return not all(_element_type(self._types.get(name)) for name in (*region.inputs, *region.outputs))
 
     def _check_ends(self, region: Region) -> None:
-        for name, spec in {**region.inputs, **region.outputs}.items():
+        for name, spec in region.ends.items():
             if name not in self._makers and name not in self._inputs:
                 raise NoCounterpart(f"the model has no tensor {name!r}")
             value_type = self._types.get(name)
@@ -70,7 +72,8 @@ class RegionWriter:
             if is_packed(spec) or value_type is None or value_type.WhichOneof("value") is None:
                 continue
             number, shape = _element_type(value_type), static_shape(value_type)
-            if number not in (0, _dtype_number(spec)) or value_type.WhichOneof("value") != "tensor_type":
+            is_same = number in (0, _dtype_number(spec)) or self._is_signed(name, spec)
+            if not is_same or value_type.WhichOneof("value") != "tensor_type":
                 raise NoCounterpart(f"{name!r} is of another type in the model than {spec}")
             if shape not in (None, spec.shape):
                 raise NoCounterpart(
@@ -98,6 +101,13 @@ class RegionWriter:
             else:
                 raise NoCounterpart(f"it needs {name!r} of the model, which the stage does not read")
         return nodes, constants, copies
+
+    def _is_signed(self, name: str, spec: TensorSpec) -> bool:
+        """Return whether a tensor has signed bytes in the model, and in the graph the same ones plus half their range.
+
+        The clean-up makes activations unsigned, see `pipeline.split.passes.quantized`.
+        """
+        return spec.dtype == "uint8" and _element_type(self._types.get(name)) == TensorProto.INT8
 
     def _value_info(self, name: str, spec: TensorSpec) -> Any:
         if is_packed(spec):
