@@ -228,12 +228,15 @@ class _RuntimeTimes:
 def _all_choices(
     board: Board, processors: Sequence[BoardProcessor], times: _Times, request: PlanRequest, *, replicas: bool
 ) -> Iterator[Choice]:
-    usable = {device.name.partition("/")[0] for devices in request.devices for device in devices}
+    requested = {device.name for devices in request.devices for device in devices}
+    usable = {name.partition("/")[0] for name in requested}
     for device in board.devices:
         indices = [index for index, processor in enumerate(processors) if processor.device.name == device.name]
         # A fixed number of stages may need the same device: leave each of the others one unit.
         spare = request.spare_units(device)
-        for name in times.variants(device) if not usable or device.name in usable else ():
+        # Whoever asks for a runtime gets it, also if nothing is known of it.
+        names = dict.fromkeys((*times.variants(device), *(name for name in device.variants if name in requested)))
+        for name in names if not usable or device.name in usable else ():
             runtime_times = _runtime_times(board.device(name), times)
             if spare < 1:
                 yield _shared_choice(processors, indices, runtime_times)
