@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pipeline
 from pipeline.commands import tune
-from pipeline.commands.shared import console, models, plan_options, values
+from pipeline.commands.shared import console, models, plan_options, values, vendor_commands
 from pipeline.errors import BundleError
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     models.no_verify_argument(parser)
     models.preparation_arguments(parser)
     plan_options.file_argument(parser)
+    vendor_commands.argument(parser)
     plan_options.arguments(parser)
     tune.database_arguments(parser)
     _kernel_arguments(parser)
@@ -64,6 +65,7 @@ def run(options: argparse.Namespace) -> int:
     # What can be refused is refused before minutes of compiling.
     _check_output(Path(options.output))
     plan_options.check_file(options)
+    vendor_commands.check(options)
     models.check_verify(options)
     tuning = tune.database_for(options)
     graph, model = models.read_open(options)

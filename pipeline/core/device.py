@@ -13,7 +13,7 @@ TVM = "tvm"
 
 def runtime_names() -> tuple[str, ...]:
     """Return the names of all runtimes that stages on CPU cores may have."""
-    return (TVM, *kind_names(lambda kind: bool(kind.model_format)))
+    return (TVM, *kind_names(lambda kind: kind.is_cpu_runtime))
 
 
 @dataclass(frozen=True)

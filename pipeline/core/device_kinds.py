@@ -66,6 +66,10 @@ class DeviceKind:
     model_format : str
         What its stages are handed over in, ``"onnx"`` or ``"tflite"``, where a runtime of others runs them; empty if
         they are compiled from Relax.
+    is_cpu_runtime : bool
+        It may execute stages of a CPU's device, which names it as one of its ``runtimes``.
+    command_keys : tuple of str
+        Keys of its targets that have commands, which a build runs.
     planning : str
         Module whose ``verdict(inputs, bindings, outputs, target)`` returns the seconds that the kind's own compiler
         estimates for a fused group, and why it cannot run it; empty if TVM compiles.
@@ -86,6 +90,8 @@ class DeviceKind:
     target_kind: str = ""
     model_format: str = ""
     efficiency: Mapping[str, float] = field(default_factory=lambda: OTHER_EFFICIENCY)
+    is_cpu_runtime: bool = False
+    command_keys: tuple[str, ...] = ()
     planning: str = ""
 
     @property
@@ -198,10 +204,18 @@ register(
 def _runtime_kind(name: str, adapter: str, model_format: str) -> DeviceKind:
     """Return the entry of a runtime of others, which runs models in its own format, mostly on CPU cores."""
     return DeviceKind(
-        name, f"{_DEVICES}.{adapter}", model_format=model_format, has_islands=True, efficiency=CPU_EFFICIENCY
-    )
+        name, f"{_DEVICES}.{adapter}", model_format=model_format, has_islands=True, is_cpu_runtime=True,
+        efficiency=CPU_EFFICIENCY,
+    )  # fmt: skip
 
 
 register(_runtime_kind("onnxruntime", "onnx_runtime:OnnxRuntime", "onnx"))
 register(_runtime_kind("openvino", "openvino_runtime:OpenVinoRuntime", "onnx"))
 register(_runtime_kind("litert", "litert:LiteRtRuntime", "tflite"))
+# A server makes devices of a kind, without the target that names the loader.
+register(
+    DeviceKind(
+        "vendor", f"{_DEVICES}.vendor:VendorRuntime", model_format="onnx", occupies_cores=False, offered_to_peers=False,
+        command_keys=("compile", "supported"),
+    )
+)  # fmt: skip

@@ -33,4 +33,7 @@ def why_absent(device: Device) -> str:
         return f"nothing drives devices of kind {device.kind!r} yet"
     if devices.compiler(device) is not None and not device.capabilities.model_format:
         return f"what devices of kind {device.kind!r} take is estimated by their own compiler"
+    # Dozens of stages would be compiled, by a tool that may take minutes for one.
+    if any(key in (device.target or {}) for key in device.capabilities.command_keys):
+        return "what a command compiles is not measured"
     return devices.adapter(device.kind).why_absent(device)

@@ -10,8 +10,9 @@ import msgspec
 
 from pipeline.core.files import cache_folder
 from pipeline.core.plan import Plan
+from pipeline.core.plan_commands import plan_commands
 from pipeline.core.shapes import Build, Size
-from pipeline.errors import PipelineError
+from pipeline.errors import PipelineError, PlanError
 from pipeline.executor.bundle import Bundle
 from pipeline.measure import cost_cache
 from pipeline.split.graph import Graph
@@ -38,7 +39,7 @@ class Maker:
     Raises
     ------
     PlanError
-        If the bundle was built from another model.
+        If the bundle was built from another model, or its plan has commands of a vendor's tool.
     """
 
     def __init__(self, model: OpenModel, bundle: Bundle, folder: Path | None = None) -> None:
@@ -46,6 +47,12 @@ class Maker:
         self._folder = cache_folder() if folder is None else folder
         # Raises here what would otherwise come up with the first frame of a new size.
         model.size_of(bundle.plan)
+        # Who loads a bundle does not expect that it runs commands, which may be anybody's.
+        for command in plan_commands(bundle.plan):
+            raise PlanError(
+                f"a build for another size would run {command.text!r}, a command in the bundle's plan; build the "
+                "bundle for all sizes that are needed, and load it without its model"
+            )
 
     def __call__(self, size: Size) -> Build:
         """Return the build for `size`, from the disk or compiled.

@@ -14,6 +14,7 @@ import onnxruntime
 import pytest
 
 import pipeline
+from pipeline.core.board import Board, Device
 from pipeline.errors import BuildError, BundleError, InputError, ModelError, PlanError
 from pipeline.executor.bundle import Bundle
 from pipeline.split.symbolic_model import OpenModel
@@ -210,6 +211,10 @@ def test_wrong_uses(file: Path, model: OpenModel, plan: pipeline.Plan, tmp_path:
     with pytest.raises(ValueError, match="shapes that vary"):
         pipeline.load(fixed, on_new_shape="compile", model=file)
     bundle = pipeline.build(model, plan, check=False)
+    npu = Device("npu", "vendor", target={"loader": "rknn", "compile": "touch {artifact}"})
+    foreign_plan = pipeline.plan(graph, Board("b", (npu,)), devices=["npu"])
+    with pytest.raises(ValueError, match=r"another size would run 'touch {artifact}', a command in the bundle's plan"):
+        pipeline.load(Bundle(foreign_plan, [None], shapes=bundle.shapes), on_new_shape="compile", model=model)
     with pytest.raises(ValueError, match="needs the model"):
         pipeline.load(bundle, on_new_shape="compile")
     with pytest.raises(ValueError, match="must be 'refuse' or 'compile'"):

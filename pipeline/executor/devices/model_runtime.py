@@ -111,17 +111,26 @@ class ModelRuntime(NullRuntime, OwnCompiler):
         BuildError
             If the stage has no such form, or operators would fall back to another processor than the target names.
         """
+        model = cls._serialize_checked(source, device)
+        if cls.is_here(device):
+            cls._check_fallbacks(model, device)
+        return cls._stage_code(model, f".{device.capabilities.model_format}", cls._version())
+
+    @classmethod
+    def _serialize_checked(cls, source: StageSource, device: Device) -> bytes:
         model = cls.serialize(source, device)
         if len(model) > LARGEST:
             raise BuildError(f"its model has {len(model)} bytes, and {cls.title} takes {LARGEST}; cut it into more")
-        if cls.is_here(device):
-            cls._check_fallbacks(model, device)
+        return model
+
+    @staticmethod
+    def _stage_code(content: bytes, suffix: str, version: str) -> StageCode:
         return StageCode(
-            lambda: model,
+            lambda: content,
             {},
-            executable=ModelFile(model),
-            suffix=f".{device.capabilities.model_format}",
-            runtime_version=cls._version(),
+            executable=ModelFile(content),
+            suffix=suffix,
+            runtime_version=version,
             calls=(),
         )
 
@@ -136,6 +145,8 @@ class ModelRuntime(NullRuntime, OwnCompiler):
             return
         try:
             fallbacks = cls.find_fallbacks(model, device)
+        except BuildError:
+            raise
         except Exception as error:
             raise BuildError(f"{cls.title} cannot run it: {reason(error, line=0)}") from error
         if fallbacks:
