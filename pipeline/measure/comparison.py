@@ -10,7 +10,8 @@ from pipeline.errors import InputError, PlanError
 from pipeline.executor.build import compile_plan
 from pipeline.executor.bundle import Bundle
 from pipeline.measure.throughput import Variant, VariantRun, Watch, random_frames
-from pipeline.split import extract, stage_parts
+from pipeline.split import stage_parts
+from pipeline.split.export.stage_export import StageExport
 from pipeline.split.planning.planner import Planner
 
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ def build_unsplit(graph: Graph, board: Board, device: Device) -> list[tuple[str,
         plan = Planner(graph, one_device_board).plan(stages=1)
         # A planner leaves out cores that would not help; whether they do is the question here.
         plan = replace(plan, stages=(replace(plan.stages[0], cores=cores),))
-        modules = map(extract.module, stage_parts.parts(graph, plan))
-        bundle = Bundle(plan, compile_plan(plan, modules, progress=lambda _: None))
+        sources = [StageExport(graph, part) for part in stage_parts.parts(graph, plan)]
+        bundle = Bundle(plan, compile_plan(plan, sources, progress=lambda _: None))
         variants.append((f"unsplit, {_count(len(cores) or 1, 'core')}", bundle))
     return variants

@@ -134,7 +134,7 @@ def describe_processor(device: Device, cores: int = 1) -> dict[str, object]:
     return {
         "kind": kind,
         "processor": name,
-        "target": str(host_target.target(device.target)),
+        "target": str(device.target if devices.compiler(device) else host_target.target(device.target)),
         "cores": cores,
         # Another release may compile the same kernel to other instructions.
         "tvm": str(tvm.__version__),
