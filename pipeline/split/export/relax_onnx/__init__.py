@@ -17,7 +17,7 @@ from pipeline.split.export.relax_onnx.tensors import Unwritable
 from pipeline.split.passes.bindings import kind
 
 
-def write(module: Any, name: str, opset: int | None = None) -> Any:
+def write(module: Any, name: str, opset: int | None = None, *, exact: bool = False) -> Any:
     """Write a stage as an ONNX model.
 
     Parameters
@@ -28,6 +28,10 @@ def write(module: Any, name: str, opset: int | None = None) -> Any:
         Of the model's graph.
     opset : int, optional
         Version of ONNX's operators; by default the lowest from 13 on that has all that are needed.
+    exact : bool
+        Write the integer arithmetic of quantised TFLite models as it is: ONNX Runtime then computes the same bits, but
+        slowly, and runtimes without numbers of 64 bits, such as OpenVINO, compute something else.  By default such
+        layers are DequantizeLinear, a layer of real numbers, and QuantizeLinear, whose results may differ by one step.
 
     Returns
     -------
@@ -44,7 +48,7 @@ def write(module: Any, name: str, opset: int | None = None) -> Any:
     """
     require("onnx", "onnx", "writing ONNX models")
     main = module["main"]
-    graph = GraphWriter(module)
+    graph = GraphWriter(module, exact=exact)
     inputs = [graph.add_input(param) for param in main.params]
     refusals = _write_bindings(graph, [binding for block in main.body.blocks for binding in block.bindings])
     if refusals:

@@ -10,6 +10,7 @@ import numpy as np
 from tvm import relax
 
 from pipeline.split.export.relax_onnx.axis_orders import FOLLOWERS, find_order, inverse, undo
+from pipeline.split.export.relax_onnx.fixed_point import Definitions
 from pipeline.split.export.relax_onnx.tensors import Node, Tensor, Unwritable, constant
 from pipeline.split.passes.bindings import array
 
@@ -23,10 +24,13 @@ class GraphWriter:
     ----------
     module : tvm.IRModule
         What is written, with the kernels that it calls.
+    exact : bool
+        Whether layers of integers are written as the integer arithmetic that they are.
 
     Attributes
     ----------
     module : tvm.IRModule
+    definitions : Definitions
     nodes : list of Node
         In topological order.
     makers : dict of Tensor to Node
@@ -34,8 +38,9 @@ class GraphWriter:
         From a tensor and an order of its axes to the tensor with that order.
     """
 
-    def __init__(self, module: Any) -> None:
-        self.module = module
+    def __init__(self, module: Any, *, exact: bool = False) -> None:
+        self.exact = exact
+        self.module, self.definitions = module, Definitions(module["main"])
         self.nodes: list[Node] = []
         self.makers: dict[Tensor, Node] = {}
         self._values: dict[Any, Results] = {}

@@ -7,6 +7,7 @@ computed.  Where sums may become larger, the weights are taken apart into digits
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,16 +25,30 @@ Convolve = Callable[[Tensor, Tensor], Tensor]
 """Writes the convolution of float32 data and weights."""
 
 
-def convolve(graph: GraphWriter, data: Tensor, weights: Tensor, dtype: str, convolution: Convolve) -> Tensor:
-    """Write a convolution of whole numbers, whose sums have this dtype."""
+class Form(NamedTuple):
+    """What the sums of a convolution are.
+
+    Attributes
+    ----------
+    dtype : str
+    axis : int
+        Of the weights, along which each place has sums of its own.
+    """
+
+    dtype: str
+    axis: int
+
+
+def convolve(graph: GraphWriter, data: Tensor, weights: Tensor, form: Form, convolution: Convolve) -> Tensor:
+    """Write a convolution of whole numbers."""
     if weights.values is None:
         raise Unwritable("its weights are whole numbers that are computed")
     parts = []
     for data_digit, data_power in _data_digits(graph, data):
         largest = bound(data_digit, graph.makers)
-        for weight_digit, weight_power in _weight_digits(weights.values.astype(np.int64), largest):
+        for weight_digit, weight_power in _weight_digits(weights.values.astype(np.int64), form.axis, largest):
             sums = convolution(graph.cast(data_digit, "float32"), constant(weight_digit, np.float32))
-            parts.append((graph.cast(sums, dtype), data_power + weight_power))
+            parts.append((graph.cast(sums, form.dtype), data_power + weight_power))
     total = _scaled(graph, *parts[0])
     for part, power in parts[1:]:
         total = graph.elementwise("Add", total, _scaled(graph, part, power))
@@ -58,11 +73,11 @@ def _data_digits(graph: GraphWriter, data: Tensor) -> list[tuple[Tensor, int]]:
     return [(graph.cast(low, "uint8"), 0), (graph.cast(high, "int8"), _DIGIT_BITS)]
 
 
-def _weight_digits(weights: np.ndarray, largest: float) -> list[tuple[np.ndarray, int]]:
+def _weight_digits(weights: np.ndarray, axis: int, largest: float) -> list[tuple[np.ndarray, int]]:
     """Return what weights are a sum of, with the power of two of each part, such that all sums are exact."""
     for bits in (16, _DIGIT_BITS, 4, 2):
         digits = _digits(weights, bits)
-        if all(largest * _most(digit) < EXACT for digit, _ in digits):
+        if all(largest * _most(digit, axis) < EXACT for digit, _ in digits):
             return digits
     raise Unwritable("its sums are too large")
 
@@ -78,9 +93,7 @@ def _digits(weights: np.ndarray, bits: int) -> list[tuple[np.ndarray, int]]:
     return digits
 
 
-def _most(digit: np.ndarray) -> float:
-    """Return the largest sum of sizes over the weights of one result, for either order of channels."""
-    sizes = np.abs(digit).astype(np.float64)
-    return float(
-        max(sizes.sum(axis=(0, *range(2, digit.ndim))).max(), sizes.sum(axis=tuple(range(1, digit.ndim))).max())
-    )
+def _most(digit: np.ndarray, axis: int) -> float:
+    """Return the largest sum of sizes over the weights of one result."""
+    others = tuple(each for each in range(digit.ndim) if each != axis)
+    return float(np.abs(digit).astype(np.float64).sum(axis=others).max())

@@ -18,8 +18,7 @@ def _reshape(graph: GraphWriter, call: Any) -> Tensor:
 
 def _permute(graph: GraphWriter, call: Any) -> Tensor:
     source = graph.tensor(call.args[0])
-    order = axes(call.attrs.axes, len(source.shape))
-    return graph.transpose(source, order if call.attrs.axes is not None else order[::-1])
+    return graph.transpose(source, axes(call.attrs.axes, len(source.shape), backwards=True))
 
 
 def _concat(graph: GraphWriter, call: Any) -> Tensor:

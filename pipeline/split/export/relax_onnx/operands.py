@@ -37,10 +37,10 @@ def dtype(expression: Any) -> str:
     return str(expression.ty.dtype)
 
 
-def axes(values: Any, rank: int) -> tuple[int, ...]:
-    """Return axes counted from the front, in order; all where none is named."""
+def axes(values: Any, rank: int, *, backwards: bool = False) -> tuple[int, ...]:
+    """Return axes counted from the front, in order; all where none is named, from the last on if it is `backwards`."""
     if values is None:
-        return tuple(range(rank))
+        return tuple(range(rank))[:: -1 if backwards else 1]
     listed = integers(values) if hasattr(values, "__iter__") else [int(values)]
     return tuple(axis % rank for axis in listed)
 

@@ -24,6 +24,7 @@ from pipeline.split.export.relax_onnx import (
 from pipeline.split.export.relax_onnx.graph_writer import GraphWriter, Results
 from pipeline.split.export.relax_onnx.islands import write_island
 from pipeline.split.export.relax_onnx.kernels import write_kernel
+from pipeline.split.export.relax_onnx.quantized_arithmetic import write_layer
 from pipeline.split.export.relax_onnx.tensors import Unwritable
 from pipeline.split.passes import bindings
 
@@ -45,6 +46,8 @@ def write_call(graph: GraphWriter, call: Any) -> Results:
         return write_island(graph, call)
     if (kernel := bindings.kernel(call)) is not None:
         return write_kernel(graph, call, kernel)
+    if not graph.exact and bindings.calls(call, "astype") and (layer := write_layer(graph, call)) is not None:
+        return layer
     writer = WRITERS.get(str(call.op.name).removeprefix("relax."))
     if writer is None:
         raise Unwritable
