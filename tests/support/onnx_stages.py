@@ -19,11 +19,13 @@ def thirds(graph: Graph) -> list[int]:
     return sorted({ends[len(ends) // 3], ends[2 * len(ends) // 3]}) if ends else []
 
 
-def run_exported(graph: Graph, values: Mapping[str, np.ndarray], positions: Sequence[int] | None = None) -> Arrays:
+def run_exported(
+    graph: Graph, values: Mapping[str, np.ndarray], positions: Sequence[int] | None = None, **options: Any
+) -> Arrays:
     """Write the stages between cuts, three by default, run them, and return the graph's outputs."""
     live = dict(values)
     for part in extract.parts(graph, thirds(graph) if positions is None else positions):
-        live |= run_model(relax_onnx.write(extract.module(part), "stage"), part, live)
+        live |= run_model(relax_onnx.write(extract.module(part), "stage", **options), part, live)
     return {spec.name: live[spec.name] for spec in graph.outputs}
 
 

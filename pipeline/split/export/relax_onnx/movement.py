@@ -34,7 +34,9 @@ def _stack(graph: GraphWriter, call: Any) -> Tensor:
 def _split(graph: GraphWriter, call: Any) -> list[Tensor]:
     source = graph.tensor(call.args[0])
     axis = int(call.attrs.axis) % len(source.shape)
-    results = [(tuple(int(extent) for extent in field.shape), source.dtype) for field in call.ty.fields]
+    results = [
+        (tuple(int(extent) for extent in field.shape), source.dtype) for field in getattr(call.ty, "fields", [call.ty])
+    ]
     sizes = constant([extents[axis] for extents, _ in results], np.int64)
     return graph.several("Split", [source, sizes], results, axis=axis)
 

@@ -10,6 +10,8 @@ import pytest
 
 import pipeline
 from pipeline.errors import BuildError
+from pipeline.split import extract
+from pipeline.split.export import relax_onnx
 from pipeline.split.frontends import references
 from pipeline.split.graph import Graph
 from tests.support import relay_programs
@@ -89,6 +91,7 @@ TFLITE = """
 
 @pytest.mark.parametrize("kind", TFLITE.split())
 def test_operators_of_tflite(tmp_path: Path, kind: str) -> None:
+    """As they are, whole numbers are those of LiteRT's reference kernels; as layers of real ones, within a step."""
     pytest.importorskip("tflite", reason="the reader of TFLite files is not installed")
     pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
     import conformance_tflite
@@ -96,10 +99,25 @@ def test_operators_of_tflite(tmp_path: Path, kind: str) -> None:
 
     for dtype in tflite_cases.KINDS[kind][1]:
         content = tflite_cases.make_case(kind, dtype, 3).content
-        inputs, expected = conformance_tflite.by_litert(content)
+        inputs, outputs = conformance_tflite.by_litert(content)
         path = tmp_path / f"{dtype}.tflite"
         path.write_bytes(content)
         graph = pipeline.read(path)
-        outputs = run_exported(graph, {spec.name: inputs[spec.name] for spec in graph.inputs})
-        # Whole numbers are those of LiteRT's reference kernels bit for bit.
-        assert_same(outputs, dict(zip((spec.name for spec in graph.outputs), expected, strict=True)))
+        values = {spec.name: inputs[spec.name] for spec in graph.inputs}
+        expected = dict(zip((spec.name for spec in graph.outputs), outputs, strict=True))
+        assert_same(run_exported(graph, values, exact=True), expected)
+        assert_same(run_exported(graph, values), expected, steps=1)
+
+
+@pytest.mark.parametrize("kind", ["CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "ADD"])
+def test_layers_of_integers_are_recognised(tmp_path: Path, kind: str) -> None:
+    pytest.importorskip("tflite", reason="the reader of TFLite files is not installed")
+    import tflite_cases
+
+    path = tmp_path / "m.tflite"
+    path.write_bytes(tflite_cases.make_case(kind, "int8", 3).content)
+    graph = pipeline.read(path)
+    (part,) = extract.parts(graph, [])
+    written = {node.op_type for node in relax_onnx.write(extract.module(part), "stage").graph.node}
+    assert {"DequantizeLinear", "QuantizeLinear"} <= written
+    assert not written & {"Mod", "Div", "BitShift"}
