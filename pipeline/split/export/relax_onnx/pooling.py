@@ -6,10 +6,13 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from pipeline.split.export.relax_onnx import layouts
+from pipeline.split.export.relax_onnx.axis_orders import inverse
 from pipeline.split.export.relax_onnx.graph_writer import GraphWriter
 from pipeline.split.export.relax_onnx.operands import integers, shape
-from pipeline.split.export.relax_onnx.tensors import Tensor, Unwritable
+from pipeline.split.export.relax_onnx.tensors import Tensor, constant
 
 
 def _pool(kind: str, graph: GraphWriter, call: Any) -> Tensor:
@@ -54,13 +57,28 @@ def _adaptive_average(graph: GraphWriter, call: Any) -> Tensor:
     extents = [shape(call)[axis] for axis in layouts.order(layout, "NC")]
     if all(extent == 1 for extent in extents[2:]):
         pooled = graph.node("GlobalAveragePool", [data], extents)
-    else:
-        sizes = list(zip(data.shape[2:], extents[2:], strict=True))
-        if any(size % count for size, count in sizes):
-            raise Unwritable(f"its windows differ, from {data.shape[2:]} to {tuple(extents[2:])}")
-        window = [size // count for size, count in sizes]
+    elif not any(size % count for size, count in zip(data.shape[2:], extents[2:], strict=True)):
+        window = [size // count for size, count in zip(data.shape[2:], extents[2:], strict=True)]
         pooled = graph.node("AveragePool", [data], extents, kernel_shape=window, strides=window)
+    else:
+        pooled = data
+        for axis in range(2, len(extents)):
+            pooled = _average_along(graph, pooled, axis, extents[axis])
     return layouts.channels_as(graph, pooled, layout)
+
+
+def _average_along(graph: GraphWriter, source: Tensor, axis: int, count: int) -> Tensor:
+    """Write averages along an axis, over windows that may differ in size, as a product with their shares."""
+    size = source.shape[axis]
+    if size == count:
+        return source
+    shares = np.zeros((size, count), source.dtype)
+    for place in range(count):
+        begin, end = place * size // count, -(-(place + 1) * size // count)
+        shares[begin:end, place] = 1 / (end - begin)
+    order = [*(each for each in range(len(source.shape)) if each != axis), axis]
+    rows = graph.transpose(source, order)
+    return graph.transpose(graph.node("MatMul", [rows, constant(shares)], (*rows.shape[:-1], count)), inverse(order))
 
 
 WRITERS = {

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from pipeline.errors import BuildError
-from pipeline.split.export.relax_onnx.islands import model_opset, raise_opset, rename
+from pipeline.split.export.relax_onnx.islands import raise_opset, rename
+from pipeline.split.export.relax_onnx.opsets import LOWEST, ONNX_NAMES, lowest_opset
 from pipeline.split.export.relax_onnx.runtime_dtypes import widen
 from pipeline.split.export.relax_onnx.tensors import Node, Tensor, Unwritable, constant
-
-LOWEST, HIGHEST = 13, 22
-"""Versions of ONNX's operators between which a model is written: vendors' tools want old ones."""
 
 _LARGE = 1 << 20
 """Bytes of an initializer from which on the checker need not see its values."""
@@ -44,52 +41,6 @@ def _live(nodes: Iterable[Node], outputs: Iterable[Tensor]) -> list[Node]:
     return live_nodes[::-1]
 
 
-def lowest_opset(node: Node) -> int:
-    """Return the lowest version of the operators in which a node is valid; an island is in that of its model."""
-    if node.model is not None:
-        return max(model_opset(node.model), LOWEST)
-    inputs, outputs = (
-        tuple(None if tensor is None else tensor.dtype for tensor in tensors) for tensors in (node.inputs, node.outputs)
-    )
-    attributes = tuple(sorted(name for name, value in node.attributes.items() if value is not None))
-    version = _lowest_opset(node.kind, attributes, inputs, outputs)
-    # In its first version there is no third dimension.
-    return max(version, 20) if node.kind == "GridSample" and len(node.outputs[0].shape) > 4 else version
-
-
-@functools.cache
-def _lowest_opset(kind: str, attributes: Sequence[str], inputs: Sequence[str | None], outputs: Sequence[str]) -> int:
-    from onnx import defs
-
-    for version in range(LOWEST, HIGHEST + 1):
-        try:
-            schema = defs.get_schema(kind, version)
-        except defs.SchemaError:
-            continue
-        are_dtypes = _are_of(schema, schema.inputs, inputs) and _are_of(schema, schema.outputs, outputs)
-        if set(attributes) <= set(schema.attributes) and are_dtypes:
-            return version
-    raise Unwritable(f"{kind} of {', '.join(each for each in (*inputs, *outputs) if each)}")
-
-
-ONNX_NAMES = {
-    "float32": "float", "float64": "double", "float8_e4m3fn": "float8e4m3fn", "float8_e4m3fnuz": "float8e4m3fnuz",
-    "float8_e5m2": "float8e5m2", "float8_e5m2fnuz": "float8e5m2fnuz", "float4_e2m1fn": "float4e2m1",
-}  # fmt: skip
-"""Of dtypes that ONNX calls otherwise."""
-
-
-def _are_of(schema: Any, formals: Sequence[Any], dtypes: Sequence[str | None]) -> bool:
-    """Check whether an operator has inputs or outputs of these dtypes."""
-    allowed = {each.type_param_str: each.allowed_type_strs for each in schema.type_constraints}
-    for place, dtype in enumerate(dtypes):
-        formal = formals[min(place, len(formals) - 1)]
-        types = allowed.get(formal.type_str, [formal.type_str])
-        if dtype is not None and f"tensor({ONNX_NAMES.get(dtype, dtype)})" not in types:
-            return False
-    return True
-
-
 _LATER_MODES = {"bilinear": "linear", "bicubic": "cubic"}
 """Of GridSample, from the version on that has a third dimension."""
 
@@ -100,7 +51,8 @@ class _Serializer:
     def __init__(self, opset: int, names: set[str]) -> None:
         self._opset, self._names = opset, set(names)
         self._tensor_names: dict[Tensor, str] = {}
-        self._initializers: dict[Any, Any] = {}
+        self._constants: dict[Any, tuple[str, np.ndarray]] = {}
+        self._island_constants: list[Any] = []
         self._sparse_initializers: list[Any] = []
         # Of islands.
         self._functions: dict[tuple[str, str], Any] = {}
@@ -117,7 +69,7 @@ class _Serializer:
         protos = [proto for node in nodes for proto in self._protos(node)]
         graph = helper.make_graph(
             protos, name, [self._value_info(tensor) for tensor in inputs],
-            [self._value_info(tensor) for tensor in outputs], list(self._initializers.values()),
+            [self._value_info(tensor) for tensor in outputs],
             value_info=[self._value_info(tensor) for tensor in made],
             sparse_initializer=self._sparse_initializers,
         )  # fmt: skip
@@ -127,8 +79,17 @@ class _Serializer:
             graph, producer_name="soc-pipeline", opset_imports=opsets, ir_version=version,
             functions=list(self._functions.values()),
         )  # fmt: skip
+        self._add_initializers(model.graph.initializer)
         _check(model)
         return model
+
+    def _add_initializers(self, initializers: Any) -> None:
+        """Copy constants into the model, one after the other: they may fill half of the memory."""
+        from onnx import numpy_helper
+
+        for name, values in self._constants.values():
+            initializers.append(numpy_helper.from_array(values, name))
+        initializers.extend(self._island_constants)
 
     def _protos(self, node: Node) -> Iterable[Any]:
         return [self._node(node)] if node.model is None else self._island(node)
@@ -146,8 +107,7 @@ class _Serializer:
             if names.setdefault(value.name, result) != result:
                 copies.append(helper.make_node("Identity", [names[value.name]], [result]))
         rename(model.graph, names, self._unique)
-        for tensor in model.graph.initializer:
-            self._initializers[tensor.name] = tensor
+        self._island_constants.extend(model.graph.initializer)
         self._sparse_initializers.extend(model.graph.sparse_initializer)
         self._functions.update({(each.domain, each.name): each for each in model.functions})
         self._ir_version = max(self._ir_version, model.ir_version)
@@ -183,14 +143,12 @@ class _Serializer:
             return ""
         if tensor.values is None:
             return self._tensor_names[tensor]
-        from onnx import numpy_helper
-
         values = np.ascontiguousarray(tensor.values).reshape(tensor.shape)
         # One tensor for equal constants: a weight may be read by several operators.
         key = tensor.dtype, tensor.shape, values.tobytes() if values.nbytes < _LARGE else values.ctypes.data
-        if key not in self._initializers:
-            self._initializers[key] = numpy_helper.from_array(values, self._unique("constant"))
-        return str(self._initializers[key].name)
+        if key not in self._constants:
+            self._constants[key] = self._unique("constant"), values
+        return self._constants[key][0]
 
     def _unique(self, name: str) -> str:
         number, candidate = 0, name

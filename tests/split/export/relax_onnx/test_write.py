@@ -148,6 +148,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "instance_norm of the last axis": lambda _, x: op.nn.instance_norm(
         x, relax_models.constant(weights(4)), relax_models.constant(weights(4, seed=1)), channel_axis=3, axes=[1, 2]),
     "pooling of the last axes": lambda _, x: op.nn.avg_pool2d(x, (2, 2), (2, 2), layout="NHWC"),
+    "windows of several sizes": lambda _, x: op.nn.adaptive_avg_pool2d(x, (3, 2)),
     "circular padding": lambda _, x: op.nn.pad(x, [0, 0, 0, 0, 2, 1, 1, 0], "circular"),
     "repeat": lambda _, x: op.repeat(x, 3, 1),
     "cumprod": lambda _, x: op.cumprod(x, 3, exclusive=True),
