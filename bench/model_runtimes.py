@@ -7,7 +7,7 @@ they lie apart says how exact an answer can be at all.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -67,7 +67,7 @@ class OnnxRuntime(Runtime):
         return Input(value.name, tuple(None if isinstance(n, int) and n < 1 else n for n in extents), dtype)
 
     def run(self, frame: Frame) -> list[np.ndarray]:
-        return [np.asarray(output) for output in self._session.run(None, dict(frame))]
+        return as_arrays(self._session.run(None, dict(frame)))
 
 
 class LiteRT(Runtime):
@@ -132,6 +132,20 @@ class PyTorch(Runtime):
 
 RUNTIMES: Mapping[str, type[Runtime]] = {".onnx": OnnxRuntime, ".tflite": LiteRT, ".lite": LiteRT, ".pt2": PyTorch}
 """By the suffix of the file."""
+
+
+def as_arrays(outputs: Iterable[Any]) -> list[np.ndarray]:
+    """Return outputs with lists and dictionaries taken apart, such as a classifier's probabilities by class."""
+    arrays: list[np.ndarray] = []
+    for output in outputs:
+        if isinstance(output, Mapping):
+            arrays += as_arrays([list(output), list(output.values())])
+        elif isinstance(output, list) and any(isinstance(each, np.ndarray | Mapping) for each in output):
+            arrays += as_arrays(output)
+        elif output is not None:
+            array = np.asarray(output)
+            arrays.append(array.astype(str) if array.dtype.kind in "OU" else array)
+    return arrays
 
 
 def count_operators(path: Path) -> int:
@@ -199,6 +213,8 @@ def candidate_frames(inputs: Sequence[TensorSpec], seed: int) -> list[dict[str, 
 
 
 def _random_array(generator: np.random.Generator, spec: TensorSpec, value: int | None, *, is_share: bool) -> np.ndarray:
+    if spec.dtype == "string":
+        return np.full(spec.shape, "a few words", object)
     dtype = np.dtype(spec.dtype)
     if dtype.kind == "f":
         draw = generator.random if is_share else generator.standard_normal

@@ -17,7 +17,16 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from model_runtimes import RUNTIMES, Frame, Runtime, candidate_frames, candidate_inputs, count_operators, is_open
+from model_runtimes import (
+    RUNTIMES,
+    Frame,
+    Runtime,
+    as_arrays,
+    candidate_frames,
+    candidate_inputs,
+    count_operators,
+    is_open,
+)  # fmt: skip
 
 SEEDS = (0, 1)
 """Of the frames; the second one shows whether a model keeps state."""
@@ -162,7 +171,7 @@ class Trial:
             yield {f"{label}_ms": (perf_counter() - begin_s) * 1e3}
         self.step = f"differs in {in_words}"
         yield {"outcome": self.step}
-        yield from self._compare(label, [[result[name] for name in names] for result in results])
+        yield from self._compare(label, [as_arrays(result[name] for name in names) for result in results])
 
     def _compare(self, label: str, results: Sequence[Tensors]) -> Iterator[dict[str, Any]]:
         """Compare with each way of the runtime until one agrees."""
@@ -245,7 +254,8 @@ def describe_difference(results: Tensors, expected: Tensors) -> str:
     if len(results) != len(expected):
         return f"{len(results)} outputs instead of {len(expected)}"
     for number, (result, reference) in enumerate(zip(results, expected, strict=True)):
-        if (result.shape, result.dtype) != (reference.shape, reference.dtype):
+        same_dtype = result.dtype == reference.dtype or (is_text(result) and is_text(reference))
+        if result.shape != reference.shape or not same_dtype:
             types = [f"{each.dtype}{list(each.shape)}" for each in (result, reference)]
             return f"output {number} is {types[0]} instead of {types[1]}"
         if complaint := describe_error(result, reference):
@@ -268,7 +278,7 @@ def describe_error(result: np.ndarray, reference: np.ndarray) -> str:
         if share < STEPS[0] or steps.max() > STEPS[1] or not decides_alike(result, reference, 1):
             return f"is off by up to {steps.max()} steps, by more than one at {1 - share:.2%}"
         return ""
-    # Indices, counts and flags.
+    # Indices, counts, flags and text.
     wrong = float(np.mean(result != reference))
     return f"has {wrong:.2%} other values" if wrong else ""
 
@@ -286,7 +296,14 @@ def largest_error(result: np.ndarray, reference: np.ndarray) -> float:
     """Return the largest difference of two outputs; infinite if they are of other types."""
     if (result.shape, result.dtype) != (reference.shape, reference.dtype):
         return float("inf")
+    if is_text(result):
+        return 0.0 if (result == reference).all() else float("inf")
     return float(np.abs(result.astype(np.float64) - reference.astype(np.float64)).max(initial=0.0))
+
+
+def is_text(array: np.ndarray) -> bool:
+    """Check whether an array holds strings, whose dtype has the length of the longest."""
+    return array.dtype.kind == "U"
 
 
 def relative_error(results: Tensors, expected: Tensors) -> float:
@@ -296,6 +313,6 @@ def relative_error(results: Tensors, expected: Tensors) -> float:
     errors = [
         compare_output(result.astype(np.float64), reference.astype(np.float64)).relative
         for result, reference in zip(results, expected, strict=False)
-        if reference.size
+        if reference.size and not is_text(reference)
     ]
     return float(max(errors, default=0.0))
