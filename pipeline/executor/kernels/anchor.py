@@ -15,6 +15,7 @@ import tvm
 import tvm_ffi
 from tvm import te, tirx
 
+from pipeline.executor.kernels.shared_elements import SharedElements, repeated_buffers
 from pipeline.executor.kernels.tiles.packing import PackedLayout
 from pipeline.executor.kernels.tir import statements as tir
 
@@ -102,6 +103,7 @@ class FusedGroup:
         self.result = self.target = function.params[-1]
         # Also what comes before it, such as a part of a tensor that is added to it.
         self._values = {block.writes[0].source: block for block in blocks if block is not anchor}
+        self._repeated = repeated_buffers(self._values)
         # What is fused in may spread each sum over many elements; then the sums are stored, and spread afterwards.
         self._separate = not self._is_elementwise()
         if self._separate:
@@ -115,7 +117,10 @@ class FusedGroup:
     def value(self, total: Any, indices: Sequence[Any]) -> Any:
         """Return the value to store where the placeholder makes `total`."""
         # What is spread afterwards reads the stored sums.
-        return total if self._separate else self._element(self.result, lambda _: total, indices)
+        if self._separate:
+            return total
+        shared = SharedElements(self._repeated, indices)
+        return shared.bindings.around(self._element(self.result, lambda _: total, indices, shared))
 
     def over(self, operand: int) -> FusedGroup:
         """Return the same with its result stored over a parameter."""
@@ -180,7 +185,7 @@ class FusedGroup:
             )
             return tirx.FloatImm("float32", 0.0)
 
-        self._element(self.result, total, indices)
+        self._element(self.result, total, indices, SharedElements(self._repeated, indices))
         return all(matches)
 
     def _spread(self) -> Any:
@@ -202,12 +207,29 @@ class FusedGroup:
 
         return along(0)
 
-    def _element(self, buffer: Any, total: Callable[[Sequence[Any]], Any], indices: Sequence[Any]) -> Any:
+    def _element(
+        self,
+        buffer: Any,
+        total: Callable[[Sequence[Any]], Any],
+        indices: Sequence[Any],
+        shared: SharedElements | None = None,
+    ) -> Any:
         if buffer.same_as(self._sum):
             return total(indices)
         block = self._values.get(buffer)
         if block is None:
             return tirx.BufferLoad(buffer, list(indices))
+        if shared is not None:
+            return shared.element(buffer, indices, lambda: self._inline(block, total, indices, shared))
+        return self._inline(block, total, indices, shared)
+
+    def _inline(
+        self,
+        block: Any,
+        total: Callable[[Sequence[Any]], Any],
+        indices: Sequence[Any],
+        shared: SharedElements | None,
+    ) -> Any:
         # A block is inlined by putting the kernel's indices in the place of its own axes.
         # That of a number without axes has one of a single element, of which a load says nothing.
         places = indices or [tirx.const(0, axis.var.ty.dtype) for axis in block.iter_vars]
@@ -217,7 +239,7 @@ class FusedGroup:
             return values.get(var, var)
 
         def element(load: Any, mutator: Any) -> Any:
-            return self._element(load.source, total, [mutator.mutate(each) for each in load.indices])
+            return self._element(load.source, total, [mutator.mutate(each) for each in load.indices], shared)
 
         return tvm_ffi.structural_mutate(block.body.value, [(tvm.ir.TensorLoad, element), (tvm.ir.Var, variable)])
 
