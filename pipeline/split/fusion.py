@@ -5,8 +5,9 @@ all its results pass, if everything on the way is computed element by element.  
 TVM merges, so a group may be larger than a kernel, but never smaller.  What one operator of the model was
 taken apart into stays together as well: users know it as one, and a kernel may be written for all of it.
 
-A group ends where sums become bytes that are then computed with as real numbers, although TVM may go on: bytes are the
-cheapest to send, and an accelerator that has no sigmoid takes the convolution in front of one.
+A group ends where sums become bytes that are then computed with as real numbers, or summed up by the model's next
+operator, although TVM may go on: bytes are the cheapest to send, and an accelerator that has no sigmoid takes the
+convolution in front of one.
 """
 
 from __future__ import annotations
@@ -78,9 +79,23 @@ def _patterns(kinds: Sequence[str], consumers: Sequence[Sequence[int]], are_part
         # A reader's own one; what is quantised in front of it is to travel as bytes.
         if kind == "dequantize" and are_parts[operator] and patterns[consumers[operator][0]] != "elementwise":
             patterns[operator] = "opaque"
+        # All operators of whole numbers in a row would be one group, if they fused where the next one widens its bytes.
+        elif kind == "astype" and are_parts[operator] and _widens_for_sums(operator, kinds, consumers, are_parts):
+            patterns[operator] = "opaque"
         elif kind == "quantize" and not are_parts[operator] and operator in summing:
             patterns[operator] = _LAST if _leaves_bytes(operator, kinds, consumers) else patterns[operator]
     return patterns
+
+
+def _widens_for_sums(
+    operator: int, kinds: Sequence[str], consumers: Sequence[Sequence[int]], are_parts: Sequence[bool]
+) -> bool:
+    """Return True if the operator that this one is the first part of sums up what it reads."""
+    while are_parts[operator] and len(consumers[operator]) == 1:
+        (operator,) = consumers[operator]
+        if kinds[operator] not in ("astype", "pad", "subtract"):
+            return operator_kind(kinds[operator]).pattern == "anchor"
+    return False
 
 
 def _leaves_bytes(operator: int, kinds: Sequence[str], consumers: Sequence[Sequence[int]]) -> bool:

@@ -94,6 +94,7 @@ def export_stages(  # noqa: PLR0913 - all but the first three by keyword
     from pipeline.workflow.stage_check import StageCheck
 
     suffix = _suffix(graph, format)
+    remedy = "; format 'source' cuts TFLite files" if (suffix, _suffix(graph, "source")) == (".onnx", ".tflite") else ""
     check = StageCheck.of(graph, suffix, verify=verify, tolerance=tolerance, seed=seed)
     stage_files.check_target(Path(folder).resolve())
     exports = [StageExport(graph, part) for part in parts(graph, plan)]
@@ -101,7 +102,10 @@ def export_stages(  # noqa: PLR0913 - all but the first three by keyword
 
     def write(number: int, stage: StagePlan) -> tuple[bytes, str, str]:
         progress(f"writing {stage.name}")
-        return _content(exports[number], stage, suffix)
+        try:
+            return _content(exports[number], suffix)
+        except BuildError as error:
+            raise BuildError(f"stage {stage.name!r}: {error}{remedy}") from error
 
     def compare(new_folder: Path, manifest: StageManifest) -> None:
         nonlocal result
@@ -130,15 +134,12 @@ def _suffix(graph: Graph, name: str) -> str:
     return f".{name}"
 
 
-def _content(export: StageExport, stage: StagePlan, suffix: str) -> tuple[bytes, str, str]:
+def _content(export: StageExport, suffix: str) -> tuple[bytes, str, str]:
     from pipeline.split.export.stage_export import EXTRACTED
 
-    try:
-        if suffix == ".tflite":
-            return export.tflite(), suffix, EXTRACTED
-        model, origin = export.onnx_and_origin(open_ends=True)
-    except BuildError as error:
-        raise BuildError(f"stage {stage.name!r}: {error}") from error
+    if suffix == ".tflite":
+        return export.tflite(), suffix, EXTRACTED
+    model, origin = export.onnx_and_origin(open_ends=True)
     if model.ByteSize() > LARGEST_BYTES:
-        raise BuildError(f"stage {stage.name!r} would be a file of 2 GiB or more, which nobody reads; cut it in two")
+        raise BuildError("it would be a file of 2 GiB or more, which nobody reads; cut it in two")
     return model.SerializeToString(), suffix, origin

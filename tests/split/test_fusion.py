@@ -243,3 +243,19 @@ def test_what_one_operator_of_the_model_becomes_stays_together(tmp_path: Path) -
     ends = [graph.operators[end - 1].name for end in graph.group_ends]
     assert len(graph.operators) > 3
     assert ends == ["a", "b", "y"]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "parts", "groups"),
+    [
+        # A convolution of bytes, and another one that widens what it reads.
+        (["conv2d", "add", "astype", "astype", "subtract", "conv2d", "astype"], "110 1110", [2, 2, 2, 6, 6, 6, 6]),
+        (["conv2d", "astype", "astype", "pad", "conv2d", "astype"], "10 1110", [1, 1, 5, 5, 5, 5]),
+        # A sum of bytes computes element by element, and is fused with what makes them.
+        (["conv2d", "astype", "astype", "add", "astype"], "10 110", [4, 4, 4, 4, 4]),
+    ],
+)
+def test_operators_of_bytes_that_sum_begin_a_group(kinds: list[str], parts: str, groups: list[int]) -> None:
+    consumers = [[position + 1] for position in range(len(kinds) - 1)] + [[]]
+    are_parts = [digit == "1" for digit in parts.replace(" ", "")]
+    assert fuse(kinds, consumers, [False] * (len(kinds) - 1) + [True], are_parts) == groups

@@ -180,6 +180,23 @@ def test_tflite_in_both_formats(tmp_path: Path) -> None:
         assert (exported.verification.reference, exported.verification.relative < 1e-4) == ("LiteRT", True)
 
 
+def test_what_only_litert_computes_is_no_onnx(tmp_path: Path) -> None:
+    pytest.importorskip("tflite", reason="the reader of TFLite files is not installed")
+    pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
+    from tests.split.frontends.tflite.test_tflite import Writer
+
+    writer = Writer(4, 8)
+    first = writer.add("TANH", [0], writer.tensor("first", (4, 8)))
+    ids = writer.constant("ids", np.array([0, 0, 1, 1], np.int32))
+    graph = pipeline.read(
+        writer.save(tmp_path / "m.tflite", writer.add("SEGMENT_SUM", [first, ids], writer.tensor("y", (2, 8))))
+    )
+    with pytest.raises(BuildError, match=r"stage 'stage1': .*; format 'source' cuts TFLite files"):
+        pipeline.export_stages(graph, pipeline.plan(graph, cuts=["first"]), tmp_path / "parts")
+    exported = pipeline.export_stages(graph, pipeline.plan(graph, cuts=["first"]), tmp_path / "parts", format="source")
+    assert exported.verification is not None
+
+
 def test_outputs_of_any_shape(tmp_path: Path) -> None:
     nodes = [node("Relu", "x", "r"), node("Softmax", "r", "s"), node("NonZero", "s", "y")]
     path = save(tmp_path / "any.onnx", nodes, {"x": (2, 4)}, ["y"], dtypes={"y": onnx.TensorProto.INT64})
