@@ -1,10 +1,10 @@
 """Makes an emulated 64-bit Arm board: a folder whose `python` runs this package on any x86-64 machine.
 
 ``make arm-board`` calls it.  The board's Python and C library are the system's own packages for arm64, from where apt
-takes its packages; this package's requirements are their wheels for aarch64, from where pip takes them.  Nothing is
-installed on this machine but a linker if it has none, and no rights of an administrator are needed.  `QEMU_CPU` names
-the processor, such as cortex-a53; without it, it is a Cortex-A72.  What is emulated is the processor alone: times say
-nothing of a real board's, and files and network are this machine's.
+takes its packages; this package's requirements and ONNX Runtime are their wheels for aarch64, from where pip takes
+them.  Nothing is installed on this machine but a linker if it has none, and no rights of an administrator are needed.
+`QEMU_CPU` names the processor, such as cortex-a53; without it, it is a Cortex-A72.  What is emulated is the processor
+alone: times say nothing of a real board's, and files and network are this machine's.
 """
 
 from __future__ import annotations
@@ -126,7 +126,9 @@ def _packages(board: Path, python: str) -> None:
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
     location = ["--target", str(board / "packages"), "--implementation", "cp", "--only-binary=:all:"]
     kind = ["--python-version", python.removeprefix("python"), *(f"--platform={name}" for name in PLATFORMS)]
-    _call("the packages for aarch64", [*pip, *location, *kind, *project["dependencies"]])
+    # Later ones end in a segmentation fault of the emulator while they are imported.
+    requirements = [*project["dependencies"], "onnxruntime==1.23.*"]
+    _call("the packages for aarch64", [*pip, *location, *kind, *requirements])
 
 
 def _script(board: Path, emulator: str, python: str) -> None:

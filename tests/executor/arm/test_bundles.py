@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import pipeline
+from pipeline.split.frontends import references
 from tests.executor.arm.conftest import SLOW, ArmPython, board
 
 pytestmark = list(SLOW)
@@ -35,6 +36,26 @@ def test_a_bundle_gives_the_same_there(
     with np.load(paths[2]) as results:
         (results_there,) = results.values()
     np.testing.assert_allclose(results_there, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("devices", [("cpu", "cpu/onnxruntime"), ("cpu/onnxruntime", "cpu")])
+def test_stages_of_two_runtimes_give_the_same_there(
+    arm: ArmPython, digits_onnx: Path, tmp_path: Path, devices: tuple[str, str]
+) -> None:
+    if arm.run("cortex-a72", "-c", "import onnxruntime").returncode:
+        pytest.skip("the board has no ONNX Runtime")
+    graph = pipeline.read(digits_onnx)
+    frames = np.random.default_rng(0).standard_normal((4, *graph.inputs[0].shape)).astype(np.float32)
+    np.save(tmp_path / "frames.npy", frames)
+    plan = pipeline.plan(graph, board("cortex-a72").with_runtimes(["tvm", "onnxruntime"]), devices=devices)
+    pipeline.build(graph, plan).save(tmp_path / "arm.bundle")
+    options = (tmp_path / "arm.bundle", "--input", tmp_path / "frames.npy", "--output", tmp_path / "results.npz")
+    process = arm.run("cortex-a72", "-m", "pipeline.cli", "run", *options)
+    assert process.returncode == 0, process.stderr
+    expected = np.stack([references.run(digits_onnx, {graph.inputs[0].name: frame})[1][0] for frame in frames])
+    with np.load(tmp_path / "results.npz") as results:
+        (results_there,) = results.values()
+    np.testing.assert_allclose(results_there, expected, rtol=0, atol=1e-4 * np.abs(expected).max())
 
 
 def test_a_bundle_for_this_machine_is_refused_there(arm: ArmPython, digits_onnx: Path, tmp_path: Path) -> None:
