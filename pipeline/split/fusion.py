@@ -76,21 +76,27 @@ def _patterns(kinds: Sequence[str], consumers: Sequence[Sequence[int]], are_part
     patterns = [operator_kind(kind).pattern for kind in kinds]
     summing = {reader for kind, readers in zip(kinds, consumers, strict=True) if kind in _SUMMING for reader in readers}
     for operator, kind in enumerate(kinds):
-        # A reader's own one; what is quantised in front of it is to travel as bytes.
-        if kind == "dequantize" and are_parts[operator] and patterns[consumers[operator][0]] != "elementwise":
-            patterns[operator] = "opaque"
-        # All operators of whole numbers in a row would be one group, if they fused where the next one widens its bytes.
-        elif kind == "astype" and are_parts[operator] and _widens_for_sums(operator, kinds, consumers, are_parts):
+        if are_parts[operator] and _begins_group(operator, kinds, consumers, are_parts):
             patterns[operator] = "opaque"
         elif kind == "quantize" and not are_parts[operator] and operator in summing:
             patterns[operator] = _LAST if _leaves_bytes(operator, kinds, consumers) else patterns[operator]
     return patterns
 
 
-def _widens_for_sums(
+def _begins_group(
     operator: int, kinds: Sequence[str], consumers: Sequence[Sequence[int]], are_parts: Sequence[bool]
 ) -> bool:
-    """Return True if the operator that this one is the first part of sums up what it reads."""
+    """Return True if a part of an operator makes numbers of bytes, which are to travel as bytes."""
+    if kinds[operator] == "dequantize":
+        return operator_kind(kinds[consumers[operator][0]]).pattern != "elementwise"
+    # All operators of whole numbers in a row would be one group, if they fused where the next one widens its bytes.
+    return kinds[operator] == "astype" and _leads_to_sums(operator, kinds, consumers, are_parts)
+
+
+def _leads_to_sums(
+    operator: int, kinds: Sequence[str], consumers: Sequence[Sequence[int]], are_parts: Sequence[bool]
+) -> bool:
+    """Return True if the operator of the model that this one is a part of sums up what this one makes."""
     while are_parts[operator] and len(consumers[operator]) == 1:
         (operator,) = consumers[operator]
         if kinds[operator] not in ("astype", "pad", "subtract"):
