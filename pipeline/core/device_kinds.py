@@ -201,17 +201,17 @@ register(
 )  # fmt: skip
 
 
-def _runtime_kind(name: str, adapter: str, model_format: str) -> DeviceKind:
+def _runtime_kind(name: str, adapter: str, model_format: str, command_keys: tuple[str, ...] = ()) -> DeviceKind:
     """Return the entry of a runtime of others, which runs models in its own format, mostly on CPU cores."""
     return DeviceKind(
         name, f"{_DEVICES}.{adapter}", model_format=model_format, has_islands=True, is_cpu_runtime=True,
-        efficiency=CPU_EFFICIENCY,
+        efficiency=CPU_EFFICIENCY, command_keys=command_keys,
     )  # fmt: skip
 
 
 register(_runtime_kind("onnxruntime", "onnx_runtime:OnnxRuntime", "onnx"))
 register(_runtime_kind("openvino", "openvino_runtime:OpenVinoRuntime", "onnx"))
-register(_runtime_kind("litert", "litert:LiteRtRuntime", "tflite"))
+register(_runtime_kind("litert", "litert:LiteRtRuntime", "tflite", ("compile",)))
 # A server makes devices of a kind, without the target that names the loader.
 register(
     DeviceKind(

@@ -5,21 +5,34 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 
 import boards
+import pipeline
 from pipeline.core import board_file
 from pipeline.core.board import Board, Device
 from pipeline.errors import BoardError
 from pipeline.executor.targets import check
+from tests.support.onnx_models import node, save
 
 NAMES = [name for name in boards.names() if name != boards.HOST]
 
 
 def test_the_boards_of_the_readme_come_along() -> None:
-    reference = {"jetson-nano", "jetson-orin-nano", "kv260", "pynq-z2", "raspberry-pi-4", "raspberry-pi-5", "rk3588"}
+    reference = {
+        "jetson-nano",
+        "jetson-orin-nano",
+        "kv260",
+        "nuc",
+        "pynq-z2",
+        "raspberry-pi-4",
+        "raspberry-pi-5",
+        "rk3588",
+    }
+    with_npus = {"raspberry-pi-5-edge-tpu", "raspberry-pi-5-hailo", "rk3588-rocket"}
     assert boards.names()[0] == "host"
-    assert reference | {"ultra96", "ultra96-simulated", "zcu104"} == set(NAMES)
+    assert reference | with_npus | {"ultra96", "ultra96-simulated", "zcu104"} == set(NAMES)
 
 
 @pytest.mark.parametrize("name", [*NAMES, boards.EXAMPLE])
@@ -30,6 +43,32 @@ def test_each_board_is_possible_and_has_targets_that_tvm_takes(name: str) -> Non
     # What is simulated runs on this machine, whatever that is.
     assert all(device.target for device in board.devices) or name in ("ultra96-simulated", "kv260")
     check(board, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "device"),
+    [("jetson-orin-nano", "gpu"), ("nuc", "gpu"), ("nuc", "npu"), ("raspberry-pi-5-hailo", "npu"), ("rk3588", "npu2")],
+)
+def test_a_network_of_floats_may_run_on_each_accelerator(name: str, device: str, digits_onnx: Path) -> None:
+    plan = pipeline.plan(pipeline.read(digits_onnx), board=name, devices=[device])
+    assert [stage.device for stage in plan.stages] == [device]
+
+
+@pytest.mark.parametrize(
+    ("name", "device"), [("raspberry-pi-5-edge-tpu", "tpu"), ("rk3588", "npu0"), ("rk3588-rocket", "npu")]
+)
+def test_a_network_of_bytes_may_run_on_each_accelerator(name: str, device: str, tmp_path: Path) -> None:
+    constants = {
+        "xs": np.float32(0.02), "xz": np.uint8(128), "w": np.full((256, 256, 3, 3), 3, np.int8), "ws": np.float32(0.01),
+        "wz": np.int8(0), "ys": np.float32(0.05), "yz": np.uint8(128),
+    }  # fmt: skip
+    convolution = node("QLinearConv", "x xs xz w ws wz ys yz", "y", "convolution", pads=[1, 1, 1, 1])
+    values = {name: np.asarray(value) for name, value in constants.items()}
+    model = save(
+        tmp_path / "m.onnx", [convolution], {"x": (1, 256, 32, 32)}, ["y"], values, dtypes={"x": 2, "y": 2}
+    )  # fmt: skip
+    plan = pipeline.plan(pipeline.read(model), board=name, devices=[device])
+    assert [stage.device for stage in plan.stages] == [device]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -34,9 +34,9 @@ def test_plan_explains(command: Any, digits_onnx: Path) -> None:
 
 
 def test_plan_as_json_has_all_of_it(command: Any, digits_onnx: Path) -> None:
-    answer = json.loads(command("plan", digits_onnx, "--board", "rk3588", "--json").out)["explanation"]
+    answer = json.loads(command("plan", digits_onnx, "--board", "raspberry-pi-5", "--json").out)["explanation"]
     assert answer["verdict"] == "replicas"
-    assert answer["stages"][0]["replicas"] == 8
+    assert answer["stages"][0]["replicas"] == 4
     assert answer["frames_per_s"] > 0
     assert answer["bound_s"] <= answer["interval_s"]
     assert {each["name"] for each in answer["alternatives"]} >= {"stages", "unsplit, several cores"}

@@ -14,6 +14,7 @@ from pipeline.core.optional import require
 from pipeline.core.plan import StagePlan
 from pipeline.errors import BoardError
 from pipeline.executor.devices.model_runtime import ModelRuntime, OpenedModel
+from pipeline.executor.devices.model_tool import ModelTool
 from pipeline.executor.stage_source import StageSource
 
 _DELEGATE = "DELEGATE"
@@ -23,13 +24,14 @@ class LiteRtRuntime(ModelRuntime):
     """Runs stages by LiteRT.
 
     The target has ``delegate``, the file of an external delegate's library, and ``options`` for that; by default there
-    is none, and the CPU computes.
+    is none, and the CPU computes.  Where a delegate takes only what its own compiler made, such as the Edge TPU's, the
+    target has that command, see `pipeline.executor.devices.model_tool.ModelTool`.
     """
 
     title = "LiteRT"
     package = "ai_edge_litert"
     extra = "litert"
-    target_keys = ("delegate", "options")
+    target_keys = ("delegate", "options", "compile", "artifact", "time_limit_s")
 
     @classmethod
     def check(cls, device: Device) -> None:
@@ -38,6 +40,7 @@ class LiteRtRuntime(ModelRuntime):
         if not isinstance(_delegate_file(device), str):
             raise BoardError(f"delegate is {_delegate_file(device)!r}; it must be the file of a library")
         _delegate_options(device)
+        ModelTool.of(device, "tflite")
 
     @classmethod
     def why_unusable(cls, device: Device) -> str:
@@ -49,9 +52,9 @@ class LiteRtRuntime(ModelRuntime):
         return ""
 
     @staticmethod
-    def serialize(source: StageSource, device: Device) -> bytes:  # noqa: ARG004 - only some have several forms
-        """Return a stage as a TFLite model."""
-        return source.tflite()
+    def serialize(source: StageSource, device: Device) -> bytes:
+        """Return a stage as a TFLite model, compiled by the delegate's command if there is one."""
+        return ModelTool.of(device, "tflite").compile_model(source.tflite())
 
     @staticmethod
     def find_fallbacks(model: bytes, device: Device) -> Mapping[str, str]:

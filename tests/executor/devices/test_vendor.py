@@ -19,6 +19,7 @@ from pipeline.core.board import Board, Device
 from pipeline.core.plan import Plan
 from pipeline.errors import BoardError, BuildError, MissingExtra, StageError
 from pipeline.executor import detection, devices, targets
+from pipeline.executor.devices.litert import LiteRtRuntime
 from pipeline.executor.devices.vendor_loader import GROUP
 from tests.support.distributions import write_distribution
 from tests.support.onnx_models import by_onnxruntime, node, save, weights
@@ -307,3 +308,26 @@ def test_a_command_has_no_shell(calls: list[Any], tmp_path: Path) -> None:
     assert bundle.codes[1].suffix == ".artifact"
     assert calls
     assert not Path("x").exists()
+
+
+class TfliteSource:
+    """A stage of which nothing but a TFLite model is there."""
+
+    def module(self) -> Any:
+        raise BuildError("there is no module")
+
+    def onnx(self) -> Any:
+        raise BuildError("there is no ONNX model")
+
+    def tflite(self) -> bytes:
+        return b"model"
+
+
+def test_a_delegate_may_have_a_command_too(tmp_path: Path) -> None:
+    text = "import pathlib, sys; path = sys.argv[1]; pathlib.Path(path.replace('.tflite', '_edgetpu.tflite'))"
+    text += ".write_bytes(b'compiled ' + pathlib.Path(path).read_bytes())"
+    command = tool(tmp_path / "edgetpu_compiler.py", text, "{stage}.tflite")
+    target = {"kind": "litert", "artifact": "{stage}_edgetpu.tflite", "compile": command}
+    device = Device("tpu", "litert", target=target)
+    targets.check(Board("b", (device,)), "b.toml")
+    assert LiteRtRuntime.serialize(TfliteSource(), device) == b"compiled model"

@@ -47,7 +47,8 @@ def test_plan_explanation_and_simulation_of_a_gpu_agree(digits_onnx: Path, name:
     assert "gpu" in {stage.device for stage in plan.stages}
     assert explain(own_planner, plan).interval_s == pytest.approx(solution.interval)
     assert plan.slowest == pytest.approx(solution.interval)
-    assert 1 / simulate(plan, frames=2000).frames_per_s == pytest.approx(solution.interval, rel=0.01)
+    # Plans leave out what the system takes to wake the next thread.
+    assert 1 / simulate(plan, frames=2000, overhead=0.0).frames_per_s == pytest.approx(solution.interval, rel=0.01)
 
 
 def test_a_queue_that_is_too_short_says_what_it_costs(chain: Graph) -> None:
