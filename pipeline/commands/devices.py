@@ -53,6 +53,7 @@ class Machine:
 
     devices: tuple[PresentDevice, ...]
     absent: Mapping[str, str]
+    runtimes: Mapping[str, Sequence[str]]
     caches: tuple[topology.Cache, ...]
     threads_of_one_core: tuple[tuple[int, ...], ...]
     numa_nodes: Mapping[int, tuple[int, ...]]
@@ -72,6 +73,7 @@ def look() -> Machine:
             for kind in detection.detectable_kinds()
             if kind not in present_kinds
         },
+        runtimes=detection.runtimes(),
         caches=topology.caches(cpu.cores),
         threads_of_one_core=topology.siblings(cpu.cores),
         numa_nodes=topology.nodes(),
@@ -122,6 +124,8 @@ def lines(machine: Machine) -> Iterator[str]:
     if len(machine.numa_nodes) > 1:
         for number, cores in machine.numa_nodes.items():
             yield f"NUMA node {number}: cores {_core_list(cores)}"
+    for runtime, targets in machine.runtimes.items():
+        yield f"{runtime}: {', '.join(targets)}"
     for kind, reason in machine.absent.items():
         yield f"Not found: {kind} ({reason})"
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pipeline.core.board import Device
 from pipeline.core.device_kinds import kind_names
 from pipeline.executor import devices
+from pipeline.executor.devices.model_runtime import ModelRuntime
 
 if TYPE_CHECKING:
     from pipeline.executor.devices.accelerator import Accelerator
@@ -20,6 +21,13 @@ def detectable_kinds() -> tuple[str, ...]:
 def accelerators() -> list[Accelerator]:
     """Search this machine for devices beside the CPU; nothing is found where a driver is missing."""
     return [accelerator for kind in detectable_kinds() for accelerator in devices.adapter(kind).detect()]
+
+
+def runtimes() -> dict[str, tuple[str, ...]]:
+    """Return what each installed runtime of others can drive on this machine, by its name with its version."""
+    adapters = [devices.adapter(kind) for kind in kind_names(lambda kind: bool(kind.model_format))]
+    installed = [each for each in adapters if issubclass(each, ModelRuntime) and each.is_installed()]
+    return {runtime.version(): tuple(runtime.find_targets()) for runtime in installed}
 
 
 def why_absent(device: Device) -> str:

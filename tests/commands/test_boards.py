@@ -87,13 +87,21 @@ def test_unlike_cores_and_accelerators_are_told(capsys: pytest.CaptureFixture[st
     gpu = devices.PresentDevice("cuda0", "cuda", "Orin 8.7", (), (), 4 << 30)
     clusters = (Cluster("big", (1,)), Cluster("little", (0,), 0.5))
     cpu = devices.PresentDevice("cpu", "cpu", "board", (1, 0), clusters, 8 << 30)
-    machine = devices.Machine((cpu, gpu), {"dsp": "no driver"}, (), ((0, 1),), {0: (0,), 1: (1,)})
+    machine = devices.Machine(
+        (cpu, gpu),
+        {"dsp": "no driver"},
+        {"ONNX Runtime 1.31": ("CPUExecutionProvider",)},
+        (),
+        ((0, 1),),
+        {0: (0,), 1: (1,)},
+    )
     devices.show(machine)
     out = capsys.readouterr().out
     for expected in (
         "big 1, speed 1; little 0, speed 0.5",
         "Orin 8.7",
         "Not found: dsp (no driver)",
+        "ONNX Runtime 1.31: CPUExecutionProvider",
         "threads of one core",
         "NUMA node 1",
     ):

@@ -43,6 +43,11 @@ class LiteRtRuntime(ModelRuntime):
         ModelTool.of(device, "tflite")
 
     @classmethod
+    def find_targets(cls) -> Sequence[str]:
+        """Return what it always has."""
+        return ("its own kernels",)
+
+    @classmethod
     def why_unusable(cls, device: Device) -> str:
         """Return a reason if the delegate cannot be loaded here."""
         try:

@@ -49,8 +49,8 @@ class ModelRuntime(NullRuntime, OwnCompiler):
     """
 
     title: ClassVar[str]
-    package: ClassVar[str]
-    extra: ClassVar[str]
+    package: ClassVar[str] = ""
+    extra: ClassVar[str] = ""
     target_keys: ClassVar[tuple[str, ...]]
 
     def __init__(self, device: Device) -> None:
@@ -78,6 +78,11 @@ class ModelRuntime(NullRuntime, OwnCompiler):
         """Return a model ready to run on so many host cores; raise any error of the runtime."""
 
     @classmethod
+    def find_targets(cls) -> Sequence[str]:
+        """Return what the runtime, which is installed, can drive on this machine, in its own words."""
+        return ()
+
+    @classmethod
     def why_unusable(cls, device: Device) -> str:  # noqa: ARG003 - most need no more than their package
         """Return why this machine cannot run what a device's target names, though the package is installed."""
         return ""
@@ -85,7 +90,7 @@ class ModelRuntime(NullRuntime, OwnCompiler):
     @classmethod
     def why_absent(cls, device: Device) -> str:
         """Return the reason why stages of `device` cannot run on this machine; empty if they can."""
-        if not is_installed(cls.package):
+        if not cls.is_installed():
             return f"{cls.title} is not installed; run: pip install 'soc-pipeline[{cls.extra}]'"
         return cls.why_unusable(device)
 
@@ -114,7 +119,7 @@ class ModelRuntime(NullRuntime, OwnCompiler):
         model = cls._serialize_checked(source, device)
         if cls.is_here(device):
             cls._check_fallbacks(model, device)
-        return cls._stage_code(model, f".{device.capabilities.model_format}", cls._version())
+        return cls._stage_code(model, f".{device.capabilities.model_format}", cls.version())
 
     @classmethod
     def _serialize_checked(cls, source: StageSource, device: Device) -> bytes:
@@ -135,9 +140,15 @@ class ModelRuntime(NullRuntime, OwnCompiler):
         )
 
     @classmethod
-    def _version(cls) -> str:
-        version = getattr(importlib.import_module(cls.package), "__version__", "") if is_installed(cls.package) else ""
+    def version(cls) -> str:
+        """Return the runtime's name, with its version where it is installed."""
+        version = getattr(importlib.import_module(cls.package), "__version__", "") if cls.is_installed() else ""
         return f"{cls.title} {version}".strip()
+
+    @classmethod
+    def is_installed(cls) -> bool:
+        """Return whether the runtime's package is there; what has none is not looked for."""
+        return bool(cls.package) and is_installed(cls.package)
 
     @classmethod
     def _check_fallbacks(cls, model: bytes, device: Device) -> None:

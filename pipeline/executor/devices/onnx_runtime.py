@@ -38,9 +38,15 @@ class OnnxRuntime(ModelRuntime):
         providers(device)
 
     @classmethod
+    def find_targets(cls) -> Sequence[str]:
+        """Return the execution providers that this build has."""
+        providers: list[str] = _library().get_available_providers()
+        return providers
+
+    @classmethod
     def why_unusable(cls, device: Device) -> str:
         """Return a reason if this build of ONNX Runtime has not got one of the providers."""
-        available = _library().get_available_providers()
+        available = cls.find_targets()
         for name, _ in providers(device):
             if name not in available:
                 return f"this ONNX Runtime has no {name!r}; it has {', '.join(available)}{near(name, available)}"

@@ -35,9 +35,15 @@ class OpenVinoRuntime(ModelRuntime):
         _properties(device, 1)
 
     @classmethod
+    def find_targets(cls) -> Sequence[str]:
+        """Return the devices that OpenVINO finds."""
+        names: list[str] = _library().Core().available_devices
+        return names
+
+    @classmethod
     def why_unusable(cls, device: Device) -> str:
         """Return a reason if OpenVINO finds no such device here."""
-        available = _library().Core().available_devices
+        available = cls.find_targets()
         name = _device_name(device)
         # It numbers devices of a kind from 0 where there are several, and leaves the number out otherwise.
         if name in available or name in {each.partition(".")[0] for each in available}:
