@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -62,9 +63,7 @@ def _product(call: NodeCall) -> Any:
         _transposed(call.inputs[position]) if int(call.attributes.get(name, 0)) else call.inputs[position]
         for position, name in enumerate(("transA", "transB"))
     ]
-    product = relax.op.matmul(*(call.normal(operand) for operand in operands))
-    factor = float(call.attributes.get("alpha", 1.0))
-    return product if factor == 1 else relax.op.multiply(product, relax.const(factor, call.dtype()))
+    return _scale(call, call.normal(relax.op.matmul(*(call.normal(operand) for operand in operands))), "alpha")
 
 
 def _transposed(value: Any) -> Any:
@@ -77,8 +76,29 @@ def _convolution(call: NodeCall) -> Any:
     result = call.normal(convolve(call, *call.inputs[:3]))
     if call.input(3) is not None:
         result = call.normal(relax.op.add(result, call.inputs[3]))
-    kind, numbers = call.text("activation", ""), list(call.attributes.get("activation_params") or [])
-    match kind:
+    return _activate(call, result, list(call.attributes.get("activation_params") or []))
+
+
+def _gemm(call: NodeCall) -> Any:
+    """Return ``FusedGemm``: a product of matrices, a sum and an activation."""
+    operands = [
+        _transposed(value) if int(call.attributes.get(name, 0)) else value
+        for name, value in zip(("transA", "transB"), call.inputs, strict=False)
+    ]
+    result = call.normal(relax.op.matmul(*(call.normal(operand) for operand in operands)))
+    result = _scale(call, result, "alpha")
+    if call.input(2) is not None:
+        result = call.normal(relax.op.add(result, _scale(call, call.inputs[2], "beta")))
+    return _activate(call, result, [float(call.attributes.get("activation_alpha", 0.01))])
+
+
+def _scale(call: NodeCall, value: Any, name: str) -> Any:
+    factor = float(call.attributes.get(name, 1.0))
+    return value if factor == 1 else call.normal(relax.op.multiply(value, relax.const(factor, call.dtype())))
+
+
+def _activate(call: NodeCall, result: Any, numbers: Sequence[float]) -> Any:
+    match kind := call.text("activation", ""):
         case "":
             return result
         case "Relu":
@@ -89,7 +109,7 @@ def _convolution(call: NodeCall) -> Any:
             return relax.op.tanh(result)
         case "LeakyRelu":
             return relax.op.nn.leakyrelu(result, float(numbers[0]))
-        case "Clip":
+        case "Clip" if len(numbers) > 1:
             return relax.op.clip(result, float(numbers[0]), float(numbers[1]))
         case _:
             raise ValueError(f"with the activation {kind}")
@@ -128,6 +148,7 @@ CONVERTERS: dict[str, Converter] = {
     "SimplifiedLayerNormalization": _simplified_norm,
     "com.microsoft.SimplifiedLayerNormalization": _simplified_norm,
     "com.microsoft.FusedConv": _convolution,
+    "com.microsoft.FusedGemm": _gemm,
     "com.microsoft.FusedMatMul": _product,
     "com.microsoft.MatMulNBits": _product_of_few_bits,
     "com.microsoft.SkipLayerNormalization": _skip_norm,

@@ -44,7 +44,7 @@ class Unroller:
         if node.op_type == "Scan" and self._version < _FIRST_SCAN:
             return None
         kind = _Loop if node.op_type == "Loop" else _Scan
-        loop = kind(node, f"{next(filter(None, (node.name, *node.output)))}/{self._loops}", self._version)
+        loop = kind(node, f"{next(filter(None, (node.name, *node.output)))}#{self._loops}", self._version)
         steps = loop.count_steps(constants, types)
         if not steps or steps > MOST_STEPS or any(map(is_external, loop.body.initializer)):
             return None
@@ -127,10 +127,12 @@ class _Scan(_Loop):
     """A ``Scan``: a loop whose steps take a slice each of some tensors."""
 
     def _initial_values(self) -> list[str]:
-        return list(self._node.input[: -self._attributes["num_scan_inputs"]])
+        return list(self._node.input[: len(self._node.input) - self._attributes["num_scan_inputs"]])
 
     def count_steps(self, constants: Mapping[str, np.ndarray], types: Mapping[str, Any]) -> int | None:
         """Return the extent of the tensors that are sliced; None if it is not known."""
+        if not self._attributes["num_scan_inputs"]:
+            return None
         name = self._node.input[len(self._carried)]
         shape = constants[name].shape if name in constants else static_shape(types.get(name))
         axis = self._option("scan_input_axes", 0)

@@ -38,6 +38,14 @@ def microsoft(kind: str, inputs: str, outputs: str = "y", **attributes: Any) -> 
         (microsoft("FusedConv", "x w b", activation="Relu", pads=[1] * 4), IMAGE, KERNEL | {"b": weights(4)}),
         (microsoft("FusedConv", "x w", activation="LeakyRelu", activation_params=[0.2]), IMAGE, KERNEL),
         (microsoft("FusedMatMul", "x w", alpha=0.5, transB=1), {"x": (3, 8)}, {"w": weights(5, 8)}),
+        (
+            microsoft("FusedGemm", "x w b", activation="Tanh", alpha=0.5, beta=2.0, transB=1), {"x": (3, 8)},
+            {"w": weights(5, 8), "b": weights(5)},
+        ),
+        (
+            microsoft("FusedGemm", "x w b", activation="LeakyRelu", activation_alpha=0.3, transA=1), {"x": (8, 3)},
+            {"w": weights(8, 5), "b": weights(5)},
+        ),
         (microsoft("SkipLayerNormalization", "x s g b c"), ROWS, NORM),
         (microsoft("SkipLayerNormalization", "x s g b", "y - - t"), ROWS, NORM),
         (microsoft("SkipSimplifiedLayerNormalization", "x s g"), ROWS, NORM),
