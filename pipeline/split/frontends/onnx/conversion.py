@@ -85,7 +85,7 @@ def convert(path: Path, model: Any, data: ExternalData, *, fixed: bool, fallback
         try:
             imported_model = _import(path, candidate, data, islands, fixed=fixed)
         except NodeRefused as error:
-            refused = _alike(model.graph, error.result, error.reason)
+            refused = _refused_nodes(model.graph, error)
             values = packed_ends.outputs_of_unknown_shape(candidate.graph, error.result) - open_outputs
             if fallback and refused.keys() <= reasons.keys() and values:
                 open_outputs |= values
@@ -200,16 +200,20 @@ def _find_unsupported(graph: Any) -> dict[int, str]:
     return {number: cause for number, node in enumerate(graph.node) if (cause := why_unsupported(node, read))}
 
 
-def _alike(graph: Any, result: str, cause: str) -> dict[int, str]:
-    """Return the node that makes `result`, and those of its kind with equal attributes, which would fail too."""
-    refused = next((node for node in graph.node if result in node.output), None)
+def _refused_nodes(graph: Any, error: NodeRefused) -> dict[int, str]:
+    """Return the refused node, and those of its kind with equal attributes, unless only its operands are at fault."""
+    refused = next((node for node in graph.node if error.result in node.output), None)
     if refused is None:
         return {}
     return {
-        number: cause
+        number: error.reason
         for number, node in enumerate(graph.node)
-        if (node.op_type, node.domain) == (refused.op_type, refused.domain)
-        and list(node.attribute) == list(refused.attribute)
+        if node == refused
+        or (
+            not error.depends_on_values
+            and (node.op_type, node.domain) == (refused.op_type, refused.domain)
+            and list(node.attribute) == list(refused.attribute)
+        )
     }
 
 

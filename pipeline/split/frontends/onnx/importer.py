@@ -87,13 +87,20 @@ class NodeRefused(Exception):
     node : str
         The node, for messages.
     reason : str
+    depends_on_values : bool
+        Whether it is the shape of its result, which is no matter of the operator.
     """
 
-    def __init__(self, result: str, node: str, cause: str) -> None:
+    def __init__(self, result: str, node: str, cause: str, *, depends_on_values: bool) -> None:
         super().__init__(cause)
         self.result = result
         self.node = node
         self.reason = cause
+        self.depends_on_values = depends_on_values
+
+
+class _OpenShape(ValueError):
+    """Raised when the shape of a result depends on values."""
 
 
 class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
@@ -177,7 +184,9 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
                 self._check_types(node)
         except Exception as error:  # TVM raises whatever its converters meet
             self.current_node = f"node {node.name or node.output[0]!r} ({node.op_type})"
-            raise NodeRefused(node.output[0], self.current_node, reason(error)) from error
+            raise NodeRefused(
+                node.output[0], self.current_node, reason(error), depends_on_values=isinstance(error, _OpenShape)
+            ) from error
 
     def _compute_constant_outputs(self, node: Any) -> None:
         """Let an output that follows from extents alone, such as a shape, be copied: stages make theirs of inputs."""
@@ -195,14 +204,14 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         for name in node.output:
             value_type = getattr(self._nodes.get(name), "ty", None)
             if isinstance(value_type, relax.ShapeType):
-                raise ValueError(f"{name!r} is a shape that depends on values")  # noqa: TRY004 - of the model, not of an argument
+                raise _OpenShape(f"{name!r} is a shape that depends on values")
             if isinstance(value_type, relax.TensorType):
                 self._check_type(name, value_type)
 
     def _check_type(self, name: str, value_type: Any) -> None:
         extents = value_type.shape or ()
         if value_type.shape is None or not all(isinstance(extent, tirx.IntImm) for extent in extents):
-            raise ValueError(f"the shape of {name!r} depends on values")
+            raise _OpenShape(f"the shape of {name!r} depends on values")
         # Shapes are not compared: ONNX's inference rounds a pooling's extents up where its runtimes do not.
         expected_type = self._types.get(name)
         if expected_type is not None and str(value_type.dtype) != (dtype := _dtype(expected_type)):
@@ -325,7 +334,7 @@ def _has_no_elements(value: Any) -> bool:
 def _relax_type(value_type: Any, name: str) -> Any:
     shape = static_shape(value_type)
     if shape is None:
-        raise ValueError(f"the shape of {name!r} depends on values")
+        raise _OpenShape(f"the shape of {name!r} depends on values")
     return relax.TensorType(shape, _dtype(value_type))
 
 

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 import pipeline
 from pipeline.core.compare import compare_output
 from pipeline.errors import InputError, ModelError
-from tests.support.onnx_models import node, save
+from tests.support.onnx_models import kinds, node, save
 
 
 def run(path: Path, *cuts: str, **inputs: Any) -> dict[str, Any]:
@@ -119,3 +119,17 @@ def test_tensors_without_elements(tmp_path: Path) -> None:
     outputs = run(path, **inputs)
     for name, expected in zip("ysrm", by_onnxruntime(path, **inputs), strict=True):
         np.testing.assert_array_equal(outputs[name], expected)
+
+
+def test_an_output_of_unknown_shape_leaves_its_like_alone(tmp_path: Path) -> None:
+    """One product is returned with as many columns as there are elements above zero, the other is compiled."""
+    nodes = [
+        node("Mul", "x x", "m"),
+        node("NonZero", "m", "places"),
+        node("Mul", "places places", "squares"),
+        node("Relu", "m", "y"),
+    ]
+    path = save(tmp_path / "m.onnx", nodes, {"x": (2, 3)}, ["y", "squares"], dtypes={"squares": TensorProto.INT64})
+    graph = pipeline.read(path)
+    assert [island.operators for island in graph.islands] == [("NonZero (places)", "Mul (squares)")]
+    assert "multiply" in kinds(graph)
