@@ -8,7 +8,7 @@ from typing import Any
 import tvm
 from tvm import relax, s_tir, tirx
 
-from pipeline.executor.kernels import microarchitecture, provenance, transpose
+from pipeline.executor.kernels import elementwise, microarchitecture, provenance, transpose
 from pipeline.executor.kernels.microarchitecture import TASK_ELEMENTS, Microarchitecture
 from pipeline.executor.kernels.tir import nan
 
@@ -20,6 +20,8 @@ def schedule(function: Any, cpu: Microarchitecture, cores: int) -> Any:
     steps = s_tir.Schedule(tvm.IRModule({"main": function.with_attr("global_symbol", "main")}), debug_mask="none")
     try:
         _inline(steps)
+        if (lines := elementwise.write(steps.mod["main"], cpu, cores)) is not None:
+            return lines
         for block in _blocks(steps):
             _arrange(steps, block, cpu, cores)
     except s_tir.ScheduleError:  # such as a sort, which is one opaque block
