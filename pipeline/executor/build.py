@@ -127,7 +127,12 @@ def _build_executable(  # noqa: PLR0913 - those of `compile_stage`
         program["main"] = main
         program = relax.transform.Normalize()(program)
         passes = [kernels.pipeline(target), parameter_checks.removal(inputs)]
-        executable = relax.build(program, target, relax_pipeline=tvm.transform.Sequential(passes))
+        executable = relax.build(
+            program,
+            target,
+            relax_pipeline=tvm.transform.Sequential(passes),
+            tir_pipeline=kernels.tir_pipeline(target),
+        )
     except Exception as error:
         raise BuildError(f"TVM cannot compile for {target}: {reason(error)}") from error
     return executable, constants, calls

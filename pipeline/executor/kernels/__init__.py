@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pipeline.executor.kernels.anchor import Choices
     from pipeline.executor.kernels.layout.rewriter import Rewrite
 
-__all__ = ["applies", "kernels", "optimise", "pipeline", "target_for"]
+__all__ = ["applies", "kernels", "optimise", "pipeline", "target_for", "tir_pipeline"]
 
 
 def target_for(target: Any) -> Any:
@@ -89,6 +89,13 @@ def pipeline(target: Any) -> Any:
             return tvm.transform.Sequential(_passes(target, is_optimised=bool(kernels(module))))(module)
 
     return run
+
+
+def tir_pipeline(target: Any) -> str:
+    """Return the name of the passes that take kernels from TIR to what LLVM is given."""
+    from pipeline.executor.kernels.tir import remainders
+
+    return remainders.pipeline_for(target) if applies(target) else "default"
 
 
 def _passes(target: Any, *, is_optimised: bool) -> list[Any]:

@@ -30,10 +30,7 @@ def _reshape(call: NodeCall) -> Any:
 
 
 def _tile(call: NodeCall) -> Any:
-    """Return ``Tile``; where there is something to repeat, by positions.
-
-    LLVM 22 makes wrong code for AVX-512 of the remainders that TVM's operator takes.
-    """
+    """Return ``Tile``; where there is something to repeat, by positions."""
     repeats, shape = call.values(1), call.shape()
     result_shape = call.result_shape() if repeats is None else [a * int(b) for a, b in zip(shape, repeats, strict=True)]
     data = call.inputs[0]

@@ -1,0 +1,75 @@
+"""Remainders by powers of two, in a form in which LLVM 22 leaves them alone.
+
+Where it makes vectors of a loop for AVX-512, it may take ``i % 4`` for ``i``, and read beyond the end.  It does so only
+if it knows the divisor; a bit mask that it does not know costs as little.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.tirx import compilation_pipeline
+
+from pipeline.executor import host_target
+
+PIPELINE = "soc-pipeline"
+"""TVM's name of its own passes below Relax, followed by this one."""
+
+# It is 0 on x86, and an instruction as good as any until LLVM's last step, which is when it says so.
+_UNKNOWN_ZERO = "llvm.get.dynamic.area.offset"
+
+
+def pipeline_for(target: Any) -> str:
+    """Return the name of the passes that make TIR into what LLVM is given for a target."""
+    compilation_pipeline.register_tir_pipeline(PIPELINE, _passes)
+    # Other processors have no such vectors, and may have another number for that zero.
+    return PIPELINE if host_target.needs(target)[0] == "x86_64" else "default"
+
+
+@tvm.transform.module_pass(opt_level=0)  # type: ignore[untyped-decorator]
+def _mask_pass(module: Any, _: Any) -> Any:
+    functions = {
+        name: mask(function) if isinstance(function, tirx.PrimFunc) else function
+        for name, function in module.functions.items()
+    }
+    return tvm.IRModule(functions, attrs=module.attrs)
+
+
+def _passes() -> tuple[Any, Any, Any]:
+    lowering, *finalization = compilation_pipeline.get_tir_pipeline("default")
+    # Last, since TVM's passes look into remainders too, and simplify most of them.
+    return (tvm.transform.Sequential([lowering, _mask_pass]), *finalization)
+
+
+def mask(function: Any) -> Any:
+    """Rewrite the remainders in a function's loops."""
+    body = tvm_ffi.structural_mutate(function.body, [(tirx.For, lambda loop, _: _mask_loop(loop))])
+    return tirx.PrimFunc(list(function.params), body, function.ret_type).with_attr(
+        {str(key): value for key, value in function.attrs.items()}
+    )
+
+
+def _mask_loop(loop: Any) -> Any:
+    """Rewrite a loop that is in no other."""
+    zero = tirx.Var("zero", "int64")
+    count = 0
+
+    def rewrite(remainder: Any, mutator: Any) -> Any:
+        nonlocal count
+        remainder = mutator.default_mutate(remainder)
+        dtype, divisor = str(remainder.ty.dtype), remainder.b
+        # Vectors are none of those that LLVM makes.
+        if dtype not in {"int32", "int64"} or not isinstance(divisor, tirx.IntImm) or not _is_power(int(divisor)):
+            return remainder
+        count += 1
+        return tirx.bitwise_and(remainder.a, tirx.IntImm(dtype, int(divisor) - 1) + zero.astype(dtype))
+
+    loop = tvm_ffi.structural_mutate(loop, [(tirx.FloorMod, rewrite)])
+    return tirx.SeqStmt([tirx.Bind(zero, tirx.call_llvm_pure_intrin("int64", _UNKNOWN_ZERO)), loop]) if count else loop
+
+
+def _is_power(divisor: int) -> bool:
+    return divisor > 1 and divisor & (divisor - 1) == 0
