@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,8 @@ def _delegates(device: Device) -> list[Any]:
         return []
     # A bare name is looked for by the system's loader.
     path = str(Path(file).expanduser()) if "/" in file else file
+    # Where it fails to load one, its own object complains once more when it is collected.
+    ctypes.CDLL(path)
     return [_library().load_delegate(path, _delegate_options(device))]
 
 
