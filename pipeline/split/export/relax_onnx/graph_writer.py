@@ -110,13 +110,15 @@ class GraphWriter:
         first = inputs[0]
         assert first is not None or (shape is not None and dtype is not None)  # noqa: S101 - a writer's fault
         extents = tuple(shape if shape is not None else first.shape)  # type: ignore[union-attr]
+        kind_of_result = dtype or first.dtype  # type: ignore[union-attr]
         order = find_order(inputs, len(extents), self.makers) if _follows(kind, attributes) else None
-        if order is not None and (sources := undo(inputs, order, self.transposed)) is not None:
-            back = [extents[axis] for axis in inverse(order)]
-            return self.transpose(self.node(kind, sources, back, dtype or first.dtype, **attributes), order)  # type: ignore[union-attr]
-        output = Tensor(extents, dtype or first.dtype)  # type: ignore[union-attr]
-        self.add(Node(kind, list(inputs), [output], attributes, None if axes is None else tuple(axes)))
-        return output
+        sources = None if order is None else undo(inputs, order, self.transposed)
+        if order is None or sources is None:
+            output, written = Tensor(extents, kind_of_result), list(inputs)
+        else:
+            output, written = Tensor(tuple(extents[axis] for axis in inverse(order)), kind_of_result), sources
+        self.add(Node(kind, written, [output], attributes, None if axes is None else tuple(axes)))
+        return output if order is None or sources is None else self.transpose(output, order)
 
     def several(
         self, kind: str, inputs: Sequence[Tensor | None], results: Sequence[tuple[Sequence[int], str]],

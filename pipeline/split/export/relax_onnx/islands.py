@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core import packed_model
+from pipeline.core import packed_model, packed_value
 from pipeline.split.export.relax_onnx.graph_writer import GraphWriter
 from pipeline.split.export.relax_onnx.tensors import Node, Tensor, Unwritable
 from pipeline.split.passes import bindings
@@ -26,7 +26,10 @@ def write_island(graph: GraphWriter, call: Any) -> list[Tensor] | Tensor:
     model = ModelProto.FromString(packed_model.unpack(np.from_dlpack(packed.value)))
     results = graph.placeholder(call.ty)
     outputs = results if isinstance(results, list) else [results]
-    graph.add(Node("Island", [graph.tensor(operand) for operand in operands], outputs, {}, model=model))
+    inputs = [graph.tensor(operand) for operand in operands]
+    if any((each.shape, each.dtype) == ((packed_value.CAPACITY,), packed_value.DTYPE) for each in (*inputs, *outputs)):
+        raise Unwritable("it exchanges what has no fixed shape")
+    graph.add(Node("Island", [*inputs], outputs, {}, model=model))
     return results  # type: ignore[no-any-return]
 
 

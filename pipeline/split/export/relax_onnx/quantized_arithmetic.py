@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.split.export.relax_onnx import convolutions
+from pipeline.split.export.relax_onnx import convolutions, layouts
 from pipeline.split.export.relax_onnx.elementwise import clip
 from pipeline.split.export.relax_onnx.fixed_point import Scaled, Stored
 from pipeline.split.export.relax_onnx.graph_writer import GraphWriter
-from pipeline.split.export.relax_onnx.operands import axes, dtype, shape
+from pipeline.split.export.relax_onnx.operands import axes, dtype, integers, shape
+from pipeline.split.export.relax_onnx.quantized_reductions import Softmax, find_average, find_mean, find_softmax
+from pipeline.split.export.relax_onnx.reductions import reduce
 from pipeline.split.export.relax_onnx.tensors import Tensor, constant
 from pipeline.split.passes.bindings import array, calls
 
@@ -28,9 +30,24 @@ def write_layer(graph: GraphWriter, call: Any) -> Tensor | None:
     """Write the layer that ends with a conversion to bytes; None if it is none that is known."""
     target = str(call.attrs.dtype)
     stored = graph.definitions.stored(call.args[0]) if target in _BYTES else None
-    if stored is None or graph.definitions.scaled(stored.source) is None:
+    if stored is None:
+        return None
+    if (softmax := find_softmax(graph.definitions, stored)) is not None:
+        return _write_softmax(graph, softmax, stored, target)
+    is_average = find_average(graph.definitions, stored.source) is not None
+    if graph.definitions.scaled(stored.source) is None and not is_average:
         return None
     return _quantize(graph, _RealNumbers(graph).write(stored.source), stored, target)
+
+
+def _write_softmax(graph: GraphWriter, softmax: Softmax, stored: Stored, target: str) -> Tensor:
+    data = graph.tensor(softmax.data)
+    operands = [data, constant(softmax.scale, np.float32), constant(0, data.dtype)]
+    real = graph.node("DequantizeLinear", operands, dtype="float32")
+    shares = graph.node("Softmax", [real], axis=len(data.shape) - 1)
+    # As LiteRT has it for all: one is 256 steps.
+    scale = constant(np.float32(1 / 256))
+    return graph.node("QuantizeLinear", [shares, scale, constant(stored.zero, target)], dtype=target)
 
 
 def _quantize(graph: GraphWriter, real: Tensor, stored: Stored, target: str) -> Tensor:
@@ -55,10 +72,23 @@ class _RealNumbers:
             return constant(values, np.float32)
         if (scaled := self._definitions.scaled(expression)) is not None:
             return self._scale(scaled)
-        for write in (self._bytes, self._moved, self._combined):
+        for write in (self._average, self._bytes, self._moved, self._combined):
             if (real := write(expression)) is not None:
                 return real
         return self._graph.cast(self._graph.tensor(expression), "float32")
+
+    def _average(self, expression: Any) -> Tensor | None:
+        """Write an average over windows."""
+        call = find_average(self._definitions, expression)
+        if call is None:
+            return None
+        data = layouts.channels_first(self._graph, self.write(call.args[0]), "NHWC")
+        pooled = self._graph.node(
+            "AveragePool", [data], [shape(call)[axis] for axis in (0, 3, 1, 2)],
+            kernel_shape=list(shape(call.args[1])[:2]), strides=integers(call.attrs.strides),
+            pads=integers(call.attrs.padding), count_include_pad=0,
+        )  # fmt: skip
+        return layouts.channels_as(self._graph, pooled, "NHWC")
 
     def _moved(self, expression: Any) -> Tensor | None:
         """Write integers that are only moved, or widened."""
@@ -96,6 +126,13 @@ class _RealNumbers:
     def _scale(self, scaled: Scaled) -> Tensor:
         """Write a product with a factor, which is that of the weights where there are some."""
         graph, source = self._graph, scaled.source
+        mean = find_mean(self._definitions, source)
+        if mean is not None and not scaled.factor.ndim:
+            data = graph.tensor(mean.data)
+            operands = [data, constant(_ONE), constant(mean.zero, data.dtype)]
+            real = graph.node("DequantizeLinear", operands, dtype="float32")
+            average = reduce(graph, "ReduceMean", real, mean.axes, keep=len(shape(source)) == len(data.shape))
+            return graph.elementwise("Mul", average, constant(scaled.factor * mean.elements, np.float32))
         biased = self._definitions.with_constant(source, "add")
         product, bias = biased if biased is not None and biased[1].ndim <= 1 else (source, None)
         call = self._definitions.call(product, *_PRODUCTS)

@@ -121,3 +121,18 @@ def test_layers_of_integers_are_recognised(tmp_path: Path, kind: str) -> None:
     written = {node.op_type for node in relax_onnx.write(extract.module(part), "stage").graph.node}
     assert {"DequantizeLinear", "QuantizeLinear"} <= written
     assert not written & {"Mod", "Div", "BitShift"}
+
+
+@pytest.mark.parametrize("kind", ["AVERAGE_POOL_2D", "MEAN", "SOFTMAX"])
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_reductions_of_integers_are_recognised(tmp_path: Path, kind: str, dtype: str) -> None:
+    pytest.importorskip("tflite", reason="the reader of TFLite files is not installed")
+    import tflite_cases
+
+    path = tmp_path / "m.tflite"
+    path.write_bytes(tflite_cases.make_case(kind, dtype, 3).content)
+    (part,) = extract.parts(pipeline.read(path), [])
+    written = {node.op_type for node in relax_onnx.write(extract.module(part), "stage").graph.node}
+    real = {"AVERAGE_POOL_2D": "AveragePool", "MEAN": "ReduceMean", "SOFTMAX": "Softmax"}[kind]
+    assert {"DequantizeLinear", real, "QuantizeLinear"} <= written
+    assert not written & {"Mod", "Div", "BitShift", "Gather"}

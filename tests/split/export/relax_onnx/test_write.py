@@ -241,3 +241,30 @@ def test_stages_of_an_unsplit_model_agree(tmp_path: Path) -> None:
     expected = in_stages(graph, [], values)
     for end in graph.group_ends[:-1]:
         assert_same(run_exported(graph, values, [end]), expected)
+
+
+def test_a_convolution_whose_result_is_read_in_both_orders() -> None:
+    """An operand that is also there with its axes turned does not send its reader back and forth."""
+    x = weights(1, 4, 8, 8)
+    kernel = relax_models.constant(weights(8, 8, 3, 3) / 8)
+
+    def make(emit: Callable[[Any], Any], data: Any) -> Any:
+        turned = emit(op.permute_dims(data, [0, 3, 1, 2]))
+        convolved = emit(op.nn.conv2d(turned, kernel, padding=1))
+        back = emit(op.permute_dims(convolved, [0, 2, 3, 1]))
+        first = emit(op.add(back, data))
+        return op.add(emit(op.permute_dims(first, [0, 3, 1, 2])), emit(op.nn.relu(convolved)))
+
+    module = relax_models.module({"x": x}, make)
+    np.testing.assert_allclose(run(module, {"x": x}), relax_models.run(module, {"x": x}), rtol=0, atol=1e-4)
+
+
+def test_an_island_without_fixed_shapes_is_refused() -> None:
+    nodes = [node("Relu", "x", "r"), node("NonZero", "r", "n")]
+    output = onnx.helper.make_tensor_value_info("n", onnx.TensorProto.INT64, [2, None])
+    source = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [3, 4])
+    model = onnx.helper.make_model(
+        onnx.helper.make_graph(nodes, "m", [source], [output]), opset_imports=[onnx.helper.make_opsetid("", 17)]
+    )
+    with pytest.raises(BuildError, match=r"onnxruntime \(tensor 'n'\): it exchanges what has no fixed shape"):
+        write(pipeline.read(model))
