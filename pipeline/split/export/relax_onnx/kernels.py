@@ -18,6 +18,9 @@ def write_kernel(graph: GraphWriter, call: Any, variable: Any) -> Results:
     if text is None:
         raise Unwritable
     form = json.loads(str(text))
+    if form["kind"] == "Identity":
+        # Of its first operand; another one is there for it to be no constant.
+        return graph.tensor(call.args[1].fields[0])
     if form["kind"] not in ("RNN", "LSTM", "GRU"):
         raise Unwritable
     return write_recurrent(graph, call, form)

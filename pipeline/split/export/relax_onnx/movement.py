@@ -118,6 +118,10 @@ def _filled(values: float) -> Any:
     return write
 
 
+def _size(_graph: GraphWriter, call: Any) -> Tensor:
+    return constant(math.prod(shape(call.args[0])), np.int64)
+
+
 def _full(graph: GraphWriter, call: Any) -> Tensor:
     return graph.expand(graph.cast(graph.tensor(call.args[1]), str(call.ty.dtype)), shape(call))
 
@@ -142,6 +146,7 @@ WRITERS = {
     "zeros_like": _filled(0),
     "ones": _filled(1),
     "ones_like": _filled(1),
+    "size": _size,
     "full": _full,
     "full_like": _full,
 }

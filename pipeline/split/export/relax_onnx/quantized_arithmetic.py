@@ -12,7 +12,7 @@ import numpy as np
 
 from pipeline.split.export.relax_onnx import convolutions, layouts
 from pipeline.split.export.relax_onnx.elementwise import clip
-from pipeline.split.export.relax_onnx.fixed_point import Scaled, Stored
+from pipeline.split.export.relax_onnx.fixed_point import Definitions, Scaled, Stored
 from pipeline.split.export.relax_onnx.graph_writer import GraphWriter
 from pipeline.split.export.relax_onnx.operands import axes, dtype, integers, shape
 from pipeline.split.export.relax_onnx.quantized_reductions import Softmax, find_average, find_mean, find_softmax
@@ -34,10 +34,18 @@ def write_layer(graph: GraphWriter, call: Any) -> Tensor | None:
         return None
     if (softmax := find_softmax(graph.definitions, stored)) is not None:
         return _write_softmax(graph, softmax, stored, target)
-    is_average = find_average(graph.definitions, stored.source) is not None
-    if graph.definitions.scaled(stored.source) is None and not is_average:
+    if not _is_layer(graph.definitions, stored.source):
         return None
     return _quantize(graph, _RealNumbers(graph).write(stored.source), stored, target)
+
+
+def _is_layer(definitions: Definitions, expression: Any) -> bool:
+    """Check whether whole numbers are made of products with a factor, or are an average."""
+    if definitions.scaled(expression) is not None or find_average(definitions, expression) is not None:
+        return True
+    # An activation with two slopes.
+    choice = definitions.call(expression, "where")
+    return choice is not None and all(definitions.scaled(branch) is not None for branch in choice.args[1:])
 
 
 def _write_softmax(graph: GraphWriter, softmax: Softmax, stored: Stored, target: str) -> Tensor:
@@ -101,10 +109,13 @@ class _RealNumbers:
         return self._graph.reshape(real, shape(call))
 
     def _combined(self, expression: Any) -> Tensor | None:
-        """Write a sum, a difference or a product of integers."""
-        call = self._definitions.call(expression, *_KINDS, *_PRODUCTS)
+        """Write a sum, a difference, a product, or a choice of integers."""
+        call = self._definitions.call(expression, *_KINDS, *_PRODUCTS, "where")
         if call is None or not dtype(call).startswith("int"):
             return None
+        if calls(call, "where"):
+            branches = [self.write(branch) for branch in call.args[1:]]
+            return self._graph.elementwise("Where", self._graph.tensor(call.args[0]), *branches, dtype="float32")
         if calls(call, *_KINDS):
             kind = _KINDS[str(call.op.name).removeprefix("relax.")]
             return self._graph.elementwise(kind, *(self.write(operand) for operand in call.args))

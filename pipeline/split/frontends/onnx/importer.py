@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -24,7 +25,7 @@ from pipeline.split.frontends.onnx.operators.refusals import wrong_conversion
 from pipeline.split.frontends.onnx.operators.registry import CONVERTERS
 from pipeline.split.frontends.onnx.operators.resizing import drop_empty
 from pipeline.split.frontends.onnx.simplification.tensors import is_external, static_shape, tensor_types
-from pipeline.split.passes.bindings import call_island, constant
+from pipeline.split.passes.bindings import FORM, call_island, constant
 
 # TVM would stack all operands and reduce; a chain of two at a time fuses and needs no memory.
 _CHAINS = {"Sum": relax.op.add, "Max": relax.op.maximum, "Min": relax.op.minimum}
@@ -196,7 +197,8 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             if isinstance(value, relax.ShapeExpr) and all(isinstance(extent, tirx.IntImm) for extent in value.values):
                 value = self._nodes[name] = integers([int(extent) for extent in value.values])
             if name in self._output_names and operand is not None and isinstance(value, GenericConst):
-                copy = self.bb.call_te(_copy, value, operand, primfunc_name_hint="constant")
+                form = {FORM: json.dumps({"kind": "Identity"})}
+                copy = self.bb.call_te(_copy, value, operand, primfunc_name_hint="constant", primfunc_attrs=form)
                 self._nodes[name] = self._bind(copy, name)
 
     def _check_types(self, node: Any) -> None:

@@ -84,8 +84,8 @@ def test_networks_of_pytorch(name: str) -> None:
 
 
 TFLITE = """
-    ADD AVERAGE_POOL_2D CONCATENATION CONV_2D DEPTHWISE_CONV_2D FULLY_CONNECTED HARD_SWISH LOGISTIC MAX_POOL_2D MEAN MUL
-    PAD RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR SOFTMAX SUB TANH TRANSPOSE_CONV
+    ADD AVERAGE_POOL_2D CONCATENATION CONV_2D DEPTHWISE_CONV_2D FULLY_CONNECTED HARD_SWISH LEAKY_RELU LOGISTIC
+    MAX_POOL_2D MEAN MUL PAD RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR SOFTMAX SUB TANH TRANSPOSE_CONV
 """
 
 
@@ -109,7 +109,7 @@ def test_operators_of_tflite(tmp_path: Path, kind: str) -> None:
         assert_same(run_exported(graph, values), expected, steps=1)
 
 
-@pytest.mark.parametrize("kind", ["CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "ADD"])
+@pytest.mark.parametrize("kind", ["CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "ADD", "LEAKY_RELU"])
 def test_layers_of_integers_are_recognised(tmp_path: Path, kind: str) -> None:
     pytest.importorskip("tflite", reason="the reader of TFLite files is not installed")
     import tflite_cases

@@ -47,6 +47,7 @@ CASES = {
         reduce_mean_keepdims_random reduce_prod_do_not_keepdims_random reduce_sum_default_axes_keepdims_random top_k
         top_k_smallest
     """,
+    "constants": "constantofshape_int_zeros shape_start_1_end_2 size",
     "products": "einsum_batch_matmul gemm_all_attributes matmul_4d qlinearmatmul_2D_uint8_float32 attention_4d_causal",
     "norms": """
         batchnorm_epsilon group_normalization_example instancenorm_epsilon layer_normalization_2d_axis0
