@@ -1,4 +1,4 @@
-"""Cost cache: measured times on disk, one small JSON file each, under a key of all that they depend on."""
+"""Cost cache: what was measured or asked, on disk, one small JSON file each, under a key of all that it depends on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import hashlib
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -60,6 +60,23 @@ class TimeRecord(msgspec.Struct, frozen=True):
     contended: float | None = None
 
 
+class RefusalRecord(msgspec.Struct, frozen=True):
+    """Answer of a runtime that was asked whether it runs a model.
+
+    Attributes
+    ----------
+    key : str
+    reason : str
+        Why it does not; empty if it does.
+    """
+
+    key: str
+    reason: str
+
+
+Record = TypeVar("Record", TimeRecord, RefusalRecord)
+
+
 class CostCache:
     """Records by key, in a folder that any number of processes may use at once.
 
@@ -82,21 +99,29 @@ class CostCache:
         return CostCache(cache_folder(), fresh=fresh)
 
     def get(self, key: str) -> TimeRecord | None:
-        """Return the record of a key, if there is one."""
+        """Return the measured time of a key, if there is one."""
+        record = self._read(key, TimeRecord)
+        return record if record is not None and record.seconds >= 0 else None
+
+    def get_refusal(self, key: str) -> RefusalRecord | None:
+        """Return the answer of a key, if there is one."""
+        return self._read(key, RefusalRecord)
+
+    def _read(self, key: str, kind: type[Record]) -> Record | None:
         if self._folder is None or self._ignores_records:
             return None
         path = self._path(key)
         try:
-            record = msgspec.json.decode(path.read_bytes(), type=TimeRecord)
+            record = msgspec.json.decode(path.read_bytes(), type=kind)
         except FileNotFoundError:
             return None
         except (OSError, msgspec.MsgspecError) as error:
             _warn(f"the measured time in {str(path)!r} cannot be read ({error}); it is measured again")
             return None
         # Two keys may have one hash, and a damaged file may be valid JSON.
-        return record if record.key == key and record.seconds >= 0 else None
+        return record if record.key == key else None
 
-    def put(self, record: TimeRecord) -> None:
+    def put(self, record: TimeRecord | RefusalRecord) -> None:
         """Keep a record."""
         if self._folder is None:
             return
@@ -196,6 +221,12 @@ def key_of_span(device: Device, code: StageCode, *, threads: int, others: int) -
             "others": others,
         }
     )
+
+
+def key_of_refusal(model: bytes, device: Device, fingerprint: str) -> str:
+    """Return the key of the answer whether a device runs all of a model, by a runtime."""
+    digest = hashlib.sha256(model).hexdigest()
+    return _text({"question": digest, "kind": device.kind, "runtime": fingerprint, "target": repr(device.target)})
 
 
 def key_of_memory(processor: Mapping[str, object], *memories: str) -> str:

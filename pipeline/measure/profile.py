@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pipeline.measure.cost_cache import CostCache
     from pipeline.measure.group_times import GroupTimes
     from pipeline.split.graph import Graph
+    from pipeline.split.offload import Refusals
     from pipeline.split.planning.spans import SpanTimes
 
 
@@ -58,6 +59,7 @@ def profile(  # noqa: PLR0913 - all but the first two by keyword
     *,
     fresh: bool = False,
     cache: CostCache | None = None,
+    refusals: Mapping[str, Refusals] | None = None,
     sampling: Sampling = FULL,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Profile:
@@ -77,6 +79,8 @@ def profile(  # noqa: PLR0913 - all but the first two by keyword
         Measure again what is in the cache.
     cache : CostCache, optional
         Another place than the user's cache.
+    refusals : mapping of str to mapping of int to str, optional
+        By device, the groups that it does not run, of `pipeline.measure.refusals`; nothing with them is built for it.
     sampling : Sampling, optional
         How often, and for how long, a time is measured.
     progress : callable, optional
@@ -101,7 +105,7 @@ def profile(  # noqa: PLR0913 - all but the first two by keyword
     described_board, absence_reasons = _describe_devices(board)
     local = [device for device in described_board.devices if device.name not in absence_reasons]
     rated_board = _measure_rates(described_board, local, cache)
-    options = _ProfileOptions(cache, sampling, progress)
+    options = _ProfileOptions(cache, sampling, progress, refusals or {})
     seconds, contended_seconds = _time_devices(graph, rated_board, absence_reasons, options)
     spans = _time_spans(graph, rated_board, absence_reasons, options)
     seconds |= {name: tuple(times.group_seconds(estimate(graph, board.device(name)))) for name, times in spans.items()}
@@ -118,6 +122,7 @@ class _ProfileOptions:
     cache: CostCache
     sampling: Sampling
     progress: Callable[[str], None]
+    refusals: Mapping[str, Refusals]
 
 
 Seconds = dict[str, tuple[float, ...]]
@@ -160,7 +165,14 @@ def _time_spans(
     inner = sum(device.places for device in board.devices) > 2
     return {
         device.name: time_spans(
-            graph, device, options.progress, inner=inner, cache=options.cache, sampling=options.sampling
+            graph,
+            device,
+            options.progress,
+            # Where others have to run a part, what is beside it is in between.
+            inner=inner or bool(options.refusals.get(device.name)),
+            refused=options.refusals.get(device.name, ()),
+            cache=options.cache,
+            sampling=options.sampling,
         )
         for device in variants
         if device.capabilities.model_format and device.name not in absence_reasons and not detection.why_absent(device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from itertools import combinations
 
@@ -41,7 +41,14 @@ SHARE = 0.2
 
 
 def time_spans(  # noqa: PLR0913 - the last ones by keyword
-    graph: Graph, device: Device, progress: Progress, *, inner: bool, cache: CostCache, sampling: Sampling
+    graph: Graph,
+    device: Device,
+    progress: Progress,
+    *,
+    inner: bool,
+    refused: Collection[int] = (),
+    cache: CostCache,
+    sampling: Sampling,
 ) -> SpanTimes:
     """Build and time the spans between some cuts on one core, and the whole model also on more.
 
@@ -54,15 +61,22 @@ def time_spans(  # noqa: PLR0913 - the last ones by keyword
         Gets a text for each step.
     inner : bool
         Also those that neither begin nor end with the model, which plans of three stages have.
+    refused : collection of int
+        Groups that the device does not run, in front of and behind which spans begin and end.
     cache : CostCache
         Where times may be known from, and where they go.
     sampling : Sampling
     """
     timer = _SpanTimer(graph, device, cache, sampling)
-    positions = _positions(graph, device)
+    positions = _positions(graph, device, refused)
     last = len(positions) - 1
     seconds = np.full((last + 1, last + 1), np.inf)
-    pairs = [pair for pair in combinations(range(last + 1), 2) if inner or 0 in pair or last in pair]
+    runnable = [group not in refused for group in range(positions[-1])]
+    pairs = [
+        (begin, end)
+        for begin, end in combinations(range(last + 1), 2)
+        if (inner or begin == 0 or end == last) and all(runnable[positions[begin] : positions[end]])
+    ]
     for number, (begin, end) in enumerate(pairs):
         progress(f"measuring span {number + 1} of {len(pairs)} on {device.name}")
         seconds[end, begin] = timer.time(positions[begin], positions[end])
@@ -75,18 +89,23 @@ def time_spans(  # noqa: PLR0913 - the last ones by keyword
     return SpanTimes(positions, seconds, threads, max(1.0, contention))
 
 
-def _positions(graph: Graph, device: Device) -> tuple[int, ...]:
-    """Return positions between groups that divide the work evenly, each the cheapest to cut at nearby."""
+def _positions(graph: Graph, device: Device, refused: Collection[int]) -> tuple[int, ...]:
+    """Return positions between groups that divide the work evenly, each the cheapest to cut at nearby.
+
+    Those between what the device runs and what it does not are among them.
+    """
     groups = len(graph.group_ends)
     if groups <= MOST_POSITIONS + 1:
         return tuple(range(groups + 1))
-    work = np.array(estimate(graph, device))
+    work = np.where([group in refused for group in range(groups)], 0.0, estimate(graph, device))
     progress = np.cumsum(np.where(np.isfinite(work), work, 0.0))
     sections = np.floor(progress[:-1] / max(progress[-1], 1e-300) * (MOST_POSITIONS - 1e-9))
     crossing = np.array(crossing_bytes(graph))
     order = np.lexsort((crossing, sections))
     _, cheapest = np.unique(sections[order], return_index=True)
-    return (0, *sorted(int(group) + 1 for group in order[cheapest]), groups)
+    runnable = np.array([group not in refused for group in range(groups)])
+    changes = np.flatnonzero(runnable[1:] != runnable[:-1]) + 1
+    return (0, *sorted({*(int(group) + 1 for group in order[cheapest]), *changes.tolist()}), groups)
 
 
 class _SpanTimer:

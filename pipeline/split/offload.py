@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -16,6 +16,9 @@ from pipeline.split.passes.bindings import operands
 # More would be pages on a network of which an accelerator takes only the convolutions.
 _MOST = 8
 """Groups that are named."""
+
+Refusals = Mapping[int, str]
+"""From the index of a fused group to the reason why a device does not run it."""
 
 
 @dataclass(frozen=True)
@@ -48,14 +51,21 @@ def verdicts(graph: Graph, groups: Sequence[Sequence[Operator]], device: Device)
     return by_device[key]
 
 
-def notes(graph: Graph, groups: Sequence[Sequence[Operator]], board: Board) -> Iterator[str]:
-    """Yield for each accelerator of a board what it cannot run, and why."""
-    for device in filter(applies, board.devices):
-        pairs = zip(groups, verdicts(graph, groups, device), strict=True)
-        reasons = [f"{group[-1].name!r} ({verdict.reason})" for group, verdict in pairs if verdict.reason]
+def notes(
+    graph: Graph, groups: Sequence[Sequence[Operator]], board: Board, refusals: Mapping[str, Refusals]
+) -> Iterator[str]:
+    """Yield for each accelerator of a board, and each device that was asked, what it cannot run, and why."""
+    by_device = {device.name: _refusals(graph, groups, device) for device in filter(applies, board.devices)}
+    for name, device_refusals in (by_device | {**refusals}).items():
+        reasons = [f"{groups[group][-1].name!r} ({reason})" for group, reason in sorted(device_refusals.items())]
         if reasons:
             omission = f" and {len(reasons) - _MOST} more" if len(reasons) > _MOST else ""
-            yield f"{device.name} cannot run, and leaves to other devices: {', '.join(reasons[:_MOST])}{omission}."
+            yield f"{name} cannot run, and leaves to other devices: {', '.join(reasons[:_MOST])}{omission}."
+
+
+def _refusals(graph: Graph, groups: Sequence[Sequence[Operator]], device: Device) -> Refusals:
+    pairs = enumerate(verdicts(graph, groups, device))
+    return {group: verdict.reason for group, verdict in pairs if verdict.reason}
 
 
 _verdicts: WeakKeyDictionary[Graph, dict[tuple[str, str], list[Verdict]]] = WeakKeyDictionary()

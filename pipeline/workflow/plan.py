@@ -132,8 +132,9 @@ def make_planner(  # noqa: PLR0913 - all but the first two by keyword
 ) -> Planner:
     """Make the planner of `graph` on `board`; with `measure`, from times measured on the devices that are here.
 
-    What was measured before is taken from the user's cache, unless it is to be `fresh`.  Fused groups are divided at
-    the cuts `unfused`, so that these are legal, and names in `pin` run on the devices given there.
+    Devices that other runtimes drive are asked what they run.  What was measured or asked before is taken from the
+    user's cache, unless it is to be `fresh`.  Fused groups are divided at the cuts `unfused`, so that these are legal,
+    and names in `pin` run on the devices given there.
 
     Raises
     ------
@@ -142,6 +143,7 @@ def make_planner(  # noqa: PLR0913 - all but the first two by keyword
     PlanError
         If such a cut or a name in `pin` is, or pins contradict each other.
     """
+    from pipeline.measure.refusals import find_refusals
     from pipeline.split.planning.pins import resolve_pins
     from pipeline.split.planning.planner import Planner
     from pipeline.split.unfused import unfuse
@@ -156,10 +158,11 @@ def make_planner(  # noqa: PLR0913 - all but the first two by keyword
     if runtimes:
         board = board.with_runtimes(runtimes)
     pins = resolve_pins(graph, board, pin)
+    refusals = find_refusals(graph, board, runtimes=measure, fresh=fresh, progress=progress)
     if not measure:
-        return Planner(graph, board, None, queue_depth, cv, pins=pins)
+        return Planner(graph, board, None, queue_depth, cv, pins=pins, refusals=refusals)
     from pipeline.measure.profile import profile
 
-    times = profile(graph, board, fresh=fresh, progress=progress, sampling=sampling)
+    times = profile(graph, board, fresh=fresh, refusals=refusals, progress=progress, sampling=sampling)
     # With the rates that were measured on the way, in place of those in the file of the board.
-    return Planner(graph, times.board, times.measured, queue_depth, cv, times.contended, pins, times.spans)
+    return Planner(graph, times.board, times.measured, queue_depth, cv, times.contended, pins, times.spans, refusals)

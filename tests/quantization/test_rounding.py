@@ -63,7 +63,7 @@ def test_without_a_request_vta_refuses_the_scales_and_names_the_remedy(tmp_path:
     graph = pipeline.read(program, params=PARAMS)
     assert {each.device for each in pipeline.plan(graph, BOARD).stages} == {"cpu"}
     groups = [list(each) for _, each in groupby(graph.operators, lambda operator: operator.group)]
-    (refused,) = notes(graph, groups, boards.get(BOARD))
+    (refused,) = notes(graph, groups, boards.get(BOARD), {})
     assert "is no power of two; `soc-pipeline quantize --power-of-two` changes it" in refused
 
 

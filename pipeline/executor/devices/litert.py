@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,24 @@ class LiteRtRuntime(ModelRuntime):
         resolver = _library().OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
         interpreter = _open_interpreter(model, device, 1, experimental_op_resolver_type=resolver)
         operators = interpreter._get_ops_details() if _delegate_file(device) else []  # noqa: SLF001 - nobody else knows
-        return {f"{each['op_name']} {each['index']}": "the CPU" for each in find_undelegated(operators)}
+        names = {detail["index"]: detail["name"] for detail in interpreter.get_tensor_details()}
+        return {
+            f"{', '.join(names.get(int(tensor), '?') for tensor in each['outputs'])} of kind {each['op_name']}, "
+            f"operator {each['index']}": "the CPU"
+            for each in find_undelegated(operators)
+        }
+
+    @classmethod
+    def is_selective(cls, device: Device) -> bool:
+        """Return True if there is a delegate."""
+        return bool(_delegate_file(device)) and super().is_selective(device)
+
+    @classmethod
+    def fingerprint(cls, device: Device) -> str:
+        """Return LiteRT's version, and with a delegate also a digest of its file."""
+        file = Path(_delegate_file(device)).expanduser()
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()[:16] if file.is_file() else ""
+        return f"{cls.version()}{' and delegate ' if digest else ''}{digest}"
 
     def open_model(self, model: bytes, stage: StagePlan, cores: Sequence[int]) -> OpenedModel:
         """Open an interpreter, which belongs to the calling thread alone."""

@@ -73,6 +73,16 @@ class ModelRuntime(NullRuntime, OwnCompiler):
     def find_fallbacks(model: bytes, device: Device) -> Mapping[str, str]:
         """Return the operators that would not run on what the device's target names, each with where it would."""
 
+    @classmethod
+    def is_selective(cls, device: Device) -> bool:
+        """Return True if a device has to be asked what it runs: it is here, and may leave operators to others."""
+        return cls.is_here(device) and not _allows_fallback(device)
+
+    @classmethod
+    def fingerprint(cls, device: Device) -> str:  # noqa: ARG003 - most drivers come with their package
+        """Return a text that changes with whatever the answers of a device depend on."""
+        return cls.version()
+
     @abstractmethod
     def open_model(self, model: bytes, stage: StagePlan, cores: Sequence[int]) -> OpenedModel:
         """Return a model ready to run on so many host cores; raise any error of the runtime."""
@@ -152,20 +162,28 @@ class ModelRuntime(NullRuntime, OwnCompiler):
 
     @classmethod
     def _check_fallbacks(cls, model: bytes, device: Device) -> None:
-        if (device.target or {}).get("allow_fallback"):
-            return
+        if not _allows_fallback(device) and (names := cls.describe_fallbacks(model, device)):
+            raise BuildError(
+                f"{cls.title} would run operators elsewhere than on {device.name!r}: {names}; cut the model around "
+                "them, or set allow_fallback = true in the device's target"
+            )
+
+    @classmethod
+    def describe_fallbacks(cls, model: bytes, device: Device) -> str:
+        """Return what `find_fallbacks` does as a text, empty if there are none.
+
+        Raises
+        ------
+        BuildError
+            If the runtime cannot tell, such as of a model that it does not take.
+        """
         try:
             fallbacks = cls.find_fallbacks(model, device)
         except BuildError:
             raise
         except Exception as error:
             raise BuildError(f"{cls.title} cannot run it: {reason(error, line=0)}") from error
-        if fallbacks:
-            names = ", ".join(f"{name} ({place})" for name, place in fallbacks.items())
-            raise BuildError(
-                f"{cls.title} would run operators elsewhere than on {device.name!r}: {names}; cut the model around "
-                "them, or set allow_fallback = true in the device's target"
-            )
+        return ", ".join(f"{name} ({place})" for name, place in fallbacks.items())
 
     def open(self, cores: Sequence[int]) -> None:
         """Keep the calling thread on `cores`, and with it those that the runtime starts."""
@@ -205,6 +223,10 @@ class ModelRuntime(NullRuntime, OwnCompiler):
     def close(self) -> None:
         """Forget the models."""
         self._models.clear()
+
+
+def _allows_fallback(device: Device) -> bool:
+    return bool((device.target or {}).get("allow_fallback"))
 
 
 class ModelFile:

@@ -72,6 +72,11 @@ class OnnxRuntime(ModelRuntime):
             for node in part.get_nodes()
         }
 
+    @classmethod
+    def is_selective(cls, device: Device) -> bool:
+        """Return True if what others do not take is not the CPU's, which takes all."""
+        return CPU not in {name for name, _ in providers(device)} and super().is_selective(device)
+
     def open_model(self, model: bytes, stage: StagePlan, cores: Sequence[int]) -> OpenedModel:
         """Open a session."""
         library = _library()

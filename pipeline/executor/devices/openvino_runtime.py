@@ -68,6 +68,11 @@ class OpenVinoRuntime(ModelRuntime):
             if node.get_friendly_name() not in supported
         }
 
+    @classmethod
+    def is_selective(cls, device: Device) -> bool:
+        """Return True for all but the CPU."""
+        return _device_name(device) != "CPU" and super().is_selective(device)
+
     def open_model(self, model: bytes, stage: StagePlan, cores: Sequence[int]) -> OpenedModel:
         """Compile the model."""
         core = _library().Core()

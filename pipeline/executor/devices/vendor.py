@@ -76,6 +76,11 @@ class VendorRuntime(ModelRuntime):
         return dict.fromkeys(_tool(device).find_unsupported(model), "it cannot take it")
 
     @classmethod
+    def is_selective(cls, device: Device) -> bool:
+        """Return True if there is a command to ask, which needs no device."""
+        return bool(_tool(device).supported) and not (device.target or {}).get("allow_fallback")
+
+    @classmethod
     def compile_stage(cls, source: StageSource, device: Device) -> StageCode:
         """Write a stage as a model, and let the vendor's tool compile it.
 

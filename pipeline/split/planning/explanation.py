@@ -163,7 +163,7 @@ def explain(planner: Planner, plan: Plan) -> Explanation:
         reason=reason,
         help=(
             *advice(planner, problem, slowest.slowest_operator, interval, best.interval),
-            *offload.notes(planner.graph, groups(planner.graph), planner.board),
+            *offload.notes(planner.graph, groups(planner.graph), planner.board, planner.refusals),
         ),
         measured=plan.measured,
         cv=planner.cv,

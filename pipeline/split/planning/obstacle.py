@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from pipeline.core.board import Board, Device
 from pipeline.core.transfer_costs import enter_s, leave_s
 from pipeline.split.graph import Graph, Operator
+from pipeline.split.offload import Refusals
 from pipeline.split.planning.pins import Pins
 from pipeline.split.planning.request import PlanRequest
 
@@ -26,12 +27,15 @@ class Obstacle:
     pins : mapping of int to Pin
     seconds : callable
         Returns the seconds of each fused group on a device, infinite where it cannot run.
+    refusals : mapping of str to mapping of int to str
+        By device, the groups that it does not run by its own word, and why.
     """
 
     graph: Graph
     board: Board
     pins: Pins
     seconds: Callable[[Device], Sequence[float]]
+    refusals: Mapping[str, Refusals] = field(default_factory=dict)
 
     def describe(self, request: PlanRequest) -> str:
         """Return the reason why no division exists.
@@ -80,9 +84,10 @@ class Obstacle:
         times = self.seconds(device)
         for operator in self.graph.operators:
             if begin <= operator.group < end and np.isinf(times[operator.group]):
+                reason = self.refusals.get(device.name, {}).get(operator.group, operator.kind)
                 return (
-                    f"device {device.name!r} cannot run {operator.name!r} ({operator.kind}); cut in front of it, or "
-                    "leave the choice of devices to the planner"
+                    f"device {device.name!r} cannot run {operator.name!r} ({reason}); cut in front of it, or leave the "
+                    "choice of devices to the planner"
                 )
         return ""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -12,6 +12,7 @@ from pipeline.core.board import Board, Device
 from pipeline.core.plan import Plan
 from pipeline.errors import PlanError
 from pipeline.split.graph import Graph
+from pipeline.split.offload import Refusals
 from pipeline.split.planning import pins, queues
 from pipeline.split.planning.chain_solver import ChainSolver
 from pipeline.split.planning.costs import estimate
@@ -53,6 +54,8 @@ class Planner:
         By the fused group, which devices may run it; groups without one run anywhere.
     spans : mapping of str to SpanTimes
         By the name of a device with its runtime, measured times of spans, where these are not sums.
+    refusals : mapping of str to mapping of int to str
+        By the name of a device with its runtime, the fused groups that it does not run, by its own word, and why.
     """
 
     graph: Graph
@@ -63,6 +66,7 @@ class Planner:
     contended: Mapping[str, Sequence[float]] = field(default_factory=dict)
     pins: Pins = field(default_factory=dict)
     spans: Mapping[str, SpanTimes] = field(default_factory=dict)
+    refusals: Mapping[str, Refusals] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         runnable = {device.name: np.isfinite(self._seconds_anywhere(device)).tolist() for device in self._pin_devices()}
@@ -110,7 +114,8 @@ class Planner:
         solver = ChainSolver(self.problem(request, replicas=replicas))
         fastest = solver.fastest()
         if fastest is None:
-            raise PlanError(Obstacle(self.graph, self.board, self.pins, self.seconds).describe(request))
+            obstacle = Obstacle(self.graph, self.board, self.pins, self.seconds, self.refusals)
+            raise PlanError(obstacle.describe(request))
         if fps and fastest.interval > 1 / fps:
             raise PlanError(
                 f"{self.graph.name!r} reaches {1 / fastest.interval:.4g} frames/s on {self.board.name!r}, "
@@ -169,20 +174,24 @@ class Planner:
         # A pin to a device holds whichever runtime executes the stage.
         names = {device.name, device.name.partition("/")[0]}
         elsewhere = {group for group, pin in self.pins.items() if not names.intersection(pin.devices)}
-        return [np.inf if group in elsewhere else each for group, each in enumerate(seconds)] if elsewhere else seconds
+        return _exclude(seconds, elsewhere)
 
     def isolated_seconds(self, device: Device) -> Sequence[float]:
         """Return the seconds of each fused group on one core of a device while its others rest, measured if known."""
         if isinstance(self.isolated, Mapping) and device.name in self.isolated:
-            return self.isolated[device.name]
-        if self.isolated is not None and not isinstance(self.isolated, Mapping) and device is self.board.devices[0]:
-            return self.isolated
-        return self._estimates[device.name]
+            seconds = self.isolated[device.name]
+        elif self.isolated is not None and not isinstance(self.isolated, Mapping) and device is self.board.devices[0]:
+            seconds = self.isolated
+        else:
+            seconds = self._estimates[device.name]
+        return _exclude(seconds, self.refusals.get(device.name, ()))
 
     def _seconds_anywhere(self, device: Device) -> Sequence[float]:
         seconds = self.isolated_seconds(device)
         # A core that has no neighbours is slowed by none.
-        return self.contended.get(device.name, seconds) if len(device.cores) > 1 else seconds
+        if len(device.cores) > 1 and device.name in self.contended:
+            return _exclude(self.contended[device.name], self.refusals.get(device.name, ()))
+        return seconds
 
     @cached_property
     def _estimates(self) -> dict[str, list[float]]:
@@ -193,6 +202,11 @@ class Planner:
         """Return the seconds of the unsplit model on one core of the first device that can run it; 0 if none can."""
         seconds = (float(np.sum(self.isolated_seconds(device))) for device in self.board.devices)
         return next((each for each in seconds if np.isfinite(each)), 0.0)
+
+
+def _exclude(seconds: Sequence[float], groups: Collection[int]) -> Sequence[float]:
+    """Return the seconds with infinite ones for some groups."""
+    return [np.inf if group in groups else each for group, each in enumerate(seconds)] if groups else seconds
 
 
 def _goal(objective: str | None, fps: float | None) -> str:

@@ -1,0 +1,134 @@
+"""Refusals: fused groups that runtimes of others do not run, by asking them, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import compress, groupby
+from typing import TYPE_CHECKING
+
+from pipeline.core.board import Board, Device
+from pipeline.errors import BuildError
+
+if TYPE_CHECKING:
+    from pipeline.executor.devices.model_runtime import ModelRuntime
+    from pipeline.measure.cost_cache import CostCache
+    from pipeline.split.extract import GraphPart
+    from pipeline.split.graph import Graph
+    from pipeline.split.offload import Refusals
+
+
+def find_refusals(  # noqa: PLR0913 - all but the first two by keyword
+    graph: Graph,
+    board: Board,
+    *,
+    runtimes: bool = True,
+    cache: CostCache | None = None,
+    fresh: bool = False,
+    progress: Callable[[str], None] = lambda _: None,
+) -> dict[str, Refusals]:
+    """Return for each device that a runtime of others drives here the groups that it does not run.
+
+    Those that are on no CPU core are asked, by a model of each group; others run all that has a form in their format.
+    Devices that are not here are left out.
+
+    Parameters
+    ----------
+    graph : Graph
+    board : Board
+    runtimes : bool
+        Also for all further runtimes of each device.
+    cache : CostCache, optional
+        Where answers may be known from, and where they go; by default the user's.
+    fresh : bool
+        Ask again what is in the user's cache.
+    progress : callable, optional
+        Gets a text for each device.
+    """
+    names = [name for device in board.devices for name in (device.variants if runtimes else device.variants[:1])]
+    devices = [device for device in map(board.device, names) if device.capabilities.model_format and not device.address]
+    # Not at the top, nor for boards without such devices: all of these need TVM.
+    if not devices:
+        return {}
+    from pipeline.measure.cost_cache import CostCache
+
+    cache = cache or CostCache.of_user(fresh=fresh)
+    refusals = {}
+    for device in devices:
+        if (runtime := _runtime(device)) is not None:
+            progress(f"asking {device.name} what it runs")
+            refusals[device.name] = _Inquiry(graph, device, runtime, cache).refusals()
+    return refusals
+
+
+def _runtime(device: Device) -> type[ModelRuntime] | None:
+    """Return the adapter of a device whose runtime is here."""
+    from pipeline.executor import devices
+    from pipeline.executor.devices.model_runtime import ModelRuntime
+
+    compiler = devices.compiler(device)
+    if compiler is None or not issubclass(compiler, ModelRuntime):
+        return None
+    return compiler if compiler.is_here(device) or compiler.is_selective(device) else None
+
+
+class _Inquiry:
+    """Questions about one graph to one device."""
+
+    def __init__(self, graph: Graph, device: Device, runtime: type[ModelRuntime], cache: CostCache) -> None:
+        self._graph, self._device, self._runtime, self._cache = graph, device, runtime, cache
+        self._is_selective = runtime.is_selective(device)
+
+    def refusals(self) -> Refusals:
+        """Return the groups that the device does not run."""
+        from pipeline.split import extract
+        from pipeline.split.planning.costs import runs
+
+        parts = enumerate(extract.parts(self._graph, self._graph.group_ends[:-1]))
+        # What the board excludes need not be asked.
+        candidates = compress(parts, runs(self._graph, self._device))
+        reasons = {group: self._reason(part) for group, part in candidates}
+        for begin, end in _runs([group for group, reason in reasons.items() if reason is None]):
+            # An operator of the model may be several groups, of which none has a form without the others.
+            reason = self._reason(self._part(begin, end)) if end > begin + 1 else None
+            formless = f"it has no form in {self._device.capabilities.model_format}"
+            reasons |= dict.fromkeys(range(begin, end), formless if reason is None else reason)
+        return {group: reason for group, reason in reasons.items() if reason}
+
+    def _part(self, begin: int, end: int) -> GraphPart:
+        """Return the groups ``[begin, end)``."""
+        from pipeline.split import extract
+
+        edges = (0, *self._graph.group_ends)
+        cuts = [edge for edge in (edges[begin], edges[end]) if 0 < edge < edges[-1]]
+        return extract.parts(self._graph, cuts)[1 if begin else 0]
+
+    def _reason(self, part: GraphPart) -> str | None:
+        """Return why the device does not run a part; empty if it does, None if that has no form."""
+        from pipeline.split.export.stage_export import StageExport
+
+        try:
+            model = self._runtime.serialize(StageExport(self._graph, part), self._device)
+        except BuildError:
+            return None
+        return self._ask(model) if self._is_selective else ""
+
+    def _ask(self, model: bytes) -> str:
+        from pipeline.measure.cost_cache import RefusalRecord, key_of_refusal
+
+        key = key_of_refusal(model, self._device, self._runtime.fingerprint(self._device))
+        if (record := self._cache.get_refusal(key)) is not None:
+            return record.reason
+        try:
+            reason = self._runtime.describe_fallbacks(model, self._device)
+        except BuildError as error:
+            # Not kept: the driver may only be busy.
+            return str(error)
+        self._cache.put(RefusalRecord(key, reason))
+        return reason
+
+
+def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield the first one, and the one behind the last one, of numbers that follow each other."""
+    for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
+        members = [number for _, number in run]
+        yield members[0], members[-1] + 1

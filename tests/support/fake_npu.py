@@ -1,0 +1,29 @@
+"""Fake NPU: the delegate of LiteRT in fake_npu.c, compiled, and devices that it drives."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pipeline.core.board import Device
+
+SOURCE = Path(__file__).with_suffix(".c")
+
+
+def build_delegate(folder: Path) -> Path:
+    """Compile the delegate, or skip the test."""
+    if (compiler := shutil.which("cc") or shutil.which("gcc")) is None:
+        pytest.skip("this system has no C compiler, which the fake NPU is built by")
+    library = folder / "libfake_npu.so"
+    command = [compiler, "-O2", "-D_GNU_SOURCE", "-shared", "-fPIC", "-o", str(library), str(SOURCE), "-lm"]
+    subprocess.run(command, check=True, timeout=120)
+    return library
+
+
+def npu(library: Path, **seconds: float) -> Device:
+    """Return a device beside the CPU, whose operators of each kind take so long."""
+    target = {"kind": "litert", "delegate": str(library), "options": seconds}
+    return Device("npu", "litert", memory="npu", target=target, flops=1e12, bytes_per_s=1e11)
