@@ -65,7 +65,18 @@ def _run_aloud(model: str | Path, frame: Mapping[str, np.ndarray], kernels: str,
 def open_interpreter(shapes: Sequence[Sequence[int]] = (), **options: Any) -> Any:
     """Return LiteRT's interpreter of a model, ready to be run; `shapes` are those of its inputs, in order."""
     litert = require("ai_edge_litert.interpreter", "verify", "running TFLite models")
-    interpreter = litert.Interpreter(**options)
+    resolver = options.pop("experimental_op_resolver_type", litert.OpResolverType.AUTO)
+    try:
+        return _open(litert, shapes, resolver, options)
+    except RuntimeError:
+        if resolver != litert.OpResolverType.AUTO:
+            raise
+        # Its delegate claims operators that it then refuses, such as resizing from one scale to another.
+        return _open(litert, shapes, litert.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES, options)
+
+
+def _open(litert: Any, shapes: Sequence[Sequence[int]], resolver: Any, options: Mapping[str, Any]) -> Any:
+    interpreter = litert.Interpreter(experimental_op_resolver_type=resolver, **options)
     for detail, shape in zip(interpreter.get_input_details(), shapes, strict=False):
         if tuple(detail["shape"]) != tuple(shape):
             interpreter.resize_tensor_input(detail["index"], shape)

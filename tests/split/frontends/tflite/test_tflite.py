@@ -249,6 +249,19 @@ def test_names_that_are_not_unique(tmp_path: Path) -> None:
     assert pipeline.verify(graph, path).relative < 1e-5
 
 
+def test_what_the_delegate_of_litert_refuses(tmp_path: Path) -> None:
+    """It claims to resize from one scale to another, and then does not; LiteRT's own kernels do."""
+    writer = Writer(1, 1, 1, 4)
+    quantized_input = writer.add("QUANTIZE", [0], writer.tensor("q", (1, 1, 1, 4), "int8", 0.03, 3))
+    size = writer.constant("size", np.array([33, 33], np.int32))
+    resized = writer.add(
+        "RESIZE_BILINEAR", [quantized_input, size], writer.tensor("r", (1, 33, 33, 4), "int8", 0.05, 3),
+        options="ResizeBilinearOptions", alignCorners=True,
+    )  # fmt: skip
+    path = writer.save(tmp_path / "m.tflite", writer.add("DEQUANTIZE", [resized], writer.tensor("y", (1, 33, 33, 4))))
+    assert pipeline.verify(pipeline.read(path), path).relative < 1e-5
+
+
 def test_shapes_are_fixed(tmp_path: Path) -> None:
     path = classifier(tmp_path / "net.tflite")
     assert pipeline.read(path, {"x": (1, 16, 16, 3)}).inputs[0].shape == (1, 16, 16, 3)
