@@ -90,7 +90,7 @@ class ModelTool:
             artifact = folder / self.artifact_file
             content = artifact.read_bytes() if artifact.is_file() else b""
         if not content:
-            raise BuildError(f"{shlex.join(self.compile)!r} ended well, but wrote no {self.artifact_file!r}")
+            raise BuildError(f"{' '.join(self.compile)!r} ended well, but wrote no {self.artifact_file!r}")
         return content
 
     def find_unsupported(self, model: bytes) -> list[str]:
@@ -113,7 +113,7 @@ class ModelTool:
         """Run a command in a folder, and return what it prints."""
         files = {"stage": str(folder / "stage"), "artifact": str(folder / self.artifact_file)}
         words = [_PLACEHOLDER.sub(lambda match: files[match[1]], word) for word in command]
-        title = repr(shlex.join(command))
+        title = repr(" ".join(command))
         # Files, and no pipes: what the command leaves behind would keep those open.
         with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
             status = _wait(title, words, folder, self.limit_s, (output, errors))
