@@ -20,7 +20,7 @@ from pipeline.split.frontends.tflite.reference import open_interpreter
 from pipeline.split.graph import Graph
 from pipeline.split.planning.explanation import explain
 from pipeline.workflow.plan import make_planner
-from tests.split.frontends.tflite.test_tflite import SAME, Writer, classifier
+from tests.split.frontends.tflite.test_tflite import SAME, Writer, classifier, conv
 from tests.support.fake_npu import build_delegate, npu
 from tests.support.sampling import QUICK
 
@@ -136,6 +136,21 @@ def test_measured_are_the_spans_that_it_takes(graph: Graph, board: Board) -> Non
         for begin, seconds in zip(spans.positions, row, strict=True):
             assert np.isfinite(seconds) == (begin < end and all(runnable[begin:end]))
     assert {stage.device for stage in planner.plan(stages=2).stages} <= {"cpu", "npu"}
+
+
+def test_spans_of_many_groups_end_at_what_it_refuses(board: Board, tmp_path: Path) -> None:
+    """More groups than spans are measured between."""
+    writer = Writer(1, 4, 4, 2)
+    last = 0
+    for block in "ab":
+        last = writer.add("TANH", [last], writer.tensor(f"{block}/tanh", (1, 4, 4, 2)))
+        for number in range(7):
+            last = conv(writer, last, f"{block}/{number}", (1, 4, 4, 2), (2, 2))
+    graph = pipeline.read(writer.save(tmp_path / "m.tflite", last))
+    planner = make_planner(graph, board, measure=True, sampling=QUICK)
+    edges = {*planner.refusals["npu"], *(group + 1 for group in planner.refusals["npu"])}
+    assert edges <= {*planner.spans["npu"].positions}
+    assert len(planner.spans["npu"].positions) < len(graph.group_ends) + 1
 
 
 def test_a_model_of_another_format_is_nothing_for_it(small_onnx: Path, board: Board) -> None:
