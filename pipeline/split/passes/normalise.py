@@ -13,6 +13,7 @@ from pipeline.split.passes import quantized
 from pipeline.split.passes.bindings import function, kernels, live, module, operands
 from pipeline.split.passes.bindings import replace as with_operands
 from pipeline.split.passes.constant_file import ConstantFile
+from pipeline.split.passes.constant_outputs import with_inputs
 from pipeline.split.passes.fold_batch_norm import fold_affine
 from pipeline.split.passes.fold_constants import fold
 from pipeline.split.passes.naming import binding_names, name_bindings, tensor_names, with_copies
@@ -38,7 +39,9 @@ def clean(model: ImportedModel) -> ImportedModel:
     values = {relax_binding.var: replacement(relax_binding.var) for relax_binding in relax_bindings}
     names |= {param: str(param.name) for param in main.params}
     equal_names = {names[var]: names[other] for var, other in values.items() if other != var and other in names}
-    outputs = dict(zip(model.outputs, _results(main, replacement), strict=True))
+    constant_outputs = dict(zip(model.outputs, _results(main, replacement), strict=True))
+    outputs, choices = with_inputs(constant_outputs, list(main.params))
+    bindings += choices
     # Only what lives: a dead reader would keep a norm from vanishing in its convolution.
     bindings, successors = fold_affine(live(bindings, outputs.values()), list(outputs.values()), tensor_names(model))
     bindings, moved_names = quantized.arrange(

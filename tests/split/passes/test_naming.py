@@ -107,14 +107,17 @@ def test_an_input_may_be_called_like_tvm_s_own_variables(tmp_path: Path, name: s
     assert len(graph.tensors) == len(graph.operators) + 1
 
 
-def test_a_constant_output_is_refused(tmp_path: Path) -> None:
-    path = save(
-        tmp_path / "m.onnx",
-        [node("Relu", "x", "y"), node("Relu", "k", "z")],
-        {"x": (2,)},
-        ["y", "z"],
-        {"k": weights(2)},
-    )
+@pytest.mark.parametrize("shape", [(), (2, 3)])
+def test_a_constant_output_is_made_of_an_input(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    """Runtimes return it as well; a stage makes its outputs of its inputs."""
+    nodes = [node("Relu", "x", "y"), node("Relu", "k", "z"), node("Identity", "z", "copy")]
+    constants = {"k": np.asarray(weights(*shape))}
+    graph = check_outputs(save(tmp_path / "m.onnx", nodes, {"x": (2,)}, ["z", "y", "copy"], constants))
+    assert [spec.name for spec in graph.outputs] == ["z", "y", "copy"]
+
+
+def test_an_output_of_a_model_without_inputs_is_refused(tmp_path: Path) -> None:
+    path = save(tmp_path / "m.onnx", [node("Relu", "k", "z")], {}, ["z"], {"k": weights(2)})
     with pytest.raises(ModelError, match="output 'z' does not depend on an input"):
         pipeline.read(path)
 

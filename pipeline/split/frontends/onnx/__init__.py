@@ -25,6 +25,7 @@ from pipeline.split.frontends.onnx import external_data
 from pipeline.split.frontends.onnx.conversion import convert
 from pipeline.split.frontends.onnx.packed_ends import model_inputs, why_packed
 from pipeline.split.frontends.onnx.reference import PACKAGE
+from pipeline.split.frontends.onnx.sparse_constants import fill_in
 
 MOST_DIGITS = 9
 """Of an extent that is written as a name; no tensor has more elements."""
@@ -90,6 +91,7 @@ def _convert(
 ) -> ImportedModel:
     if not fallback or not is_installed(PACKAGE):
         _check_types(path, model)
+    fill_in(model.graph)
     notes = _fix_shapes(path, model, shapes)
     # TVM's importer warns and prints, also from C++, which would stand between a command's own lines.
     with compiler_lock, warnings.catch_warnings():

@@ -87,7 +87,7 @@ class TfliteImporter(OperatorConverter):  # type: ignore[misc]
             with self.bb.dataflow():
                 for node in nodes:
                     self._convert(node, approximate=approximate)
-                results = [self._output(place, tensor) for place, tensor in enumerate(self._graph.outputs)]
+                results = [self.value(tensor) for tensor in self._graph.outputs]
                 output = self.bb.emit_output(results[0] if len(results) == 1 else relax.Tuple(results))
             self.bb.emit_func_output(output, params)
         # Our converters nest calls, which passes cannot take apart.
@@ -116,22 +116,6 @@ class TfliteImporter(OperatorConverter):  # type: ignore[misc]
         self._values[tensor.number] = variable
         self._made.add(tensor.number)
         self.names[variable] = tensor.name
-        return variable
-
-    def _output(self, place: int, tensor: TfliteTensor) -> Any:
-        """Return a result that depends on an input: a stage makes its outputs of its inputs."""
-        value = self.value(tensor)
-        if not tensor.is_constant or not self._graph.inputs:
-            return value
-        data = self.value(self._graph.inputs[0])
-        rank = len(self._graph.inputs[0].shape)
-        if rank:
-            data = relax.op.strided_slice(data, list(range(rank)), [0] * rank, [1] * rank)
-        # True or false: both give the constant.
-        condition = relax.op.reshape(relax.op.equal(data, data), [1] * max(len(tensor.shape), 1))
-        result = relax.op.reshape(relax.op.where(condition, value, value), tensor.shape)
-        variable = self.bb.emit(self.bb.normalize(result))
-        self.names[variable] = self._graph.output_names[place]
         return variable
 
     def _convert(self, node: TfliteOperator | IslandNode, *, approximate: bool) -> None:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
@@ -97,6 +98,16 @@ def test_what_tvm_cannot_import_names_the_node(tmp_path: Path) -> None:
 
 def test_an_old_opset(tmp_path: Path) -> None:
     check_outputs(save(tmp_path / "m.onnx", [node("Relu", "x", "y")], {"x": (2,)}, ["y"], opset=6))
+
+
+def test_constants_of_an_old_file_that_are_no_inputs(tmp_path: Path) -> None:
+    """Version 3 of the format wants them to be inputs, but ONNX Runtime does not."""
+    nodes = [node("Reshape", "x shape", "y")]
+    path = save(tmp_path / "m.onnx", nodes, {"x": (2, 3)}, ["y"], {"shape": np.array([3, 2])}, opset=5)
+    model = onnx.load(path)
+    model.ir_version = 3
+    onnx.save(model, path)
+    check_outputs(path)
 
 
 def test_an_old_opset_that_cannot_be_converted(tmp_path: Path) -> None:

@@ -40,6 +40,8 @@ def expand_functions(model: Any, kinds: Collection[str] = ()) -> Any:
             break
     if 0 < opset(model) < OLDEST_OPSET:
         _check_broadcasts(model.graph)
+        # The converter takes only inputs for the constants of older files, other than exporters and ONNX Runtime do.
+        model.ir_version = max(model.ir_version, 4)
         model = onnx.version_converter.convert_version(model, OLDEST_OPSET)
     return model
 
