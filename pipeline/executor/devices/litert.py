@@ -17,6 +17,7 @@ from pipeline.core.plan import StagePlan
 from pipeline.errors import BoardError
 from pipeline.executor.devices.model_runtime import ModelRuntime, OpenedModel
 from pipeline.executor.devices.model_tool import ModelTool
+from pipeline.executor.stage_code import StageCode
 from pipeline.executor.stage_source import StageSource
 
 _DELEGATE = "DELEGATE"
@@ -59,9 +60,21 @@ class LiteRtRuntime(ModelRuntime):
         return ""
 
     @staticmethod
-    def serialize(source: StageSource, device: Device) -> bytes:
-        """Return a stage as a TFLite model, compiled by the delegate's command if there is one."""
-        return ModelTool.of(device, "tflite").compile_model(source.tflite())
+    def serialize(source: StageSource, device: Device) -> bytes:  # noqa: ARG004 - only some have several forms
+        """Return a stage as a TFLite model."""
+        return source.tflite()
+
+    @classmethod
+    def compile_stage(cls, source: StageSource, device: Device) -> StageCode:
+        """Write a stage as a model, and let the delegate's own compiler have it, if the target names one."""
+        tool = ModelTool.of(device, "tflite")
+        if not tool.compile:
+            return super().compile_stage(source, device)
+        model = tool.compile_model(cls._serialize_checked(source, device))
+        # The delegate takes nothing that was not compiled, so that it is asked no earlier.
+        if cls.is_here(device):
+            cls._check_fallbacks(model, device)
+        return cls._stage_code(model, ".tflite", cls.version())
 
     @staticmethod
     def find_fallbacks(model: bytes, device: Device) -> Mapping[str, str]:
@@ -79,8 +92,9 @@ class LiteRtRuntime(ModelRuntime):
 
     @classmethod
     def is_selective(cls, device: Device) -> bool:
-        """Return True if there is a delegate."""
-        return bool(_delegate_file(device)) and super().is_selective(device)
+        """Return True if there is a delegate, which takes models that its own compiler has not had."""
+        is_asked = _delegate_file(device) and "compile" not in (device.target or {})
+        return bool(is_asked) and super().is_selective(device)
 
     @classmethod
     def fingerprint(cls, device: Device) -> str:

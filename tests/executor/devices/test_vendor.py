@@ -209,14 +209,20 @@ def is_running(pid: int) -> bool:
 def test_nodes_that_the_tool_cannot_take_are_named(calls: list[Any], compiler: str, tmp_path: Path) -> None:
     text = "import sys, onnx; print(*(n.name for n in onnx.load(sys.argv[1]).graph.node), sep='\\n')"
     supported = tool(tmp_path / "supported.py", text, "{stage}.onnx")
+    graph, plan = planned(tmp_path / "m.onnx", compile=compiler)
+
+    def build_with(**target: Any) -> None:
+        # After planning, which asks as well.
+        pipeline.build(graph, replace(plan, board=plan.board.with_target("npu", target)))
+
     with pytest.raises(BuildError, match=r"elsewhere than on 'npu': last \(it cannot take it\); cut the model"):
-        pipeline.build(*planned(tmp_path / "m.onnx", compile=compiler, supported=supported))
-    pipeline.build(*planned(tmp_path / "m.onnx", compile=compiler, supported=supported, allow_fallback=True))
+        build_with(supported=supported)
+    build_with(supported=supported, allow_fallback=True)
     nothing = tool(tmp_path / "nothing.py", "print()", "{stage}.onnx")
-    pipeline.build(*planned(tmp_path / "m.onnx", compile=compiler, supported=nothing))
+    build_with(supported=nothing)
     broken = tool(tmp_path / "broken.py", "raise SystemExit('no licence')", "{stage}.onnx")
     with pytest.raises(BuildError, match=r"ended with status 1:\nno licence"):
-        pipeline.build(*planned(tmp_path / "m.onnx", compile=compiler, supported=broken))
+        build_with(supported=broken)
 
 
 @pytest.mark.parametrize(
@@ -330,4 +336,7 @@ def test_a_delegate_may_have_a_command_too(tmp_path: Path) -> None:
     target = {"kind": "litert", "artifact": "{stage}_edgetpu.tflite", "compile": command}
     device = Device("tpu", "litert", target=target)
     targets.check(Board("b", (device,)), "b.toml")
-    assert LiteRtRuntime.serialize(TfliteSource(), device) == b"compiled model"
+    # No delegate of this name is here, so that nobody is asked for what it takes.
+    absent = replace(device, target={**target, "delegate": "libedgetpu_of_nobody.so"})
+    assert LiteRtRuntime.compile_stage(TfliteSource(), absent).executable.content == b"compiled model"
+    assert not LiteRtRuntime.is_selective(device)
