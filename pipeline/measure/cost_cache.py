@@ -199,16 +199,15 @@ def key_of_group(
     return _text({**group, **processor})
 
 
-def key_of_span(device: Device, code: StageCode, *, threads: int, others: int) -> str:
+def key_of_span(device: Device, code: StageCode, **conditions: object) -> str:
     """Return the key of a stage that a runtime of others runs: its model with all weights, and that runtime.
 
     Parameters
     ----------
     device : Device
     code : StageCode
-    threads : int
-    others : int
-        How many other cores are busy meanwhile.
+    **conditions
+        Of the measurement, such as the number of threads.
     """
     return _text(
         {
@@ -217,8 +216,7 @@ def key_of_span(device: Device, code: StageCode, *, threads: int, others: int) -
             "runtime": code.runtime_version,
             "target": repr(device.target),
             "processor": host_target.full_name(),
-            "cores": threads,
-            "others": others,
+            **conditions,
         }
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -21,8 +20,9 @@ from pipeline.executor.build import Progress
 from pipeline.executor.stage_code import StageCode
 from pipeline.measure import cost_cache
 from pipeline.measure.cost_cache import CostCache, TimeRecord
-from pipeline.measure.group_times import fastest_cores
+from pipeline.measure.group_times import GroupTimes, fastest_cores
 from pipeline.measure.sampling import Sampling
+from pipeline.measure.unsplit_rate import UnsplitBaseline
 from pipeline.split import extract
 from pipeline.split.cuts import crossing_bytes
 from pipeline.split.export.stage_export import StageExport
@@ -80,13 +80,22 @@ def time_spans(  # noqa: PLR0913 - the last ones by keyword
     for number, (begin, end) in enumerate(pairs):
         progress(f"measuring span {number + 1} of {len(pairs)} on {device.name}")
         seconds[end, begin] = timer.time(positions[begin], positions[end])
-    whole = float(seconds[last, 0])
-    if not np.isfinite(whole):
-        return SpanTimes(positions, seconds)
-    counts = [count for count in (1 << bit for bit in range(1, 10)) if count <= len(fastest_cores(device, 1 << 10))]
-    threads = {count: timer.time(0, positions[-1], threads=count) / whole for count in counts}
-    contention = timer.time(0, positions[-1], contended=True) / whole if counts else 1.0
-    return SpanTimes(positions, seconds, threads, max(1.0, contention))
+    return _with_scheduler(SpanTimes(positions, seconds), timer, progress)
+
+
+def _with_scheduler(spans: SpanTimes, timer: _SpanTimer, progress: Progress) -> SpanTimes:
+    """Return the times as they are in a stream, also on more cores: by those of the whole model."""
+    whole = float(spans.seconds[-1, 0])
+    # Of a device beside the CPU, the frames of a stream would be measured with their copies, which a plan adds itself.
+    if not np.isfinite(whole) or not timer.device.cores:
+        return spans
+    last = spans.positions[-1]
+    counts = [count for count in (1 << bit for bit in range(1, 10)) if count <= len(timer.device.cores)]
+    shares = {count: timer.time(0, last, threads=count) / whole for count in counts}
+    (isolated,), (contended,) = timer.stream(last, progress)
+    # What the scheduler adds to a stage, in which the times of operators that are compiled have their share, too.
+    overhead = max(0.0, isolated - whole)
+    return SpanTimes(spans.positions, spans.seconds + overhead, shares, max(1.0, contended / (whole + overhead)))
 
 
 def _positions(graph: Graph, device: Device, refused: Collection[int]) -> tuple[int, ...]:
@@ -112,33 +121,36 @@ class _SpanTimer:
     """Times spans of one graph on one device."""
 
     def __init__(self, graph: Graph, device: Device, cache: CostCache, sampling: Sampling) -> None:
-        self._graph, self._device, self._cache, self._sampling = graph, device, cache, sampling
+        self._graph, self.device, self._cache, self._sampling = graph, device, cache, sampling
         self._edges = (0, *graph.group_ends)
         self._built: dict[tuple[int, int], tuple[StagePlan, StageCode | None]] = {}
 
-    def time(self, begin: int, end: int, *, threads: int = 1, contended: bool = False) -> float:
+    def time(self, begin: int, end: int, *, threads: int = 1) -> float:
         """Return the seconds of the groups ``[begin, end)``; infinite if the runtime cannot run them."""
         stage, code = self._build(begin, end)
         if code is None:
             return float("inf")
-        cores = fastest_cores(self._device, threads)
-        busy = [core for core in self._device.cores if core not in cores] if contended else []
-        key = cost_cache.key_of_span(self._device, code, threads=len(cores), others=len(busy))
+        cores = fastest_cores(self.device, threads)
+        key = cost_cache.key_of_span(self.device, code, threads=len(cores))
         if (record := self._cache.get(key)) is not None:
             return record.seconds
-        with self._contention(stage, code, busy):
-            seconds = run_in_thread(lambda: self._run(stage, code, cores), "span")
+        seconds = run_in_thread(lambda: self._run(stage, code, cores), "span")
         self._cache.put(TimeRecord(key, seconds))
         return seconds
+
+    def stream(self, groups: int, progress: Progress) -> GroupTimes:
+        """Return the seconds of the whole model in a stream: on one core, and while all of them have frames."""
+        _, code = self._build(0, groups)
+        return UnsplitBaseline(self._graph, self.device, self._cache, progress, self._sampling, code=code).time()
 
     def _build(self, begin: int, end: int) -> tuple[StagePlan, StageCode | None]:
         if (begin, end) not in self._built:
             cuts = [edge for edge in (self._edges[begin], self._edges[end]) if 0 < edge < self._edges[-1]]
             part = extract.parts(self._graph, cuts)[1 if begin else 0]
-            stage = StagePlan("span", self._device.name, part.inputs, part.outputs)
-            compiler = devices.compiler(self._device)
+            stage = StagePlan("span", self.device.name, part.inputs, part.outputs)
+            compiler = devices.compiler(self.device)
             try:
-                code = compiler.compile_stage(StageExport(self._graph, part), self._device) if compiler else None
+                code = compiler.compile_stage(StageExport(self._graph, part), self.device) if compiler else None
             except BuildError:
                 code = None
             # One at a time: each has its weights.
@@ -161,34 +173,10 @@ class _SpanTimer:
     @contextmanager
     def _opened(self, stage: StagePlan, code: StageCode, cores: Sequence[int]) -> Iterator[Callable[[], object]]:
         """Yield what runs a frame, in the calling thread."""
-        runtime = devices.create(self._device)
+        runtime = devices.create(self.device)
         with closing(runtime):
             runtime.open(cores)
             program = runtime.load(stage, code)
             frame = random_frame(stage.inputs, 0)
             tensors = [runtime.copy_in(frame[spec.name]) for spec in stage.inputs]
             yield lambda: [runtime.copy_out(tensor) for tensor in runtime.run(program, tensors)]
-
-    @contextmanager
-    def _contention(self, stage: StagePlan, code: StageCode, cores: Sequence[int]) -> Iterator[None]:
-        """Keep cores busy with frames of their own."""
-        stop = threading.Event()
-        ready = threading.Barrier(len(cores) + 1)
-
-        def work(core: int) -> None:
-            with self._opened(stage, code, [core]) as run:
-                run()
-                ready.wait()
-                while not stop.is_set():
-                    run()
-
-        threads = [threading.Thread(target=work, args=(core,), name=f"busy {core}") for core in cores]
-        for thread in threads:
-            thread.start()
-        ready.wait()
-        try:
-            yield
-        finally:
-            stop.set()
-            for thread in threads:
-                thread.join()

@@ -36,15 +36,19 @@ class UnsplitBaseline:
     progress : callable
         Gets a text for each step, unless the time is cached.
     sampling : Sampling
+    code : StageCode, optional
+        The model, where a runtime of others runs it.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the last one by keyword
         self,
         graph: Graph,
         device: Device,
         cache: CostCache,
         progress: Callable[[str], None],
         sampling: Sampling = FULL,
+        *,
+        code: StageCode | None = None,
     ) -> None:
         self._cache, self._progress, self._sampling = cache, progress, sampling
         # As many as groups are measured on, so that both meet the same contention.
@@ -52,8 +56,12 @@ class UnsplitBaseline:
         ((group, module),) = extract_groups(graph, ())
         stage = replace(group, name="whole", device=device.name, cores=cores[-1:])
         # Apart from the time of the same group in a pass, in which the scheduler has no part.
-        processor = {**cost_cache.describe_processor(device), "others": len(cores) - 1, "streams": True}
-        self._key = cost_cache.key_of_group(processor, stage, module, [False] * len(stage.inputs))
+        conditions = {"others": len(cores) - 1, "streams": True}
+        if code is None:
+            processor = {**cost_cache.describe_processor(device), **conditions}
+            self._key = cost_cache.key_of_group(processor, stage, module, [False] * len(stage.inputs))
+        else:
+            self._key = cost_cache.key_of_span(device, code, **conditions)
         self._record = cache.get(self._key)
         self._frames: Frames = []
         self.runs: list[tuple[int, VariantRun]] = []
@@ -65,7 +73,7 @@ class UnsplitBaseline:
             progress("building the whole model")
             # Two in turns: a single one would still be in the caches when it comes again.
             self._frames = random_frames(graph.inputs, 2)
-            self.runs = self._warm_up(graph, device, stage, compile_stage(module, device), cores)
+            self.runs = self._warm_up(graph, device, stage, code or compile_stage(module, device), cores)
 
     def time(self) -> GroupTimes:
         """Return the seconds of one frame: on one core, and while all of the device's fastest cores have frames.

@@ -29,6 +29,8 @@ class Obstacle:
         Returns the seconds of each fused group on a device, infinite where it cannot run.
     refusals : mapping of str to mapping of int to str
         By device, the groups that it does not run by its own word, and why.
+    variants : callable
+        Returns the names of a device with those of its runtimes that stages may have.
     """
 
     graph: Graph
@@ -36,6 +38,7 @@ class Obstacle:
     pins: Pins
     seconds: Callable[[Device], Sequence[float]]
     refusals: Mapping[str, Refusals] = field(default_factory=dict)
+    variants: Callable[[Device], Sequence[str]] = lambda device: (device.name,)
 
     def describe(self, request: PlanRequest) -> str:
         """Return the reason why no division exists.
@@ -57,9 +60,12 @@ class Obstacle:
         return self._describe_board(len(request.devices))
 
     def _describe_board(self, stages: int) -> str:
-        names = ", ".join(device.name for device in self.board.devices)
-        if operator := self._impossible_operator(self.board.devices):
-            return f"no device of board {self.board.name!r} ({names}) can run {operator.name!r} ({operator.kind})"
+        devices = [self.board.device(name) for device in self.board.devices for name in self.variants(device)]
+        names = ", ".join(device.name for device in devices)
+        if operator := self._impossible_operator(devices):
+            reasons = (self.refusals.get(device.name, {}).get(operator.group) for device in devices)
+            reason = next(filter(None, reasons), operator.kind)
+            return f"no device of board {self.board.name!r} ({names}) can run {operator.name!r} ({reason})"
         number = f" in {stages} stages" if stages else ""
         return (
             f"{self.graph.name!r} cannot run on board {self.board.name!r}{number}: its devices ({names}) have too "

@@ -114,7 +114,7 @@ class Planner:
         solver = ChainSolver(self.problem(request, replicas=replicas))
         fastest = solver.fastest()
         if fastest is None:
-            obstacle = Obstacle(self.graph, self.board, self.pins, self.seconds, self.refusals)
+            obstacle = Obstacle(self.graph, self.board, self.pins, self.seconds, self.refusals, self._variants)
             raise PlanError(obstacle.describe(request))
         if fps and fastest.interval > 1 / fps:
             raise PlanError(
