@@ -39,11 +39,11 @@ def test_a_tensor_in_place_of_a_sequence(tmp_path: Path) -> None:
 def test_a_sequence_in_place_of_a_tensor(tmp_path: Path) -> None:
     nodes = [
         node("SequenceConstruct", "x x", "s"),
-        node("Identity", "s", "t"),
-        node("SequenceLength", "t", "y", "size"),
+        node("Optional", "s", "t"),
+        node("OptionalHasElement", "t", "y"),
     ]
-    path = save(tmp_path / "m.onnx", nodes, {"x": (2, 3)}, ["y"], dtypes={"y": onnx.TensorProto.INT64})
-    with pytest.raises(ModelError, match=r"Identity.*takes a sequence, which only operators for sequences can"):
+    path = save(tmp_path / "m.onnx", nodes, {"x": (2, 3)}, ["y"], dtypes={"y": onnx.TensorProto.BOOL}, opset=18)
+    with pytest.raises(ModelError, match=r"Optional.*takes a sequence, which only operators for sequences can"):
         pipeline.read(path, fallback=False)
 
 
