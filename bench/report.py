@@ -17,6 +17,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+# Benchmarks import it in places of their own as well; see `pipeline.core.optional`.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
 Row = Mapping[str, Any]
 PACKAGES = ("soc-pipeline", "numpy", "apache-tvm", "apache-tvm-ffi", "onnxruntime", "openvino")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,10 @@ ROOT = Path(__file__).resolve().parent.parent
 # How long an example takes to make or to try says something of the machine, which may be busy, and not of the code.
 hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("untimed")
+
+
+# Tests import it in places of their own as well; see `pipeline.core.optional`.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 
 def pytest_configure() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -27,3 +29,22 @@ def test_a_package_that_is_broken_says_so_itself(tmp_path: Path, monkeypatch: py
         require("broken_extra", "demo", "a test")
     assert not isinstance(caught.value, MissingExtra)
     assert "broken_extra" not in sys.modules
+
+
+SESSION = """
+from pipeline.core.optional import require
+runtime = require("onnxruntime", "onnxruntime", "a test")
+try:
+    runtime.InferenceSession(b"")
+except Exception:
+    pass
+"""
+
+
+def test_onnx_runtime_reports_nothing(tmp_path: Path, root: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    environment = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
+    environment |= {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": str(root)}
+    subprocess.run([sys.executable, "-c", SESSION], env=environment, check=True, timeout=60)
+    # What is to be reported is kept in the user's cache until it is sent.
+    assert not [path for path in tmp_path.rglob("*") if "onnxruntime" in path.name]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -10,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from pipeline.core.board import Device
-from pipeline.core.optional import is_installed
+from pipeline.core.optional import is_installed, require
 from pipeline.core.plan import StagePlan, TensorSpec
 from pipeline.errors import BoardError, BuildError, BundleError, PipelineError, near, reason
 from pipeline.executor.devices.base import OwnCompiler
@@ -152,7 +151,9 @@ class ModelRuntime(NullRuntime, OwnCompiler):
     @classmethod
     def version(cls) -> str:
         """Return the runtime's name, with its version where it is installed."""
-        version = getattr(importlib.import_module(cls.package), "__version__", "") if cls.is_installed() else ""
+        if not cls.is_installed():
+            return cls.title
+        version = getattr(require(cls.package, cls.extra, "its version"), "__version__", "")
         return f"{cls.title} {version}".strip()
 
     @classmethod

@@ -27,7 +27,10 @@ def test_any_pair_of_runtimes_gives_the_unsplit_answer(name: str, tmp_path: Path
     graph = pipeline.read(file)
     frame = np.random.default_rng(0).standard_normal(graph.inputs[0].shape, np.float32)
     ((expected,),) = [references.run(file, {graph.inputs[0].name: frame})[1]]
-    for pair in product(RUNTIMES, repeat=2):
+    # Of the fast one, each runtime in front and behind.
+    for pair in (
+        zip(RUNTIMES, [*list(RUNTIMES)[1:], "tvm"], strict=True) if name == QUICK else product(RUNTIMES, repeat=2)
+    ):
         outputs = _run(graph, [RUNTIMES[runtime] for runtime in pair], frame, tmp_path / "pair.bundle")
         assert np.abs(outputs - expected).max() <= 1e-4 * np.abs(expected).max(), pair
 
