@@ -120,6 +120,10 @@ class Device:
         names = tuple(self.name if runtime == TVM else f"{self.name}/{runtime}" for runtime in self.runtimes)
         return names or (self.name,)
 
+    def is_called(self, name: str) -> bool:
+        """Return whether a name is this device's, whichever runtime it says."""
+        return name == self.name or name in self.variants
+
     def with_runtime(self, runtime: str) -> Device:
         """Return the device as stages have it that another runtime executes; the target is that runtime's default."""
         return replace(self, name=f"{self.name}/{runtime}", kind=runtime, target=None, runtimes=())

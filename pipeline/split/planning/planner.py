@@ -172,8 +172,11 @@ class Planner:
         """
         seconds = self._seconds_anywhere(device)
         # A pin to a device holds whichever runtime executes the stage.
-        names = {device.name, device.name.partition("/")[0]}
-        elsewhere = {group for group, pin in self.pins.items() if not names.intersection(pin.devices)}
+        elsewhere = {
+            group
+            for group, pin in self.pins.items()
+            if not any(self.board.device(name).is_called(device.name) for name in pin.devices)
+        }
         return _exclude(seconds, elsewhere)
 
     def isolated_seconds(self, device: Device) -> Sequence[float]:

@@ -163,8 +163,11 @@ def build_problem(  # noqa: PLR0913 - all but the first three by keyword
 
 
 def _processors_of(processors: Sequence[BoardProcessor], devices: Sequence[Device]) -> tuple[int, ...]:
-    names = {device.name.partition("/")[0] for device in devices}
-    return tuple(index for index, processor in enumerate(processors) if processor.device.name in names)
+    return tuple(
+        index
+        for index, processor in enumerate(processors)
+        if any(processor.device.is_called(device.name) for device in devices)
+    )
 
 
 def memory_sizes(board: Board) -> dict[str, int]:
@@ -229,14 +232,13 @@ def _all_choices(
     board: Board, processors: Sequence[BoardProcessor], times: _Times, request: PlanRequest, *, replicas: bool
 ) -> Iterator[Choice]:
     requested = {device.name for devices in request.devices for device in devices}
-    usable = {name.partition("/")[0] for name in requested}
     for device in board.devices:
         indices = [index for index, processor in enumerate(processors) if processor.device.name == device.name]
         # A fixed number of stages may need the same device: leave each of the others one unit.
         spare = request.spare_units(device)
         # Whoever asks for a runtime gets it, also if nothing is known of it.
         names = dict.fromkeys((*times.variants(device), *(name for name in device.variants if name in requested)))
-        for name in names if not usable or device.name in usable else ():
+        for name in names if not requested or any(map(device.is_called, requested)) else ():
             runtime_times = _runtime_times(board.device(name), times)
             if spare < 1:
                 yield _shared_choice(processors, indices, runtime_times)

@@ -39,7 +39,7 @@ class PlanRequest:
         Below 1, the device has to run more stages than it has any.
         """
         # Only stages that no other device may run; the others can go elsewhere.
-        stages = sum({each.name.partition("/")[0] for each in stage} == {device.name} for stage in self.devices)
+        stages = sum(all(device.is_called(candidate.name) for candidate in stage) for stage in self.devices)
         return (len(device.cores) or device.places) - max(0, stages - 1)
 
 

@@ -92,3 +92,12 @@ def test_without_measuring_the_first_runtime_is_taken(graph: Graph) -> None:
 def _saved(plan: pipeline.Plan, path: Path) -> Path:
     plan.save(path)
     return path
+
+
+def test_a_slash_in_a_name_is_no_runtime(graph: Graph) -> None:
+    board = Board("b", (Device("cpu", cores=(0, 1)), Device("pcie/cpu", cores=(2,))))
+    plan = pipeline.plan(graph, board, devices=["cpu", "pcie/cpu"])
+    assert [stage.device for stage in plan.stages] == ["cpu", "pcie/cpu"]
+    assert {stage.device for stage in pipeline.plan(graph, board, stages=1, pin={"a": "pcie/cpu"}).stages} == {
+        "pcie/cpu"
+    }
