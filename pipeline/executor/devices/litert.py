@@ -15,7 +15,7 @@ from pipeline.core.native_output import quietly
 from pipeline.core.optional import require
 from pipeline.core.plan import StagePlan
 from pipeline.errors import BoardError
-from pipeline.executor.devices.model_runtime import ModelRuntime, OpenedModel
+from pipeline.executor.devices.model_runtime import ModelRuntime, OpenedModel, table_of_options
 from pipeline.executor.devices.model_tool import ModelTool
 from pipeline.executor.stage_code import StageCode
 from pipeline.executor.stage_source import StageSource
@@ -58,11 +58,6 @@ class LiteRtRuntime(ModelRuntime):
         except (OSError, ValueError, RuntimeError) as error:
             return f"the delegate {_delegate_file(device)!r} cannot be loaded: {error}"
         return ""
-
-    @staticmethod
-    def serialize(source: StageSource, device: Device) -> bytes:  # noqa: ARG004 - only some have several forms
-        """Return a stage as a TFLite model."""
-        return source.tflite()
 
     @classmethod
     def compile_stage(cls, source: StageSource, device: Device) -> StageCode:
@@ -171,10 +166,7 @@ def _delegate_file(device: Device) -> Any:
 
 
 def _delegate_options(device: Device) -> dict[str, Any]:
-    options = (device.target or {}).get("options") or {}
-    if not isinstance(options, Mapping):
-        raise BoardError(f"options is {options!r}; it must be a table of the delegate's options")
-    return dict(options)
+    return dict(table_of_options(device, "the delegate's options"))
 
 
 def _library() -> Any:

@@ -62,10 +62,18 @@ class ModelRuntime(NullRuntime, OwnCompiler):
         """True if the model runs on host cores, which the board lists then."""
         return bool(self.device.cores)
 
-    @staticmethod
-    @abstractmethod
-    def serialize(source: StageSource, device: Device) -> bytes:
-        """Return a stage as the bytes of what its device loads; raise `BuildError` if it has no such form."""
+    @classmethod
+    def model_format(cls, device: Device) -> str:
+        """Return the format of its stages' models, ``"onnx"`` or ``"tflite"``."""
+        return device.capabilities.model_format
+
+    @classmethod
+    def serialize(cls, source: StageSource, device: Device) -> bytes:
+        """Return a stage as the bytes of a model; raise `BuildError` if it has no such form."""
+        if cls.model_format(device) == "tflite":
+            return source.tflite()
+        model: bytes = source.onnx().SerializeToString()
+        return model
 
     @staticmethod
     @abstractmethod
@@ -75,7 +83,7 @@ class ModelRuntime(NullRuntime, OwnCompiler):
     @classmethod
     def is_selective(cls, device: Device) -> bool:
         """Return True if a device has to be asked what it runs: it is here, and may leave operators to others."""
-        return cls.is_here(device) and not _allows_fallback(device)
+        return cls.is_here(device) and not allows_fallback(device)
 
     @classmethod
     def fingerprint(cls, device: Device) -> str:  # noqa: ARG003 - most drivers come with their package
@@ -128,7 +136,7 @@ class ModelRuntime(NullRuntime, OwnCompiler):
         model = cls._serialize_checked(source, device)
         if cls.is_here(device):
             cls._check_fallbacks(model, device)
-        return cls._stage_code(model, f".{device.capabilities.model_format}", cls.version())
+        return cls._stage_code(model, f".{cls.model_format(device)}", cls.version())
 
     @classmethod
     def _serialize_checked(cls, source: StageSource, device: Device) -> bytes:
@@ -163,7 +171,7 @@ class ModelRuntime(NullRuntime, OwnCompiler):
 
     @classmethod
     def _check_fallbacks(cls, model: bytes, device: Device) -> None:
-        if not _allows_fallback(device) and (names := cls.describe_fallbacks(model, device)):
+        if not allows_fallback(device) and (names := cls.describe_fallbacks(model, device)):
             raise BuildError(
                 f"{cls.title} would run operators elsewhere than on {device.name!r}: {names}; cut the model around "
                 "them, or set allow_fallback = true in the device's target"
@@ -226,8 +234,17 @@ class ModelRuntime(NullRuntime, OwnCompiler):
         self._models.clear()
 
 
-def _allows_fallback(device: Device) -> bool:
+def allows_fallback(device: Device) -> bool:
+    """Return True if operators may run elsewhere than on what a device's target names."""
     return bool((device.target or {}).get("allow_fallback"))
+
+
+def table_of_options(device: Device, purpose: str) -> Mapping[str, Any]:
+    """Return the ``options`` of a device's target; raise `BoardError`, which tells their purpose, if they are none."""
+    options = (device.target or {}).get("options") or {}
+    if not isinstance(options, Mapping):
+        raise BoardError(f"options is {options!r}; it must be a table of {purpose}")
+    return options
 
 
 class ModelFile:

@@ -12,8 +12,7 @@ from pipeline.core.memory import empty
 from pipeline.core.optional import require
 from pipeline.core.plan import StagePlan, TensorSpec
 from pipeline.errors import BoardError, near
-from pipeline.executor.devices.model_runtime import ModelRuntime, OpenedModel, check_order
-from pipeline.executor.stage_source import StageSource
+from pipeline.executor.devices.model_runtime import ModelRuntime, OpenedModel, check_order, table_of_options
 
 CPU = "CPUExecutionProvider"
 
@@ -51,12 +50,6 @@ class OnnxRuntime(ModelRuntime):
             if name not in available:
                 return f"this ONNX Runtime has no {name!r}; it has {', '.join(available)}{near(name, available)}"
         return ""
-
-    @staticmethod
-    def serialize(source: StageSource, device: Device) -> bytes:  # noqa: ARG004 - only some have several forms
-        """Return a stage as an ONNX model."""
-        model: bytes = source.onnx().SerializeToString()
-        return model
 
     @staticmethod
     def find_fallbacks(model: bytes, device: Device) -> Mapping[str, str]:
@@ -132,9 +125,7 @@ def session_options(device: Device, threads: int) -> Any:
     options.inter_op_num_threads = 1
     # Errors alone: warnings go to the standard error, from C++.
     options.log_severity_level = 3
-    entries = (device.target or {}).get("options") or {}
-    if not isinstance(entries, Mapping):
-        raise BoardError(f"options is {entries!r}; it must be a table of the session's configuration")
+    entries = table_of_options(device, "the session's configuration")
     # Between frames its threads would spin on cores that other stages need.
     for key, value in {"session.intra_op.allow_spinning": "0", **entries}.items():
         options.add_session_config_entry(str(key), str(value))

@@ -11,8 +11,7 @@ from pipeline.core.board import Device
 from pipeline.core.optional import require
 from pipeline.core.plan import StagePlan
 from pipeline.errors import BoardError
-from pipeline.executor.devices.model_runtime import ModelRuntime, OpenedModel, check_order
-from pipeline.executor.stage_source import StageSource
+from pipeline.executor.devices.model_runtime import ModelRuntime, OpenedModel, check_order, table_of_options
 
 
 class OpenVinoRuntime(ModelRuntime):
@@ -49,12 +48,6 @@ class OpenVinoRuntime(ModelRuntime):
         if name in available or name in {each.partition(".")[0] for each in available}:
             return ""
         return f"OpenVINO finds no device {name!r} here; it finds {', '.join(available) or 'none'}"
-
-    @staticmethod
-    def serialize(source: StageSource, device: Device) -> bytes:  # noqa: ARG004 - only some have several forms
-        """Return a stage as an ONNX model."""
-        model: bytes = source.onnx().SerializeToString()
-        return model
 
     @staticmethod
     def find_fallbacks(model: bytes, device: Device) -> Mapping[str, str]:
@@ -96,9 +89,7 @@ def _device_name(device: Device) -> Any:
 
 
 def _properties(device: Device, threads: int) -> dict[str, Any]:
-    options = (device.target or {}).get("options") or {}
-    if not isinstance(options, Mapping):
-        raise BoardError(f"options is {options!r}; it must be a table of OpenVINO's properties")
+    options = table_of_options(device, "OpenVINO's properties")
     properties: dict[str, Any] = {"PERFORMANCE_HINT": "LATENCY"}
     if _device_name(device) == "CPU":
         # Threads of its own choice of cores would be on those of other stages; bfloat16 is its default where the

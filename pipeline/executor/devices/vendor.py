@@ -15,7 +15,7 @@ from pipeline.core.entry_points import entry_owner
 from pipeline.core.plan import StagePlan
 from pipeline.errors import BoardError, BundleError, PipelineError, near, reason
 from pipeline.executor.devices import vendor_loader
-from pipeline.executor.devices.model_runtime import ModelRuntime, OpenedModel
+from pipeline.executor.devices.model_runtime import ModelRuntime, OpenedModel, allows_fallback, table_of_options
 from pipeline.executor.devices.model_tool import TOOL_KEYS, ModelTool
 from pipeline.executor.devices.vendor_loader import Loader, find_loader
 from pipeline.executor.stage_code import StageCode
@@ -62,13 +62,10 @@ class VendorRuntime(ModelRuntime):
         """Return the reason why stages of `device` cannot run on this machine; empty if they can."""
         return vendor_loader.why_absent(_loader_name(device), _options(device))
 
-    @staticmethod
-    def serialize(source: StageSource, device: Device) -> bytes:
-        """Return a stage as a model in the format that the target names."""
-        if _model_format(device) == "tflite":
-            return source.tflite()
-        model: bytes = source.onnx().SerializeToString()
-        return model
+    @classmethod
+    def model_format(cls, device: Device) -> str:
+        """Return the format that the target names."""
+        return _model_format(device)
 
     @staticmethod
     def find_fallbacks(model: bytes, device: Device) -> Mapping[str, str]:
@@ -78,7 +75,7 @@ class VendorRuntime(ModelRuntime):
     @classmethod
     def is_selective(cls, device: Device) -> bool:
         """Return True if there is a command to ask, which needs no device."""
-        return bool(_tool(device).supported) and not (device.target or {}).get("allow_fallback")
+        return bool(_tool(device).supported) and not allows_fallback(device)
 
     @classmethod
     def compile_stage(cls, source: StageSource, device: Device) -> StageCode:
@@ -168,7 +165,4 @@ def _loader_name(device: Device) -> str:
 
 
 def _options(device: Device) -> Mapping[str, Any]:
-    options = (device.target or {}).get("options") or {}
-    if not isinstance(options, Mapping):
-        raise BoardError(f"options is {options!r}; it must be a table of the loader's options")
-    return options
+    return table_of_options(device, "the loader's options")
