@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from itertools import compress, groupby
 from typing import TYPE_CHECKING
 
@@ -89,18 +90,10 @@ class _Inquiry:
         reasons = {group: self._reason(part) for group, part in candidates}
         for begin, end in _runs([group for group, reason in reasons.items() if reason is None]):
             # An operator of the model may be several groups, of which none has a form without the others.
-            reason = self._reason(self._part(begin, end)) if end > begin + 1 else None
-            formless = f"it has no form in {self._device.capabilities.model_format}"
+            reason = self._reason(extract.groups_part(self._graph, begin, end)) if end > begin + 1 else None
+            formless = f"it has no form in {self._runtime.model_format(self._device)}"
             reasons |= dict.fromkeys(range(begin, end), formless if reason is None else reason)
         return {group: reason for group, reason in reasons.items() if reason}
-
-    def _part(self, begin: int, end: int) -> GraphPart:
-        """Return the groups ``[begin, end)``."""
-        from pipeline.split import extract
-
-        edges = (0, *self._graph.group_ends)
-        cuts = [edge for edge in (edges[begin], edges[end]) if 0 < edge < edges[-1]]
-        return extract.parts(self._graph, cuts)[1 if begin else 0]
 
     def _reason(self, part: GraphPart) -> str | None:
         """Return why the device does not run a part; empty if it does, None if that has no form."""
@@ -112,10 +105,15 @@ class _Inquiry:
             return None
         return self._ask(model) if self._is_selective else ""
 
+    @cached_property
+    def _fingerprint(self) -> str:
+        # Once for all groups: it may be that of a file.
+        return self._runtime.fingerprint(self._device)
+
     def _ask(self, model: bytes) -> str:
         from pipeline.measure.cost_cache import RefusalRecord, key_of_refusal
 
-        key = key_of_refusal(model, self._device, self._runtime.fingerprint(self._device))
+        key = key_of_refusal(model, self._device, self._fingerprint)
         if (record := self._cache.get_refusal(key)) is not None:
             return record.reason
         try:

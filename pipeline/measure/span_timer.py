@@ -122,7 +122,6 @@ class _SpanTimer:
 
     def __init__(self, graph: Graph, device: Device, cache: CostCache, sampling: Sampling) -> None:
         self._graph, self.device, self._cache, self._sampling = graph, device, cache, sampling
-        self._edges = (0, *graph.group_ends)
         self._built: dict[tuple[int, int], tuple[StagePlan, StageCode | None]] = {}
 
     def time(self, begin: int, end: int, *, threads: int = 1) -> float:
@@ -145,8 +144,7 @@ class _SpanTimer:
 
     def _build(self, begin: int, end: int) -> tuple[StagePlan, StageCode | None]:
         if (begin, end) not in self._built:
-            cuts = [edge for edge in (self._edges[begin], self._edges[end]) if 0 < edge < self._edges[-1]]
-            part = extract.parts(self._graph, cuts)[1 if begin else 0]
+            part = extract.groups_part(self._graph, begin, end)
             stage = StagePlan("span", self.device.name, part.inputs, part.outputs)
             compiler = devices.compiler(self.device)
             try:

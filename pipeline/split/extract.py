@@ -44,6 +44,14 @@ def parts(graph: Graph, positions: Sequence[int]) -> list[GraphPart]:
     return [_part(graph, graph.operators[start:end], end, last_reader) for start, end in ranges]
 
 
+def groups_part(graph: Graph, begin: int, end: int) -> GraphPart:
+    """Return the part of the fused groups ``[begin, end)``."""
+    edges = (0, *graph.group_ends)
+    # The ends of the graph are no cuts.
+    cuts = [edge for edge in (edges[begin], edges[end]) if 0 < edge < edges[-1]]
+    return parts(graph, cuts)[1 if begin else 0]
+
+
 def _part(graph: Graph, operators: tuple[Operator, ...], end: int, last_reader: dict[str, int]) -> GraphPart:
     results = {name for operator in operators for name in operator.outputs}
     read = dict.fromkeys(name for operator in operators for name in operator.inputs if name not in results)

@@ -177,9 +177,7 @@ def _fallback_share(planner: Planner, plan: Plan) -> float:
     seconds = [
         group_seconds
         for stage, (begin, end) in queues.stage_groups(plan, planner.graph)
-        for group_seconds in _group_seconds(planner, stage, planner.board.device(stage.device), (begin, end))[
-            begin:end
-        ].tolist()
+        for group_seconds in _group_seconds(planner, stage, planner.board.device(stage.device), begin, end).tolist()
     ]
     return fallback_share(planner.graph, seconds)
 
@@ -193,7 +191,7 @@ def _forecasts(planner: Planner, plan: Plan) -> Iterator[StageForecast]:
     neighbours: list[Device | None] = [None, *(board.device(stage.device) for stage in plan.stages), None]
     for index, (stage, (begin, end)) in enumerate(queues.stage_groups(plan, graph)):
         source, device, target = neighbours[index], board.device(stage.device), neighbours[index + 2]
-        seconds = _group_seconds(planner, stage, device, (begin, end))[begin:end]
+        seconds = _group_seconds(planner, stage, device, begin, end)
         longest = begin + int(np.argmax(seconds))
         enter, leave = (
             enter_s(board, source, device, crossing_bytes[begin]),
@@ -220,20 +218,20 @@ def _forecasts(planner: Planner, plan: Plan) -> Iterator[StageForecast]:
         )
 
 
-def _group_seconds(planner: Planner, stage: StagePlan, device: Device, span: tuple[int, int]) -> np.ndarray:
+def _group_seconds(planner: Planner, stage: StagePlan, device: Device, begin: int, end: int) -> np.ndarray:
+    """Return the seconds of the stage's groups, which are ``[begin, end)``."""
     # A stage on a device without cores has none, and yet one thread that drives it.
     threads = max(1, len(stage.cores) // stage.replicas)
     # The solver takes all cores of a replica to be alike.
     firsts = [stage.cores_of(replica)[:1] for replica in range(stage.replicas)]
     rate = sum(device.speed(cores[0]) if cores else 1.0 for cores in firsts)
-    seconds = np.asarray(planner.seconds(device), np.float64)
+    seconds = np.asarray(planner.seconds(device), np.float64)[begin:end]
     spans = planner.spans.get(device.name)
     if spans is None:
         return parallel_seconds(seconds, threads) * stage.replicas / rate
-    begin, end = span
     span_s = spans.matrix(threads, contended=len(device.cores) > 1)[end, begin] * stage.replicas / rate
     # A runtime that fuses over the stage has no times of groups: they are the span's, divided as they were estimated.
-    share: float = span_s / seconds[begin:end].sum()
+    share: float = span_s / seconds.sum()
     return seconds * share
 
 
