@@ -20,7 +20,7 @@ from pipeline.split.frontends.tflite.reference import open_interpreter
 from pipeline.split.graph import Graph
 from pipeline.split.planning.explanation import explain
 from pipeline.workflow.plan import make_planner
-from tests.split.frontends.tflite.test_tflite import SAME, Writer, classifier, conv
+from tests.split.frontends.tflite.test_tflite import Writer, byte_convolutions, classifier, conv
 from tests.support.fake_npu import build_delegate, npu
 from tests.support.sampling import QUICK
 
@@ -107,19 +107,7 @@ def test_it_computes_what_litert_does(graph: Graph, board: Board, model: Path, t
 
 def test_between_two_stages_of_the_cpu(board: Board, tmp_path: Path) -> None:
     """Quantised, as most NPUs are."""
-    writer = Writer(1, 6, 6, 4)
-    kernel = np.random.default_rng(0).integers(-127, 127, (4, 3, 3, 4)).astype(np.int8)
-    last = writer.add("QUANTIZE", [0], writer.tensor("q", (1, 6, 6, 4), "int8", 0.03, 3))
-    for name in ("first", "second"):
-        constants = [
-            writer.constant(f"{name}/w", kernel, 0.002),
-            writer.constant(f"{name}/b", np.zeros(4, np.int32), 6e-5),
-        ]
-        last = writer.add(
-            "CONV_2D", [last, *constants], writer.tensor(name, (1, 6, 6, 4), "int8", 0.03, 3), options="Conv2DOptions",
-            padding=SAME, strideW=1, strideH=1, dilationWFactor=1, dilationHFactor=1,
-        )  # fmt: skip
-    path = writer.save(tmp_path / "bytes.tflite", writer.add("DEQUANTIZE", [last], writer.tensor("y", (1, 6, 6, 4))))
+    path = byte_convolutions(tmp_path / "bytes.tflite")
     graph = pipeline.read(path)
     plan = pipeline.plan(graph, board, cuts=["q", "first"], devices=["cpu", "npu", "cpu"])
     frames = [np.random.default_rng(seed).standard_normal((1, 6, 6, 4)).astype(np.float32) for seed in range(4)]

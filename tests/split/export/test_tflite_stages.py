@@ -18,7 +18,7 @@ from pipeline.split.export.stage_export import StageExport
 from pipeline.split.frontends.tflite.reference import open_interpreter
 from pipeline.split.graph import Graph
 from tests.split.export.test_stage_export import in_stages, stages
-from tests.split.frontends.tflite.test_tflite import SAME, Writer, classifier
+from tests.split.frontends.tflite.test_tflite import Writer, byte_convolutions, classifier
 
 
 def by_litert(export: StageExport, frame: Mapping[str, np.ndarray], _: Sequence[str]) -> list[Any]:
@@ -74,20 +74,7 @@ def test_a_classifier(tmp_path: Path) -> None:
 @pytest.fixture
 def whole_numbers(tmp_path: Path) -> Graph:
     """Two convolutions of int8."""
-    writer = Writer(1, 6, 6, 4)
-    kernel = np.random.default_rng(0).integers(-127, 127, (4, 3, 3, 4)).astype(np.int8)
-    last = writer.add("QUANTIZE", [0], writer.tensor("q", (1, 6, 6, 4), "int8", 0.03, 3))
-    for name in ("first", "second"):
-        weights = [
-            writer.constant(f"{name}/w", kernel, 0.002),
-            writer.constant(f"{name}/b", np.zeros(4, np.int32), 6e-5),
-        ]
-        last = writer.add(
-            "CONV_2D", [last, *weights], writer.tensor(name, (1, 6, 6, 4), "int8", 0.03, 3), options="Conv2DOptions",
-            padding=SAME, strideW=1, strideH=1, dilationWFactor=1, dilationHFactor=1,
-        )  # fmt: skip
-    path = writer.save(tmp_path / "bytes.tflite", writer.add("DEQUANTIZE", [last], writer.tensor("y", (1, 6, 6, 4))))
-    return pipeline.read(path)
+    return pipeline.read(byte_convolutions(tmp_path / "bytes.tflite"))
 
 
 def test_bytes_travel_between_quantised_stages(whole_numbers: Graph) -> None:

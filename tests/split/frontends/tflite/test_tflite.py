@@ -125,6 +125,23 @@ def classifier(path: Path) -> Path:
     return writer.save(path, result)
 
 
+def byte_convolutions(path: Path) -> Path:
+    """Two convolutions of int8, named ``first`` and ``second``, between real numbers."""
+    writer = Writer(1, 6, 6, 4)
+    kernel = np.random.default_rng(0).integers(-127, 127, (4, 3, 3, 4)).astype(np.int8)
+    last = writer.add("QUANTIZE", [0], writer.tensor("q", (1, 6, 6, 4), "int8", 0.03, 3))
+    for name in ("first", "second"):
+        constants = [
+            writer.constant(f"{name}/w", kernel, 0.002),
+            writer.constant(f"{name}/b", np.zeros(4, np.int32), 6e-5),
+        ]
+        last = writer.add(
+            "CONV_2D", [last, *constants], writer.tensor(name, (1, 6, 6, 4), "int8", 0.03, 3), options="Conv2DOptions",
+            padding=SAME, strideW=1, strideH=1, dilationWFactor=1, dilationHFactor=1,
+        )  # fmt: skip
+    return writer.save(path, writer.add("DEQUANTIZE", [last], writer.tensor("y", (1, 6, 6, 4))))
+
+
 def test_a_classifier(tmp_path: Path) -> None:
     path = classifier(tmp_path / "net.tflite")
     graph = pipeline.read(path)
