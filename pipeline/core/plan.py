@@ -14,13 +14,14 @@ import msgspec
 
 from pipeline.core.board import Board
 from pipeline.core.files import check_regular, write_atomically
-from pipeline.core.plan_checks import check_limits, check_quantization, check_tensors
+from pipeline.core.plan_checks import check_limits, check_order, check_quantization, check_tensors
+from pipeline.core.prediction import predict
 from pipeline.core.stage_options import StageOptions
-from pipeline.core.stage_plan import StagePlan, TensorSpec
+from pipeline.core.stage_plan import StagePlan, StepPlan, TensorSpec
 from pipeline.core.tensor_quantization import Quantization
 from pipeline.errors import PipelineError, PlanError, near
 
-__all__ = ["FORMAT", "Plan", "StagePlan", "TensorSpec", "decode", "encode"]
+__all__ = ["FORMAT", "Plan", "StagePlan", "StepPlan", "TensorSpec", "decode", "encode"]
 
 FORMAT = 2
 """Version of the JSON form; another one is refused, since its fields have other names."""
@@ -52,6 +53,8 @@ class Plan:
         Operators behind which it cuts although the compiler would fuse what follows.
     quantization : tuple of Quantization
         Of those outputs whose integers stand for other numbers; known once the plan is built.
+    order : tuple of str
+        Operators' names in the topological order that was cut; empty for the graph's own.
 
     Raises
     ------
@@ -71,6 +74,7 @@ class Plan:
     format: int = FORMAT
     unfused: tuple[str, ...] = ()
     quantization: tuple[Quantization, ...] = ()
+    order: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.format != FORMAT:
@@ -78,6 +82,7 @@ class Plan:
         check_tensors(self.board, self.inputs, self.outputs, self.stages)
         check_limits(self.in_flight, self.frames_in_flight, self.unsplit_seconds)
         check_quantization(self.outputs, self.quantization)
+        check_order(self.order)
 
     @property
     def frames_in_flight(self) -> int:
@@ -86,24 +91,14 @@ class Plan:
 
     @property
     def slowest(self) -> float:
-        """Predicted seconds between two frames: of the slowest stage, or of the core with the most work."""
-        cores = {core for stage in self.stages for core in stage.cores}
-        # Only stages with one core share it, where a plan has more stages than cores; all others have theirs alone.
-        loads = [sum(stage.seconds for stage in self.stages if stage.cores == (core,)) for core in cores]
-        return max([*map(self.interval, self.stages), *loads])
-
-    def interval(self, stage: StagePlan) -> float:
-        """Return the predicted seconds between two frames of a stage alone."""
-        all_at_once = stage.seconds / stage.replicas
-        if not self.board.device(stage.device).overlaps:
-            return all_at_once
-        # Each device computes one frame at a time, while its other replicas move theirs.
-        return max(all_at_once, (stage.seconds - stage.transfer_s) / len(set(stage.replica_names)))
+        """Predicted seconds between two frames; see `pipeline.core.prediction`."""
+        return predict(self).interval_s
 
     @property
     def speedup(self) -> float:
         """Predicted frames per second over those of the unsplit model on one core; 0 if unknown."""
-        return self.unsplit_seconds / self.slowest if self.slowest else 0.0
+        interval = self.slowest
+        return self.unsplit_seconds / interval if interval else 0.0
 
     def stage(self, name: str) -> StagePlan:
         """Return the stage called `name`, or raise `PlanError` with the names that exist."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from pipeline.core.board import Board
-from pipeline.core.stage_plan import StagePlan, TensorSpec
+from pipeline.core.stage_plan import StagePlan, StepPlan, TensorSpec
 from pipeline.core.tensor_quantization import Quantization
 from pipeline.errors import PlanError, near
 
@@ -22,6 +22,9 @@ MOST_CORE = 1 << 16
 
 LONGEST_S = 1e9
 """Of a predicted time; it is 30 years, and the system's clocks take it."""
+
+MOST_TRAFFIC = 1e18
+"""Bytes of one frame to and from memory."""
 
 # NumPy 1's limit; NumPy 2 takes 64.
 MOST_AXES = 32
@@ -50,6 +53,7 @@ def check_tensors(
         _check_numbers(stage)
         _check_replicas(board, stage)
         _check_stage_tensors(stage, origins, makers)
+        _check_steps(board, stage)
     for spec in outputs:
         if spec.name not in origins:
             raise PlanError(f"no stage makes the model output {spec.name!r}{near(spec.name, origins)}")
@@ -66,6 +70,11 @@ def check_limits(in_flight: int, frames_in_flight: int, unsplit_seconds: float) 
             f"{frames_in_flight} frames may be inside at once, by in_flight or the queues' depths; at most "
             f"{MOST_FRAMES} can be"
         )
+
+
+def check_order(order: Sequence[str]) -> None:
+    """Raise `PlanError` if an operator is there twice."""
+    _check_unique("operator of the order", order)
 
 
 def check_quantization(outputs: Sequence[TensorSpec], quantization: Sequence[Quantization]) -> None:
@@ -85,6 +94,10 @@ def _check_numbers(stage: StagePlan) -> None:
         raise PlanError(f"stage {stage.name!r}: queue_depth is {stage.queue_depth}; it can be at most {MOST_FRAMES}")
     _check_seconds(f"stage {stage.name!r}: seconds", stage.seconds)
     _check_seconds(f"stage {stage.name!r}: transfer_s", stage.transfer_s)
+    for index, seconds in enumerate(stage.replica_seconds):
+        _check_seconds(f"stage {stage.name!r}: replica_seconds[{index}]", seconds)
+    if not 0 <= stage.memory_traffic <= MOST_TRAFFIC:
+        raise PlanError(f"stage {stage.name!r}: memory_traffic is {stage.memory_traffic}; it must be bytes, at least 0")
     if len(set(stage.cores)) < len(stage.cores) or any(not 0 <= core < MOST_CORE for core in stage.cores):
         raise PlanError(f"stage {stage.name!r}: cores are {list(stage.cores)}; give different numbers of at least 0")
 
@@ -126,12 +139,48 @@ def _check_replicas(board: Board, stage: StagePlan) -> None:
         )
     if stage.replica_devices and len(stage.replica_devices) != stage.replicas:
         raise PlanError(f"stage {stage.name!r}: {len(stage.replica_devices)} devices for {stage.replicas} replicas")
+    if stage.replica_seconds and len(stage.replica_seconds) != stage.replicas:
+        raise PlanError(
+            f"stage {stage.name!r}: replica_seconds has {len(stage.replica_seconds)} times for {stage.replicas} "
+            "replicas"
+        )
     kind = board.device(stage.device).kind
     for device in map(board.device, stage.replica_devices):
         if device.kind != kind:
             raise PlanError(
                 f"stage {stage.name!r}: its replica on {device.name!r} is of kind {device.kind!r}, not {kind!r}"
             )
+
+
+def _check_steps(board: Board, stage: StagePlan) -> None:
+    """Check that a heterogeneous stage's steps read what is there and make what the stage has to."""
+    if not stage.steps:
+        return
+    available = {spec.name: spec for spec in stage.inputs}
+    for number, step in enumerate(stage.steps):
+        title = f"step {number} of stage {stage.name!r}"
+        board.device(step.device)
+        _check_seconds(f"{title}: seconds", step.seconds)
+        _check_seconds(f"{title}: transfer_s", step.transfer_s)
+        _check_step_tensors(title, step, available)
+    for spec in stage.outputs:
+        if spec.name not in available:
+            raise PlanError(f"no step of stage {stage.name!r} makes its output {spec.name!r}")
+        _check_same(spec, available[spec.name], f"stage {stage.name!r}")
+
+
+def _check_step_tensors(title: str, step: StepPlan, available: dict[str, TensorSpec]) -> None:
+    """Check one step, and add what it makes to what is available."""
+    if not step.inputs or not step.outputs:
+        raise PlanError(f"{title} needs at least one input and one output")
+    for spec in step.inputs:
+        if spec.name not in available:
+            raise PlanError(f"{title} reads {spec.name!r}, which nothing before it makes{near(spec.name, available)}")
+        _check_same(spec, available[spec.name], title)
+    for spec in step.outputs:
+        if spec.name in available:
+            raise PlanError(f"{title} makes {spec.name!r}, which is there already; rename one")
+        available[spec.name] = _check_spec(spec)
 
 
 def _why_unknown(name: str, stage: str, names: Iterable[str], makers: dict[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""StagePlan and TensorSpec: one stage and the tensors that it reads and makes, as immutable values."""
+"""StagePlan, StepPlan and TensorSpec: one stage, and the tensors that it reads and makes, as immutable values."""
 
 from __future__ import annotations
 
@@ -38,6 +38,33 @@ class TensorSpec:
 
 
 @dataclass(frozen=True)
+class StepPlan:
+    """Consecutive operators of a heterogeneous stage, on one device.
+
+    Attributes
+    ----------
+    device : str
+        The stage's own one, or another one of the plan's board, which the worker borrows: one frame at a time has it,
+        of all replicas and stages, in the order in which they ask.
+    operators : tuple of str
+        Names of the first and the last operator.
+    inputs, outputs : tuple of TensorSpec
+        What it reads (of the stage, or of earlier steps) and what later steps or the stage's readers need.
+    seconds : float
+        Predicted time of one frame in this step, transfers included.
+    transfer_s : float
+        How much of it is spent on transfers.
+    """
+
+    device: str
+    operators: tuple[str, ...]
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    seconds: float = 0.0
+    transfer_s: float = 0.0
+
+
+@dataclass(frozen=True)
 class StagePlan:
     """One stage: which operators, on which device and cores, reading and writing which tensors.
 
@@ -65,6 +92,12 @@ class StagePlan:
         A device for each replica, all of the kind of `device`; empty if all of them use `device`.
     options : StageOptions
         How it is built, where that differs from the other stages.
+    replica_seconds : tuple of float
+        Seconds of one frame in each replica, transfers included, where these differ; empty if all take `seconds`.
+    memory_traffic : float
+        Bytes that one frame moves between the processor and its device's memory, 0 if unknown.
+    steps : tuple of StepPlan
+        Of a heterogeneous stage, in order; empty if all of it runs on `device`.
     """
 
     name: str
@@ -79,6 +112,14 @@ class StagePlan:
     replica_devices: tuple[str, ...] = ()
     transfer_s: float = 0.0
     options: StageOptions = NO_OPTIONS
+    replica_seconds: tuple[float, ...] = ()
+    memory_traffic: float = 0.0
+    steps: tuple[StepPlan, ...] = ()
+
+    @property
+    def replica_times(self) -> tuple[float, ...]:
+        """Seconds of one frame in each replica."""
+        return self.replica_seconds or (self.seconds,) * self.replicas
 
     @property
     def replica_names(self) -> tuple[str, ...]:

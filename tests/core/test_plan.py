@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from pipeline.core.plan import Plan, StagePlan, encode
+from pipeline.core.plan import Plan, StagePlan, StepPlan, decode, encode
 from pipeline.errors import BoardError, PlanError
 from tests.support.small_plans import BOARD, plan, skip_plan, spec, stage
 
@@ -163,3 +165,49 @@ def test_tensors_know_their_size() -> None:
     assert spec("t", (), "float64").nbytes == 8
     assert spec("t", (0, 3)).nbytes == 0
     assert str(spec("t", (2, 3))) == "t: float32[2, 3]"
+
+
+STEPS = (
+    StepPlan("cpu", ("one", "one"), (spec("x"),), (spec("a"),), 1e-3),
+    StepPlan("far", ("two", "two"), (spec("a"), spec("x")), (spec("y"),), 2e-3, transfer_s=1e-3),
+)
+
+
+def test_replicas_times_traffic_steps_and_the_order_survive_the_file() -> None:
+    stages = (
+        stage("s", "x", "y", replicas=2, replica_seconds=(1e-3, 3e-3), memory_traffic=1e6, steps=STEPS, seconds=2e-3),
+    )
+    original_plan = plan(*stages, order=("two", "one"))
+    decoded = decode(encode(original_plan), "here")
+    assert decoded == original_plan
+    assert decoded.stages[0].replica_times == (1e-3, 3e-3)
+    assert decoded.slowest == pytest.approx(0.75e-3)
+
+
+FAULTS: dict[str, tuple[dict[str, Any], str]] = {
+    "times": ({"replicas": 3, "replica_seconds": (1.0, 2.0)}, "replica_seconds has 2 times for 3 replicas"),
+    "negative time": ({"replica_seconds": (-1.0,)}, r"replica_seconds\[0\] is -1.0; it must be a time"),
+    "traffic": ({"memory_traffic": -1.0}, "memory_traffic is -1.0; it must be bytes"),
+    "order of steps": ({"steps": STEPS[::-1]}, "step 0 of stage 's' reads 'a', which nothing before it makes"),
+    "missing step": ({"steps": STEPS[:1]}, "no step of stage 's' makes its output 'y'"),
+    "step twice": ({"steps": (STEPS[0], *STEPS)}, "step 1 of stage 's' makes 'a', which is there already"),
+    "step of nothing": ({"steps": (replace(STEPS[0], outputs=()),)}, "needs at least one input and one output"),
+    "shape": ({"steps": (STEPS[0], replace(STEPS[1], outputs=(spec("y", (5,)),)))}, "stage 's' expects y: float32"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_impossible_replicas_and_steps_are_refused(name: str) -> None:
+    options, message = FAULTS[name]
+    with pytest.raises(PlanError, match=message):
+        plan(stage("s", "x", "y", **options))
+
+
+def test_a_step_on_an_unknown_device_is_refused() -> None:
+    with pytest.raises(BoardError, match="no device 'fat'"):
+        plan(stage("s", "x", "y", steps=(replace(STEPS[0], device="fat"), STEPS[1])))
+
+
+def test_an_order_with_an_operator_twice_is_refused() -> None:
+    with pytest.raises(PlanError, match="operator of the order 'one' is there twice"):
+        plan(stage("s", "x", "y"), order=("one", "one"))

@@ -9,6 +9,7 @@ import numpy as np
 
 from pipeline.core.board import Device
 from pipeline.core.plan import Plan, StagePlan
+from pipeline.core.prediction import stage_interval
 from pipeline.core.transfer_costs import enter_s, leave_s
 from pipeline.split import offload
 from pipeline.split.planning import queues
@@ -208,7 +209,9 @@ def _forecasts(planner: Planner, plan: Plan) -> Iterator[StageForecast]:
             compute_s=compute,
             enter_s=enter,
             leave_s=leave,
-            interval_s=plan.interval(replace(stage, seconds=compute + enter + leave, transfer_s=enter + leave)),
+            interval_s=stage_interval(
+                board, replace(stage, seconds=compute + enter + leave, transfer_s=enter + leave, replica_seconds=())
+            ),
             memory_bytes=nbytes,
             memory_share=nbytes / device.memory_bytes if device.memory_bytes else None,
             slowest_operator=next(each.name for each in graph.operators if each.group == longest),

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from pipeline.core.plan import Plan, StagePlan
+from pipeline.core.prediction import stage_interval
 from pipeline.errors import PlanError
 from pipeline.split.graph import Graph
 from pipeline.split.planning.problem_builder import Footprint, memory_sizes
@@ -85,7 +86,7 @@ def stage_queues(plan: Plan, graph: Graph) -> list[StageQueue]:
     crossing_bytes = Footprint.of(graph).border_bytes
     return [
         StageQueue(
-            interval=plan.interval(stage),
+            interval=stage_interval(plan.board, stage),
             replicas=stage.replicas,
             memory=plan.board.device(stage.device).memory,
             nbytes=float(crossing_bytes[begin]),
