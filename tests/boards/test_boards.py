@@ -30,9 +30,10 @@ def test_the_boards_of_the_readme_come_along() -> None:
         "raspberry-pi-5",
         "rk3588",
     }
+    variants = {"jetson-orin-nano-super", "raspberry-pi-4-1800"}
     with_npus = {"raspberry-pi-5-edge-tpu", "raspberry-pi-5-hailo", "rk3588-rocket"}
     assert boards.names()[0] == "host"
-    assert reference | with_npus | {"ultra96", "ultra96-simulated", "zcu104"} == set(NAMES)
+    assert reference | variants | with_npus | {"ultra96", "ultra96-simulated", "zcu104"} == set(NAMES)
 
 
 @pytest.mark.parametrize("name", [*NAMES, boards.EXAMPLE])
@@ -76,6 +77,42 @@ def test_no_number_of_a_board_that_nobody_measured_here_is_called_measured(name:
     board = boards.get(name)
     assert not any(device.measured for device in board.devices)
     assert not any(link.measured for link in board.links)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_board_has_the_power_of_its_devices(name: str, digits_onnx: Path) -> None:
+    board = boards.get(name)
+    assert all(device.watts_busy > device.watts_idle for device in board.devices)
+    plan = pipeline.plan(pipeline.read(digits_onnx), board=board, objective="energy")
+    least_power = pipeline.plan(pipeline.read(digits_onnx), board=board)
+    assert 0 < joules(plan) <= joules(least_power) * (1 + 1e-9)
+
+
+def joules(plan: pipeline.Plan) -> float:
+    """Return the energy of a frame above rest, of stages that are cores of a device or all of it."""
+    devices = [plan.board.device(stage.device) for stage in plan.stages]
+    shares = [
+        sum(map(device.speed, stage.cores)) / stage.replicas / sum(map(device.speed, device.cores))
+        if stage.cores
+        else 1
+        for stage, device in zip(plan.stages, devices, strict=True)
+    ]
+    return sum(
+        stage.seconds * share * (device.watts_busy - device.watts_idle)
+        for stage, share, device in zip(plan.stages, shares, devices, strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("fast", "slow"), [("jetson-orin-nano-super", "jetson-orin-nano"), ("raspberry-pi-4-1800", "raspberry-pi-4")]
+)
+def test_a_variant_is_the_same_board_but_faster(fast: str, slow: str) -> None:
+    for device, slower in zip(boards.get(fast).devices, boards.get(slow).devices, strict=True):
+        assert (device.name, device.kind, device.cores, device.target) == (
+            slower.name, slower.kind, slower.cores, slower.target,
+        )  # fmt: skip
+        assert device.flops > slower.flops
+        assert device.watts_busy > slower.watts_busy
 
 
 @pytest.mark.parametrize("name", NAMES)

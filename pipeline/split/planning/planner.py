@@ -109,8 +109,11 @@ class Planner:
         Raises
         ------
         PlanError
-            If the board cannot run the model, or not as fast as asked for.
+            If the board cannot run the model, or not as fast as asked for, or if the power of its devices is unknown
+            where the energy matters.
         """
+        if goal == "energy":
+            _check_watts(self.board, request)
         solver = ChainSolver(self.problem(request, replicas=replicas))
         fastest = solver.fastest()
         if fastest is None:
@@ -219,3 +222,14 @@ def _goal(objective: str | None, fps: float | None) -> str:
     if goal not in OBJECTIVES:
         raise PlanError(f"objective is {objective!r}; it must be one of {', '.join(OBJECTIVES)}")
     return goal
+
+
+def _check_watts(board: Board, request: PlanRequest) -> None:
+    """Raise `PlanError` if a device that a plan may use has no power: its stages would seem to cost nothing."""
+    devices = {device.name: device for devices in request.devices or [board.devices] for device in devices}
+    unknown = [repr(name) for name, device in devices.items() if not device.watts_busy]
+    if unknown:
+        raise PlanError(
+            f"the objective 'energy' needs the power of all devices; board {board.name!r} has none of "
+            f"{', '.join(unknown)}: give 'watts_idle' and 'watts_busy' in its file, or take another objective"
+        )

@@ -81,6 +81,17 @@ def test_energy_takes_the_frugal_device_where_it_keeps_up(chain: Graph) -> None:
     assert {stage.device for stage in plan.stages} == {"cpu", "dsp"}
 
 
+def test_energy_without_power_is_refused(chain: Graph) -> None:
+    devices = (Device("cpu", cores=(0,)), Device("dsp", "simulated", watts_busy=0.5), Device("npu", "simulated"))
+    board, times = Board("silent", devices), {name: [1e-2] * 6 for name in ("cpu", "dsp", "npu")}
+    message = "board 'silent' has none of 'cpu', 'npu': give 'watts_idle' and 'watts_busy' in its file"
+    with pytest.raises(PlanError, match=message):
+        plan_with_times(chain, board, seconds=times, objective="energy")
+    # Others are not asked for.
+    plan = plan_with_times(chain, board, seconds=times, objective="energy", devices=["dsp"])
+    assert [stage.device for stage in plan.stages] == ["dsp"]
+
+
 def test_memory_limits_what_a_device_gets(chain: Graph) -> None:
     tensor = 64 * 64 * 4
     devices = (Device("cpu", cores=(0, 1)), Device("npu", "simulated", memory="npu", memory_bytes=3 * tensor))
