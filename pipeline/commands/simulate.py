@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pipeline.simulation import Simulation
 
 HELP = "Simulate a stream of frames through a plan: rate, latency, queues; the board need not be here."
-EXAMPLE = "soc-pipeline simulate plan.json --fps 30 --time-variation 0.1"
+EXAMPLE = "soc-pipeline simulate plan.json --fps 30 --arrivals poisson --time-variation 0.1"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,13 +39,24 @@ def _arrival_arguments(parser: argparse.ArgumentParser) -> None:
         help="frames per second that arrive (default: as many as are taken)",
     )
     parser.add_argument(
-        "--frames", metavar="N", type=values.count, default=1000, help="how many frames (default: 1000)"
+        "--arrivals",
+        metavar="HOW",
+        default="even",
+        help="how they arrive: even (default), poisson (at random, so many per second on average), or a file with the "
+        "time of each in seconds, one per line, or in the first column of a CSV file",
+    )
+    parser.add_argument(
+        "--frames",
+        metavar="N",
+        type=values.count,
+        help="how many frames (default: 1000, or all that a file of --arrivals has)",
     )
     parser.add_argument(
         "--admission",
         metavar="POLICY",
         default="block",
-        help="of a frame that finds no room: block (default), or with --fps latest, drop-oldest, or deadline",
+        help="of a frame that finds no room: block (default), or with --fps or a file of --arrivals latest, "
+        "drop-oldest, or deadline",
     )
     parser.add_argument(
         "--waiting",
@@ -64,7 +75,7 @@ def _arrival_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _time_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seed", metavar="S", type=values.seed, default=0, help="of the random times (default: 0)")
+    parser.add_argument("--seed", metavar="S", type=values.seed, default=0, help="of what is random (default: 0)")
     # Exact by default: what a plan predicts is what the diagram shows.
     add_time_variation(parser, default=0.0)
     parser.add_argument(
@@ -78,7 +89,7 @@ def _time_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Load the plan, simulate, draw and print."""
     from pipeline.core.plan import Plan
-    from pipeline.simulation import OVERHEAD_S, simulate
+    from pipeline.simulation import EVEN, OVERHEAD_S, POISSON, read_arrivals, simulate
 
     if options.against and not options.drawing:
         raise PlanError("--against draws a trace beside the simulation; say where with --drawing")
@@ -89,6 +100,7 @@ def run(options: argparse.Namespace) -> int:
         plan,
         frames=options.frames,
         fps=options.fps,
+        arrivals=options.arrivals if options.arrivals in (EVEN, POISSON) else read_arrivals(options.arrivals),
         cv=options.time_variation,
         seed=options.seed,
         admission=options.admission,

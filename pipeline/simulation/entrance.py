@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from pipeline.scheduler.admission import Admission
 
@@ -15,8 +15,8 @@ class Entrance:
     ----------
     frames : int
         How many come.
-    fps : float or None
-        How many of them per second; None has all of them there from the start.
+    times : sequence of float or None
+        When each of them comes; None has all of them there from the start.
     admission : Admission
         What happens to a frame that finds no room.
     forecast : callable
@@ -28,8 +28,10 @@ class Entrance:
         Frames that were not started, by the reason.
     """
 
-    def __init__(self, frames: int, fps: float | None, admission: Admission, forecast: Callable[[], float]) -> None:
-        self._frames, self._fps = frames, fps
+    def __init__(
+        self, frames: int, times: Sequence[float] | None, admission: Admission, forecast: Callable[[], float]
+    ) -> None:
+        self._frames, self._times = frames, times
         self._admission, self._forecast = admission, forecast
         self._line: deque[int] = deque()
         self._next = 0
@@ -37,8 +39,7 @@ class Entrance:
 
     def arrival(self, number: int) -> float:
         """Return the time at which a frame comes."""
-        # Computed from the number, not summed up: no rounding error grows with the frames.
-        return number / self._fps if self._fps else 0.0
+        return 0.0 if self._times is None else self._times[number]
 
     def admit(self, time: float, reserve: Callable[[], bool]) -> Iterator[int]:
         """Yield the frames that start now, each after `reserve` has found room for it; drop those that must not wait.

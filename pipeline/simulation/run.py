@@ -17,6 +17,7 @@ from pipeline.scheduler.forecast import Forecast
 from pipeline.scheduler.statistics import percentiles
 from pipeline.scheduler.trace import Trace
 from pipeline.scheduler.wiring import wire
+from pipeline.simulation.arrivals import EVEN, arrival_times
 from pipeline.simulation.clock import Clock, Request, Tokens
 from pipeline.simulation.durations import draw_durations
 from pipeline.simulation.entrance import Entrance
@@ -37,8 +38,9 @@ _END = -1
 def simulate(  # noqa: PLR0913 - all but the first by keyword
     plan: Plan,
     *,
-    frames: int = 1000,
+    frames: int | None = None,
     fps: float | None = None,
+    arrivals: str | Sequence[float] = EVEN,
     cv: float = 0.0,
     samples: Mapping[str, Sequence[float]] | None = None,
     seed: int = 0,
@@ -56,10 +58,13 @@ def simulate(  # noqa: PLR0913 - all but the first by keyword
     ----------
     plan : Plan
         Its times are used as they are; the part of them that is spent on a link waits for others on that link.
-    frames : int
-        How many, at least 2.
+    frames : int, optional
+        How many, at least 2: by default 1000, or as many as `arrivals` has.
     fps : float, optional
-        How many arrive per second, evenly.  By default each arrives as soon as it is taken.
+        How many arrive per second.  By default each arrives as soon as it is taken.
+    arrivals : str or sequence of float
+        How they come at this rate: ``"even"`` (default) or ``"poisson"``, each independently of the others.  Or the
+        seconds at which each of them came, as recorded.
     cv : float
         Coefficient of variation of a stage's time, its standard deviation as a share of it; times are
         distributed log-normally.
@@ -70,7 +75,8 @@ def simulate(  # noqa: PLR0913 - all but the first by keyword
     trace : bool
         Whether to return the events.
     admission, waiting, deadline : str, int, float
-        What happens to frames that find no room, as for `pipeline.Pipeline`; where some are dropped, they need `fps`.
+        What happens to frames that find no room, as for `pipeline.Pipeline`; where some are dropped, they need `fps` or
+        recorded `arrivals`.
     overhead : float
         Seconds that a worker needs, besides running, to hand a frame on and to take the next one: 50 us by default; a
         slow processor takes more.  It counts where stages are short.
@@ -84,30 +90,29 @@ def simulate(  # noqa: PLR0913 - all but the first by keyword
     PlanError
         If a number is impossible, or the plan's times are all 0.
     """
-    _check(plan, frames, fps, samples or {}, cv=cv, overhead=overhead)
-    policy = _admission(admission, waiting, deadline, fps)
-    stream = _Stream(plan, frames, fps, policy, Trace(limit=8 * frames * len(plan.stages)) if trace else None)
+    _check(plan, fps, samples or {}, cv=cv, overhead=overhead)
+    count, times = arrival_times(arrivals, frames, fps, seed)
+    # Filling the pipeline is no part of the rate, which is counted from the first result to the last.
+    if count < 2:
+        raise PlanError(f"frames is {count}; a rate needs at least 2")
+    policy = _admission(admission, waiting, deadline, has_arrivals=times is not None)
+    stream = _Stream(plan, count, times, policy, Trace(limit=8 * count * len(plan.stages)) if trace else None)
     # All drawn before the first event, so that the order of events changes nothing about them.
-    stream.build(draw_durations(plan, frames, cv, samples or {}, seed), overhead)
+    stream.build(draw_durations(plan, count, cv, samples or {}, seed), overhead)
     return stream.run()
 
 
-def _admission(policy: str, waiting_count: int, deadline: float, fps: float | None) -> Admission:
+def _admission(policy: str, waiting_count: int, deadline: float, *, has_arrivals: bool) -> Admission:
     try:
         rules = Admission(policy, waiting_count, deadline)
     except ValueError as error:
         raise PlanError(str(error)) from None
-    if rules.drops and fps is None:
+    if rules.drops and not has_arrivals:
         raise PlanError(f"admission {policy!r} drops frames that come too fast; say with fps how many come per second")
     return rules
 
 
-def _check(
-    plan: Plan, frames: int, fps: float | None, samples: Mapping[str, Sequence[float]], **not_negative: float
-) -> None:
-    # Filling the pipeline is no part of the rate, which is counted from the first result to the last.
-    if frames < 2:
-        raise PlanError(f"frames is {frames}; a rate needs at least 2")
+def _check(plan: Plan, fps: float | None, samples: Mapping[str, Sequence[float]], **not_negative: float) -> None:
     if fps is not None and not (np.isfinite(fps) and fps > 0):
         raise PlanError(f"fps is {fps}; it must be above 0")
     for name, value in not_negative.items():
@@ -122,8 +127,12 @@ def _check(
 class _Stream:
     """The entrance, the stations, and the accounts of a stream."""
 
-    def __init__(self, plan: Plan, frames: int, fps: float | None, admission: Admission, trace: Trace | None) -> None:
-        self._plan, self._frames, self._fps, self._admission, self._trace = plan, frames, fps, admission, trace
+    def __init__(
+        self, plan: Plan, frames: int, arrivals: np.ndarray | None, admission: Admission, trace: Trace | None
+    ) -> None:
+        self._plan, self._frames, self._admission, self._trace = plan, frames, admission, trace
+        # A list: its floats are Python's, which results are read as.
+        self._arrivals: list[float] | None = None if arrivals is None else arrivals.tolist()
         self._clock = Clock()
         self._wiring = wire(plan, [plan.board.device(stage.device).memory for stage in plan.stages])
         # In the order of submission, in which results leave: the first one decides when the others may.
@@ -163,11 +172,11 @@ class _Stream:
             # Once all stations are there, since a route refers to those behind it.
             station.pass_on = self._route(number)
         self._forecast = Forecast(plan, self._wiring, [station.counters for station in self._stations])
-        self._entrance = Entrance(self._frames, self._fps, self._admission, self._forecast)
+        self._entrance = Entrance(self._frames, self._arrivals, self._admission, self._forecast)
 
     def run(self) -> Simulation:
-        # Without a rate all frames are there from the start, and each end lets the next one in.
-        for number in range(self._frames if self._fps else 1):
+        # Without arrivals all frames are there from the start, and each end lets the next one in.
+        for number in range(1 if self._arrivals is None else self._frames):
             self._clock.after(self._entrance.arrival(number), self._settle)
         # Until nothing is due: each frame has left or been dropped by then, or the rules let a plan block itself.
         self._clock.run()
@@ -193,8 +202,9 @@ class _Stream:
         """Start the frames that have come and find room."""
         time = self._clock.time
         for number in self._entrance.admit(time, self._reserve):
-            # Without a rate, a frame comes when it is taken.
-            frame = SimulatedFrame(number, self._entrance.arrival(number) if self._fps else time, time, self._joins)
+            # Without arrivals, a frame comes when it is taken.
+            arrival_time = time if self._arrivals is None else self._arrivals[number]
+            frame = SimulatedFrame(number, arrival_time, time, self._joins)
             self._inside.append(frame)
             self._forecast.starts += 1
             for root in self._wiring.roots:

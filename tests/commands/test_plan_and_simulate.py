@@ -97,6 +97,19 @@ def test_simulate_as_json(command: Any, plan: Path) -> None:
     assert lines[0]["stages"][0].keys() >= {"busy", "blocked", "queue_mean", "queue_longest", "wait_s"}
 
 
+def test_simulate_with_arrivals_at_random_and_as_recorded(command: Any, plan: Path, tmp_path: Path) -> None:
+    even, random = (
+        json.loads(command("simulate", plan, "--json", "--fps", 100, "--arrivals", how).out)
+        for how in ("even", "poisson")
+    )
+    assert random["frames"] == even["frames"] == 1000
+    assert random["seconds"] != even["seconds"]
+    recording = tmp_path / "arrivals.csv"
+    recording.write_text("seconds\n" + "".join(f"{number * 0.5}\n" for number in range(9)), encoding="utf-8")
+    answer = json.loads(command("simulate", plan, "--json", "--arrivals", recording).out)
+    assert (answer["frames"], round(answer["frames_per_s"], 6)) == (9, 2.0)
+
+
 def test_simulate_with_frames_that_are_dropped(command: Any, plan: Path) -> None:
     result = command("simulate", plan, "--fps", 10_000_000, "--admission", "drop-oldest", "--waiting", 3)
     assert (result.status, result.err) == (0, "")
@@ -138,6 +151,8 @@ def test_drawings(command: Any, small_onnx: Path, tmp_path: Path) -> None:
         (["--against", "trace.json"], "say where with --drawing"),
         (["--admission", "latest"], "say with fps how many come per second"),
         (["--admission", "deadline", "--fps", "9"], "needs deadline=seconds"),
+        (["--arrivals", "poisson"], "needs a rate; say with fps"),
+        (["--arrivals", "nowhere.csv"], "cannot read the arrivals 'nowhere.csv'"),
         (["--waiting", "0"], "--waiting is '0'"),
     ],
     ids=str,

@@ -1,0 +1,90 @@
+"""Arrivals: when frames come, evenly, at random, or as they were recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.core.files import check_regular
+from pipeline.errors import PlanError
+
+EVEN, POISSON = "even", "poisson"
+
+DEFAULT_FRAMES = 1000
+"""Frames of a stream whose arrivals were not recorded."""
+
+
+def arrival_times(
+    arrivals: str | Sequence[float], frames: int | None, fps: float | None, seed: int
+) -> tuple[int, np.ndarray | None]:
+    """Return how many frames come, and when, in seconds since the first one; None where each comes when it is taken.
+
+    Raises
+    ------
+    PlanError
+        If the arrivals are none, do not fit `frames` or `fps`, or a recorded time is before the one in front of it.
+    """
+    if not isinstance(arrivals, str):
+        return _recorded_times(arrivals, frames, fps)
+    count = DEFAULT_FRAMES if frames is None else frames
+    if arrivals == EVEN:
+        # Computed from the number, not summed up: no rounding error grows with the frames.
+        return count, None if fps is None else np.arange(count) / fps
+    if arrivals != POISSON:
+        raise PlanError(f"arrivals are {arrivals!r}; they are {EVEN!r}, {POISSON!r}, or a sequence of seconds")
+    if fps is None:
+        raise PlanError(f"arrivals are {POISSON!r}, which needs a rate; say with fps how many come per second")
+    # A third number, which stages do not have: no stage draws the same.
+    gaps = np.random.default_rng([seed, 0, 1]).exponential(1 / fps, count)
+    return count, np.cumsum(gaps) - gaps[:1]
+
+
+def _recorded_times(arrivals: Sequence[float], frames: int | None, fps: float | None) -> tuple[int, np.ndarray]:
+    times = np.asarray(arrivals, np.float64)
+    if fps is not None:
+        raise PlanError("the arrivals are recorded, so that fps changes nothing; give one of the two")
+    if frames is not None and frames > len(times):
+        raise PlanError(f"{frames} frames, but the arrivals of {len(times)} are recorded; ask for at most as many")
+    if not np.isfinite(times).all():
+        raise PlanError("an arrival is no finite number of seconds")
+    early = np.flatnonzero(np.diff(times) < 0)
+    if len(early):
+        later, earlier = times[early[0]], times[early[0] + 1]
+        raise PlanError(f"arrival {early[0] + 1} is at {earlier:g} s, before the one in front of it, at {later:g} s")
+    count = len(times) if frames is None else frames
+    # Clocks of recordings begin in 1970, or when a camera was switched on.
+    return count, times[:count] - times[:1]
+
+
+def read_arrivals(path: str) -> list[float]:
+    """Return the seconds in a file: one time in each line, or the first column of a CSV file, with or without a header.
+
+    Raises
+    ------
+    PlanError
+        If it cannot be read, or a line has no number; the message names the line.
+    """
+    try:
+        check_regular(Path(path))
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text"
+        raise PlanError(
+            f"cannot read the arrivals {path!r}: {reason}; give {POISSON!r}, or a file of one time in seconds per line"
+        ) from None
+    return list(_parse_times(path, lines))
+
+
+def _parse_times(path: str, lines: Sequence[str]) -> Iterator[float]:
+    for number, line in enumerate(lines, 1):
+        field = line.split(",")[0].strip().strip('"')
+        if not field or field.startswith("#"):
+            continue
+        try:
+            yield float(field)
+        except ValueError:
+            # The header of a CSV file.
+            if number > 1:
+                raise PlanError(f"{path}, line {number}: {field[:40]!r} is no time in seconds") from None
