@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.split.planning.problem import Choice, MemoryLimit, Problem, Processor, span_sums
+from pipeline.split.planning.problem import Choice, MemoryLimit, Problem, Processor, Resource, span_sums
 
 TOLERANCE = 1 + 1e-9
 
@@ -67,7 +67,7 @@ def _choices(problem: Problem, processor: int, stage: int) -> list[Choice]:
 
 def evaluate(problem: Problem, stages: tuple[PlanStage, ...]) -> LegalPlan | None:
     """Return the times of a plan, None if something does not fit."""
-    loads = dict.fromkeys(range(len(problem.processors)), 0.0)
+    loads = [0.0] * len(problem.resources)
     sizes = [0.0] * len(problem.memories)
     slowest = latency = joules = 0.0
     if not all(np.isfinite(enter + leave) for *_, enter, leave in stages):
@@ -76,7 +76,8 @@ def evaluate(problem: Problem, stages: tuple[PlanStage, ...]) -> LegalPlan | Non
         processor, seconds = problem.processors[choice.processor], compute + enter + leave
         interval = (max(compute, seconds / 2) if processor.overlaps else seconds) / choice.replicas
         slowest = max(slowest, interval)
-        loads[choice.processor] += interval if processor.takes_turns else 0.0
+        for resource, load in choice.loads.items():
+            loads[resource] += float(load[begin:end].sum())
         latency += seconds
         joules += choice.watts * seconds
         for index, memory in enumerate(problem.memories):
@@ -88,7 +89,7 @@ def evaluate(problem: Problem, stages: tuple[PlanStage, ...]) -> LegalPlan | Non
                 sizes[index] += choice.replicas * footprint + problem.queue_bytes[begin]
     if any(size > memory.nbytes * TOLERANCE for size, memory in zip(sizes, problem.memories, strict=True)):
         return None
-    return LegalPlan(max(slowest, *loads.values()), latency, joules)
+    return LegalPlan(max([slowest, *loads]), latency, joules)
 
 
 def random_problem(
@@ -110,7 +111,7 @@ def random_problem(
     processors = [Processor("big", big_cores), *([Processor("little", little_cores)] if little_cores else [])]
     clusters = len(processors)
     processors += [
-        Processor("gpu", 2 if turns else 1, turns),
+        Processor("gpu", 2 if turns else 1),
         Processor("npu", overlaps=bool(generator.integers(2))),
     ]
     choices = [
@@ -136,7 +137,8 @@ def random_problem(
     for processor in (clusters, clusters + 1):
         seconds = base * generator.uniform(0.1, 1.5) * generator.uniform(0.5, 2, items)
         seconds[generator.random(items) < 0.25] = np.inf
-        choices.append(Choice(processor, units_of(processors, processor, 1), seconds, watts=generator.uniform(0.5, 5)))
+        watts, loads = generator.uniform(0.5, 5), {0: seconds} if turns and processor == clusters else {}
+        choices.append(Choice(processor, units_of(processors, processor, 1), seconds, watts=watts, loads=loads))
     crossing_costs = generator.exponential(0.3, items + 1)
     enter, leave = borders([0] * clusters + [1, 2], crossing_costs)
     limits: dict[str, Any] = {}
@@ -148,7 +150,8 @@ def random_problem(
             "workspace": generator.uniform(0, 0.5, items),
             "queue_bytes": generator.uniform(0, 0.3, items + 1),
         }
-    return Problem(tuple(processors), tuple(choices), enter, leave, **limits)
+    resources = (Resource("gpu"),) if turns else ()
+    return Problem(tuple(processors), tuple(choices), enter, leave, resources=resources, **limits)
 
 
 def units_of(processors: Sequence[Processor], processor: int, units: int) -> tuple[int, ...]:

@@ -131,15 +131,16 @@ def _changes(planner: Planner, problem: Problem, operator: str) -> Iterator[tupl
     chain = shorten(problem)
     yield (
         "transfers that cost nothing",
-        _interval(replace(chain, enter=_free(chain.enter), leave=_free(chain.leave))),
+        _interval(
+            replace(chain, enter=_free(chain.enter), leave=_free(chain.leave), enter_loads={}, leave_loads={}),
+        ),
     )
     group = next(each.group for each in planner.graph.operators if each.name == operator)
     # Half the time is what a faster kernel may reach; no time at all would praise every slow operator.
     factors = np.where(np.arange(problem.items) == group, 0.5, 1.0)
-    faster = replace(problem, choices=tuple(choice.scale_items(factors) for choice in problem.choices))
-    yield f"{operator!r} in half its time", _interval(shorten(faster))
+    yield f"{operator!r} in half its time", _interval(shorten(problem.scale_items(factors)))
     for index, processor in enumerate(chain.processors):
-        if processor.takes_turns or processor.units > 1:
+        if processor.units > 1:
             continue
         processors = (*chain.processors[:index], replace(processor, units=2), *chain.processors[index + 1 :])
         yield f"a second {processor.name!r}", _interval(replace(chain, processors=processors))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipeline.split.planning.problem import Array, Problem
+from pipeline.split.planning.problem import Array, Choice, Problem
 
 # More steps move the bound by less than a thousandth on the networks of bench/planner.py.
 _STEPS = 300
@@ -20,7 +20,7 @@ def relaxed_interval(problem: Problem) -> float:
     Every set of prices gives a bound, so that a few hundred steps uphill need no solver.  No stage can be faster than
     the slowest item on the choice that suits it best, either.
     """
-    per_frame = np.array([choice.seconds / choice.replicas for choice in problem.choices])
+    per_frame = np.array([choice.seconds / choice.rate for choice in problem.choices])
     slowest = float(per_frame.min(axis=0).max())
     # Some item runs nowhere: there is no division, and the dual would be a sum of infinities.
     if not np.isfinite(slowest):
@@ -30,15 +30,16 @@ def relaxed_interval(problem: Problem) -> float:
 
 
 def _dual(problem: Problem, per_frame: Array) -> float:
-    units, use = _resources(problem)
+    # Seconds of each resource that an item takes on each choice, and how many of them an interval has.
+    seconds, units = _demands(problem, per_frame)
     prices, best = np.full(len(units), 1 / units.sum()), 0.0
-    rows = np.arange(problem.items)
+    columns = np.arange(problem.items)
     for step in range(_STEPS):
-        costs = (use @ prices)[:, None] * per_frame
+        costs = np.tensordot(prices, seconds, 1)
         cheapest = costs.argmin(axis=0)
-        best = max(best, float(costs[cheapest, rows].sum()))
+        best = max(best, float(costs[cheapest, columns].sum()))
         # Dearer where the cheapest choices ask for more than there is, cheaper where they ask for less.
-        demand = per_frame[cheapest, rows] @ use[cheapest] / units
+        demand = seconds[:, cheapest, columns].sum(axis=1) / units
         # Multiplicative weights: prices stay above 0, and steps that shrink let them settle.
         prices *= np.exp((demand / max(demand.max(), 1e-300) - 0.5) * 2 / (1 + 0.1 * step))
         # Any prices are a bound once they are scaled so that all units together cost 1.
@@ -46,14 +47,22 @@ def _dual(problem: Problem, per_frame: Array) -> float:
     return best
 
 
-def _resources(problem: Problem) -> tuple[Array, Array]:
-    """Return the units of each resource, and what each choice uses of them."""
-    # Stages that take turns have one unit of time between them.
-    units = np.array([1.0 if processor.takes_turns else processor.units for processor in problem.processors])
-    turns = np.array([processor.takes_turns for processor in problem.processors])
+def _demands(problem: Problem, per_frame: Array) -> tuple[Array, Array]:
+    """Return the seconds of each resource by choice and item, and how many units there are of each."""
+    units = [float(processor.units) for processor in problem.processors]
     use = np.array([choice.use for choice in problem.choices], np.float64)
-    use = np.where(turns & (use > 0), 1.0, use)
     if problem.stages:
         # Each stage is busy for at most one interval, so that a fixed number of them is a resource as well.
-        units, use = np.append(units, len(problem.stages)), np.hstack([use, np.ones((len(use), 1))])
-    return units, use
+        units, use = [*units, float(len(problem.stages))], np.hstack([use, np.ones((len(use), 1))])
+    seconds = [use[:, [index]] * per_frame for index in range(len(units))]
+    for index in range(len(problem.resources)):
+        loads = np.array([_item_loads(choice, index) for choice in problem.choices])
+        seconds.append(np.where(np.isfinite(loads), loads, 1e300))
+    return np.array(seconds), np.array(units + [1.0] * len(problem.resources))
+
+
+def _item_loads(choice: Choice, resource: int) -> Array:
+    """Return how long each item uses a resource at least."""
+    load = choice.loads.get(resource)
+    # Nothing is known of single items where spans are no sums.
+    return np.zeros_like(choice.seconds) if load is None or load.ndim == 2 else load

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -21,16 +21,29 @@ class Processor:
     name : str
     units : int
         How much of it there is to give away: cores; stages on a device without cores.
-    takes_turns : bool
-        Whether its stages run in turns, so that their times add up; otherwise each stage has its units for itself.
     overlaps : bool
         Whether it computes while it brings tensors in and out.
     """
 
     name: str
     units: int = 1
-    takes_turns: bool = False
     overlaps: bool = False
+
+
+@dataclass(frozen=True)
+class Resource:
+    """What several stages use, one at a time: the times for which they do so for a frame add up.
+
+    Attributes
+    ----------
+    name : str
+    kind : str
+        ``"device"`` on which stages take turns, or which they borrow; ``"link"``; or ``"memory"``, whose
+        bytes per second they share.
+    """
+
+    name: str
+    kind: str = "device"
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,8 +57,7 @@ class Choice:
     use : tuple of int
         Units that it takes of each processor; none at all only where the number of stages is fixed.
     seconds : array of float, shape (items,)
-        Time of each item for one frame on one replica; infinite where it cannot run.  For unlike replicas the
-        harmonic mean, so that divided by `replicas` it is the time between two frames.
+        Time of each item for one frame on one replica; infinite where it cannot run.
     spans : array of float, shape (items + 1, items + 1), optional
         Time of the items ``[i, j)`` as entry ``[j, i]``, where that is not the sum of their `seconds`, but never less.
     device : str
@@ -55,6 +67,12 @@ class Choice:
         Cores of each replica; 0 on a device without cores.
     watts : float
         Power that one replica takes while it works, above rest.
+    factors : tuple of float
+        Time that each replica computes, as a multiple of `seconds`, where they are not alike.  Each takes as
+        many frames as it can, and what is said of one frame is the mean over frames.
+    loads : mapping of int to array of float
+        By the index of a resource, for how many seconds a frame uses it: of each item, shape (items,), or of the
+        items ``[i, j)`` as entry ``[j, i]``, shape (items + 1, items + 1).
     """
 
     processor: int
@@ -65,24 +83,56 @@ class Choice:
     watts: float = 0.0
     spans: Array | None = None
     device: str = ""
+    factors: tuple[float, ...] = ()
+    loads: Mapping[int, Array] = field(default_factory=dict)
+
+    @cached_property
+    def rate(self) -> float:
+        """Frames that all replicas compute while one of factor 1 computes one."""
+        return sum(1 / factor for factor in self.factors) if self.factors else float(self.replicas)
+
+    def frame_interval(self, compute: Array, transfer: Array) -> Array:
+        """Return the seconds between two frames from those of one in one replica."""
+        if not self.factors:
+            return (compute + transfer) / self.replicas
+        # Each replica at its own pace: their rates add up.  A stage that takes no time has any rate.
+        with np.errstate(divide="ignore"):
+            rate = sum(1 / (compute * factor + transfer) for factor in self.factors)
+            return np.asarray(1 / rate)
 
     @cached_property
     def span_seconds(self) -> Array:
         """Time of the items ``[i, j)`` as entry ``[j, i]``, once for all kinds of borders that a stage may have."""
         return span_sums(self.seconds) if self.spans is None else self.spans
 
+    @cached_property
+    def span_loads(self) -> dict[int, Array]:
+        """Seconds for which the items ``[i, j)`` use each resource, as entry ``[j, i]``."""
+        return {index: load if load.ndim == 2 else span_sums(load) for index, load in self.loads.items()}
+
     def merge_items(self, edges: Sequence[int]) -> Choice:
         """Return the choice for items that begin and end at `edges` only."""
-        spans = None if self.spans is None else self.spans[np.ix_(edges, edges)]
-        return replace(self, seconds=np.add.reduceat(self.seconds, list(edges[:-1])), spans=spans)
+        starts = list(edges[:-1])
+        return replace(
+            self,
+            seconds=np.add.reduceat(self.seconds, starts),
+            spans=None if self.spans is None else self.spans[np.ix_(edges, edges)],
+            loads={
+                index: load[np.ix_(edges, edges)] if load.ndim == 2 else np.add.reduceat(load, starts)
+                for index, load in self.loads.items()
+            },
+        )
 
-    def scale_items(self, factors: Array) -> Choice:
-        """Return the choice with each item's time multiplied by a factor of at most 1."""
+    def scale_items(self, factors: Array, devices: Sequence[int] = ()) -> Choice:
+        """Return the choice with each item's time multiplied by a factor of at most 1, also on shared devices."""
         spans = self.spans
         if spans is not None:
             saved = np.where(np.isfinite(self.seconds), self.seconds, 0.0) * (1 - factors)
             spans = spans - np.where(np.isfinite(spans), span_sums(saved), 0.0)
-        return replace(self, seconds=self.seconds * factors, spans=spans)
+        loads = {
+            index: load * factors if index in devices and load.ndim == 1 else load for index, load in self.loads.items()
+        }
+        return replace(self, seconds=self.seconds * factors, spans=spans, loads=loads)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,6 +172,11 @@ class Problem:
         Bytes of each item's constants, and of all tensors that are alive while it runs.
     queue_bytes : array of float, shape (items + 1,)
         Bytes of the frames that wait in front of a stage which begins at each position.
+    resources : tuple of Resource
+        What stages share; in the time between two frames, each is used for one frame by all stages together.
+    enter_loads, leave_loads : mapping of int to array of float
+        By the index of a resource, for how many of the seconds of `enter` and `leave` a border uses it; of the same
+        shapes.
     stages : tuple of tuple of int
         For each stage the processors that may run it, which fixes their number; empty for any number anywhere.
     runtimes : tuple of set of str
@@ -143,18 +198,29 @@ class Problem:
     queue_bytes: Array | None = None
     stages: tuple[tuple[int, ...], ...] = ()
     runtimes: tuple[frozenset[str], ...] = ()
+    resources: tuple[Resource, ...] = ()
+    enter_loads: Mapping[int, Array] = field(default_factory=dict)
+    leave_loads: Mapping[int, Array] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         count, items = len(self.processors), self.items
         shapes = {"enter": (count + 1, count, items + 1), "leave": (count, count + 1, items + 1)}
         for name, shape in shapes.items():
-            if getattr(self, name).shape != shape:
-                raise ValueError(f"{name} has the shape {getattr(self, name).shape}, not {shape}")
+            for values in (getattr(self, name), *getattr(self, f"{name}_loads").values()):
+                if values.shape != shape:
+                    raise ValueError(f"{name} has the shape {values.shape}, not {shape}")
+        used = {*self.enter_loads, *self.leave_loads, *(index for choice in self.choices for index in choice.loads)}
+        if not used <= set(range(len(self.resources))):
+            raise ValueError(f"there are {len(self.resources)} resources, but loads of {sorted(used)}")
         for choice in self.choices:
             # Without a fixed number of stages, only the units in use bound how many the search tries.
             finite = any(choice.use) or self.stages
             spans_fit = choice.spans is None or choice.spans.shape == (items + 1, items + 1)
-            if len(choice.seconds) != items or len(choice.use) != count or not finite or not spans_fit:
+            loads_fit = all(load.shape in {(items,), (items + 1, items + 1)} for load in choice.loads.values())
+            factors_fit = not choice.factors or len(choice.factors) == choice.replicas
+            if len(choice.seconds) != items or len(choice.use) != count or not (finite and spans_fit and loads_fit):
+                raise ValueError(f"choice {choice} does not fit {items} items on {count} processors")
+            if not factors_fit:
                 raise ValueError(f"choice {choice} does not fit {items} items on {count} processors")
         if not all(np.all(each >= 0) for each in (self.enter, self.leave, *(one.seconds for one in self.choices))):
             raise ValueError("times must be numbers of at least 0")
@@ -177,10 +243,18 @@ class Problem:
             choices=tuple(choice.merge_items(edges) for choice in self.choices),
             enter=self.enter[:, :, edges],
             leave=self.leave[:, :, edges],
+            enter_loads={index: load[:, :, edges] for index, load in self.enter_loads.items()},
+            leave_loads={index: load[:, :, edges] for index, load in self.leave_loads.items()},
             parameters=None if self.parameters is None else np.add.reduceat(self.parameters, starts),
             workspace=None if self.workspace is None else np.maximum.reduceat(self.workspace, starts),
             queue_bytes=None if self.queue_bytes is None else self.queue_bytes[edges],
         )
+
+    def scale_items(self, factors: Array) -> Problem:
+        """Return the problem with each item's time multiplied by a factor of at most 1, wherever it runs."""
+        # A faster kernel moves as many bytes.
+        devices = [index for index, resource in enumerate(self.resources) if resource.kind == "device"]
+        return replace(self, choices=tuple(choice.scale_items(factors, devices) for choice in self.choices))
 
     def spread_positions(self, count: int) -> list[int]:
         """Return at most about `count` positions that divide the chain's work evenly; all of them if they are few.
@@ -190,7 +264,7 @@ class Problem:
         # Also what a chain of moderate length needs to be solved exactly.
         if self.items <= count:
             return list(range(self.items + 1))
-        work = np.min([choice.seconds / choice.replicas for choice in self.choices], axis=0)
+        work = np.min([choice.seconds / choice.rate for choice in self.choices], axis=0)
         work = np.where(np.isfinite(work), work, 0.0)
         # Half of the positions by work, half by number: a heavy item would otherwise take those of all light ones.
         progress = np.concatenate([[0.0], np.cumsum(work + max(work.mean(), 1e-300))])
@@ -207,17 +281,20 @@ class Problem:
         Infinite where it is empty, cannot run, or does not fit into its memory.
         """
         compute, transfer = choice.span_seconds, np.add.outer(leave, enter)
-        overlaps = self.processors[choice.processor].overlaps
-        seconds = overlap_seconds(compute, transfer) if overlaps else compute + transfer
+        if self.processors[choice.processor].overlaps:
+            seconds = overlap_seconds(compute, transfer) / choice.replicas
+        else:
+            seconds = choice.frame_interval(compute, transfer)
         for memory in self.memories:
             if choice.processor in memory.processors:
                 seconds[self.memory_bytes(choice) > memory.nbytes] = np.inf
-        return seconds / choice.replicas
+        return seconds
 
     def latencies(self, choice: Choice, enter: Array, leave: Array) -> Array:
         """Return the seconds that one frame spends in the stage on items ``[i, j)``, as entry ``[j, i]``."""
-        seconds: Array = choice.span_seconds + np.add.outer(leave, enter)
-        return seconds
+        compute, transfer = choice.span_seconds, np.add.outer(leave, enter)
+        # The mean over frames: while all replicas work, each frame takes as long as there are others beside it.
+        return choice.frame_interval(compute, transfer) * choice.replicas
 
     def memory_bytes(self, choice: Choice) -> Array:
         """Return the bytes that the stage on items ``[i, j)`` keeps in its memory, as entry ``[j, i]``."""

@@ -17,6 +17,7 @@ from pipeline.split.cuts import crossing_bytes
 from pipeline.split.graph import Graph
 from pipeline.split.planning.problem import Array, Choice, MemoryLimit, Problem, Processor, span_sums
 from pipeline.split.planning.request import ANY_REQUEST, PlanRequest
+from pipeline.split.planning.resources import add_turns
 from pipeline.split.planning.spans import SpanTimes
 
 # Amdahl's share of the work; the rest stands for what one thread does alone in each kernel.
@@ -159,6 +160,7 @@ def build_problem(  # noqa: PLR0913 - all but the first three by keyword
             for devices in request.devices
         ),
     )
+    problem = add_turns(problem, [processor.device for processor in processors])
     return problem.merge_items(request.edges) if request.edges else problem
 
 
@@ -185,7 +187,7 @@ def _processor(processor: BoardProcessor) -> Processor:
     name = device.name if len(device.clusters) < 2 or not processor.cores else f"{device.name} cores {processor.cores}"
     if processor.cores:
         return Processor(name, len(processor.cores))
-    return Processor(name, device.places, takes_turns=device.places > 1, overlaps=device.overlaps)
+    return Processor(name, device.places, overlaps=device.overlaps)
 
 
 @dataclass(frozen=True)

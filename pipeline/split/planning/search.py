@@ -63,26 +63,43 @@ class Borders:
     ----------
     enter, leave : list of list of Array
         For each processor the different rows of seconds; the last kind of `leave` is the caller's.
+    sources, targets : list of list of int
+        For each processor and kind, the first neighbour behind such a border.
     followers : list of list of list of int
         For each processor and kind of `leave` but the caller's, the processors behind such a border.
     """
 
     def __init__(self, problem: Problem) -> None:
         processors, caller = range(len(problem.processors)), len(problem.processors)
-        self.enter: list[list[Array]] = []
+        self.sources: list[list[int]] = []
+        self.targets: list[list[int]] = []
         self._enter_kinds: dict[tuple[int, int], int] = {}
-        self.leave: list[list[Array]] = []
         self.followers: list[list[list[int]]] = []
+        # What crosses a border takes seconds, and uses of each resource some.
+        enter, leave = (
+            np.stack([seconds, *loads.values()])
+            for seconds, loads in ((problem.enter, problem.enter_loads), (problem.leave, problem.leave_loads))
+        )
         for processor in processors:
-            rows, kinds = _kinds([problem.enter[source, processor] for source in (*processors, caller)])
-            self.enter.append(rows)
-            self._enter_kinds.update({(source, processor): kind for source, kind in enumerate(kinds)})
+            kinds = _kinds([enter[:, source, processor] for source in (*processors, caller)])
+            self.sources.append(list(dict.fromkeys(kinds)))
+            self._enter_kinds.update({(end, processor): self.sources[-1].index(kind) for end, kind in enumerate(kinds)})
             # The caller apart: a last stage leaves to it, whatever the row's equals are.
-            rows, kinds = _kinds([problem.leave[processor, target] for target in processors])
-            self.leave.append([*rows, problem.leave[processor, caller]])
+            kinds = _kinds([leave[:, processor, target] for target in processors])
+            self.targets.append([*dict.fromkeys(kinds), caller])
             self.followers.append(
-                [[target for target in processors if kinds[target] == kind] for kind in range(len(rows))]
+                [[target for target in processors if kinds[target] == kind] for kind in self.targets[-1][:-1]]
             )
+        self.enter = self.rows_in(problem.enter)
+        self.leave = self.rows_out(problem.leave)
+
+    def rows_in(self, values: Array) -> list[list[Array]]:
+        """Return for each processor and kind the row of values that are shaped as `enter`."""
+        return [[values[end, index] for end in ends] for index, ends in enumerate(self.sources)]
+
+    def rows_out(self, values: Array) -> list[list[Array]]:
+        """Return for each processor and kind the row of values that are shaped as `leave`."""
+        return [[values[index, end] for end in ends] for index, ends in enumerate(self.targets)]
 
     def enter_kind(self, source: int, target: int) -> int:
         """Return the kind of border between two processors, as the second one enters it."""
@@ -299,16 +316,12 @@ class _DivisionSearch:
         return next(kind for kind, group in enumerate(self._borders.followers[processor]) if follower in group)
 
 
-def _kinds(rows: Sequence[Array]) -> tuple[list[Array], list[int]]:
-    """Return the different rows, and for each row the index of its equal among them."""
-    distinct: list[Array] = []
-    kinds = []
-    for row in rows:
-        kind = next((index for index, other in enumerate(distinct) if np.array_equal(row, other)), len(distinct))
-        if kind == len(distinct):
-            distinct.append(row)
-        kinds.append(kind)
-    return distinct, kinds
+def _kinds(rows: Sequence[Array]) -> list[int]:
+    """Return for each row the index of the first one that is equal to it."""
+    return [
+        next(index for index, other in enumerate(rows[: number + 1]) if np.array_equal(row, other))
+        for number, row in enumerate(rows)
+    ]
 
 
 def _reach(values: Array, ceiling: float) -> NDArray[np.int_]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from pipeline.split.planning.problem import Choice, Problem
 from pipeline.split.planning.search import Borders, Segment
@@ -25,6 +27,8 @@ class StageSolution:
         Seconds between two frames.
     nbytes : float
         Bytes that it keeps in its memory.
+    loads : mapping of int to float
+        By the index of a resource, for how many seconds a frame uses it.
     """
 
     begin: int
@@ -35,10 +39,13 @@ class StageSolution:
     leave: float
     interval: float
     nbytes: float
+    loads: Mapping[int, float] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
-        """Time of one frame in one replica, transfers included."""
+        """Time of one frame in one replica, transfers included; the mean over frames where replicas are not alike."""
+        if self.choice.factors:
+            return self.interval * self.choice.replicas
         return self.compute + self.enter + self.leave
 
 
@@ -83,16 +90,16 @@ class Solution:
 def solution(problem: Problem, borders: Borders, segments: Sequence[Segment], bound: float = 0.0) -> Solution:
     """Return the segments of a search with all their times."""
     stages = tuple(_stage(problem, borders, segment) for segment in segments)
-    return Solution(stages, interval(problem, stages), bound)
+    return Solution(stages, interval(stages), bound)
 
 
-def interval(problem: Problem, stages: Sequence[StageSolution]) -> float:
-    """Return the seconds between two frames: of the slowest stage, or of a processor whose stages take turns."""
-    # Between two frames of the whole, each of these stages has one turn.
+def interval(stages: Sequence[StageSolution]) -> float:
+    """Return the seconds between two frames: of the slowest stage, or of what stages share."""
+    # Between two frames of the whole, each stage uses what it shares for one of them.
     loads: dict[int, float] = defaultdict(float)
     for stage in stages:
-        if problem.processors[stage.choice.processor].takes_turns:
-            loads[stage.choice.processor] += stage.interval
+        for index, seconds in stage.loads.items():
+            loads[index] += seconds
     return max([*(stage.interval for stage in stages), *loads.values()])
 
 
@@ -101,13 +108,29 @@ def _stage(problem: Problem, borders: Borders, segment: Segment) -> StageSolutio
     enter = float(borders.enter[choice.processor][segment.enter][segment.begin])
     leave = float(borders.leave[choice.processor][segment.leave][segment.end])
     compute = float(choice.span_seconds[segment.end, segment.begin])
-    seconds = compute + enter + leave
     if problem.processors[choice.processor].overlaps:
         # As `overlap_seconds`, for one stage.
-        seconds = max(compute, seconds / 2)
+        interval_s = max(compute, (compute + enter + leave) / 2) / choice.replicas
+    else:
+        interval_s = float(choice.frame_interval(np.float64(compute), np.float64(enter + leave)))
     span = slice(segment.begin, segment.end)
     nbytes = 0.0
     if problem.parameters is not None and problem.workspace is not None and problem.queue_bytes is not None:
         footprint = problem.parameters[span].sum() + problem.workspace[span].max()
         nbytes = float(choice.replicas * footprint + problem.queue_bytes[segment.begin])
-    return StageSolution(segment.begin, segment.end, choice, compute, enter, leave, seconds / choice.replicas, nbytes)
+    loads = {index: _load(problem, borders, segment, index) for index in range(len(problem.resources))}
+    return StageSolution(segment.begin, segment.end, choice, compute, enter, leave, interval_s, nbytes, loads)
+
+
+def _load(problem: Problem, borders: Borders, segment: Segment, resource: int) -> float:
+    """Return for how many seconds a frame in a stage uses a resource."""
+    choice, load = problem.choices[segment.choice], 0.0
+    if resource in choice.loads:
+        load += float(choice.span_loads[resource][segment.end, segment.begin])
+    if resource in problem.enter_loads:
+        source = borders.sources[choice.processor][segment.enter]
+        load += float(problem.enter_loads[resource][source, choice.processor, segment.begin])
+    if resource in problem.leave_loads:
+        target = borders.targets[choice.processor][segment.leave]
+        load += float(problem.leave_loads[resource][choice.processor, target, segment.end])
+    return load

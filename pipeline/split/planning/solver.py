@@ -17,14 +17,13 @@ COARSE = 40
 """Positions of the first, quick search, whose result bounds the second one from above."""
 
 PRECISION = 1e-3
-"""To which share the interval is found where stages take turns or share a memory; else it is exact."""
+"""To which share the interval is found where stages share resources or a memory; else it is exact."""
 
 _ROUNDS = 12
 """How often several such limits are weighed against each other before a limit counts as out of reach."""
 
 # Sums of the same times in another order differ by less.
 _ROUNDING = 1e-9
-# A limit has to be finite for its shares to be numbers.
 _FOR_EVER = 1e12
 
 
@@ -179,13 +178,29 @@ class Solver:
         return all(limit.share(segments) <= 1 + _ROUNDING for limit in limits)
 
     def _limits(self, interval: float) -> list[_SumLimit]:
-        return [*self._turns(interval), *self._memories]
+        # A limit has to be finite for its shares to be numbers.
+        return [*(_SumLimit(loads, min(interval, _FOR_EVER)) for loads in self._loads), *self._memories]
 
-    def _turns(self, interval: float) -> Iterator[_SumLimit]:
-        for index, processor in enumerate(self.problem.processors):
-            if processor.takes_turns:
-                times = {key: values for key, values in self._times.values.items() if self._processor(key) == index}
-                yield _SumLimit(times, min(interval, _FOR_EVER))
+    @cached_property
+    def _loads(self) -> list[dict[Key, Array]]:
+        """Seconds for which each stage that there could be uses each resource; without those that use nothing."""
+        return [dict(self._resource_loads(index)) for index in range(len(self.problem.resources))]
+
+    def _resource_loads(self, resource: int) -> Iterator[tuple[Key, Array]]:
+        problem, nothing = self.problem, np.zeros(self.problem.items + 1)
+        into, out = problem.enter_loads.get(resource), problem.leave_loads.get(resource)
+        rows_in, rows_out = (
+            None if into is None else self.borders.rows_in(into),
+            None if out is None else self.borders.rows_out(out),
+        )
+        for key in self._times.values:
+            choice = problem.choices[key[0]]
+            enter = nothing if rows_in is None else rows_in[choice.processor][key[1]]
+            leave = nothing if rows_out is None else rows_out[choice.processor][key[2]]
+            if resource in choice.loads:
+                yield key, choice.span_loads[resource] + np.add.outer(leave, enter)
+            elif enter.any() or leave.any():
+                yield key, np.add.outer(leave, enter)
 
     @cached_property
     def _memories(self) -> list[_SumLimit]:
