@@ -361,6 +361,9 @@ void tflite_plugin_destroy_delegate(Delegate *delegate) {
   free(delegate);
 }
 
+/* For tests: so many were made. */
+int fake_npu_count = 0;
+
 Delegate *tflite_plugin_create_delegate(char **keys, char **values, size_t size, void (*report)(const char *)) {
   double *seconds = calloc(KINDS, sizeof(double));
   /* The size may be an int of the caller. */
@@ -375,6 +378,7 @@ Delegate *tflite_plugin_create_delegate(char **keys, char **values, size_t size,
     }
     seconds[kind] = atof(values[i]);
   }
+  fake_npu_count++;
   Delegate *delegate = calloc(1, sizeof(Delegate));
   delegate->data = seconds;
   delegate->prepare = prepare;

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import hashlib
+import os
+import threading
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +26,9 @@ from pipeline.executor.stage_code import StageCode
 from pipeline.executor.stage_source import StageSource
 
 _DELEGATE = "DELEGATE"
+
+# Held while a delegate is taken into use by an interpreter: it may note there what it has.
+_delegate_lock = threading.Lock()
 
 
 class LiteRtRuntime(ModelRuntime):
@@ -148,7 +156,8 @@ def _open_interpreter(model: bytes, device: Device, threads: int, **options: Any
         interpreter.allocate_tensors()
         return interpreter
 
-    return quietly(open_interpreter)
+    with _delegate_lock if delegates else nullcontext():
+        return quietly(open_interpreter)
 
 
 def _delegates(device: Device) -> list[Any]:
@@ -156,9 +165,21 @@ def _delegates(device: Device) -> list[Any]:
         return []
     # A bare name is looked for by the system's loader.
     path = str(Path(file).expanduser()) if "/" in file else file
+    options = tuple((key, str(value)) for key, value in _delegate_options(device).items())
+    with _delegate_lock:
+        return [_load_delegate(path, options, os.getpid())]
+
+
+@cache
+def _load_delegate(path: str, options: tuple[tuple[str, str], ...], _: int) -> Any:
+    """Return a delegate, of which a process needs one: many drivers open their device for it alone."""
     # Where it fails to load one, its own object complains once more when it is collected.
     ctypes.CDLL(path)
-    return [_library().load_delegate(path, _delegate_options(device))]
+    return _library().load_delegate(path, dict(options))
+
+
+# Not later: it is given back by what the interpreter of Python takes down at its end.
+atexit.register(_load_delegate.cache_clear)
 
 
 def _delegate_file(device: Device) -> Any:

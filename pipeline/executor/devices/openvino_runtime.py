@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -11,14 +14,24 @@ from pipeline.core.board import Device
 from pipeline.core.optional import require
 from pipeline.core.plan import StagePlan
 from pipeline.errors import BoardError
-from pipeline.executor.devices.model_runtime import ModelRuntime, OpenedModel, check_order, table_of_options
+from pipeline.executor.devices.model_runtime import (
+    ModelRuntime,
+    OpenedModel,
+    allows_fallback,
+    check_order,
+    table_of_options,
+)
+
+VIRTUAL = ("AUTO", "BATCH", "HETERO", "MULTI")
+"""What OpenVINO calls a device, and is a choice among others; plain ones take all of a model or refuse it."""
 
 
 class OpenVinoRuntime(ModelRuntime):
     """Runs stages by OpenVINO.
 
     The target has ``device``, such as ``"NPU"`` or ``"GPU.1"``, by default ``"CPU"``; and ``options``, properties of
-    the compiled model.
+    the compiled model.  OpenVINO's own choices among devices, such as ``"AUTO:NPU,CPU"``, run on the CPU without a word
+    where the NPU is missing, so that they need ``allow_fallback``.
     """
 
     title = "OpenVINO"
@@ -29,14 +42,20 @@ class OpenVinoRuntime(ModelRuntime):
     def check(cls, device: Device) -> None:
         """Raise `BoardError` if the target is none."""
         super().check(device)
-        if not isinstance(_device_name(device), str):
-            raise BoardError(f"device is {_device_name(device)!r}; it must be a name, such as 'NPU'")
+        name = _device_name(device)
+        if not isinstance(name, str):
+            raise BoardError(f"device is {name!r}; it must be a name, such as 'NPU'")
+        if _is_virtual(name) and not allows_fallback(device):
+            raise BoardError(
+                f"device is {name!r}, by which OpenVINO chooses where operators run; name one device, such as 'NPU', "
+                "or set allow_fallback = true in the target"
+            )
         _properties(device, 1)
 
     @classmethod
     def find_targets(cls) -> Sequence[str]:
         """Return the devices that OpenVINO finds."""
-        names: list[str] = _library().Core().available_devices
+        names: list[str] = _core().available_devices
         return names
 
     @classmethod
@@ -44,6 +63,8 @@ class OpenVinoRuntime(ModelRuntime):
         """Return a reason if OpenVINO finds no such device here."""
         available = cls.find_targets()
         name = _device_name(device)
+        if _is_virtual(name):
+            return ""
         # It numbers devices of a kind from 0 where there are several, and leaves the number out otherwise.
         if name in available or name in {each.partition(".")[0] for each in available}:
             return ""
@@ -52,7 +73,7 @@ class OpenVinoRuntime(ModelRuntime):
     @staticmethod
     def find_fallbacks(model: bytes, device: Device) -> Mapping[str, str]:
         """Return the operators that the device does not support."""
-        core = _library().Core()
+        core = _core()
         graph = core.read_model(model)
         supported = core.query_model(graph, _device_name(device))
         return {
@@ -68,7 +89,7 @@ class OpenVinoRuntime(ModelRuntime):
 
     def open_model(self, model: bytes, stage: StagePlan, cores: Sequence[int]) -> OpenedModel:
         """Compile the model."""
-        core = _library().Core()
+        core = _core()
         compiled_model = core.compile_model(
             core.read_model(model), _device_name(self.device), _properties(self.device, len(cores) or 1)
         )
@@ -82,6 +103,10 @@ class OpenVinoRuntime(ModelRuntime):
             return [results[port] for port in compiled_model.outputs]
 
         return OpenedModel(compute, request.cancel)
+
+
+def _is_virtual(name: str) -> bool:
+    return name.partition(":")[0] in VIRTUAL
 
 
 def _device_name(device: Device) -> Any:
@@ -103,5 +128,14 @@ def _properties(device: Device, threads: int) -> dict[str, Any]:
     return {**properties, **options}
 
 
-def _library() -> Any:
-    return require("openvino", "openvino", "stages that OpenVINO runs")
+def _core() -> Any:
+    """Return OpenVINO's entry point, of which a process needs one: threads may share it, children may not."""
+    return _core_of_process(os.getpid())
+
+
+@cache
+def _core_of_process(_: int) -> Any:
+    return require("openvino", "openvino", "stages that OpenVINO runs").Core()
+
+
+atexit.register(_core_of_process.cache_clear)

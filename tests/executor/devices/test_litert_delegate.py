@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ interpreters = pytest.importorskip("ai_edge_litert.interpreter", reason="LiteRT 
 pytest.importorskip("tflite", reason="the reader of TFLite files is not installed")
 
 from pipeline.core.board import Device  # noqa: E402
+from pipeline.core.plan import StagePlan, TensorSpec  # noqa: E402
 from pipeline.errors import BuildError  # noqa: E402
 from pipeline.executor import devices  # noqa: E402
 from pipeline.executor.devices.litert import LiteRtRuntime  # noqa: E402
@@ -121,6 +123,22 @@ def test_what_falls_back_is_an_error_that_names_tensors(device: Device, tmp_path
     assert "CONV_2D" not in str(error.value)
     tolerant = replace(device, target={**(device.target or {}), "allow_fallback": True})
     assert LiteRtRuntime.compile_stage(source, tolerant).module() == source.tflite()
+
+
+def test_a_delegate_is_opened_once_for_all_questions_and_interpreters(device: Device, tmp_path: Path) -> None:
+    assert device.target
+    # Another file, which no other test has loaded.
+    library = tmp_path / "libnpu.so"
+    library.write_bytes(Path(str(device.target["delegate"])).read_bytes())
+    device, model = npu(library), convolution(tmp_path / "m.tflite", "CONV_2D", "float32", 1, 1, SAME, 0)
+    stage = StagePlan("stage", "npu", (TensorSpec("i", INPUT),), (TensorSpec("y", (*INPUT[:3], 5)),))
+    for _ in range(2):
+        assert not devices.why_absent(device)
+        code = LiteRtRuntime.compile_stage(TfliteSource(model), device)
+        runtime = LiteRtRuntime(device)
+        runtime.run(runtime.load(stage, code), [np.ones(INPUT, np.float32)])
+        runtime.close()
+    assert ctypes.c_int.in_dll(ctypes.CDLL(str(library)), "fake_npu_count").value == 1
 
 
 def test_only_a_device_with_a_delegate_has_to_be_asked(device: Device, tmp_path: Path) -> None:

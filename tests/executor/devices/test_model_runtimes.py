@@ -150,6 +150,45 @@ def test_what_falls_back_to_the_cpu_is_an_error_that_names_it() -> None:
     np.testing.assert_array_equal(run(tolerant, compile_source(RELU, tolerant), [frame])[0], np.maximum(frame, 0))
 
 
+@pytest.mark.parametrize("name", ["AUTO:NPU,CPU", "AUTO", "HETERO:GPU,CPU"])
+def test_openvinos_own_choice_of_devices_needs_leave_to_fall_back(name: str) -> None:
+    pytest.importorskip("openvino")
+    device = Device("npu", "openvino", target={"device": name})
+    with pytest.raises(BoardError, match=f"device is '{name}', by which OpenVINO chooses where .* allow_fallback"):
+        targets.check(Board("b", (device,)), "b.toml")
+
+
+def test_openvino_falls_back_to_the_cpu_without_a_word_where_it_may() -> None:
+    openvino = pytest.importorskip("openvino")
+    if "NPU" in openvino.Core().available_devices:
+        pytest.skip("there is an NPU")
+    plain = Device("npu", "openvino", target={"device": "NPU"})
+    assert "finds no device 'NPU' here" in devices.why_absent(plain)
+    # What the check above keeps from happening unasked: it is the CPU that computes.
+    device = replace(plain, target={"device": "AUTO:NPU,CPU", "allow_fallback": True})
+    targets.check(Board("b", (device,)), "b.toml")
+    frame = weights(*SHAPE)
+    np.testing.assert_allclose(run(device, compile_source(RELU, device), [frame])[0], np.maximum(frame, 0))
+
+
+def test_openvino_is_opened_once_for_all_questions_and_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
+    openvino = pytest.importorskip("openvino")
+    cores: list[Any] = []
+    open_core = openvino.Core
+
+    def note_core() -> Any:
+        cores.append(open_core())
+        return cores[-1]
+
+    monkeypatch.setattr(openvino, "Core", note_core)
+    device = Device("device", "openvino")
+    for _ in range(2):
+        assert not devices.why_absent(device)
+        run(device, compile_source(RELU, device), [weights(*SHAPE)])
+    # None, where another test has opened it.
+    assert len(cores) <= 1
+
+
 def test_a_model_that_the_runtime_does_not_take_is_an_error_of_build(device: Device) -> None:
     with pytest.raises(BuildError, match="cannot run it"):
         compile_source(OnnxSource(helper.make_node("Abacus", ["x"], ["y"], domain="wood")), device)
