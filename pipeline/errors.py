@@ -95,16 +95,19 @@ class StageError(PipelineError, RuntimeError):
         Where it happened.
     frame : int
         Sequence number of the frame.
+    step : str
+        Name of the step, in a stage that has several; else empty.
     """
 
-    def __init__(self, stage: str, device: str, frame: int, cause: BaseException) -> None:
-        super().__init__(f"stage {stage!r} on device {device!r} failed on frame {frame}: {describe_error(cause)}")
-        self.stage, self.device, self.frame = stage, device, frame
+    def __init__(self, stage: str, device: str, frame: int, cause: BaseException, step: str = "") -> None:
+        place = _describe_place(stage, device, step)
+        super().__init__(f"{place} failed on frame {frame}: {describe_error(cause)}")
+        self.stage, self.device, self.frame, self.step = stage, device, frame, step
         self.__cause__ = cause
 
-    def __reduce__(self) -> tuple[type[StageError], tuple[str, str, int, BaseException | None]]:
-        """Rebuild from the four facts, so that the error crosses process borders."""
-        return type(self), (self.stage, self.device, self.frame, self.__cause__)
+    def __reduce__(self) -> tuple[type[StageError], tuple[str, str, int, BaseException | None, str]]:
+        """Rebuild from these facts, so that the error crosses process borders."""
+        return type(self), (self.stage, self.device, self.frame, self.__cause__, self.step)
 
 
 class StageTimeout(StageError):
@@ -112,21 +115,24 @@ class StageTimeout(StageError):
 
     Attributes
     ----------
-    stage, device, frame : str, str, int
+    stage, device, frame, step : str, str, int, str
         Where it happened.
     seconds : float
         How long the stage had been at it.
     """
 
-    def __init__(self, stage: str, device: str, frame: int, seconds: float) -> None:
-        PipelineError.__init__(
-            self, f"stage {stage!r} on device {device!r} has been running for {seconds:.3g} s on frame {frame}"
-        )
-        self.stage, self.device, self.frame, self.seconds = stage, device, frame, seconds
+    def __init__(self, stage: str, device: str, frame: int, seconds: float, step: str = "") -> None:
+        place = _describe_place(stage, device, step)
+        PipelineError.__init__(self, f"{place} has been running for {seconds:.3g} s on frame {frame}")
+        self.stage, self.device, self.frame, self.seconds, self.step = stage, device, frame, seconds, step
 
-    def __reduce__(self) -> tuple[type[StageTimeout], tuple[str, str, int, float]]:  # type: ignore[override]
-        """Rebuild from the four facts, so that the error crosses process borders."""
-        return type(self), (self.stage, self.device, self.frame, self.seconds)
+    def __reduce__(self) -> tuple[type[StageTimeout], tuple[str, str, int, float, str]]:  # type: ignore[override]
+        """Rebuild from these facts, so that the error crosses process borders."""
+        return type(self), (self.stage, self.device, self.frame, self.seconds, self.step)
+
+
+def _describe_place(stage: str, device: str, step: str) -> str:
+    return f"stage {stage!r}{f' in {step!r}' if step else ''} on device {device!r}"
 
 
 class DeviceLost(PipelineError, RuntimeError):

@@ -64,6 +64,10 @@ class Board:
         names = [variant for device in self.devices for variant in dict.fromkeys((device.name, *device.variants))]
         raise BoardError(f"board {self.name!r} has no device {name!r}; it has {', '.join(names)}{near(name, names)}")
 
+    def is_one_device(self, first: str, second: str) -> bool:
+        """Return whether two names are of one device, whichever of its runtimes they say."""
+        return any(device.is_called(first) and device.is_called(second) for device in self.devices)
+
     def with_target(self, name: str, keys: Mapping[str, object]) -> Board:
         """Return this board with some keys of a device's target set; raises as `device`."""
         device = self.device(name)

@@ -6,6 +6,7 @@ exactly its fields.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import msgspec
 
 from pipeline.core.board import Board
 from pipeline.core.files import check_regular, write_atomically
+from pipeline.core.joined_stages import join_stages
 from pipeline.core.plan_checks import check_limits, check_order, check_quantization, check_tensors
 from pipeline.core.prediction import predict
 from pipeline.core.stage_options import StageOptions
@@ -100,6 +102,17 @@ class Plan:
         interval = self.slowest
         return self.unsplit_seconds / interval if interval else 0.0
 
+    @property
+    def units(self) -> tuple[StagePlan, ...]:
+        """What is built one by one, in order: the stages, and of those with steps the steps; see `StagePlan.units`."""
+        return tuple(unit for stage in self.stages for unit in stage.units)
+
+    def steps_plan(self, stage: StagePlan) -> Plan:
+        """Return the steps of a stage as a plan of their own, between the stage's inputs and outputs."""
+        return replace(
+            self, inputs=stage.inputs, outputs=stage.outputs, stages=stage.units, in_flight=0, quantization=()
+        )
+
     def stage(self, name: str) -> StagePlan:
         """Return the stage called `name`, or raise `PlanError` with the names that exist."""
         names = [stage.name for stage in self.stages]
@@ -128,6 +141,41 @@ class Plan:
                 raise PlanError(f"stages have no option {name!r}; there are {', '.join(names)}{near(name, names)}")
         new_stage = replace(old_stage, options=replace(old_stage.options, **options))
         return replace(self, stages=tuple(new_stage if each is old_stage else each for each in self.stages))
+
+    def join(
+        self,
+        first: str,
+        last: str,
+        *,
+        device: str | None = None,
+        cores: Sequence[int] | None = None,
+        replicas: int = 1,
+    ) -> Plan:
+        """Return the plan with consecutive stages as the steps of one, whose worker borrows what is not its own.
+
+        Parameters
+        ----------
+        first, last : str
+            Names of the first and the last of these stages; the new one has the name of the first.
+        device : str, optional
+            The worker's own device; by default the first that has cores.
+        cores : sequence of int, optional
+            Host cores of its workers, shared out evenly; by default those that the stages on its own device had.
+        replicas : int
+            How many workers run it, each on another frame; they take turns with what they borrow.
+
+        Raises
+        ------
+        PlanError
+            If there is no such stage, `last` comes before `first`, or the new stage is not legal.
+        """
+        begin, end = (self.stages.index(self.stage(name)) for name in (first, last))
+        if end < begin:
+            raise PlanError(f"stage {last!r} comes before stage {first!r}; give the first one first")
+        before, stages, behind = self.stages[:begin], self.stages[begin : end + 1], self.stages[end + 1 :]
+        readers = {spec.name for spec in (*self.outputs, *(spec for stage in behind for spec in stage.inputs))}
+        joined = join_stages(self.board, stages, readers, device=device, cores=cores, replicas=replicas)
+        return replace(self, stages=(*before, joined, *behind))
 
     def save(self, path: str | Path) -> None:
         """Write the plan as JSON; an existing file is replaced only once the new one is complete.

@@ -156,10 +156,12 @@ def _check_steps(board: Board, stage: StagePlan) -> None:
     """Check that a heterogeneous stage's steps read what is there and make what the stage has to."""
     if not stage.steps:
         return
+    if stage.replica_devices:
+        raise PlanError(f"stage {stage.name!r}: a stage with steps has one device of its own, but replica_devices too")
     available = {spec.name: spec for spec in stage.inputs}
     for number, step in enumerate(stage.steps):
         title = f"step {number} of stage {stage.name!r}"
-        board.device(step.device)
+        _check_loan(board, stage, step, title)
         _check_seconds(f"{title}: seconds", step.seconds)
         _check_seconds(f"{title}: transfer_s", step.transfer_s)
         _check_step_tensors(title, step, available)
@@ -167,6 +169,15 @@ def _check_steps(board: Board, stage: StagePlan) -> None:
         if spec.name not in available:
             raise PlanError(f"no step of stage {stage.name!r} makes its output {spec.name!r}")
         _check_same(spec, available[spec.name], f"stage {stage.name!r}")
+
+
+def _check_loan(board: Board, stage: StagePlan, step: StepPlan, title: str) -> None:
+    """Raise `PlanError` if a step borrows a device whose runs need other cores than its worker has."""
+    device = board.device(step.device)
+    if device.cores and not board.is_one_device(step.device, stage.device):
+        raise PlanError(
+            f"{title} cannot borrow {step.device!r}, which is made of cores; make a stage of its own for it"
+        )
 
 
 def _check_step_tensors(title: str, step: StepPlan, available: dict[str, TensorSpec]) -> None:

@@ -31,7 +31,7 @@ def board_commands(board: Board) -> set[TargetCommand]:
 def plan_commands(plan: Plan) -> list[TargetCommand]:
     """Return the commands that a build by a plan runs, of its devices and of its stages' own targets."""
     commands = dict[TargetCommand, None]()
-    for stage in plan.stages:
+    for stage in plan.units:
         device = plan.board.device(stage.device)
         commands.update(dict.fromkeys(_commands(device, {**(device.target or {}), **(stage.options.target or {})})))
     return list(commands)

@@ -36,7 +36,7 @@ class Build:
     ----------
     plan : Plan
     codes : tuple
-        What each stage's device loads, in the plan's order.
+        What the device of each of the plan's units loads, in order.
     symbolic : bool
         True if the code takes any extents where the model's shapes vary; the plan has those of one example.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -131,3 +131,29 @@ class StagePlan:
         # Without a rest: the plan is checked when it is made.
         share = len(self.cores) // self.replicas
         return self.cores[replica * share : (replica + 1) * share]
+
+    @property
+    def units(self) -> tuple[StagePlan, ...]:
+        """What is built one by one: the stage itself, or each of its steps as a stage, called ``stage0.step1``."""
+        if not self.steps:
+            return (self,)
+        return tuple(self._unit(step, f"{self.name}.step{number}") for number, step in enumerate(self.steps))
+
+    def _unit(self, step: StepPlan, name: str) -> StagePlan:
+        # Keys of the target are those of the stage's own device.
+        options = self.options if step.device == self.device else replace(self.options, target=None)
+        return replace(
+            self,
+            name=name,
+            device=step.device,
+            inputs=step.inputs,
+            outputs=step.outputs,
+            operators=step.operators,
+            seconds=step.seconds,
+            transfer_s=step.transfer_s,
+            options=options,
+            replica_devices=(),
+            replica_seconds=(),
+            memory_traffic=0.0,
+            steps=(),
+        )

@@ -181,13 +181,13 @@ def target_of(device: Device) -> Any:
 def compile_plan(
     plan: Plan, sources: Iterable[StageSource], progress: Progress, *, numerics: Numerics = EXACT, **options: Any
 ) -> list[StageCode | None]:
-    """Compile each stage for its own device; a device that computes nothing (null, simulated) gets no code.
+    """Compile each stage, or step of one, for its own device; one that computes nothing (null, simulated) gets no code.
 
     Parameters
     ----------
     plan : Plan
     sources : iterable of StageSource
-        One for each stage.
+        One for each of the plan's units.
     progress : callable
         Called with the stage that is built.
     numerics : Numerics
@@ -196,7 +196,7 @@ def compile_plan(
         As for `compile_stage`: ``tuning``, ``symbolic``.
     """
     codes: list[StageCode | None] = []
-    for stage, source in zip(plan.stages, sources, strict=True):
+    for stage, source in zip(plan.units, sources, strict=True):
         progress(f"building {stage.name}")
         device = plan.board.device(stage.device)
         try:

@@ -39,7 +39,7 @@ class Bundle:
     ----------
     plan : Plan
     codes : sequence
-        What each stage's device loads, in the plan's order: a `StageCode`, a function, or None where it needs no code.
+        What the device of each of the plan's units loads: a `StageCode`, a function, or None where it needs no code.
     parity : Parity, optional
         What the check against the unsplit model found.
     general : sequence of StageGeneral
@@ -252,7 +252,7 @@ def _write(bundle: Bundle, folder: Path) -> None:
     from pipeline.core.tvm_access import tvm
 
     # First of all: a bundle that cannot be saved is refused before minutes are spent on writing it.
-    for stage, code in zip(bundle.plan.stages, bundle.codes, strict=True):
+    for stage, code in zip(bundle.plan.units, bundle.codes, strict=True):
         if code is not None and not isinstance(code, StageCode):
             raise BundleError(
                 f"stage {stage.name!r} is a Python function, which a bundle does not hold; save the bundle without it, "

@@ -47,7 +47,7 @@ class BuildFiles(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """Contents of ``manifest.json``; a stage without code is null."""
+    """Contents of ``manifest.json``; its stages are the plan's units, and one without code is null."""
 
     format: int
     tvm: str
@@ -65,7 +65,7 @@ class Manifest(msgspec.Struct, frozen=True):
     @property
     def pairs(self) -> list[tuple[StagePlan, StageFiles | None]]:
         """The stages of all builds, with their files."""
-        return [pair for build in self.builds for pair in zip(build.plan.stages, build.stages, strict=True)]
+        return [pair for build in self.builds for pair in zip(build.plan.units, build.stages, strict=True)]
 
     def on_devices(self, devices: DeviceMap) -> Manifest:
         """Return this manifest with other devices in place of some of its plans'."""
@@ -152,5 +152,5 @@ def _decode(data: bytes, folder: Path) -> Manifest:
 def _check_stages(manifest: Manifest) -> None:
     # The types cannot say that two lists have one length.
     for build in manifest.builds:
-        if len(build.stages) != len(build.plan.stages):
-            raise PlanError(f"it lists {len(build.stages)} of {len(build.plan.stages)} stages")
+        if len(build.stages) != len(build.plan.units):
+            raise PlanError(f"it lists {len(build.stages)} of {len(build.plan.units)} stages")

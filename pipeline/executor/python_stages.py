@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pipeline.core.board import Board, Device
-from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from pipeline.core.plan import Plan, StagePlan, StepPlan, TensorSpec
 from pipeline.errors import PlanError, near
 from pipeline.executor.devices.python import FreshOutputs
 
@@ -95,7 +95,9 @@ def with_stage(  # noqa: PLR0913 - all but the first two by keyword
         stages=(*stages[:position], stage, *stages[position:]),
     )
     code = FreshOutputs(function) if fresh else function
-    return extended_plan, (*codes[:position], code, *codes[position:])
+    # A stage of several steps has as many codes.
+    number = sum(len(other.units) for other in stages[:position])
+    return extended_plan, (*codes[:number], code, *codes[number:])
 
 
 def _spec(spec: Spec, tensors: Mapping[str, TensorSpec]) -> TensorSpec:
@@ -138,16 +140,31 @@ def _separate_names(plan: Plan, stage: StagePlan) -> tuple[tuple[StagePlan, ...]
         # Callers submit it under its name, so the stage's result is renamed, with all who read it.
         if name in _names(plan.inputs):
             unique_name = f"{name} behind {stage.name}"
-            stages = tuple(dataclasses.replace(user, inputs=_rename(user.inputs, name, unique_name)) for user in stages)
+            stages = tuple(_rename_in(user, name, unique_name) for user in stages)
             stage = dataclasses.replace(stage, outputs=_rename(stage.outputs, name, unique_name))
         else:
             # The result may leave the pipeline under its name, so what the stage reads is renamed where it is made.
             unique_name = f"{name} before {stage.name}"
             stages = tuple(
-                dataclasses.replace(maker, outputs=_rename(maker.outputs, name, unique_name)) for maker in stages
+                _rename_in(maker, name, unique_name) if name in _names(maker.outputs) else maker for maker in stages
             )
             stage = dataclasses.replace(stage, inputs=_rename(stage.inputs, name, unique_name))
     return stages, stage
+
+
+def _rename_in(stage: StagePlan, name: str, new_name: str) -> StagePlan:
+    """Return a stage, which may have steps, with another name for a tensor."""
+    steps, inputs, outputs = (
+        tuple(_rename_in_step(step, name, new_name) for step in stage.steps),
+        _rename(stage.inputs, name, new_name),
+        _rename(stage.outputs, name, new_name),
+    )
+    return dataclasses.replace(stage, steps=steps, inputs=inputs, outputs=outputs)
+
+
+def _rename_in_step(step: StepPlan, name: str, new_name: str) -> StepPlan:
+    inputs, outputs = (_rename(specs, name, new_name) for specs in (step.inputs, step.outputs))
+    return dataclasses.replace(step, inputs=inputs, outputs=outputs)
 
 
 def _rename(specs: tuple[TensorSpec, ...], name: str, new_name: str) -> tuple[TensorSpec, ...]:

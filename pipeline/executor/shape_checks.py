@@ -15,7 +15,7 @@ def check_shapes(shapes: OpenShapes | None, builds: Sequence[Build]) -> None:
     for plan in other_plans:
         for side in ("inputs", "outputs"):
             _check_alike(side, getattr(first, side), getattr(plan, side))
-        if [stage.name for stage in plan.stages] != [stage.name for stage in first.stages]:
+        if [unit.name for unit in plan.units] != [unit.name for unit in first.units]:
             raise PlanError("the builds for several sizes have other stages")
     if shapes is None:
         if other_plans:

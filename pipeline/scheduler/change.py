@@ -48,12 +48,12 @@ class Changes:
         self._engine, self._pending_builds = engine, pending_builds
 
     def set_params(self, stage: str, values: Mapping[str, Any]) -> None:
-        """Give a stage other parameters."""
+        """Give a stage, or a step of one, other parameters."""
         with self._engine.changing:
             deployment = self._engine.deployment
             # Held until the new workers are there, which takes seconds: of two changes at once, each would start from
             # the same deployment, and the later one would undo the other.
-            names = [planned.name for planned in deployment.plan.stages]
+            names = [unit.name for unit in deployment.plan.units]
             if stage not in names:
                 raise InputError(f"no stage is called {stage!r}; there are {', '.join(names)}{near(stage, names)}")
             number = names.index(stage)
@@ -84,11 +84,11 @@ class Changes:
 
 
 def check_codes(plan: Plan, codes: Sequence[Any] | None) -> tuple[Any, ...]:
-    """Return a code for each stage, or raise `PlanError` if there are more or less."""
+    """Return a code for each of the plan's units, or raise `PlanError` if there are more or less."""
     if codes is None:
-        return (None,) * len(plan.stages)
-    if len(codes) != len(plan.stages):
-        raise PlanError(f"{len(codes)} codes were given for {len(plan.stages)} stages; give one for each")
+        return (None,) * len(plan.units)
+    if len(codes) != len(plan.units):
+        raise PlanError(f"{len(codes)} codes were given for {len(plan.units)} stages or steps; give one for each")
     return tuple(codes)
 
 
@@ -96,7 +96,7 @@ def _replace_parameters(build: Build, number: int, values: Mapping[str, Any]) ->
     """Return the build with other values for parameters of one stage."""
     code = build.codes[number]
     # A stage without code, on a device that computes nothing, has no parameters.
-    arrays = _check_values(build.plan.stages[number].name, getattr(code, "parameters", {}), values)
+    arrays = _check_values(build.plan.units[number].name, getattr(code, "parameters", {}), values)
     successor = code.with_parameters(arrays)
     return replace(build, codes=(*build.codes[:number], successor, *build.codes[number + 1 :]))
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -18,6 +19,18 @@ def copy_inputs(frame_inputs: AcceptedInputs, *, copy: bool) -> AcceptedInputs:
     """Return copies of the caller's arrays, or with ``copy=False`` these themselves."""
     # Before the frame is in the books: a caller may change its arrays as soon as `submit` has returned.
     return frame_inputs._replace(arrays=[snapshot(array) for array in frame_inputs.arrays]) if copy else frame_inputs
+
+
+class TensorSlots(Protocol):
+    """The tensors of a frame on its way: between stages, or between the steps of one."""
+
+    tensors: list[Any]
+
+    def release(self, slot: int) -> None:
+        """Count one reader that is done with the slot; the last empties it."""
+
+    def copy_lock(self) -> AbstractContextManager[Any]:
+        """Return the lock under which readers share a copy."""
 
 
 class StageCopies:
@@ -47,7 +60,7 @@ class StageCopies:
         self._simple = all(read.source is None and readers[read.slot] == 1 for read in wiring.reads)
         self._shared_slots = {read.slot for read in wiring.reads if read.source is not None and readers[read.slot] > 1}
 
-    def take(self, frame: Frame) -> list[Any]:
+    def take(self, frame: TensorSlots) -> list[Any]:
         """Return the stage's inputs in its memory; what nobody else will read leaves the frame."""
         if self._simple:
             tensors = frame.tensors
@@ -57,7 +70,7 @@ class StageCopies:
             return inputs
         return [self._take(frame, read) for read in self._reads]
 
-    def leave(self, frame: Frame, outputs: Sequence[Any]) -> None:
+    def leave(self, frame: TensorSlots, outputs: Sequence[Any]) -> None:
         """Put the stage's outputs where later stages and the caller look for them; forget those that nobody reads."""
         if len(outputs) != len(self._writes):
             raise ValueError(f"the stage returned {len(outputs)} outputs; its plan says {len(self._writes)}")
@@ -69,7 +82,7 @@ class StageCopies:
                 # In the maker's thread: no other may use its runtime.  It is done once, for all readers elsewhere.
                 tensors[array] = self._runtime.copy_out(tensor)
 
-    def _take(self, frame: Frame, read: SlotRead) -> Any:
+    def _take(self, frame: TensorSlots, read: SlotRead) -> Any:
         if read.slot in self._shared_slots:
             # Two stages may come for one array at the same time: the second one waits, and finds the first one's copy.
             with frame.copy_lock():
@@ -80,7 +93,7 @@ class StageCopies:
             frame.release(slot)
         return tensor
 
-    def _bring(self, frame: Frame, read: SlotRead) -> Any:
+    def _bring(self, frame: TensorSlots, read: SlotRead) -> Any:
         tensor = frame.tensors[read.slot]
         if tensor is None and read.source is not None:
             tensor = self._runtime.copy_in(frame.tensors[read.source])

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import chain
 from time import monotonic, perf_counter
 from typing import Any
 
 from pipeline.core import packed_value
-from pipeline.core.board import Device
 from pipeline.core.plan import Plan, StagePlan
 from pipeline.core.shapes import Build, OpenShapes
 from pipeline.executor.devices.base import DeviceRuntime
@@ -18,9 +18,11 @@ from pipeline.scheduler.channel import Channel, EntryChannel, Inlet
 from pipeline.scheduler.copies import output_arrays
 from pipeline.scheduler.forecast import Forecast
 from pipeline.scheduler.frame import Frame, FrameFuture, FrameResult
+from pipeline.scheduler.heterogeneous import HeterogeneousRuntime, borrowed_devices
 from pipeline.scheduler.inputs import AcceptedInputs
 from pipeline.scheduler.open_inputs import make_input_check
 from pipeline.scheduler.statistics import StageCounters
+from pipeline.scheduler.turns import Loan
 from pipeline.scheduler.wiring import wire
 from pipeline.scheduler.worker_context import Arrival, Assignment, WorkerContext
 from pipeline.scheduler.worker_group import WorkerGroup
@@ -70,17 +72,18 @@ class Deployment:
         self.capacity, self.output_names = plan.frames_in_flight, tuple(spec.name for spec in plan.outputs)
         self._packed_outputs = [number for number, spec in enumerate(plan.outputs) if packed_value.is_packed(spec)]
         # All runtimes are there before the first one opens: where they work decides how tensors travel.
-        devices = [[plan.board.device(name) for name in stage.replica_names] for stage in plan.stages]
-        runtimes = [[context.options.create(device) for device in replicas] for replicas in devices]
+        makers = [[self._maker(stage, name) for name in stage.replica_names] for stage in plan.stages]
+        runtimes = [[make() for make in replicas] for replicas in makers]
         self._wiring = wire(plan, list(map(_memory, plan.stages, runtimes)))
         # Channels and locks before workers: an assignment refers to its neighbours' channels.
         self._inboxes, self._inlet = self._make_channels()
         self._cores = _shared_cores(plan, runtimes)
+        self._lent_devices = {name for stage in plan.stages for name in borrowed_devices(plan, stage)}
         self.group = WorkerGroup(context)
         self.counters: dict[str, list[StageCounters]] = {stage.name: [] for stage in plan.stages}
         for number, stage in enumerate(plan.stages):
             for replica, runtime in enumerate(runtimes[number]):
-                assignment = self._assign(number, replica, devices[number][replica], runtime)
+                assignment = self._assign(number, replica, makers[number][replica], runtime)
                 self.group.add(assignment, runtime)
                 self.counters[stage.name].append(assignment.counters)
         self._forecast = Forecast(plan, self._wiring, list(self.counters.values()))
@@ -160,22 +163,35 @@ class Deployment:
         ]
         return inboxes, Inlet(list(entries.values()))
 
-    def _assign(self, number: int, replica: int, device: Device, runtime: DeviceRuntime) -> Assignment:
+    def _maker(self, stage: StagePlan, device: str) -> Callable[[], DeviceRuntime]:
+        """Return what makes the runtime of a worker, and of the one that replaces it."""
+        create, turns = self._context.options.create, self._context.turns
+        if stage.steps:
+            return partial(HeterogeneousRuntime, self.plan, stage, create, turns)
+        return partial(create, self.plan.board.device(device))
+
+    def _assign(
+        self, number: int, replica: int, make_runtime: Callable[[], DeviceRuntime], runtime: DeviceRuntime
+    ) -> Assignment:
         stage = self.plan.stages[number]
         # In the order of the cores: two stages that share several take them in the same order, and so never cross.
         cores = sorted(set(stage.cores_of(replica)) & self._cores.keys()) if runtime.occupies_cores else []
+        # A device that others borrow has its turn behind the cores, as within a stage of steps.
+        is_lent = not stage.steps and stage.replica_names[replica] in self._lent_devices
+        loans = [Loan(self._context.turns.of(stage.replica_names[replica]))] if is_lent else []
         return Assignment(
             self._context,
             stage,
             replica,
-            device,
+            make_runtime,
             self._wiring.stages[number],
             self._wiring.readers,
-            [(build.plan.stages[number], build.codes[number]) for build in self.builds],
+            [_load(build, number) for build in self.builds],
             self._inboxes[number],
             self._route(number),
-            tuple(self._cores[core] for core in cores),
+            (*(self._cores[core] for core in cores), *loans),
             self._context.options.supervision.limit(stage.name),
+            StageCounters(len(stage.steps)),
         )
 
     def _route(self, number: int) -> Callable[[Frame], None]:
@@ -217,6 +233,15 @@ class Deployment:
                 # Ctrl-C does not wait for a device that is being loaded.
                 worker.join(None if isinstance(error, Exception) else 0)
             raise
+
+
+def _load(build: Build, number: int) -> tuple[StagePlan, Any]:
+    """Return a stage of a build and its code, those of all steps where it has some."""
+    stages = build.plan.stages
+    first = sum(len(stage.units) for stage in stages[:number])
+    if stages[number].steps:
+        return stages[number], build.codes[first : first + len(stages[number].steps)]
+    return stages[number], build.codes[first]
 
 
 def _memory(stage: StagePlan, runtimes: Sequence[DeviceRuntime]) -> str:
@@ -269,7 +294,7 @@ class Deployments:
             # Under the lock, and in the step that takes the deployment off the list: a snapshot sees its counts exactly
             # once.
             for name, counters in deployment.counters.items():
-                self.retired_counters.setdefault(name, StageCounters()).absorb(counters)
+                self.retired_counters.setdefault(name, StageCounters(len(counters[0].steps))).absorb(counters)
             self.former.remove(deployment)
             # Swept here, or the list would grow with every swap.
             self._ending = [ending for ending in self._ending if not ending.group.join(0.0)] + [deployment]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from pipeline.core.plan import StagePlan
 from pipeline.errors import PipelineError, describe_error
 from pipeline.executor.devices.base import DeviceRuntime
+from pipeline.scheduler.heterogeneous import HeterogeneousRuntime
 from pipeline.scheduler.worker_context import Assignment
 
 logger = logging.getLogger(__name__)
@@ -31,8 +33,19 @@ class StageDevice:
 
     @property
     def name(self) -> str:
-        """Name of the device."""
-        return self._runtime.device.name
+        """Name of the device, or of the one that the step has which runs or has failed."""
+        step = self._step
+        return self._runtime.device.name if step is None else step.device
+
+    @property
+    def step(self) -> str:
+        """Name of the step that runs or has failed, empty if the stage has none."""
+        step = self._step
+        return "" if step is None else step.name
+
+    @property
+    def _step(self) -> StagePlan | None:
+        return self._runtime.step if isinstance(self._runtime, HeterogeneousRuntime) else None
 
     def open(self) -> list[Any]:
         """Take the device into use, and return the loaded stages, one for each of the deployment's builds."""

@@ -26,6 +26,28 @@ class Percentiles:
 
 
 @dataclass(frozen=True)
+class StepStatistics:
+    """Times of one step of a heterogeneous stage.
+
+    Attributes
+    ----------
+    name, device : str
+        Of the step.
+    busy_s : float
+        Seconds for which it had its device, of all replicas together.
+    wait_s, run_s, copy_s : Percentiles
+        Time of a frame until the device was free, in it, and for changing memory.
+    """
+
+    name: str
+    device: str
+    busy_s: float
+    wait_s: Percentiles
+    run_s: Percentiles
+    copy_s: Percentiles
+
+
+@dataclass(frozen=True)
 class StageStatistics:
     """Counts and times of one stage.
 
@@ -47,6 +69,8 @@ class StageStatistics:
         How many workers it has.
     restarts : int
         How often a worker was replaced because its device did not come back.
+    steps : tuple of StepStatistics
+        Of a heterogeneous stage; the stage's own times have all in them that its steps wait, run and copy.
     """
 
     name: str
@@ -63,6 +87,7 @@ class StageStatistics:
     copy_s: Percentiles
     replicas: int = 1
     restarts: int = 0
+    steps: tuple[StepStatistics, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -146,11 +171,18 @@ def percentiles(values: Sequence[float]) -> Percentiles:
 
 
 class StageCounters:
-    """Counts and times of a worker; only its own thread writes."""
+    """Counts and times of a worker, or of one of its steps; only its own thread writes.
 
-    __slots__ = ("busy_s", "copy", "failed", "frames_in", "frames_out", "restarts", "run", "skipped", "wait")
+    Parameters
+    ----------
+    steps : int
+        How many its stage has.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("busy_s", "copy", "failed", "frames_in", "frames_out", "restarts", "run", "skipped", "steps", "wait")
+
+    def __init__(self, steps: int = 0) -> None:
+        self.steps = [StageCounters() for _ in range(steps)]
         self.frames_in = self.frames_out = self.failed = self.skipped = self.restarts = 0
         self.busy_s = 0.0
         self.wait, self.run, self.copy = Durations(), Durations(), Durations()
@@ -171,6 +203,10 @@ class StageCounters:
             for name in ("wait", "run", "copy"):
                 for seconds in getattr(member, name).values():
                     getattr(self, name).add(seconds)
+            # A stage that another bundle has given other steps has nothing to add them to.
+            if len(self.steps) == len(member.steps):
+                for step, member_step in zip(self.steps, member.steps, strict=True):
+                    step.absorb([member_step])
 
     @property
     def passed(self) -> int:
@@ -191,10 +227,7 @@ def summarise_stage(
     out_count, failed_count, skipped_count = (
         sum(getattr(each, name) for each in workers) for name in ("frames_out", "failed", "skipped")
     )
-    wait, run, copy = (
-        percentiles([seconds for each in workers for seconds in getattr(each, name).values()])
-        for name in ("wait", "run", "copy")
-    )
+    wait, run, copy = _times(workers)
     busy_s = sum(each.busy_s for each in workers)
     return StageStatistics(
         name=stage.name,
@@ -212,4 +245,21 @@ def summarise_stage(
         copy_s=copy,
         replicas=stage.replicas,
         restarts=sum(each.restarts for each in workers),
+        steps=tuple(_summarise_step(unit, number, workers) for number, unit in enumerate(stage.units) if stage.steps),
     )
+
+
+def _times(workers: Sequence[StageCounters]) -> tuple[Percentiles, Percentiles, Percentiles]:
+    """Return the times that frames waited, ran and were copied."""
+    wait, run, copy = (
+        percentiles([seconds for each in workers for seconds in getattr(each, name).values()])
+        for name in ("wait", "run", "copy")
+    )
+    return wait, run, copy
+
+
+def _summarise_step(unit: StagePlan, number: int, workers: Sequence[StageCounters]) -> StepStatistics:
+    # Workers of a former bundle may have had fewer steps.
+    counters = [each.steps[number] for each in workers if number < len(each.steps)]
+    wait, run, copy = _times(counters)
+    return StepStatistics(unit.name, unit.device, sum(each.busy_s for each in counters), wait, run, copy)

@@ -16,16 +16,18 @@ class TraceEvent(NamedTuple):
     Attributes
     ----------
     stage : str
-        Name of the stage.
+        Name of the stage, or of the step.
     frame : int
         Sequence number of the frame.
     kind : str
         ``"queue"`` (it waited), ``"copy"`` (it changed its memory), ``"run"``, or ``"failed"`` (the stage raised an
-        error, or exceeded its limit).
+        error, or exceeded its limit); ``"step"``, within a run, while a step of a stage had its device.
     start, end : float
         Seconds of `time.perf_counter`.
     replica : int
         Which of the stage's workers it was, from 0.
+    device : str
+        Of a step; else empty.
     """
 
     stage: str
@@ -34,6 +36,7 @@ class TraceEvent(NamedTuple):
     start: float
     end: float
     replica: int = 0
+    device: str = ""
 
 
 class Trace:
@@ -42,7 +45,7 @@ class Trace:
     Parameters
     ----------
     limit : int
-        How many events are kept, at least 1.  A frame makes two to four per stage.
+        How many events are kept, at least 1.  A frame makes two to four per stage, and one per step.
 
     Raises
     ------
@@ -52,7 +55,7 @@ class Trace:
 
     def __init__(self, limit: int = 100_000) -> None:
         # Plain tuples: they are made ten times as fast, and the garbage collector does not go through them again.
-        self._events: deque[tuple[str, int, str, float, float, int]] = deque(
+        self._events: deque[tuple[str, int, str, float, float, int, str]] = deque(
             maxlen=min(arguments.count("limit", limit, 1), sys.maxsize)
         )
 
@@ -65,11 +68,11 @@ class Trace:
         return len(self._events) == self._events.maxlen
 
     def add(  # noqa: PLR0913, PLR0917 - the fields of an event
-        self, stage: str, frame: int, kind: str, start: float, end: float, replica: int = 0
+        self, stage: str, frame: int, kind: str, start: float, end: float, replica: int = 0, device: str = ""
     ) -> None:
         """Note one event; safe from any thread."""
         # One call in C: workers need no lock between them, and the oldest event goes by itself.
-        self._events.append((stage, frame, kind, start, end, replica))
+        self._events.append((stage, frame, kind, start, end, replica, device))
 
     def events(self) -> tuple[TraceEvent, ...]:
         """Return the events kept, by start."""

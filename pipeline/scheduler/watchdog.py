@@ -46,10 +46,10 @@ class Watchdog:
         """Time of `time.monotonic` at which it will wake up; infinity while nothing runs."""
         return self._wake_at
 
-    def begin(self, limit: float, expire: Callable[[TimedRun], None]) -> TimedRun:
-        """Note that a run begins, which must end within `limit` seconds."""
-        now_s = monotonic()
-        run = TimedRun(now_s, now_s + limit, expire)
+    def begin(self, limit: float, expire: Callable[[TimedRun], None], spent_s: float = 0.0) -> TimedRun:
+        """Note that a run begins, which must end within `limit` seconds; of these, some are spent if it goes on."""
+        start_s = monotonic() - spent_s
+        run = TimedRun(start_s, start_s + limit, expire)
         self._runs[run] = True
         # Looked at only after the run is noted: the watchdog looks for runs only after it has set this to infinity.
         if run.deadline_s < self._wake_at:

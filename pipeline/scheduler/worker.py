@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from queue import SimpleQueue
 from time import monotonic, perf_counter
@@ -15,6 +15,7 @@ from pipeline.errors import PipelineError, StageError, StageTimeout
 from pipeline.executor.devices.base import DeviceRuntime
 from pipeline.scheduler.copies import StageCopies
 from pipeline.scheduler.frame import Frame
+from pipeline.scheduler.heterogeneous import HeterogeneousRuntime
 from pipeline.scheduler.interrupts import uninterrupted
 from pipeline.scheduler.reopening import Reopening
 from pipeline.scheduler.stage_device import StageDevice
@@ -72,6 +73,10 @@ class Worker:
         self._trace, self._watchdog = context.options.trace, context.watchdog if assignment.limit else None
         # Most stages have neither limit nor shared cores: their frames pay for no lock and no clock.
         self._is_guarded = bool(assignment.cores) or self._watchdog is not None
+        self._timed_run: TimedRun | None = None
+        self._steps = runtime if isinstance(runtime, HeterogeneousRuntime) else None
+        if self._steps is not None and self._watchdog is not None:
+            self._steps.wait = self._wait_untimed
         self._copies = StageCopies(runtime, assignment.wiring, assignment.readers)
         name = f"stage {stage.name}" + (f" {replica}" if stage.replicas > 1 else "")
         # A device may leave a pool of helpers in its thread, which the next worker of its kind takes over.
@@ -207,25 +212,37 @@ class Worker:
         # the holder gives the core back after its run, or the watchdog does if that takes too long.
         for core in self.assignment.cores:
             core.acquire()
-        run = None
         if self._watchdog is not None:
             # Refers to the frame only as long as the run lasts.
-            run = self._watchdog.begin(self.assignment.limit, partial(self._expire, frame))
-        self._attempt(program, frame, arrival_s, run)
+            self._timed_run = self._watchdog.begin(self.assignment.limit, partial(self._expire, frame))
+        self._attempt(program, frame, arrival_s)
         if not self.given_up:
             self._leave_cores()
 
-    def _attempt(self, program: Any, frame: Frame, arrival_s: float, run: TimedRun | None = None) -> None:
+    def _wait_untimed(self, wait: Callable[[], None]) -> None:
+        """Wait for a borrowed device without the run's clock: the work of others on it is not this stage's fault."""
+        run, watchdog = self._timed_run, self._watchdog
+        if run is None or watchdog is None:
+            wait()
+        elif self._in_time():
+            spent_s = monotonic() - run.start_s
+            wait()
+            self._timed_run = watchdog.begin(self.assignment.limit, run.expire, spent_s)
+        else:
+            # The frame has gone on without this worker, which must not touch the device.
+            raise PipelineError(f"{self._device} was given up")
+
+    def _attempt(self, program: Any, frame: Frame, arrival_s: float) -> None:
         begin_s = perf_counter()
         try:
             times = self._run(program, frame)
         except BaseException as error:  # noqa: BLE001 - travels with the frame
-            if run is None or self._in_time(run):
+            if self._in_time():
                 self._note_event(frame.number, "queue", arrival_s, begin_s)
                 self._note_event(frame.number, "failed", begin_s, perf_counter())
                 self._fail(frame, error)
         else:
-            if run is None or self._in_time(run):
+            if self._in_time():
                 self._note(frame.number, (arrival_s, begin_s, *times))
 
     def _run(self, program: Any, frame: Frame) -> tuple[float, float, float]:
@@ -237,21 +254,24 @@ class Worker:
         self._copies.leave(frame, outputs)
         return ready_s, ran_s, perf_counter()
 
-    def _in_time(self, run: TimedRun) -> bool:
-        if self._watchdog is not None and not self._watchdog.end(run):
+    def _in_time(self) -> bool:
+        run, self._timed_run = self._timed_run, None
+        if run is not None and self._watchdog is not None and not self._watchdog.end(run):
             self.given_up = True
         return not self.given_up
 
     def _fail(self, frame: Frame, error: BaseException) -> None:
         self.counters.failed += 1
         # The first error stays: with branches, another stage may have failed on the frame already.
-        failure = StageError(self.assignment.stage.name, self.device, frame.number, error)
+        failure = StageError(self.assignment.stage.name, self.device, frame.number, error, self._device.step)
         frame.fail(failure)
         self._context.on_failure(frame, failure)
 
     def _note(self, number: int, times: tuple[float, float, float, float, float]) -> None:
         arrival_s, begin_s, ready_s, ran_s, stored_s = times
         self.counters.count_run(begin_s - arrival_s, ready_s - begin_s + stored_s - ran_s, ran_s - ready_s)
+        if self._steps is not None:
+            self._note_steps(number, self._steps)
         if self._trace is None:
             return
         for kind, start, end in zip(("queue", "copy", "run", "copy"), times, times[1:], strict=False):
@@ -262,6 +282,14 @@ class Worker:
         if self._trace is not None:
             self._trace.add(self.assignment.stage.name, number, kind, start, end, self.assignment.replica)
 
+    def _note_steps(self, number: int, runtime: HeterogeneousRuntime) -> None:
+        stage, replica = self.assignment.stage, self.assignment.replica
+        for unit, counters, times in zip(stage.units, self.counters.steps, runtime.times, strict=True):
+            copy_s = times.ready - times.begin + times.end - times.ran
+            counters.count_run(times.begin - times.asked, copy_s, times.ran - times.ready)
+            if self._trace is not None:
+                self._trace.add(unit.name, number, "step", times.begin, times.end, replica, unit.device)
+
     def _leave_cores(self) -> None:
         for core in self.assignment.cores:
             core.release()
@@ -269,7 +297,8 @@ class Worker:
     def _expire(self, frame: Frame, run: TimedRun) -> None:
         """Give up a run that is over its limit; called in the watchdog's thread."""
         # The device's thread may stay in native code for long; it owns nothing any more: `end` has decided.
-        error = StageTimeout(self.assignment.stage.name, self.device, frame.number, monotonic() - run.start_s)
+        stage, spent_s = self.assignment.stage.name, monotonic() - run.start_s
+        error = StageTimeout(stage, self.device, frame.number, spent_s, self._device.step)
         logger.warning("%s; its device is restarted", error)
         self._give_up(frame, run, error)
         try:

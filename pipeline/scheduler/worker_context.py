@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipeline.core.board import Device
 from pipeline.core.plan import StagePlan
+from pipeline.executor.devices.base import DeviceRuntime
 from pipeline.scheduler.channel import Channel
 from pipeline.scheduler.frame import Frame
 from pipeline.scheduler.options import PipelineOptions
 from pipeline.scheduler.statistics import StageCounters
+from pipeline.scheduler.turns import DeviceTurns, Loan
 from pipeline.scheduler.watchdog import Watchdog
 from pipeline.scheduler.wiring import StageWiring
 
@@ -42,6 +43,8 @@ class WorkerContext:
         Ends the pipeline with an error.
     on_break : callable
         Called with the error of a worker that broke.
+    turns : DeviceTurns
+        Who has a device that is borrowed.
     worker_threads : set of int
         Identifiers of the workers' threads.
     """
@@ -54,6 +57,7 @@ class WorkerContext:
     on_failure: Callable[[Frame, BaseException], None]
     stop: Callable[[BaseException], None]
     on_break: Callable[[BaseException], None]
+    turns: DeviceTurns = field(default_factory=DeviceTurns)
     # Each thread adds and removes itself; single steps, which need no lock.
     worker_threads: set[int] = field(default_factory=set)
 
@@ -70,20 +74,21 @@ class Assignment:
         What to run.
     replica : int
         Number of the worker among those of its stage.
-    device : Device
-        What to run it on.
+    make_runtime : callable
+        Returns what to run it on, for the worker and for each that replaces it.
     wiring : StageWiring
         The stage's slots in a frame.
     readers : sequence of int
         For each slot of the pipeline, how many times it is read.
     loads : sequence of (StagePlan, object)
-        The stage and its code in each of the deployment's builds.
+        The stage and its code, or those of its steps, in each of the deployment's builds.
     inbox : Channel
         Frames that wait for the stage, with the time they came.
     pass_on : callable
         Called with each frame when the stage is done with it; may wait for places.
     cores : tuple of lock
-        One for each host core that another stage uses too, in the order of the cores; held while the stage runs.
+        One for each host core that another stage uses too, in the order of the cores, and one for a device that steps
+        of other stages borrow; held while the stage runs.
     limit : float
         Seconds that a run may take, 0 if it has no limit.
     counters : StageCounters
@@ -93,13 +98,13 @@ class Assignment:
     context: WorkerContext
     stage: StagePlan
     replica: int
-    device: Device
+    make_runtime: Callable[[], DeviceRuntime]
     wiring: StageWiring
     readers: Sequence[int]
     loads: Sequence[tuple[StagePlan, Any]]
     inbox: Channel[Arrival]
     pass_on: Callable[[Frame], None]
-    cores: tuple[threading.Lock, ...] = ()
+    cores: tuple[threading.Lock | Loan, ...] = ()
     limit: float = 0.0
     # Outlives the worker: its successor goes on counting, so that no sum ever falls.
     counters: StageCounters = field(default_factory=StageCounters)

@@ -60,7 +60,7 @@ class WorkerGroup:
         """Start a new worker, with a new runtime, in place of one that does not come back; it passes the frame on."""
         assignment = worker.assignment
         # A new one, since the old one is still in use by a thread in native code.
-        runtime = self._context.options.create(assignment.device)
+        runtime = assignment.make_runtime()
         # It passes the frame on before it opens the device, so that those behind do not wait for that.
         successor = Worker(assignment, runtime, self, frame)
         assignment.counters.restarts += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise, zip_longest
+from itertools import islice, pairwise, zip_longest
 
 from pipeline.core.plan import Plan, StagePlan
 from pipeline.errors import PlanError
@@ -16,14 +16,14 @@ from pipeline.split.unfused import as_planned
 
 
 def parts(graph: Graph, plan: Plan) -> list[GraphPart]:
-    """Divide the graph as the plan says, after checking that it is the plan's own.
+    """Divide the graph into the plan's units, after checking that it is the plan's own.
 
     Raises
     ------
     PlanError
         If the plan belongs to another graph, or its stages do not.
     """
-    positions = _positions(graph, plan.stages)
+    positions = _positions(graph, plan.units)
     if plan.digest != graph.digest or positions is None:
         raise PlanError(
             f"the plan is for another model ({plan.model!r}) than {graph.name!r}, or for another version of it; "
@@ -31,12 +31,18 @@ def parts(graph: Graph, plan: Plan) -> list[GraphPart]:
         )
     # A plan's file may have been changed by hand.
     resolve(as_planned(graph, plan), positions)
+    graph_parts = _matching_parts(graph, plan.stages)
+    for stage, part in zip(plan.stages, graph_parts, strict=True):
+        _check_state(graph, stage, part)
+    return graph_parts if plan.units == plan.stages else _matching_parts(graph, plan.units)
+
+
+def _matching_parts(graph: Graph, stages: Sequence[StagePlan]) -> list[GraphPart]:
     result = []
-    for stage, part in _match(graph, plan.stages):
+    for stage, part in _match(graph, stages):
         # Operators alone are not enough: an edited plan may name tensors that the part neither reads nor makes.
         if part is None or (stage.inputs, stage.outputs) != (part.inputs, part.outputs):
             raise PlanError(f"stage {stage.name!r} is not what its operators make of {graph.name!r}; plan again")
-        _check_state(graph, stage, part)
         result.append(part)
     return result
 
@@ -60,15 +66,29 @@ def at_other_size(plan: Plan, graph: Graph) -> Plan:
     PlanError
         If the model has not the same operators at both sizes.
     """
+    # In the order of the units, as which the steps of a stage come.
+    unit_parts = iter(_parts_at_size(graph, plan.units))
     stages = []
-    for stage, part in _match(graph, plan.stages):
+    for stage, part in zip(plan.stages, _parts_at_size(graph, plan.stages), strict=True):
+        step_parts = list(islice(unit_parts, len(stage.units)))
+        steps = tuple(
+            replace(step, inputs=step_part.inputs, outputs=step_part.outputs)
+            for step, step_part in zip(stage.steps, step_parts, strict=False)
+        )
+        stages.append(replace(stage, inputs=part.inputs, outputs=part.outputs, steps=steps))
+    return replace(plan, digest=graph.digest, inputs=graph.inputs, outputs=graph.outputs, stages=tuple(stages))
+
+
+def _parts_at_size(graph: Graph, stages: Sequence[StagePlan]) -> list[GraphPart]:
+    parts = []
+    for stage, part in _match(graph, stages):
         if part is None:
             raise PlanError(
                 f"{graph.name!r} has not the same operators at each size: stage {stage.name!r} cannot be cut out; "
                 "build a bundle of its own for each size"
             )
-        stages.append(replace(stage, inputs=part.inputs, outputs=part.outputs))
-    return replace(plan, digest=graph.digest, inputs=graph.inputs, outputs=graph.outputs, stages=tuple(stages))
+        parts.append(part)
+    return parts
 
 
 def _match(graph: Graph, stages: Sequence[StagePlan]) -> Iterator[tuple[StagePlan, GraphPart | None]]:

@@ -51,7 +51,7 @@ class Options:
         if self.checks.tolerance.share is not None:
             return self.checks.tolerance.share
         rounding = rounding_of(spec.dtype for spec in graph.tensors.values())
-        if any(plan.board.device(stage.device).capabilities.model_format for stage in plan.stages):
+        if any(plan.board.device(stage.device).capabilities.model_format for stage in plan.units):
             rounding = max(rounding, OTHER_RUNTIME)
         return max(rounding, *(self.numerics.of_stage(stage.options).tolerance for stage in plan.stages))
 
@@ -172,7 +172,7 @@ def _parity(
     if reference_outputs is None:
         return None
     options.progress("comparing with the unsplit model")
-    stages = [(stage, code) for stage, code in zip(plan.stages, codes, strict=True) if code is not None]
+    stages = [(stage, code) for stage, code in zip(plan.units, codes, strict=True) if code is not None]
     return check_parity(
         plan, stages, reference_outputs, tolerance=options.tolerance_of(graph, plan), seed=options.checks.seed
     )
@@ -182,7 +182,7 @@ def _general(
     plan: Plan, parts: Sequence[GraphPart], codes: Sequence[StageCode | None], options: Options
 ) -> list[StageGeneral]:
     generals = []
-    for stage, part, code in zip(plan.stages, parts, codes, strict=True):
+    for stage, part, code in zip(plan.units, parts, codes, strict=True):
         # Devices that compute nothing, or call a Python function, have stages without code.
         if code is not None:
             if options.checks.check:

@@ -79,10 +79,10 @@ class Maker:
         """Return a name that says all that the code depends on."""
         devices = [
             cost_cache.describe_processor(plan.board.device(stage.device), len(stage.cores_of(0)))
-            for stage in plan.stages
+            for stage in plan.units
         ]
         # Neither names nor times nor queues of the stages, on which no code depends.
-        stages = [(each.operators, each.options) for each in plan.stages]
+        stages = [(each.operators, each.options) for each in plan.units]
         facts = (content(graph), stages, devices, self._bundle.numerics)
         return f"{hashlib.sha256(msgspec.json.encode(facts)).hexdigest()[:32]}.bundle"
 

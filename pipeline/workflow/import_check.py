@@ -113,14 +113,14 @@ def _why_not(graph: Graph, plan: Plan, options: CheckOptions) -> str:
         return "there are no random values of what has no fixed shape"
     if options.verify is False or not options.check:
         return "as it was asked for"
-    if not any(devices.computes(plan.board.device(stage.device)) for stage in plan.stages):
+    if not any(devices.computes(plan.board.device(stage.device)) for stage in plan.units):
         return "no stage computes anything"
     return reference_check.why_impossible(graph)
 
 
 def _run_here(plan: Plan) -> bool:
     try:
-        return all(runs_here(plan.board.device(stage.device)) for stage in plan.stages)
+        return all(runs_here(plan.board.device(stage.device)) for stage in plan.units)
     except BuildError:  # a target that is none: building will name the stage
         return False
 

@@ -74,7 +74,7 @@ def _try(graph: Graph, largest: Build, axes_by_output: Axes, smaller_size: Size,
     # Large ones, so that a maximum is among them.
     for title, factor in (("zeros", 0), ("other values", 8)):
         full_frame = {spec.name: _fill_up(frame[spec.name], filling[spec.name] * factor) for spec in plan.inputs}
-        results = run_stages(board, list(zip(plan.stages, largest.codes, strict=True)), full_frame)
+        results = run_stages(board, list(zip(plan.units, largest.codes, strict=True)), full_frame)
         for spec in plan.outputs:
             part = results[spec.name][_crop(axes_by_output[spec.name], smaller_size)]
             error = compare_output(part, references[spec.name]).relative

@@ -118,7 +118,7 @@ def write_folder(folder: Path, plan: Plan, write: Write, check: Callable[[Path, 
 
 
 def _write_stages(folder: Path, plan: Plan, write: Write) -> Iterable[StageFile]:
-    for number, stage in enumerate(plan.stages):
+    for number, stage in enumerate(plan.units):
         content, suffix, origin = write(number, stage)
         file = f"{_plain(plan.model)}-{number}-{_plain(stage.name)}{suffix}"
         (folder / file).write_bytes(content)

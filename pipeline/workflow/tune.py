@@ -90,7 +90,7 @@ def _tasks(graph: Graph, plan: Plan, progress: Callable[[str], None]) -> list[Ta
     from pipeline.split import extract, stage_parts
 
     tasks: list[Task] = []
-    for stage, part in zip(plan.stages, stage_parts.parts(graph, plan), strict=True):
+    for stage, part in zip(plan.units, stage_parts.parts(graph, plan), strict=True):
         progress(f"timing {stage.name}")
         tasks += of_stage(Subject(stage, extract.module(part), plan.board.device(stage.device)))
     return sorted(merge_tasks(tasks), key=lambda task: -task.seconds)

@@ -1,0 +1,206 @@
+"""HeterogeneousRuntime: the steps of a stage, on the worker's own device and on borrowed ones, as one device."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pipeline.core.plan import Plan, StagePlan
+from pipeline.errors import DeviceLost
+from pipeline.executor.devices.base import DeviceRuntime
+from pipeline.scheduler.copies import StageCopies
+from pipeline.scheduler.turns import DeviceTurns, Loan
+from pipeline.scheduler.wiring import Wiring, wire
+
+
+class StepTimes(NamedTuple):
+    """When a step did what, by `time.perf_counter`: it asked for its device, had it, had its inputs, ran, was over."""
+
+    asked: float
+    begin: float
+    ready: float
+    ran: float
+    end: float
+
+
+@dataclass(frozen=True)
+class _Step:
+    unit: StagePlan
+    runtime: DeviceRuntime
+    program: Any
+    copies: StageCopies
+    loan: Loan | None
+
+
+@dataclass(frozen=True)
+class _LoadedSteps:
+    wiring: Wiring
+    readers: Mapping[int, int]
+    steps: tuple[_Step, ...]
+
+
+class _StepTensors:
+    """The tensors of a frame between steps; as a frame has those between stages, but for one thread."""
+
+    def __init__(self, slots: int, readers: Mapping[int, int]) -> None:
+        self.tensors: list[Any] = [None] * slots
+        self._readers = dict(readers)
+
+    def release(self, slot: int) -> None:
+        """Count one reader that is done with the slot; the last empties it."""
+        self._readers[slot] -= 1
+        if not self._readers[slot]:
+            self.tensors[slot] = None
+
+    def copy_lock(self) -> contextlib.AbstractContextManager[None]:
+        """Return nothing to wait for."""
+        return contextlib.nullcontext()
+
+
+class HeterogeneousRuntime(DeviceRuntime):
+    """Runs the steps of a stage one after the other, as a device that has plain arrays.
+
+    Parameters
+    ----------
+    plan : Plan
+        It has the board.
+    stage : StagePlan
+        With steps.
+    create : callable
+        Makes the runtime of a device; each worker has runtimes of its own, also of what it borrows, since a runtime is
+        for one thread.
+    turns : DeviceTurns
+        Who has a borrowed device.
+
+    Attributes
+    ----------
+    wait : callable
+        Called with what waits for a borrowed device; a worker with a time limit stops its clock meanwhile.
+    times : list of StepTimes
+        Those of the newest run.
+    """
+
+    def __init__(self, plan: Plan, stage: StagePlan, create: Callable[..., DeviceRuntime], turns: DeviceTurns) -> None:
+        super().__init__(plan.board.device(stage.device))
+        self._plan = plan
+        names = dict.fromkeys((stage.device, *(step.device for step in stage.steps)))
+        self._runtimes = {name: create(plan.board.device(name)) for name in names}
+        self.opening_s = sum(runtime.opening_s for runtime in self._runtimes.values())
+        self._loans = {name: Loan(turns.of(name)) for name in borrowed_devices(plan, stage)}
+        self._current: _Step | None = None
+        self._is_broken = False
+        self.wait: Callable[[Callable[[], None]], None] = lambda wait: wait()
+        self.times: list[StepTimes] = []
+
+    @property
+    def memory(self) -> str:
+        """That of devices with plain arrays; its steps bring tensors to their own devices."""
+        return f"{self.device.memory} (arrays)"
+
+    @property
+    def occupies_cores(self) -> bool:
+        """As the worker's own device."""
+        return self._own.occupies_cores
+
+    @property
+    def step(self) -> StagePlan | None:
+        """The step that runs, or has failed."""
+        # Asked for by the watchdog too, while the worker goes on.
+        step = self._current
+        return None if step is None else step.unit
+
+    @property
+    def _own(self) -> DeviceRuntime:
+        return next(iter(self._runtimes.values()))
+
+    def thread_kind(self, cores: Sequence[int]) -> Hashable:
+        """Return what the devices leave behind in a thread together."""
+        kinds = tuple(kind for runtime in self._runtimes.values() if (kind := runtime.thread_kind(cores)) is not None)
+        return kinds or None
+
+    def open(self, cores: Sequence[int]) -> None:
+        """Open the own device, and those that will be borrowed."""
+        with contextlib.ExitStack() as opened:
+            for runtime in self._runtimes.values():
+                runtime.open(cores)
+                opened.callback(runtime.close)
+            # Only if all are open they stay so; `close` then has to close them all.
+            opened.pop_all()
+
+    def load(self, stage: StagePlan, code: Sequence[Any]) -> _LoadedSteps:
+        """Load each step on its device; `code` has one entry for each."""
+        steps_plan = self._plan.steps_plan(stage)
+        wiring = wire(steps_plan, [self._runtimes[unit.device].memory for unit in stage.units])
+        readers = {slot: count for slot, count in enumerate(wiring.readers) if count}
+        steps = []
+        for unit, unit_code, unit_wiring in zip(stage.units, code, wiring.stages, strict=True):
+            runtime = self._runtimes[unit.device]
+            copies = StageCopies(runtime, unit_wiring, wiring.readers)
+            steps.append(_Step(unit, runtime, runtime.load(unit, unit_code), copies, self._loans.get(unit.device)))
+        return _LoadedSteps(wiring, readers, tuple(steps))
+
+    def run(self, program: _LoadedSteps, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Run all steps on arrays."""
+        self.times = []
+        frame = _StepTensors(len(program.wiring.readers), program.readers)
+        for slot, array in zip(program.wiring.inputs, inputs, strict=True):
+            frame.tensors[slot] = array
+        for step in program.steps:
+            self._current = step
+            self._run_step(step, frame)
+        self._current = None
+        return [frame.tensors[slot] for slot in program.wiring.outputs]
+
+    def _run_step(self, step: _Step, frame: _StepTensors) -> None:
+        asked = perf_counter()
+        if step.loan is not None:
+            self.wait(step.loan.acquire)
+        begin = perf_counter()
+        try:
+            inputs = step.copies.take(frame)
+            ready = perf_counter()
+            outputs = step.runtime.run(step.program, inputs)
+            ran = perf_counter()
+            if self._is_broken:
+                # The frame is another worker's by now; it must not have the next device.
+                raise DeviceLost(f"{step.unit.name} was given up")
+            step.copies.leave(frame, outputs)
+        finally:
+            if step.loan is not None:
+                step.loan.release()
+        self.times.append(StepTimes(asked, begin, ready, ran, perf_counter()))
+
+    def copy_in(self, array: np.ndarray) -> np.ndarray:
+        """Return `array` itself."""
+        return array
+
+    def copy_out(self, tensor: np.ndarray) -> np.ndarray:
+        """Return `tensor` itself."""
+        return tensor
+
+    def break_off(self) -> None:
+        """Give back what the hanging step has borrowed, and interrupt its device; called in another thread."""
+        self._is_broken = True
+        if (step := self._current) is None:
+            return
+        # First: others wait for the device, which may refuse to be interrupted.
+        if step.loan is not None:
+            step.loan.release()
+        step.runtime.break_off()
+
+    def close(self) -> None:
+        """Close all devices, also if one of them raises an error."""
+        with contextlib.ExitStack() as stack:
+            for runtime in self._runtimes.values():
+                stack.callback(runtime.close)
+
+
+def borrowed_devices(plan: Plan, stage: StagePlan) -> tuple[str, ...]:
+    """Return the devices that a stage's steps borrow: those that are not its own, with whichever runtime."""
+    names = dict.fromkeys(step.device for step in stage.steps)
+    return tuple(name for name in names if not plan.board.is_one_device(name, stage.device))

@@ -1,0 +1,63 @@
+"""Devices that workers borrow in turn."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+
+from pipeline.scheduler.turns import DeviceTurns, Loan, Turns
+from tests.scheduler.conftest import LIMIT, wait_until
+
+
+def has_length(turns: Turns, count: int) -> bool:
+    return len(turns) == count
+
+
+def test_who_asks_first_has_the_device_first() -> None:
+    turns, order, waiting = Turns(), list[int](), list[threading.Thread]()
+    first = turns.take()
+
+    def borrow(number: int) -> None:
+        ticket = turns.take()
+        order.append(number)
+        turns.give_back(ticket)
+
+    for number in range(4):
+        waiting.append(threading.Thread(target=borrow, args=(number,)))
+        waiting[-1].start()
+        wait_until(partial(has_length, turns, number + 2))
+    assert not order
+    turns.give_back(first)
+    for thread in waiting:
+        thread.join(LIMIT)
+    assert order == [0, 1, 2, 3]
+
+
+def test_a_device_that_was_given_back_already_is_not_given_back_again() -> None:
+    """A worker that was given up comes back late, when its device is another's."""
+    turns = Turns()
+    late = turns.take()
+    turns.give_back(late)
+    second = turns.take()
+    turns.give_back(late)
+    assert len(turns) == 1
+    third = threading.Thread(target=turns.take)
+    third.start()
+    wait_until(partial(has_length, turns, 2))
+    turns.give_back(late)
+    assert third.is_alive()
+    turns.give_back(second)
+    third.join(LIMIT)
+    assert not third.is_alive()
+
+
+def test_a_loan_is_given_back_once() -> None:
+    turns = DeviceTurns()
+    loan, other = Loan(turns.of("npu")), Loan(turns.of("npu"))
+    loan.acquire()
+    loan.release()
+    other.acquire()
+    loan.release()
+    other.release()
+    loan.acquire()
+    loan.release()
