@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
-from pipeline.split.planning.bound import relaxed_interval
+from pipeline.split.planning.bound import Relaxation, relax
+from pipeline.split.planning.labels import LabelResult, LabelSearch
+from pipeline.split.planning.limits import ROUNDING, Limits, SumLimit
 from pipeline.split.planning.problem import Array, Choice, Problem
-from pipeline.split.planning.search import Borders, Key, Segment, StageTable, best_division
+from pipeline.split.planning.search import Borders, Segment, StageTable, best_division
 from pipeline.split.planning.solution import Solution, solution
 
 COARSE = 40
@@ -21,23 +23,6 @@ PRECISION = 1e-3
 
 _ROUNDS = 12
 """How often several such limits are weighed against each other before a limit counts as out of reach."""
-
-# Sums of the same times in another order differ by less.
-_ROUNDING = 1e-9
-_FOR_EVER = 1e12
-
-
-@dataclass(frozen=True, eq=False)
-class _SumLimit:
-    """A limit of a sum over the stages that `values` has; others use nothing of it."""
-
-    values: dict[Key, Array]
-    limit: float
-
-    def share(self, segments: Sequence[Segment]) -> float:
-        """Return the share of the limit that a division uses."""
-        limited = (segment for segment in segments if segment.key in self.values)
-        return sum(float(self.values[each.key][each.end, each.begin]) for each in limited) / self.limit
 
 
 class Solver:
@@ -54,11 +39,12 @@ class Solver:
         self.problem, self._ceiling = problem, ceiling
         self.borders = Borders(problem)
         self._times = StageTable(problem, self.borders, problem.intervals)
+        self._limits = Limits(problem, self.borders, list(self._times.values))
 
     @cached_property
-    def relaxed(self) -> float:
+    def relaxation(self) -> Relaxation:
         """An interval that no division can beat, from a relaxation."""
-        return relaxed_interval(self.problem)
+        return relax(self.problem)
 
     def fastest(self) -> Solution | None:
         """Return a division with the least interval, None if there is none at all."""
@@ -67,7 +53,7 @@ class Solver:
             return None
         slowest = self._times.largest(segments)
         # What is the fastest without limits, and keeps them, is the fastest with them.
-        if self._fits(segments, self._limits(slowest)):
+        if self._fits(segments, self._limits.at(slowest)):
             return solution(self.problem, self.borders, segments, slowest)
         return self._fastest_within_limits()
 
@@ -97,8 +83,8 @@ class Solver:
     def _fastest_without_limits(self) -> list[Segment] | None:
         """Return the division with the fastest slowest stage, as if there were no limits on sums."""
         # The coarse division is one of this problem as well, so that the best one is no slower than it.
-        ceiling = min(self._ceiling, self._coarse_interval()) * (1 + _ROUNDING)
-        return best_division(self.problem, self.borders, self._times, np.maximum, ceiling, self.relaxed)
+        ceiling = min(self._ceiling, self._coarse_interval()) * (1 + ROUNDING)
+        return best_division(self.problem, self.borders, self._times, np.maximum, ceiling, self.relaxation.interval)
 
     # A search up to a low ceiling looks at few of the stages there could be.
     def _coarse_interval(self) -> float:
@@ -114,7 +100,7 @@ class Solver:
         """Return the fastest division that keeps the limits, by bisection between the proved and the reached."""
         segments, _ = self._feasible(self._within(self._times, np.inf), np.inf)
         best = None if segments is None else solution(self.problem, self.borders, segments)
-        bound = low = self.relaxed
+        bound = low = self.relaxation.interval
         while best is not None and best.interval > low * (1 + PRECISION):
             middle = (low + best.interval) / 2
             segments, proof = self._feasible(self._within(self._times, middle), middle)
@@ -123,23 +109,49 @@ class Solver:
             else:
                 # A bound follows from limits that were proved to be out of reach, and from none after one that was not.
                 bound, low = (middle if proof and bound == low else bound), middle
-        return None if best is None else replace(best, bound=bound)
+        ceiling = self._ceiling if best is None else best.interval
+        result = self._search_labels(self._times, self._limits.at(ceiling), ceiling)
+        if result.segments is not None:
+            best = solution(self.problem, self.borders, result.segments)
+        if best is None:
+            return None
+        return replace(best, bound=best.interval if result.complete else bound)
+
+    def _search_labels(
+        self, costs: StageTable, limits: Sequence[SumLimit], ceiling: float, interval: float | None = None
+    ) -> LabelResult:
+        """Return the division with the least cost below a ceiling; without an interval, that with the least one."""
+        implied = [self._relaxed_limit(ceiling if interval is None else interval)]
+        values, paced = costs.values, interval is None
+        return LabelSearch(
+            self.problem, self.borders, values, limits, implied=implied, paced=paced, ceiling=ceiling
+        ).run()
+
+    def _relaxed_limit(self, interval: float) -> SumLimit:
+        """Return what the relaxation's prices say that the stages of any division with an interval may cost."""
+        prices = [self.relaxation.units @ choice.use for choice in self.problem.choices]
+        size = self.problem.items + 1
+        values = {key: np.full((size, size), prices[key[0]]) for key in self._times.values}
+        for limit, price in zip(self._limits.at(interval), self.relaxation.resources, strict=False):
+            for key, load in limit.values.items():
+                values[key] = values[key] + load * (price / limit.limit)
+        return SumLimit(values, 1.0, paced=False)
 
     def _feasible(self, costs: StageTable, interval: float) -> tuple[list[Segment] | None, bool]:
         """Return a division of possible stages that keeps the limits; without one, whether it is proved that none does.
 
         What a limit weighs grows where it was exceeded; if the weighed sum is above 1, no division keeps all of them.
         """
-        limits, stages = self._limits(interval), _flatten(costs)
+        limits, stages = self._limits.at(interval), _flatten(costs)
         weights = np.full(len(limits), 1 / max(1, len(limits)))
         for _ in range(_ROUNDS):
             segments = self._search(_weigh(stages, weights, limits))
             if segments is None:
                 return None, True
             shares = _shares(segments, limits)
-            if (shares <= 1 + _ROUNDING).all():
+            if (shares <= 1 + ROUNDING).all():
                 return segments, False
-            if shares @ weights > 1 + 2 * _ROUNDING:
+            if shares @ weights > 1 + 2 * ROUNDING:
                 return None, True
             # Multiplicative weights, as in a linear program's dual: what was exceeded by half weighs 1.6 times as
             # much.
@@ -150,72 +162,30 @@ class Solver:
     def _cheapest(self, costs: StageTable, interval: float) -> list[Segment] | None:
         """Return the division with the least sum of costs that keeps the limits, as far as weighing them finds it."""
         segments = self._search(costs)
-        limits = self._limits(interval)
+        limits = self._limits.at(interval)
         if segments is None or self._fits(segments, limits):
             return segments
-        feasible, _ = self._feasible(costs, interval)
-        if feasible is None:
-            return None
+        best, prices = self._feasible(costs, interval)[0], np.zeros(len(limits))
+        scale = costs.total(best or segments)
         # Subgradient steps: a limit is dearer while it is exceeded, and cheaper while there is room.
-        best, prices = feasible, np.zeros(len(limits))
-        scale = costs.total(feasible)
-        for _ in range(_ROUNDS):
+        for _ in range(_ROUNDS if best else 0):
             prices = np.maximum(0.0, prices + scale * (_shares(segments, limits) - 1))
-            segments = self._search(_weigh(costs, prices, limits)) or feasible
-            if self._fits(segments, limits) and costs.total(segments) < costs.total(best):
+            segments = self._search(_weigh(costs, prices, limits)) or segments
+            if self._fits(segments, limits) and (best is None or costs.total(segments) < costs.total(best)):
                 best = segments
-        return best
+        ceiling = np.inf if best is None else costs.total(best)
+        return self._search_labels(costs, limits, ceiling, interval).segments or best
 
     def _within(self, table: StageTable, interval: float) -> StageTable:
         """Return the table without stages that take longer than `interval`, or that cannot be."""
-        longest = min(interval * (1 + _ROUNDING), np.finfo(np.float64).max)
+        longest = min(interval * (1 + ROUNDING), np.finfo(np.float64).max)
         return StageTable.of(
             {key: np.where(self._times.values[key] <= longest, values, np.inf) for key, values in table.values.items()}
         )
 
     @staticmethod
-    def _fits(segments: Sequence[Segment], limits: Sequence[_SumLimit]) -> bool:
-        return all(limit.share(segments) <= 1 + _ROUNDING for limit in limits)
-
-    def _limits(self, interval: float) -> list[_SumLimit]:
-        # A limit has to be finite for its shares to be numbers.
-        return [*(_SumLimit(loads, min(interval, _FOR_EVER)) for loads in self._loads), *self._memories]
-
-    @cached_property
-    def _loads(self) -> list[dict[Key, Array]]:
-        """Seconds for which each stage that there could be uses each resource; without those that use nothing."""
-        return [dict(self._resource_loads(index)) for index in range(len(self.problem.resources))]
-
-    def _resource_loads(self, resource: int) -> Iterator[tuple[Key, Array]]:
-        problem, nothing = self.problem, np.zeros(self.problem.items + 1)
-        into, out = problem.enter_loads.get(resource), problem.leave_loads.get(resource)
-        rows_in, rows_out = (
-            None if into is None else self.borders.rows_in(into),
-            None if out is None else self.borders.rows_out(out),
-        )
-        for key in self._times.values:
-            choice = problem.choices[key[0]]
-            enter = nothing if rows_in is None else rows_in[choice.processor][key[1]]
-            leave = nothing if rows_out is None else rows_out[choice.processor][key[2]]
-            if resource in choice.loads:
-                yield key, choice.span_loads[resource] + np.add.outer(leave, enter)
-            elif enter.any() or leave.any():
-                yield key, np.add.outer(leave, enter)
-
-    @cached_property
-    def _memories(self) -> list[_SumLimit]:
-        # What a stage keeps depends on how it runs, not on its borders.
-        nbytes = [self.problem.memory_bytes(choice) for choice in self.problem.choices]
-        return [
-            _SumLimit(
-                {key: nbytes[key[0]] for key in self._times.values if self._processor(key) in memory.processors},
-                memory.nbytes,
-            )
-            for memory in self.problem.memories
-        ]
-
-    def _processor(self, key: Key) -> int:
-        return self.problem.choices[key[0]].processor
+    def _fits(segments: Sequence[Segment], limits: Sequence[SumLimit]) -> bool:
+        return all(limit.share(segments) <= 1 + ROUNDING for limit in limits)
 
     def _sizes(self, choice: Choice, enter: Array, leave: Array) -> Array:
         units = max(1, sum(processor.units for processor in self.problem.processors))
@@ -234,7 +204,7 @@ def _flatten(table: StageTable) -> StageTable:
     return StageTable.of({key: np.where(np.isfinite(each), 0.0, np.inf) for key, each in table.values.items()})
 
 
-def _weigh(table: StageTable, weights: Array, limits: Sequence[_SumLimit]) -> StageTable:
+def _weigh(table: StageTable, weights: Array, limits: Sequence[SumLimit]) -> StageTable:
     """Return the table plus the shares of the limits by their weights."""
     sums = dict(table.values)
     for weight, limit in zip(weights, limits, strict=True):
@@ -243,6 +213,6 @@ def _weigh(table: StageTable, weights: Array, limits: Sequence[_SumLimit]) -> St
     return StageTable.of(sums)
 
 
-def _shares(segments: Sequence[Segment], limits: Sequence[_SumLimit]) -> Array:
+def _shares(segments: Sequence[Segment], limits: Sequence[SumLimit]) -> Array:
     """Return the share of each limit that a division uses."""
     return np.array([limit.share(segments) for limit in limits])
