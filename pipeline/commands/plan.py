@@ -84,6 +84,7 @@ def show(plan: Plan, explanation: Explanation) -> None:
     )
     out.print(explanation.reason)
     out.print(_limits(explanation))
+    out.print(_trade_offs(explanation))
     # One stage alone has nobody to wait for.
     if len(explanation.stages) > 1:
         out.print(_queues(explanation))
@@ -118,6 +119,14 @@ def rows(explanation: Explanation) -> list[tuple[str, ...]]:
 
 def _energy(explanation: Explanation) -> str:
     return "" if explanation.joules is None else f"; {explanation.joules * 1e3:.3g} mJ per frame above rest"
+
+
+def _trade_offs(explanation: Explanation) -> str:
+    ways = (
+        f"{way.name} {way.frames_per_s:.4g} frames/s with {way.latency_s * 1e3:.3g} ms"
+        for way in explanation.trade_offs
+    )
+    return f"Rate and latency: {'; '.join(ways)}."
 
 
 def _queues(explanation: Explanation) -> str:

@@ -12,12 +12,16 @@ from pipeline.split.planning.chain_solver import shorten
 from pipeline.split.planning.planner import Planner
 from pipeline.split.planning.problem import Array, Choice, Problem
 from pipeline.split.planning.solver import Solver
+from pipeline.split.planning.trade_off import LEAST_GAIN, MOST_LATENCY, POSITIONS, front, knee
 
 WORTHWHILE = 1.1
 """Stages are called no help unless they are this much faster than the whole model at one place."""
 
 NOTABLE = 1.02
 """A change is mentioned if it gains this much."""
+
+BOTH_ENDS = "fastest, with the least latency"
+"""The only way that is worth a look, where rate and latency do not contradict."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,29 @@ def alternatives(planner: Planner, problem: Problem) -> tuple[Alternative, ...]:
     return tuple(results)
 
 
+def trade_offs(problem: Problem) -> tuple[Alternative, ...]:
+    """Return the fastest way, the one with the least latency, and the knee between them."""
+    solver = Solver(problem.merge_items(problem.spread_positions(POSITIONS)))
+    fastest = solver.fastest()
+    if fastest is None:
+        return ()
+    solutions = front(solver, fastest)
+    # Without a solution between the ends there is no knee, and with only one it is both of them.
+    ways = {"fastest": solutions[0], "knee": knee(solutions), "least latency": solutions[-1]}
+    if len(solutions) < 3:
+        ways = dict(zip(("fastest", "least latency") if len(solutions) == 2 else (BOTH_ENDS,), solutions, strict=True))
+    return tuple(
+        Alternative(
+            name,
+            len(solution.stages),
+            max(stage.choice.replicas for stage in solution.stages),
+            1 / solution.interval if solution.interval else 0.0,
+            solution.latency,
+        )
+        for name, solution in ways.items()
+    )
+
+
 def _unsplit_interval(problem: Problem, choice: Choice) -> float:
     """Return the interval of the unsplit model, infinite if it cannot run so."""
     caller, processor = len(problem.processors), choice.processor
@@ -71,11 +98,17 @@ def _unsplit_interval(problem: Problem, choice: Choice) -> float:
 
 
 def verdict(
-    plan: Plan, interval: float, alternatives: Sequence[Alternative], *, partial: bool = False
+    plan: Plan,
+    interval: float,
+    alternatives: Sequence[Alternative],
+    *,
+    partial: bool = False,
+    least_latency: float = np.inf,
 ) -> tuple[str, str]:
     """Return the verdict on a plan with that interval, in a word and in a sentence.
 
-    With `partial`, pins keep some devices from running all of the model.
+    With `partial`, pins keep some devices from running all of the model.  Replicas that need far more than the least
+    latency are no advice, unless they gain a lot.
     """
     by_name = {each.name: each for each in alternatives}
     rate = 1 / interval if interval else 0.0
@@ -91,10 +124,13 @@ def verdict(
             )
         gain = f" A division into {division.stages} stages would give {division.frames_per_s:.4g}." if division else ""
         return "one stage", f"Do not pipeline: one stage, nothing is pipelined, {rate:.4g} frames/s.{gain}"
-    replica_advice = ""
+    replica_advice = late_replicas = ""
     if copies and copies.frames_per_s > rate * NOTABLE:
         give = f"{copies.replicas} replicas of the whole model give {copies.frames_per_s:.4g} frames/s"
-        replica_advice = f"Replicate instead: {give}"
+        if copies.latency_s > MOST_LATENCY * least_latency and copies.frames_per_s < rate * LEAST_GAIN:
+            late_replicas = f" {give}, but with {copies.latency_s / least_latency:.2g} times the least latency."
+        else:
+            replica_advice = f"Replicate instead: {give}"
     if rate < unsplit * WORTHWHILE:
         return "do not pipeline", (
             f"Do not pipeline: it will not help here. The stages give {rate:.4g} frames/s, the unsplit model "
@@ -105,16 +141,23 @@ def verdict(
     if not unsplit:
         can = "may run all of it, as it is pinned" if partial else "can run the whole model"
         return "pipeline", f"Pipeline: {rate:.4g} frames/s; no device {can}."
-    return "pipeline", f"Pipeline: {rate:.4g} frames/s, {rate / unsplit:.2f} times the best unsplit way."
+    gain = f"{rate / unsplit:.2f} times the best unsplit way"
+    return "pipeline", f"Pipeline: {rate:.4g} frames/s, {gain}.{late_replicas}"
 
 
-def advice(planner: Planner, problem: Problem, operator: str, interval: float, best: float) -> Iterator[str]:
+def advice(  # noqa: PLR0913, PLR0917 - the plan's interval, and what to compare it with
+    planner: Planner, problem: Problem, operator: str, interval: float, best: float, fastest: float
+) -> Iterator[str]:
     """Yield the changes that gain most: first, to plan again without any; others by planning again with them.
 
-    `operator` is the slowest one of the slowest stage.
+    `operator` is the slowest one of the slowest stage; `best` is the interval of the planner's choice, `fastest` the
+    least.
     """
     if interval > best * NOTABLE:
         yield _gain("cuts, devices and replicas by the planner", interval / best)
+    else:
+        # The planner gives up some rate for latency, which changes do not: the fastest ways are compared.
+        interval = best = fastest
     # `faster` is 0 where a change leads to no division at all.
     gains = [(interval / faster, change) for change, faster in _changes(planner, problem, operator) if faster]
     for gain, change in sorted(gains, reverse=True):

@@ -13,7 +13,7 @@ from pipeline.core.prediction import stage_interval
 from pipeline.core.transfer_costs import enter_s, leave_s
 from pipeline.split import offload
 from pipeline.split.planning import queues
-from pipeline.split.planning.advice import Alternative, advice, alternatives, verdict
+from pipeline.split.planning.advice import Alternative, advice, alternatives, trade_offs, verdict
 from pipeline.split.planning.bound import relaxed_interval
 from pipeline.split.planning.costs import fallback_share, groups
 from pipeline.split.planning.planner import Planner
@@ -110,6 +110,8 @@ class Explanation:
         What had to run where, as sentences.
     fallback_share : float
         Share of the computing time, 0 to 1, of operators that the model's own runtime computes.
+    trade_offs : tuple of Alternative
+        The fastest way, the one with the least latency, and the knee between them.
     """
 
     stages: tuple[StageForecast, ...]
@@ -128,6 +130,7 @@ class Explanation:
     unfused: tuple[DividedGroup, ...] = ()
     pins: tuple[str, ...] = ()
     fallback_share: float = 0.0
+    trade_offs: tuple[Alternative, ...] = ()
 
     @property
     def frames_per_s(self) -> float:
@@ -148,9 +151,17 @@ def explain(planner: Planner, plan: Plan) -> Explanation:
     problem = planner.problem()
     best = planner.solve()
     choices = alternatives(planner, problem)
+    ways = trade_offs(problem)
     # Where pins keep devices from running all of it, that is why no unsplit model is there to compare with.
-    kind, reason = verdict(plan, interval, choices, partial=bool(planner.pins))
+    kind, reason = verdict(
+        plan,
+        interval,
+        choices,
+        partial=bool(planner.pins),
+        least_latency=min((way.latency_s for way in ways), default=np.inf),
+    )
     slowest = max(stages, key=lambda stage: stage.interval_s)
+    fastest = min([best.interval, *(1 / way.frames_per_s for way in ways if way.frames_per_s)])
     return Explanation(
         stages=stages,
         interval_s=interval,
@@ -163,7 +174,7 @@ def explain(planner: Planner, plan: Plan) -> Explanation:
         verdict=kind,
         reason=reason,
         help=(
-            *advice(planner, problem, slowest.slowest_operator, interval, best.interval),
+            *advice(planner, problem, slowest.slowest_operator, interval, best.interval, fastest),
             *offload.notes(planner.graph, groups(planner.graph), planner.board, planner.refusals),
         ),
         measured=plan.measured,
@@ -171,6 +182,7 @@ def explain(planner: Planner, plan: Plan) -> Explanation:
         unfused=tuple(divided_groups(planner.graph)),
         pins=tuple(dict.fromkeys(pin.reason for pin in planner.pins.values())),
         fallback_share=_fallback_share(planner, plan),
+        trade_offs=ways,
     )
 
 

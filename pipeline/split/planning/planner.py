@@ -25,6 +25,7 @@ from pipeline.split.planning.queues import TIME_CV
 from pipeline.split.planning.request import ANY_REQUEST, PlanRequest, resolve_request
 from pipeline.split.planning.solution import Solution
 from pipeline.split.planning.spans import SpanTimes
+from pipeline.split.planning.trade_off import prefer_prompt
 
 OBJECTIVES = ("throughput", "latency", "energy")
 
@@ -114,7 +115,8 @@ class Planner:
         """
         if goal == "energy":
             _check_watts(self.board, request)
-        solver = ChainSolver(self.problem(request, replicas=replicas))
+        problem = self.problem(request, replicas=replicas)
+        solver = ChainSolver(problem)
         fastest = solver.fastest()
         if fastest is None:
             obstacle = Obstacle(self.graph, self.board, self.pins, self.seconds, self.refusals, self._variants)
@@ -131,7 +133,9 @@ class Planner:
             # Whoever fixes the stages wants the best of them; otherwise fewer are worth a little.
             limit = fastest.interval * (1.0 if request.devices else WORTH_IT)
         solution = solver.least("size" if goal == "throughput" else goal, limit) or fastest
-        # What is proved of the fastest holds for all: the smaller one may be slower by `WORTH_IT`.
+        if goal == "throughput" and not fps and not request.devices:
+            solution = prefer_prompt(problem, solution, WORTH_IT)
+        # What is proved of the fastest holds for all; a smaller one may be slower by `WORTH_IT`, a prompt one by more.
         solution = replace(solution, bound=fastest.bound)
         return solution.at_positions(request.edges) if request.edges else solution
 

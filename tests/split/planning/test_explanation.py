@@ -147,7 +147,8 @@ def test_a_trained_network_on_a_board_that_is_not_here(digits_onnx: Path) -> Non
     explanation = explain(own_planner, own_planner.plan())
     assert explanation.joules
     assert explanation.joules > 0
-    assert 0 <= explanation.gap < 0.03
+    # By up to 20 % it may be slower than the fastest plan, if that has more than twice the latency.
+    assert 0 <= explanation.gap < 0.2
 
 
 def test_the_unsplit_model_is_not_slowed_by_cores_that_rest(chain: Graph) -> None:

@@ -1,0 +1,87 @@
+"""Trade-off between rate and latency: what a plan pays for more frames per second with the time of each one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from pipeline.split.planning.problem import Problem
+from pipeline.split.planning.solution import Solution
+from pipeline.split.planning.solver import Solver
+
+MOST_LATENCY = 2.0
+"""Plans of more than this multiple of the least latency are taken only for a gain in rate of `LEAST_GAIN`."""
+
+LEAST_GAIN = 1.2
+"""How much faster than any plan of little latency a plan of much latency has to be."""
+
+# Limits of the interval halve what is open each: of 20 %, less than 1 % is left.
+_ROUNDS = 5
+# Along the front between the two ends: enough to see its bend.
+_FRONT_STEPS = 4
+
+
+POSITIONS = 120
+"""At so many positions cuts are looked for at most, for up to eight searches in a row."""
+
+
+def prefer_prompt(problem: Problem, solution: Solution, slack: float) -> Solution:
+    """Return the solution, or one of at most twice the least latency if that is less than 20 % slower.
+
+    Of those with so little latency, it is the fastest, or one of fewer stages that is slower by at most `slack`.
+    """
+    positions = sorted({*problem.spread_positions(POSITIONS), *(stage.end for stage in solution.stages)})
+    solver = Solver(problem.merge_items(positions))
+    least = solver.least("latency", np.inf)
+    if least is None or solution.latency <= MOST_LATENCY * least.latency:
+        return solution
+    longest = MOST_LATENCY * least.latency
+    prompt = _fastest_prompt(solver, solution.interval, longest)
+    if prompt is None:
+        return solution
+    smaller = solver.least("size", prompt.interval * slack)
+    if smaller is not None and smaller.latency <= longest:
+        prompt = smaller
+    return prompt.at_positions(positions)
+
+
+def _fastest_prompt(solver: Solver, interval: float, longest: float) -> Solution | None:
+    """Return the fastest solution of at most that latency, None if it is slower than `interval` by `LEAST_GAIN`."""
+    # Just below, by more than the solver rounds: a gain of exactly that much is enough.
+    prompt = solver.least("latency", interval * LEAST_GAIN * (1 - 1e-6))
+    if prompt is None or prompt.latency > longest:
+        return None
+    low, high = interval, prompt.interval
+    for _ in range(_ROUNDS):
+        middle = (low + high) / 2
+        candidate = solver.least("latency", middle)
+        if candidate is not None and candidate.latency <= longest:
+            prompt, high = candidate, candidate.interval
+        else:
+            low = middle
+    return prompt
+
+
+def front(solver: Solver, fastest: Solution) -> list[Solution]:
+    """Return solutions from the fastest to the least late, each with less latency than the one before it."""
+    # The fastest of least latency: what costs no rate is no trade.
+    quickest = solver.least("latency", np.inf)
+    if quickest is None:
+        return [fastest]
+    limits = np.geomspace(fastest.interval, max(fastest.interval, quickest.interval), _FRONT_STEPS + 2)
+    candidates = (solver.least("latency", limit) for limit in limits[:-1])
+    solutions = [fastest]
+    for candidate in (*candidates, quickest):
+        if candidate is not None and candidate.latency < solutions[-1].latency * (1 - 1e-6):
+            # As fast as the one before, and less late: that one is worse in nothing but is not needed.
+            if candidate.interval <= solutions[-1].interval * (1 + 1e-9):
+                solutions.pop()
+            solutions.append(candidate)
+    return solutions
+
+
+def knee(solutions: Sequence[Solution]) -> Solution:
+    """Return the solution at the bend of a front: the least product of interval and latency between its ends."""
+    # By how many times each end is missed, and not by how many seconds: the product knows no unit.
+    return min(solutions[1:-1] or solutions, key=lambda solution: solution.interval * solution.latency)
