@@ -2,7 +2,8 @@
 
 Each worker of a stage has a track, with the queue in front of it on tracks of its own, since several frames may wait
 at the same time.  Slices are named ``run 12``, ``copy 12`` and ``queue 12`` after the frame's number, which is also
-their argument ``frame``; arrows lead from each stage's run of a frame to the next stage's.
+their argument ``frame``; arrows lead from each stage's run of a frame to the next stage's.  Where stages have steps,
+each of their devices has a track as well, with who had it when: slices such as ``stage0.step1 12``.
 """
 
 from __future__ import annotations
@@ -87,12 +88,15 @@ def _tracks(events: Sequence[TraceEvent], stages: Sequence[str]) -> Iterator[Tra
     for stage in dict.fromkeys([*stages, *(event.stage for event in events)]):
         stage_events = [event for event in events if event.stage == stage]
         yield from _lanes(f"queue of {stage}", [event for event in stage_events if event.kind == "queue"])
-        work = [event for event in stage_events if event.kind != "queue"]
+        work = [event for event in stage_events if event.kind not in ("queue", "step")]
         # As they occur: a trace may be of several plans, and has no numbers of replicas.
         replicas = sorted({event.replica for event in work})
         for replica in replicas:
             name = stage if replicas == [0] else f"{stage}, replica {replica}"
             yield from _lanes(name, [event for event in work if event.replica == replica])
+    steps = [event for event in events if event.kind == "step"]
+    for device in dict.fromkeys(event.device for event in steps):
+        yield from _lanes(f"device {device}", [event for event in steps if event.device == device])
 
 
 def _lanes(name: str, events: Sequence[TraceEvent]) -> Iterator[Track]:
@@ -112,7 +116,7 @@ def _slice(event: TraceEvent, track: int, origin: float) -> dict[str, Any]:
     start, end = _nanoseconds(event.start - origin), _nanoseconds(event.end - origin)
     return {
         "ph": "X",
-        "name": f"{event.kind} {event.frame}",
+        "name": f"{event.stage if event.kind == 'step' else event.kind} {event.frame}",
         "cat": event.kind,
         "pid": PROCESS,
         "tid": track,

@@ -150,6 +150,27 @@ def _stages(core: Any, snapshot: Statistics) -> Iterator[Any]:
         for part, durations in (("wait", stage.wait_s), ("copy", stage.copy_s), ("run", stage.run_s)):
             _add_quantiles(times, (*labels, part), durations)
     yield from (frames_in, frames_out, busy, restarts, queue, times)
+    if any(stage.steps for stage in snapshot.stages):
+        yield from _steps(core, snapshot)
+
+
+def _steps(core: Any, snapshot: Statistics) -> Iterator[Any]:
+    names = ("stage", "step", "device")
+    busy = core.CounterMetricFamily(
+        f"{_PREFIX}_step_busy_seconds", "Time for which a step had its device.", labels=names
+    )
+    times = core.GaugeMetricFamily(
+        f"{_PREFIX}_step_seconds",
+        "Time of a frame in a step, of the newest frames: it waits for the device, is copied, and runs.",
+        labels=(*names, "part", "quantile"),
+    )
+    for stage in snapshot.stages:
+        for step in stage.steps:
+            labels = (stage.name, step.name, step.device)
+            busy.add_metric(labels, step.busy_s)
+            for part, durations in (("wait", step.wait_s), ("copy", step.copy_s), ("run", step.run_s)):
+                _add_quantiles(times, (*labels, part), durations)
+    yield from (busy, times)
 
 
 def _add_quantiles(family: Any, labels: tuple[str, ...], durations: Percentiles) -> None:

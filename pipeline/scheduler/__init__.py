@@ -4,7 +4,7 @@ from pipeline.scheduler.admission import Admission
 from pipeline.scheduler.frame import FrameFuture
 from pipeline.scheduler.options import Supervision
 from pipeline.scheduler.pipeline import Pipeline
-from pipeline.scheduler.statistics import Percentiles, StageStatistics, Statistics
+from pipeline.scheduler.statistics import Percentiles, StageStatistics, Statistics, StepStatistics
 from pipeline.scheduler.trace import Trace, TraceEvent
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "Pipeline",
     "StageStatistics",
     "Statistics",
+    "StepStatistics",
     "Supervision",
     "Trace",
     "TraceEvent",

@@ -3,13 +3,14 @@ from __future__ import annotations
 import io
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from types import MappingProxyType
 
 import pytest
 from rich.console import Console
 
 from pipeline.commands.shared import live
-from pipeline.scheduler.statistics import Percentiles, StageStatistics, Statistics
+from pipeline.scheduler.statistics import Percentiles, StageStatistics, Statistics, StepStatistics
 
 TIMES = Percentiles(0.0125, 0.02, 0.03)
 STAGE = StageStatistics("detect", "npu", 41, 40, 1, 0, 0.93, 1.5, 2, Percentiles(0.001), Percentiles(0.0125), TIMES)
@@ -40,6 +41,15 @@ def test_the_table_has_a_row_for_each_stage() -> None:
     heading, row = text_of(console).splitlines()
     assert (heading.split()[0], len(heading)) == ("stage", len(row))
     assert row.split() == ["detect", "93%", "2", "12.500", "0.000", "0.000", "1.000", "12.500", "41", "40"]
+
+
+def test_steps_have_rows_below_their_stage() -> None:
+    step = StepStatistics("detect.step1", "vta", 0.75, Percentiles(0.002), Percentiles(0.005), Percentiles())
+    console = Console(file=io.StringIO(), width=120)
+    console.print(live.table(replace(FOUND, stages=(replace(STAGE, steps=(step,)),))))
+    _, _, row = text_of(console).splitlines()
+    # Half of the stage's own 1.5 s, which are 93 % of its workers' time.
+    assert row.split() == ["detect.step1", "on", "vta", "46%", "5.000", "0.000", "0.000", "2.000", "0.000"]
 
 
 def test_the_totals_name_every_end_that_occurred() -> None:

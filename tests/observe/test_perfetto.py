@@ -16,6 +16,7 @@ from pipeline.errors import InputError
 from pipeline.observe import perfetto
 from pipeline.scheduler import Pipeline, Trace
 from pipeline.scheduler.trace import TraceEvent
+from tests.support.step_plans import alternating_plan
 
 Record = dict[str, Any]
 FRAMES = 12
@@ -180,3 +181,21 @@ def test_a_place_that_cannot_be_is_refused(tmp_path: Path, name: str, message: s
     with pytest.raises(InputError, match=message):
         perfetto.save([], tmp_path / name)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_devices_have_tracks_that_show_whose_steps_they_run(tmp_path: Path) -> None:
+    plan, trace = alternating_plan(2, 0.001, 0.001), Trace()
+    with Pipeline(plan, trace=trace) as running:
+        list(running.map([np.zeros(4, np.float32)] * FRAMES))
+    perfetto.save(trace.events(), tmp_path / "trace.json", stages=["stage0"])
+    content: Record = json.loads((tmp_path / "trace.json").read_text())
+    assert not violations(content)
+    tracks = names(content["traceEvents"])
+    npu = [each for each in slices(content["traceEvents"]) if tracks[each["tid"]] == "device npu"]
+    assert sorted(each["name"] for each in npu) == sorted(
+        f"stage0.step{step} {number}" for number in range(FRAMES) for step in (1, 3)
+    )
+    # One frame has it at a time, so that one track is enough.
+    assert all(end(earlier) <= later["ts"] for earlier, later in pairwise(npu))
+    assert "device npu (2)" not in tracks.values()
+    assert "device cpu" in tracks.values()

@@ -20,6 +20,7 @@ from pipeline.errors import InputError, MissingExtra
 from pipeline.observe import prometheus
 from pipeline.scheduler import Pipeline
 from tests.support.listening import listening_addresses
+from tests.support.step_plans import alternating_plan
 
 parser = pytest.importorskip("prometheus_client.parser")
 X = np.zeros(4, np.float32)
@@ -186,3 +187,14 @@ def test_a_silent_client_is_let_go(running: Pipeline) -> None:
     ):
         silent.sendall(b"GET /met")
         assert silent.recv(1) == b""
+
+
+def test_steps_have_times_of_their_own() -> None:
+    with Pipeline(alternating_plan(2, 0.001, 0.001)) as running, prometheus.serve(running) as server:
+        list(running.map([X] * 10))
+        samples, statistics = scrape(server.url), running.statistics()
+    for step in statistics.stages[0].steps:
+        labels = {"stage": "stage0", "step": step.name, "device": step.device}
+        assert value(samples, "step_busy_seconds_total", **labels) == step.busy_s > 0
+        for part, durations in (("wait", step.wait_s), ("copy", step.copy_s), ("run", step.run_s)):
+            assert value(samples, "step_seconds", part=part, quantile="0.5", **labels) == durations.p50

@@ -44,15 +44,34 @@ def draw(plan: Plan, path: str | Path, measured_events: Sequence[TraceEvent] | N
         for side, events in zip(sides, runs, strict=True)
         for event in _steady(events, names, plan)
     ]
-    rows = [
-        f"{row} {side}" if measured_events else row for stage in plan.stages for row in _rows(stage) for side in sides
-    ]
+    # The last row is the last stage's, whose pace is that of the pipeline.
+    row_names = [*_borrowed(plan), *(row for stage in plan.stages for row in _rows(stage))]
+    rows = [f"{row} {side}" if measured_events else row for row in row_names for side in sides]
     timeline.draw(row_events, path, f"{plan.model} on {plan.board.name}: {' and '.join(sides)}", FRAMES, rows)
 
 
 def _rows(stage: StagePlan) -> list[str]:
     """Return the rows of a stage: one for each replica, since these work at the same time."""
     return [stage.name, *(f"{stage.name}, {replica}" for replica in range(1, stage.replicas))]
+
+
+def _borrowed(plan: Plan) -> list[str]:
+    """Return the devices that stages borrow, whose rows show who has them when."""
+    names = [
+        step.device
+        for stage in plan.stages
+        for step in stage.steps
+        if not plan.board.is_one_device(step.device, stage.device)
+    ]
+    return list(dict.fromkeys(names))
+
+
+def _row(plan: Plan, event: TraceEvent) -> str | None:
+    """Return the row that an event belongs to; None if there is none."""
+    if event.kind == "step":
+        return event.device if event.device in _borrowed(plan) else None
+    # Waiting is in front of the stage, whichever replica takes the frame then.
+    return event.stage if event.kind == "queue" else _rows(plan.stage(event.stage))[event.replica]
 
 
 def _steady(events: Sequence[TraceEvent], stages: Sequence[str], plan: Plan) -> list[TraceEvent]:
@@ -62,16 +81,16 @@ def _steady(events: Sequence[TraceEvent], stages: Sequence[str], plan: Plan) -> 
     begin, end = timeline.window(events, stages, FRAMES)
     visible_events = [event for event in events if event.end > begin and event.start < end]
     first = min(event.frame for event in visible_events)
-    rows = {stage.name: _rows(stage) for stage in plan.stages}
     return [
         event._replace(
-            # Waiting is in front of the stage, whichever replica takes the frame then.
-            stage=event.stage if event.kind == "queue" else rows[event.stage][event.replica],
+            stage=row,
+            kind="run" if event.kind == "step" else event.kind,
             frame=event.frame - first,
             start=max(event.start - begin, 0.0),
             end=min(event.end, end) - begin,
         )
         for event in visible_events
+        if (row := _row(plan, event)) is not None
     ]
 
 
@@ -93,7 +112,7 @@ def read_trace(path: str | Path, stages: Sequence[str]) -> list[TraceEvent]:
     # Slices have a track's number, and a record of its own has its name.
     tracks = {each.tid: str(each.args.get("name", "")) for each in trace_file.traceEvents if each.name == "thread_name"}
     events = [event for each in trace_file.traceEvents if (event := _event(each, tracks.get(each.tid, ""), stages))]
-    if not events:
+    if all(event.kind == "step" for event in events):
         raise InputError(f"{path}: no stage of the plan ran in this trace; the plan has {', '.join(stages)}")
     return events
 
@@ -117,10 +136,13 @@ def _event(record: _Record, track: str, stages: Sequence[str]) -> TraceEvent | N
     kind, _, _ = record.name.partition(" ")
     stage = next((name for name in stages if track == name or track.startswith((f"{name},", f"{name} ("))), None)
     frame = record.args.get("frame")
+    times = record.ts / 1e6, (record.ts + record.dur) / 1e6
+    if record.ph == "X" and stage is None and isinstance(frame, int) and track.startswith("device "):
+        device = track.removeprefix("device ").partition(" (")[0]
+        return TraceEvent(record.name.rpartition(" ")[0], frame, "step", *times, device=device)
     # Names of tracks, arrows, and tracks of other programs.
     if record.ph != "X" or stage is None or not isinstance(frame, int):
         return None
     # Named `a`, `a, replica 1` or `a (2)`, by `perfetto`.
     replica = track.partition(", replica ")[2].partition(" ")[0]
-    times = record.ts / 1e6, (record.ts + record.dur) / 1e6
     return TraceEvent(stage, frame, kind, *times, int(replica) if replica.isdecimal() else 0)

@@ -12,7 +12,7 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from pipeline.scheduler.statistics import Percentiles, StageStatistics, Statistics
+    from pipeline.scheduler.statistics import Percentiles, StageStatistics, Statistics, StepStatistics
 
 PER_SECOND = 2
 """While it is drawn, the interpreter is taken from the workers."""
@@ -84,7 +84,9 @@ class Display:
 
 def table(statistics: Statistics) -> Text:
     """Return the stages as a table, which as text is drawn in a twentieth of the time that `rich.table` takes."""
-    rows = [COLUMNS, *(_cells(stage) for stage in statistics.stages)]
+    rows: list[tuple[str, ...]] = [COLUMNS]
+    for stage in statistics.stages:
+        rows += [_cells(stage), *(_step_cells(stage, step) for step in stage.steps)]
     # Counted anew each time, since numbers grow.
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
@@ -104,6 +106,14 @@ def _cells(stage: StageStatistics) -> tuple[str, ...]:
         str(stage.frames_in),
         str(stage.frames_out),
     )
+
+
+def _step_cells(stage: StageStatistics, step: StepStatistics) -> tuple[str, ...]:
+    """Return the row of a step, whose waits are for its device."""
+    # Of the stage's workers: that is what the stage's own share is of.
+    busy = stage.busy * step.busy_s / stage.busy_s if stage.busy_s else 0.0
+    times = (*_milliseconds(step.run_s), _milliseconds(step.wait_s)[0], _milliseconds(step.copy_s)[0])
+    return (f"  {step.name} on {step.device}", f"{busy:.0%}", "", *times, "", "")
 
 
 def totals(counts: Statistics) -> str:
