@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.core.plan import StagePlan
+from pipeline.core.timer_slack import wake_on_time
 from pipeline.executor.devices.null import NullRuntime
 
 LARGEST_CREDIT = 0.1
@@ -38,9 +39,14 @@ class SleepingStage:
 class SimulatedRuntime(NullRuntime):
     """Sleeps for the stage's `seconds`, so that other threads run meanwhile, and on average exactly so long.
 
-    A sleeping thread is woken 50 to 100 microseconds late.  Each run hands its own lateness on to the next,
+    A sleeping thread is woken 20 to 50 microseconds late.  Each run hands its own lateness on to the next,
     so that the device keeps its pace; time spent between runs is nobody's but the scheduler's and is not made up for.
     """
+
+    def open(self, cores: Sequence[int]) -> None:
+        """Keep the calling thread on `cores`, and have it woken on time."""
+        super().open(cores)
+        wake_on_time()
 
     def load(self, stage: StagePlan, code: Any) -> SleepingStage:  # noqa: ARG002 - there is none
         """Return the stage's time and what stands for its outputs."""
