@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -104,12 +105,19 @@ class VtaRuntime(NullRuntime, OwnCompiler):
 
     def run(self, program: _VtaStage, inputs: Sequence[Any]) -> Sequence[Any]:
         """Pack the inputs, run, and unpack the outputs."""
+        return self.run_in_turn(program, inputs, nullcontext())
+
+    def run_in_turn(
+        self, program: _VtaStage, inputs: Sequence[Any], turn: AbstractContextManager[object]
+    ) -> Sequence[Any]:
+        """Pack the inputs, run in turn with others, and unpack the outputs."""
         driver = self._open_driver()
         memory, config = program.image.memory.array, driver.config
         # Inputs are always copied: VTA's layout has blocks of channels, which no array of the model has.
         for slot, array in zip(program.artifact.inputs, inputs, strict=True):
             slot.write(config, array, memory)
-        driver.run(program.image)
+        with turn:
+            driver.run(program.image)
         return [slot.read(config, memory) for slot in program.artifact.outputs]
 
     def _open_driver(self) -> Driver:

@@ -19,11 +19,11 @@ from pipeline.scheduler.wiring import Wiring, wire
 
 
 class StepTimes(NamedTuple):
-    """When a step did what, by `time.perf_counter`: it asked for its device, had it, had its inputs, ran, was over."""
+    """When a step did what, by `time.perf_counter`: it began, asked for its device, had it, gave it back, was over."""
 
+    start: float
     asked: float
     begin: float
-    ready: float
     ran: float
     end: float
 
@@ -60,6 +60,25 @@ class _StepTensors:
     def copy_lock(self) -> contextlib.AbstractContextManager[None]:
         """Return nothing to wait for."""
         return contextlib.nullcontext()
+
+
+class _StepTurn:
+    """The turn of one step with its device, and when that was; at once on the worker's own."""
+
+    def __init__(self, loan: Loan | None, wait: Callable[[Callable[[], None]], None]) -> None:
+        self._loan, self._wait = loan, wait
+        self.asked = self.begin = self.ran = 0.0
+
+    def __enter__(self) -> None:
+        self.asked = perf_counter()
+        if self._loan is not None:
+            self._wait(self._loan.acquire)
+        self.begin = perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.ran = perf_counter()
+        if self._loan is not None:
+            self._loan.release()
 
 
 class HeterogeneousRuntime(DeviceRuntime):
@@ -157,23 +176,16 @@ class HeterogeneousRuntime(DeviceRuntime):
         return [frame.tensors[slot] for slot in program.wiring.outputs]
 
     def _run_step(self, step: _Step, frame: _StepTensors) -> None:
-        asked = perf_counter()
-        if step.loan is not None:
-            self.wait(step.loan.acquire)
-        begin = perf_counter()
-        try:
-            inputs = step.copies.take(frame)
-            ready = perf_counter()
-            outputs = step.runtime.run(step.program, inputs)
-            ran = perf_counter()
-            if self._is_broken:
-                # The frame is another worker's by now; it must not have the next device.
-                raise DeviceLost(f"{step.unit.name} was given up")
-            step.copies.leave(frame, outputs)
-        finally:
-            if step.loan is not None:
-                step.loan.release()
-        self.times.append(StepTimes(asked, begin, ready, ran, perf_counter()))
+        # Tensors move before and after the turn: others have the device meanwhile.
+        start = perf_counter()
+        inputs = step.copies.take(frame)
+        turn = _StepTurn(step.loan, self.wait)
+        outputs = step.runtime.run_in_turn(step.program, inputs, turn)
+        if self._is_broken:
+            # The frame is another worker's by now; it must not have the next device.
+            raise DeviceLost(f"{step.unit.name} was given up")
+        step.copies.leave(frame, outputs)
+        self.times.append(StepTimes(start, turn.asked, turn.begin, turn.ran, perf_counter()))
 
     def copy_in(self, array: np.ndarray) -> np.ndarray:
         """Return `array` itself."""

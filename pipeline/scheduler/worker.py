@@ -285,10 +285,10 @@ class Worker:
     def _note_steps(self, number: int, runtime: HeterogeneousRuntime) -> None:
         stage, replica = self.assignment.stage, self.assignment.replica
         for unit, counters, times in zip(stage.units, self.counters.steps, runtime.times, strict=True):
-            copy_s = times.ready - times.begin + times.end - times.ran
-            counters.count_run(times.begin - times.asked, copy_s, times.ran - times.ready)
+            copy_s = times.asked - times.start + times.end - times.ran
+            counters.count_run(times.begin - times.asked, copy_s, times.ran - times.begin)
             if self._trace is not None:
-                self._trace.add(unit.name, number, "step", times.begin, times.end, replica, unit.device)
+                self._trace.add(unit.name, number, "step", times.begin, times.ran, replica, unit.device)
 
     def _leave_cores(self) -> None:
         for core in self.assignment.cores:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -91,6 +92,14 @@ class DeviceRuntime(ABC):
     @abstractmethod
     def run(self, program: Any, inputs: Sequence[Any]) -> Sequence[Any]:
         """Run a loaded stage on tensors of this device and return its output tensors, in the plan's order."""
+
+    def run_in_turn(self, program: Any, inputs: Sequence[Any], turn: AbstractContextManager[object]) -> Sequence[Any]:
+        """Run a loaded stage, as `run`, on a device that others use as well, and whose turn this is inside of `turn`.
+
+        What a device does not need for itself, such as bringing tensors into its layout, is better done outside.
+        """
+        with turn:
+            return self.run(program, inputs)
 
     def run_timed(self, program: Any, inputs: Sequence[Any]) -> tuple[Sequence[Any], float]:
         """Run a loaded stage, and return its output tensors and the seconds that the device took."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,8 @@ class SleepingStage:
     ----------
     seconds : float
         What a run takes.
+    transfer_s : float
+        How much of it is spent on transfers, one half before and one behind what the device computes.
     outputs : tuple of int or ndarray
         For each output the number of the input that it repeats, or the zeros that stand for it.
     credit : float
@@ -32,6 +35,7 @@ class SleepingStage:
     """
 
     seconds: float
+    transfer_s: float
     outputs: tuple[int | np.ndarray, ...]
     credit: float = 0.0
 
@@ -50,16 +54,36 @@ class SimulatedRuntime(NullRuntime):
 
     def load(self, stage: StagePlan, code: Any) -> SleepingStage:  # noqa: ARG002 - there is none
         """Return the stage's time and what stands for its outputs."""
-        return SleepingStage(stage.seconds, tuple(_placeholder(stage, number) for number in range(len(stage.outputs))))
+        outputs = tuple(_placeholder(stage, number) for number in range(len(stage.outputs)))
+        return SleepingStage(stage.seconds, min(stage.transfer_s, stage.seconds), outputs)
 
     def run(self, program: Any, inputs: Sequence[Any]) -> Sequence[Any]:
         """Sleep, then return inputs or zeros."""
-        deadline = time.perf_counter() + program.seconds - program.credit
-        _sleep_until(deadline)
-        lateness = time.perf_counter() - deadline
-        # Bounded: after a long stall it must not catch up faster than a real device could.
-        program.credit = min(lateness, LARGEST_CREDIT * program.seconds)
-        return [inputs[each] if isinstance(each, int) else each for each in program.outputs]
+        _sleep(program, program.seconds)
+        return _outputs(program, inputs)
+
+    def run_in_turn(self, program: Any, inputs: Sequence[Any], turn: AbstractContextManager[object]) -> Sequence[Any]:
+        """Sleep as long as tensors come in, then in turn with others, and as long as tensors go out."""
+        move_s = program.transfer_s / 2
+        if move_s:
+            _sleep(program, move_s)
+        with turn:
+            _sleep(program, program.seconds - program.transfer_s)
+        if move_s:
+            _sleep(program, move_s)
+        return _outputs(program, inputs)
+
+
+def _outputs(program: SleepingStage, inputs: Sequence[Any]) -> list[Any]:
+    return [inputs[each] if isinstance(each, int) else each for each in program.outputs]
+
+
+def _sleep(program: SleepingStage, seconds: float) -> None:
+    deadline = time.perf_counter() + seconds - program.credit
+    _sleep_until(deadline)
+    lateness = time.perf_counter() - deadline
+    # Bounded: after a long stall it must not catch up faster than a real device could.
+    program.credit = min(lateness, LARGEST_CREDIT * program.seconds)
 
 
 def _sleep_until(deadline: float) -> None:
