@@ -138,11 +138,29 @@ def _queues(explanation: Explanation) -> str:
 
 
 def _limits(explanation: Explanation) -> str:
-    slowest = next(stage for stage in explanation.stages if stage.name == explanation.bottleneck)
+    slowest = max(explanation.stages, key=lambda stage: stage.interval_s)
     transfer_share = (slowest.enter_s + slowest.leave_s) / slowest.seconds if slowest.seconds else 0.0
-    return (
-        f"The bottleneck is {slowest.name}: {slowest.slowest_share:.0%} of its computing is "
-        f"{slowest.slowest_operator!r}, transfers are {transfer_share:.0%} of its time. No plan takes less than "
-        f"{explanation.bound_s * 1e3:.4g} ms per frame (gap {explanation.gap:.1%}); could work be cut anywhere for "
-        f"nothing, {explanation.relaxed_s * 1e3:.4g} ms."
+    slow_part = (
+        f"{slowest.slowest_share:.0%} of its computing is {slowest.slowest_operator!r}, transfers are "
+        f"{transfer_share:.0%} of its time"
     )
+    if explanation.bottleneck == slowest.name:
+        bottleneck = f"The bottleneck is {slowest.name}: {slow_part}."
+    else:
+        bottleneck = (
+            f"The bottleneck is {explanation.bottleneck}, {explanation.interval_s * 1e3:.4g} ms per frame for all "
+            f"stages; the slowest of these is {slowest.name}: {slow_part}."
+        )
+    return (
+        f"{bottleneck} No plan takes less than {explanation.bound_s * 1e3:.4g} ms per frame (gap "
+        f"{explanation.gap:.1%}); could work be cut anywhere for nothing, {explanation.relaxed_s * 1e3:.4g} ms."
+        f"{_shared(explanation)}"
+    )
+
+
+def _shared(explanation: Explanation) -> str:
+    """Return the share of the time for which everything is in use that stages share, the busiest first."""
+    loads = sorted(explanation.loads.items(), key=lambda load: -load[1])
+    if not loads or not explanation.interval_s:
+        return ""
+    return " In use: " + ", ".join(f"{name} {load / explanation.interval_s:.0%}" for name, load in loads) + "."

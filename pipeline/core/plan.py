@@ -46,7 +46,8 @@ class Plan:
     stages : tuple of StagePlan
         In order: a stage reads model inputs and outputs of earlier stages only.
     in_flight : int
-        How many frames may be inside at once; 0 chooses one per replica of each stage and one per place in its queue.
+        How many frames may be inside at once; 0 chooses one per replica of each stage and one per place in its queue,
+        and where replicas differ also those that must wait for the slowest one, since results leave in order.
     unsplit_seconds : float
         Predicted time of one frame in the unsplit model on one core of the first stage's device.
     measured : bool
@@ -89,7 +90,7 @@ class Plan:
     @property
     def frames_in_flight(self) -> int:
         """The bound on frames inside, with the default filled in."""
-        return self.in_flight or sum(stage.replicas + stage.queue_depth for stage in self.stages)
+        return self.in_flight or sum(stage.frames_at_work + stage.queue_depth for stage in self.stages)
 
     @property
     def slowest(self) -> float:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from pipeline.core.reordering import frames_at_work
 from pipeline.core.stage_options import NO_OPTIONS, StageOptions
 
 
@@ -81,7 +82,8 @@ class StagePlan:
     cores : tuple of int
         Host cores that its workers and their kernels own; replicas share them out evenly, in this order.
     seconds : float
-        Predicted time of one frame in this stage, transfers included; on a simulated device, the time it takes.
+        Predicted time of one frame in this stage, transfers included, the mean over frames where replicas differ; on a
+        simulated device, the time it takes.
     transfer_s : float
         How much of it is spent on transfers; a device that overlaps computes another frame meanwhile.
     queue_depth : int
@@ -120,6 +122,24 @@ class StagePlan:
     def replica_times(self) -> tuple[float, ...]:
         """Seconds of one frame in each replica."""
         return self.replica_seconds or (self.seconds,) * self.replicas
+
+    @property
+    def mean_seconds(self) -> float:
+        """Mean time of one frame, where each replica takes as many frames as it can."""
+        times = self.replica_seconds
+        if not times:
+            return self.seconds
+        return self.replicas / sum(1 / seconds for seconds in times) if min(times) else 0.0
+
+    @property
+    def frames_at_work(self) -> int:
+        """Frames that are inside while all replicas work, those included that wait for an earlier one to end."""
+        return frames_at_work(self.replica_times)
+
+    def share(self, replica: int) -> float:
+        """Return the share of the frames that a replica takes, counted from 0."""
+        seconds = self.replica_times[replica]
+        return self.mean_seconds / seconds / self.replicas if seconds else 1 / self.replicas
 
     @property
     def replica_names(self) -> tuple[str, ...]:

@@ -51,10 +51,10 @@ def leave_route(board: Board, source: Device, target: Device | None) -> Route | 
     return (source, at_home) if _by_home(board, source, reader) else None
 
 
-def enter_s(board: Board, source: Device | None, target: Device, nbytes: Amount) -> Amount:
+def enter_s(board: Board, source: Device | None, target: Device, nbytes: Amount, tensors: Amount | int = 1) -> Amount:
     """Return the seconds that a worker on `target` spends on bringing in bytes that `source` made; None is the caller.
 
-    `nbytes` is one number, or an array of them.
+    `nbytes` is one number, or an array of them, of so many `tensors` together: each is copied by itself.
 
     Raises
     ------
@@ -64,13 +64,13 @@ def enter_s(board: Board, source: Device | None, target: Device, nbytes: Amount)
     if source is not None and source.memory == target.memory:
         # The reader's caches have to fetch them once; what the caller gives is read in any case.
         return board.transfer_s(source, target, nbytes) + _layout_s(target, nbytes)
-    return _seconds(board, enter_route(board, source, target), nbytes)
+    return _seconds(board, enter_route(board, source, target), nbytes, tensors)
 
 
-def leave_s(board: Board, source: Device, target: Device | None, nbytes: Amount) -> Amount:
+def leave_s(board: Board, source: Device, target: Device | None, nbytes: Amount, tensors: Amount | int = 1) -> Amount:
     """Return the seconds that a worker on `source` spends on handing out bytes for `target`; None is the caller.
 
-    `nbytes` is one number, or an array of them.
+    `nbytes` is one number, or an array of them, of so many `tensors` together: each is copied by itself.
 
     Raises
     ------
@@ -79,7 +79,7 @@ def leave_s(board: Board, source: Device, target: Device | None, nbytes: Amount)
     """
     if target is not None and source.memory == target.memory:
         return _layout_s(source, nbytes)
-    return _seconds(board, leave_route(board, source, target), nbytes)
+    return _seconds(board, leave_route(board, source, target), nbytes, tensors)
 
 
 def link_ends(board: Board, route: Route | None) -> tuple[str, str] | None:
@@ -89,11 +89,13 @@ def link_ends(board: Board, route: Route | None) -> tuple[str, str] | None:
     return None if link is None or link.shared else link.ends
 
 
-def _seconds(board: Board, route: Route | None, nbytes: Amount) -> Amount:
+def _seconds(board: Board, route: Route | None, nbytes: Amount, tensors: Amount | int) -> Amount:
     if route is None or not np.any(nbytes):
         return 0.0 * nbytes
+    link = board.link(route[0].memory, route[1].memory)
+    latency_s = link.latency_s if link is not None else 0.0
     # Where nothing crosses, nothing is sent, which does not even take the link's latency.
-    return board.transfer_s(*route, nbytes) * (nbytes > 0)
+    return (board.transfer_s(*route, nbytes) + latency_s * (tensors - 1)) * (nbytes > 0)
 
 
 def _layout_s(device: Device, nbytes: Amount) -> Amount:

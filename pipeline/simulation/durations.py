@@ -11,8 +11,8 @@ from pipeline.core.plan import Plan
 
 def draw_durations(
     plan: Plan, frames: int, cv: float, samples: Mapping[str, Sequence[float]], seed: int
-) -> list[np.ndarray]:
-    """Return for each stage the seconds of each frame.
+) -> list[list[np.ndarray]]:
+    """Return for each stage and each of its replicas the seconds of each frame.
 
     What a frame draws does not depend on the order of events, so that two plans can be compared on equal frames.
     """
@@ -22,9 +22,13 @@ def draw_durations(
         generator = np.random.default_rng([seed, number])
         if stage.name in samples:
             # Drawn with replacement and independently: what was slow twice in a row on the board is not so here.
-            stage_seconds.append(generator.choice(np.asarray(samples[stage.name], np.float64), frames))
+            # What was measured has the differences between replicas in it.
+            drawn = generator.choice(np.asarray(samples[stage.name], np.float64), frames)
+            stage_seconds.append([drawn] * stage.replicas)
             continue
         # Parameters of the logarithm that give the distribution the mean 1 and the coefficient of variation `cv`.
         sigma = np.sqrt(np.log1p(cv**2))
-        stage_seconds.append(stage.seconds * generator.lognormal(-(sigma**2) / 2, sigma, frames))
+        factors = generator.lognormal(-(sigma**2) / 2, sigma, frames)
+        # A frame that is slow is so in whichever replica.
+        stage_seconds.append([seconds * factors for seconds in stage.replica_times])
     return stage_seconds

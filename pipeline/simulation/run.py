@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain
 
 import numpy as np
 
+from pipeline.core.memory_pools import memory_pools
+from pipeline.core.moves import find_moves
 from pipeline.core.plan import Plan
+from pipeline.core.prediction import serial_devices, shared_cores
 from pipeline.core.renaming import refuse_renamed
 from pipeline.errors import PlanError
 from pipeline.scheduler.admission import Admission
@@ -18,12 +20,12 @@ from pipeline.scheduler.statistics import percentiles
 from pipeline.scheduler.trace import Trace
 from pipeline.scheduler.wiring import wire
 from pipeline.simulation.arrivals import EVEN, arrival_times
+from pipeline.simulation.bandwidth import Bandwidth
 from pipeline.simulation.clock import Clock, Request, Tokens
 from pipeline.simulation.durations import draw_durations
 from pipeline.simulation.entrance import Entrance
 from pipeline.simulation.result import Simulation
 from pipeline.simulation.station import SimulatedFrame, Station, Transfer, Work
-from pipeline.simulation.transfers import find_moves
 
 OVERHEAD_S = 50e-6
 """What the scheduler takes for each frame in each stage, unless something else is said: measured on x86-64 cores of a
@@ -142,26 +144,28 @@ class _Stream:
         self._since_arrival: list[float] = []
         self._stations: list[Station] = []
 
-    def build(self, times: Sequence[np.ndarray], overhead: float) -> None:
+    def build(self, times: Sequence[Sequence[np.ndarray]], overhead: float) -> None:
         plan, clock = self._plan, self._clock
         # A link carries one transfer at a time; those of several stages wait for each other.
         links: dict[tuple[str, ...], Tokens] = {link.ends: Tokens(clock, 1) for link in plan.board.links}
         cores, devices = self._shared_cores(), self._devices()
-        for number, stage in enumerate(plan.stages):
+        memories = self._memories()
+        for number, (stage, moves) in enumerate(zip(plan.stages, find_moves(plan), strict=True)):
             entry_transfers, exit_transfers = (
-                [Transfer(move.seconds, links.get(move.ends), " - ".join(move.ends)) for move in moves]
-                for moves in find_moves(plan, self._wiring, number)
+                [Transfer(move.seconds, links.get(move.ends), " - ".join(move.ends)) for move in side]
+                for side in (moves.entries, moves.exits)
             )
-            transfer_s = sum(transfer.seconds for transfer in (*entry_transfers, *exit_transfers))
             work = [
                 Work(
                     # What moves takes as long as it takes; the rest of the stage's time varies.
-                    _without(times[number], min(transfer_s, stage.seconds)),
+                    _without(times[number][replica], min(moves.copy_s, stage.replica_times[replica])),
                     entry_transfers,
                     exit_transfers,
                     [cores[core] for core in sorted(stage.cores_of(replica)) if core in cores],
                     devices.get(stage.replica_names[replica]),
                     overhead,
+                    memories.get(plan.board.device(stage.device).memory) if stage.memory_traffic else None,
+                    stage.memory_traffic,
                 )
                 for replica in range(stage.replicas)
             ]
@@ -249,19 +253,20 @@ class _Stream:
 
     def _devices(self) -> dict[str, Tokens]:
         """Return a token for each device that computes one frame at a time, of whichever stage or replica."""
-        # An accelerator computes one frame at a time, whichever replica asks; what overlaps is the moving of tensors.
-        # A device that is its cores is shared by those, see `_shared_cores`.
-        serial_devices = [
-            device for device in self._plan.board.devices if device.overlaps or (device.places > 1 and not device.cores)
-        ]
-        return {device.name: Tokens(self._clock, 1) for device in serial_devices if device.capabilities.computes}
+        return {name: Tokens(self._clock, 1) for name in serial_devices(self._plan.board, self._plan.stages)}
 
     def _shared_cores(self) -> dict[int, Tokens]:
-        # Where a run keeps no core busy, stages on the same core do not wait for each other.
-        board = self._plan.board
-        busy = [stage for stage in self._plan.stages if board.device(stage.device).capabilities.occupies_cores]
-        users = Counter(chain.from_iterable(set(stage.cores) for stage in busy))
-        return {core: Tokens(self._clock, 1) for core, number in users.items() if number > 1}
+        return {core: Tokens(self._clock, 1) for core in shared_cores(self._plan.board, self._plan.stages)}
+
+    def _memories(self) -> dict[str, Bandwidth]:
+        """Return the bandwidth of each memory where it is known; memories of the same chips share one."""
+        pools = [pool for pool in memory_pools(self._plan.board) if pool.bytes_per_s]
+        return {
+            name: shared
+            for pool in pools
+            for shared in [Bandwidth(self._clock, pool.bytes_per_s)]
+            for name in pool.memories
+        }
 
     def _links(self, seconds: float) -> dict[str, float]:
         names = dict.fromkeys(name for station in self._stations for name in station.on_link)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pipeline.core.plan import StagePlan
 from pipeline.scheduler.statistics import StageCounters, percentiles
 from pipeline.scheduler.trace import Trace
+from pipeline.simulation.bandwidth import Bandwidth
 from pipeline.simulation.clock import Clock, Process, Request, Tokens
 from pipeline.simulation.result import SimulatedStage
 
@@ -81,6 +82,10 @@ class Work:
         What computes one frame at a time, while tensors of others move.
     overhead : float
         Seconds that the scheduler takes to hand the frame on.
+    memory : Bandwidth or None
+        Of the memory that the run shares with others; its bytes come while it computes.
+    traffic : float
+        Bytes of a run to and from that memory.
     """
 
     seconds: Callable[[int], float]
@@ -89,6 +94,13 @@ class Work:
     cores: Sequence[Tokens] = ()
     device: Tokens | None = None
     overhead: float = 0.0
+    memory: Bandwidth | None = None
+    traffic: float = 0.0
+
+    def run(self, clock: Clock, frame: int) -> Request:
+        """Return the request to go on once a frame is computed."""
+        seconds = self.seconds(frame)
+        return clock.sleep(seconds) if self.memory is None else self.memory.serve(self.traffic, seconds)
 
 
 class Station:
@@ -187,7 +199,7 @@ class Station:
                 # After the tensors have come: moving them is what overlaps with another frame's run.
                 yield work.device.take()
             run_start = clock.time
-            yield clock.sleep(work.seconds(frame.number))
+            yield work.run(clock, frame.number)
             if work.device is not None:
                 work.device.give()
             run_end = clock.time

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -54,14 +54,23 @@ def legal_cuts(graph: Graph) -> list[Cut]:
 
 def crossing_bytes(graph: Graph) -> list[int]:
     """Return the crossing bytes of every legal cut, in order, without listing the tensors."""
+    return _crossing_sums(graph, lambda spec: spec.nbytes)
+
+
+def crossing_counts(graph: Graph) -> list[int]:
+    """Return how many tensors cross every legal cut, in order."""
+    return _crossing_sums(graph, lambda _: 1)
+
+
+def _crossing_sums(graph: Graph, amount: Callable[[TensorSpec], int]) -> list[int]:
     # By how much the sum changes at each position: one pass, where lists of what is alive grow with both.
     change = [0] * (len(graph.operators) + 2)
     last_use = _last_uses(graph)
     for index, operator in enumerate(graph.operators):
         for name in operator.outputs:
             if last_use.get(name, -1) > index:
-                change[index + 1] += graph.tensors[name].nbytes
-                change[last_use[name] + 1] -= graph.tensors[name].nbytes
+                change[index + 1] += amount(graph.tensors[name])
+                change[last_use[name] + 1] -= amount(graph.tensors[name])
     ends = set(graph.group_ends[:-1])
     total, result = 0, []
     for position, difference in enumerate(change):

@@ -181,7 +181,8 @@ def test_replicas_times_traffic_steps_and_the_order_survive_the_file() -> None:
     decoded = decode(encode(original_plan), "here")
     assert decoded == original_plan
     assert decoded.stages[0].replica_times == (1e-3, 3e-3)
-    assert decoded.slowest == pytest.approx(0.75e-3)
+    assert decoded.stages[0].mean_seconds == pytest.approx(1.5e-3)
+    assert decoded.frames_in_flight == 3 + 1 + 2, "while one has a frame for 3 ms, the other ends three"
 
 
 FAULTS: dict[str, tuple[dict[str, Any], str]] = {

@@ -75,6 +75,9 @@ def evaluate(problem: Problem, stages: tuple[PlanStage, ...]) -> LegalPlan | Non
     for choice, begin, end, compute, enter, leave in stages:
         processor, seconds = problem.processors[choice.processor], compute + enter + leave
         interval = (max(compute, seconds / 2) if processor.overlaps else seconds) / choice.replicas
+        if choice.factors:
+            interval = 1 / sum(1 / (compute * factor + enter + leave) for factor in choice.factors)
+            seconds = interval * choice.replicas
         slowest = max(slowest, interval)
         for resource, load in choice.loads.items():
             loads[resource] += float(load[begin:end].sum())

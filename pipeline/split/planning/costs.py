@@ -106,6 +106,11 @@ def traffic(graph: Graph, group: Sequence[Operator]) -> int:
     return tensors + sum(operator.parameter_bytes for operator in group)
 
 
+def group_traffic(graph: Graph) -> np.ndarray:
+    """Return the bytes that each fused group reads and writes."""
+    return np.array([traffic(graph, group) for group in groups(graph)], np.float64)
+
+
 def _borders(group: Sequence[Operator]) -> set[str]:
     results = {name for operator in group for name in operator.outputs}
     # Each tensor inside of the group is both a result and an input, so that these cancel.

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from pipeline.core.board import Device
+from pipeline.core.moves import find_moves
 from pipeline.core.plan import Plan, StagePlan
-from pipeline.core.prediction import stage_interval
-from pipeline.core.transfer_costs import enter_s, leave_s
+from pipeline.core.prediction import StagePrediction, predict
 from pipeline.split import offload
 from pipeline.split.planning import queues
 from pipeline.split.planning.advice import Alternative, advice, alternatives, trade_offs, verdict
 from pipeline.split.planning.bound import relaxed_interval
-from pipeline.split.planning.costs import fallback_share, groups
+from pipeline.split.planning.costs import fallback_share, group_traffic, groups
+from pipeline.split.planning.plan_builder import add_transfers
 from pipeline.split.planning.planner import Planner
 from pipeline.split.planning.problem_builder import Footprint, parallel_seconds
 from pipeline.split.unfused import DividedGroup, divided_groups
@@ -82,7 +83,7 @@ class Explanation:
     interval_s : float
         Between two frames.
     latency_s : float
-        Of one frame when nothing waits.
+        Of one frame when nothing waits, at most: where replicas differ, in the slowest one.
     joules : float or None
         Energy of one frame above rest; None where the board's power is unknown.
     bound_s : float
@@ -90,7 +91,9 @@ class Explanation:
     relaxed_s : float
         One that none could beat even if work could be cut anywhere and nothing had to be moved.
     bottleneck : str
-        Name of the stage that sets the pace.
+        What sets the pace, as `pipeline.core.prediction.Prediction` calls it: a stage, or what several share.
+    loads : mapping of str to float
+        Seconds per frame for which all stages together use what they share, by its name.
     alternatives : tuple of Alternative
     verdict : str
         ``"pipeline"``, ``"replicate instead"``, ``"do not pipeline"``, or for a plan of one stage ``"one stage"`` or
@@ -121,6 +124,7 @@ class Explanation:
     bound_s: float
     relaxed_s: float
     bottleneck: str
+    loads: Mapping[str, float]
     alternatives: tuple[Alternative, ...]
     verdict: str
     reason: str
@@ -145,11 +149,12 @@ class Explanation:
 
 def explain(planner: Planner, plan: Plan) -> Explanation:
     """Explain a plan that `planner` made, or could have made."""
-    stages = tuple(_forecasts(planner, plan))
-    # A plan knows of stages that share a core; the slowest stage, of replicas and of the time that they take together.
-    interval = max(plan.slowest, *(stage.interval_s for stage in stages), *_turns(planner, stages))
-    problem = planner.problem()
-    best = planner.solve()
+    spans = [span for _, span in queues.stage_groups(plan, planner.graph)]
+    group_s = [_group_seconds(planner, stage, *span) for stage, span in zip(plan.stages, spans, strict=True)]
+    plan = _with_times(planner, plan, spans, group_s)
+    prediction = predict(plan)
+    stages = tuple(_forecasts(planner, plan, group_s, prediction.stages))
+    interval, problem, best = prediction.interval_s, planner.problem(), planner.solve()
     choices = alternatives(planner, problem)
     ways = trade_offs(problem)
     # Where pins keep devices from running all of it, that is why no unsplit model is there to compare with.
@@ -165,11 +170,12 @@ def explain(planner: Planner, plan: Plan) -> Explanation:
     return Explanation(
         stages=stages,
         interval_s=interval,
-        latency_s=sum(stage.seconds for stage in stages),
-        joules=_joules(planner, stages),
+        latency_s=prediction.latency_s,
+        joules=prediction.joules,
         bound_s=min(best.bound, interval),
         relaxed_s=min(relaxed_interval(problem), interval),
-        bottleneck=slowest.name,
+        bottleneck=prediction.bottleneck,
+        loads=prediction.loads,
         alternatives=choices,
         verdict=kind,
         reason=reason,
@@ -181,90 +187,69 @@ def explain(planner: Planner, plan: Plan) -> Explanation:
         cv=planner.cv,
         unfused=tuple(divided_groups(planner.graph)),
         pins=tuple(dict.fromkeys(pin.reason for pin in planner.pins.values())),
-        fallback_share=_fallback_share(planner, plan),
+        fallback_share=fallback_share(planner.graph, np.concatenate(group_s).tolist()),
         trade_offs=ways,
     )
 
 
-def _fallback_share(planner: Planner, plan: Plan) -> float:
-    seconds = [
-        group_seconds
-        for stage, (begin, end) in queues.stage_groups(plan, planner.graph)
-        for group_seconds in _group_seconds(planner, stage, planner.board.device(stage.device), begin, end).tolist()
-    ]
-    return fallback_share(planner.graph, seconds)
+def _with_times(planner: Planner, plan: Plan, spans: Sequence[tuple[int, int]], group_s: Sequence[np.ndarray]) -> Plan:
+    """Return the plan with what its stages take by the planner's times."""
+    stages = []
+    for stage, seconds in zip(plan.stages, group_s, strict=True):
+        compute_s = float(seconds.sum())
+        speeds = _speeds(planner.board.device(stage.device), stage)
+        times = tuple(compute_s / speed for speed in speeds) if len(set(speeds)) > 1 else ()
+        stages.append(replace(stage, seconds=compute_s / speeds[0], replica_seconds=times))
+    return add_transfers(replace(plan, stages=tuple(stages)), group_traffic(planner.graph), spans)
 
 
-def _forecasts(planner: Planner, plan: Plan) -> Iterator[StageForecast]:
+def _speeds(device: Device, stage: StagePlan) -> list[float]:
+    """Return the speed of each replica's cores, which are alike, as a multiple of the device's."""
+    firsts = [stage.cores_of(replica)[:1] for replica in range(stage.replicas)]
+    return [device.speed(cores[0]) if cores else 1.0 for cores in firsts]
+
+
+def _forecasts(
+    planner: Planner, plan: Plan, group_s: Sequence[np.ndarray], predictions: Sequence[StagePrediction]
+) -> Iterator[StageForecast]:
     graph, board = planner.graph, planner.board
     # Both are of the whole plan, and are the same for all of its stages.
     footprint, stage_queues = Footprint.of(graph), queues.stage_queues(plan, graph)
-    crossing_bytes = footprint.border_bytes.astype(int).tolist()
-    # The caller stands before the first stage and behind the last one.
-    neighbours: list[Device | None] = [None, *(board.device(stage.device) for stage in plan.stages), None]
+    all_moves = find_moves(plan)
     for index, (stage, (begin, end)) in enumerate(queues.stage_groups(plan, graph)):
-        source, device, target = neighbours[index], board.device(stage.device), neighbours[index + 2]
-        seconds = _group_seconds(planner, stage, device, begin, end)
+        device, seconds, moves = board.device(stage.device), group_s[index], all_moves[index]
+        queue_bytes = stage.queue_depth * int(footprint.border_bytes[begin])
+        nbytes = int(footprint.stage_bytes(begin, end, stage.replicas)) + queue_bytes
         longest = begin + int(np.argmax(seconds))
-        enter, leave = (
-            enter_s(board, source, device, crossing_bytes[begin]),
-            leave_s(board, device, target, crossing_bytes[end]),
-        )
-        compute = float(seconds.sum())
-        nbytes = int(footprint.stage_bytes(begin, end, stage.replicas)) + stage.queue_depth * crossing_bytes[begin]
         yield StageForecast(
             name=stage.name,
             device=stage.device,
             cores=stage.cores,
             replicas=stage.replicas,
             operators=stage.operators,
-            compute_s=compute,
-            enter_s=enter,
-            leave_s=leave,
-            interval_s=stage_interval(
-                board, replace(stage, seconds=compute + enter + leave, transfer_s=enter + leave, replica_seconds=())
-            ),
+            compute_s=stage.mean_seconds - stage.transfer_s,
+            enter_s=moves.enter_s,
+            leave_s=moves.leave_s,
+            interval_s=predictions[index].interval_s,
             memory_bytes=nbytes,
             memory_share=nbytes / device.memory_bytes if device.memory_bytes else None,
             slowest_operator=next(each.name for each in graph.operators if each.group == longest),
-            slowest_share=float(seconds.max() / compute) if compute else 0.0,
+            slowest_share=float(seconds.max() / seconds.sum()) if seconds.any() else 0.0,
             queue_depth=stage.queue_depth,
             queue_cost=queues.queue_cost(stage_queues, index, stage.queue_depth, planner.cv),
         )
 
 
-def _group_seconds(planner: Planner, stage: StagePlan, device: Device, begin: int, end: int) -> np.ndarray:
-    """Return the seconds of the stage's groups, which are ``[begin, end)``."""
+def _group_seconds(planner: Planner, stage: StagePlan, begin: int, end: int) -> np.ndarray:
+    """Return the seconds of the stage's groups, which are ``[begin, end)``, on cores of the device's own speed."""
+    device = planner.board.device(stage.device)
     # A stage on a device without cores has none, and yet one thread that drives it.
     threads = max(1, len(stage.cores) // stage.replicas)
-    # The solver takes all cores of a replica to be alike.
-    firsts = [stage.cores_of(replica)[:1] for replica in range(stage.replicas)]
-    rate = sum(device.speed(cores[0]) if cores else 1.0 for cores in firsts)
     seconds = np.asarray(planner.seconds(device), np.float64)[begin:end]
     spans = planner.spans.get(device.name)
     if spans is None:
-        return parallel_seconds(seconds, threads) * stage.replicas / rate
-    span_s = spans.matrix(threads, contended=len(device.cores) > 1)[end, begin] * stage.replicas / rate
+        return parallel_seconds(seconds, threads)
     # A runtime that fuses over the stage has no times of groups: they are the span's, divided as they were estimated.
+    span_s: float = spans.matrix(threads, contended=len(device.cores) > 1)[end, begin]
     share: float = span_s / seconds.sum()
     return seconds * share
-
-
-def _turns(planner: Planner, stages: Sequence[StageForecast]) -> Iterator[float]:
-    """Yield for each device whose stages take turns what they take together."""
-    for device in planner.board.devices:
-        if device.places > 1 and not device.cores:
-            yield sum(stage.interval_s for stage in stages if stage.device == device.name)
-
-
-def _joules(planner: Planner, stages: Sequence[StageForecast]) -> float | None:
-    devices = [planner.board.device(stage.device) for stage in stages]
-    if not all(device.watts_busy for device in devices):
-        return None
-    # Power above rest, for the share of the device's cores that one replica keeps busy.
-    return sum(
-        stage.seconds
-        * (device.watts_busy - device.watts_idle)
-        * (len(stage.cores) / stage.replicas / len(device.cores) if device.cores else 1.0)
-        for stage, device in zip(stages, devices, strict=True)
-    )

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pipeline.core.board import Board, Device
+from pipeline.core.moves import find_moves
 from pipeline.core.plan import Plan, StagePlan
 from pipeline.core.transfer_costs import own_cores, replicas_on
 from pipeline.split.extract import GraphPart, parts
 from pipeline.split.graph import Graph
+from pipeline.split.planning.costs import group_traffic
+from pipeline.split.planning.problem import Array
 from pipeline.split.planning.problem_builder import board_processors
 from pipeline.split.planning.solution import Solution, StageSolution
 
@@ -23,17 +26,45 @@ def build_plan(solution: Solution, graph: Graph, board: Board, *, measured: bool
     # The last stage ends with the graph, which is no cut.
     pieces = parts(graph, [ends[stage.end - 1] for stage in stages[:-1]])
     plans = tuple(map(_stage, range(len(stages)), stages, pieces, devices, _give_cores(board, stages)))
-    return Plan(
+    plan = Plan(
         model=graph.name,
         digest=graph.digest,
         board=board,
         inputs=graph.inputs,
         outputs=graph.outputs,
-        stages=_share_cores(plans, board, stages),
+        stages=plans,
         measured=measured,
         # By name, since a plan's file outlives the positions of one reading of the model.
         unfused=tuple(graph.operators[position - 1].name for position in graph.unfused),
     )
+    plan = add_transfers(plan, group_traffic(graph), [(stage.begin, stage.end) for stage in stages])
+    return replace(plan, stages=_share_cores(plan.stages, board, stages))
+
+
+def add_transfers(plan: Plan, traffic: Array, spans: Sequence[tuple[int, int]]) -> Plan:
+    """Return a plan whose stages compute only, with what their tensors take and the bytes that they move.
+
+    Parameters
+    ----------
+    plan : Plan
+    traffic : array of float, shape (groups,)
+        Bytes that each fused group moves.
+    spans : sequence of pairs of int
+        Of each stage, the first group, and the one behind the last.
+    """
+    stages = []
+    for stage, moves, (begin, end) in zip(plan.stages, find_moves(plan), spans, strict=True):
+        transfer_s = moves.enter_s + moves.leave_s
+        moving = replace(
+            stage,
+            seconds=stage.seconds + transfer_s,
+            replica_seconds=tuple(seconds + transfer_s for seconds in stage.replica_seconds),
+            transfer_s=transfer_s,
+            memory_traffic=float(traffic[begin:end].sum()) + sum(move.nbytes for move in moves.copies),
+        )
+        # A transfer takes as long on each, so that the mean is another one.
+        stages.append(replace(moving, seconds=moving.mean_seconds))
+    return replace(plan, stages=tuple(stages))
 
 
 def _stage(index: int, stage: StageSolution, piece: GraphPart, device: Device, cores: tuple[int, ...]) -> StagePlan:
@@ -44,8 +75,8 @@ def _stage(index: int, stage: StageSolution, piece: GraphPart, device: Device, c
         outputs=piece.outputs,
         operators=(piece.operators[0].name, piece.operators[-1].name),
         cores=own_cores(device, cores),
-        seconds=stage.seconds,
-        transfer_s=stage.enter + stage.leave,
+        seconds=stage.compute,
+        replica_seconds=tuple(stage.compute * factor for factor in stage.choice.factors),
         replicas=replicas_on(device, stage.choice.replicas),
     )
 

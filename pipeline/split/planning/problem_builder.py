@@ -11,13 +11,12 @@ import numpy as np
 
 from pipeline.core.board import Board, Device
 from pipeline.core.plan import TensorSpec
-from pipeline.core.transfer_costs import enter_s, leave_s
-from pipeline.errors import BoardError
 from pipeline.split.cuts import crossing_bytes
 from pipeline.split.graph import Graph
+from pipeline.split.planning.borders import board_borders
 from pipeline.split.planning.problem import Array, Choice, MemoryLimit, Problem, Processor, span_sums
 from pipeline.split.planning.request import ANY_REQUEST, PlanRequest
-from pipeline.split.planning.resources import add_turns
+from pipeline.split.planning.resources import add_links, add_memories, add_turns
 from pipeline.split.planning.spans import SpanTimes
 
 # Amdahl's share of the work; the rest stands for what one thread does alone in each kernel.
@@ -142,12 +141,12 @@ def build_problem(  # noqa: PLR0913 - all but the first three by keyword
         What of the division is fixed.
     """
     processors, footprint = board_processors(board), Footprint.of(graph)
-    enter, leave = _borders(board, processors, footprint.border_bytes)
+    borders = board_borders(graph, board, [processor.device for processor in processors], footprint.border_bytes)
     problem = Problem(
         processors=tuple(_processor(processor) for processor in processors),
         choices=tuple(_all_choices(board, processors, _Times(seconds, variants, spans), request, replicas=replicas)),
-        enter=enter,
-        leave=leave,
+        enter=borders.enter,
+        leave=borders.leave,
         # Stages that are fixed are not refused for an estimate of what they need.
         memories=() if request.edges else _memories(board, processors),
         parameters=footprint.parameters,
@@ -160,7 +159,10 @@ def build_problem(  # noqa: PLR0913 - all but the first three by keyword
             for devices in request.devices
         ),
     )
-    problem = add_turns(problem, [processor.device for processor in processors])
+    devices = [processor.device for processor in processors]
+    problem = add_turns(problem, devices)
+    problem = add_links(problem, borders)
+    problem = add_memories(problem, graph, board, devices, borders)
     return problem.merge_items(request.edges) if request.edges else problem
 
 
@@ -282,15 +284,17 @@ def _replicated_choice(
     processors: Sequence[BoardProcessor], copies: Mapping[int, int], threads: int, times: _RuntimeTimes
 ) -> Choice:
     total = sum(copies.values())
-    rate = sum(count * processors[index].speed for index, count in copies.items())
+    speeds = [processors[index].speed for index, count in copies.items() for _ in range(count)]
     watts = sum(count * processors[index].watts * threads for index, count in copies.items())
     return times.choice(
         next(index for index, count in copies.items() if count),
         _use(processors, {index: count * threads for index, count in copies.items()}),
         threads,
-        total / rate,
+        1 / max(speeds),
         replicas=total,
         watts=watts / total,
+        # In the order in which the plan gives them their cores.
+        factors=() if len(set(speeds)) == 1 else tuple(max(speeds) / speed for speed in speeds),
     )
 
 
@@ -309,28 +313,6 @@ def _memories(board: Board, processors: Sequence[BoardProcessor]) -> tuple[Memor
         MemoryLimit(size, tuple(index for index, each in enumerate(processors) if each.device.memory == name))
         for name, size in memory_sizes(board).items()
     )
-
-
-def _borders(board: Board, processors: Sequence[BoardProcessor], nbytes: Array) -> tuple[Array, Array]:
-    """Return the problem's `enter` and `leave` for so many bytes at each position."""
-    ends: list[Device | None] = [*(processor.device for processor in processors), None]
-    size = len(processors)
-    enter, leave = np.zeros((size + 1, size, len(nbytes))), np.zeros((size, size + 1, len(nbytes)))
-    for end, index in product(range(size + 1), range(size)):
-        device = processors[index].device
-        enter[end, index] = _or_never(enter_s, board, ends[end], device, nbytes)
-        leave[index, end] = _or_never(leave_s, board, device, ends[end], nbytes)
-    return enter, leave
-
-
-def _or_never(
-    transfer_s: Callable[[Board, Any, Any, Array], Array], board: Board, source: Any, target: Any, nbytes: Array
-) -> Array:
-    try:
-        return transfer_s(board, source, target, nbytes)
-    except BoardError:
-        # There is no link between the two, and none is needed where nothing crosses.
-        return np.where(nbytes > 0, np.inf, 0.0)
 
 
 def _by_group(graph: Graph, values: Sequence[int]) -> Array:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from pipeline.core.plan import Plan, StagePlan
-from pipeline.core.prediction import stage_interval
+from pipeline.core.prediction import predict
 from pipeline.errors import PlanError
 from pipeline.split.graph import Graph
 from pipeline.split.planning.problem_builder import Footprint, memory_sizes
@@ -84,14 +84,15 @@ def check_depth(depth: int | str, cv: float) -> None:
 def stage_queues(plan: Plan, graph: Graph) -> list[StageQueue]:
     """Return the queues of a plan's stages."""
     crossing_bytes = Footprint.of(graph).border_bytes
+    intervals = [stage.interval_s for stage in predict(plan).stages]
     return [
         StageQueue(
-            interval=stage_interval(plan.board, stage),
+            interval=interval,
             replicas=stage.replicas,
             memory=plan.board.device(stage.device).memory,
             nbytes=float(crossing_bytes[begin]),
         )
-        for stage, (begin, _) in stage_groups(plan, graph)
+        for interval, (stage, (begin, _)) in zip(intervals, stage_groups(plan, graph), strict=True)
     ]
 
 

@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pipeline.core.board import Device
-from pipeline.split.planning.problem import Choice, Problem, Resource
+import numpy as np
+
+from pipeline.core.board import Board, Device
+from pipeline.core.memory_pools import memory_pools
+from pipeline.split.graph import Graph
+from pipeline.split.planning.borders import BoardBorders
+from pipeline.split.planning.costs import group_traffic
+from pipeline.split.planning.problem import Array, Choice, Problem, Resource
 
 
 def add_turns(problem: Problem, devices: Sequence[Device]) -> Problem:
@@ -19,6 +25,49 @@ def add_turns(problem: Problem, devices: Sequence[Device]) -> Problem:
         if device.places > 1 and not device.cores:
             problem = _add_turn(problem, index, device.name)
     return problem
+
+
+def add_links(problem: Problem, borders: BoardBorders) -> Problem:
+    """Return the problem with a resource for each link, which carries one tensor at a time."""
+    for ends in dict.fromkeys((*borders.enter_links, *borders.leave_links)):
+        index = len(problem.resources)
+        problem = replace(
+            problem,
+            resources=(*problem.resources, Resource(f"link {' - '.join(ends)}", "link")),
+            enter_loads={**problem.enter_loads, **_at(index, borders.enter_links.get(ends))},
+            leave_loads={**problem.leave_loads, **_at(index, borders.leave_links.get(ends))},
+        )
+    return problem
+
+
+def add_memories(
+    problem: Problem, graph: Graph, board: Board, devices: Sequence[Device], borders: BoardBorders
+) -> Problem:
+    """Return the problem with a resource for each memory whose bytes per second are known."""
+    traffic = group_traffic(graph)
+    for pool in memory_pools(board):
+        if not pool.bytes_per_s:
+            continue
+        index = len(problem.resources)
+        residents = np.array([device.memory in pool.memories for device in devices])
+        per_byte = np.where(residents, 1 / pool.bytes_per_s, 0.0)
+        problem = replace(
+            problem,
+            choices=tuple(
+                replace(choice, loads={**choice.loads, index: traffic / pool.bytes_per_s})
+                if residents[choice.processor]
+                else choice
+                for choice in problem.choices
+            ),
+            resources=(*problem.resources, Resource(f"memory {pool.name}", "memory")),
+            enter_loads={**problem.enter_loads, index: borders.enter_bytes * per_byte[None, :, None]},
+            leave_loads={**problem.leave_loads, index: borders.leave_bytes * per_byte[:, None, None]},
+        )
+    return problem
+
+
+def _at(index: int, load: Array | None) -> dict[int, Array]:
+    return {} if load is None else {index: load}
 
 
 def _add_turn(problem: Problem, processor: int, name: str) -> Problem:
