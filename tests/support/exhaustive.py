@@ -72,6 +72,8 @@ def evaluate(problem: Problem, stages: tuple[PlanStage, ...]) -> LegalPlan | Non
     slowest = latency = joules = 0.0
     if not all(np.isfinite(enter + leave) for *_, enter, leave in stages):
         return None
+    for resource, seconds in _border_loads(problem, stages):
+        loads[resource] += seconds
     for choice, begin, end, compute, enter, leave in stages:
         processor, seconds = problem.processors[choice.processor], compute + enter + leave
         interval = (max(compute, seconds / 2) if processor.overlaps else seconds) / choice.replicas
@@ -93,6 +95,17 @@ def evaluate(problem: Problem, stages: tuple[PlanStage, ...]) -> LegalPlan | Non
     if any(size > memory.nbytes * TOLERANCE for size, memory in zip(sizes, problem.memories, strict=True)):
         return None
     return LegalPlan(max([slowest, *loads]), latency, joules)
+
+
+def _border_loads(problem: Problem, stages: tuple[PlanStage, ...]) -> Iterator[tuple[int, float]]:
+    """Yield the resources that tensors use on their way in and out, with the seconds."""
+    # The caller stands before the first stage and behind the last one.
+    ends = [len(problem.processors), *(choice.processor for choice, *_ in stages), len(problem.processors)]
+    for index, (choice, begin, end, *_) in enumerate(stages):
+        for resource, border in problem.enter_loads.items():
+            yield resource, float(border[ends[index], choice.processor, begin])
+        for resource, border in problem.leave_loads.items():
+            yield resource, float(border[choice.processor, ends[index + 2], end])
 
 
 def random_problem(
