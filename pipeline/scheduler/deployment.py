@@ -22,7 +22,6 @@ from pipeline.scheduler.heterogeneous import HeterogeneousRuntime, borrowed_devi
 from pipeline.scheduler.inputs import AcceptedInputs
 from pipeline.scheduler.open_inputs import make_input_check
 from pipeline.scheduler.statistics import StageCounters
-from pipeline.scheduler.turns import Loan
 from pipeline.scheduler.wiring import wire
 from pipeline.scheduler.worker_context import Arrival, Assignment, WorkerContext
 from pipeline.scheduler.worker_group import WorkerGroup
@@ -176,9 +175,8 @@ class Deployment:
         stage = self.plan.stages[number]
         # In the order of the cores: two stages that share several take them in the same order, and so never cross.
         cores = sorted(set(stage.cores_of(replica)) & self._cores.keys()) if runtime.occupies_cores else []
-        # A device that others borrow has its turn behind the cores, as within a stage of steps.
-        is_lent = not stage.steps and stage.replica_names[replica] in self._lent_devices
-        loans = [Loan(self._context.turns.of(stage.replica_names[replica]))] if is_lent else []
+        device = stage.replica_names[replica]
+        is_lent = not stage.steps and device in self._lent_devices
         return Assignment(
             self._context,
             stage,
@@ -189,9 +187,10 @@ class Deployment:
             [_load(build, number) for build in self.builds],
             self._inboxes[number],
             self._route(number),
-            (*(self._cores[core] for core in cores), *loans),
+            tuple(self._cores[core] for core in cores),
             self._context.options.supervision.limit(stage.name),
             StageCounters(len(stage.steps)),
+            self._context.turns.of(device) if is_lent else None,
         )
 
     def _route(self, number: int) -> Callable[[Frame], None]:

@@ -14,7 +14,7 @@ from pipeline.core.plan import Plan, StagePlan
 from pipeline.errors import DeviceLost
 from pipeline.executor.devices.base import DeviceRuntime
 from pipeline.scheduler.copies import StageCopies
-from pipeline.scheduler.turns import DeviceTurns, Loan
+from pipeline.scheduler.turns import DeviceTurns, Loan, Turns
 from pipeline.scheduler.wiring import Wiring, wire
 
 
@@ -34,7 +34,7 @@ class _Step:
     runtime: DeviceRuntime
     program: Any
     copies: StageCopies
-    loan: Loan | None
+    turns: Turns | None
 
 
 @dataclass(frozen=True)
@@ -60,25 +60,6 @@ class _StepTensors:
     def copy_lock(self) -> contextlib.AbstractContextManager[None]:
         """Return nothing to wait for."""
         return contextlib.nullcontext()
-
-
-class _StepTurn:
-    """The turn of one step with its device, and when that was; at once on the worker's own."""
-
-    def __init__(self, loan: Loan | None, wait: Callable[[Callable[[], None]], None]) -> None:
-        self._loan, self._wait = loan, wait
-        self.asked = self.begin = self.ran = 0.0
-
-    def __enter__(self) -> None:
-        self.asked = perf_counter()
-        if self._loan is not None:
-            self._wait(self._loan.acquire)
-        self.begin = perf_counter()
-
-    def __exit__(self, *_: object) -> None:
-        self.ran = perf_counter()
-        if self._loan is not None:
-            self._loan.release()
 
 
 class HeterogeneousRuntime(DeviceRuntime):
@@ -110,8 +91,9 @@ class HeterogeneousRuntime(DeviceRuntime):
         names = dict.fromkeys((stage.device, *(step.device for step in stage.steps)))
         self._runtimes = {name: create(plan.board.device(name)) for name in names}
         self.opening_s = sum(runtime.opening_s for runtime in self._runtimes.values())
-        self._loans = {name: Loan(turns.of(name)) for name in borrowed_devices(plan, stage)}
+        self._turns = {name: turns.of(name) for name in borrowed_devices(plan, stage)}
         self._current: _Step | None = None
+        self._loan: Loan | None = None
         self._is_broken = False
         self.wait: Callable[[Callable[[], None]], None] = lambda wait: wait()
         self.times: list[StepTimes] = []
@@ -160,7 +142,7 @@ class HeterogeneousRuntime(DeviceRuntime):
         for unit, unit_code, unit_wiring in zip(stage.units, code, wiring.stages, strict=True):
             runtime = self._runtimes[unit.device]
             copies = StageCopies(runtime, unit_wiring, wiring.readers)
-            steps.append(_Step(unit, runtime, runtime.load(unit, unit_code), copies, self._loans.get(unit.device)))
+            steps.append(_Step(unit, runtime, runtime.load(unit, unit_code), copies, self._turns.get(unit.device)))
         return _LoadedSteps(wiring, readers, tuple(steps))
 
     def run(self, program: _LoadedSteps, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -179,13 +161,13 @@ class HeterogeneousRuntime(DeviceRuntime):
         # Tensors move before and after the turn: others have the device meanwhile.
         start = perf_counter()
         inputs = step.copies.take(frame)
-        turn = _StepTurn(step.loan, self.wait)
-        outputs = step.runtime.run_in_turn(step.program, inputs, turn)
+        loan = self._loan = Loan(step.turns, self.wait)
+        outputs = step.runtime.run_in_turn(step.program, inputs, loan)
         if self._is_broken:
             # The frame is another worker's by now; it must not have the next device.
             raise DeviceLost(f"{step.unit.name} was given up")
         step.copies.leave(frame, outputs)
-        self.times.append(StepTimes(start, turn.asked, turn.begin, turn.ran, perf_counter()))
+        self.times.append(StepTimes(start, loan.asked, loan.begin, loan.end, perf_counter()))
 
     def copy_in(self, array: np.ndarray) -> np.ndarray:
         """Return `array` itself."""
@@ -201,8 +183,8 @@ class HeterogeneousRuntime(DeviceRuntime):
         if (step := self._current) is None:
             return
         # First: others wait for the device, which may refuse to be interrupted.
-        if step.loan is not None:
-            step.loan.release()
+        if self._loan is not None:
+            self._loan.release()
         step.runtime.break_off()
 
     def close(self) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
+from time import perf_counter
 
 
 class Turns:
@@ -45,21 +47,44 @@ class Turns:
 
 
 class Loan:
-    """The turns of one worker with a device; with the methods of a lock."""
+    """The turn of one worker with a device for one run, for a ``with`` statement.
 
-    def __init__(self, turns: Turns) -> None:
-        self._turns = turns
+    Parameters
+    ----------
+    turns : Turns or None
+        Of the device; None for the worker's own, which it has at once.
+    wait : callable
+        Called with what waits for the device.
+
+    Attributes
+    ----------
+    asked, begin, end : float
+        When the worker asked for the device, had it, and gave it back, by `time.perf_counter`.
+    """
+
+    def __init__(self, turns: Turns | None, wait: Callable[[Callable[[], None]], None]) -> None:
+        self._turns, self._wait = turns, wait
         self._ticket: threading.Lock | None = None
+        self.asked = self.begin = self.end = 0.0
 
-    def acquire(self) -> None:
-        """Wait for the device."""
-        self._ticket = self._turns.take()
+    def __enter__(self) -> None:
+        self.asked = perf_counter()
+        if self._turns is not None:
+            self._wait(self._take)
+        self.begin = perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.end = perf_counter()
+        self.release()
+
+    def _take(self) -> None:
+        if self._turns is not None:
+            self._ticket = self._turns.take()
 
     def release(self) -> None:
         """Give the device back, if it has not been; the watchdog does so for a worker that hangs."""
-        ticket, self._ticket = self._ticket, None
-        if ticket is not None:
-            self._turns.give_back(ticket)
+        if self._turns is not None and self._ticket is not None:
+            self._turns.give_back(self._ticket)
 
 
 class DeviceTurns:

@@ -19,6 +19,7 @@ from pipeline.scheduler.heterogeneous import HeterogeneousRuntime
 from pipeline.scheduler.interrupts import uninterrupted
 from pipeline.scheduler.reopening import Reopening
 from pipeline.scheduler.stage_device import StageDevice
+from pipeline.scheduler.turns import Loan, Turns
 from pipeline.scheduler.waiting import Latch
 from pipeline.scheduler.watchdog import TimedRun
 from pipeline.scheduler.worker_context import Assignment
@@ -70,6 +71,9 @@ class Worker:
         # Fields of the assignment that each frame asks for.
         self._root, self._inbox = not assignment.wiring.predecessors, assignment.inbox
         self._pass_on, self._run_program = assignment.pass_on, runtime.run
+        self._loan: Loan | None = None
+        if assignment.turns is not None:
+            self._run_program = partial(self._run_in_turn, runtime, assignment.turns)
         self._trace, self._watchdog = context.options.trace, context.watchdog if assignment.limit else None
         # Most stages have neither limit nor shared cores: their frames pay for no lock and no clock.
         self._is_guarded = bool(assignment.cores) or self._watchdog is not None
@@ -254,6 +258,11 @@ class Worker:
         self._copies.leave(frame, outputs)
         return ready_s, ran_s, perf_counter()
 
+    def _run_in_turn(self, runtime: DeviceRuntime, turns: Turns, program: Any, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Run the stage on a device that steps of others borrow."""
+        self._loan = Loan(turns, self._wait_untimed)
+        return runtime.run_in_turn(program, inputs, self._loan)
+
     def _in_time(self) -> bool:
         run, self._timed_run = self._timed_run, None
         if run is not None and self._watchdog is not None and not self._watchdog.end(run):
@@ -293,6 +302,8 @@ class Worker:
     def _leave_cores(self) -> None:
         for core in self.assignment.cores:
             core.release()
+        if self._loan is not None:
+            self._loan.release()
 
     def _expire(self, frame: Frame, run: TimedRun) -> None:
         """Give up a run that is over its limit; called in the watchdog's thread."""

@@ -13,7 +13,7 @@ from pipeline.scheduler.channel import Channel
 from pipeline.scheduler.frame import Frame
 from pipeline.scheduler.options import PipelineOptions
 from pipeline.scheduler.statistics import StageCounters
-from pipeline.scheduler.turns import DeviceTurns, Loan
+from pipeline.scheduler.turns import DeviceTurns, Turns
 from pipeline.scheduler.watchdog import Watchdog
 from pipeline.scheduler.wiring import StageWiring
 
@@ -87,12 +87,13 @@ class Assignment:
     pass_on : callable
         Called with each frame when the stage is done with it; may wait for places.
     cores : tuple of lock
-        One for each host core that another stage uses too, in the order of the cores, and one for a device that steps
-        of other stages borrow; held while the stage runs.
+        One for each host core that another stage uses too, in the order of the cores; held while the stage runs.
     limit : float
         Seconds that a run may take, 0 if it has no limit.
     counters : StageCounters
         What has been done.
+    turns : Turns or None
+        Those with the stage's device, if steps of other stages borrow it.
     """
 
     context: WorkerContext
@@ -104,7 +105,8 @@ class Assignment:
     loads: Sequence[tuple[StagePlan, Any]]
     inbox: Channel[Arrival]
     pass_on: Callable[[Frame], None]
-    cores: tuple[threading.Lock | Loan, ...] = ()
+    cores: tuple[threading.Lock, ...] = ()
     limit: float = 0.0
     # Outlives the worker: its successor goes on counting, so that no sum ever falls.
     counters: StageCounters = field(default_factory=StageCounters)
+    turns: Turns | None = None

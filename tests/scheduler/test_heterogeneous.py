@@ -144,6 +144,18 @@ def test_a_step_that_hangs_loses_the_device_to_the_others(functions: Any, gate: 
     assert (error.stage, error.step, error.device) == ("a", "a.step1", "npu")
 
 
+def test_a_stage_that_hangs_on_a_lent_device_loses_it_too(functions: Any, gate: Any) -> None:
+    def hang(x: np.ndarray) -> Sequence[np.ndarray]:
+        return gate(x) if x[0] == 1 else [x]
+
+    plan = make_plan(make_stage("a", ["cpu", "npu"], "x", "m"), make_stage("b", ["npu"], "m", "y"))
+    with Pipeline(plan, [add(0), add(0), hang], create=functions, stage_timeout={"b": LIMIT}) as running:
+        futures = [running.submit(frame(number)) for number in range(6)]
+        assert isinstance(futures[1].exception(30), StageTimeout)
+        gate.open.set()
+        assert [future.result(30)[0] for future in futures if future is not futures[1]] == [0, 2, 3, 4, 5]
+
+
 def test_waiting_for_a_borrowed_device_is_not_running(functions: Any, gate: Any) -> None:
     """A stage without a limit keeps the device for long; the other one's limit does not count that."""
     plan = make_plan(make_stage("a", ["cpu", "npu"], "x", "m"), make_stage("b", ["npu"], "m", "y"))

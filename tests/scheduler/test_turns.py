@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from functools import partial
+
+import pytest
 
 from pipeline.scheduler.turns import DeviceTurns, Loan, Turns
 from tests.scheduler.conftest import LIMIT, wait_until
@@ -51,13 +54,25 @@ def test_a_device_that_was_given_back_already_is_not_given_back_again() -> None:
     assert not third.is_alive()
 
 
+def run_at_once(wait: Callable[[], None]) -> None:
+    wait()
+
+
 def test_a_loan_is_given_back_once() -> None:
-    turns = DeviceTurns()
-    loan, other = Loan(turns.of("npu")), Loan(turns.of("npu"))
-    loan.acquire()
-    loan.release()
-    other.acquire()
-    loan.release()
-    other.release()
-    loan.acquire()
-    loan.release()
+    turns = DeviceTurns().of("npu")
+    first, second = (Loan(turns, run_at_once) for _ in range(2))
+    with first:
+        first.release()
+        with second:
+            # Its worker comes back late.
+            first.release()
+            assert len(turns) == 1
+    assert not len(turns)
+    assert first.asked <= first.begin <= second.begin <= second.end <= first.end
+
+
+def test_a_device_of_the_worker_is_there_at_once() -> None:
+    loan = Loan(None, lambda _: pytest.fail("nothing to wait for"))
+    with loan:
+        assert loan.begin
+    assert loan.end >= loan.begin
