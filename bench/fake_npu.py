@@ -1,8 +1,9 @@
 """An NPU beside a CPU, measured over the ideal: one frame per time of the slowest stage.
 
 The NPU is a delegate of LiteRT, tests/support/fake_npu.c, whose operators take the times of a table here, which it
-sleeps through.  The stages in front of it and behind it are computed by the CPU meanwhile.  The rate is taken between
-the first and the last result of a stream.  On a CPU that has other work it says nothing: see `load`.
+sleeps through, to the microsecond.  The stages in front of it and behind it are computed by the CPU meanwhile.  The
+rate is taken between the first and the last result of a stream.  On a CPU that has other work it says nothing: see
+`load`.
 """
 
 from __future__ import annotations

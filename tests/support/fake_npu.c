@@ -14,6 +14,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 
 typedef int Status; /* 0 is success */
@@ -200,9 +201,16 @@ static double now(void) {
   return time.tv_sec + time.tv_nsec * 1e-9;
 }
 
+/* To the microsecond, or the table's times would not be those that the device takes: Linux wakes a thread 50 us late
+ * unless told not to, and a core that rests needs as long to begin. */
 static void sleep_until(double end) {
-  struct timespec time = {(time_t)end, (long)((end - floor(end)) * 1e9)};
+  double wake = end - 60e-6;
+  struct timespec time = {(time_t)wake, (long)((wake - floor(wake)) * 1e9)};
+  int slack = prctl(PR_GET_TIMERSLACK, 0, 0, 0, 0);
+  prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
   while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time, NULL)) continue;
+  prctl(PR_SET_TIMERSLACK, slack, 0, 0, 0);
+  while (now() < end) continue;
 }
 
 /* Sums of products, one per value of the output; `write` gets them with their channel. */
