@@ -148,9 +148,9 @@ def run(output: Path = OUTPUT, frames: int | None = None, stages: int = 2) -> De
     return _compare(variants, labels, output)
 
 
-def show(result: DemoResult, console: Console | None = None) -> None:
+def show(result: DemoResult) -> None:
     """Print the comparison as a table, and name the picture."""
-    console = console or Console()
+    console = Console()
     title = f"{result.frames} frames of {BATCH} handwritten digits, held out in training"
     table = Table(title=title, title_justify="left")
     for heading in ("", "accuracy", "frames/s"):

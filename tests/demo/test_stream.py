@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import contextlib
 import io
 from pathlib import Path
+from typing import Any
 
 import pytest
-from rich.console import Console
 
 import boards
 import pipeline
@@ -17,25 +18,22 @@ from tests.support.sampling import QUICK
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[stream.DemoResult, str]:
-    """Return the result of a short demo, and the text about it."""
+    """Return the result of a short demo by its command, and what that prints."""
     pytest.importorskip("tvm")
     pytest.importorskip("sklearn")
     _measure_quickly(tmp_path_factory.mktemp("network"))
-    path, console = tmp_path_factory.mktemp("demo") / "timeline.svg", Console(file=io.StringIO())
-    result = stream.run(path, frames=48)
-    stream.show(result, console)
+    path, results = tmp_path_factory.mktemp("demo") / "timeline.svg", []
+
+    def note_result(*arguments: Any) -> stream.DemoResult:
+        results.append(run_demo(*arguments))
+        return results[-1]
+
+    run_demo = stream.run
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as output:
+        patch.setattr(stream, "run", note_result)
+        assert cli.main(["demo", "--frames", "48", "--output", str(path)]) == 0
     assert list(path.parent.iterdir()) == [path]
-    assert isinstance(console.file, io.StringIO)
-    return result, console.file.getvalue()
-
-
-@pytest.mark.usefixtures("demo")
-def test_the_command_prints_the_same(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    path = tmp_path / "timeline.svg"
-    assert cli.main(["demo", "--frames", "8", "--output", str(path)]) == 0
-    text = capsys.readouterr().out
-    assert "8 frames of 10 handwritten digits" in text
-    assert f"Timeline: {path}" in text
+    return results[0], output.getvalue()
 
 
 def _measure_quickly(folder: Path) -> None:
@@ -67,7 +65,7 @@ def test_the_picture_is_there(result: stream.DemoResult) -> None:
 
 def test_what_is_printed(demo: tuple[stream.DemoResult, str]) -> None:
     result, text = demo
-    for expected in ("unsplit, 1 core", "pipeline of 2 stages", "times the frames", "Largest difference"):
+    for expected in ("48 frames of 10 handwritten digits", "unsplit, 1 core", "pipeline of 2 stages", "times the frames", "Largest difference"):
         assert expected in text
     assert f"Timeline: {result.picture}" in text
 
