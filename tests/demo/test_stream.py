@@ -65,7 +65,13 @@ def test_the_picture_is_there(result: stream.DemoResult) -> None:
 
 def test_what_is_printed(demo: tuple[stream.DemoResult, str]) -> None:
     result, text = demo
-    for expected in ("48 frames of 10 handwritten digits", "unsplit, 1 core", "pipeline of 2 stages", "times the frames", "Largest difference"):
+    for expected in (
+        "48 frames of 10 handwritten digits",
+        "unsplit, 1 core",
+        "pipeline of 2 stages",
+        "times the frames",
+        "Largest difference",
+    ):
         assert expected in text
     assert f"Timeline: {result.picture}" in text
 

@@ -13,6 +13,7 @@ from tvm import relax
 from pipeline.core.numerics import Numerics
 from tests.support.onnx_models import node, weights
 from tests.support.random_networks import Drawn, Kind, check, check_cores
+from tests.support.random_seeds import seeds
 from tests.support.relax_models import constant, module, parameters, run
 
 
@@ -75,7 +76,7 @@ def depthwise(draw: random.Random) -> Drawn:
 KINDS: list[Kind] = [transposed_convolution, decoder, grouped_convolution, depthwise]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(1, 3))
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_result_is_that_of_onnxruntime(kind: Kind, seed: int, tmp_path: Path) -> None:
     check(kind, seed, tmp_path)

@@ -11,11 +11,12 @@ from boards.vta import simulate
 from boards.vta.isa.config import ULTRA96
 from boards.vta.lowering import stage
 from boards.vta.lowering.artifact import Artifact
+from tests.support.random_seeds import seeds
 from tests.support.relax_models import run
 from tests.support.vta.random_networks import Draw
 
 
-@pytest.mark.parametrize("seed", [*range(12), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(12, 120))])
+@pytest.mark.parametrize("seed", seeds(12, 120))
 def test_results_are_those_of_the_cpu(seed: int) -> None:
     draw = Draw(seed)
     module, frame = draw.module(), draw.frame()

@@ -75,7 +75,11 @@ def accuracy(answers: np.ndarray) -> float:
     return float(np.mean(answers.argmax(1) == digits.held_out()[1]))
 
 
-@pytest.mark.parametrize("cut", [None, "block2.relu1_QuantizeLinear_Output"], ids=["whole", "two stages"])
+@pytest.mark.parametrize(
+    "cut",
+    [pytest.param(None, marks=pytest.mark.slow), "block2.relu1_QuantizeLinear_Output"],
+    ids=["whole", "two stages"],
+)
 def test_answers_are_those_of_onnxruntime(model: Path, cut: str | None) -> None:
     graph = pipeline.read(model)
     positions = [] if cut is None else cuts.resolve(graph, [cut])

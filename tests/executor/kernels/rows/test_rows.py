@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.onnx_models import node, weights
 from tests.support.random_networks import Drawn, Kind, check, check_cores
+from tests.support.random_seeds import seeds
 
 
 def _shape(draw: random.Random, fewest_axes: int = 1) -> tuple[int, ...]:
@@ -131,7 +132,7 @@ KINDS: list[Kind] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(1, 3))
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_result_is_that_of_onnxruntime(kind: Kind, seed: int, tmp_path: Path) -> None:
     check(kind, seed, tmp_path, tolerance=2e-5)

@@ -115,8 +115,8 @@ def skip_connection(draw: random.Random) -> Drawn:
     return nodes, {"x": _image(draw, channels)}, values
 
 
-@TILES
-@pytest.mark.parametrize("cores", [1, 3])
+# Each of two values of three numbers, and each two of them together.
+@pytest.mark.parametrize(("outputs", "chunks", "cores"), [(2, 1, 1), (2, 3, 3), (4, 1, 3), (4, 3, 1)])
 @pytest.mark.parametrize("kind", [bias_and_relu, residual, skip_connection], ids=lambda kind: kind.__name__)
 def test_result_is_that_of_onnxruntime(
     kind: Callable[[random.Random], Drawn], cores: int, outputs: int, chunks: int, tmp_path: Path
