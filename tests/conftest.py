@@ -33,6 +33,13 @@ def pytest_configure() -> None:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Return how many processes ``-n auto`` is: more than cores, since many tests wait for other processes."""
+    cores = len(os.sched_getaffinity(0))
+    return cores + (cores + 1) // 2
+
+
 @pytest.fixture(scope="session", autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Folder of measured times for the session, instead of the user's own cache."""

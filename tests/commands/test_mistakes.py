@@ -298,11 +298,11 @@ def test_a_number_of_thousands_of_digits_is_refused(refusal: Any, digits_onnx: P
     assert "not a plan" in refusal("simulate", plan)
 
 
-def test_names_that_are_no_utf8(command: Any, digits_onnx: Path, tmp_path: Path) -> None:
+def test_names_that_are_no_utf8(command: Any, small_onnx: Path, tmp_path: Path) -> None:
     folder = os.fsencode(tmp_path)
     model, bundle, results = (os.fsdecode(folder + name) for name in (b"/m\xff.onnx", b"/b\xff.bundle", b"/r\xff.npz"))
-    shutil.copyfile(digits_onnx, model)
-    np.save(tmp_path / "x.npy", np.zeros((1, *SHAPE), np.float32))
+    shutil.copyfile(small_onnx, model)
+    np.save(tmp_path / "x.npy", np.zeros((1, 1, 4, 8, 8), np.float32))
     result = command("inspect", bundle)
     assert (result.status, result.err.count("\n")) == (2, 1)
     assert "no model at" in result.err
@@ -311,13 +311,13 @@ def test_names_that_are_no_utf8(command: Any, digits_onnx: Path, tmp_path: Path)
     assert Path(results).stat().st_size
 
 
-def test_libraries_in_cpp_read_models_whose_names_are_no_utf8(command: Any, digits_onnx: Path, tmp_path: Path) -> None:
+def test_libraries_in_cpp_read_models_whose_names_are_no_utf8(command: Any, small_onnx: Path, tmp_path: Path) -> None:
     """Their bindings to Python refuse such a name with a `TypeError`."""
     pytest.importorskip("onnxruntime")
     folder = os.fsencode(tmp_path)
     model, quantized = (os.fsdecode(folder + name) for name in (b"/m\xff.onnx", b"/q\xff.onnx"))
-    shutil.copyfile(digits_onnx, model)
-    np.save(tmp_path / "x.npy", np.zeros((1, *SHAPE), np.float32))
+    shutil.copyfile(small_onnx, model)
+    np.save(tmp_path / "x.npy", np.zeros((1, 1, 4, 8, 8), np.float32))
     result = command("quantize", model, "--calibrate", tmp_path / "x.npy", "-o", quantized)
     assert (result.status, result.err) == (0, "")
     result = command("build", model, "--stages", "1", "-o", tmp_path / "m.bundle", "--verify")
