@@ -47,7 +47,8 @@ def verdicts(graph: Graph, groups: Sequence[Sequence[Operator]], device: Device)
     by_device = _verdicts.setdefault(graph, {})
     key = device.kind, repr(device.target)
     if key not in by_device:
-        by_device[key] = [_verdict(graph, group, device) for group in groups]
+        leaving = _names_that_leave(graph)
+        by_device[key] = [_verdict(group, leaving, device) for group in groups]
     return by_device[key]
 
 
@@ -72,20 +73,19 @@ _verdicts: WeakKeyDictionary[Graph, dict[tuple[str, str], list[Verdict]]] = Weak
 """By graph, then by the device's kind and target: a plan asks several times, and each time compiles for seconds."""
 
 
-def _verdict(graph: Graph, group: Sequence[Operator], device: Device) -> Verdict:
+def _verdict(group: Sequence[Operator], leaving: set[str], device: Device) -> Verdict:
     lines = [line for operator in group for line in operator.lines]
     results = {line.var for line in lines}
     read = [each for line in lines for each in operands(line.value) if isinstance(each, relax.Var)]
     inputs = list(dict.fromkeys(each for each in read if each not in results))
-    leaving = _names_read_elsewhere(graph, group)
     outputs = [line.var for line in lines if line.name in leaving]
     # By name, from the registry: this room stands below those of the accelerators.
     planning = importlib.import_module(device.capabilities.planning)
     return Verdict(*planning.verdict(inputs, [(line.var, line.value) for line in lines], outputs, device.target))
 
 
-def _names_read_elsewhere(graph: Graph, group: Sequence[Operator]) -> set[str]:
-    """Return the tensors of a group that others read."""
-    index = group[0].group
-    read = {name for each in graph.operators if each.group != index for name in each.inputs}
+def _names_that_leave(graph: Graph) -> set[str]:
+    """Return the tensors that another group reads than the one that makes them, or the caller."""
+    makers = {name: operator.group for operator in graph.operators for name in operator.outputs}
+    read = {name for operator in graph.operators for name in operator.inputs if makers.get(name) != operator.group}
     return read | {spec.name for spec in graph.outputs}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pipeline.split.planning.problem import Array, Choice, Problem
 
@@ -52,46 +55,83 @@ def relax(problem: Problem) -> Relaxation:
     # Some item runs nowhere: there is no division, and the dual would be a sum of infinities.
     if not np.isfinite(slowest):
         return Relaxation(slowest, np.zeros(processors), np.zeros(resources))
-    interval, prices = _dual(problem, np.where(np.isfinite(per_frame), per_frame, 1e300))
+    interval, prices = _dual(problem)
     # The last factor is for rounding: a bound must not lie above the interval that it is compared with.
     interval = max(slowest, interval) * (1 - 1e-9)
     return Relaxation(interval, prices[:processors], prices[len(prices) - resources :])
 
 
-def _dual(problem: Problem, per_frame: Array) -> tuple[float, Array]:
+class _Demand(NamedTuple):
+    """What choices take: units, shape (choices, units), seconds, and by resource loads, shape (choices, items)."""
+
+    use: Array
+    seconds: Array
+    loads: Mapping[int, Array]
+
+    def costs(self, prices: Array) -> Array:
+        """Return the price of each item on each choice."""
+        result: Array = (self.use @ prices[: self.use.shape[1]])[:, None] * self.seconds
+        for resource, load in self.loads.items():
+            result += prices[resource] * load
+        return result
+
+    def of(self, cheapest: NDArray[np.int_], count: int) -> Array:
+        """Return what the items take of all, each on the choice with that number."""
+        columns = np.arange(self.seconds.shape[1])
+        taken = np.zeros(count)
+        taken[: self.use.shape[1]] = self.seconds[cheapest, columns] @ self.use[cheapest]
+        for resource, load in self.loads.items():
+            taken[resource] = load[cheapest, columns].sum()
+        return taken
+
+
+def _dual(problem: Problem) -> tuple[float, Array]:
     """Return the best bound with its prices."""
-    # Seconds of each resource that an item takes on each choice, and how many of them an interval has.
-    seconds, units = _demands(problem, per_frame)
-    prices = np.full(len(units), 1 / units.sum())
-    best, best_prices = 0.0, prices
+    demand, units = _demand(problem)
+    prices, best = np.full(len(units), 1 / units.sum()), 0.0
+    best_prices = prices
     columns = np.arange(problem.items)
     for step in range(_STEPS):
-        costs = np.tensordot(prices, seconds, 1)
+        costs = demand.costs(prices)
         cheapest = costs.argmin(axis=0)
         bound = float(costs[cheapest, columns].sum())
         if bound > best:
             best, best_prices = bound, prices.copy()
         # Dearer where the cheapest choices ask for more than there is, cheaper where they ask for less.
-        demand = seconds[:, cheapest, columns].sum(axis=1) / units
+        taken = demand.of(cheapest, len(units)) / units
         # Multiplicative weights: prices stay above 0, and steps that shrink let them settle.
-        prices *= np.exp((demand / max(demand.max(), 1e-300) - 0.5) * 2 / (1 + 0.1 * step))
+        prices *= np.exp((taken / max(taken.max(), 1e-300) - 0.5) * 2 / (1 + 0.1 * step))
         # Any prices are a bound once they are scaled so that all units together cost 1.
         prices /= prices @ units
     return best, best_prices
 
 
-def _demands(problem: Problem, per_frame: Array) -> tuple[Array, Array]:
-    """Return the seconds of each resource by choice and item, and how many units there are of each."""
+def _demand(problem: Problem) -> tuple[_Demand, Array]:
+    """Return what choices take, and how many units there are of each processor, and of each resource one."""
     units = [float(processor.units) for processor in problem.processors]
-    use = np.array([choice.use for choice in problem.choices], np.float64)
+    # Replicas that are alike take the same of each frame, however many they are.
+    choices = list({_signature(choice): choice for choice in problem.choices}.values())
+    use = np.array([np.array(choice.use, np.float64) / choice.rate for choice in choices])
     if problem.stages:
         # Each stage is busy for at most one interval, so that a fixed number of them is a resource as well.
-        units, use = [*units, float(len(problem.stages))], np.hstack([use, np.ones((len(use), 1))])
-    seconds = [use[:, [index]] * per_frame for index in range(len(units))]
-    for index in range(len(problem.resources)):
-        loads = np.array([_item_loads(choice, index) for choice in problem.choices])
-        seconds.append(np.where(np.isfinite(loads), loads, 1e300))
-    return np.array(seconds), np.array(units + [1.0] * len(problem.resources))
+        units, use = [*units, float(len(problem.stages))], np.hstack([use, [[1 / each.rate] for each in choices]])
+    seconds = np.array([choice.seconds for choice in choices])
+    loads = {
+        len(units) + index: _finite(np.array([_item_loads(choice, index) for choice in choices]))
+        for index in range(len(problem.resources))
+        if any(index in choice.loads for choice in choices)
+    }
+    return _Demand(use, _finite(seconds), loads), np.array(units + [1.0] * len(problem.resources))
+
+
+def _signature(choice: Choice) -> tuple[object, ...]:
+    use = tuple(round(units / choice.rate, 12) for units in choice.use)
+    loads = tuple((index, load.tobytes()) for index, load in choice.loads.items() if load.ndim == 1)
+    return use, choice.seconds.tobytes(), loads
+
+
+def _finite(values: Array) -> Array:
+    return np.where(np.isfinite(values), values, 1e300)
 
 
 def _item_loads(choice: Choice, resource: int) -> Array:

@@ -1,4 +1,4 @@
-"""ChainSolver: a chain of any length, solved at few positions, and then at those around the cuts it got."""
+"""ChainSolver: a chain of any length: its interval with cuts anywhere, and what is best near the cuts of that."""
 
 from __future__ import annotations
 
@@ -6,25 +6,32 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from pipeline.split.planning.bound import relaxed_interval
+from pipeline.split.planning.limits import ROUNDING
 from pipeline.split.planning.problem import Problem
-from pipeline.split.planning.solution import Solution
-from pipeline.split.planning.solver import Solver
+from pipeline.split.planning.reach import ReachSearch
+from pipeline.split.planning.solution import Solution, solution
+from pipeline.split.planning.solver import PRECISION, Solver
 
-MOST_POSITIONS = 500
-"""In longer chains, cuts are looked for at so many positions at once; the solver's time grows with their square."""
+MOST_POSITIONS = 250
+"""In longer chains, cuts are chosen among so many positions at once; the solver's time grows with their square."""
 
-# Each round looks at least eight times closer: four tell single items in a chain of a million.
+# Such a search takes milliseconds, and leaves little to do for those that follow.
+_FEW_POSITIONS = 60
+# Where an interval is approached first: a search that finds nothing takes time that grows with the positions.
+_SOME_POSITIONS = 400
+# Each round looks several times closer: four tell single items in a chain of a million.
 _ROUNDS = 4
-# Further rounds are not worth their time once one gains less than this share.
-_GAIN = 1e-4
 
 
 class ChainSolver:
     """A problem of any length that is being solved.
 
-    Up to `MOST_POSITIONS` items, it is solved exactly.  In a longer chain, cuts are first looked for at positions that
-    divide the work evenly, then closer and closer around those that the round before chose.
+    Up to `MOST_POSITIONS` items, it is solved as one.  In a longer chain, what the fastest stages take is found to
+    `PRECISION` with cuts at any position.  Where they share more than there is, cuts are looked for closer and closer
+    around those of the round before, and the bound is that of stages that share nothing.
 
     Parameters
     ----------
@@ -33,69 +40,107 @@ class ChainSolver:
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
-        self._use(problem.spread_positions(max(MOST_POSITIONS, 2 * len(problem.stages))))
+        self._is_short = problem.items <= max(MOST_POSITIONS, 2 * len(problem.stages))
+        few = max(_FEW_POSITIONS, 3 * len(problem.stages))
+        self._use(list(range(problem.items + 1)) if self._is_short else problem.spread_positions(few))
 
     def fastest(self) -> Solution | None:
         """Return a division with the least interval, None if there is none at all."""
         best = self._solver.fastest()
-        if best is None or len(self._positions) > self._problem.items:
+        if self._is_short:
             return best
-        best = best.at_positions(self._positions)
-        for _ in range(_ROUNDS):
-            positions = self._positions_around(best, self._centre(best))
+        best = None if best is None else best.at_positions(self._positions)
+        unlimited, bound = self._approach(np.inf if best is None else best.interval)
+        candidates = [candidate for candidate in (unlimited, best) if candidate is not None]
+        for _ in range(_ROUNDS if candidates else 0):
+            positions = self._positions_around(candidates)
             if positions == self._positions:
                 break
-            previous_interval = best.interval
-            self._use(positions, previous_interval)
             # Only rounding may lose the division of the round before.
+            self._use(positions, np.inf if best is None else best.interval)
             finer = self._solver.fastest()
-            best = finer.at_positions(positions) if finer else best
-            # A fixed number of stages is looked for around all of its cuts, until these are as near as can be.
-            if best.interval > previous_interval * (1 - _GAIN) and (not self._problem.stages or self._is_finest(best)):
+            gain = finer is not None and (best is None or finer.interval < best.interval * (1 - PRECISION))
+            if finer is not None and (best is None or finer.interval < best.interval):
+                best = finer.at_positions(positions)
+            candidates = [best] if best is not None else []
+            if not gain or (best is not None and best.interval <= bound * (1 + 2 * PRECISION)):
                 break
-        # What was proved at some positions holds for no others; a relaxation holds for all.
-        # The chain's own relaxation, and not that of the merged items.
-        return replace(best, bound=relaxed_interval(self._problem))
+        return None if best is None else replace(best, bound=min(bound, best.interval))
 
     def least(self, goal: str, interval: float) -> Solution | None:
         """Return the division with the least of `goal`, at the positions where the fastest one was looked for."""
         cheapest = self._solver.least(goal, interval)
         return None if cheapest is None else cheapest.at_positions(self._positions)
 
-    def _use(self, positions: Sequence[int], ceiling: float = float("inf")) -> None:
-        self._positions = list(positions)
+    def _use(self, positions: list[int], ceiling: float = np.inf) -> None:
+        self._positions = positions
         self._solver = Solver(self._problem.merge_items(positions), ceiling)
 
-    def _gaps(self, best: Solution) -> list[tuple[int, int]]:
-        """Return each cut with the distance between the positions beside it."""
-        indices = [bisect_left(self._positions, stage.end) for stage in best.stages[:-1]]
-        return [(self._positions[at], self._positions[at + 1] - self._positions[at - 1]) for at in indices]
+    def _approach(self, high: float) -> tuple[Solution | None, float]:
+        """Return the fastest division as if stages shared nothing, and an interval that no division beats."""
+        positions = self._problem.spread_positions(max(_SOME_POSITIONS, 3 * len(self._problem.stages)))
+        merged, low = self._problem.merge_items(positions), relaxed_interval(self._problem)
+        # What is impossible with cuts at some positions may be possible with others.
+        best, _ = approach(merged, low, high, 1.0)
+        if best is not None:
+            best, high = best.at_positions(positions), _slowest(best)
+        finer, bound = approach(self._problem, low, high, PRECISION)
+        return finer or best, bound
 
-    def _is_finest(self, best: Solution) -> bool:
-        return all(gap == 2 for _, gap in self._gaps(best))
-
-    def _centre(self, best: Solution) -> Solution:
-        """Return the division around whose cuts to look for a better one.
-
-        Stages that need not be slow may be, as long as another one is: cuts then are far from where they should be.
-        """
-        return (self._problem.stages and self.least("imbalance", best.interval)) or best
-
-    def _positions_around(self, best: Solution, centre: Solution) -> list[int]:
-        """Return positions around the cuts, and over the whole chain where there may be more or fewer of them."""
-        gaps, total = self._gaps(centre), MOST_POSITIONS
-        # With the cuts so far, no round is worse than the one before.
-        positions = {0, *(stage.end for stage in best.stages)}
+    def _positions_around(self, divisions: Sequence[Solution]) -> list[int]:
+        """Return positions around the cuts of divisions, and over the whole chain where there may be more of them."""
+        total = MOST_POSITIONS
+        positions = {0, self._problem.items, *(stage.end for division in divisions for stage in division.stages)}
         if not self._problem.stages:
             total //= 2
             positions.update(self._problem.spread_positions(total))
-        count = max(16, total // max(1, len(gaps)))
-        for cut, gap in gaps:
+        cuts = [(stage.end, self._gap(stage.end)) for division in divisions for stage in division.stages[:-1]]
+        count = max(16, total // max(1, len(cuts)))
+        for cut, gap in cuts:
             # Rounded up, so that `count` positions reach from one neighbour of the cut to the other.
             step = -(-gap // count)
             window = range(cut - count // 2 * step, cut + count // 2 * step + 1, step)
             positions.update(position for position in window if 0 < position < self._problem.items)
         return sorted(positions)
+
+    def _gap(self, cut: int) -> int:
+        """Return the distance between the positions beside a cut; 0 where it was found among all."""
+        at = bisect_left(self._positions, cut)
+        if self._positions[at] != cut:
+            return 1
+        return self._positions[at + 1] - self._positions[at - 1]
+
+
+def approach(problem: Problem, low: float, high: float, step: float) -> tuple[Solution | None, float]:
+    """Return the fastest division as if stages shared nothing, and an interval that none beats, near to each other.
+
+    Parameters
+    ----------
+    problem : Problem
+    low, high : float
+        Intervals that no division beats, and that one is known to reach.
+    step : float
+        By which share of `high` to go down at first; it doubles as long as there are divisions.
+    """
+    search, best = ReachSearch(problem), None
+    high = min(high, search.longest)
+    while high > low * (1 + PRECISION):
+        # What is possible is found soon, and what is not takes a whole search.
+        interval = max((low + high) / 2, high * (1 - step))
+        segments = search.division(interval)
+        if segments is None:
+            low, step = interval, 1.0
+            continue
+        division = solution(problem, search.borders, segments)
+        if _slowest(division) >= high * (1 - ROUNDING):
+            # It only keeps up as the search counts.
+            break
+        best, high, step = division, _slowest(division), 2 * step
+    return best, low
+
+
+def _slowest(division: Solution) -> float:
+    return max(stage.interval for stage in division.stages)
 
 
 def shorten(problem: Problem) -> Problem:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,6 +110,25 @@ class Choice:
     def span_loads(self) -> dict[int, Array]:
         """Seconds for which the items ``[i, j)`` use each resource, as entry ``[j, i]``."""
         return {index: load if load.ndim == 2 else span_sums(load) for index, load in self.loads.items()}
+
+    def compute_s(self, begin: int, end: int) -> float:
+        """Return the time of the items ``[begin, end)``, also of a chain too long for all spans."""
+        return float(self.seconds[begin:end].sum() if self.spans is None else self.spans[end, begin])
+
+    def load_s(self, resource: int, begin: int, end: int) -> float:
+        """Return for how long the items ``[begin, end)`` use a resource."""
+        load = self.loads.get(resource)
+        if load is None:
+            return 0.0
+        return float(load[end, begin] if load.ndim == 2 else load[begin:end].sum())
+
+    def signature(self, order: Sequence[int]) -> tuple[object, ...]:
+        """Return all that a solver knows of the choice, with the processors in another order."""
+        loads = tuple((index, load.tobytes()) for index, load in sorted(self.loads.items()))
+        spans = b"" if self.spans is None else self.spans.tobytes()
+        use = tuple(self.use[index] for index in order)
+        rest = (self.replicas, self.threads, self.watts, self.factors, loads)
+        return order.index(self.processor), use, self.seconds.tobytes(), spans, rest
 
     def merge_items(self, edges: Sequence[int]) -> Choice:
         """Return the choice for items that begin and end at `edges` only."""
@@ -234,6 +254,27 @@ class Problem:
         """Return whether a stage, counted from 0, may be run so, by what is fixed of it."""
         names = self.runtimes[stage] if 0 <= stage < len(self.runtimes) else ()
         return not names or not choice.device or choice.device in names
+
+    @cached_property
+    def twins(self) -> list[tuple[int, int]]:
+        """Neighbouring processors that could change places: of each pair, the first one is used first."""
+        # Where stages are fixed, so is which of the two a stage may run on.
+        pairs = () if self.stages else pairwise(range(len(self.processors)))
+        return [pair for pair in pairs if self._signature() == self._signature(*pair)]
+
+    def _signature(self, *pair: int) -> tuple[object, ...]:
+        """Return all there is to know of the problem, with a pair of processors in each other's place."""
+        order = list(range(len(self.processors)))
+        if pair:
+            order[pair[0]], order[pair[1]] = pair[::-1]
+        ends = [*order, len(order)]
+        borders = (
+            *(values[np.ix_(ends, order)].tobytes() for values in (self.enter, *self.enter_loads.values())),
+            *(values[np.ix_(order, ends)].tobytes() for values in (self.leave, *self.leave_loads.values())),
+        )
+        processors = tuple((self.processors[index].units, self.processors[index].overlaps) for index in order)
+        memories = [(memory.nbytes, sorted(map(order.index, memory.processors))) for memory in self.memories]
+        return processors, borders, sorted(memories), sorted(choice.signature(order) for choice in self.choices)
 
     def merge_items(self, positions: Sequence[int]) -> Problem:
         """Return the problem in which stages begin and end at `positions` only; these include both ends."""

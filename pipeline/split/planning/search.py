@@ -105,6 +105,15 @@ class Borders:
         """Return the kind of border between two processors, as the second one enters it."""
         return self._enter_kinds[source, target]
 
+    def leave_kind(self, processor: int, border: Border | None) -> int | None:
+        """Return the kind of border by which a stage reaches another one, or the caller; None if it does not."""
+        if border is None:
+            return len(self.leave[processor]) - 1
+        follower, enter = border
+        if self.enter_kind(processor, follower) != enter:
+            return None
+        return next(kind for kind, group in enumerate(self.followers[processor]) if follower in group)
+
 
 class StageTable:
     """One value for each stage there could be.
@@ -224,7 +233,9 @@ class _DivisionSearch:
         for index, choice in enumerate(self._problem.choices):
             if choice.processor == processor and self._problem.allows(use[-1], choice):
                 next_use = tuple(map(sum, zip(use, self._uses[index], strict=True)))
-                if all(count <= units for count, units in zip(next_use, self._units, strict=True)):
+                if all(count <= units for count, units in zip(next_use, self._units, strict=True)) and all(
+                    next_use[one] >= next_use[other] for one, other in self._problem.twins
+                ):
                     yield index, next_use
 
     def _extend(self, start: tuple[int, int], processor: int, values: Array, next_use: Use) -> None:
@@ -294,7 +305,7 @@ class _DivisionSearch:
             previous_use = tuple(count - taken for count, taken in zip(use, self._uses[index], strict=True))
             if not self._problem.allows(previous_use[-1], choice):
                 continue
-            leave = self._leave_kind(choice.processor, border)
+            leave = self._borders.leave_kind(choice.processor, border)
             for (processor, enter), values in self._states.get(previous_use, {}).items():
                 if processor != choice.processor or leave is None:
                     continue
@@ -305,15 +316,6 @@ class _DivisionSearch:
                 if len(begins):
                     return Segment(int(begins[-1]), end, index, enter, leave), previous_use
         raise AssertionError(f"no stage leads to {border} at {end} with {use}")
-
-    def _leave_kind(self, processor: int, border: Border | None) -> int | None:
-        """Return the kind of border by which a stage on `processor` reaches another, None if it does not."""
-        if border is None:
-            return len(self._borders.leave[processor]) - 1
-        follower, enter = border
-        if self._borders.enter_kind(processor, follower) != enter:
-            return None
-        return next(kind for kind, group in enumerate(self._borders.followers[processor]) if follower in group)
 
 
 def _kinds(rows: Sequence[Array]) -> list[int]:

@@ -107,7 +107,7 @@ def _stage(problem: Problem, borders: Borders, segment: Segment) -> StageSolutio
     choice = problem.choices[segment.choice]
     enter = float(borders.enter[choice.processor][segment.enter][segment.begin])
     leave = float(borders.leave[choice.processor][segment.leave][segment.end])
-    compute = float(choice.span_seconds[segment.end, segment.begin])
+    compute = choice.compute_s(segment.begin, segment.end)
     if problem.processors[choice.processor].overlaps:
         # As `overlap_seconds`, for one stage.
         interval_s = max(compute, (compute + enter + leave) / 2) / choice.replicas
@@ -124,9 +124,8 @@ def _stage(problem: Problem, borders: Borders, segment: Segment) -> StageSolutio
 
 def _load(problem: Problem, borders: Borders, segment: Segment, resource: int) -> float:
     """Return for how many seconds a frame in a stage uses a resource."""
-    choice, load = problem.choices[segment.choice], 0.0
-    if resource in choice.loads:
-        load += float(choice.span_loads[resource][segment.end, segment.begin])
+    choice = problem.choices[segment.choice]
+    load = choice.load_s(resource, segment.begin, segment.end)
     if resource in problem.enter_loads:
         source = borders.sources[choice.processor][segment.enter]
         load += float(problem.enter_loads[resource][source, choice.processor, segment.begin])

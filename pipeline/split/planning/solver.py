@@ -83,7 +83,7 @@ class Solver:
     def _fastest_without_limits(self) -> list[Segment] | None:
         """Return the division with the fastest slowest stage, as if there were no limits on sums."""
         # The coarse division is one of this problem as well, so that the best one is no slower than it.
-        ceiling = min(self._ceiling, self._coarse_interval()) * (1 + ROUNDING)
+        ceiling = (self._ceiling if np.isfinite(self._ceiling) else self._coarse_interval()) * (1 + ROUNDING)
         return best_division(self.problem, self.borders, self._times, np.maximum, ceiling, self.relaxation.interval)
 
     # A search up to a low ceiling looks at few of the stages there could be.
