@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pipeline.core.board import Board
+from pipeline.core.borrowing import borrowed_devices, step_moves
 from pipeline.core.memory_pools import memory_pools
 from pipeline.core.moves import StageMoves, StageSet, find_moves
 from pipeline.core.reordering import ordered_interval
@@ -144,7 +145,8 @@ def _loads(board: Board, stages: Sequence[StagePlan], moves: Sequence[StageMoves
         *_memory_loads(board, stages),
     ):
         loads[name] += seconds
-    for stage_moves in moves:
+    within_stages = (moved for stage in stages if stage.steps for moved in step_moves(board, stage))
+    for stage_moves in (*moves, *within_stages):
         for move in stage_moves.copies:
             if move.ends:
                 loads[f"link {' - '.join(move.ends)}"] += move.seconds
@@ -171,7 +173,7 @@ def serial_devices(board: Board, stages: Sequence[StagePlan]) -> set[str]:
     """Return the devices that compute one frame at a time, of whichever stage or replica asks first."""
     # What overlaps is the moving of tensors.  A device that is its cores is shared by those.
     takers = (device for device in board.devices if device.overlaps or (device.places > 1 and not device.cores))
-    borrowed = {step.device for stage in stages for step in stage.steps if step.device != stage.device}
+    borrowed = {name for stage in stages for name in borrowed_devices(board, stage)}
     return borrowed | {device.name for device in takers if device.capabilities.computes}
 
 
@@ -180,10 +182,10 @@ def _device_loads(
 ) -> Iterator[tuple[str, float]]:
     devices = serial_devices(board, stages)
     for stage, stage_moves in zip(stages, moves, strict=True):
-        for step in stage.steps:
-            # A borrowed device is kept while its tensors move, too.
-            if step.device in devices and step.device != stage.device:
-                yield f"device {step.device}", step.seconds
+        for step, moved in zip(stage.steps, step_moves(board, stage) if stage.steps else (), strict=True):
+            # Others have a borrowed device while tensors move.
+            if step.device in devices:
+                yield f"device {step.device}", max(0.0, step.seconds - moved.copy_s)
         for replica, seconds in enumerate(stage.replica_times):
             if not stage.steps and (name := stage.replica_names[replica]) in devices:
                 yield f"device {name}", max(0.0, seconds - stage_moves.copy_s) * stage.share(replica)

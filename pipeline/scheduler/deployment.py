@@ -11,6 +11,7 @@ from time import monotonic, perf_counter
 from typing import Any
 
 from pipeline.core import packed_value
+from pipeline.core.borrowing import borrowed_devices
 from pipeline.core.plan import Plan, StagePlan
 from pipeline.core.shapes import Build, OpenShapes
 from pipeline.executor.devices.base import DeviceRuntime
@@ -18,7 +19,7 @@ from pipeline.scheduler.channel import Channel, EntryChannel, Inlet
 from pipeline.scheduler.copies import output_arrays
 from pipeline.scheduler.forecast import Forecast
 from pipeline.scheduler.frame import Frame, FrameFuture, FrameResult
-from pipeline.scheduler.heterogeneous import HeterogeneousRuntime, borrowed_devices
+from pipeline.scheduler.heterogeneous import HeterogeneousRuntime
 from pipeline.scheduler.inputs import AcceptedInputs
 from pipeline.scheduler.open_inputs import make_input_check
 from pipeline.scheduler.statistics import StageCounters
@@ -77,7 +78,7 @@ class Deployment:
         # Channels and locks before workers: an assignment refers to its neighbours' channels.
         self._inboxes, self._inlet = self._make_channels()
         self._cores = _shared_cores(plan, runtimes)
-        self._lent_devices = {name for stage in plan.stages for name in borrowed_devices(plan, stage)}
+        self._lent_devices = {name for stage in plan.stages for name in borrowed_devices(plan.board, stage)}
         self.group = WorkerGroup(context)
         self.counters: dict[str, list[StageCounters]] = {stage.name: [] for stage in plan.stages}
         for number, stage in enumerate(plan.stages):

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pipeline.core.borrowing import borrowed_devices
 from pipeline.core.plan import Plan, StagePlan
 from pipeline.errors import DeviceLost
 from pipeline.executor.devices.base import DeviceRuntime
@@ -91,7 +92,7 @@ class HeterogeneousRuntime(DeviceRuntime):
         names = dict.fromkeys((stage.device, *(step.device for step in stage.steps)))
         self._runtimes = {name: create(plan.board.device(name)) for name in names}
         self.opening_s = sum(runtime.opening_s for runtime in self._runtimes.values())
-        self._turns = {name: turns.of(name) for name in borrowed_devices(plan, stage)}
+        self._turns = {name: turns.of(name) for name in borrowed_devices(plan.board, stage)}
         self._current: _Step | None = None
         self._loan: Loan | None = None
         self._is_broken = False
@@ -192,9 +193,3 @@ class HeterogeneousRuntime(DeviceRuntime):
         with contextlib.ExitStack() as stack:
             for runtime in self._runtimes.values():
                 stack.callback(runtime.close)
-
-
-def borrowed_devices(plan: Plan, stage: StagePlan) -> tuple[str, ...]:
-    """Return the devices that a stage's steps borrow: those that are not its own, with whichever runtime."""
-    names = dict.fromkeys(step.device for step in stage.steps)
-    return tuple(name for name in names if not plan.board.is_one_device(name, stage.device))

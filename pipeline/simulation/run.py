@@ -8,10 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from pipeline.core.memory_pools import memory_pools
 from pipeline.core.moves import find_moves
 from pipeline.core.plan import Plan
-from pipeline.core.prediction import serial_devices, shared_cores
 from pipeline.core.renaming import refuse_renamed
 from pipeline.errors import PlanError
 from pipeline.scheduler.admission import Admission
@@ -20,12 +18,12 @@ from pipeline.scheduler.statistics import percentiles
 from pipeline.scheduler.trace import Trace
 from pipeline.scheduler.wiring import wire
 from pipeline.simulation.arrivals import EVEN, arrival_times
-from pipeline.simulation.bandwidth import Bandwidth
-from pipeline.simulation.clock import Clock, Request, Tokens
+from pipeline.simulation.clock import Clock, Request
 from pipeline.simulation.durations import draw_durations
 from pipeline.simulation.entrance import Entrance
 from pipeline.simulation.result import Simulation
-from pipeline.simulation.station import SimulatedFrame, Station, Transfer, Work
+from pipeline.simulation.segments import SharedResources
+from pipeline.simulation.station import SimulatedFrame, Station, Work
 
 OVERHEAD_S = 50e-6
 """What the scheduler takes for each frame in each stage, unless something else is said: measured on x86-64 cores of a
@@ -146,26 +144,13 @@ class _Stream:
 
     def build(self, times: Sequence[Sequence[np.ndarray]], overhead: float) -> None:
         plan, clock = self._plan, self._clock
-        # A link carries one transfer at a time; those of several stages wait for each other.
-        links: dict[tuple[str, ...], Tokens] = {link.ends: Tokens(clock, 1) for link in plan.board.links}
-        cores, devices = self._shared_cores(), self._devices()
-        memories = self._memories()
+        shared = SharedResources(clock, plan)
         for number, (stage, moves) in enumerate(zip(plan.stages, find_moves(plan), strict=True)):
-            entry_transfers, exit_transfers = (
-                [Transfer(move.seconds, links.get(move.ends), " - ".join(move.ends)) for move in side]
-                for side in (moves.entries, moves.exits)
-            )
             work = [
                 Work(
-                    # What moves takes as long as it takes; the rest of the stage's time varies.
-                    _without(times[number][replica], min(moves.copy_s, stage.replica_times[replica])),
-                    entry_transfers,
-                    exit_transfers,
-                    [cores[core] for core in sorted(stage.cores_of(replica)) if core in cores],
-                    devices.get(stage.replica_names[replica]),
+                    shared.segments(stage, moves, replica, times[number][replica]),
+                    [shared.cores[core] for core in sorted(stage.cores_of(replica)) if core in shared.cores],
                     overhead,
-                    memories.get(plan.board.device(stage.device).memory) if stage.memory_traffic else None,
-                    stage.memory_traffic,
                 )
                 for replica in range(stage.replicas)
             ]
@@ -251,32 +236,9 @@ class _Stream:
             self._since_arrival.append(time - frame.arrival_time)
         self._settle()
 
-    def _devices(self) -> dict[str, Tokens]:
-        """Return a token for each device that computes one frame at a time, of whichever stage or replica."""
-        return {name: Tokens(self._clock, 1) for name in serial_devices(self._plan.board, self._plan.stages)}
-
-    def _shared_cores(self) -> dict[int, Tokens]:
-        return {core: Tokens(self._clock, 1) for core in shared_cores(self._plan.board, self._plan.stages)}
-
-    def _memories(self) -> dict[str, Bandwidth]:
-        """Return the bandwidth of each memory where it is known; memories of the same chips share one."""
-        pools = [pool for pool in memory_pools(self._plan.board) if pool.bytes_per_s]
-        return {
-            name: shared
-            for pool in pools
-            for shared in [Bandwidth(self._clock, pool.bytes_per_s)]
-            for name in pool.memories
-        }
-
     def _links(self, seconds: float) -> dict[str, float]:
         names = dict.fromkeys(name for station in self._stations for name in station.on_link)
         return {name: sum(each.on_link.get(name, 0.0) for each in self._stations) / seconds for name in names}
-
-
-def _without(seconds: np.ndarray, transfer_s: float) -> Callable[[int], float]:
-    # A list: it is indexed once per frame and stage, and a float of Python's is read quicker than NumPy's.
-    computing: list[float] = np.maximum(seconds - transfer_s, 0.0).tolist()
-    return computing.__getitem__
 
 
 def _do_nothing() -> None:

@@ -9,15 +9,16 @@ holding its frame.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pipeline.core.plan import StagePlan
 from pipeline.scheduler.statistics import StageCounters, percentiles
 from pipeline.scheduler.trace import Trace
-from pipeline.simulation.bandwidth import Bandwidth
 from pipeline.simulation.clock import Clock, Process, Request, Tokens
 from pipeline.simulation.result import SimulatedStage
+from pipeline.simulation.segments import Segment, Transfer
 
 
 class SimulatedFrame:
@@ -50,57 +51,32 @@ class SimulatedFrame:
 
 
 @dataclass(frozen=True)
-class Transfer:
-    """Bytes that move before or after a run.
-
-    Attributes
-    ----------
-    seconds : float
-    link : Tokens or None
-        What only one transfer at a time may use.
-    name : str
-        The link's; empty without one.
-    """
-
-    seconds: float
-    link: Tokens | None = None
-    name: str = ""
-
-
-@dataclass(frozen=True)
 class Work:
-    """The steps of a worker for one frame.
+    """What a worker does for one frame.
 
     Attributes
     ----------
-    seconds : callable
-        Returns how long computing takes for a frame's number.
-    entry_transfers, exit_transfers : sequence of Transfer
+    segments : sequence of Segment
+        The stage in one piece, or its steps, one after the other.
     cores : sequence of Tokens
         Cores that other stages compute on as well, in the order in which all take them.
-    device : Tokens or None
-        What computes one frame at a time, while tensors of others move.
     overhead : float
         Seconds that the scheduler takes to hand the frame on.
-    memory : Bandwidth or None
-        Of the memory that the run shares with others; its bytes come while it computes.
-    traffic : float
-        Bytes of a run to and from that memory.
     """
 
-    seconds: Callable[[int], float]
-    entry_transfers: Sequence[Transfer] = ()
-    exit_transfers: Sequence[Transfer] = ()
+    segments: Sequence[Segment]
     cores: Sequence[Tokens] = ()
-    device: Tokens | None = None
     overhead: float = 0.0
-    memory: Bandwidth | None = None
-    traffic: float = 0.0
 
-    def run(self, clock: Clock, frame: int) -> Request:
-        """Return the request to go on once a frame is computed."""
-        seconds = self.seconds(frame)
-        return clock.sleep(seconds) if self.memory is None else self.memory.serve(self.traffic, seconds)
+
+class SegmentTimes(NamedTuple):
+    """When a segment did what: its tensors came, it asked for its device, had it, had computed, its tensors went."""
+
+    start: float
+    asked: float
+    begin: float
+    ran: float
+    end: float
 
 
 class Station:
@@ -192,19 +168,8 @@ class Station:
             for core in work.cores:
                 # In the same order for all stages: so none holds a core that another one needs for its own first.
                 yield core.take()
-            start_time = clock.time
-            yield from self._move(work.entry_transfers)
-            ready_time = clock.time
-            if work.device is not None:
-                # After the tensors have come: moving them is what overlaps with another frame's run.
-                yield work.device.take()
-            run_start = clock.time
-            yield work.run(clock, frame.number)
-            if work.device is not None:
-                work.device.give()
-            run_end = clock.time
-            yield from self._move(work.exit_transfers)
-            self._note(frame.number, replica, (arrival_time, start_time, ready_time, run_start, run_end, clock.time))
+            times = yield from self._run_all(work.segments, frame.number)
+            self._note(frame.number, replica, arrival_time, work.segments, times)
             for core in work.cores:
                 core.give()
             # The cores are free for others meanwhile: most of this is the system, waking the next thread.
@@ -212,6 +177,29 @@ class Station:
             departure_time = clock.time
             yield from self.pass_on(frame)
             self._blocked_s += clock.time - departure_time
+
+    def _run_all(self, segments: Sequence[Segment], number: int) -> Generator[Request, None, list[SegmentTimes]]:
+        times = []
+        for segment in segments:
+            segment_times = yield from self._run(segment, number)
+            times.append(segment_times)
+        return times
+
+    def _run(self, segment: Segment, number: int) -> Generator[Request, None, SegmentTimes]:
+        clock = self._clock
+        start_time = clock.time
+        yield from self._move(segment.entry_transfers)
+        asked_time = clock.time
+        if segment.device is not None:
+            # After the tensors have come: moving them is what overlaps with another frame's run.
+            yield segment.device.take()
+        begin_time = clock.time
+        yield segment.run(clock, number)
+        if segment.device is not None:
+            segment.device.give()
+        ran_time = clock.time
+        yield from self._move(segment.exit_transfers)
+        return SegmentTimes(start_time, asked_time, begin_time, ran_time, clock.time)
 
     def _move(self, transfers: Sequence[Transfer]) -> Iterator[Request]:
         for transfer in transfers:
@@ -222,13 +210,22 @@ class Station:
                 transfer.link.give()
                 self.on_link[transfer.name] = self.on_link.get(transfer.name, 0.0) + transfer.seconds
 
-    def _note(self, number: int, replica: int, times: tuple[float, ...]) -> None:
-        arrival_time, start_time, ready_time, _, run_end, end = times
+    def _note(
+        self, number: int, replica: int, arrival_time: float, segments: Sequence[Segment], times: Sequence[SegmentTimes]
+    ) -> None:
+        first, last = times[0], times[-1]
         # A run begins when it is asked for: waiting for the device's turn is part of it, as the scheduler counts it.
-        self.counters[replica].count_run(
-            start_time - arrival_time, ready_time - start_time + end - run_end, run_end - ready_time
-        )
-        if self._trace is not None:
-            for kind, start, stop in zip(("queue", "copy", "wait", "run", "copy"), times, times[1:], strict=False):
-                if kind in ("queue", "run") or (kind == "copy" and stop > start):
-                    self._trace.add(self.stage.name, number, kind, start, stop, replica)
+        # Of a stage with steps it is all from the first to the last.
+        ready, ran = (first.start, last.end) if self.stage.steps else (first.asked, first.ran)
+        self.counters[replica].count_run(first.start - arrival_time, ready - first.start + last.end - ran, ran - ready)
+        if self._trace is None:
+            return
+        begin = ready if self.stage.steps else first.begin
+        spans = (("queue", arrival_time, first.start), ("copy", first.start, ready), ("run", begin, ran))
+        for kind, start, stop in (*spans, ("copy", ran, last.end)):
+            if kind in ("queue", "run") or stop > start:
+                self._trace.add(self.stage.name, number, kind, start, stop, replica)
+        if self.stage.steps:
+            for segment, step in zip(segments, times, strict=True):
+                unit = segment.unit
+                self._trace.add(unit.name, number, "step", step.begin, step.ran, replica, unit.device)

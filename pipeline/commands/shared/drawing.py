@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from pipeline.core.borrowing import borrowed_devices
 from pipeline.core.files import check_regular
 from pipeline.errors import InputError
 
@@ -57,12 +58,7 @@ def _rows(stage: StagePlan) -> list[str]:
 
 def _borrowed(plan: Plan) -> list[str]:
     """Return the devices that stages borrow, whose rows show who has them when."""
-    names = [
-        step.device
-        for stage in plan.stages
-        for step in stage.steps
-        if not plan.board.is_one_device(step.device, stage.device)
-    ]
+    names = (name for stage in plan.stages for name in borrowed_devices(plan.board, stage))
     return list(dict.fromkeys(names))
 
 

@@ -1,0 +1,134 @@
+"""Segments: what a worker does for one frame, in order: a stage in one piece, or each of its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pipeline.core.board import Board
+from pipeline.core.borrowing import step_moves
+from pipeline.core.memory_pools import memory_pools
+from pipeline.core.moves import Move, StageMoves
+from pipeline.core.plan import Plan, StagePlan
+from pipeline.core.prediction import serial_devices, shared_cores
+from pipeline.simulation.bandwidth import Bandwidth
+from pipeline.simulation.clock import Clock, Request, Tokens
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """Bytes that move before or after a run.
+
+    Attributes
+    ----------
+    seconds : float
+    link : Tokens or None
+        What only one transfer at a time may use.
+    name : str
+        The link's; empty without one.
+    """
+
+    seconds: float
+    link: Tokens | None = None
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Tensors come, the device computes, tensors go.
+
+    Attributes
+    ----------
+    unit : StagePlan
+        The stage, or the step as a stage.
+    seconds : callable
+        Returns how long computing takes for a frame's number.
+    entry_transfers, exit_transfers : sequence of Transfer
+    device : Tokens or None
+        What computes one frame at a time, while tensors of others move.
+    memory : Bandwidth or None
+        Of the memory that the run shares with others; its bytes come while it computes.
+    traffic : float
+        Bytes of a run to and from that memory.
+    """
+
+    unit: StagePlan
+    seconds: Callable[[int], float]
+    entry_transfers: Sequence[Transfer] = ()
+    exit_transfers: Sequence[Transfer] = ()
+    device: Tokens | None = None
+    memory: Bandwidth | None = None
+    traffic: float = 0.0
+
+    def run(self, clock: Clock, frame: int) -> Request:
+        """Return the request to go on once a frame is computed."""
+        seconds = self.seconds(frame)
+        return clock.sleep(seconds) if self.memory is None else self.memory.serve(self.traffic, seconds)
+
+
+class SharedResources:
+    """What the workers of a simulated board wait for each other for.
+
+    Parameters
+    ----------
+    clock : Clock
+    plan : Plan
+
+    Attributes
+    ----------
+    cores : dict of int to Tokens
+        Cores that several stages compute on.
+    """
+
+    def __init__(self, clock: Clock, plan: Plan) -> None:
+        board = plan.board
+        self.cores = {core: Tokens(clock, 1) for core in shared_cores(board, plan.stages)}
+        # A link carries one transfer at a time; those of several stages wait for each other.
+        self._links: dict[tuple[str, ...], Tokens] = {link.ends: Tokens(clock, 1) for link in board.links}
+        self._devices = {name: Tokens(clock, 1) for name in serial_devices(board, plan.stages)}
+        self._memories = _memories(clock, board)
+        self._plan = plan
+
+    def segments(
+        self, stage: StagePlan, moves: StageMoves, replica: int, stage_seconds: np.ndarray
+    ) -> tuple[Segment, ...]:
+        """Return what a replica does for each frame, which takes so many seconds in all when nothing waits."""
+        if not stage.steps:
+            parts = [(replace(stage, device=stage.replica_names[replica], replica_devices=()), moves)]
+        else:
+            parts = list(zip(stage.units, step_moves(self._plan.board, stage), strict=True))
+        # What moves takes as long as it takes; the rest of the stage's time varies.
+        copy_s = sum(part_moves.copy_s for _, part_moves in parts)
+        computing = np.maximum(stage_seconds - min(copy_s, stage.replica_times[replica]), 0.0)
+        compute_s = [max(unit.seconds - part_moves.copy_s, 0.0) for unit, part_moves in parts]
+        # A stage in one piece has all of it, also if only samples say how long it takes.
+        total_s = sum(compute_s)
+        shares = [seconds / total_s for seconds in compute_s] if total_s else [1 / len(parts)] * len(parts)
+        return tuple(
+            self._segment(unit, part_moves, computing * share, stage.memory_traffic * share)
+            for (unit, part_moves), share in zip(parts, shares, strict=True)
+        )
+
+    def _segment(self, unit: StagePlan, moves: StageMoves, computing: np.ndarray, traffic: float) -> Segment:
+        # A list: it is indexed once per frame and stage, and a float of Python's is read quicker than NumPy's.
+        seconds: list[float] = computing.tolist()
+        return Segment(
+            unit,
+            seconds.__getitem__,
+            [self._transfer(move) for move in moves.entries],
+            [self._transfer(move) for move in moves.exits],
+            self._devices.get(unit.device),
+            self._memories.get(self._plan.board.device(unit.device).memory) if traffic else None,
+            traffic,
+        )
+
+    def _transfer(self, move: Move) -> Transfer:
+        return Transfer(move.seconds, self._links.get(move.ends), " - ".join(move.ends))
+
+
+def _memories(clock: Clock, board: Board) -> dict[str, Bandwidth]:
+    """Return the bandwidth of each memory where it is known; memories of the same chips share one."""
+    pools = [pool for pool in memory_pools(board) if pool.bytes_per_s]
+    return {name: shared for pool in pools for shared in [Bandwidth(clock, pool.bytes_per_s)] for name in pool.memories}
