@@ -8,6 +8,8 @@ RUNTIME_frames_per_s    unsplit, with two threads
 plan                    its stages: runtime and replicas of each
 ratio                   the plan's frames per second over those of the best runtime alone
 predicted_ratio         what the plan said, over what was measured
+speed                   of the machine while the rates were taken, over that while the plan was measured: of one core
+                        that sorts numbers; where it is not 1, predicted_ratio says little
 relative_error          of the plan's answer to ONNX Runtime's own, as a share of its largest value
 """
 
@@ -16,8 +18,7 @@ from __future__ import annotations
 import argparse
 import math
 import tempfile
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +34,7 @@ from throughput import progress, two_cores
 import pipeline
 from pipeline.core.board import Board
 from pipeline.core.plan import Plan
+from pipeline.measure.throughput import steady_rate
 from pipeline.split.frontends import references
 from pipeline.split.graph import Graph
 
@@ -40,7 +42,9 @@ RUNTIMES = ("tvm", "onnxruntime", "openvino")
 QUICK = ("squeezenet", "shufflenet")
 CORES = 2
 # Frames of one turn last for so long at least.
-TURN_S = 0.5
+TURN_S = 1.0
+# So often the same numbers are sorted for one value of the speed: some 10 ms.
+SORTS = 20
 
 
 def main() -> None:
@@ -69,7 +73,13 @@ def measure(name: str, folder: Path, options: argparse.Namespace) -> Row:
     file = models.write(name, folder)
     graph, board = pipeline.read(file), two_cores()
     plans = {runtime: unsplit(graph, board, runtime) for runtime in RUNTIMES}
-    plans["plan"] = pipeline.plan(graph, board, runtimes=RUNTIMES, measure=True, progress=show)
+    planning_speeds: list[float] = []
+
+    def show_and_sample(text: str) -> None:
+        show(text)
+        planning_speeds.append(speed())
+
+    plans["plan"] = pipeline.plan(graph, board, runtimes=RUNTIMES, measure=True, progress=show_and_sample)
     with ExitStack() as stack:
         sides = {}
         for side, plan in plans.items():
@@ -78,7 +88,9 @@ def measure(name: str, folder: Path, options: argparse.Namespace) -> Row:
         frame = next(frames(graph))
         expected = references.run(file, frame)[1]
         outputs = list(sides["plan"].submit(frame).outputs().values())
-        rates = {side: median(times) for side, times in take_turns(sides, frame, options).items()}
+        replicas = {side: max(stage.replicas for stage in plan.stages) for side, plan in plans.items()}
+        samples, speeds = take_turns(sides, replicas, frame, options)
+        rates = {side: median(times) for side, times in samples.items()}
     best = max(rates[runtime] for runtime in RUNTIMES)
     return {
         "model": name,
@@ -87,6 +99,7 @@ def measure(name: str, folder: Path, options: argparse.Namespace) -> Row:
         "plan": ", ".join(describe(plans["plan"])),
         "ratio": rates["plan"] / best,
         "predicted_ratio": 1 / plans["plan"].slowest / rates["plan"],
+        "speed": median(speeds) / median(planning_speeds),
         "relative_error": max(
             float(np.abs(one - other).max() / np.abs(other).max()) for one, other in zip(outputs, expected, strict=True)
         ),
@@ -108,28 +121,36 @@ def frames(graph: Graph) -> Iterator[dict[str, np.ndarray]]:
 
 
 def take_turns(
-    sides: dict[str, Any], frame: dict[str, np.ndarray], options: argparse.Namespace
-) -> dict[str, list[float]]:
-    """Return the frames per second of each side in each turn."""
+    sides: dict[str, Any], replicas: dict[str, int], frame: dict[str, np.ndarray], options: argparse.Namespace
+) -> tuple[dict[str, list[float]], list[float]]:
+    """Return the frames per second of each side in each turn, and the machine's speed before each."""
     rates: dict[str, list[float]] = {side: [] for side in sides}
-    runs = {side: stream(running, frame, 4) for side, running in sides.items()}
+    speeds: list[float] = []
     # Also what warms up.
-    counts = {side: max(8, int(TURN_S * rate())) for side, rate in runs.items()}
+    counts = {
+        side: max(12 * replicas[side], int(TURN_S * stream(running, frame, 8, replicas[side])))
+        for side, running in sides.items()
+    }
     for _ in range(3 if options.quick else options.turns):
         for side, running in sides.items():
-            rates[side].append(stream(running, frame, counts[side])())
-    return rates
+            speeds.append(speed())
+            rates[side].append(stream(running, frame, counts[side], replicas[side]))
+    return rates, speeds
 
 
-def stream(running: Any, frame: dict[str, np.ndarray], count: int) -> Callable[[], float]:
-    """Return what streams so many frames, and returns the frames per second."""
+def stream(running: Any, frame: dict[str, np.ndarray], count: int, replicas: int) -> float:
+    """Stream so many frames, and return the frames per second while all replicas have some."""
+    return steady_rate([perf_counter() for _ in running.map([frame] * count)], replicas)
 
-    def run() -> float:
+
+def speed() -> float:
+    """Sort the same numbers, and return how often that is done in a second."""
+    numbers, times = np.random.default_rng(0).random(20_000, np.float32), []
+    for _ in range(SORTS):
         begin = perf_counter()
-        deque(running.map([frame] * count), maxlen=0)
-        return count / (perf_counter() - begin)
-
-    return run
+        np.sort(numbers)
+        times.append(perf_counter() - begin)
+    return 1 / median(times)
 
 
 def describe(plan: Plan) -> Iterator[str]:
