@@ -28,6 +28,7 @@ from pipeline.split.cuts import crossing_bytes
 from pipeline.split.export.stage_export import StageExport
 from pipeline.split.graph import Graph
 from pipeline.split.planning.costs import estimate
+from pipeline.split.planning.problem import Array
 from pipeline.split.planning.spans import SpanTimes
 
 MOST_POSITIONS = 12
@@ -35,6 +36,12 @@ MOST_POSITIONS = 12
 
 WARM_UP = 2
 """Frames that are not timed: runtimes choose kernels and take memory by the first ones."""
+
+LEAST_SHARE = 0.9
+"""Of the whole model's time that its parts take together at least: what is cut is fused less."""
+
+MOST_REPEATS = 2
+"""So often spans that take less are timed again."""
 
 SHARE = 0.2
 """Of a turn's seconds that one span is timed for, at least; there are dozens of them."""
@@ -80,7 +87,38 @@ def time_spans(  # noqa: PLR0913 - the last ones by keyword
     for number, (begin, end) in enumerate(pairs):
         progress(f"measuring span {number + 1} of {len(pairs)} on {device.name}")
         seconds[end, begin] = timer.time(positions[begin], positions[end])
+    _repeat_too_fast(seconds, positions, timer, progress)
     return _with_scheduler(SpanTimes(positions, seconds), timer, progress)
+
+
+def find_too_fast(seconds: Array) -> list[tuple[int, int]]:
+    """Return the spans that take, with what lies around them, clearly less than the whole model.
+
+    Parameters
+    ----------
+    seconds : array of float
+        As in `SpanTimes`.
+    """
+    # In front of the begin, and behind the end, there is nothing that takes time.
+    before, behind = np.append(0.0, seconds[1:, 0]), np.append(seconds[-1, :-1], 0.0)
+    together = before[None, :] + seconds + behind[:, None]
+    ends, begins = np.nonzero(together < LEAST_SHARE * seconds[-1, 0])
+    return [(int(begin), int(end)) for begin, end in zip(begins, ends, strict=True)]
+
+
+def _repeat_too_fast(seconds: Array, positions: Sequence[int], timer: _SpanTimer, progress: Progress) -> None:
+    """Time spans again that were too fast, or the model too slow: the machine had other work by then.
+
+    Plans are made of the fastest spans, so that they would have just these.
+    """
+    for _ in range(MOST_REPEATS if np.isfinite(seconds[-1, 0]) else 0):
+        # What the cache has was compared when it was timed.
+        pairs = [pair for pair in find_too_fast(seconds) if timer.has_timed(*(positions[index] for index in pair))]
+        if not pairs:
+            return
+        for begin, end in [(0, len(positions) - 1), *pairs]:
+            progress(f"measuring a span on {timer.device.name} again")
+            seconds[end, begin] = timer.time(positions[begin], positions[end], again=True)
 
 
 def _with_scheduler(spans: SpanTimes, timer: _SpanTimer, progress: Progress) -> SpanTimes:
@@ -123,17 +161,30 @@ class _SpanTimer:
     def __init__(self, graph: Graph, device: Device, cache: CostCache, sampling: Sampling) -> None:
         self._graph, self.device, self._cache, self._sampling = graph, device, cache, sampling
         self._built: dict[tuple[int, int], tuple[StagePlan, StageCode | None]] = {}
+        # On one core, by this timer.
+        self._times: dict[tuple[int, int], list[float]] = {}
 
-    def time(self, begin: int, end: int, *, threads: int = 1) -> float:
-        """Return the seconds of the groups ``[begin, end)``; infinite if the runtime cannot run them."""
+    def has_timed(self, begin: int, end: int) -> bool:
+        """Return whether a span was timed on one core, and not taken from the cache."""
+        return (begin, end) in self._times
+
+    def time(self, begin: int, end: int, *, threads: int = 1, again: bool = False) -> float:
+        """Return the seconds of the groups ``[begin, end)``; infinite if the runtime cannot run them.
+
+        With `again` they are timed once more, whatever is known, and the median of all times counts.
+        """
         stage, code = self._build(begin, end)
         if code is None:
             return float("inf")
         cores = fastest_cores(self.device, threads)
         key = cost_cache.key_of_span(self.device, code, threads=len(cores))
-        if (record := self._cache.get(key)) is not None:
+        if not again and (record := self._cache.get(key)) is not None:
             return record.seconds
         seconds = run_in_thread(lambda: self._run(stage, code, cores), "span")
+        if threads == 1:
+            times = self._times.setdefault((begin, end), [])
+            times.append(seconds)
+            seconds = statistics.median(times)
         self._cache.put(TimeRecord(key, seconds))
         return seconds
 

@@ -12,7 +12,7 @@ import pipeline
 from pipeline.core.board import Board, Device
 from pipeline.measure.cost_cache import CostCache
 from pipeline.measure.sampling import Sampling
-from pipeline.measure.span_timer import MOST_POSITIONS, time_spans
+from pipeline.measure.span_timer import MOST_POSITIONS, find_too_fast, time_spans
 from pipeline.split.graph import Graph
 from pipeline.split.planning.spans import SpanTimes
 from pipeline.workflow.plan import make_planner
@@ -57,6 +57,20 @@ def test_times_are_kept(graph: Graph, tmp_path: Path) -> None:
     first, second = (spans_of(graph, CostCache(tmp_path / "cache"), inner=False) for _ in range(2))
     np.testing.assert_array_equal(first.seconds, second.seconds)
     assert (first.threads, first.contention) == (second.threads, second.contention)
+
+
+def test_spans_that_were_timed_too_fast_are_found() -> None:
+    # Of four groups that take a second each.
+    begins, ends = np.meshgrid(np.arange(5.0), np.arange(5.0))
+    seconds = np.where(ends > begins, ends - begins, np.inf)
+    assert find_too_fast(seconds) == []
+    seconds[3, 1] = 1.7
+    assert find_too_fast(seconds) == []
+    seconds[3, 1] = 1.5
+    assert find_too_fast(seconds) == [(1, 3)]
+    seconds[2, 0] = 1.0
+    # With any span that it lies in front of.
+    assert find_too_fast(seconds) == [(0, 2), (1, 3), (2, 3), (2, 4)]
 
 
 def test_a_measured_plan_has_runtimes_that_are_built_and_run(graph: Graph) -> None:
