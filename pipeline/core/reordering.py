@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from heapq import heapify, heappop, heappush
 
+import numpy as np
+
 MOST_PER_REPLICA = 32
 """Frames inside for each replica at most: one so much slower than the others is not worth waiting for."""
 
@@ -53,5 +55,6 @@ def ordered_interval(times: tuple[float, ...], inside: int, rest_s: float = 0.0)
         heappush(idle, (end, replica))
         last = max(last, end)
         ends.append(last)
-    half = frames // 2
-    return (ends[-1] - ends[half]) / (frames - 1 - half)
+    # The slope of all but the first half: results leave in bursts, so that its two ends alone would mislead.
+    later = np.arange(frames // 2, frames)
+    return float(np.polyfit(later, ends[frames // 2 :], 1)[0])

@@ -146,6 +146,10 @@ class StagePlan:
         """The device of each replica."""
         return self.replica_devices or (self.device,) * self.replicas
 
+    def at_replica(self, replica: int) -> StagePlan:
+        """Return the stage as one replica runs it, counted from 0: with that one's time."""
+        return replace(self, seconds=self.replica_seconds[replica]) if self.replica_seconds else self
+
     def cores_of(self, replica: int) -> tuple[int, ...]:
         """Return the host cores of one replica, counted from 0."""
         # Without a rest: the plan is checked when it is made.

@@ -51,7 +51,8 @@ class StageDevice:
         """Take the device into use, and return the loaded stages, one for each of the deployment's builds."""
         self._runtime.open(self._assignment.stage.cores_of(self._assignment.replica))
         try:
-            return [self._runtime.load(stage, code) for stage, code in self._assignment.loads]
+            replica = self._assignment.replica
+            return [self._runtime.load(stage.at_replica(replica), code) for stage, code in self._assignment.loads]
         except BaseException:
             # Or the device would be kept by a worker that never runs.
             self.close()

@@ -79,12 +79,11 @@ def evaluate(problem: Problem, stages: tuple[PlanStage, ...]) -> LegalPlan | Non
         interval = (max(compute, seconds / 2) if processor.overlaps else seconds) / choice.replicas
         if choice.factors:
             interval = 1 / sum(1 / (compute * factor + enter + leave) for factor in choice.factors)
-            seconds = interval * choice.replicas
         slowest = max(slowest, interval)
         for resource, load in choice.loads.items():
             loads[resource] += float(load[begin:end].sum())
-        latency += seconds
-        joules += choice.watts * seconds
+        latency += compute * max(choice.factors, default=1.0) + enter + leave
+        joules += choice.watts * (interval * choice.replicas if choice.factors else seconds)
         for index, memory in enumerate(problem.memories):
             if choice.processor in memory.processors:
                 assert problem.parameters is not None

@@ -70,7 +70,7 @@ class Choice:
         Power that one replica takes while it works, above rest.
     factors : tuple of float
         Time that each replica computes, as a multiple of `seconds`, where they are not alike.  Each takes as
-        many frames as it can, and what is said of one frame is the mean over frames.
+        many frames as it can.
     loads : mapping of int to array of float
         By the index of a resource, for how many seconds a frame uses it: of each item, shape (items,), or of the
         items ``[i, j)`` as entry ``[j, i]``, shape (items + 1, items + 1).
@@ -91,6 +91,11 @@ class Choice:
     def rate(self) -> float:
         """Frames that all replicas compute while one of factor 1 computes one."""
         return sum(1 / factor for factor in self.factors) if self.factors else float(self.replicas)
+
+    @property
+    def slowest_factor(self) -> float:
+        """Factor of the replica that takes the longest."""
+        return max(self.factors, default=1.0)
 
     def frame_interval(self, compute: Array, transfer: Array) -> Array:
         """Return the seconds between two frames from those of one in one replica."""
@@ -333,9 +338,13 @@ class Problem:
 
     def latencies(self, choice: Choice, enter: Array, leave: Array) -> Array:
         """Return the seconds that one frame spends in the stage on items ``[i, j)``, as entry ``[j, i]``."""
-        compute, transfer = choice.span_seconds, np.add.outer(leave, enter)
-        # The mean over frames: while all replicas work, each frame takes as long as there are others beside it.
-        return choice.frame_interval(compute, transfer) * choice.replicas
+        # In the slowest replica: those behind its frame wait for it, since results leave in order.
+        seconds: Array = choice.span_seconds * choice.slowest_factor + np.add.outer(leave, enter)
+        return seconds
+
+    def busy_seconds(self, choice: Choice, enter: Array, leave: Array) -> Array:
+        """Return for how long one frame keeps the stage on items ``[i, j)`` busy, as entry ``[j, i]``: the mean."""
+        return choice.frame_interval(choice.span_seconds, np.add.outer(leave, enter)) * choice.replicas
 
     def memory_bytes(self, choice: Choice) -> Array:
         """Return the bytes that the stage on items ``[i, j)`` keeps in its memory, as entry ``[j, i]``."""

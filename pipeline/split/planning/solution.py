@@ -48,6 +48,11 @@ class StageSolution:
             return self.interval * self.choice.replicas
         return self.compute + self.enter + self.leave
 
+    @property
+    def latency(self) -> float:
+        """Time of one frame in the slowest replica, transfers included."""
+        return self.compute * self.choice.slowest_factor + self.enter + self.leave
+
 
 @dataclass(frozen=True)
 class Solution:
@@ -69,7 +74,7 @@ class Solution:
     @property
     def latency(self) -> float:
         """Seconds of one frame through all stages when nothing waits."""
-        return sum(stage.seconds for stage in self.stages)
+        return sum(stage.latency for stage in self.stages)
 
     @property
     def joules(self) -> float:

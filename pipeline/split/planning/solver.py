@@ -194,9 +194,9 @@ class Solver:
         return 1 + 0.5 * sum(choice.use) / units + 1e-3 * latencies / longest
 
     def _energies(self, choice: Choice, enter: Array, leave: Array) -> Array:
-        latencies = self.problem.latencies(choice, enter, leave)
+        busy = self.problem.busy_seconds(choice, enter, leave)
         # Among equals, where no power is known, the shortest.
-        return np.asarray((choice.watts + 1e-6) * latencies)
+        return np.asarray((choice.watts + 1e-6) * busy)
 
 
 def _flatten(table: StageTable) -> StageTable:

@@ -32,7 +32,8 @@ class Stage(NamedTuple):
     begin: int
     end: int
     interval: float
-    seconds: float
+    latency: float
+    busy: float
     loads: tuple[float, ...]
 
 
@@ -81,7 +82,8 @@ def measure(problem: Problem, choice: Choice, place: Place, end: int, target: in
     if not np.isfinite(compute + transfer):
         return None
     rate = sum(1 / (compute * factor + transfer) for factor in choice.factors or (1.0,) * choice.replicas)
-    interval, seconds = 1 / rate, choice.replicas / rate
+    interval, busy = 1 / rate, choice.replicas / rate
+    latency = compute * max(choice.factors, default=1.0) + transfer
     if problem.processors[processor].overlaps:
         # Two frames at a time, of which one is computed.
         interval = max(compute, (compute + transfer) / 2) / choice.replicas
@@ -93,7 +95,7 @@ def measure(problem: Problem, choice: Choice, place: Place, end: int, target: in
         if index in problem.leave_loads:
             load += float(problem.leave_loads[index][processor, target, end])
         loads.append(load)
-    return Stage(choice, begin, end, interval, seconds, tuple(loads))
+    return Stage(choice, begin, end, interval, latency, busy, tuple(loads))
 
 
 def span(values: np.ndarray, begin: int, end: int) -> float:
@@ -123,8 +125,8 @@ def total(problem: Problem, stages: tuple[Stage, ...]) -> Division:
     loads = np.sum([stage.loads for stage in stages], axis=0) if problem.resources else np.zeros(1)
     return Division(
         max(float(loads.max()), *(stage.interval for stage in stages)),
-        sum(stage.seconds for stage in stages),
-        sum(stage.seconds * stage.choice.watts for stage in stages),
+        sum(stage.latency for stage in stages),
+        sum(stage.busy * stage.choice.watts for stage in stages),
     )
 
 
