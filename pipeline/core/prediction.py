@@ -5,7 +5,8 @@ The time between two frames is the longest of
 - each stage's own: its replicas at work, each at its own pace, so that their rates add up;
 - each shared resource's: the seconds per frame for which all stages together use it, one after the other;
 - the frames' inside: as many as may be, each for as long as it takes.  Results leave in order, so that those behind
-  one that a slow replica has stay inside until it is done.
+  one that a slow replica has stay inside until it is done;
+- of workers that borrow devices, that in which they wait for each other, frame by frame.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 
 from pipeline.core.board import Board
 from pipeline.core.borrowing import borrowed_devices, step_moves
+from pipeline.core.contention import contended_interval, worker_groups
 from pipeline.core.memory_pools import memory_pools
 from pipeline.core.moves import StageMoves, StageSet, find_moves
 from pipeline.core.reordering import ordered_interval
@@ -23,6 +25,10 @@ from pipeline.core.stage_plan import StagePlan
 
 FRAMES_INSIDE = "frames in flight"
 """What limits a plan with too few of them."""
+
+
+TURNS = "turns of borrowed devices"
+"""What limits a plan whose workers wait for each other, although no device is busy all the time."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +94,7 @@ def predict(plan: StageSet) -> Prediction:
     loads = _loads(board, plan.stages, moves)
     limits = {stage.name: stage.interval_s for stage in stages} | loads
     limits[FRAMES_INSIDE] = _inside_interval(plan)
+    limits[TURNS] = _contended_interval(plan, moves)
     # The first of several: a stage's own name says more than what it shares.
     bottleneck = max(limits, key=lambda name: limits[name])
     latency_s = _longest_path(plan.stages, [stage.seconds for stage in stages])
@@ -100,6 +107,14 @@ def predict(plan: StageSet) -> Prediction:
         loads=loads,
         bottleneck=bottleneck,
     )
+
+
+def _contended_interval(plan: StageSet, moves: Sequence[StageMoves]) -> float:
+    """Return the time between two frames of workers that wait for devices which they borrow; 0 if none does."""
+    if not any(stage.steps for stage in plan.stages):
+        return 0.0
+    groups = worker_groups(plan.board, plan.stages, moves, serial_devices(plan.board, plan.stages))
+    return contended_interval(groups, plan.frames_in_flight)
 
 
 def _stage_interval(board: Board, stage: StagePlan, moves: StageMoves) -> float:

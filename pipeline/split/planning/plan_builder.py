@@ -13,16 +13,16 @@ from pipeline.split.extract import GraphPart, parts
 from pipeline.split.graph import Graph
 from pipeline.split.planning.costs import group_traffic
 from pipeline.split.planning.problem import Array
-from pipeline.split.planning.problem_builder import board_processors
+from pipeline.split.planning.problem_builder import BoardProcessor, board_processors
 from pipeline.split.planning.solution import Solution, StageSolution
+from pipeline.split.planning.step_builder import add_step_transfers, add_steps, share_borders
 
 
 def build_plan(solution: Solution, graph: Graph, board: Board, *, measured: bool) -> Plan:
     """Return a solution of the problem of dividing `graph` among the devices of `board` as a plan."""
     ends, processors = graph.group_ends, board_processors(board)
     stages = solution.stages
-    names = [stage.choice.device or processors[stage.choice.processor].device.name for stage in stages]
-    devices = [board.device(name) for name in names]
+    devices = [_device(stage, processors, board) for stage in stages]
     # The last stage ends with the graph, which is no cut.
     pieces = parts(graph, [ends[stage.end - 1] for stage in stages[:-1]])
     plans = tuple(map(_stage, range(len(stages)), stages, pieces, devices, _give_cores(board, stages)))
@@ -32,12 +32,12 @@ def build_plan(solution: Solution, graph: Graph, board: Board, *, measured: bool
         board=board,
         inputs=graph.inputs,
         outputs=graph.outputs,
-        stages=plans,
+        stages=tuple(add_steps(plans, stages, graph, board)),
         measured=measured,
         # By name, since a plan's file outlives the positions of one reading of the model.
         unfused=tuple(graph.operators[position - 1].name for position in graph.unfused),
     )
-    plan = add_transfers(plan, group_traffic(graph), [(stage.begin, stage.end) for stage in stages])
+    plan = add_transfers(add_step_transfers(plan), group_traffic(graph), [(stage.begin, stage.end) for stage in stages])
     return replace(plan, stages=_share_cores(plan.stages, board, stages))
 
 
@@ -60,11 +60,21 @@ def add_transfers(plan: Plan, traffic: Array, spans: Sequence[tuple[int, int]]) 
             seconds=stage.seconds + transfer_s,
             replica_seconds=tuple(seconds + transfer_s for seconds in stage.replica_seconds),
             transfer_s=transfer_s,
-            memory_traffic=float(traffic[begin:end].sum()) + sum(move.nbytes for move in moves.copies),
+            memory_traffic=stage.memory_traffic
+            + float(traffic[begin:end].sum())
+            + sum(move.nbytes for move in moves.copies),
         )
+        if stage.steps:
+            moving = share_borders(moving, moves)
         # A transfer takes as long on each, so that the mean is another one.
         stages.append(replace(moving, seconds=moving.mean_seconds))
     return replace(plan, stages=tuple(stages))
+
+
+def _device(stage: StageSolution, processors: Sequence[BoardProcessor], board: Board) -> Device:
+    """Return the device of a stage, with its runtime; of one with steps, its workers' own."""
+    own = processors[stage.choice.processor].device
+    return own if stage.choice.paths is not None else board.device(stage.choice.device or own.name)
 
 
 def _stage(index: int, stage: StageSolution, piece: GraphPart, device: Device, cores: tuple[int, ...]) -> StagePlan:

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
 from pipeline.core.board import Board, Device
 from pipeline.core.plan import Plan
+from pipeline.core.prediction import Prediction, predict
 from pipeline.errors import PlanError
 from pipeline.split.graph import Graph
 from pipeline.split.offload import Refusals
 from pipeline.split.planning import pins, queues
+from pipeline.split.planning.borrowing import board_borrowings
 from pipeline.split.planning.chain_solver import ChainSolver
 from pipeline.split.planning.costs import estimate
+from pipeline.split.planning.heterogeneous_choices import add_heterogeneous
+from pipeline.split.planning.heterogeneous_search import Candidate, choose, compare, refine, split_by_workers
 from pipeline.split.planning.obstacle import Obstacle
 from pipeline.split.planning.pins import Pins
 from pipeline.split.planning.plan_builder import build_plan
 from pipeline.split.planning.problem import Problem
-from pipeline.split.planning.problem_builder import build_problem
+from pipeline.split.planning.problem_builder import board_processors, build_problem
 from pipeline.split.planning.queues import TIME_CV
 from pipeline.split.planning.request import ANY_REQUEST, PlanRequest, resolve_request
 from pipeline.split.planning.solution import Solution
@@ -86,13 +90,14 @@ class Planner:
         objective: str | None = None,
         fps: float | None = None,
         replicas: bool = True,
+        heterogeneous: bool = False,
     ) -> Plan:
         """Return the best plan; the parameters and errors are those of `pipeline.plan`."""
         # Before the search, which takes the longest.
         queues.check_depth(self.queue_depth, self.cv)
         goal = _goal(objective, fps)
         request = resolve_request(self.graph, self.board, self.pins, stages, cuts, devices)
-        solution = self.solve(goal, fps, request=request, replicas=replicas)
+        solution = self.solve(goal, fps, request=request, replicas=replicas, heterogeneous=heterogeneous)
         plan = build_plan(solution, self.graph, self.board, measured=self.measured)
         plan = replace(plan, unsplit_seconds=self._unsplit_seconds())
         return queues.add_queues(plan, self.graph, self.queue_depth, self.cv)
@@ -104,6 +109,7 @@ class Planner:
         *,
         request: PlanRequest = ANY_REQUEST,
         replicas: bool = True,
+        heterogeneous: bool = False,
     ) -> Solution:
         """Return the best division.
 
@@ -115,17 +121,54 @@ class Planner:
         """
         if goal == "energy":
             _check_watts(self.board, request)
-        problem = self.problem(request, replicas=replicas)
+        borrowing = request.borrowed or (heterogeneous and not request.devices)
+        problems = [] if request.borrowed else [self.problem(request, replicas=replicas)]
+        if borrowing:
+            problems += self._heterogeneous_problems(goal, request, replicas=replicas)
+        if len(problems) == 1 and not request.borrowed:
+            return self._solve_problem(problems[0], goal, fps, request)[0]
+        divisions = (partial(self._solve_problem, problem, goal, fps, request) for problem in problems)
+        candidates = compare(divisions, self._predict)
+        if goal == "throughput" and not request.edges:
+            candidates += self._refine(problems[-1], candidates)
+        best = choose(candidates, goal, fps, 1.0 if request.devices else WORTH_IT)
+        if fps and best.prediction.interval_s > 1 / fps * (1 + 1e-9):
+            raise self._too_slow(best.prediction.interval_s, fps)
+        return best.solution
+
+    def _refine(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Return what is found near to the best candidates that borrow anything."""
+        borrowing = [each for each in candidates if any(stage.choice.paths for stage in each.solution.stages)]
+        borrowing.sort(key=lambda each: each.prediction.interval_s)
+        return [refine(problem, candidate, self._predict) for candidate in borrowing[:2]]
+
+    def _predict(self, solution: Solution) -> Prediction:
+        return predict(build_plan(solution, self.graph, self.board, measured=self.measured))
+
+    def _heterogeneous_problems(self, goal: str, request: PlanRequest, *, replicas: bool) -> list[Problem]:
+        """Return problems whose stages may borrow devices; the last one has all of their choices."""
+        problem = self.problem(request, replicas=replicas, borrowing=True)
+        if not any(choice.paths for choice in problem.choices):
+            return [problem] if request.borrowed else []
+        return [*(split_by_workers(problem) if goal == "throughput" else ()), problem]
+
+    def _too_slow(self, interval: float, fps: float) -> PlanError:
+        return PlanError(
+            f"{self.graph.name!r} reaches {1 / interval:.4g} frames/s on {self.board.name!r}, "
+            f"not {fps:g}; ask for less, or for none with the objective 'throughput'"
+        )
+
+    def _solve_problem(
+        self, problem: Problem, goal: str, fps: float | None, request: PlanRequest
+    ) -> tuple[Solution, ...]:
+        """Return the best division of a problem; where stages wait for what they borrow, others to compare it with."""
         solver = ChainSolver(problem)
         fastest = solver.fastest()
         if fastest is None:
             obstacle = Obstacle(self.graph, self.board, self.pins, self.seconds, self.refusals, self._variants)
             raise PlanError(obstacle.describe(request))
         if fps and fastest.interval > 1 / fps:
-            raise PlanError(
-                f"{self.graph.name!r} reaches {1 / fastest.interval:.4g} frames/s on {self.board.name!r}, "
-                f"not {fps:g}; ask for less, or for none with the objective 'throughput'"
-            )
+            raise self._too_slow(fastest.interval, fps)
         limit = np.inf
         if fps:
             limit = 1 / fps
@@ -137,9 +180,13 @@ class Planner:
             solution = prefer_prompt(problem, solution, WORTH_IT)
         # What is proved of the fastest holds for all; a smaller one may be slower by `WORTH_IT`, a prompt one by more.
         solution = replace(solution, bound=fastest.bound)
-        return solution.at_positions(request.edges) if request.edges else solution
+        solutions = [solution]
+        if any(choice.paths for choice in problem.choices):
+            least = solver.least("latency", np.inf) or fastest
+            solutions += [fastest, replace(least, bound=fastest.bound)]
+        return tuple(each.at_positions(request.edges) if request.edges else each for each in solutions)
 
-    def problem(self, request: PlanRequest = ANY_REQUEST, *, replicas: bool = True) -> Problem:
+    def problem(self, request: PlanRequest = ANY_REQUEST, *, replicas: bool = True, borrowing: bool = False) -> Problem:
         """Return the problem for the solver; only where nothing is fixed, stages may have replicas."""
         # Depths are chosen for cuts that are there; until then there is room for one frame in front of each stage.
         depth = self.queue_depth if isinstance(self.queue_depth, int) else 1
@@ -153,7 +200,15 @@ class Planner:
             # Each replica would keep a state of its own, of some of the frames.
             replicas=replicas and not request.devices and not self.graph.keeps_state,
             request=request,
+            extend=partial(self._add_heterogeneous, request, replicas=replicas) if borrowing else lambda each: each,
         )
+
+    def _add_heterogeneous(self, request: PlanRequest, problem: Problem, *, replicas: bool) -> Problem:
+        # Workers of a stage that is asked for may be several: that is what makes it fast.
+        replicas = replicas and not self.graph.keeps_state
+        processors = board_processors(self.board)
+        borrowings = board_borrowings(processors, request, replicas=replicas)
+        return add_heterogeneous(problem, list(borrowings))
 
     def _variants(self, device: Device) -> Sequence[str]:
         """Return the names of a device with those of its runtimes that were measured; without any, with the first one.

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +48,33 @@ class Resource:
     kind: str = "device"
 
 
+@dataclass(frozen=True)
+class PathStep:
+    """Consecutive items of a heterogeneous stage.
+
+    Attributes
+    ----------
+    processor : int
+        Index of the one that computes them: the stage's own, or one that it borrows.
+    begin, end : int
+        Items of the whole chain.
+    """
+
+    processor: int
+    begin: int
+    end: int
+
+
+class Paths(Protocol):
+    """Where a heterogeneous stage computes its items."""
+
+    def steps(self, begin: int, end: int) -> tuple[PathStep, ...]:
+        """Return the steps of the stage on the items ``[begin, end)`` of the whole chain."""
+
+    def step_seconds(self, step: PathStep) -> float:
+        """Return what a step computes, and what it takes to begin."""
+
+
 @dataclass(frozen=True, eq=False)
 class Choice:
     """One way to run a stage.
@@ -74,6 +102,10 @@ class Choice:
     loads : mapping of int to array of float
         By the index of a resource, for how many seconds a frame uses it: of each item, shape (items,), or of the
         items ``[i, j)`` as entry ``[j, i]``, shape (items + 1, items + 1).
+    waits : array of float, shape (items + 1, items + 1), optional
+        For how long a frame waits for what its stage's replicas share, while all of them work.
+    paths : Paths, optional
+        Of heterogeneous stages: where their items are computed.
     """
 
     processor: int
@@ -86,6 +118,8 @@ class Choice:
     device: str = ""
     factors: tuple[float, ...] = ()
     loads: Mapping[int, Array] = field(default_factory=dict)
+    waits: Array | None = None
+    paths: Paths | None = None
 
     @cached_property
     def rate(self) -> float:
@@ -142,6 +176,7 @@ class Choice:
             self,
             seconds=np.add.reduceat(self.seconds, starts),
             spans=None if self.spans is None else self.spans[np.ix_(edges, edges)],
+            waits=None if self.waits is None else self.waits[np.ix_(edges, edges)],
             loads={
                 index: load[np.ix_(edges, edges)] if load.ndim == 2 else np.add.reduceat(load, starts)
                 for index, load in self.loads.items()
@@ -327,6 +362,8 @@ class Problem:
         Infinite where it is empty, cannot run, or does not fit into its memory.
         """
         compute, transfer = choice.span_seconds, np.add.outer(leave, enter)
+        if choice.waits is not None:
+            compute = compute + choice.waits
         if self.processors[choice.processor].overlaps:
             seconds = overlap_seconds(compute, transfer) / choice.replicas
         else:

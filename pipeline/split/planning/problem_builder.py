@@ -120,6 +120,7 @@ def build_problem(  # noqa: PLR0913 - all but the first three by keyword
     queue_depth: int = 1,
     replicas: bool = True,
     request: PlanRequest = ANY_REQUEST,
+    extend: Callable[[Problem], Problem] = lambda problem: problem,
 ) -> Problem:
     """Return the problem of dividing `graph` among the devices of `board`.
 
@@ -139,6 +140,8 @@ def build_problem(  # noqa: PLR0913 - all but the first three by keyword
         Whether a stage may run on several frames at once.
     request : PlanRequest
         What of the division is fixed.
+    extend : callable
+        Adds other choices, while the problem has all of its items.
     """
     processors, footprint = board_processors(board), Footprint.of(graph)
     borders = board_borders(graph, board, [processor.device for processor in processors], footprint.border_bytes)
@@ -155,14 +158,16 @@ def build_problem(  # noqa: PLR0913 - all but the first three by keyword
         stages=tuple(_processors_of(processors, devices) for devices in request.devices),
         runtimes=tuple(
             # A device by its own name is TVM's, unless any of the board's will do.
-            frozenset() if devices == board.devices else frozenset(device.name for device in devices)
-            for devices in request.devices
+            frozenset()
+            if devices == board.devices
+            else frozenset({request.name(stage)} - {""} or {device.name for device in devices})
+            for stage, devices in enumerate(request.devices)
         ),
     )
     devices = [processor.device for processor in processors]
     problem = add_turns(problem, devices)
     problem = add_links(problem, borders)
-    problem = add_memories(problem, graph, board, devices, borders)
+    problem = extend(add_memories(problem, graph, board, devices, borders))
     return problem.merge_items(request.edges) if request.edges else problem
 
 
@@ -236,6 +241,8 @@ def _all_choices(
     board: Board, processors: Sequence[BoardProcessor], times: _Times, request: PlanRequest, *, replicas: bool
 ) -> Iterator[Choice]:
     requested = {device.name for devices in request.devices for device in devices}
+    # Of what is borrowed, the times are needed, too.
+    requested |= {name for names in request.borrowed for name in names}
     for device in board.devices:
         indices = [index for index, processor in enumerate(processors) if processor.device.name == device.name]
         # A fixed number of stages may need the same device: leave each of the others one unit.

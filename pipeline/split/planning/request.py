@@ -10,6 +10,7 @@ from pipeline.core.board import Board, Device
 from pipeline.errors import PlanError
 from pipeline.split.cuts import resolve
 from pipeline.split.graph import Graph
+from pipeline.split.planning.borrowable import split_name
 from pipeline.split.planning.pins import Pins, stage_devices
 
 
@@ -23,10 +24,18 @@ class PlanRequest:
         For each stage the devices that may run it; empty for any number of stages on any device.
     edges : tuple of int
         Positions between fused groups, the ends included, where the stages have to begin and end; empty for any.
+    borrowed : tuple of tuple of str
+        For each stage the devices that its workers borrow; empty if none does.
     """
 
     devices: tuple[tuple[Device, ...], ...] = ()
     edges: tuple[int, ...] = ()
+    borrowed: tuple[tuple[str, ...], ...] = ()
+
+    def name(self, stage: int) -> str:
+        """Return how the choices of a stage's own device are called that borrow what it has to; empty for any."""
+        borrowed = self.borrowed[stage] if stage < len(self.borrowed) else ()
+        return "+".join((self.devices[stage][0].name, *borrowed)) if borrowed else ""
 
     @property
     def order(self) -> list[Device]:
@@ -67,13 +76,14 @@ def resolve_request(  # noqa: PLR0913, PLR0917 - what a user may fix, and what i
     if cuts is not None:
         edges = _edges(graph, cuts, stages)
         # Nothing is chosen where the cuts are fixed: the first device that can is what a reader expects.
-        order = _order(board, devices, len(edges) - 1) or list(stage_devices(board, pins, pairwise(edges)))
-        return PlanRequest(tuple((device,) for device in order), edges)
+        order, borrowed = _order(board, devices, len(edges) - 1)
+        order = order or list(stage_devices(board, pins, pairwise(edges)))
+        return PlanRequest(tuple((device,) for device in order), edges, borrowed)
     if stages == "auto" and devices is None:
         return PlanRequest()
     count = _check_count(graph, len(devices or ()) if stages == "auto" else stages)
-    order = _order(board, devices, count)
-    return PlanRequest(tuple((device,) for device in order) or (tuple(board.devices),) * count)
+    order, borrowed = _order(board, devices, count)
+    return PlanRequest(tuple((device,) for device in order) or (tuple(board.devices),) * count, (), borrowed)
 
 
 def _edges(graph: Graph, cuts: Sequence[str | int], stages: int | str) -> tuple[int, ...]:
@@ -85,14 +95,16 @@ def _edges(graph: Graph, cuts: Sequence[str | int], stages: int | str) -> tuple[
     return (0, *(groups[position] for position in positions), len(ends))
 
 
-def _order(board: Board, devices: Sequence[str] | None, count: int) -> list[Device]:
-    """Return the device of each stage, none if they are to be chosen."""
+def _order(board: Board, devices: Sequence[str] | None, count: int) -> tuple[list[Device], tuple[tuple[str, ...], ...]]:
+    """Return the device of each stage and what its workers borrow; nothing if they are to be chosen."""
     if devices is None:
-        return []
+        return [], ()
     if len(devices) != count:
         raise PlanError(f"{len(devices)} devices for {count} stages; give one for each stage")
+    names = [split_name(board, name) for name in devices]
+    borrowed = tuple(borrowed for _, borrowed in names)
     # Asked for by its own name, it is without its other runtimes.
-    return [replace(board.device(name), runtimes=()) for name in devices]
+    return [replace(board.device(name), runtimes=()) for name, _ in names], borrowed if any(borrowed) else ()
 
 
 def _check_count(graph: Graph, stages: int | str) -> int:

@@ -117,7 +117,8 @@ def _stage(problem: Problem, borders: Borders, segment: Segment) -> StageSolutio
         # As `overlap_seconds`, for one stage.
         interval_s = max(compute, (compute + enter + leave) / 2) / choice.replicas
     else:
-        interval_s = float(choice.frame_interval(np.float64(compute), np.float64(enter + leave)))
+        wait = 0.0 if choice.waits is None else choice.waits[segment.end, segment.begin]
+        interval_s = float(choice.frame_interval(np.float64(compute + wait), np.float64(enter + leave)))
     span = slice(segment.begin, segment.end)
     nbytes = 0.0
     if problem.parameters is not None and problem.workspace is not None and problem.queue_bytes is not None:

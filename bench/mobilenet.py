@@ -1,0 +1,114 @@
+"""A network of MobileNetV2's kind for 224 x 224 pixels, with random weights, quantised for VTA.
+
+Seventeen inverted residuals: a pointwise convolution widens, a depthwise one filters, a pointwise one narrows.  An
+accelerator that multiplies blocks of channels is good at the pointwise ones, and the CPU at the depthwise ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from pipeline.quantization.quantize import quantize
+
+INPUT, OUTPUT = "image", "logits"
+CLASSES = 1000
+
+BLOCKS = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
+"""By how much a block widens, its channels, how many there are of it, and the stride of the first (Sandler et al.,
+"MobileNetV2: Inverted Residuals and Linear Bottlenecks", table 2)."""
+
+_LAST = 1280
+_BRANCH = 0.5
+"""Of a residual branch's size; sums would grow from block to block otherwise."""
+
+
+@dataclass
+class _Network:
+    """The nodes so far."""
+
+    random: np.random.Generator
+    nodes: list[Any] = field(default_factory=list)
+    constants: list[Any] = field(default_factory=list)
+
+    def add(self, kind: str, name: str, *inputs: str, **attributes: Any) -> str:
+        self.nodes.append(helper.make_node(kind, list(inputs), [name], name=name, **attributes))
+        return name
+
+    def constant(self, name: str, values: Any) -> str:
+        self.constants.append(numpy_helper.from_array(np.asarray(values, np.float32), name))
+        return name
+
+    def convolution(  # noqa: PLR0913, PLR0917 - a convolution has so many numbers
+        self, name: str, source: str, channels: tuple[int, int], kernel: int, stride: int = 1, groups: int = 1,
+        gain: float = 1.0,
+    ) -> str:  # fmt: skip
+        inputs, outputs = channels
+        shape = (outputs, inputs // groups, kernel, kernel)
+        scale = gain * float(np.sqrt(2 / np.prod(shape[1:])))
+        weights = self.constant(f"{name}.weight", self.random.standard_normal(shape) * scale)
+        bias = self.constant(f"{name}.bias", self.random.standard_normal(outputs) * 0.05)
+        return self.add(
+            "Conv", name, source, weights, bias, kernel_shape=[kernel] * 2, pads=[kernel // 2] * 4,
+            strides=[stride] * 2, group=groups,
+        )  # fmt: skip
+
+    def rectified(self, name: str, *arguments: Any, **options: Any) -> str:
+        return self.add("Relu", f"{name}.relu", self.convolution(name, *arguments, **options))
+
+    def block(self, name: str, source: str, channels: tuple[int, int], widening: int, stride: int) -> str:
+        inputs, outputs = channels
+        width, value = inputs * widening, source
+        if widening > 1:
+            value = self.rectified(f"{name}.widen", value, (inputs, width), 1)
+        value = self.rectified(f"{name}.depthwise", value, (width, width), 3, stride, width)
+        is_residual = stride == 1 and inputs == outputs
+        # The factor of 2 in a weight's size is for a relu behind it; there is none, and 0.7 squared is about half.
+        value = self.convolution(f"{name}.narrow", value, (width, outputs), 1, gain=_BRANCH if is_residual else 0.7)
+        return self.add("Add", f"{name}.add", value, source) if is_residual else value
+
+
+def model(side: int = 224, share: float = 1.0) -> onnx.ModelProto:
+    """Return the network for square pictures, its channels a share of the paper's."""
+    network = _Network(np.random.default_rng(0))
+    width = _channels(32, share)
+    value = network.rectified("stem", INPUT, (3, width), 3, 2)
+    for number, (widening, outputs, count, stride) in enumerate(BLOCKS, 1):
+        for part in range(count):
+            channels = (width, _channels(outputs, share))
+            value = network.block(f"block{number}.{part}", value, channels, widening, 1 if part else stride)
+            width = channels[1]
+    value = network.rectified("last", value, (width, _channels(_LAST, share)), 1)
+    flat = network.add("Flatten", "flat", network.add("GlobalAveragePool", "mean", value))
+    scale = np.sqrt(1 / _channels(_LAST, share))
+    weights = network.constant(
+        "dense.weight", network.random.standard_normal((CLASSES, _channels(_LAST, share))) * scale
+    )
+    network.add("Gemm", OUTPUT, flat, weights, network.constant("dense.bias", np.zeros(CLASSES)), transB=1)
+    graph = helper.make_graph(
+        network.nodes,
+        "mobilenet",
+        [helper.make_tensor_value_info(INPUT, TensorProto.FLOAT, [1, 3, side, side])],
+        [helper.make_tensor_value_info(OUTPUT, TensorProto.FLOAT, [1, CLASSES])],
+        network.constants,
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def write(folder: Path, side: int = 224, share: float = 1.0) -> Path:
+    """Write the network, quantised with powers of two, and return the file."""
+    plain, quantized = folder / "mobilenet.onnx", folder / "mobilenet-int8.onnx"
+    onnx.save(model(side, share), plain)
+    frames = [np.random.default_rng(seed).standard_normal((1, 3, side, side)).astype(np.float32) for seed in range(2)]
+    quantize(plain, [{INPUT: frame} for frame in frames], quantized, power_of_two=True)
+    return quantized
+
+
+def _channels(count: int, share: float) -> int:
+    # Multiples of 8, as the paper has them.
+    return max(8, int(count * share / 8 + 0.5) * 8)

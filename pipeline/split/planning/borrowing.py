@@ -1,0 +1,52 @@
+"""Borrowings of a board: which workers may borrow which devices, by the capabilities of their kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pipeline.core.board import Device
+from pipeline.split.planning.borrowable import is_borrowable, may_borrow
+from pipeline.split.planning.heterogeneous_choices import Borrowing
+from pipeline.split.planning.problem_builder import BoardProcessor
+from pipeline.split.planning.request import PlanRequest
+
+MOST_DEVICES = 3
+"""That one stage borrows without being asked to: the time to look for paths grows with the square of their number."""
+
+
+def board_borrowings(
+    processors: Sequence[BoardProcessor], request: PlanRequest, *, replicas: bool
+) -> Iterator[Borrowing]:
+    """Yield what may be borrowed: what is asked for, or else each device, and all of them together."""
+    devices = [index for index, processor in enumerate(processors) if is_borrowable(processor.device)]
+    for own, processor in enumerate(processors):
+        if not may_borrow(processor.device):
+            continue
+        for group in _groups(processors, processor.device, devices, request):
+            names = [processors[index].device.name for index in group]
+            yield Borrowing(
+                own=own,
+                devices=group,
+                name="+".join((processor.device.name, *names)),
+                most_units=min(len(processor.cores), request.spare_units(processor.device)),
+                replicas=replicas,
+                # Whoever asks for several such stages gets them, and may let them share a device.
+                exclusive=not request.devices,
+                on_request=bool(request.devices),
+            )
+
+
+def _groups(
+    processors: Sequence[BoardProcessor], own: Device, devices: Sequence[int], request: PlanRequest
+) -> list[tuple[int, ...]]:
+    if request.devices:
+        names = [processor.device.name for processor in processors]
+        return list(
+            dict.fromkeys(
+                tuple(names.index(name) for name in borrowed)
+                for stage, borrowed in zip(request.devices, request.borrowed, strict=False)
+                if borrowed and any(own.is_called(device.name) for device in stage)
+            )
+        )
+    together = [tuple(devices)] if 1 < len(devices) <= MOST_DEVICES else []
+    return [*((device,) for device in devices), *together]

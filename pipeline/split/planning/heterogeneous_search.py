@@ -1,0 +1,158 @@
+"""Heterogeneous search: divisions with stages that borrow devices, judged by what they take with all their waiting.
+
+The solver sees the waiting by a formula.  Several divisions, among them that without any such stage, are compared by
+following frames through them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+
+from pipeline.core.prediction import Prediction
+from pipeline.errors import PlanError
+from pipeline.split.planning.problem import Choice, Problem
+from pipeline.split.planning.solution import Solution
+from pipeline.split.planning.trade_off import LEAST_GAIN, MOST_LATENCY
+
+MOST_COUNTS = 6
+"""Numbers of workers of a heterogeneous stage that are tried one by one."""
+
+_SHIFTS = (-2, -1, 1, 2)
+"""By how many items cuts are moved to look for something better nearby."""
+
+# A step that gains less than this share is the last one.
+_GAIN, _ROUNDS = 1e-3, 4
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A division with what its plan takes."""
+
+    solution: Solution
+    prediction: Prediction
+
+    def value(self, goal: str) -> float:
+        """Return what is to be the least."""
+        if goal == "energy":
+            return np.inf if self.prediction.joules is None else self.prediction.joules
+        return self.prediction.latency_s if goal == "latency" else self.prediction.interval_s
+
+
+def split_by_workers(problem: Problem) -> Iterator[Problem]:
+    """Yield the problem once for each number of workers that a heterogeneous stage may have.
+
+    What the formula says of few workers and of many is off by different shares, so that it cannot compare them.
+    """
+    counts = sorted({choice.replicas for choice in problem.choices if choice.paths is not None})
+    step = -(-len(counts) // MOST_COUNTS) or 1
+    # From the most workers downwards.
+    for count in counts[::-step]:
+        kept = (choice for choice in problem.choices if choice.paths is None or choice.replicas == count)
+        yield replace(problem, choices=tuple(kept))
+
+
+def refine(problem: Problem, candidate: Candidate, predict: Callable[[Solution], Prediction]) -> Candidate:
+    """Return a division near to a candidate whose plan is the fastest, by moving cuts and trying other paths."""
+    best = candidate
+    for _ in range(_ROUNDS):
+        neighbours = [Candidate(near, predict(near)) for near in _neighbours(problem, best.solution)]
+        nearest = min(neighbours, key=lambda each: each.prediction.interval_s, default=best)
+        if nearest.prediction.interval_s > best.prediction.interval_s * (1 - _GAIN):
+            break
+        best = nearest
+    return replace(best, solution=replace(best.solution, interval=best.prediction.interval_s))
+
+
+def _neighbours(problem: Problem, solution: Solution) -> Iterator[Solution]:
+    stages = solution.stages
+    for index, stage in enumerate(stages):
+        for choice in problem.choices if stage.choice.paths is not None else ():
+            if choice is not stage.choice and _is_alike(choice, stage.choice):
+                yield from _replace_stages(problem, solution, {index: (choice, stage.begin, stage.end)})
+    for index, (left, right) in enumerate(pairwise(stages)):
+        for shift in _SHIFTS:
+            cut = left.end + shift
+            if left.begin < cut < right.end:
+                changes = {index: (left.choice, left.begin, cut), index + 1: (right.choice, cut, right.end)}
+                yield from _replace_stages(problem, solution, changes)
+
+
+def _is_alike(choice: Choice, other: Choice) -> bool:
+    """Check that two choices are of the same workers, which take other paths."""
+    return choice.paths is not None and (choice.use, choice.threads, choice.device, choice.replicas) == (
+        other.use, other.threads, other.device, other.replicas,
+    )  # fmt: skip
+
+
+def _replace_stages(
+    problem: Problem, solution: Solution, changes: Mapping[int, tuple[Choice, int, int]]
+) -> Iterator[Solution]:
+    """Yield the solution with some stages changed, if these are possible and there is memory for all."""
+    stages = list(solution.stages)
+    for index, (choice, begin, end) in changes.items():
+        compute = float(choice.span_seconds[end, begin])
+        if not np.isfinite(compute):
+            return
+        nbytes = float(problem.memory_bytes(choice)[end, begin])
+        stages[index] = replace(stages[index], choice=choice, begin=begin, end=end, compute=compute, nbytes=nbytes)
+    for memory in problem.memories:
+        if sum(stage.nbytes for stage in stages if stage.choice.processor in memory.processors) > memory.nbytes:
+            return
+    yield replace(solution, stages=tuple(stages))
+
+
+def compare(
+    divisions: Iterable[Callable[[], tuple[Solution, ...]]], predict: Callable[[Solution], Prediction]
+) -> list[Candidate]:
+    """Return the divisions of several problems with what their plans take.
+
+    Parameters
+    ----------
+    divisions : iterable of callable
+        Each returns divisions of one problem, or raises `PlanError` if there is none.
+    predict : callable
+        Returns what the plan of a division takes.
+
+    Raises
+    ------
+    PlanError
+        That of the first problem, if there is none of any.
+    """
+    candidates, errors = list[Candidate](), list[PlanError]()
+    for solve in divisions:
+        try:
+            solutions = solve()
+        except PlanError as error:
+            errors.append(error)
+            continue
+        for solution in solutions:
+            prediction = predict(solution)
+            candidates.append(Candidate(replace(solution, interval=prediction.interval_s), prediction))
+    if not candidates:
+        raise errors[0]
+    return candidates
+
+
+def choose(candidates: Sequence[Candidate], goal: str, fps: float | None, worth_it: float) -> Candidate:
+    """Return the best candidate; the first one, unless another one is better by more than `worth_it`."""
+    if fps:
+        in_time = [candidate for candidate in candidates if candidate.prediction.interval_s <= 1 / fps * (1 + 1e-9)]
+        if not in_time:
+            return min(candidates, key=lambda candidate: candidate.prediction.interval_s)
+        candidates = in_time
+    elif goal == "throughput":
+        candidates = _prompt(candidates)
+    first, best = candidates[0], min(candidates, key=lambda candidate: candidate.value(goal))
+    return first if first.value(goal) <= best.value(goal) * worth_it else best
+
+
+def _prompt(candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+    """Return the candidates of little latency, or all of them if one of much latency is much faster."""
+    least = min(candidate.prediction.latency_s for candidate in candidates)
+    prompt = [candidate for candidate in candidates if candidate.prediction.latency_s <= MOST_LATENCY * least]
+    fastest, fastest_prompt = (min(each.prediction.interval_s for each in group) for group in (candidates, prompt))
+    return candidates if fastest * LEAST_GAIN < fastest_prompt else prompt
