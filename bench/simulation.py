@@ -16,7 +16,8 @@ import efficiency
 import numpy as np
 from report import Row, median, parser, report
 
-from pipeline.core.plan import Plan
+from pipeline.core.board import Board, Device
+from pipeline.core.plan import Plan, StagePlan, TensorSpec
 from pipeline.scheduler import Pipeline
 from pipeline.simulation import simulate
 
@@ -64,8 +65,28 @@ def plans() -> dict[str, Plan]:
         "2 frames inside": replace(chain, in_flight=2),
         "1 frame inside": replace(chain, in_flight=1),
         "replicated middle": replace(chain, stages=mixed),
+        "1 worker borrows": borrowing(1, cpu_s=4e-3, npu_s=2e-3),
+        "3 workers borrow": borrowing(3, cpu_s=4e-3, npu_s=2e-3),
+        "4 workers wait for it": borrowing(4, cpu_s=4e-3, npu_s=3e-3),
+        "others are on it, too": borrowing(2, cpu_s=4e-3, npu_s=2e-3, behind_s=3e-3),
         **dict.fromkeys(POLICIES, chain),
     }
+
+
+def borrowing(replicas: int, cpu_s: float, npu_s: float, behind_s: float = 0.0) -> Plan:
+    """Return a plan whose workers compute on cores and on what they borrow, twice in turn.
+
+    With `behind_s`, an ordinary stage on the borrowed device follows.
+    """
+    times = [("cpu", cpu_s), ("npu", npu_s)] * 2 + [("npu", behind_s)] * (behind_s > 0)
+    tensors = [TensorSpec(f"t{number}", (4,)) for number in range(len(times) + 1)]
+    stages = tuple(
+        StagePlan(f"stage{number}", device, (tensors[number],), (tensors[number + 1],), seconds=seconds)
+        for number, (device, seconds) in enumerate(times)
+    )
+    board = Board("shared", (Device("cpu", "simulated"), Device("npu", "simulated")))
+    plan = Plan("borrowing", "", board, (tensors[0],), (tensors[-1],), stages)
+    return plan.join("stage0", "stage3", device="cpu", replicas=replicas)
 
 
 def count(plan: Plan, seconds: float) -> int:

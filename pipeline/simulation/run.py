@@ -78,8 +78,9 @@ def simulate(  # noqa: PLR0913 - all but the first by keyword
         What happens to frames that find no room, as for `pipeline.Pipeline`; where some are dropped, they need `fps` or
         recorded `arrivals`.
     overhead : float
-        Seconds that a worker needs, besides running, to hand a frame on and to take the next one: 50 us by default; a
-        slow processor takes more.  It counts where stages are short.
+        Seconds that a worker needs, besides running, to hand a frame on and to take the next one, or to wake up when it
+        has waited for a device that it borrows: 50 us by default; a slow processor takes more.  It counts where stages
+        are short.
 
     Returns
     -------

@@ -61,7 +61,7 @@ class Work:
     cores : sequence of Tokens
         Cores that other stages compute on as well, in the order in which all take them.
     overhead : float
-        Seconds that the scheduler takes to hand the frame on.
+        Seconds that the scheduler takes to hand the frame on, or a borrowed device.
     """
 
     segments: Sequence[Segment]
@@ -168,7 +168,7 @@ class Station:
             for core in work.cores:
                 # In the same order for all stages: so none holds a core that another one needs for its own first.
                 yield core.take()
-            times = yield from self._run_all(work.segments, frame.number)
+            times = yield from self._run_all(work, frame.number)
             self._note(frame.number, replica, arrival_time, work.segments, times)
             for core in work.cores:
                 core.give()
@@ -178,14 +178,16 @@ class Station:
             yield from self.pass_on(frame)
             self._blocked_s += clock.time - departure_time
 
-    def _run_all(self, segments: Sequence[Segment], number: int) -> Generator[Request, None, list[SegmentTimes]]:
+    def _run_all(self, work: Work, number: int) -> Generator[Request, None, list[SegmentTimes]]:
         times = []
-        for segment in segments:
-            segment_times = yield from self._run(segment, number)
+        # A thread that waits for what it borrows has to be woken, as one that waits for a frame.
+        waking_s = work.overhead if self.stage.steps else 0.0
+        for segment in work.segments:
+            segment_times = yield from self._run(segment, number, waking_s)
             times.append(segment_times)
         return times
 
-    def _run(self, segment: Segment, number: int) -> Generator[Request, None, SegmentTimes]:
+    def _run(self, segment: Segment, number: int, waking_s: float) -> Generator[Request, None, SegmentTimes]:
         clock = self._clock
         start_time = clock.time
         yield from self._move(segment.entry_transfers)
@@ -193,6 +195,8 @@ class Station:
         if segment.device is not None:
             # After the tensors have come: moving them is what overlaps with another frame's run.
             yield segment.device.take()
+            if clock.time > asked_time:
+                yield clock.sleep(waking_s)
         begin_time = clock.time
         yield segment.run(clock, number)
         if segment.device is not None:

@@ -15,7 +15,7 @@ from pipeline.core.timer_slack import wake_on_time
 from pipeline.executor.devices.null import NullRuntime
 
 LARGEST_CREDIT = 0.1
-"""Largest part of a run's time by which the run before it may shorten it."""
+"""Largest part of a run's time by which the runs before it may shorten it."""
 
 
 @dataclass
@@ -31,7 +31,7 @@ class SleepingStage:
     outputs : tuple of int or ndarray
         For each output the number of the input that it repeats, or the zeros that stand for it.
     credit : float
-        Seconds by which the system woke the previous run too late; the next run is so much shorter.
+        Seconds by which the system woke earlier runs too late, at most one run's; the next ones are so much shorter.
     """
 
     seconds: float
@@ -79,11 +79,12 @@ def _outputs(program: SleepingStage, inputs: Sequence[Any]) -> list[Any]:
 
 
 def _sleep(program: SleepingStage, seconds: float) -> None:
-    deadline = time.perf_counter() + seconds - program.credit
+    # Bounded: after a long stall it must not catch up faster than a real device could, nor for long.
+    shortening = min(program.credit, LARGEST_CREDIT * seconds)
+    deadline = time.perf_counter() + seconds - shortening
     _sleep_until(deadline)
     lateness = time.perf_counter() - deadline
-    # Bounded: after a long stall it must not catch up faster than a real device could.
-    program.credit = min(lateness, LARGEST_CREDIT * program.seconds)
+    program.credit = min(program.credit - shortening + lateness, program.seconds)
 
 
 def _sleep_until(deadline: float) -> None:
