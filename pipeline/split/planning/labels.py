@@ -77,6 +77,11 @@ class LabelSearch:
         that are paced; otherwise it is the sum over the stages.
     ceiling : float
         Only divisions with a smaller value are looked for.
+
+    Attributes
+    ----------
+    made : int
+        Labels that were made so far.
     """
 
     def __init__(  # noqa: PLR0913 - what a search is about
@@ -101,7 +106,7 @@ class LabelSearch:
         self._waiting: list[dict[Node, list[Labels]]] = [defaultdict(list) for _ in range(problem.items)]
         # Of all labels that were extended, to walk back from the end.
         self._history: list[NDArray[np.int_]] = []
-        self._extended = self._made = 0
+        self._extended = self.made = 0
         self._end: NDArray[np.int_] | None = None
         self._rests = self._least_rests()
 
@@ -114,7 +119,7 @@ class LabelSearch:
         for position, nodes in enumerate(self._waiting):
             for node in nodes:
                 self._extend(position, node, nodes[node])
-                if self._made > most:
+                if self.made > most:
                     return LabelResult(self._segments(), complete=False)
             # Nothing goes back to where it was.
             nodes.clear()
@@ -208,7 +213,7 @@ class LabelSearch:
         }
         for node in sorted(nodes):
             labels, columns = np.nonzero(self._hopeful(joint, self._rests[node][stages.ends]))
-            self._made += len(labels)
+            self.made += len(labels)
             last = np.broadcast_to(borders, (len(labels), 3))
             history = np.column_stack([numbers[labels], stages.choices[columns], last])
             rows, at = joint[labels, columns], stages.ends[columns]

@@ -15,15 +15,16 @@ from pipeline.split.planning.costs import group_traffic
 from pipeline.split.planning.problem import Array, Choice, Problem, Resource
 
 
-def add_turns(problem: Problem, devices: Sequence[Device]) -> Problem:
-    """Return the problem with a resource for each device on which several stages take turns.
+def add_turns(problem: Problem, devices: Sequence[Device], borders: BoardBorders) -> Problem:
+    """Return the problem with a resource for each device that computes one frame at a time, for several workers.
 
     `devices` has that of each processor.
     """
     for index, device in enumerate(devices):
-        # Cores are given away one by one; a device without any computes one frame at a time.
-        if device.places > 1 and not device.cores:
-            problem = _add_turn(problem, index, device.name)
+        # Cores are given away one by one.
+        several = device.overlaps or (device.places > 1 and not device.cores)
+        if several and device.capabilities.computes:
+            problem = _add_turn(problem, index, device.name, borders)
     return problem
 
 
@@ -70,15 +71,30 @@ def _at(index: int, load: Array | None) -> dict[int, Array]:
     return {} if load is None else {index: load}
 
 
-def _add_turn(problem: Problem, processor: int, name: str) -> Problem:
+def _add_turn(problem: Problem, processor: int, name: str, borders: BoardBorders) -> Problem:
     resource = len(problem.resources)
     choices = tuple(
         _add_load(choice, resource) if choice.processor == processor else choice for choice in problem.choices
     )
-    return replace(problem, choices=choices, resources=(*problem.resources, Resource(name)))
+    # What is copied moves while the device computes for others; what it fetches itself does not.
+    enter, leave = np.zeros_like(problem.enter), np.zeros_like(problem.leave)
+    enter[:, processor] = np.where(borders.enter_bytes[:, processor] > 0, 0.0, problem.enter[:, processor])
+    leave[processor] = np.where(borders.leave_bytes[processor] > 0, 0.0, problem.leave[processor])
+    return replace(
+        problem,
+        choices=choices,
+        resources=(*problem.resources, Resource(name)),
+        enter_loads={**problem.enter_loads, **_if_any(resource, enter)},
+        leave_loads={**problem.leave_loads, **_if_any(resource, leave)},
+    )
+
+
+def _if_any(resource: int, load: Array) -> dict[int, Array]:
+    # Where there is no way, there is no stage.
+    finite = np.where(np.isfinite(load), load, 0.0)
+    return {resource: finite} if finite.any() else {}
 
 
 def _add_load(choice: Choice, resource: int) -> Choice:
-    # What comes in and goes out moves while the device computes for another stage.
     load = choice.seconds if choice.spans is None else choice.spans
     return replace(choice, loads={**choice.loads, resource: load})

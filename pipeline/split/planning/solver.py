@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from pipeline.split.planning.bound import Relaxation, relax
-from pipeline.split.planning.labels import LabelResult, LabelSearch
+from pipeline.split.planning.labels import MOST_LABELS, LabelResult, LabelSearch
 from pipeline.split.planning.limits import ROUNDING, Limits, SumLimit
 from pipeline.split.planning.problem import Array, Choice, Problem
 from pipeline.split.planning.search import Borders, Segment, StageTable, best_division
@@ -23,6 +23,9 @@ PRECISION = 1e-3
 
 _ROUNDS = 12
 """How often several such limits are weighed against each other before a limit counts as out of reach."""
+
+# By which shares the ceiling of a search lies above the bound, one after the other.
+_FIRST_STEP, _GROWTH, _LAST_STEP = 0.01, 5.0, 100.0
 
 
 class Solver:
@@ -55,7 +58,9 @@ class Solver:
         # What is the fastest without limits, and keeps them, is the fastest with them.
         if self._fits(segments, self._limits.at(slowest)):
             return solution(self.problem, self.borders, segments, slowest)
-        return self._fastest_within_limits()
+        # Of what takes longer, some is within the memories.
+        fits_anyway = self._fits(segments, self._limits.at(np.inf))
+        return self._fastest_within_limits(slowest, segments if fits_anyway else None)
 
     def least(self, goal: str, interval: float) -> Solution | None:
         """Return the division with the least of something, among those with at most `interval` seconds.
@@ -96,36 +101,61 @@ class Solver:
         segments = coarse._fastest_without_limits()
         return np.inf if segments is None else coarse._times.largest(segments)
 
-    def _fastest_within_limits(self) -> Solution | None:
-        """Return the fastest division that keeps the limits, by bisection between the proved and the reached."""
-        segments, _ = self._feasible(self._within(self._times, np.inf), np.inf)
+    def _fastest_within_limits(self, low: float, segments: list[Segment] | None) -> Solution | None:
+        """Return the fastest division within limits; none is faster than `low`, and `segments` are within them."""
+        low = max(low, self.relaxation.interval)
         best = None if segments is None else solution(self.problem, self.borders, segments)
-        bound = low = self.relaxation.interval
-        while best is not None and best.interval > low * (1 + PRECISION):
-            middle = (low + best.interval) / 2
-            segments, proof = self._feasible(self._within(self._times, middle), middle)
-            if segments is not None:
-                best = solution(self.problem, self.borders, segments)
-            else:
-                # A bound follows from limits that were proved to be out of reach, and from none after one that was not.
-                bound, low = (middle if proof and bound == low else bound), middle
-        ceiling = self._ceiling if best is None else best.interval
-        result = self._search_labels(self._times, self._limits.at(ceiling), ceiling)
+        high = self._ceiling if best is None else best.interval
+        result, proved = self._search_labels(self._times, low, high)
         if result.segments is not None:
             best = solution(self.problem, self.borders, result.segments)
+        if not result.complete:
+            best = self._bisect(proved, best)
         if best is None:
             return None
-        return replace(best, bound=best.interval if result.complete else bound)
+        return replace(best, bound=best.interval if result.complete else min(proved, best.interval))
+
+    def _bisect(self, low: float, best: Solution | None) -> Solution | None:
+        """Return a division as fast as weighing limits against each other finds one."""
+        if self.problem.items > COARSE:
+            # Each step is a search of its own: at few positions they are quick.
+            positions = self.problem.spread_positions(max(COARSE, 3 * len(self.problem.stages)))
+            coarse = Solver(self.problem.merge_items(positions)).fastest()
+            candidates = [each for each in (best, coarse and coarse.at_positions(positions)) if each]
+            return min(candidates, key=lambda candidate: candidate.interval, default=None)
+        if best is None:
+            segments = self._feasible(self._within(self._times, np.inf), np.inf)
+            best = None if segments is None else solution(self.problem, self.borders, segments)
+        while best is not None and best.interval > low * (1 + PRECISION):
+            middle = (low + best.interval) / 2
+            segments = self._feasible(self._within(self._times, middle), middle)
+            if segments is None:
+                low = middle
+            else:
+                best = solution(self.problem, self.borders, segments)
+        return best
 
     def _search_labels(
-        self, costs: StageTable, limits: Sequence[SumLimit], ceiling: float, interval: float | None = None
-    ) -> LabelResult:
-        """Return the division with the least cost below a ceiling; without an interval, that with the least one."""
-        implied = [self._relaxed_limit(ceiling if interval is None else interval)]
-        values, paced = costs.values, interval is None
-        return LabelSearch(
-            self.problem, self.borders, values, limits, implied=implied, paced=paced, ceiling=ceiling
-        ).run()
+        self, costs: StageTable, low: float, high: float, interval: float | None = None
+    ) -> tuple[LabelResult, float]:
+        """Return the division with the least cost, which is none below `low`, and up to where there is none.
+
+        Without an interval, the cost is the interval.
+        """
+        ceiling, made, paced = low, 0, interval is None
+        step = _FIRST_STEP
+        while True:
+            # A search below a low ceiling is short: it may go up a few times until there is one.
+            ceiling = high if not ceiling or step > _LAST_STEP else min(high, low * (1 + step))
+            pace = ceiling if interval is None else interval
+            limits, implied = self._limits.at(pace), [self._relaxed_limit(pace)]
+            search = LabelSearch(
+                self.problem, self.borders, costs.values, limits, implied=implied, paced=paced, ceiling=ceiling
+            )
+            result = search.run(MOST_LABELS - made)
+            if result.segments is not None or not result.complete or ceiling == high:
+                return result, (low if step == _FIRST_STEP else low * (1 + step / _GROWTH))
+            made, step = made + search.made, step * _GROWTH
 
     def _relaxed_limit(self, interval: float) -> SumLimit:
         """Return what the relaxation's prices say that the stages of any division with an interval may cost."""
@@ -137,8 +167,8 @@ class Solver:
                 values[key] = values[key] + load * (price / limit.limit)
         return SumLimit(values, 1.0, paced=False)
 
-    def _feasible(self, costs: StageTable, interval: float) -> tuple[list[Segment] | None, bool]:
-        """Return a division of possible stages that keeps the limits; without one, whether it is proved that none does.
+    def _feasible(self, costs: StageTable, interval: float) -> list[Segment] | None:
+        """Return a division of possible stages that keeps the limits, as far as weighing them finds one.
 
         What a limit weighs grows where it was exceeded; if the weighed sum is above 1, no division keeps all of them.
         """
@@ -147,34 +177,36 @@ class Solver:
         for _ in range(_ROUNDS):
             segments = self._search(_weigh(stages, weights, limits))
             if segments is None:
-                return None, True
+                return None
             shares = _shares(segments, limits)
             if (shares <= 1 + ROUNDING).all():
-                return segments, False
+                return segments
             if shares @ weights > 1 + 2 * ROUNDING:
-                return None, True
+                return None
             # Multiplicative weights, as in a linear program's dual: what was exceeded by half weighs 1.6 times as
             # much.
             weights = weights * np.exp(shares - 1)
             weights /= weights.sum()
-        return None, False
+        return None
 
     def _cheapest(self, costs: StageTable, interval: float) -> list[Segment] | None:
-        """Return the division with the least sum of costs that keeps the limits, as far as weighing them finds it."""
+        """Return the division with the least sum of costs that keeps the limits."""
         segments = self._search(costs)
         limits = self._limits.at(interval)
         if segments is None or self._fits(segments, limits):
             return segments
-        best, prices = self._feasible(costs, interval)[0], np.zeros(len(limits))
+        result, _ = self._search_labels(costs, costs.total(segments), np.inf, interval)
+        if result.complete:
+            return result.segments
+        # As far as weighing them finds one. Subgradient steps: a limit is dearer while it is exceeded.
+        best, prices = result.segments or self._feasible(costs, interval), np.zeros(len(limits))
         scale = costs.total(best or segments)
-        # Subgradient steps: a limit is dearer while it is exceeded, and cheaper while there is room.
-        for _ in range(_ROUNDS if best else 0):
+        for _ in range(_ROUNDS):
             prices = np.maximum(0.0, prices + scale * (_shares(segments, limits) - 1))
             segments = self._search(_weigh(costs, prices, limits)) or segments
             if self._fits(segments, limits) and (best is None or costs.total(segments) < costs.total(best)):
                 best = segments
-        ceiling = np.inf if best is None else costs.total(best)
-        return self._search_labels(costs, limits, ceiling, interval).segments or best
+        return best
 
     def _within(self, table: StageTable, interval: float) -> StageTable:
         """Return the table without stages that take longer than `interval`, or that cannot be."""
