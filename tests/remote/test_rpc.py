@@ -36,6 +36,7 @@ from tests.support.sampling import QUICK
 pytest.importorskip("cloudpickle", reason="TVM's RPC server needs it")
 
 LIMIT = 60.0
+NO_TORCH = Path(__file__).parents[1] / "support" / "no_torch"
 SHAPE = (1, 4, 3, 3)
 SERVER = "import sys, time; from tvm import rpc; "
 SERVER += "s = rpc.Server('127.0.0.1', port=int(sys.argv[1]), port_end=int(sys.argv[1]) + 1000, key=sys.argv[3], "
@@ -54,8 +55,13 @@ class RpcServer:
         self.start()
 
     def start(self) -> None:
+        paths = [str(NO_TORCH), *filter(None, [os.environ.get("PYTHONPATH")])]
         self.process = subprocess.Popen(
-            [*self._line, *self._arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            [*self._line, *self._arguments],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
         )
         assert self.process.stdout is not None
         self.port = int(self.process.stdout.readline())

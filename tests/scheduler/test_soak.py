@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.random_seeds import seeds
+
 
 @pytest.fixture
 def soak(monkeypatch: pytest.MonkeyPatch, root: Path) -> Any:
@@ -16,7 +18,7 @@ def soak(monkeypatch: pytest.MonkeyPatch, root: Path) -> Any:
     return soak
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(1, 3))
 def test_nothing_is_lost_doubled_or_left_behind(soak: Any, seed: int) -> None:
     report = soak.soak(3000, seed)
     assert report["frames"] == report["delivered"] + report["failed"] + report["cancelled"] == 3000

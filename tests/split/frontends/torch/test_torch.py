@@ -46,7 +46,8 @@ def test_networks_in_three_stages(tmp_path: Path, name: str) -> None:
     plan = pipeline.plan(graph, stages=3)
     assert len(plan.stages) == 3
     frame = {spec.name: item.numpy() for spec, item in zip(graph.inputs, inputs, strict=True)}
-    with pipeline.load(pipeline.build(graph, plan)) as running:
+    # Compared with PyTorch below.
+    with pipeline.load(pipeline.build(graph, plan, check=False)) as running:
         output = running.submit(frame).result()
     with torch.no_grad():
         requirement = torch.utils._pytree.tree_leaves(module(*inputs))
