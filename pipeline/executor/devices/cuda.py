@@ -6,7 +6,7 @@ import ctypes
 import threading
 import weakref
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from pipeline.errors import PipelineError
 from pipeline.executor.devices.accelerator import Accelerator, describe_tvm_device, tvm_indices
 from pipeline.executor.devices.base import DeviceRuntime
 from pipeline.executor.devices.cpu import VmStage
+from pipeline.executor.devices.device_buffers import DeviceBuffers
 from pipeline.executor.stage_code import StageCode
 
 # Replicas of a stage share its parameters, which are copied to the GPU once.
@@ -41,12 +42,22 @@ class CudaRuntime(DeviceRuntime):
     A worker waits for its own stream only.  So with two replicas of a stage, the copies of one frame and the kernels of
     another one run at the same time.  Kernels of two frames never do: TVM has one pool of memory for each GPU, which
     knows no streams, and gets a frame's workspace back when its kernels are started, not when they are done.
+
+    Copies go through CUDA's default stream, since TVM takes no other one for them from Python, and end before the call
+    does.  So memory that is never swapped out would not make them faster.
+
+    Parameters
+    ----------
+    device : Device
+    tvm_device : tvm_ffi.Device, optional
+        What to run on in place of the GPU of that number, such as a CPU.
     """
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, tvm_device: Any = None) -> None:
         super().__init__(device)
-        self._device = tvm.cuda(device.index)
+        self._device = tvm.cuda(device.index) if tvm_device is None else tvm_device
         self._stream: Any = None
+        self._buffers = DeviceBuffers(self._device)
 
     @staticmethod
     def detect() -> list[Accelerator]:
@@ -91,7 +102,7 @@ class CudaRuntime(DeviceRuntime):
         with _lock:
             on_devices = _parameters.setdefault(code, {})
             if self.device.index not in on_devices:
-                on_devices[self.device.index] = [self.copy_in(array) for array in code.parameters.values()]
+                on_devices[self.device.index] = [self._copy(array, self._make) for array in code.parameters.values()]
         return VmStage(machine["main"], on_devices[self.device.index], machine)
 
     def run(self, program: VmStage, inputs: Sequence[Any]) -> Sequence[Any]:
@@ -103,23 +114,31 @@ class CudaRuntime(DeviceRuntime):
         return [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
 
     def copy_in(self, array: np.ndarray) -> Any:
-        """Copy an array to the GPU."""
-        array = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
-        tensor = tvm.runtime.empty(array.shape, str(array.dtype), self._device)
-        tensor.copyfrom(array)
-        self._device.sync(self._stream)
-        return tensor
+        """Copy an array to the GPU, into memory that an earlier frame had."""
+        return self._copy(array, self._buffers.take)
 
     def copy_out(self, tensor: Any) -> np.ndarray:
         """Copy a tensor from the GPU."""
         array: np.ndarray = tensor.numpy()
         return array
 
+    def _copy(self, array: np.ndarray, allocate: Callable[[tuple[int, ...], str], Any]) -> Any:
+        array = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
+        tensor = allocate(array.shape, str(array.dtype))
+        # TVM waits here until the array has been read, and the tensor written.
+        tensor.copyfrom(array)
+        return tensor
+
+    def _make(self, shape: tuple[int, ...], dtype: str) -> Any:
+        return tvm.runtime.empty(shape, dtype, self._device)
+
     def close(self) -> None:
-        """Give the stream back."""
+        """Give the stream and the memory back."""
+        self._buffers.clear()
         if self._stream is not None:
             self._device.sync(self._stream)
-            self._device.set_raw_stream(None)
+            # The default one: TVM's streams are numbers.
+            self._device.set_raw_stream(0)
             self._device.free_raw_stream(self._stream)
             self._stream = None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +10,13 @@ import pytest
 
 import pipeline
 from pipeline.core.board import Board, Device, Link
-from pipeline.core.tvm_access import tvm
+from pipeline.core.plan import StagePlan
+from pipeline.core.tvm_access import tvm, tvm_ffi
 from pipeline.errors import PipelineError
-from tests.support.onnx_models import node, save, weights
+from pipeline.executor.build import compile_stage
+from pipeline.executor.devices.cuda import CudaRuntime
+from pipeline.split import extract
+from tests.support.onnx_models import HOST, assert_close, by_onnxruntime, node, save, weights
 
 GPU = Device("gpu", "cuda", target={"kind": "cuda", "arch": "sm_80"}, memory="gpu")
 BOARD = Board("with a GPU", (Device("cpu", cores=(0,)), GPU), (Link(("host", "gpu"), 1e10),))
@@ -47,6 +52,44 @@ def test_a_gpu_that_is_not_there_is_an_error_at_the_start(file: Path) -> None:
     bundle = pipeline.build(graph, pipeline.plan(graph, BOARD, cuts=["r"], devices=["cpu", "gpu"]), check=False)
     with pytest.raises(PipelineError, match="TVM finds no CUDA device 0 on this machine; 'soc-pipeline devices' lists"):
         pipeline.load(bundle)
+
+
+@pytest.fixture
+def runtime() -> Iterator[CudaRuntime]:
+    """The adapter, with a CPU in place of the GPU: streams and memory are asked for and given back all the same."""
+    runtime = CudaRuntime(GPU, tvm.cpu())
+    runtime.open([])
+    yield runtime
+    runtime.close()
+
+
+def test_a_stage_runs_and_the_adapter_is_closed(file: Path, runtime: CudaRuntime) -> None:
+    (part,) = extract.parts(pipeline.read(file), [])
+    stage = StagePlan("stage", "gpu", part.inputs, part.outputs)
+    program = runtime.load(stage, compile_stage(extract.module(part), HOST))
+    for seed in range(3):
+        frame = weights(1, 3, 16, 16, seed=seed)
+        (output,) = runtime.run(program, [runtime.copy_in(frame)])
+        assert_close({"y": runtime.copy_out(output)}, by_onnxruntime(file, {"x": frame}), 1e-5)
+
+
+def test_memory_is_used_again_when_nobody_has_it(runtime: CudaRuntime) -> None:
+    frames = [weights(2, 3, seed=seed) for seed in range(4)]
+    first, second = (runtime.copy_in(frame) for frame in frames[:2])
+    address = first.data_ptr()
+    assert second.data_ptr() != address
+    # As a stage may return its input: another reference of TVM's own, which Python does not see.
+    passed_on = tvm_ffi.Array([first])
+    del first
+    third = runtime.copy_in(frames[2])
+    assert third.data_ptr() not in (address, second.data_ptr())
+    for tensor, frame in ((passed_on[0], frames[0]), (second, frames[1]), (third, frames[2])):
+        np.testing.assert_array_equal(runtime.copy_out(tensor), frame)
+    del passed_on, tensor
+    fourth = runtime.copy_in(frames[3])
+    assert fourth.data_ptr() == address
+    np.testing.assert_array_equal(runtime.copy_out(fourth), frames[3])
+    assert runtime.copy_in(weights(3, 2)).data_ptr() != address
 
 
 @needs_gpu

@@ -1,0 +1,44 @@
+"""DeviceBuffers: memory of a device for the tensors that are copied there, used again instead of given back."""
+
+from __future__ import annotations
+
+import ctypes
+from collections import defaultdict
+from typing import Any
+
+from pipeline.core.tvm_access import tvm, tvm_ffi
+
+# The lower half of what every object of TVM's FFI begins with, see `TVMFFIObject` in its C interface.
+_STRONG_REFERENCES = 0xFFFFFFFF
+
+
+class DeviceBuffers:
+    """Tensors by shape and data type; each is handed out again as soon as nobody has it any more.
+
+    So there are as many as were in use at once.  A driver's own allocation may take as long as a small stage, and
+    giving memory back waits for all that runs on a GPU.
+
+    Parameters
+    ----------
+    device : tvm_ffi.Device
+    """
+
+    def __init__(self, device: Any) -> None:
+        self._device = device
+        # By shape and type: the address of each tensor, and the array that keeps it.
+        self._buffers: defaultdict[tuple[tuple[int, ...], str], list[tuple[int, Any]]] = defaultdict(list)
+
+    def take(self, shape: tuple[int, ...], dtype: str) -> Any:
+        """Return a tensor of any contents, which nobody else has."""
+        buffers = self._buffers[shape, dtype]
+        for address, keeper in buffers:
+            # Counted by TVM, not by Python: a stage may return its input, and a machine keep it until its next run.
+            if ctypes.c_uint64.from_address(address).value & _STRONG_REFERENCES == 1:
+                return keeper[0]
+        tensor = tvm.runtime.empty(shape, dtype, self._device)
+        buffers.append((tensor.__chandle__(), tvm_ffi.Array([tensor])))
+        return tensor
+
+    def clear(self) -> None:
+        """Give back what is not in use."""
+        self._buffers.clear()
