@@ -162,6 +162,7 @@ def slowest(plan: Plan, initial: Planner, current: Planner) -> float:
     """Return the seconds between two frames of a plan, had it been made from the times that are known now."""
     stages = []
     # Scaled rather than planned anew: the round's times may favour other cuts, but it is this plan that was streamed.
+    initial, current = initial.of_plan(plan), current.of_plan(plan)
     for stage, (begin, end) in stage_groups(plan, current.graph):
         initial_s, current_s = (sum(each.seconds(each.board.devices[0])[begin:end]) for each in (initial, current))
         stages.append(replace(stage, seconds=stage.seconds * current_s / initial_s))

@@ -134,6 +134,7 @@ def throughput(graph: Graph) -> Iterator[Row]:
 
 def one_after_the_other(planner: Planner, plan: Plan) -> Iterator[float]:
     """Yield the seconds of each stage, and of its transfers, with all of the CPU's cores to itself."""
+    planner = planner.of_plan(plan)
     groups = {operator.name: operator.group for operator in planner.graph.operators}
     board, neighbours = plan.board, [None, *(plan.board.device(stage_plan.device) for stage_plan in plan.stages), None]
     for number, stage_plan in enumerate(plan.stages):

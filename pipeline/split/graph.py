@@ -89,6 +89,8 @@ class Graph:
         Positions inside of what the compiler would fuse at which groups end nevertheless, as a user asked for.
     sources : tuple of ModelSource
         The models that it was read from, in order; empty if no other library runs them.
+    model_digest : str
+        Digest of the graph in its own order, of one that is in another order; else empty.
     """
 
     name: str
@@ -106,10 +108,13 @@ class Graph:
     quantizations: tuple[Quantization, ...] = ()
     unfused: tuple[int, ...] = ()
     sources: tuple[ModelSource, ...] = field(default=(), repr=False)
+    model_digest: str = field(default="", repr=False)
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the structure: names, kinds and shapes, not parameters."""
+        if self.model_digest:
+            return self.model_digest
         # Without parameters: a plan stays valid when a model is trained further.
         text = repr([(each.name, each.kind, each.inputs, each.outputs) for each in self.operators])
         return hashlib.sha256((text + repr(sorted(self.tensors.items()))).encode()).hexdigest()

@@ -12,6 +12,7 @@ from pipeline.split import extract
 from pipeline.split.cuts import resolve
 from pipeline.split.extract import GraphPart
 from pipeline.split.graph import Graph
+from pipeline.split.orders import as_ordered
 from pipeline.split.unfused import as_planned
 
 
@@ -21,10 +22,12 @@ def parts(graph: Graph, plan: Plan) -> list[GraphPart]:
     Raises
     ------
     PlanError
-        If the plan belongs to another graph, or its stages do not.
+        If the plan belongs to another graph, or its stages or its order do not.
     """
+    is_own = plan.digest == graph.digest
+    graph = as_ordered(graph, plan) if is_own else graph
     positions = _positions(graph, plan.units)
-    if plan.digest != graph.digest or positions is None:
+    if not is_own or positions is None:
         raise PlanError(
             f"the plan is for another model ({plan.model!r}) than {graph.name!r}, or for another version of it; "
             "plan again"
@@ -66,6 +69,7 @@ def at_other_size(plan: Plan, graph: Graph) -> Plan:
     PlanError
         If the model has not the same operators at both sizes.
     """
+    graph = as_ordered(graph, plan)
     # In the order of the units, as which the steps of a stage come.
     unit_parts = iter(_parts_at_size(graph, plan.units))
     stages = []

@@ -13,8 +13,6 @@ import numpy as np
 from pipeline.core.board import Board, Device
 from pipeline.core.transfer_costs import enter_route, enter_s, leave_route, leave_s, link_ends
 from pipeline.errors import BoardError
-from pipeline.split.cuts import crossing_counts
-from pipeline.split.graph import Graph
 from pipeline.split.planning.problem import Array
 
 
@@ -40,9 +38,8 @@ class BoardBorders:
     leave_bytes: Array
 
 
-def board_borders(graph: Graph, board: Board, devices: Sequence[Device], nbytes: Array) -> BoardBorders:
-    """Return the borders between devices, one for each processor, for so many bytes at each position."""
-    counts = np.array([len(graph.inputs), *crossing_counts(graph), len(graph.outputs)], np.float64)
+def board_borders(board: Board, devices: Sequence[Device], nbytes: Array, counts: Array) -> BoardBorders:
+    """Return the borders between devices, one for each processor, for so many bytes and tensors at each position."""
     ends: list[Device | None] = [*devices, None]
     size = len(devices)
     enter, leave = np.zeros((size + 1, size, len(nbytes))), np.zeros((size, size + 1, len(nbytes)))

@@ -149,6 +149,8 @@ class Explanation:
 
 def explain(planner: Planner, plan: Plan) -> Explanation:
     """Explain a plan that `planner` made, or could have made."""
+    # What an accelerator's own compiler said is remembered of the graph that it was asked of.
+    own_graph, refusals, planner = planner.graph, planner.refusals, planner.of_plan(plan)
     spans = [span for _, span in queues.stage_groups(plan, planner.graph)]
     group_s = [_group_seconds(planner, stage, *span) for stage, span in zip(plan.stages, spans, strict=True)]
     plan = _with_times(planner, plan, spans, group_s)
@@ -181,7 +183,7 @@ def explain(planner: Planner, plan: Plan) -> Explanation:
         reason=reason,
         help=(
             *advice(planner, problem, slowest.slowest_operator, interval, best.interval, fastest),
-            *offload.notes(planner.graph, groups(planner.graph), planner.board, planner.refusals),
+            *offload.notes(own_graph, groups(own_graph), planner.board, refusals),
         ),
         measured=plan.measured,
         cv=planner.cv,

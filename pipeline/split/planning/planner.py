@@ -14,10 +14,12 @@ from pipeline.core.prediction import Prediction, predict
 from pipeline.errors import PlanError
 from pipeline.split.graph import Graph
 from pipeline.split.offload import Refusals
+from pipeline.split.orders import GroupDag, as_ordered, reorder
 from pipeline.split.planning import pins, queues
 from pipeline.split.planning.borrowing import board_borrowings
 from pipeline.split.planning.chain_solver import ChainSolver
 from pipeline.split.planning.costs import estimate
+from pipeline.split.planning.division import MOST_GROUPS, ORDER_WORTH_IT, Division
 from pipeline.split.planning.heterogeneous_choices import add_heterogeneous
 from pipeline.split.planning.heterogeneous_search import Candidate, choose, compare, refine, split_by_workers
 from pipeline.split.planning.obstacle import Obstacle
@@ -61,6 +63,8 @@ class Planner:
         By the name of a device with its runtime, measured times of spans, where these are not sums.
     refusals : mapping of str to mapping of int to str
         By the name of a device with its runtime, the fused groups that it does not run, by its own word, and why.
+    estimates : mapping of str to sequence of float, optional
+        By the name of a device with its runtime, estimated seconds of each fused group, if they are known already.
     """
 
     graph: Graph
@@ -72,6 +76,7 @@ class Planner:
     pins: Pins = field(default_factory=dict)
     spans: Mapping[str, SpanTimes] = field(default_factory=dict)
     refusals: Mapping[str, Refusals] = field(default_factory=dict)
+    estimates: Mapping[str, Sequence[float]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         runnable = {device.name: np.isfinite(self._seconds_anywhere(device)).tolist() for device in self._pin_devices()}
@@ -97,10 +102,65 @@ class Planner:
         queues.check_depth(self.queue_depth, self.cv)
         goal = _goal(objective, fps)
         request = resolve_request(self.graph, self.board, self.pins, stages, cuts, devices)
-        solution = self.solve(goal, fps, request=request, replicas=replicas, heterogeneous=heterogeneous)
-        plan = build_plan(solution, self.graph, self.board, measured=self.measured)
-        plan = replace(plan, unsplit_seconds=self._unsplit_seconds())
-        return queues.add_queues(plan, self.graph, self.queue_depth, self.cv)
+        if goal == "energy":
+            _check_watts(self.board, request)
+        planner = self._arrange(goal, fps, request, replicas=replicas)
+        solution = planner.solve(goal, fps, request=request, replicas=replicas, heterogeneous=heterogeneous)
+        plan = build_plan(solution, planner.graph, self.board, measured=self.measured)
+        order = () if planner is self else tuple(operator.name for operator in planner.graph.operators)
+        plan = replace(plan, unsplit_seconds=self._unsplit_seconds(), order=order)
+        return queues.add_queues(plan, planner.graph, self.queue_depth, self.cv)
+
+    def _arrange(self, goal: str, fps: float | None, request: PlanRequest, *, replicas: bool) -> Planner:
+        """Return the planner of the graph in the order in which it is divided best."""
+        # Cuts that a user gives are positions of the graph's own order, as are the ends of models; and the times of
+        # spans are of groups that lie side by side in it.
+        is_fixed = request.edges or request.borrowed or self.graph.model_ends or self.graph.unfused or self.spans
+        dag = GroupDag.of(self.graph)
+        if is_fixed or dag.is_chain or len(dag) > MOST_GROUPS or len(self.board.devices) < 2:
+            return self
+        division = Division.of(self.problem(request, replicas=replicas))
+        best, least = self, division.value(goal, fps)
+        for order in division.orders(dag, self.board, goal, fps):
+            planner = self.reorder(order)
+            other = Division.of(planner.problem(request, replicas=replicas))
+            value = other.value(goal, fps)
+            if value * ORDER_WORTH_IT < least or (division.fastest is None and other.fastest is not None):
+                best, least = planner, value
+        return best
+
+    def reorder(self, order: Sequence[int]) -> Planner:
+        """Return the planner of the graph with its fused groups in another topological order."""
+        numbers = {group: number for number, group in enumerate(order)}
+
+        def arrange(seconds: Sequence[float]) -> list[float]:
+            return [float(seconds[group]) for group in order]
+
+        isolated = self.isolated
+        if isinstance(isolated, Mapping):
+            isolated = {name: arrange(each) for name, each in isolated.items()}
+        elif isolated is not None:
+            isolated = arrange(isolated)
+        return replace(
+            self,
+            graph=reorder(self.graph, order),
+            isolated=isolated,
+            contended={name: arrange(each) for name, each in self.contended.items()},
+            pins={numbers[group]: pin for group, pin in self.pins.items()},
+            refusals={
+                name: {numbers[group]: reason for group, reason in refusals.items()}
+                for name, refusals in self.refusals.items()
+            },
+            estimates={name: arrange(each) for name, each in self._estimates.items()},
+        )
+
+    def of_plan(self, plan: Plan) -> Planner:
+        """Return the planner of the graph in the order that a plan cuts."""
+        graph = as_ordered(self.graph, plan)
+        if graph is self.graph:
+            return self
+        groups = {operator.name: operator.group for operator in self.graph.operators}
+        return self.reorder(list(dict.fromkeys(groups[operator.name] for operator in graph.operators)))
 
     def solve(
         self,
@@ -259,7 +319,9 @@ class Planner:
         return seconds
 
     @cached_property
-    def _estimates(self) -> dict[str, list[float]]:
+    def _estimates(self) -> Mapping[str, Sequence[float]]:
+        if self.estimates:
+            return self.estimates
         devices = [self.board.device(name) for device in self.board.devices for name in (device.name, *device.variants)]
         return {device.name: list(estimate(self.graph, device)) for device in devices}
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from pipeline.core.board import Board, Device
 from pipeline.core.plan import TensorSpec
-from pipeline.split.cuts import crossing_bytes
+from pipeline.split.cuts import crossing_bytes, crossing_counts
 from pipeline.split.graph import Graph
 from pipeline.split.planning.borders import board_borders
 from pipeline.split.planning.problem import Array, Choice, MemoryLimit, Problem, Processor, span_sums
@@ -144,7 +144,8 @@ def build_problem(  # noqa: PLR0913 - all but the first three by keyword
         Adds other choices, while the problem has all of its items.
     """
     processors, footprint = board_processors(board), Footprint.of(graph)
-    borders = board_borders(graph, board, [processor.device for processor in processors], footprint.border_bytes)
+    counts = np.array([len(graph.inputs), *crossing_counts(graph), len(graph.outputs)], np.float64)
+    borders = board_borders(board, [processor.device for processor in processors], footprint.border_bytes, counts)
     problem = Problem(
         processors=tuple(_processor(processor) for processor in processors),
         choices=tuple(_all_choices(board, processors, _Times(seconds, variants, spans), request, replicas=replicas)),

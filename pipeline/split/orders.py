@@ -1,0 +1,213 @@
+"""Orders: the topological orders in which a graph may be cut, and the graph in another one.
+
+A cut divides a graph into a downset (with each fused group all that it reads) and the rest.  One order has one downset
+of each size; over all orders, groups of parallel branches may lie on either side of a cut in any combination.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.core.plan import Plan
+from pipeline.errors import PlanError
+from pipeline.split.graph import Graph
+
+
+@dataclass(frozen=True)
+class GroupDag:
+    """What the fused groups of a graph read from each other.
+
+    Attributes
+    ----------
+    predecessors, successors : tuple of tuple of int
+        For each group, in ascending order.
+    tensors : tuple of (int, int, tuple of int)
+        Of each tensor that crosses borders between groups: its maker, its bytes, and its readers.
+    """
+
+    predecessors: tuple[tuple[int, ...], ...]
+    successors: tuple[tuple[int, ...], ...]
+    tensors: tuple[tuple[int, int, tuple[int, ...]], ...]
+
+    @staticmethod
+    def of(graph: Graph) -> GroupDag:
+        """Return the groups of a graph."""
+        makers = {name: operator.group for operator in graph.operators for name in operator.outputs}
+        readers: dict[str, set[int]] = {}
+        for operator in graph.operators:
+            for name in operator.inputs:
+                if makers.get(name, operator.group) != operator.group:
+                    readers.setdefault(name, set()).add(operator.group)
+        count = len(graph.group_ends)
+        edges = {(makers[name], group) for name, groups in readers.items() for group in groups}
+        before: list[list[int]] = [[] for _ in range(count)]
+        behind: list[list[int]] = [[] for _ in range(count)]
+        for maker, reader in sorted(edges):
+            before[reader].append(maker)
+            behind[maker].append(reader)
+        tensors = tuple((makers[name], graph.tensors[name].nbytes, tuple(groups)) for name, groups in readers.items())
+        return GroupDag(tuple(map(tuple, before)), tuple(map(tuple, behind)), tensors)
+
+    def __len__(self) -> int:
+        """Return the number of groups."""
+        return len(self.predecessors)
+
+    @cached_property
+    def is_chain(self) -> bool:
+        """Whether there is only one order: each group reads what the one in front of it makes."""
+        return all(group - 1 in before for group, before in enumerate(self.predecessors) if group)
+
+    def downsets(self, limit: int) -> list[int] | None:
+        """Return all downsets as bits, from the empty one to that of all groups; None if there are more than `limit`.
+
+        No set is before one that it contains.
+        """
+        masks = [sum(1 << group for group in before) for before in self.predecessors]
+        ready = sum(1 << group for group, mask in enumerate(masks) if not mask)
+        level, result = {0: ready}, [0]
+        while level:
+            larger: dict[int, int] = {}
+            for downset, ready in level.items():
+                for group in _members(ready):
+                    extended = downset | 1 << group
+                    if extended not in larger:
+                        enabled = [each for each in self.successors[group] if not masks[each] & ~extended]
+                        larger[extended] = (ready & ~(1 << group)) | sum(1 << each for each in enabled)
+            result += larger
+            if len(result) > limit:
+                return None
+            level = larger
+        return result
+
+    def around(self, downsets: Sequence[int], limit: int) -> list[int]:
+        """Return these downsets and those nearest to them, by groups more or less, at most about `limit`."""
+        needs, readers = (
+            [sum(1 << each for each in groups) for groups in neighbours]
+            for neighbours in (self.predecessors, self.successors)
+        )
+        result: dict[int, None] = {}
+        for downset in downsets:
+            reached, pending = {downset: None}, deque([downset])
+            while pending and len(reached) * len(downsets) < limit:
+                current = pending.popleft()
+                for group in range(len(self)):
+                    bit = 1 << group
+                    # What is in it and read by none of it may leave; what is not, and has all it reads, may come.
+                    is_movable = not readers[group] & current if current & bit else not needs[group] & ~current
+                    if is_movable and current ^ bit not in reached:
+                        reached[current ^ bit] = None
+                        pending.append(current ^ bit)
+            result |= reached
+        return list(result)
+
+    def prefixes(self, order: Sequence[int]) -> list[int]:
+        """Return the downsets that an order passes through, from the empty one to that of all groups."""
+        result = [0]
+        for group in order:
+            result.append(result[-1] | 1 << group)
+        return result
+
+    def membership(self, downsets: Sequence[int]) -> NDArray[np.bool_]:
+        """Return which downset has which group, shape (downsets, groups)."""
+        width = -(-len(self) // 8)
+        data = b"".join(downset.to_bytes(width, "little") for downset in downsets)
+        rows = np.frombuffer(data, np.uint8).reshape(len(downsets), width)
+        return np.unpackbits(rows, axis=1, bitorder="little")[:, : len(self)].astype(bool)
+
+    def crossing(self, members: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the bytes and the number of tensors made in each downset and read outside, shape (downsets,)."""
+        total, counts = np.zeros(len(members)), np.zeros(len(members))
+        for maker, nbytes, readers in self.tensors:
+            crosses = members[:, maker] & ~members[:, list(readers)].all(axis=1)
+            total += nbytes * crosses
+            counts += crosses
+        return total, counts
+
+    def order_by(self, keys: Sequence[float], *, backwards: bool = False) -> list[int]:
+        """Return the order that always goes on with the smallest key that may come next.
+
+        With `backwards` it is made from its end, where the largest key that may come last does.
+        """
+        before, behind = (self.successors, self.predecessors) if backwards else (self.predecessors, self.successors)
+        sign = -1 if backwards else 1
+        missing = [len(each) for each in before]
+        heap = [(sign * keys[group], sign * group) for group, count in enumerate(missing) if not count]
+        heapq.heapify(heap)
+        order = []
+        while heap:
+            group = sign * heapq.heappop(heap)[1]
+            order.append(group)
+            for each in behind[group]:
+                missing[each] -= 1
+                if not missing[each]:
+                    heapq.heappush(heap, (sign * keys[each], sign * each))
+        return order[::-1] if backwards else order
+
+    def depth_first(self, keys: Sequence[float]) -> list[int]:
+        """Return the order that ends a branch before it begins another one, that with the smallest key first."""
+        missing = [len(before) for before in self.predecessors]
+        stack = sorted((group for group, count in enumerate(missing) if not count), key=lambda group: -keys[group])
+        order = []
+        while stack:
+            group = stack.pop()
+            order.append(group)
+            for each in self.successors[group]:
+                missing[each] -= 1
+            stack += sorted(
+                (each for each in self.successors[group] if not missing[each]), key=lambda group: -keys[group]
+            )
+        return order
+
+
+def _members(bits: int) -> Iterator[int]:
+    while bits:
+        lowest = bits & -bits
+        yield lowest.bit_length() - 1
+        bits ^= lowest
+
+
+def reorder(graph: Graph, order: Sequence[int]) -> Graph:
+    """Return the graph with its fused groups in another order, which has to be topological."""
+    operators: list[list[int]] = [[] for _ in graph.group_ends]
+    for index, operator in enumerate(graph.operators):
+        operators[operator.group].append(index)
+    arranged = tuple(
+        replace(graph.operators[index], group=number)
+        for number, group in enumerate(order)
+        for index in operators[group]
+    )
+    return replace(graph, operators=arranged, model_digest=graph.digest)
+
+
+def as_ordered(graph: Graph, plan: Plan) -> Graph:
+    """Return the graph in the order that a plan cuts, which is its own where the plan says nothing.
+
+    Raises
+    ------
+    PlanError
+        If the plan's order is none of this graph.
+    """
+    if not plan.order or plan.order == tuple(operator.name for operator in graph.operators):
+        return graph
+    groups = {operator.name: operator.group for operator in graph.operators}
+    order = list(dict.fromkeys(groups[name] for name in plan.order if name in groups))
+    arranged = reorder(graph, order) if len(order) == len(graph.group_ends) else graph
+    if plan.order != tuple(operator.name for operator in arranged.operators) or not _is_topological(arranged):
+        raise PlanError(f"the plan's order is none in which {graph.name!r} can be computed; plan again")
+    return arranged
+
+
+def _is_topological(graph: Graph) -> bool:
+    made = {spec.name for spec in graph.inputs}
+    for operator in graph.operators:
+        if not made.issuperset(operator.inputs):
+            return False
+        made.update(operator.outputs)
+    return True

@@ -1,0 +1,109 @@
+"""Division: a graph in one order that is being divided, and another order in which it is divided better."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+
+from pipeline.core.board import Board
+from pipeline.split.orders import GroupDag
+from pipeline.split.planning.bound import relaxed_interval
+from pipeline.split.planning.chain_solver import ChainSolver
+from pipeline.split.planning.downsets import affinity_orders, downset_problem, order_through, sample_downsets
+from pipeline.split.planning.problem import Problem
+from pipeline.split.planning.solution import Solution
+from pipeline.split.planning.solver import Solver
+
+ORDER_WORTH_IT = 1.005
+"""The graph's own order is kept unless another one is this much better."""
+
+MOST_GROUPS = 2000
+"""Graphs of more fused groups are divided in their own order, in which that takes long enough."""
+
+
+MOST_DOWNSETS, _FEWEST_DOWNSETS = 800, 150
+"""Up to so many all are looked at; of more, those that some orders pass through."""
+
+# A search looks at each pair of downsets with each choice; so many take less than a second.
+_SPANS = 4e6
+# Where there are too many downsets, those around the cuts are looked at until a round gains less than this share.
+_ROUNDS, _GAIN = 6, 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class Division:
+    """A problem, what solves it, and the fastest solution.
+
+    Attributes
+    ----------
+    problem : Problem
+    solver : ChainSolver
+    fastest : Solution or None
+        None if there is none at all.
+    """
+
+    problem: Problem
+    solver: ChainSolver
+    fastest: Solution | None
+
+    @staticmethod
+    def of(problem: Problem) -> Division:
+        """Return a problem with its fastest solution."""
+        solver = ChainSolver(problem)
+        return Division(problem, solver, solver.fastest())
+
+    def value(self, goal: str, fps: float | None) -> float:
+        """Return the least of a goal that is reached, infinite where nothing is fast enough."""
+        return _value(self.solver, self.fastest, goal, fps)[0]
+
+    def orders(self, dag: GroupDag, board: Board, goal: str, fps: float | None) -> Iterator[list[int]]:
+        """Yield orders of the groups in which a division may be better, the most promising first."""
+        # No order beats what no division with free transfers does.
+        least = relaxed_interval(self.problem) if goal == "throughput" else 0.0
+        if self.fastest is not None and self.fastest.interval <= least * ORDER_WORTH_IT:
+            return
+        cuts = self._cuts_over_downsets(dag, board, goal, fps)
+        if cuts is not None:
+            yield order_through(cuts, len(dag))
+        if any(choice.spans is not None for choice in self.problem.choices):
+            # Nothing is promised of what has no times of single groups; two orders are looked at as they are.
+            own = list(range(len(dag)))
+            candidates = [list(order) for order in islice(affinity_orders(self.problem, dag), 1, 4)]
+            yield from (order for order in candidates[:2] if order != own)
+
+    def _cuts_over_downsets(self, dag: GroupDag, board: Board, goal: str, fps: float | None) -> list[int] | None:
+        """Return the downsets between stages of a division that is better than any in the own order, None without."""
+        limit = int(np.clip(np.sqrt(_SPANS / len(self.problem.choices)), _FEWEST_DOWNSETS, MOST_DOWNSETS))
+        own_value, own_solution = _value(self.solver, self.fastest, goal, fps)
+        prefixes = dag.prefixes(range(len(dag)))
+        cuts = [prefixes[stage.end] for stage in own_solution.stages[:-1]] if own_solution else []
+        best, downsets = own_value, dag.downsets(limit)
+        sample = [] if downsets else sample_downsets(self.problem, dag, limit // 2)
+        for _ in range(_ROUNDS):
+            candidates = downsets or sorted({*sample, *dag.around(cuts, limit // 2)}, key=int.bit_count)
+            problem = downset_problem(self.problem, dag, board, candidates)
+            # What is slower than in the own order is not looked at.
+            solver = problem and Solver(problem, np.inf if self.fastest is None else self.fastest.interval)
+            least, solution = _value(solver, solver.fastest(), goal, fps) if solver else (np.inf, None)
+            if solution is None or least >= best * (1 - _GAIN):
+                break
+            best, cuts = least, [candidates[stage.end] for stage in solution.stages[:-1]]
+            if downsets:
+                break
+        return cuts if best * ORDER_WORTH_IT < own_value else None
+
+
+def _value(
+    solver: Solver | ChainSolver, fastest: Solution | None, goal: str, fps: float | None
+) -> tuple[float, Solution | None]:
+    """Return the least of a goal, infinite where nothing is fast enough, and the solution that reaches it."""
+    if fastest is None or goal == "throughput":
+        return (np.inf if fastest is None else fastest.interval), fastest
+    if fps and fastest.interval > 1 / fps:
+        # Whatever is slower than asked for has no value; the fastest of these is the least bad one.
+        return np.inf, fastest
+    solution = solver.least(goal, 1 / fps if fps else np.inf) or fastest
+    return (solution.latency if goal == "latency" else solution.joules), solution
