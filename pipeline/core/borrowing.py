@@ -28,3 +28,13 @@ class _Steps:
 def step_moves(board: Board, stage: StagePlan) -> list[StageMoves]:
     """Return the moves of each step; what comes from other stages, or goes there, is in the caller's memory."""
     return find_moves(_Steps(board, stage.outputs, stage.units))
+
+
+def compute_shares(board: Board, stage: StagePlan) -> list[tuple[StagePlan, StageMoves, float]]:
+    """Return the steps of a stage, each as a stage, with its moves and its share of the stage's computing."""
+    units, moves = stage.units, step_moves(board, stage)
+    compute_s = [max(unit.seconds - unit_moves.copy_s, 0.0) for unit, unit_moves in zip(units, moves, strict=True)]
+    # A stage in one piece has all of it, also if only samples say how long it takes.
+    total_s = sum(compute_s)
+    shares = [seconds / total_s for seconds in compute_s] if total_s else [1 / len(moves)] * len(moves)
+    return list(zip(units, moves, shares, strict=True))

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pipeline.core.board import Board
-from pipeline.core.borrowing import step_moves
+from pipeline.core.borrowing import compute_shares
 from pipeline.core.memory_pools import memory_pools
 from pipeline.core.moves import Move, StageMoves
 from pipeline.core.plan import Plan, StagePlan
-from pipeline.core.prediction import serial_devices, shared_cores
+from pipeline.core.shared_loads import serial_devices, shared_cores
 from pipeline.simulation.bandwidth import Bandwidth
 from pipeline.simulation.clock import Clock, Request, Tokens
 
@@ -95,20 +95,16 @@ class SharedResources:
         self, stage: StagePlan, moves: StageMoves, replica: int, stage_seconds: np.ndarray
     ) -> tuple[Segment, ...]:
         """Return what a replica does for each frame, which takes so many seconds in all when nothing waits."""
-        if not stage.steps:
-            parts = [(replace(stage, device=stage.replica_names[replica], replica_devices=()), moves)]
+        if stage.steps:
+            parts = compute_shares(self._plan.board, stage)
         else:
-            parts = list(zip(stage.units, step_moves(self._plan.board, stage), strict=True))
+            parts = [(replace(stage, device=stage.replica_names[replica], replica_devices=()), moves, 1.0)]
         # What moves takes as long as it takes; the rest of the stage's time varies.
-        copy_s = sum(part_moves.copy_s for _, part_moves in parts)
+        copy_s = sum(part_moves.copy_s for _, part_moves, _ in parts)
         computing = np.maximum(stage_seconds - min(copy_s, stage.replica_times[replica]), 0.0)
-        compute_s = [max(unit.seconds - part_moves.copy_s, 0.0) for unit, part_moves in parts]
-        # A stage in one piece has all of it, also if only samples say how long it takes.
-        total_s = sum(compute_s)
-        shares = [seconds / total_s for seconds in compute_s] if total_s else [1 / len(parts)] * len(parts)
         return tuple(
             self._segment(unit, part_moves, computing * share, stage.memory_traffic * share)
-            for (unit, part_moves), share in zip(parts, shares, strict=True)
+            for unit, part_moves, share in parts
         )
 
     def _segment(self, unit: StagePlan, moves: StageMoves, computing: np.ndarray, traffic: float) -> Segment:

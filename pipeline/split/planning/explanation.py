@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.core.board import Device
 from pipeline.core.moves import find_moves
-from pipeline.core.plan import Plan, StagePlan
+from pipeline.core.plan import Plan
 from pipeline.core.prediction import StagePrediction, predict
 from pipeline.split import offload
 from pipeline.split.planning import queues
 from pipeline.split.planning.advice import Alternative, advice, alternatives, trade_offs, verdict
 from pipeline.split.planning.bound import relaxed_interval
-from pipeline.split.planning.costs import fallback_share, group_traffic, groups
-from pipeline.split.planning.plan_builder import add_transfers
+from pipeline.split.planning.costs import fallback_share, groups
 from pipeline.split.planning.planner import Planner
-from pipeline.split.planning.problem_builder import Footprint, parallel_seconds
+from pipeline.split.planning.problem_builder import Footprint
+from pipeline.split.planning.stage_times import group_seconds, with_times
 from pipeline.split.unfused import DividedGroup, divided_groups
 
 
@@ -152,8 +151,8 @@ def explain(planner: Planner, plan: Plan) -> Explanation:
     # What an accelerator's own compiler said is remembered of the graph that it was asked of.
     own_graph, refusals, planner = planner.graph, planner.refusals, planner.of_plan(plan)
     spans = [span for _, span in queues.stage_groups(plan, planner.graph)]
-    group_s = [_group_seconds(planner, stage, *span) for stage, span in zip(plan.stages, spans, strict=True)]
-    plan = _with_times(planner, plan, spans, group_s)
+    group_s = [group_seconds(planner, stage, *span) for stage, span in zip(plan.stages, spans, strict=True)]
+    plan = with_times(planner, plan, spans, group_s)
     prediction = predict(plan)
     stages = tuple(_forecasts(planner, plan, group_s, prediction.stages))
     interval, problem, best = prediction.interval_s, planner.problem(), planner.solve()
@@ -194,23 +193,6 @@ def explain(planner: Planner, plan: Plan) -> Explanation:
     )
 
 
-def _with_times(planner: Planner, plan: Plan, spans: Sequence[tuple[int, int]], group_s: Sequence[np.ndarray]) -> Plan:
-    """Return the plan with what its stages take by the planner's times."""
-    stages = []
-    for stage, seconds in zip(plan.stages, group_s, strict=True):
-        compute_s = float(seconds.sum())
-        speeds = _speeds(planner.board.device(stage.device), stage)
-        times = tuple(compute_s / speed for speed in speeds) if len(set(speeds)) > 1 else ()
-        stages.append(replace(stage, seconds=compute_s / speeds[0], replica_seconds=times))
-    return add_transfers(replace(plan, stages=tuple(stages)), group_traffic(planner.graph), spans)
-
-
-def _speeds(device: Device, stage: StagePlan) -> list[float]:
-    """Return the speed of each replica's cores, which are alike, as a multiple of the device's."""
-    firsts = [stage.cores_of(replica)[:1] for replica in range(stage.replicas)]
-    return [device.speed(cores[0]) if cores else 1.0 for cores in firsts]
-
-
 def _forecasts(
     planner: Planner, plan: Plan, group_s: Sequence[np.ndarray], predictions: Sequence[StagePrediction]
 ) -> Iterator[StageForecast]:
@@ -229,7 +211,7 @@ def _forecasts(
             cores=stage.cores,
             replicas=stage.replicas,
             operators=stage.operators,
-            compute_s=stage.mean_seconds - stage.transfer_s,
+            compute_s=stage.mean_seconds - moves.enter_s - moves.leave_s,
             enter_s=moves.enter_s,
             leave_s=moves.leave_s,
             interval_s=predictions[index].interval_s,
@@ -240,18 +222,3 @@ def _forecasts(
             queue_depth=stage.queue_depth,
             queue_cost=queues.queue_cost(stage_queues, index, stage.queue_depth, planner.cv),
         )
-
-
-def _group_seconds(planner: Planner, stage: StagePlan, begin: int, end: int) -> np.ndarray:
-    """Return the seconds of the stage's groups, which are ``[begin, end)``, on cores of the device's own speed."""
-    device = planner.board.device(stage.device)
-    # A stage on a device without cores has none, and yet one thread that drives it.
-    threads = max(1, len(stage.cores) // stage.replicas)
-    seconds = np.asarray(planner.seconds(device), np.float64)[begin:end]
-    spans = planner.spans.get(device.name)
-    if spans is None:
-        return parallel_seconds(seconds, threads)
-    # A runtime that fuses over the stage has no times of groups: they are the span's, divided as they were estimated.
-    span_s: float = spans.matrix(threads, contended=len(device.cores) > 1)[end, begin]
-    share: float = span_s / seconds.sum()
-    return seconds * share

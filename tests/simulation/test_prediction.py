@@ -1,0 +1,69 @@
+"""One prediction: a plan, its explanation and its simulation say the same, on random problems."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.core.plan import Plan
+from pipeline.core.prediction import predict
+from pipeline.simulation import simulate
+from pipeline.split.graph import Graph
+from pipeline.split.planning.explanation import explain
+from pipeline.split.planning.planner import Planner
+from tests.support.planning import chain_graph
+from tests.support.random_plans import random_board, random_plan
+
+# Rates between two results, of which several may leave at once.
+BURSTS = 1.01
+
+
+def ratio(plan: Plan, frames: int = 600) -> float:
+    """Return the simulated rate over the predicted one."""
+    return simulate(plan, frames=frames, overhead=0.0).frames_per_s * predict(plan).interval_s
+
+
+def check(plan: Plan) -> float:
+    prediction = predict(plan)
+    simulated_s = prediction.interval_s / ratio(plan)
+    # What no order of events can beat: each stage alone, and the sums of what is shared.
+    least_s = max([*(stage.interval_s for stage in prediction.stages), *prediction.loads.values()])
+    assert simulated_s >= least_s / BURSTS
+    assert simulated_s == pytest.approx(prediction.interval_s, rel=0.08)
+    return simulated_s / prediction.interval_s
+
+
+def test_random_plans_are_simulated_as_they_are_predicted() -> None:
+    ratios = [check(random_plan(seed)) for seed in range(60)]
+    assert np.mean(np.abs(np.array(ratios) - 1)) < 0.005
+
+
+@pytest.mark.slow
+def test_many_random_plans_are_simulated_as_they_are_predicted() -> None:
+    ratios = [check(random_plan(seed)) for seed in range(60, 1000)]
+    assert np.mean(np.abs(np.array(ratios) - 1)) < 0.005
+
+
+@pytest.mark.parametrize("seed", [*range(4, 7), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(7, 27))])
+def test_plan_explanation_and_simulation_of_random_boards_agree(chain: Graph, seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    board = random_board(generator)
+    times = {device.name: generator.uniform(1e-3, 1e-2, 6).tolist() for device in board.devices}
+    planner = Planner(chain, board, times)
+    plan = planner.plan(objective=("throughput", "latency")[seed % 2])
+    explanation, prediction = explain(planner, plan), predict(plan)
+    assert explanation.interval_s == pytest.approx(prediction.interval_s)
+    assert explanation.latency_s == pytest.approx(prediction.latency_s)
+    assert explanation.loads == pytest.approx(prediction.loads)
+    assert [stage.interval_s for stage in explanation.stages] == pytest.approx(
+        [stage.interval_s for stage in prediction.stages]
+    )
+    check(plan)
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+    folder: Path = tmp_path_factory.mktemp("chain")
+    return chain_graph(folder)
