@@ -8,7 +8,6 @@ with the largest ``a * P[i] - b * enter[i]`` has to be looked at.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cached_property
 from itertools import chain, product
 from operator import add, le
@@ -73,9 +72,9 @@ class ReachSearch:
         for use in product(*(range(units + 1) for units in self._units)):
             self._drop_reached_with_fewer(use, fewer)
             for border, reached in self._states.get(use, {}).items():
-                for choice, next_use in self._choices(use, border[0]):
-                    if self._extend(choice, border, reached, next_use):
-                        return self._walk_back(choice, border, use)
+                last = self._extend(border, reached, use)
+                if last is not None:
+                    return self._walk_back(last, border, use)
         return None
 
     def _processors(self, use: Use) -> tuple[int, ...]:
@@ -85,14 +84,15 @@ class ReachSearch:
             return tuple(range(len(self._problem.processors)))
         return stages[use[-1]] if use[-1] < len(stages) else ()
 
-    def _choices(self, use: Use, processor: int) -> Iterator[tuple[int, Use]]:
-        for index in self._best_choices[processor]:
-            if self._problem.allows(use[-1], self._problem.choices[index]):
-                next_use = tuple(map(add, use, self._uses[index]))
-                if all(map(le, next_use, self._units)) and all(
-                    next_use[one] >= next_use[other] for one, other in self._problem.twins
-                ):
-                    yield index, next_use
+    def _choices(self, use: Use, processor: int) -> list[tuple[int, Use]]:
+        """Return the choices for which there are units, by their place among those of the processor."""
+        choices = []
+        for place, index in enumerate(self._best_choices[processor]):
+            next_use = tuple(map(add, use, self._uses[index]))
+            if all(map(le, next_use, self._units)) and self._problem.allows(use[-1], self._problem.choices[index]):
+                choices.append((place, next_use))
+        twins = self._problem.twins
+        return [each for each in choices if all(each[1][one] >= each[1][other] for one, other in twins)]
 
     @cached_property
     def _best_choices(self) -> list[list[int]]:
@@ -113,31 +113,34 @@ class ReachSearch:
                     best[choice.processor].append(index)
         return best
 
-    def _extend(self, choice: int, border: Border, reached: Reached, next_use: Use) -> bool:
-        """Note where one more stage can end, and return whether that is the end of the chain."""
+    def _extend(self, border: Border, reached: Reached, use: Use) -> int | None:
+        """Note where one more stage can end; return its choice if that is the end of the chain."""
         processor, enter = border
-        best = [
-            np.maximum.accumulate(np.where(reached, begins, -np.inf)[:-1]) for begins in self._begins[choice, enter]
-        ]
+        choices = self._choices(use, processor)
+        if not choices:
+            return None
+        places, first = [place for place, _ in choices], int(reached.argmax())
+        # All choices at once: for each the best begin up to each position, of all where stages can end.
+        begins = np.where(reached[first:-1], self._begins[processor, enter][:, places, first:-1], -np.inf)
+        best = np.maximum.accumulate(begins, axis=2) + self._interval
         *stage_borders, caller_border = range(len(self.borders.leave[processor]))
-        followers, stages = self._processors(next_use), self._problem.stages
-        ends = self._ends[choice, caller_border]
-        if (not stages or next_use[-1] == len(stages)) and all(
-            values[-1] >= end[-1] - self._interval for values, end in zip(best, ends, strict=True)
-        ):
-            return True
-        for leave in stage_borders if followers else ():
-            ends = self._ends[choice, leave]
-            within = [values[:-1] >= end[1:-1] - self._interval for values, end in zip(best, ends, strict=True)]
-            self._offer(np.logical_and.reduce(within), processor, leave, next_use)
-        return False
+        stages = self._problem.stages
+        if not stages or use[-1] + 1 == len(stages):
+            final = np.logical_and.reduce(best[..., -1] >= self._ends[processor, caller_border][:, places, -1])
+            if final.any():
+                return self._best_choices[processor][places[int(final.argmax())]]
+        for leave in stage_borders:
+            ends = self._ends[processor, leave][:, places, first + 1 : -1]
+            within: Reached = np.logical_and.reduce(best[..., :-1] >= ends)
+            for number in np.flatnonzero(np.logical_or.reduce(within, axis=1)).tolist():
+                self._offer(within[number], first + 1, processor, leave, choices[number][1])
+        return None
 
-    def _offer(self, within: Reached, processor: int, leave: int, use: Use) -> None:
-        if within.any():
-            candidates = self._processors(use)
-            for follower in self.borders.followers[processor][leave]:
-                if follower in candidates:
-                    self._state(use, (follower, self.borders.enter_kind(processor, follower)))[1:-1] |= within
+    def _offer(self, within: Reached, first: int, processor: int, leave: int, use: Use) -> None:
+        candidates = self._processors(use)
+        for follower in self.borders.followers[processor][leave]:
+            if follower in candidates:
+                self._state(use, (follower, self.borders.enter_kind(processor, follower)))[first:-1] |= within
 
     def _state(self, use: Use, border: Border) -> Reached:
         state = self._states.setdefault(use, {})
@@ -193,8 +196,9 @@ class ReachSearch:
     def _within(self, choice: int, border: Border, use: Use, leave: int, end: int) -> list[Reached]:
         """Return for each form from which positions a stage to `end` keeps up."""
         reached = self._states[use][border][:end]
-        forms = zip(self._begins[choice, border[1]], self._ends[choice, leave], strict=True)
-        return [reached & (begins[:end] >= ends[end] - self._interval) for begins, ends in forms]
+        place = self._best_choices[border[0]].index(choice)
+        begins, ends = self._begins[border][:, place, :end], self._ends[border[0], leave][:, place, end]
+        return list(reached & (begins + self._interval >= ends[:, None]))
 
     def _begin(self, choice: int, border: Border, use: Use, leave: int, end: int) -> int:
         within = self._within(choice, border, use, leave, end)
@@ -219,19 +223,26 @@ class ReachSearch:
         return [_Form(1 / choice.rate, 1 / copies, prefix)]
 
     @cached_property
-    def _begins(self) -> dict[tuple[int, int], list[Array]]:
-        return {
-            (index, kind): [form.compute * form.prefix - form.transfer * row for form in self._forms[index]]
-            for index, choice in enumerate(self._problem.choices)
-            for kind, row in enumerate(self.borders.enter[choice.processor])
-        }
+    def _begins(self) -> dict[tuple[int, int], Array]:
+        """How good it is to begin at each position: by processor and kind of border, of shape (forms, choices, n)."""
+        return self._rows(self.borders.enter, -1.0)
 
     @cached_property
-    def _ends(self) -> dict[tuple[int, int], list[Array]]:
+    def _ends(self) -> dict[tuple[int, int], Array]:
+        """How good the begin has to be, less the interval, for an end at each position."""
+        return self._rows(self.borders.leave, 1.0)
+
+    def _rows(self, borders: list[list[Array]], sign: float) -> dict[tuple[int, int], Array]:
         return {
-            (index, kind): [form.compute * form.prefix + form.transfer * row for form in self._forms[index]]
-            for index, choice in enumerate(self._problem.choices)
-            for kind, row in enumerate(self.borders.leave[choice.processor])
+            (processor, kind): np.array(
+                [
+                    [form.compute * form.prefix + sign * form.transfer * row for form in self._forms[index]]
+                    for index in choices
+                ]
+            ).swapaxes(0, 1)
+            for processor, choices in enumerate(self._best_choices)
+            for kind, row in enumerate(borders[processor])
+            if choices
         }
 
 

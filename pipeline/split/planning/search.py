@@ -161,14 +161,41 @@ def best_division(  # noqa: PLR0913, PLR0917 - what a search is about
     join: Join,
     ceiling: float = np.inf,
     floor: float = 0.0,
+    rests: dict[Border, Array] | None = None,
 ) -> list[Segment] | None:
     """Return the division with the least value, None if none is possible with at most `ceiling`.
 
-    Values below `floor` are not told apart.
+    Values below `floor` are not told apart.  `rests` are of `least_rests`, for sums: they tell what cannot end below
+    the ceiling.
     """
     search = _DivisionSearch(problem, borders, table.values, join, ceiling, floor)
+    search.rests = rests or {}
     search.run()
     return search.segments()
+
+
+def least_rests(problem: Problem, borders: Borders, table: StageTable) -> dict[Border, Array]:
+    """Return for each border and position the least sum of stages to the end, whatever units are in use."""
+    items = problem.items
+    # Of all choices at once: how a stage runs does not matter to those that follow.
+    least: dict[Key, Array] = {}
+    for (index, enter, leave), values in table.values.items():
+        key = problem.choices[index].processor, enter, leave
+        least[key] = np.minimum(least[key], values) if key in least else values
+    rests = {(processor, enter): np.full(items + 1, np.inf) for processor, enter, _ in least}
+    followers = {
+        (processor, leave): [(each, borders.enter_kind(processor, each)) for each in group]
+        for processor, groups in enumerate(borders.followers)
+        for leave, group in enumerate(groups)
+    }
+    for position in range(items - 1, -1, -1):
+        for (processor, enter, leave), values in least.items():
+            best = values[items, position]
+            if (processor, leave) in followers:
+                behind = np.minimum.reduce([rests[each][position + 1 : items] for each in followers[processor, leave]])
+                best = (values[position + 1 : items, position] + behind).min(initial=np.inf)
+            rests[processor, enter][position] = min(rests[processor, enter][position], best)
+    return rests
 
 
 class _DivisionSearch:
@@ -182,6 +209,7 @@ class _DivisionSearch:
         floor: float,
     ) -> None:
         self._problem, self._borders, self._values = problem, borders, values
+        self.rests: dict[Border, Array] = {}
         self._join, self._ceiling, self._floor = join, ceiling, floor
         self._size = len(next(iter(values.values())))
         count = len(problem.stages)
@@ -204,6 +232,8 @@ class _DivisionSearch:
             # First, so that what is not better than with fewer units is never extended.
             self._drop_dominated(use)
             for (processor, enter), values in self._states.get(use, {}).items():
+                if not np.isfinite(values).any():
+                    continue
                 for index, next_use in self._choices(use, processor):
                     self._extend((index, enter), processor, values, next_use)
 
@@ -293,6 +323,8 @@ class _DivisionSearch:
                 best = np.minimum.reduce(rows)
                 state[border][state[border] >= best] = np.inf
             if border in state:
+                if border in self.rests:
+                    state[border][state[border] + self.rests[border] > self._ceiling] = np.inf
                 rows.append(state[border])
             minima[border] = rows[0] if len(rows) == 1 else np.minimum.reduce(rows)
         self._minima[use] = minima

@@ -12,7 +12,7 @@ from pipeline.split.planning.bound import Relaxation, relax
 from pipeline.split.planning.labels import MOST_LABELS, LabelResult, LabelSearch
 from pipeline.split.planning.limits import ROUNDING, Limits, SumLimit
 from pipeline.split.planning.problem import Array, Choice, Problem
-from pipeline.split.planning.search import Borders, Segment, StageTable, best_division
+from pipeline.split.planning.search import Border, Borders, Segment, StageTable, best_division, least_rests
 from pipeline.split.planning.solution import Solution, solution
 
 COARSE = 40
@@ -26,6 +26,10 @@ _ROUNDS = 12
 
 # By which shares the ceiling of a search lies above the bound, one after the other.
 _FIRST_STEP, _GROWTH, _LAST_STEP = 0.01, 5.0, 100.0
+
+
+# Of the least sum: up to there a search is short.
+_NEAR = 1.01
 
 
 class Solver:
@@ -62,28 +66,39 @@ class Solver:
         fits_anyway = self._fits(segments, self._limits.at(np.inf))
         return self._fastest_within_limits(slowest, segments if fits_anyway else None)
 
-    def least(self, goal: str, interval: float) -> Solution | None:
+    def least(self, goal: str, interval: float, ceiling: float = np.inf) -> Solution | None:
         """Return the division with the least of something, among those with at most `interval` seconds.
 
         Parameters
         ----------
         goal : str
-            ``"size"`` (stages, then units), ``"latency"``, ``"energy"``, or ``"imbalance"`` of a fixed number of
-            stages.
+            ``"size"`` (stages, then units), ``"latency"``, or ``"energy"``.
         interval : float
+        ceiling : float
+            Only divisions with at most so much are looked for.
         """
-        segments = self._cheapest(self._within(self._costs(goal), interval), interval)
+        segments = self._cheapest(self._within(self._costs(goal), interval), interval, ceiling)
         return None if segments is None else solution(self.problem, self.borders, segments)
 
     def _costs(self, goal: str) -> StageTable:
-        if goal == "imbalance":
-            # Of sums with as many terms, that of their squares is the least where they are alike.
-            return StageTable.of({key: seconds**2 for key, seconds in self._times.values.items()})
         weights = {"size": self._sizes, "latency": self.problem.latencies, "energy": self._energies}[goal]
         return StageTable(self.problem, self.borders, weights)
 
-    def _search(self, costs: StageTable) -> list[Segment] | None:
-        return best_division(self.problem, self.borders, costs, np.add)
+    def _search(self, costs: StageTable, highest: float = np.inf) -> list[Segment] | None:
+        rests = least_rests(self.problem, self.borders, costs)
+        starts = [rest[0] for border, rest in rests.items() if border in self._first_borders]
+        low = min(starts, default=np.inf)
+        # Most often there is a division near to what stages would take if there were units for all of them.
+        for ceiling in (min(low * _NEAR, highest), highest):
+            segments = best_division(self.problem, self.borders, costs, np.add, ceiling, rests=rests)
+            if segments is not None or ceiling == highest:
+                return segments
+        raise AssertionError("the last ceiling is the highest")
+
+    @cached_property
+    def _first_borders(self) -> set[Border]:
+        caller = len(self.problem.processors)
+        return {(processor, self.borders.enter_kind(caller, processor)) for processor in range(caller)}
 
     def _fastest_without_limits(self) -> list[Segment] | None:
         """Return the division with the fastest slowest stage, as if there were no limits on sums."""
@@ -189,13 +204,14 @@ class Solver:
             weights /= weights.sum()
         return None
 
-    def _cheapest(self, costs: StageTable, interval: float) -> list[Segment] | None:
+    def _cheapest(self, costs: StageTable, interval: float, ceiling: float) -> list[Segment] | None:
         """Return the division with the least sum of costs that keeps the limits."""
-        segments = self._search(costs)
+        segments = self._search(costs, ceiling * (1 + ROUNDING))
         limits = self._limits.at(interval)
         if segments is None or self._fits(segments, limits):
             return segments
-        result, _ = self._search_labels(costs, costs.total(segments), np.inf, interval)
+        high = ceiling * (1 + 2 * ROUNDING)
+        result, _ = self._search_labels(costs, costs.total(segments), high, interval)
         if result.complete:
             return result.segments
         # As far as weighing them finds one. Subgradient steps: a limit is dearer while it is exceeded.

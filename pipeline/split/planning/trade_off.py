@@ -49,14 +49,14 @@ def prefer_prompt(problem: Problem, solution: Solution, slack: float) -> Solutio
 def _fastest_prompt(solver: Solver, interval: float, longest: float) -> Solution | None:
     """Return the fastest solution of at most that latency, None if it is slower than `interval` by `LEAST_GAIN`."""
     # Just below, by more than the solver rounds: a gain of exactly that much is enough.
-    prompt = solver.least("latency", interval * LEAST_GAIN * (1 - 1e-6))
-    if prompt is None or prompt.latency > longest:
+    prompt = solver.least("latency", interval * LEAST_GAIN * (1 - 1e-6), longest)
+    if prompt is None:
         return None
     low, high = interval, prompt.interval
     for _ in range(_ROUNDS):
         middle = (low + high) / 2
-        candidate = solver.least("latency", middle)
-        if candidate is not None and candidate.latency <= longest:
+        candidate = solver.least("latency", middle, longest)
+        if candidate is not None:
             prompt, high = candidate, candidate.interval
         else:
             low = middle
