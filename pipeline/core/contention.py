@@ -6,6 +6,7 @@ core idles, and later what it waited for does.  By how much is followed here, wi
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -31,7 +32,7 @@ class Phase:
     ----------
     seconds : float
     resource : str
-        What it needs alone meanwhile, first come, first served; empty for nothing that others use.
+        What it needs alone meanwhile, which the oldest frame gets first; empty for nothing that others use.
     """
 
     seconds: float
@@ -103,51 +104,67 @@ class _Line:
     def __init__(self, groups: Sequence[WorkerGroup], frames_in_flight: int) -> None:
         self._groups = groups
         self._idle = [group.workers for group in groups]
-        self._waiting = [0] * len(groups)
-        self._free_at: dict[str, float] = {}
+        self._queues: list[deque[int]] = [deque() for _ in groups]
+        # Who waits for a resource that another one has, the oldest frame first, with its stage and phase.
+        self._waiting: dict[str, list[tuple[int, int, int]]] = {}
         # Due at a time: the number of the event keeps those of one time in order, as the scheduler's locks do.
-        self._events: list[tuple[float, int, int, int]] = []
+        self._events: list[tuple[float, int, int, int, int]] = []
         self._count = 0
         self._ends = list[float]()
-        for _ in range(frames_in_flight):
-            self._arrive(0, 0.0)
+        self._next_frame = frames_in_flight
+        for frame in range(frames_in_flight):
+            self._arrive(0, 0.0, frame)
 
     def run(self, frames: int) -> list[float]:
         """Return when each of so many frames leaves; others come behind them."""
         while len(self._ends) < frames:
-            time, _, stage, phase = heappop(self._events)
+            time, _, frame, stage, phase = heappop(self._events)
             phases = self._groups[stage].phases
+            if phase:
+                self._release(time, phases[phase - 1].resource)
             if phase < len(phases):
-                self._begin(time, stage, phase, phases[phase])
+                self._begin(time, frame, stage, phase)
             else:
-                self._finish(time, stage)
+                self._finish(time, frame, stage)
         return self._ends
 
-    def _arrive(self, stage: int, time: float) -> None:
+    def _arrive(self, stage: int, time: float, frame: int) -> None:
         if not self._idle[stage]:
-            self._waiting[stage] += 1
+            self._queues[stage].append(frame)
             return
         self._idle[stage] -= 1
-        self._plan(time, stage, 0)
+        self._plan(time, frame, stage, 0)
 
-    def _begin(self, time: float, stage: int, phase: int, work: Phase) -> None:
-        # Events come by the time at which a worker asks, so that who asks first is served first.
-        start = max(time, self._free_at.get(work.resource, 0.0)) if work.resource else time
+    def _begin(self, time: float, frame: int, stage: int, phase: int) -> None:
+        work = self._groups[stage].phases[phase]
+        if work.resource in self._waiting:
+            heappush(self._waiting[work.resource], (frame, stage, phase))
+            return
         if work.resource:
-            self._free_at[work.resource] = start + work.seconds
-        self._plan(start + work.seconds, stage, phase + 1)
+            self._waiting[work.resource] = []
+        self._plan(time + work.seconds, frame, stage, phase + 1)
 
-    def _finish(self, time: float, stage: int) -> None:
+    def _release(self, time: float, resource: str) -> None:
+        """Let the oldest frame have what another one is done with."""
+        if not resource:
+            return
+        others = self._waiting.pop(resource)
+        if others:
+            frame, stage, phase = heappop(others)
+            self._waiting[resource] = others
+            self._plan(time + self._groups[stage].phases[phase].seconds, frame, stage, phase + 1)
+
+    def _finish(self, time: float, frame: int, stage: int) -> None:
         self._idle[stage] += 1
-        if self._waiting[stage]:
-            self._waiting[stage] -= 1
-            self._arrive(stage, time)
+        if self._queues[stage]:
+            self._arrive(stage, time, self._queues[stage].popleft())
         if stage + 1 < len(self._groups):
-            self._arrive(stage + 1, time)
+            self._arrive(stage + 1, time, frame)
             return
         self._ends.append(time)
-        self._arrive(0, time)
+        self._arrive(0, time, self._next_frame)
+        self._next_frame += 1
 
-    def _plan(self, time: float, stage: int, phase: int) -> None:
+    def _plan(self, time: float, frame: int, stage: int, phase: int) -> None:
         self._count += 1
-        heappush(self._events, (time, self._count, stage, phase))
+        heappush(self._events, (time, self._count, frame, stage, phase))

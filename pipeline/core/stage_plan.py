@@ -46,7 +46,7 @@ class StepPlan:
     ----------
     device : str
         The stage's own one, or another one of the plan's board, which the worker borrows: one frame at a time has it,
-        of all replicas and stages, in the order in which they ask.
+        of all replicas and stages, the oldest first.
     operators : tuple of str
         Names of the first and the last operator.
     inputs, outputs : tuple of TensorSpec

@@ -82,6 +82,8 @@ class HeterogeneousRuntime(DeviceRuntime):
     ----------
     wait : callable
         Called with what waits for a borrowed device; a worker with a time limit stops its clock meanwhile.
+    frame_number : int
+        That of the frame to run: the oldest has a borrowed device first.
     times : list of StepTimes
         Those of the newest run.
     """
@@ -97,6 +99,7 @@ class HeterogeneousRuntime(DeviceRuntime):
         self._loan: Loan | None = None
         self._is_broken = False
         self.wait: Callable[[Callable[[], None]], None] = lambda wait: wait()
+        self.frame_number = 0
         self.times: list[StepTimes] = []
 
     @property
@@ -162,7 +165,7 @@ class HeterogeneousRuntime(DeviceRuntime):
         # Tensors move before and after the turn: others have the device meanwhile.
         start = perf_counter()
         inputs = step.copies.take(frame)
-        loan = self._loan = Loan(step.turns, self.wait)
+        loan = self._loan = Loan(step.turns, self.frame_number, self.wait)
         outputs = step.runtime.run_in_turn(step.program, inputs, loan)
         if self._is_broken:
             # The frame is another worker's by now; it must not have the next device.

@@ -1,49 +1,55 @@
-"""Turns: a device that several workers borrow, one at a time and in the order in which they ask."""
+"""Turns: a device that several workers borrow, one at a time, the one with the oldest frame first.
+
+By age and not in the order in which they ask, for two reasons.  Results leave in order, so that younger frames would
+only wait for older ones later.  And workers that are alike fall into step when each waits for all others: then all
+compute on their cores at the same time, and the device idles, until all want it at the same time.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
 from time import perf_counter
 
 
 class Turns:
-    """The queue of the workers that want one device.
-
-    A lock of Python's lets whoever comes next have it, also one that has just given it back; here nobody is overtaken.
-    """
+    """The workers that want one device."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
-        # The first one has the device.  Each is a lock that is held until its turn comes.
-        self._tickets: deque[threading.Lock] = deque()
+        self._holder: threading.Lock | None = None
+        # By the frame's number, and equal ones in the order in which they ask.  Each ends in a lock that is held until
+        # its turn comes.
+        self._waiting: list[tuple[int, int, threading.Lock]] = []
+        self._order = count()
 
     def __len__(self) -> int:
         """Return the number of workers that have the device or wait for it."""
-        return len(self._tickets)
+        return len(self._waiting) + (self._holder is not None)
 
-    def take(self) -> threading.Lock:
-        """Wait for the device, and return the ticket that gives it back."""
+    def take(self, frame: int) -> threading.Lock:
+        """Wait for the device with a frame, and return the ticket that gives it back."""
         ticket = threading.Lock()
         with self._guard:
-            self._tickets.append(ticket)
-            is_first = self._tickets[0] is ticket
-            if not is_first:
-                ticket.acquire()
-        if not is_first:
-            # Waits for `give_back`, which releases the ticket of the next one.
+            if self._holder is None:
+                self._holder = ticket
+                return ticket
             ticket.acquire()
+            heappush(self._waiting, (frame, next(self._order), ticket))
+        # Waits for `give_back`, which releases the ticket whose turn it is.
+        ticket.acquire()
         return ticket
 
     def give_back(self, ticket: threading.Lock) -> None:
         """Let the next one have the device; a ticket that has been given back already changes nothing."""
         with self._guard:
-            if not self._tickets or self._tickets[0] is not ticket:
+            if self._holder is not ticket:
                 return
-            self._tickets.popleft()
-            if self._tickets:
-                self._tickets[0].release()
+            self._holder = heappop(self._waiting)[-1] if self._waiting else None
+            if self._holder is not None:
+                self._holder.release()
 
 
 class Loan:
@@ -53,6 +59,8 @@ class Loan:
     ----------
     turns : Turns or None
         Of the device; None for the worker's own, which it has at once.
+    frame : int
+        Number of the frame that it is for.
     wait : callable
         Called with what waits for the device.
 
@@ -62,8 +70,8 @@ class Loan:
         When the worker asked for the device, had it, and gave it back, by `time.perf_counter`.
     """
 
-    def __init__(self, turns: Turns | None, wait: Callable[[Callable[[], None]], None]) -> None:
-        self._turns, self._wait = turns, wait
+    def __init__(self, turns: Turns | None, frame: int, wait: Callable[[Callable[[], None]], None]) -> None:
+        self._turns, self._frame, self._wait = turns, frame, wait
         self._ticket: threading.Lock | None = None
         self.asked = self.begin = self.end = 0.0
 
@@ -79,7 +87,7 @@ class Loan:
 
     def _take(self) -> None:
         if self._turns is not None:
-            self._ticket = self._turns.take()
+            self._ticket = self._turns.take(self._frame)
 
     def release(self) -> None:
         """Give the device back, if it has not been; the watchdog does so for a worker that hangs."""

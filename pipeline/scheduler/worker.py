@@ -74,6 +74,7 @@ class Worker:
         self._loan: Loan | None = None
         if assignment.turns is not None:
             self._run_program = partial(self._run_in_turn, runtime, assignment.turns)
+        self._frame_number = 0
         self._trace, self._watchdog = context.options.trace, context.watchdog if assignment.limit else None
         # Most stages have neither limit nor shared cores: their frames pay for no lock and no clock.
         self._is_guarded = bool(assignment.cores) or self._watchdog is not None
@@ -252,6 +253,9 @@ class Worker:
     def _run(self, program: Any, frame: Frame) -> tuple[float, float, float]:
         # Copies count as part of the limit: they may hang in a device as well.
         inputs = self._copies.take(frame)
+        self._frame_number = frame.number
+        if self._steps is not None:
+            self._steps.frame_number = frame.number
         ready_s = perf_counter()
         outputs = self._run_program(program, inputs)
         ran_s = perf_counter()
@@ -260,7 +264,7 @@ class Worker:
 
     def _run_in_turn(self, runtime: DeviceRuntime, turns: Turns, program: Any, inputs: Sequence[Any]) -> Sequence[Any]:
         """Run the stage on a device that steps of others borrow."""
-        self._loan = Loan(turns, self._wait_untimed)
+        self._loan = Loan(turns, self._frame_number, self._wait_untimed)
         return runtime.run_in_turn(program, inputs, self._loan)
 
     def _in_time(self) -> bool:

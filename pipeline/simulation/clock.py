@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-from collections import deque
 from collections.abc import Callable, Generator
 from itertools import count
 
@@ -57,29 +56,31 @@ class Clock:
 
 
 class Tokens:
-    """Places, cores, links: a number of things to take and to give back, first come, first served.
+    """Places, cores, links: a number of things to take and to give back.
+
+    Who asks with the least number is served first, and of equal ones who came first.
 
     Parameters
     ----------
     clock : Clock
-    count : int
+    places : int
         How many are free.
     """
 
-    def __init__(self, clock: Clock, count: int) -> None:
-        self._clock, self.free = clock, count
-        self._waiting: deque[Resume] = deque()
+    def __init__(self, clock: Clock, places: int) -> None:
+        self._clock, self.free = clock, places
+        self._waiting: list[tuple[int, int, Resume]] = []
+        self._order = count()
 
-    def take(self) -> Request:
-        """Return the request to go on with one of them."""
+    def take(self, frame: int = 0) -> Request:
+        """Return the request to go on with one of them; where age counts, for a frame of this number."""
 
         def request(resume: Resume) -> None:
             if self.free:
                 self.free -= 1
                 self._clock.after(0.0, resume)
             else:
-                # First come, first served, as the scheduler's queues are.
-                self._waiting.append(resume)
+                heapq.heappush(self._waiting, (frame, next(self._order), resume))
 
         return request
 
@@ -90,9 +91,9 @@ class Tokens:
         return available
 
     def give(self) -> None:
-        """Give one back, to whoever has waited longest."""
+        """Give one back, to whoever is the next."""
         # Handed over directly: a process that asks at this very moment must not overtake those who wait.
         if self._waiting:
-            self._clock.after(0.0, self._waiting.popleft())
+            self._clock.after(0.0, heapq.heappop(self._waiting)[-1])
         else:
             self.free += 1

@@ -190,11 +190,12 @@ class Station:
     def _run(self, segment: Segment, number: int, waking_s: float) -> Generator[Request, None, SegmentTimes]:
         clock = self._clock
         start_time = clock.time
-        yield from self._move(segment.entry_transfers)
+        yield from self._move(segment.entry_transfers, number)
         asked_time = clock.time
         if segment.device is not None:
             # After the tensors have come: moving them is what overlaps with another frame's run.
-            yield segment.device.take()
+            # The oldest frame first, as the scheduler lends devices.
+            yield segment.device.take(number)
             if clock.time > asked_time:
                 yield clock.sleep(waking_s)
         begin_time = clock.time
@@ -202,13 +203,13 @@ class Station:
         if segment.device is not None:
             segment.device.give()
         ran_time = clock.time
-        yield from self._move(segment.exit_transfers)
+        yield from self._move(segment.exit_transfers, number)
         return SegmentTimes(start_time, asked_time, begin_time, ran_time, clock.time)
 
-    def _move(self, transfers: Sequence[Transfer]) -> Iterator[Request]:
+    def _move(self, transfers: Sequence[Transfer], number: int) -> Iterator[Request]:
         for transfer in transfers:
             if transfer.link is not None:
-                yield transfer.link.take()
+                yield transfer.link.take(number)
             yield self._clock.sleep(transfer.seconds)
             if transfer.link is not None:
                 transfer.link.give()

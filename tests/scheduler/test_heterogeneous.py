@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -14,6 +15,8 @@ from pipeline.core.board import Board, Device
 from pipeline.core.plan import Plan, StagePlan, StepPlan, TensorSpec
 from pipeline.errors import PipelineError, StageError, StageTimeout
 from pipeline.scheduler import Pipeline, Trace
+from pipeline.scheduler.heterogeneous import HeterogeneousRuntime
+from pipeline.scheduler.turns import DeviceTurns, Turns
 from tests.scheduler.conftest import wait_until
 
 LIMIT = 0.05
@@ -22,6 +25,10 @@ BOARD = Board("test", (Device("cpu", "null", memory="host"), Device("npu", "null
 
 def frame(number: int) -> np.ndarray:
     return np.full(4, number, np.float32)
+
+
+def has_length(turns: Turns, count: int) -> bool:
+    return len(turns) == count
 
 
 def make_stage(name: str, devices: Sequence[str], reads: str, makes: str, replicas: int = 1) -> StagePlan:
@@ -93,6 +100,33 @@ def test_replicas_and_ordinary_stages_share_a_borrowed_device_one_frame_at_a_tim
         futures = [running.submit(frame(number)) for number in range(24)]
         assert [future.result(30)[0] for future in futures] == [number + 2 for number in range(24)]
     assert len(npu.frames) == 48
+
+
+def test_the_oldest_frame_has_the_borrowed_device_first(functions: Any) -> None:
+    turns, order = DeviceTurns(), list[int]()
+    (stage,) = (plan := make_plan(make_stage("a", ["cpu", "npu"], "x", "y", 3))).stages
+    holder = turns.of("npu").take(0)
+
+    def work(number: int) -> None:
+        def note(x: np.ndarray) -> Sequence[np.ndarray]:
+            order.append(number)
+            return [x]
+
+        runtime = HeterogeneousRuntime(plan, stage, functions, turns)
+        runtime.open(())
+        runtime.frame_number = number
+        runtime.run(runtime.load(stage, (add(0), note)), [frame(number)])
+        runtime.close()
+
+    workers = []
+    for number in (3, 1, 2):
+        workers.append(threading.Thread(target=work, args=(number,)))
+        workers[-1].start()
+        wait_until(partial(has_length, turns.of("npu"), len(workers) + 1))
+    turns.of("npu").give_back(holder)
+    for worker in workers:
+        worker.join(30)
+    assert order == [1, 2, 3]
 
 
 def test_the_own_device_works_while_another_frame_has_the_borrowed_one(functions: Any) -> None:

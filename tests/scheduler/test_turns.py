@@ -11,17 +11,20 @@ import pytest
 from pipeline.scheduler.turns import DeviceTurns, Loan, Turns
 from tests.scheduler.conftest import LIMIT, wait_until
 
+FRAMES = (5, 3, 5, 4)
+"""Whose workers ask in this order."""
+
 
 def has_length(turns: Turns, count: int) -> bool:
     return len(turns) == count
 
 
-def test_who_asks_first_has_the_device_first() -> None:
+def test_the_oldest_frame_has_the_device_first() -> None:
     turns, order, waiting = Turns(), list[int](), list[threading.Thread]()
-    first = turns.take()
+    first = turns.take(9)
 
     def borrow(number: int) -> None:
-        ticket = turns.take()
+        ticket = turns.take(FRAMES[number])
         order.append(number)
         turns.give_back(ticket)
 
@@ -33,18 +36,19 @@ def test_who_asks_first_has_the_device_first() -> None:
     turns.give_back(first)
     for thread in waiting:
         thread.join(LIMIT)
-    assert order == [0, 1, 2, 3]
+    # Of the same frame, who asks first: branches may meet at a device.
+    assert order == [1, 3, 0, 2]
 
 
 def test_a_device_that_was_given_back_already_is_not_given_back_again() -> None:
     """A worker that was given up comes back late, when its device is another's."""
     turns = Turns()
-    late = turns.take()
+    late = turns.take(0)
     turns.give_back(late)
-    second = turns.take()
+    second = turns.take(0)
     turns.give_back(late)
     assert len(turns) == 1
-    third = threading.Thread(target=turns.take)
+    third = threading.Thread(target=turns.take, args=(0,))
     third.start()
     wait_until(partial(has_length, turns, 2))
     turns.give_back(late)
@@ -60,7 +64,7 @@ def run_at_once(wait: Callable[[], None]) -> None:
 
 def test_a_loan_is_given_back_once() -> None:
     turns = DeviceTurns().of("npu")
-    first, second = (Loan(turns, run_at_once) for _ in range(2))
+    first, second = (Loan(turns, 0, run_at_once) for _ in range(2))
     with first:
         first.release()
         with second:
@@ -72,7 +76,7 @@ def test_a_loan_is_given_back_once() -> None:
 
 
 def test_a_device_of_the_worker_is_there_at_once() -> None:
-    loan = Loan(None, lambda _: pytest.fail("nothing to wait for"))
+    loan = Loan(None, 0, lambda _: pytest.fail("nothing to wait for"))
     with loan:
         assert loan.begin
     assert loan.end >= loan.begin

@@ -34,6 +34,15 @@ def test_workers_overlap_until_what_they_borrow_is_never_free(replicas: int) -> 
     assert rate(plan) == pytest.approx(predict(plan).frames_per_s, rel=0.02)
 
 
+def test_workers_that_are_alike_do_not_fall_into_step() -> None:
+    """In the order in which they ask, the device idles while all compute on their cores: a tenth less."""
+    steps = [(CPU, 0.0083), *[(NPU, 0.00071), (CPU, 0.00053)] * 13]
+    plan = step_plan(step_stage("stage0", steps, "x", "y", replicas=3))
+    on_npu = sum(seconds for device, seconds in steps if device == NPU)
+    assert rate(plan) == pytest.approx(1 / on_npu, rel=0.02)
+    assert predict(plan).interval_s == pytest.approx(on_npu, rel=0.02)
+
+
 def test_a_borrowed_device_is_shared_with_ordinary_stages() -> None:
     both = step_plan(step_stage("a", [(CPU, 0.002), (NPU, 0.002)], "x", "m"), step_stage("b", [(NPU, 0.003)], "m", "y"))
     # Alone, each would take 4 and 3 ms; the device is busy for 5 ms with each frame.
@@ -41,7 +50,7 @@ def test_a_borrowed_device_is_shared_with_ordinary_stages() -> None:
     assert predict(both).loads["device npu"] == pytest.approx(0.005)
 
 
-def test_nobody_is_overtaken_and_the_trace_shows_who_had_the_device() -> None:
+def test_one_frame_has_the_device_and_the_trace_shows_which() -> None:
     simulation = simulate(alternating_plan(3, 0.001, 0.002), frames=30, trace=True)
     steps = [event for event in simulation.events if event.kind == "step"]
     assert len(steps) == 30 * 4
