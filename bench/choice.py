@@ -165,7 +165,9 @@ def slowest(plan: Plan, initial: Planner, current: Planner) -> float:
     initial, current = initial.of_plan(plan), current.of_plan(plan)
     for stage, (begin, end) in stage_groups(plan, current.graph):
         initial_s, current_s = (sum(each.seconds(each.board.devices[0])[begin:end]) for each in (initial, current))
-        stages.append(replace(stage, seconds=stage.seconds * current_s / initial_s))
+        factor = current_s / initial_s
+        times = tuple(seconds * factor for seconds in stage.replica_seconds)
+        stages.append(replace(stage, seconds=stage.seconds * factor, replica_seconds=times))
     return replace(plan, stages=tuple(stages)).slowest
 
 

@@ -4,6 +4,9 @@ Plans on simulated devices run through the real scheduler with real threads, and
 events.  Both rates are taken between the first and the last result of a stream.  `latency_ratio` compares the medians
 from a frame's start to its result, which also depend on how many frames wait where.  With an admission policy, 2.5
 times as many frames come as are taken; then `latency_ratio` is that of the time since their arrival.
+
+predicted_frames_per_s   what the plan promises; `predicted_ratio` is measured over predicted.  The plans called RK3588
+                         are the planner's for its four big and four LITTLE cores, of a model of 25 ms on a big one
 """
 
 from __future__ import annotations
@@ -16,10 +19,23 @@ import efficiency
 import numpy as np
 from report import Row, median, parser, report
 
+import boards
+import pipeline
 from pipeline.core.board import Board, Device
 from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from pipeline.demo import network
 from pipeline.scheduler import Pipeline
 from pipeline.simulation import simulate
+from pipeline.split.planning.planner import Planner
+
+GOALS: dict[str, dict[str, Any]] = {
+    "auto": {},
+    "throughput": {"objective": "throughput"},
+    "latency": {"objective": "latency"},
+    "170 fps": {"fps": 170},
+    "200 fps": {"fps": 200},
+    "no replicas": {"replicas": False},
+}
 
 # As in bench/admission.py: well above what the slowest stage takes, so that every policy has to drop.
 OVERRUN = 2.5
@@ -69,8 +85,19 @@ def plans() -> dict[str, Plan]:
         "3 workers borrow": borrowing(3, cpu_s=4e-3, npu_s=2e-3),
         "4 workers wait for it": borrowing(4, cpu_s=4e-3, npu_s=3e-3),
         "others are on it, too": borrowing(2, cpu_s=4e-3, npu_s=2e-3, behind_s=3e-3),
+        **{f"RK3588 {name}": rk3588(**goal) for name, goal in GOALS.items()},
         **dict.fromkeys(POLICIES, chain),
     }
+
+
+def rk3588(**goal: Any) -> Plan:
+    """Return a plan for the cores of an RK3588, on simulated devices."""
+    graph, board = pipeline.read(network.FILE), boards.get("rk3588")
+    groups = len(graph.group_ends)
+    cores = replace(board, devices=board.devices[:1], links=())
+    plan = Planner(graph, cores, [25e-3 / groups] * groups).plan(**goal)
+    devices = tuple(replace(device, kind="simulated", target=None) for device in cores.devices)
+    return replace(plan, board=replace(cores, devices=devices))
 
 
 def borrowing(replicas: int, cpu_s: float, npu_s: float, behind_s: float = 0.0) -> Plan:
@@ -97,7 +124,7 @@ def count(plan: Plan, seconds: float) -> int:
 def stream(plan: Plan, seconds: float) -> tuple[float, float]:
     """Return frames per second and the median latency of a stream through the real scheduler."""
     frames = count(plan, seconds)
-    frames_in = [np.full(4, number, np.float32) for number in range(frames)]
+    frames_in = [np.full(plan.inputs[0].shape, number, np.float32) for number in range(frames)]
     with Pipeline(plan) as running:
         times = [perf_counter() for _ in running.map(frames_in)]
         latency = running.statistics().latency_s.p50
@@ -137,6 +164,8 @@ def row(name: str, plan: Plan, rate: float, latency: float, frames: int) -> Row:
         "measured_frames_per_s": rate,
         "simulated_frames_per_s": outcome.frames_per_s,
         "ratio": outcome.frames_per_s / rate,
+        "predicted_frames_per_s": 1 / plan.slowest,
+        "predicted_ratio": rate * plan.slowest,
         "measured_latency_ms_p50": latency * 1e3,
         "simulated_latency_ms_p50": simulated * 1e3,
         "latency_ratio": simulated / latency,

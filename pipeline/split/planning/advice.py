@@ -11,6 +11,7 @@ from pipeline.core.plan import Plan
 from pipeline.split.planning.chain_solver import shorten
 from pipeline.split.planning.planner import Planner
 from pipeline.split.planning.problem import Array, Choice, Problem
+from pipeline.split.planning.solution import Solution
 from pipeline.split.planning.solver import Solver
 from pipeline.split.planning.trade_off import LEAST_GAIN, MOST_LATENCY, POSITIONS, front, knee
 
@@ -54,10 +55,11 @@ def alternatives(planner: Planner, problem: Problem) -> tuple[Alternative, ...]:
     # The dictionary's order is that in which the explanation shows them.
     results = []
     for name, (setting, belongs) in kinds.items():
-        candidates = [(_unsplit_interval(setting, choice), choice) for choice in setting.choices if belongs(choice)]
-        interval, choice = min(candidates, key=lambda candidate: candidate[0], default=(np.inf, None))
-        if choice is not None and 0 < interval < np.inf:
-            results.append(Alternative(name, 1, choice.replicas, 1 / interval, interval * choice.replicas))
+        candidates = [_unsplit(setting, choice) for choice in setting.choices if belongs(choice)]
+        best = min(filter(None, candidates), key=lambda candidate: candidate.interval, default=None)
+        if best is not None and best.interval:
+            replicas = best.stages[0].choice.replicas
+            results.append(Alternative(name, 1, replicas, 1 / best.interval, best.latency))
     # Few positions are enough: this stands beside the plan, whose cuts were looked for closer.
     division = Solver(shorten(planner.problem(replicas=False))).fastest()
     if division is not None and len(division.stages) > 1:
@@ -89,12 +91,10 @@ def trade_offs(problem: Problem) -> tuple[Alternative, ...]:
     )
 
 
-def _unsplit_interval(problem: Problem, choice: Choice) -> float:
-    """Return the interval of the unsplit model, infinite if it cannot run so."""
-    caller, processor = len(problem.processors), choice.processor
-    unsplit = problem.merge_items([0, problem.items])
-    enter, leave = unsplit.enter[caller, processor], unsplit.leave[processor, caller]
-    return float(unsplit.intervals(choice.merge_items([0, problem.items]), enter, leave)[1, 0])
+def _unsplit(problem: Problem, choice: Choice) -> Solution | None:
+    """Return the unsplit model as a solution, None if it cannot run so."""
+    # With the limits of what replicas share, such as the bytes per second of their memory.
+    return Solver(replace(problem, choices=(choice,), stages=()).merge_items([0, problem.items])).fastest()
 
 
 def verdict(
