@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pipeline.core.board import Board, Device, Link
-    from pipeline.core.plan import Plan, StagePlan, TensorSpec
+    from pipeline.core.plan import Plan, StagePlan, StepPlan, TensorSpec
     from pipeline.executor.bundle import Bundle
     from pipeline.scheduler.pipeline import Pipeline
     from pipeline.scheduler.trace import Trace
@@ -30,6 +30,7 @@ _HOMES = {
     "Pipeline": "pipeline.scheduler.pipeline",
     "Plan": "pipeline.core.plan",
     "StagePlan": "pipeline.core.plan",
+    "StepPlan": "pipeline.core.plan",
     "TensorSpec": "pipeline.core.plan",
     "Trace": "pipeline.scheduler.trace",
     "build": "pipeline.workflow.build",
@@ -52,6 +53,7 @@ __all__ = [
     "Pipeline",
     "Plan",
     "StagePlan",
+    "StepPlan",
     "TensorSpec",
     "Trace",
     "Verification",

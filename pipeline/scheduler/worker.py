@@ -247,7 +247,8 @@ class Worker:
                 self._note_event(frame.number, "failed", begin_s, perf_counter())
                 self._fail(frame, error)
         else:
-            if self._in_time():
+            # Most runs have no limit: they pay for no call.
+            if self._timed_run is None or self._in_time():
                 self._note(frame.number, (arrival_s, begin_s, *times))
 
     def _run(self, program: Any, frame: Frame) -> tuple[float, float, float]:
