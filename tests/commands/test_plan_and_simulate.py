@@ -24,7 +24,7 @@ def test_plan_explains(command: Any, digits_onnx: Path) -> None:
     assert (result.status, result.err) == (0, "")
     for expected in (
         "The bottleneck is stage",
-        "No plan takes less than",
+        "no plan takes less than",
         "gap",
         "Considered",
         "Rate and latency: fastest",

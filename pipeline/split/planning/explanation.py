@@ -86,7 +86,11 @@ class Explanation:
     joules : float or None
         Energy of one frame above rest; None where the board's power is unknown.
     bound_s : float
-        An interval that no plan can beat, proved by a complete search.
+        An interval that no plan can beat: proved by a complete search, for this order of operators, stages with cores
+        or a device of their own or in turns, and tensors that pass through all stages between maker and reader.
+    open_gap : float
+        Share of the bound by which the fastest plan takes longer that was found; if it is not 0, the bound is not
+        tight.
     relaxed_s : float
         One that none could beat even if work could be cut anywhere and nothing had to be moved.
     bottleneck : str
@@ -121,6 +125,7 @@ class Explanation:
     latency_s: float
     joules: float | None
     bound_s: float
+    open_gap: float
     relaxed_s: float
     bottleneck: str
     loads: Mapping[str, float]
@@ -174,6 +179,7 @@ def explain(planner: Planner, plan: Plan) -> Explanation:
         latency_s=prediction.latency_s,
         joules=prediction.joules,
         bound_s=min(best.bound, interval),
+        open_gap=best.open_gap,
         relaxed_s=min(relaxed_interval(problem), interval),
         bottleneck=prediction.bottleneck,
         loads=prediction.loads,

@@ -239,11 +239,11 @@ class Planner:
         if goal == "throughput" and not fps and not request.devices:
             solution = prefer_prompt(problem, solution, WORTH_IT)
         # What is proved of the fastest holds for all; a smaller one may be slower by `WORTH_IT`, a prompt one by more.
-        solution = replace(solution, bound=fastest.bound)
+        solution = replace(solution, bound=fastest.bound, fastest=fastest.interval)
         solutions = [solution]
         if any(choice.paths for choice in problem.choices):
             least = solver.least("latency", np.inf) or fastest
-            solutions += [fastest, replace(least, bound=fastest.bound)]
+            solutions += [fastest, replace(least, bound=fastest.bound, fastest=fastest.interval)]
         return tuple(each.at_positions(request.edges) if request.edges else each for each in solutions)
 
     def problem(self, request: PlanRequest = ANY_REQUEST, *, replicas: bool = True, borrowing: bool = False) -> Problem:

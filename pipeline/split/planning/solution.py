@@ -65,11 +65,15 @@ class Solution:
         Seconds between two frames.
     bound : float
         An interval that no division can beat, as far as the search has proved; 0 if it has proved nothing.
+    fastest : float
+        The shortest interval that was found, where this division is another one for its size or latency; 0 if none
+        was looked for.
     """
 
     stages: tuple[StageSolution, ...]
     interval: float
     bound: float = 0.0
+    fastest: float = 0.0
 
     @property
     def latency(self) -> float:
@@ -85,6 +89,11 @@ class Solution:
     def gap(self) -> float:
         """Share of the bound by which the interval is longer."""
         return self.interval / self.bound - 1 if self.bound else 0.0
+
+    @property
+    def open_gap(self) -> float:
+        """Share of the bound by which the fastest division takes longer that was found: how loose the bound may be."""
+        return max(0.0, self.fastest / self.bound - 1) if self.bound and self.fastest else 0.0
 
     def at_positions(self, positions: Sequence[int]) -> Solution:
         """Return the solution of a problem whose items were merged at `positions`, by the items of the whole one."""
