@@ -12,6 +12,8 @@ import msgspec
 from pipeline.commands.shared import console, drawing, models, plan_options
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from pipeline.core.plan import Plan
     from pipeline.split.planning.explanation import Explanation
 
@@ -80,6 +82,8 @@ def show(plan: Plan, explanation: Explanation) -> None:
     for row in rows(explanation):
         table.add_row(*row)
     out.print(table)
+    if any(stage.steps for stage in explanation.stages):
+        out.print(_step_table(explanation))
     basis = "measured" if plan.measured else "estimated"
     out.print(
         f"Predicted ({basis}): {explanation.frames_per_s:.4g} frames/s, {plan.speedup:.2f} times the unsplit model on "
@@ -107,7 +111,7 @@ def rows(explanation: Explanation) -> list[tuple[str, ...]]:
     return [
         (
             stage.name + (f" x {stage.replicas}" if stage.replicas > 1 else ""),
-            stage.device,
+            " + ".join(dict.fromkeys((stage.device, *(step.device for step in stage.steps)))),
             ",".join(map(str, stage.cores)) or "-",
             " .. ".join(stage.operators) or "-",
             f"{stage.compute_s * 1e3:.3f}",
@@ -118,6 +122,16 @@ def rows(explanation: Explanation) -> list[tuple[str, ...]]:
         )
         for stage in explanation.stages
     ]
+
+
+def _step_table(explanation: Explanation) -> Table:
+    """Return the steps of stages whose workers borrow devices."""
+    table = console.table("Steps", "stage", ">step", "device", "operators", ">compute ms", ">transfer ms")
+    for stage in explanation.stages:
+        for number, step in enumerate(stage.steps):
+            times = (f"{step.compute_s * 1e3:.3f}", f"{step.transfer_s * 1e3:.3f}")
+            table.add_row(stage.name, str(number), step.device, " .. ".join(step.operators), *times)
+    return table
 
 
 def _energy(explanation: Explanation) -> str:

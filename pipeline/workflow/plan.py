@@ -34,6 +34,7 @@ def plan(  # noqa: PLR0913 - all but the first two by keyword
     objective: str | None = None,
     fps: float | None = None,
     replicas: bool = True,
+    heterogeneous: bool = True,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Plan:
     """Divide a graph into stages and give each one a device and cores.
@@ -55,7 +56,8 @@ def plan(  # noqa: PLR0913 - all but the first two by keyword
         own then, which write to memory and read again what else never leaves the processor.
     devices : sequence of str, optional
         The board's device for each stage; by default those that suit best, and for given cuts the first one
-        that `pin` allows.
+        that `pin` allows.  ``"cpu+vta"`` is a stage on the CPU whose workers borrow another device, step by step inside
+        of one frame.
     pin : mapping of str to str, optional
         The device that has to run an operator, what makes a tensor, or a module, such as ``{"conv1": "cpu"}``.  Relay's
         ``on_device`` annotations pin what they annotate to a device of the kind that they name, unless this says
@@ -77,6 +79,8 @@ def plan(  # noqa: PLR0913 - all but the first two by keyword
         How many frames per second arrive and must be kept up with.
     replicas : bool
         Whether ``"auto"`` may run a stage on several frames at once, each on cores of its own.
+    heterogeneous : bool
+        Whether workers of ``"auto"`` may borrow devices, where that is faster than a chain of stages.
     progress : callable, optional
         Told what is being done.
 
@@ -104,7 +108,15 @@ def plan(  # noqa: PLR0913 - all but the first two by keyword
         pin=pin,
         progress=progress,
     )
-    return planner.plan(stages=stages, cuts=cuts, devices=devices, objective=objective, fps=fps, replicas=replicas)
+    return planner.plan(
+        stages=stages,
+        cuts=cuts,
+        devices=devices,
+        objective=objective,
+        fps=fps,
+        replicas=replicas,
+        heterogeneous=heterogeneous,
+    )
 
 
 def _between_models(graph: Graph, cuts: Sequence[str | int] | None) -> Sequence[int]:

@@ -45,6 +45,12 @@ def _cut_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _board_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--board", default="host", help="what to run on (default: host, this machine)")
+    parser.add_argument(
+        "--devices",
+        metavar="NAME,NAME",
+        type=values.names,
+        help="the board's device for each stage; 'cpu+vta' is one on cores of the CPU whose workers borrow VTA",
+    )
     targets.argument(parser)
     stage_options.argument(parser)
     parser.add_argument(
@@ -70,6 +76,9 @@ def _aim_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--no-replicas", action="store_true", help="let each automatic stage work on one frame at a time only"
+    )
+    parser.add_argument(
+        "--no-borrowing", action="store_true", help="let no automatic stage borrow another device inside of a frame"
     )
 
 
@@ -117,9 +126,11 @@ def file_argument(parser: argparse.ArgumentParser) -> None:
 
 def check_file(options: argparse.Namespace) -> None:
     """Raise `PlanError` if there is a plan's file, and options that it would silently overrule."""
-    if options.plan and (options.stages != "auto" or options.cut or options.allow_unfused or options.pin):
+    fixed = (options.cut, options.allow_unfused, options.pin, options.devices)
+    if options.plan and (options.stages != "auto" or any(fixed)):
         raise PlanError(
-            "--plan already says where to cut and what runs where; leave out --stages, --cut, --allow-unfused and --pin"
+            "--plan already says where to cut and what runs where; leave out --stages, --cut, --allow-unfused, "
+            "--devices and --pin"
         )
 
 
@@ -167,8 +178,10 @@ def plan_with(planner: Planner, options: argparse.Namespace) -> Plan:
     plan = planner.plan(
         stages=options.stages,
         cuts=options.cut,
+        devices=options.devices,
         objective=options.objective,
         fps=options.fps,
         replicas=not options.no_replicas,
+        heterogeneous=not options.no_borrowing,
     )
     return stage_options.apply(plan, options)

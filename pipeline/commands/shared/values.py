@@ -139,6 +139,14 @@ def cores(text: str) -> tuple[range, ...]:
     return tuple(ranges)
 
 
+def names(text: str) -> tuple[str, ...]:
+    """Read names with commas between them, such as ``cpu,gpu``."""
+    parts = tuple(text.split(","))
+    if not all(parts):
+        raise _refusal(text, "names with commas between them")
+    return parts
+
+
 def runtimes(text: str) -> tuple[str, ...]:
     """Read names of runtimes, such as ``tvm,onnxruntime``."""
     from pipeline.core.device import runtime_names

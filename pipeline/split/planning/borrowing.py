@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from pipeline.core.board import Device
 from pipeline.split.planning.borrowable import is_borrowable, may_borrow
@@ -48,5 +49,12 @@ def _groups(
                 if borrowed and any(own.is_called(device.name) for device in stage)
             )
         )
-    together = [tuple(devices)] if 1 < len(devices) <= MOST_DEVICES else []
-    return [*((device,) for device in devices), *together]
+    # Of those that are alike, such as the cores of an NPU, one: a stage has what it borrows for itself.
+    unlike = list({_description(processors[index].device): index for index in reversed(devices)}.values())[::-1]
+    together = [tuple(unlike)] if 1 < len(unlike) <= MOST_DEVICES else []
+    return [*((device,) for device in unlike), *together]
+
+
+def _description(device: Device) -> str:
+    # As a text, since targets are no keys; which one of several it is, only options say.
+    return repr(replace(device, name="", index=0, target={**(device.target or {}), "options": None}))

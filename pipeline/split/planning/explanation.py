@@ -22,6 +22,26 @@ from pipeline.split.unfused import DividedGroup, divided_groups
 
 
 @dataclass(frozen=True)
+class StepForecast:
+    """Predicted times of one step of a stage.
+
+    Attributes
+    ----------
+    device : str
+        The stage's own one, or one that its workers borrow.
+    operators : tuple of str
+        The first and the last one.
+    compute_s, transfer_s : float
+        Of one frame: computing, and its tensors coming in and going out.
+    """
+
+    device: str
+    operators: tuple[str, ...]
+    compute_s: float
+    transfer_s: float
+
+
+@dataclass(frozen=True)
 class StageForecast:
     """Predicted times of one stage, and the bytes that it needs.
 
@@ -48,6 +68,8 @@ class StageForecast:
         How many frames may wait in front of it.
     queue_cost : float
         Share of the frame rate that this queue is expected to cost, as stages' times vary, 0 to 1.
+    steps : tuple of StepForecast
+        Of a heterogeneous stage, whose workers borrow other devices.
     """
 
     name: str
@@ -65,6 +87,7 @@ class StageForecast:
     slowest_share: float
     queue_depth: int
     queue_cost: float
+    steps: tuple[StepForecast, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -162,7 +185,7 @@ def explain(planner: Planner, plan: Plan) -> Explanation:
     stages = tuple(_forecasts(planner, plan, group_s, prediction.stages))
     interval, problem, best = prediction.interval_s, planner.problem(), planner.solve()
     choices = alternatives(planner, problem)
-    ways = trade_offs(problem)
+    ways = trade_offs(planner.problem(borrowing=True))
     # Where pins keep devices from running all of it, that is why no unsplit model is there to compare with.
     kind, reason = verdict(
         plan,
@@ -217,8 +240,11 @@ def _forecasts(
             cores=stage.cores,
             replicas=stage.replicas,
             operators=stage.operators,
-            compute_s=stage.mean_seconds - moves.enter_s - moves.leave_s,
-            enter_s=moves.enter_s,
+            compute_s=stage.mean_seconds - stage.transfer_s
+            if stage.steps
+            else stage.mean_seconds - moves.enter_s - moves.leave_s,
+            # What moves between steps comes in as well.
+            enter_s=stage.transfer_s - moves.leave_s if stage.steps else moves.enter_s,
             leave_s=moves.leave_s,
             interval_s=predictions[index].interval_s,
             memory_bytes=nbytes,
@@ -227,4 +253,8 @@ def _forecasts(
             slowest_share=float(seconds.max() / seconds.sum()) if seconds.any() else 0.0,
             queue_depth=stage.queue_depth,
             queue_cost=queues.queue_cost(stage_queues, index, stage.queue_depth, planner.cv),
+            steps=tuple(
+                StepForecast(step.device, step.operators, step.seconds - step.transfer_s, step.transfer_s)
+                for step in stage.steps
+            ),
         )

@@ -14,11 +14,12 @@ from pipeline.split.planning.heterogeneous import (
     SpanPaths,
     StepCosts,
     chain_totals,
+    path_totals,
     shortest_path,
     span_paths,
     waiting_seconds,
 )
-from pipeline.split.planning.problem import Array, Choice, PathStep, Problem, Resource
+from pipeline.split.planning.problem import Array, Choice, PathStep, Problem, Resource, span_sums
 
 STEP_S = 30e-6
 """Seconds that a step on a borrowed device takes before it computes: a lock that changes hands, and a call."""
@@ -29,6 +30,9 @@ MOST_ITEMS = 500
 # From nothing to where borrowing is out of the question, in seconds of the worker for one of what is scarce.
 _DEVICE_PRICES = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 8.0, 12.0, 20.0, 40.0)
 _LINK_PRICES = (0.0, 1.0, 4.0)
+
+_WORTH_IT = 1.1
+"""By how much faster one frame has to be for stages to borrow unasked: each number of workers is one more choice."""
 
 _FRUGAL = 1.25
 """By how much longer a stage may take that uses as little as it can of what others use as well."""
@@ -201,18 +205,33 @@ def _changes(values: Array) -> Array:
 
 
 def _is_useful(costs: StepCosts) -> bool:
-    """Check that the shortest path borrows more than once; a chain of stages can have a device once."""
+    """Check that to borrow several times is faster than to have each device once, as a chain of stages does."""
     # The whole chain may hold items that none of these devices runs.
     edges = [0, *(np.flatnonzero(np.isinf(costs.seconds.min(axis=0))) + 1), costs.items + 1]
-    spans = [(begin, end - 1) for begin, end in pairwise(edges) if end - 1 > begin]
-    begin, end = max(spans, key=lambda span: span[1] - span[0], default=(0, 0))
-    if end <= begin:
-        return False
+    begin, end = max(((begin, end - 1) for begin, end in pairwise(edges)), key=lambda span: span[1] - span[0])
     try:
         steps = shortest_path(costs, np.zeros(costs.resources), begin, end)
     except ValueError:
         return False
-    return sum(step.device != OWN for step in steps) > 1
+    if sum(step.device != OWN for step in steps) < 2:
+        return False
+    return float(path_totals(costs, steps)[0]) * _WORTH_IT < _once_borrowed(costs, begin, end)
+
+
+def _once_borrowed(costs: StepCosts, begin: int, end: int) -> float:
+    """Return the least time of a path with one step on a borrowed device, or with none."""
+    own = np.concatenate([[0.0], np.cumsum(costs.seconds[OWN, begin:end])])
+    least = float(own[-1])
+    for device in range(1, len(costs.start_s)):
+        inside = span_sums(costs.seconds[device, begin:end])
+        enter, leave = (
+            costs.change_costs[0, pair[0], pair[1], begin : end + 1] for pair in ((OWN, device), (device, OWN))
+        )
+        # Before the step, in it, and behind it; entry ``[j, i]`` as elsewhere.
+        before, behind = own + enter[begin : end + 1], own[-1] - own + leave[begin : end + 1]
+        totals = before[None, :] + inside + behind[:, None]
+        least = min(least, float(np.where(np.isnan(totals), np.inf, totals).min()))
+    return least
 
 
 def _choose_prices(costs: StepCosts, counts: Sequence[int]) -> Array:

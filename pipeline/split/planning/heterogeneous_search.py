@@ -6,6 +6,7 @@ following frames through them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -20,6 +21,9 @@ from pipeline.split.planning.trade_off import LEAST_GAIN, MOST_LATENCY
 
 MOST_COUNTS = 6
 """Numbers of workers of a heterogeneous stage that are tried one by one."""
+
+MOST_STATES = 64
+"""Combinations of units in use up to which stages may be on any processors beside heterogeneous ones."""
 
 _SHIFTS = (-2, -1, 1, 2)
 """By how many items cuts are moved to look for something better nearby."""
@@ -42,17 +46,42 @@ class Candidate:
         return self.prediction.latency_s if goal == "latency" else self.prediction.interval_s
 
 
-def split_by_workers(problem: Problem) -> Iterator[Problem]:
-    """Yield the problem once for each number of workers that a heterogeneous stage may have.
+def search_problems(problem: Problem, goal: str) -> Iterator[Problem]:
+    """Yield smaller problems whose solutions are some of this problem's, and among them its best, or good ones.
 
-    What the formula says of few workers and of many is off by different shares, so that it cannot compare them.
+    What the formula says of few workers and of many is off by different shares, so that it cannot compare them: for the
+    rate, each number of workers has a problem of its own.
     """
-    counts = sorted({choice.replicas for choice in problem.choices if choice.paths is not None})
-    step = -(-len(counts) // MOST_COUNTS) or 1
-    # From the most workers downwards.
-    for count in counts[::-step]:
-        kept = (choice for choice in problem.choices if choice.paths is None or choice.replicas == count)
-        yield replace(problem, choices=tuple(kept))
+    for part in _parts(problem):
+        counts = sorted({choice.replicas for choice in part.choices if choice.paths is not None})
+        step = -(-len(counts) // MOST_COUNTS) or 1
+        # From the most workers downwards.
+        for count in counts[::-step] if goal == "throughput" else ():
+            yield _select(part, [each for each in part.choices if each.paths is None or each.replicas == count])
+        yield part
+
+
+def without_borrowing(problem: Problem) -> Problem:
+    """Return the problem without heterogeneous stages."""
+    return _select(problem, [choice for choice in problem.choices if choice.paths is None])
+
+
+def _parts(problem: Problem) -> Iterator[Problem]:
+    """Yield the problem, or where there are too many processors, one for each kind of workers with what they borrow."""
+    if math.prod(processor.units + 1 for processor in problem.processors) <= MOST_STATES:
+        yield problem
+        return
+    heterogeneous = (choice for choice in problem.choices if choice.paths is not None)
+    for processors in dict.fromkeys(_processors(choice) for choice in heterogeneous):
+        yield _select(problem, [choice for choice in problem.choices if _processors(choice) <= processors])
+
+
+def _processors(choice: Choice) -> frozenset[int]:
+    return frozenset(index for index, units in enumerate(choice.use) if units)
+
+
+def _select(problem: Problem, choices: Iterable[Choice]) -> Problem:
+    return replace(problem, choices=tuple(choices))
 
 
 def refine(problem: Problem, candidate: Candidate, predict: Callable[[Solution], Prediction]) -> Candidate:

@@ -17,11 +17,19 @@ from pipeline.split.offload import Refusals
 from pipeline.split.orders import GroupDag, as_ordered, reorder
 from pipeline.split.planning import pins, queues
 from pipeline.split.planning.borrowing import board_borrowings
+from pipeline.split.planning.bound import relaxed_interval
 from pipeline.split.planning.chain_solver import ChainSolver
 from pipeline.split.planning.costs import estimate
 from pipeline.split.planning.division import MOST_GROUPS, ORDER_WORTH_IT, Division
 from pipeline.split.planning.heterogeneous_choices import add_heterogeneous
-from pipeline.split.planning.heterogeneous_search import Candidate, choose, compare, refine, split_by_workers
+from pipeline.split.planning.heterogeneous_search import (
+    Candidate,
+    choose,
+    compare,
+    refine,
+    search_problems,
+    without_borrowing,
+)
 from pipeline.split.planning.obstacle import Obstacle
 from pipeline.split.planning.pins import Pins
 from pipeline.split.planning.plan_builder import build_plan
@@ -95,7 +103,7 @@ class Planner:
         objective: str | None = None,
         fps: float | None = None,
         replicas: bool = True,
-        heterogeneous: bool = False,
+        heterogeneous: bool = True,
     ) -> Plan:
         """Return the best plan; the parameters and errors are those of `pipeline.plan`."""
         # Before the search, which takes the longest.
@@ -169,7 +177,7 @@ class Planner:
         *,
         request: PlanRequest = ANY_REQUEST,
         replicas: bool = True,
-        heterogeneous: bool = False,
+        heterogeneous: bool = True,
     ) -> Solution:
         """Return the best division.
 
@@ -182,19 +190,19 @@ class Planner:
         if goal == "energy":
             _check_watts(self.board, request)
         borrowing = request.borrowed or (heterogeneous and not request.devices)
-        problems = [] if request.borrowed else [self.problem(request, replicas=replicas)]
-        if borrowing:
-            problems += self._heterogeneous_problems(goal, request, replicas=replicas)
-        if len(problems) == 1 and not request.borrowed:
-            return self._solve_problem(problems[0], goal, fps, request)[0]
+        problem = self.problem(request, replicas=replicas, borrowing=bool(borrowing))
+        if not any(choice.paths for choice in problem.choices):
+            return self._solve_problem(problem, goal, fps, request)[0]
+        problems = [problem] if request.borrowed else [without_borrowing(problem), *search_problems(problem, goal)]
         divisions = (partial(self._solve_problem, problem, goal, fps, request) for problem in problems)
         candidates = compare(divisions, self._predict)
         if goal == "throughput" and not request.edges:
-            candidates += self._refine(problems[-1], candidates)
+            candidates += self._refine(problem, candidates)
         best = choose(candidates, goal, fps, 1.0 if request.devices else WORTH_IT)
         if fps and best.prediction.interval_s > 1 / fps * (1 + 1e-9):
             raise self._too_slow(best.prediction.interval_s, fps)
-        return best.solution
+        # A formula for waiting proves nothing; a relaxation in which nobody waits does.
+        return replace(best.solution, bound=relaxed_interval(problem))
 
     def _refine(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Return what is found near to the best candidates that borrow anything."""
@@ -204,13 +212,6 @@ class Planner:
 
     def _predict(self, solution: Solution) -> Prediction:
         return predict(build_plan(solution, self.graph, self.board, measured=self.measured))
-
-    def _heterogeneous_problems(self, goal: str, request: PlanRequest, *, replicas: bool) -> list[Problem]:
-        """Return problems whose stages may borrow devices; the last one has all of their choices."""
-        problem = self.problem(request, replicas=replicas, borrowing=True)
-        if not any(choice.paths for choice in problem.choices):
-            return [problem] if request.borrowed else []
-        return [*(split_by_workers(problem) if goal == "throughput" else ()), problem]
 
     def _too_slow(self, interval: float, fps: float) -> PlanError:
         return PlanError(

@@ -11,6 +11,7 @@ from pipeline.core.board import Device
 from pipeline.core.plan import Plan, StagePlan, StepPlan
 from pipeline.split.graph import Graph
 from pipeline.split.planning.costs import group_traffic
+from pipeline.split.planning.heterogeneous_choices import STEP_S
 from pipeline.split.planning.plan_builder import add_transfers
 from pipeline.split.planning.planner import Planner
 from pipeline.split.planning.problem_builder import parallel_seconds
@@ -55,7 +56,11 @@ def with_times(planner: Planner, plan: Plan, spans: Sequence[tuple[int, int]], g
         timed = replace(stage, seconds=compute_s / speeds[0], replica_seconds=times, memory_traffic=0.0)
         if stage.steps:
             steps = [
-                replace(step, seconds=_step_s(planner, stage, step, seconds[first - begin : last - begin], speeds[0]))
+                replace(
+                    step,
+                    seconds=_step_s(planner, stage, step, seconds[first - begin : last - begin], speeds[0]),
+                    transfer_s=0.0,
+                )
                 for step, first, last in _step_groups(planner.graph, stage)
             ]
             timed = replace(timed, steps=tuple(steps), replica_seconds=())
@@ -65,8 +70,10 @@ def with_times(planner: Planner, plan: Plan, spans: Sequence[tuple[int, int]], g
 
 
 def _step_s(planner: Planner, stage: StagePlan, step: StepPlan, seconds: np.ndarray, speed: float) -> float:
-    # What it borrows is as fast for all workers.
-    return float(seconds.sum()) / (speed if planner.board.is_one_device(step.device, stage.device) else 1.0)
+    if planner.board.is_one_device(step.device, stage.device):
+        return float(seconds.sum()) / speed
+    # What it borrows is as fast for all workers, and has to begin.
+    return float(seconds.sum()) + STEP_S
 
 
 def _step_groups(graph: Graph, stage: StagePlan) -> Iterator[tuple[StepPlan, int, int]]:
