@@ -20,6 +20,9 @@ from pipeline.core.stage_plan import StagePlan
 # The pattern of waiting repeats itself after a few rounds of all workers; the rest is its mean.
 _WARM_UP_ROUNDS, _ROUNDS = 8, 24
 
+WAKING_S = 50e-6
+"""Seconds that the system takes to wake a thread whose turn it is; see `pipeline.simulation.run.OVERHEAD_S`."""
+
 _MOST_FRAMES = 8
 """Frames inside by the number of workers, above which a larger number changes nothing."""
 
@@ -33,10 +36,13 @@ class Phase:
     seconds : float
     resource : str
         What it needs alone meanwhile, which the oldest frame gets first; empty for nothing that others use.
+    waking_s : float
+        Seconds until it goes on that others may not use either, if it had to wait.
     """
 
     seconds: float
     resource: str = ""
+    waking_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -69,7 +75,8 @@ def _phases(board: Board, stage: StagePlan, moves: StageMoves, devices: Collecti
     for unit, unit_moves in parts:
         # Tensors move by the worker, while others have the device.
         yield from map(_transfer, unit_moves.entries)
-        yield Phase(max(0.0, unit.seconds - unit_moves.copy_s), unit.device if unit.device in devices else "")
+        compute_s = max(0.0, unit.seconds - unit_moves.copy_s)
+        yield Phase(compute_s, unit.device, WAKING_S) if unit.device in devices else Phase(compute_s)
         yield from map(_transfer, unit_moves.exits)
 
 
@@ -152,7 +159,8 @@ class _Line:
         if others:
             frame, stage, phase = heappop(others)
             self._waiting[resource] = others
-            self._plan(time + self._groups[stage].phases[phase].seconds, frame, stage, phase + 1)
+            work = self._groups[stage].phases[phase]
+            self._plan(time + work.waking_s + work.seconds, frame, stage, phase + 1)
 
     def _finish(self, time: float, frame: int, stage: int) -> None:
         self._idle[stage] += 1

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pipeline.core.board import Board, Device, Link
-from pipeline.core.contention import Phase, WorkerGroup, contended_interval, worker_groups
+from pipeline.core.contention import WAKING_S, Phase, WorkerGroup, contended_interval, worker_groups
 from pipeline.core.moves import find_moves
 from pipeline.core.plan import Plan
 from pipeline.core.stage_plan import StagePlan, StepPlan, TensorSpec
@@ -65,6 +65,6 @@ def test_transfers_of_steps_take_the_link_and_stages_stand_in_line_for_what_othe
     plan = Plan("test", "", board, (first,), (fourth,), stages)
     move = Phase(2.0, "host - npu")
     assert worker_groups(board, stages, find_moves(plan), {"npu"}) == (
-        WorkerGroup(2, (Phase(1.0), move, Phase(3.0, "npu"), move)),
-        WorkerGroup(1, (move, Phase(5.0, "npu"), move)),
+        WorkerGroup(2, (Phase(1.0), move, Phase(3.0, "npu", WAKING_S), move)),
+        WorkerGroup(1, (move, Phase(5.0, "npu", WAKING_S), move)),
     )
