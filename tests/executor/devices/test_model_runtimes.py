@@ -156,6 +156,9 @@ def test_openvinos_own_choice_of_devices_needs_leave_to_fall_back(name: str) -> 
     device = Device("npu", "openvino", target={"device": name})
     with pytest.raises(BoardError, match=f"device is '{name}', by which OpenVINO chooses where .* allow_fallback"):
         targets.check(Board("b", (device,)), "b.toml")
+    # Of a board that no file has.
+    with pytest.raises(BuildError, match=f"OpenVINO cannot run it: device is '{name}', by which"):
+        compile_source(RELU, device)
 
 
 def test_openvino_falls_back_to_the_cpu_without_a_word_where_it_may() -> None:
