@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -38,6 +39,12 @@ def pytest_xdist_auto_num_workers() -> int:
     """Return how many processes ``-n auto`` is: more than cores, since many tests wait for other processes."""
     cores = len(os.sched_getaffinity(0))
     return cores + (cores + 1) // 2
+
+
+def pytest_collection_finish() -> None:
+    """Leave out of all later garbage collections what importing has made: most of what there is."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
