@@ -15,6 +15,8 @@ from pipeline.split.planning.costs import runs
 
 BOARD = "ultra96-simulated"
 DEVICES = ("cpu", "vta-simulated", "cpu")
+FEW = 5
+"""Frames of the fast tests: VTA is simulated."""
 
 
 @pytest.fixture(scope="module")
@@ -46,13 +48,14 @@ def test_first_convolutions_run_on_vta_if_asked(quantized_model: Path, held_out:
     assert able == [False, True]
     cuts = ["image_QuantizeLinear", "block3.relu2_QuantizeLinear"]
     plan = pipeline.plan(graph, eager_board, cuts=cuts, devices=DEVICES)
-    check(pipeline.build(graph, plan), quantized_model, held_out[0][:16])
+    # Compared with ONNX Runtime here.
+    check(pipeline.build(graph, plan, check=False), quantized_model, held_out[0][:FEW])
 
 
 def test_results_are_those_of_onnx_runtime(
     bundle: Path, quantized_model: Path, held_out: tuple[Frames, np.ndarray]
 ) -> None:
-    check(bundle, quantized_model, held_out[0][:16])
+    check(bundle, quantized_model, held_out[0][:FEW])
 
 
 @pytest.mark.slow

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 import pipeline
-from pipeline.demo import network
 from pipeline.errors import InputError
 
 if TYPE_CHECKING:
     from pipeline.executor.bundle import Bundle
 
-IMAGE = np.linspace(0, 1, 32 * 32, dtype=np.float32).reshape(1, 1, 32, 32)
+IMAGE = np.linspace(0, 1, 4 * 8 * 8, dtype=np.float32).reshape(1, 4, 8, 8)
 
 
 def parameters(bundle: Bundle) -> dict[str, np.ndarray]:
@@ -24,18 +24,18 @@ def parameters(bundle: Bundle) -> dict[str, np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def bundles() -> list[Bundle]:
-    """Return the demo's network in two stages, cut at two different places."""
-    graph = pipeline.read(network.FILE)
-    plans = [pipeline.plan(graph, cuts=[cut]) for cut in ("widen1.pool", "block1.relu2")]
+def bundles(small_onnx: Path) -> list[Bundle]:
+    """Return a network in two stages, cut at two different places."""
+    graph = pipeline.read(small_onnx)
+    plans = [pipeline.plan(graph, cuts=[cut]) for cut in ("t2", "t3")]
     return [pipeline.build(graph, plan, check=False) for plan in plans]
 
 
 def test_new_parameters_count_for_the_frames_behind_them(bundles: list[Bundle]) -> None:
     with pipeline.load(bundles[0]) as running:
-        name, bias = next((name, array) for name, array in parameters(bundles[0]).items() if array.size == 80)
+        name, weights = max(parameters(bundles[0]).items(), key=lambda pair: pair[1].size)
         futures = [[running.submit(IMAGE) for _ in range(5)]]
-        running.set_params("stage1", {name: bias + 1})
+        running.set_params("stage1", {name: weights + 1})
         futures.append([running.submit(IMAGE) for _ in range(5)])
         old_results, new_results = ([future.result(timeout=60) for future in half] for half in futures)
     assert all(np.array_equal(each, old_results[0]) for each in old_results)
