@@ -69,7 +69,7 @@ class GroupDag:
 
         No set is before one that it contains.
         """
-        masks = [sum(1 << group for group in before) for before in self.predecessors]
+        masks = self._needs
         ready = sum(1 << group for group, mask in enumerate(masks) if not mask)
         level, result = {0: ready}, [0]
         while level:
@@ -86,26 +86,65 @@ class GroupDag:
             level = larger
         return result
 
+    def coarse_downsets(self, limit: int) -> list[int]:
+        """Return all downsets that have branches in few and even steps; none if those are more than `limit` as well."""
+        chains = self._chains()
+        for step in range(2, max(map(len, chains)) + 1):
+            chunks = [chain[at : at + step] for chain in chains for at in range(0, len(chain), step)]
+            number = {group: index for index, chunk in enumerate(chunks) for group in chunk}
+            edges = {
+                (number[group], number[each]) for chunk in chunks for group in chunk for each in self.successors[group]
+            }
+            before: list[list[int]] = [[] for _ in chunks]
+            behind: list[list[int]] = [[] for _ in chunks]
+            for maker, reader in sorted(edge for edge in edges if edge[0] != edge[1]):
+                before[reader].append(maker)
+                behind[maker].append(reader)
+            downsets = GroupDag(tuple(map(tuple, before)), tuple(map(tuple, behind)), ()).downsets(limit)
+            if downsets is not None:
+                masks = [sum(1 << group for group in chunk) for chunk in chunks]
+                return [sum(masks[index] for index in _members(downset)) for downset in downsets]
+        return []
+
+    def _chains(self) -> list[list[int]]:
+        """Return the groups as runs of which each is all that the one in front of it is read by, and all it reads."""
+        chains: dict[int, list[int]] = {}
+        for group, before in enumerate(self.predecessors):
+            is_next = len(before) == 1 and len(self.successors[before[0]]) == 1
+            chain = chains.pop(before[0]) if is_next else []
+            chains[group] = [*chain, group]
+        return list(chains.values())
+
     def around(self, downsets: Sequence[int], limit: int) -> list[int]:
-        """Return these downsets and those nearest to them, by groups more or less, at most about `limit`."""
-        needs, readers = (
-            [sum(1 << each for each in groups) for groups in neighbours]
-            for neighbours in (self.predecessors, self.successors)
-        )
+        """Return these downsets and about `limit` near to them: with more or less of one branch, then of two."""
         result: dict[int, None] = {}
         for downset in downsets:
             reached, pending = {downset: None}, deque([downset])
             while pending and len(reached) * len(downsets) < limit:
                 current = pending.popleft()
                 for group in range(len(self)):
-                    bit = 1 << group
-                    # What is in it and read by none of it may leave; what is not, and has all it reads, may come.
-                    is_movable = not readers[group] & current if current & bit else not needs[group] & ~current
-                    if is_movable and current ^ bit not in reached:
-                        reached[current ^ bit] = None
-                        pending.append(current ^ bit)
+                    steps = [each for each in self._along(current, group) if each not in reached]
+                    reached |= dict.fromkeys(steps)
+                    pending += steps
             result |= reached
         return list(result)
+
+    def _along(self, downset: int, group: int | None) -> Iterator[int]:
+        """Yield what a downset becomes as a group leaves it or comes, and behind it the rest of its branch."""
+        leaves = group is not None and bool(downset >> group & 1)
+        needs, onwards = (self._readers, self.predecessors) if leaves else (self._needs, self.successors)
+        while group is not None and not needs[group] & (downset if leaves else ~downset):
+            downset ^= 1 << group
+            yield downset
+            group = next((each for each in onwards[group] if not needs[each] & (downset if leaves else ~downset)), None)
+
+    @cached_property
+    def _needs(self) -> list[int]:
+        return [sum(1 << each for each in groups) for groups in self.predecessors]
+
+    @cached_property
+    def _readers(self) -> list[int]:
+        return [sum(1 << each for each in groups) for groups in self.successors]
 
     def prefixes(self, order: Sequence[int]) -> list[int]:
         """Return the downsets that an order passes through, from the empty one to that of all groups."""

@@ -84,6 +84,16 @@ def test_around_a_downset_are_its_neighbours_first(seed: int) -> None:
     assert set(dag.around([centre], 10_000)) == set(downsets)
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_coarse_downsets_are_some_of_all(seed: int) -> None:
+    dag = GroupDag.of(fork_join_graph(seed))
+    downsets = dag.downsets(10_000) or []
+    coarse = dag.coarse_downsets(len(downsets) - 1)
+    assert (coarse[0], coarse[-1]) == (downsets[0], downsets[-1])
+    assert set(coarse) < set(downsets)
+    assert dag.coarse_downsets(2) == []
+
+
 def test_bits_of_many_groups_are_told_apart() -> None:
     count = 70
     dag = GroupDag(((),) * count, ((),) * count, ())

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 
 import numpy as np
 
@@ -12,23 +10,23 @@ from pipeline.core.board import Board
 from pipeline.split.orders import GroupDag
 from pipeline.split.planning.bound import relaxed_interval
 from pipeline.split.planning.chain_solver import ChainSolver
-from pipeline.split.planning.downsets import affinity_orders, downset_problem, order_through, sample_downsets
+from pipeline.split.planning.downsets import downset_problem, order_through, sample_downsets
 from pipeline.split.planning.problem import Problem
 from pipeline.split.planning.solution import Solution
 from pipeline.split.planning.solver import Solver
 
-ORDER_WORTH_IT = 1.005
+ORDER_WORTH_IT = 1.01
 """The graph's own order is kept unless another one is this much better."""
 
 MOST_GROUPS = 2000
 """Graphs of more fused groups are divided in their own order, in which that takes long enough."""
 
 
-MOST_DOWNSETS, _FEWEST_DOWNSETS = 800, 150
+MOST_DOWNSETS, _FEWEST_DOWNSETS = 600, 150
 """Up to so many all are looked at; of more, those that some orders pass through."""
 
-# A search looks at each pair of downsets with each choice; so many take less than a second.
-_SPANS = 4e6
+# A search looks at each pair of downsets with each choice; so many take a third of a second.
+_SPANS = 1e6
 # Where there are too many downsets, those around the cuts are looked at until a round gains less than this share.
 _ROUNDS, _GAIN = 6, 1e-3
 
@@ -59,20 +57,14 @@ class Division:
         """Return the least of a goal that is reached, infinite where nothing is fast enough."""
         return _value(self.solver, self.fastest, goal, fps)[0]
 
-    def orders(self, dag: GroupDag, board: Board, goal: str, fps: float | None) -> Iterator[list[int]]:
-        """Yield orders of the groups in which a division may be better, the most promising first."""
+    def better_order(self, dag: GroupDag, board: Board, goal: str, fps: float | None) -> list[int] | None:
+        """Return an order of the groups in which a division promises to be better, None if there is none."""
         # No order beats what no division with free transfers does.
         least = relaxed_interval(self.problem) if goal == "throughput" else 0.0
         if self.fastest is not None and self.fastest.interval <= least * ORDER_WORTH_IT:
-            return
+            return None
         cuts = self._cuts_over_downsets(dag, board, goal, fps)
-        if cuts is not None:
-            yield order_through(cuts, len(dag))
-        if any(choice.spans is not None for choice in self.problem.choices):
-            # Nothing is promised of what has no times of single groups; two orders are looked at as they are.
-            own = list(range(len(dag)))
-            candidates = [list(order) for order in islice(affinity_orders(self.problem, dag), 1, 4)]
-            yield from (order for order in candidates[:2] if order != own)
+        return None if cuts is None else order_through(cuts, len(dag))
 
     def _cuts_over_downsets(self, dag: GroupDag, board: Board, goal: str, fps: float | None) -> list[int] | None:
         """Return the downsets between stages of a division that is better than any in the own order, None without."""
@@ -80,13 +72,15 @@ class Division:
         own_value, own_solution = _value(self.solver, self.fastest, goal, fps)
         prefixes = dag.prefixes(range(len(dag)))
         cuts = [prefixes[stage.end] for stage in own_solution.stages[:-1]] if own_solution else []
+        # What gains less is not looked at.
+        ceiling = np.inf if self.fastest is None else self.fastest.interval
+        ceiling /= ORDER_WORTH_IT if goal == "throughput" else 1.0
         best, downsets = own_value, dag.downsets(limit)
-        sample = [] if downsets else sample_downsets(self.problem, dag, limit // 2)
+        sample = [] if downsets else dag.coarse_downsets(limit // 2) or sample_downsets(self.problem, dag, limit // 2)
         for _ in range(_ROUNDS):
             candidates = downsets or sorted({*sample, *dag.around(cuts, limit // 2)}, key=int.bit_count)
             problem = downset_problem(self.problem, dag, board, candidates)
-            # What is slower than in the own order is not looked at.
-            solver = problem and Solver(problem, np.inf if self.fastest is None else self.fastest.interval)
+            solver = problem and Solver(problem, ceiling)
             least, solution = _value(solver, solver.fastest(), goal, fps) if solver else (np.inf, None)
             if solution is None or least >= best * (1 - _GAIN):
                 break

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
@@ -18,7 +18,6 @@ from pipeline.split.orders import GroupDag, as_ordered, reorder
 from pipeline.split.planning import pins, queues
 from pipeline.split.planning.borrowing import board_borrowings
 from pipeline.split.planning.bound import relaxed_interval
-from pipeline.split.planning.chain_solver import ChainSolver
 from pipeline.split.planning.costs import estimate
 from pipeline.split.planning.division import MOST_GROUPS, ORDER_WORTH_IT, Division
 from pipeline.split.planning.heterogeneous_choices import add_heterogeneous
@@ -112,30 +111,47 @@ class Planner:
         request = resolve_request(self.graph, self.board, self.pins, stages, cuts, devices)
         if goal == "energy":
             _check_watts(self.board, request)
-        planner = self._arrange(goal, fps, request, replicas=replicas)
-        solution = planner.solve(goal, fps, request=request, replicas=replicas, heterogeneous=heterogeneous)
+        division, planner = None, self
+        if self._has_orders(request):
+            planner, division = self._arrange(goal, fps, request, replicas=replicas)
+        solve = partial(
+            Planner.solve, goal=goal, fps=fps, request=request, replicas=replicas, heterogeneous=heterogeneous
+        )
+        solution = solve(planner, division=division)
+        if (
+            planner is not self
+            and heterogeneous
+            and any(board_borrowings(board_processors(self.board), request, replicas=replicas))
+        ):
+            # Stages that borrow devices were not thought of when the order was chosen.
+            planner, solution = _better((planner, solution), self, solve, goal)
         plan = build_plan(solution, planner.graph, self.board, measured=self.measured)
         order = () if planner is self else tuple(operator.name for operator in planner.graph.operators)
         plan = replace(plan, unsplit_seconds=self._unsplit_seconds(), order=order)
         return queues.add_queues(plan, planner.graph, self.queue_depth, self.cv)
 
-    def _arrange(self, goal: str, fps: float | None, request: PlanRequest, *, replicas: bool) -> Planner:
-        """Return the planner of the graph in the order in which it is divided best."""
+    def _has_orders(self, request: PlanRequest) -> bool:
+        """Return whether there are several orders to choose from."""
         # Cuts that a user gives are positions of the graph's own order, as are the ends of models; and the times of
         # spans are of groups that lie side by side in it.
         is_fixed = request.edges or request.borrowed or self.graph.model_ends or self.graph.unfused or self.spans
-        dag = GroupDag.of(self.graph)
-        if is_fixed or dag.is_chain or len(dag) > MOST_GROUPS or len(self.board.devices) < 2:
-            return self
-        division = Division.of(self.problem(request, replicas=replicas))
-        best, least = self, division.value(goal, fps)
-        for order in division.orders(dag, self.board, goal, fps):
-            planner = self.reorder(order)
-            other = Division.of(planner.problem(request, replicas=replicas))
-            value = other.value(goal, fps)
-            if value * ORDER_WORTH_IT < least or (division.fastest is None and other.fastest is not None):
-                best, least = planner, value
-        return best
+        is_worth_it = len(self.board.devices) > 1 and len(self.graph.group_ends) <= MOST_GROUPS
+        return is_worth_it and not is_fixed and not GroupDag.of(self.graph).is_chain
+
+    def _arrange(
+        self, goal: str, fps: float | None, request: PlanRequest, *, replicas: bool
+    ) -> tuple[Planner, Division]:
+        """Return the planner of the graph in the order in which it is divided best, with what was found of that."""
+        own = Division.of(self.problem(request, replicas=replicas))
+        order = own.better_order(GroupDag.of(self.graph), self.board, goal, fps)
+        if order is None:
+            return self, own
+        planner = self.reorder(order)
+        arranged = Division.of(planner.problem(request, replicas=replicas))
+        # The order was looked for without limits of memories and links.
+        is_better = arranged.value(goal, fps) * ORDER_WORTH_IT < own.value(goal, fps)
+        is_first = own.fastest is None and arranged.fastest is not None
+        return (planner, arranged) if is_better or is_first else (self, own)
 
     def reorder(self, order: Sequence[int]) -> Planner:
         """Return the planner of the graph with its fused groups in another topological order."""
@@ -170,7 +186,7 @@ class Planner:
         groups = {operator.name: operator.group for operator in self.graph.operators}
         return self.reorder(list(dict.fromkeys(groups[operator.name] for operator in graph.operators)))
 
-    def solve(
+    def solve(  # noqa: PLR0913 - all but the first two by keyword
         self,
         goal: str = "throughput",
         fps: float | None = None,
@@ -178,8 +194,9 @@ class Planner:
         request: PlanRequest = ANY_REQUEST,
         replicas: bool = True,
         heterogeneous: bool = True,
+        division: Division | None = None,
     ) -> Solution:
-        """Return the best division.
+        """Return the best division; `division` has what is known of the one without heterogeneous stages.
 
         Raises
         ------
@@ -192,7 +209,7 @@ class Planner:
         borrowing = request.borrowed or (heterogeneous and not request.devices)
         problem = self.problem(request, replicas=replicas, borrowing=bool(borrowing))
         if not any(choice.paths for choice in problem.choices):
-            return self._solve_problem(problem, goal, fps, request)[0]
+            return self._solve_problem(division.problem if division else problem, goal, fps, request, division)[0]
         problems = [problem] if request.borrowed else [without_borrowing(problem), *search_problems(problem, goal)]
         divisions = (partial(self._solve_problem, problem, goal, fps, request) for problem in problems)
         candidates = compare(divisions, self._predict)
@@ -220,11 +237,12 @@ class Planner:
         )
 
     def _solve_problem(
-        self, problem: Problem, goal: str, fps: float | None, request: PlanRequest
+        self, problem: Problem, goal: str, fps: float | None, request: PlanRequest, division: Division | None = None
     ) -> tuple[Solution, ...]:
         """Return the best division of a problem; where stages wait for what they borrow, others to compare it with."""
-        solver = ChainSolver(problem)
-        fastest = solver.fastest()
+        if division is None or division.problem is not problem:
+            division = Division.of(problem)
+        solver, fastest = division.solver, division.fastest
         if fastest is None:
             obstacle = Obstacle(self.graph, self.board, self.pins, self.seconds, self.refusals, self._variants)
             raise PlanError(obstacle.describe(request))
@@ -330,6 +348,19 @@ class Planner:
         """Return the seconds of the unsplit model on one core of the first device that can run it; 0 if none can."""
         seconds = (float(np.sum(self.isolated_seconds(device))) for device in self.board.devices)
         return next((each for each in seconds if np.isfinite(each)), 0.0)
+
+
+def _better(
+    arranged: tuple[Planner, Solution], planner: Planner, solve: Callable[[Planner], Solution], goal: str
+) -> tuple[Planner, Solution]:
+    """Return what was found in another order, or what a planner finds in its own one if that is better."""
+    try:
+        own = solve(planner)
+    except PlanError:
+        return arranged
+    values = {"throughput": "interval", "latency": "latency", "energy": "joules"}
+    is_better = getattr(own, values[goal]) < getattr(arranged[1], values[goal])
+    return (planner, own) if is_better else arranged
 
 
 def _exclude(seconds: Sequence[float], groups: Collection[int]) -> Sequence[float]:

@@ -184,14 +184,17 @@ def least_rests(problem: Problem, borders: Borders, table: StageTable) -> dict[B
         least[key] = np.minimum(least[key], values) if key in least else values
     rests = {(processor, enter): np.full(items + 1, np.inf) for processor, enter, _ in least}
     followers = {
-        (processor, leave): [(each, borders.enter_kind(processor, each)) for each in group]
+        # A processor that no stage may run on follows nothing.
+        (processor, leave): [
+            border for each in group if (border := (each, borders.enter_kind(processor, each))) in rests
+        ]
         for processor, groups in enumerate(borders.followers)
         for leave, group in enumerate(groups)
     }
     for position in range(items - 1, -1, -1):
         for (processor, enter, leave), values in least.items():
             best = values[items, position]
-            if (processor, leave) in followers:
+            if followers.get((processor, leave)):
                 behind = np.minimum.reduce([rests[each][position + 1 : items] for each in followers[processor, leave]])
                 best = (values[position + 1 : items, position] + behind).min(initial=np.inf)
             rests[processor, enter][position] = min(rests[processor, enter][position], best)
