@@ -165,6 +165,8 @@ class Link:
         written back.
     measured : bool
         Whether its numbers were measured; otherwise they are estimates.
+    same_chips : bool
+        Whether both ends are the same chips although bytes are copied, so that their devices share bytes per second.
     """
 
     ends: tuple[str, str]
@@ -172,3 +174,4 @@ class Link:
     latency_s: float = 0.0
     shared: bool = False
     measured: bool = False
+    same_chips: bool = False

@@ -26,10 +26,10 @@ class MemoryPool:
 
 
 def memory_pools(board: Board) -> list[MemoryPool]:
-    """Return the pools of a board's memories: those between which a shared link passes bytes in place are one."""
+    """Return the pools of a board's memories: those are one that a link says to be the same chips."""
     pools: list[set[str]] = [{name} for name in dict.fromkeys(device.memory for device in board.devices)]
     for link in board.links:
-        if link.shared:
+        if link.shared or link.same_chips:
             joined = [pool for pool in pools if pool & set(link.ends)]
             pools = [set.union(*joined), *(pool for pool in pools if pool not in joined)] if joined else pools
     return [_pool(board, pool) for pool in pools]
