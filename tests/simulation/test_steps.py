@@ -31,7 +31,8 @@ def test_workers_overlap_until_what_they_borrow_is_never_free(replicas: int) -> 
     plan = alternating_plan(replicas, 0.003, 0.001)
     # A worker has the device for 2 of 8 ms; steps fit between those of others up to four.
     assert rate(plan) == pytest.approx(min(replicas / 0.008, 1 / 0.002), rel=0.02)
-    assert rate(plan) == pytest.approx(predict(plan).frames_per_s, rel=0.02)
+    # With what the system takes to wake whoever has waited.
+    assert simulate(plan, frames=400).frames_per_s == pytest.approx(predict(plan).frames_per_s, rel=0.03)
 
 
 def test_workers_that_are_alike_do_not_fall_into_step() -> None:
@@ -40,7 +41,7 @@ def test_workers_that_are_alike_do_not_fall_into_step() -> None:
     plan = step_plan(step_stage("stage0", steps, "x", "y", replicas=3))
     on_npu = sum(seconds for device, seconds in steps if device == NPU)
     assert rate(plan) == pytest.approx(1 / on_npu, rel=0.02)
-    assert predict(plan).interval_s == pytest.approx(on_npu, rel=0.02)
+    assert simulate(plan, frames=400).frames_per_s == pytest.approx(predict(plan).frames_per_s, rel=0.03)
 
 
 def test_a_borrowed_device_is_shared_with_ordinary_stages() -> None:
