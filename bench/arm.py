@@ -1,0 +1,182 @@
+"""Speed of our kernels' loops on Arm cores beside those of other libraries: estimates, since no board is here.
+
+LLVM's machine-code analyser (llvm-mca) reads innermost loops and simulates the core that they run on, all data in the
+first-level cache.  Ours come from networks compiled for that core, each weighted by how often it runs in a frame; what
+is outside of innermost loops is not in the estimate.  Those of ONNX Runtime and LiteRT come from their wheels for
+aarch64, where nothing tells how often one runs: main loops are those with at least 32 multiplying instructions, as
+dense in products as four fifths of the densest one of their kind.  Libraries have loops for several cores; the best
+one counts.
+
+kind              of the products: float32, float16, dot (sdot and its like), mlal (smlal, mla), mmla; int8 for ours
+macs_per_cycle    products per cycle, over all loops of a network; the median of a library's main loops
+best, worst       the same of one loop; of ours those that take at least 2 % of the time
+fmla_per_cycle    in vectors of four float32; one per cycle is the limit, two on Neoverse N1 and Cortex-A76
+ratio             of our products per cycle to the best loop of ONNX Runtime
+loads_per_product loads for each multiplying instruction
+spilling          share of the time in loops that keep vectors on the stack
+coverage          share of the products that are in the loops found
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import arm_analyser
+import arm_kernels
+import arm_networks
+import arm_wheels
+from arm_analyser import Unavailable
+from arm_kernels import LoopUse, NetworkEstimate
+from arm_wheels import MainLoops
+from report import Row, median, parser, report
+
+CORES = {
+    "neoverse-n1": ("+dotprod", "+fullfp16"),
+    "cortex-a76": ("+dotprod", "+fullfp16"),
+    "cortex-a72": (),
+    "cortex-a55": ("+dotprod", "+fullfp16"),
+    "cortex-a53": (),
+    "neoverse-v1": ("+dotprod", "+fullfp16", "+i8mm"),
+}
+"""Core -> what it has beyond Armv8-A and decides how kernels multiply."""
+
+USUAL = ("neoverse-n1", "cortex-a72", "cortex-a55", "cortex-a53")
+QUICK = ("neoverse-n1", "cortex-a53")
+_KINDS = {"+fullfp16": "float16", "+dotprod": "dot", "+i8mm": "mmla"}
+_INT8 = ("dot", "mlal", "mmla")
+_LANES = 4
+# Share of the time from which a loop's own speed is worth a figure.
+_NOTABLE = 0.02
+
+
+def main() -> None:
+    options = arguments()
+    cores = options.core or (QUICK if options.quick else USUAL)
+    networks = options.network or (arm_networks.NAMES[:1] if options.quick else arm_networks.NAMES)
+    try:
+        version = f"Estimates of LLVM {arm_analyser.version()}, not measurements.\n"
+    except Unavailable as error:
+        report("Loops on Arm cores", [{"code": "all", "skipped": str(error)}], "", options.json)
+        return
+    baselines = [row for core in cores for name in arm_wheels.WHEELS for row in library_rows(name, core)]
+    rows: list[Row] = [*baselines]
+    with tempfile.TemporaryDirectory() as folder:
+        for network in networks:
+            stage = arm_networks.module(network, Path(folder))
+            for core in cores:
+                work = functools.partial(network_rows, network, stage, core, Path(folder), baselines)
+                rows += rows_or_reason(f"ours, {network}", core, work)
+    rows.sort(key=lambda row: cores.index(row["core"]))
+    report("Loops on Arm cores", rows, version + (__doc__ or "").partition("\n\n")[2], options.json)
+
+
+def arguments() -> argparse.Namespace:
+    options = parser(__doc__)
+    options.add_argument("--network", nargs="+", choices=arm_networks.NAMES, metavar="NAME",
+                         help=", ".join(arm_networks.NAMES))  # fmt: skip
+    options.add_argument("--core", nargs="+", choices=CORES, metavar="NAME", help=", ".join(CORES))
+    return options.parse_args()
+
+
+def rows_or_reason(code: str, core: str, work: Callable[[], list[Row]]) -> list[Row]:
+    """Return rows, or one with the reason why there are none."""
+    try:
+        return work()
+    except Unavailable as error:
+        return [{"core": core, "code": code, "skipped": str(error)}]
+
+
+def target_of(core: str) -> dict[str, object]:
+    """Return TVM's description of a core."""
+    description: dict[str, object] = {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": core}
+    return description | ({"mattr": list(CORES[core])} if CORES[core] else {})
+
+
+def kinds_of(core: str) -> list[str]:
+    """Return the kinds of products that a core has instructions for."""
+    return ["float32", "mlal", *(_KINDS[feature] for feature in CORES[core])]
+
+
+def network_rows(network: str, stage: Any, core: str, folder: Path, baselines: Sequence[Row]) -> list[Row]:
+    """Compile a network for a core and return the row of its figures."""
+    compiled = arm_networks.compile_network(stage, target_of(core), folder / f"{network}-{core}.o")
+    row = describe_network(arm_kernels.estimate(compiled, core))
+    is_int8 = network.endswith(arm_networks.INT8)
+    best = best_of_onnxruntime(baselines, core, _INT8 if is_int8 else ("float32",))
+    rate = row["macs_per_cycle"]
+    return [
+        {
+            "core": core,
+            "code": f"ours, {network}",
+            "kind": "int8" if is_int8 else "float32",
+            "fmla_per_cycle": rate / _LANES if rate and not is_int8 else None,
+            "ratio": rate / best if best and rate else None,
+            **row,
+        }
+    ]
+
+
+def best_of_onnxruntime(baselines: Sequence[Row], core: str, kinds: Sequence[str]) -> float | None:
+    """Return the most products per cycle among loops of some kinds; None if there are none."""
+    name = arm_wheels.WHEELS["onnxruntime"][0]
+    rows = [row for row in baselines if (row["core"], row["code"]) == (core, name) and row.get("kind") in kinds]
+    return max((row["best"] for row in rows), default=None)
+
+
+def describe_network(estimate: NetworkEstimate) -> Row:
+    """Return the figures of a frame."""
+    uses, coverage = estimate
+    cycles = sum(use.cycles for use in uses)
+    notable = [use.loop.macs / use.turn_cycles for use in uses if use.cycles >= _NOTABLE * cycles]
+    multipliers = sum(use.turns * use.loop.multipliers for use in uses)
+    if not cycles or not multipliers:
+        return {"macs_per_cycle": None, "coverage": coverage}
+    return {
+        "mcycles_per_frame": cycles / 1e6,
+        "macs_per_cycle": sum(use.macs for use in uses) / cycles,
+        "best": max(notable, default=None),
+        "worst": min(notable, default=None),
+        "loads_per_product": sum(use.turns * use.loop.loads for use in uses) / multipliers,
+        "spilling": _share(uses, cycles),
+        "coverage": coverage,
+    }
+
+
+def _share(uses: Sequence[LoopUse], cycles: float) -> float:
+    return sum(use.cycles for use in uses if use.loop.spills) / cycles
+
+
+def library_rows(name: str, core: str) -> list[Row]:
+    """Return the figures of a library's main loops on a core, by kind of their products."""
+    code = arm_wheels.WHEELS[name][0]
+
+    def work() -> list[Row]:
+        return [describe_main_loops(code, core, each) for each in arm_wheels.main_loops(name, core, kinds_of(core))]
+
+    return rows_or_reason(code, core, work)
+
+
+def describe_main_loops(code: str, core: str, main_loops: MainLoops) -> Row:
+    """Return the figures of main loops of one kind."""
+    kind, loops = main_loops
+    rates = [rate for rate, _ in loops]
+    return {
+        "core": core,
+        "code": code,
+        "kind": kind,
+        "fmla_per_cycle": max(rates) / _LANES if kind == "float32" else None,
+        "macs_per_cycle": median(rates),
+        "best": max(rates),
+        "worst": min(rates),
+        "loads_per_product": median([loop.loads / loop.multipliers for _, loop in loops]),
+        "loops": len(loops),
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,176 @@
+"""Estimates of a network's kernels: their loops in TIR say how often those of the machine code run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import arm_analyser
+from arm_loops import Loop
+from arm_networks import CompiledNetwork
+
+from pipeline.core.tvm_access import tvm
+
+_LANES_OF_DOTS = 4
+"""Products that an intrinsic adds up in each lane."""
+
+# LLVM may write out so many turns of a loop as one.
+_UNROLLED = 32
+
+
+@dataclass
+class LoopNode:
+    """Loop in TIR.
+
+    Attributes
+    ----------
+    extent : int
+        Turns.
+    parent : LoopNode, optional
+    macs : int
+        Multiply-adds of one turn, outside of inner loops.
+    children : list of LoopNode
+    """
+
+    extent: int = 1
+    parent: LoopNode | None = None
+    macs: int = 0
+    children: list[LoopNode] = field(default_factory=list)
+
+    @property
+    def turn_macs(self) -> int:
+        """Multiply-adds of one turn."""
+        return self.macs + sum(child.extent * child.turn_macs for child in self.children)
+
+    @property
+    def executions(self) -> int:
+        """Turns of all runs together."""
+        return self.extent * (self.parent.executions if self.parent else 1)
+
+    def leaves(self) -> Iterator[LoopNode]:
+        """Yield the loops that multiply and add themselves."""
+        if self.macs:
+            yield self
+        for child in self.children:
+            yield from child.leaves()
+
+
+class LoopUse(NamedTuple):
+    """Machine loop in one frame: the function, how many turns, the estimated cycles of one."""
+
+    function: str
+    loop: Loop
+    turns: float
+    turn_cycles: float
+
+    @property
+    def macs(self) -> float:
+        """Multiply-adds."""
+        return self.turns * self.loop.macs
+
+    @property
+    def cycles(self) -> float:
+        """Estimated cycles."""
+        return self.turns * self.turn_cycles
+
+
+class NetworkEstimate(NamedTuple):
+    """Loops of a network in one frame, and the share of its multiply-adds that they are."""
+
+    uses: list[LoopUse]
+    coverage: float
+
+
+def estimate(network: CompiledNetwork, cpu: str, triple: str = "aarch64-linux-gnu") -> NetworkEstimate:
+    """Return the estimate of one frame."""
+    loops = arm_analyser.loops_of(network.library)
+    cycles = arm_analyser.cycles(loops, cpu, triple)
+    uses, total = list[LoopUse](), 0.0
+    for name, operations in network.operations.items():
+        root = loop_tree(network.functions[name])
+        # Such as a maximum, which multiplies nothing.
+        if not root.turn_macs:
+            continue
+        # TVM puts a function's work in one of this name, beside the one that checks arguments.
+        own = [(loop, turn) for loop, turn in zip(loops, cycles, strict=True) if loop.function == f"{name}_compute_"]
+        macs = operations / 2 * network.calls[name]
+        total += macs
+        # Branches are counted as if all were taken; what the kernel says of itself is the truth.
+        scale = macs / root.turn_macs
+        for leaf in root.leaves():
+            leaf_macs = leaf.macs * leaf.executions * scale
+            uses += _uses(name, leaf_macs, match(leaf, own, lambda pair: pair[0]))
+    return NetworkEstimate(uses, sum(use.macs for use in uses) / max(total, 1))
+
+
+def _uses(name: str, macs: float, loops: Sequence[tuple[Loop, float | None]]) -> list[LoopUse]:
+    known = [(loop, cycles) for loop, cycles in loops if cycles]
+    # Loops of one size, such as those of a whole and of a partial block, cannot be told apart: each takes its part.
+    return [LoopUse(name, loop, macs / len(known) / loop.macs, cycles) for loop, cycles in known]
+
+
+def match(leaf: LoopNode, candidates: Sequence[Any], loop_of: Callable[[Any], Loop]) -> list[Any]:
+    """Return the machine loops that a loop in TIR became; none if there is no fitting one.
+
+    They multiply as often in a turn, or several times as often where turns were written out.  If there is none, it was
+    written out as a whole, and the loop around it is looked for.
+    """
+    node: LoopNode | None = leaf
+    while node is not None:
+        for turns in range(1, min(node.extent, _UNROLLED) + 1):
+            if turn_loops := [each for each in candidates if loop_of(each).macs == turns * node.turn_macs]:
+                return turn_loops
+        node = node.parent
+    return []
+
+
+def loop_tree(function: Any) -> LoopNode:
+    """Return the loops of a function in TIR, below a node for its body."""
+    import tvm_ffi
+    from tvm import tirx
+    from tvm.tirx import ForKind
+
+    root = node = LoopNode()
+    lanes = 1
+
+    def loop(statement: Any, visitor: Any) -> None:
+        nonlocal node, lanes
+        extent = int(statement.extent) if isinstance(statement.extent, tirx.IntImm) else 1
+        outer, outer_lanes = node, lanes
+        if statement.kind in {ForKind.VECTORIZED, ForKind.UNROLLED}:
+            lanes *= extent
+        else:
+            node = LoopNode(extent, outer)
+            outer.children.append(node)
+        visitor.default_visit(statement)
+        node, lanes = outer, outer_lanes
+
+    def store(statement: Any, _: Any) -> None:
+        node.macs += lanes * _macs(statement.value)
+
+    tvm_ffi.structural_visit(function.body, [(tirx.For, loop), (tirx.BufferStore, store)])
+    return root
+
+
+def _macs(value: Any) -> int:
+    """Return the products that a value adds up, of all its lanes."""
+    from tvm import tirx
+
+    if isinstance(value, tirx.Add):
+        return sum(_lanes(each) if isinstance(each, tirx.Mul) else _macs(each) for each in (value.a, value.b))
+    return _LANES_OF_DOTS * _lanes(value) if _is_dot(value) else 0
+
+
+def _is_dot(value: Any) -> bool:
+    from tvm.target import codegen
+
+    if not isinstance(value, tvm.ir.Call) or not str(value.op.name).startswith("tirx.call_llvm"):
+        return False
+    name = str(codegen.llvm_get_intrinsic_name(int(value.args[0])))
+    return "dot" in name or "vpdp" in name
+
+
+def _lanes(value: Any) -> int:
+    lanes = str(value.ty.dtype).partition("x")[2]
+    return int(lanes) if lanes else 1

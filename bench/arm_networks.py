@@ -1,0 +1,124 @@
+"""Networks whose code is analysed, and their kernels as they are compiled for a core."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import models
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+import pipeline
+from pipeline.core.native_output import quietly
+from pipeline.core.tvm_access import compiler_lock, tvm
+from pipeline.executor import host_target, kernels
+from pipeline.executor.kernels import provenance
+from pipeline.quantization.quantize import quantize
+from pipeline.split import extract
+
+MOBILENET = "mobilenet"
+INT8 = "_int8"
+NAMES = ("squeezenet", "resnet50", "inception_v1", MOBILENET, f"squeezenet{INT8}", f"{MOBILENET}{INT8}")
+
+# MobileNet's pairs of a depthwise and a pointwise convolution: channels, and the stride of the first.
+_PAIRS = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1))
+_SIDE, _CLASSES = 224, 1000
+
+
+class CompiledNetwork(NamedTuple):
+    """Network for one core.
+
+    Attributes
+    ----------
+    functions : dict
+        The kernels in TIR, by name.
+    operations : dict
+        Of one call of each, where they are known.
+    calls : Counter
+        Of each function in one frame.
+    library : Path
+        Object file with all of them.
+    """
+
+    functions: dict[str, Any]
+    operations: dict[str, int]
+    calls: Counter[str]
+    library: Path
+
+
+def module(name: str, folder: Path) -> Any:
+    """Return the module of a network's only stage; `name` is one of `NAMES`."""
+    file = folder / f"{name}.onnx"
+    if name.endswith(INT8):
+        plain = _write(name.removesuffix(INT8), folder)
+        graph = pipeline.read(plain)
+        source = graph.inputs[0]
+        frame = np.random.default_rng(0).standard_normal(source.shape).astype(np.float32)
+        quantize(plain, [{source.name: frame}], file)
+    else:
+        file = _write(name, folder)
+    return extract.module(extract.parts(pipeline.read(file), [])[0])
+
+
+def compile_network(stage: Any, target: Mapping[str, object] | Any, library: Path) -> CompiledNetwork:
+    """Compile a stage's kernels for a target into an object file; weights and virtual machine are left out."""
+    with compiler_lock:
+        chosen = host_target.target(target) if isinstance(target, Mapping) else target
+        chosen = kernels.target_for(chosen)
+        optimised = kernels.optimise(stage, chosen)
+        functions = {
+            str(variable.name_hint): function
+            for variable, function in optimised.functions.items()
+            if isinstance(function, tvm.tirx.PrimFunc)
+        }
+        code = tvm.IRModule(functions)
+        quietly(lambda: tvm.tirx.build(code, chosen, pipeline=kernels.tir_pipeline(chosen)).write_to_file(str(library)))
+    calls = Counter(name for name, _ in provenance.calls(optimised) or ())
+    operations = {name: count for name, (_, count) in kernels.kernels(optimised).items() if count}
+    return CompiledNetwork(functions, operations, calls, library)
+
+
+def _write(name: str, folder: Path) -> Path:
+    if name != MOBILENET:
+        return models.write(name, folder)
+    file = folder / f"{name}.onnx"
+    if not file.exists():
+        onnx.save(mobilenet(), file)
+    return file
+
+
+def mobilenet() -> onnx.ModelProto:
+    """Return a network like MobileNet (version 1, 224 pixels, batch norms folded) with random weights."""
+    random, nodes, weights = np.random.default_rng(0), list[Any](), list[Any]()
+
+    def convolution(source: str, shape: tuple[int, int, int], stride: int, groups: int = 1) -> str:
+        outputs, inputs, kernel = shape
+        name = f"conv{len(nodes)}"
+        # He's scale keeps the size of what passes through.
+        values = random.standard_normal((outputs, inputs, kernel, kernel)) * np.sqrt(2 / (inputs * kernel**2))
+        biases = random.standard_normal(outputs) * 0.05
+        weights.append(numpy_helper.from_array(values.astype(np.float32), f"{name}.weight"))
+        weights.append(numpy_helper.from_array(biases.astype(np.float32), f"{name}.bias"))
+        operands = [source, f"{name}.weight", f"{name}.bias"]
+        sizes = {"kernel_shape": [kernel] * 2, "pads": [kernel // 2] * 4, "strides": [stride] * 2, "group": groups}
+        nodes.append(helper.make_node("Conv", operands, [name], name=name, **sizes))
+        nodes.append(helper.make_node("Relu", [name], [f"{name}.relu"], name=f"{name}.relu"))
+        return f"{name}.relu"
+
+    source, width = convolution("image", (32, 3, 3), 2), 32
+    for channels, stride in _PAIRS:
+        source = convolution(source, (width, 1, 3), stride, width)
+        source, width = convolution(source, (channels, width, 1), 1), channels
+    nodes.append(helper.make_node("GlobalAveragePool", [source], ["mean"], name="mean"))
+    nodes.append(helper.make_node("Flatten", ["mean"], ["flat"], name="flat"))
+    values = random.standard_normal((_CLASSES, width)) * np.sqrt(1 / width)
+    weights.append(numpy_helper.from_array(values.astype(np.float32), "dense.weight"))
+    nodes.append(helper.make_node("Gemm", ["flat", "dense.weight"], ["logits"], name="logits", transB=1))
+    image = helper.make_tensor_value_info("image", TensorProto.FLOAT, [1, 3, _SIDE, _SIDE])
+    logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, [1, _CLASSES])
+    graph = helper.make_graph(nodes, MOBILENET, [image], [logits], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
