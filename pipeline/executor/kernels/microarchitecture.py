@@ -37,6 +37,8 @@ class Microarchitecture:
         From the layout that a kernel chose for float32 weights to the one to take, which tuning may have found.
     task_operations : int
         Operations that another core is woken for.
+    lane_products : bool
+        Whether one lane of a vector is a factor at no cost, so that elements are loaded a vector at a time.
     """
 
     lanes: int
@@ -47,6 +49,7 @@ class Microarchitecture:
     weights: str = "float32"
     layouts: Callable[[Any], Any] | None = field(default=None, compare=False)
     task_operations: int = TASK_OPERATIONS
+    lane_products: bool = False
 
 
 def of_target(target: Any) -> Microarchitecture:
@@ -58,13 +61,16 @@ def of_target(target: Any) -> Microarchitecture:
     # TVM's own answer is 512 bits for every x86 processor.
     lanes = 16 if "avx512f" in features else 8 if "avx" in features else 4
     # AVX-512 and AArch64 name 32 vector registers; SSE and AVX name 16.
-    registers = 32 if lanes == 16 or triple.startswith(("aarch64", "arm64")) else 16
+    is_arm64 = triple.startswith(("aarch64", "arm64"))
+    registers = 32 if lanes == 16 or is_arm64 else 16
     # A target says nothing of caches: only those of this very processor can be looked up.
     is_host = str(target.attrs.get("mcpu", "")) == str(codegen.llvm_get_system_cpu())
     l1_bytes, l2_bytes = (_cache_bytes(1), _cache_bytes(2)) if is_host else (0, 0)
     # Cores with AVX-512 have 1 MiB since Skylake-SP; of others 512 KiB are common.
     l2_bytes = l2_bytes or (1024 if lanes >= 16 else 512) * KIB
-    return Microarchitecture(lanes, registers, l1_bytes or 32 * KIB, l2_bytes, _dots(features, lanes))
+    return Microarchitecture(
+        lanes, registers, l1_bytes or 32 * KIB, l2_bytes, _dots(features, lanes), lane_products=is_arm64
+    )
 
 
 def _dots(features: frozenset[str], lanes: int) -> str:

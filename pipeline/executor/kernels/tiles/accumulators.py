@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
 from tvm import tirx
 
+from pipeline.executor.kernels.tiles import tiling
 from pipeline.executor.kernels.tiles.arithmetic import Arithmetic, widen_weights
 from pipeline.executor.kernels.tiles.packing import PackedLayout
 from pipeline.executor.kernels.tiles.tiling import RegisterTile
@@ -52,6 +54,7 @@ class TileAccumulators:
         self, form: PackedLayout, tile: RegisterTile, source: PixelSource, weights: Any, arithmetic: Arithmetic
     ) -> None:
         self._form, self._source, self._weights, self._arithmetic = form, source, weights, arithmetic
+        self._by_lanes = arithmetic.by_lanes and tiling.has_vectors(form.conv, form.lanes)
         self._step = tile.vectors * form.lanes
         self._line = line_values(str(weights.dtype))
         self.tile = tile
@@ -87,8 +90,7 @@ class TileAccumulators:
         # Pixels that lie side by side with all their channels are one long run.
         is_one_run = width == 1 or (form.depth == source.step and conv.dilation[1] == 1)
         run, run_count = (form.depth * width, 1) if is_one_run else (form.depth, width)
-        # A divisor of the run, so that no remainder has to be written out beside it.
-        unroll = next(count for count in range(UNROLL, 0, -1) if run % count == 0)
+        unroll = self._unrolled_terms(run)
         next_block, lines = (None, 0) if turn is None else self._part(weights, turn, conv.terms // unroll)
 
         def along(depth_block: Any, dy: Any, dx: Any) -> Any:
@@ -104,8 +106,12 @@ class TileAccumulators:
                     tir.fetch(self._weights, next_block + (first + line) * self._line, to_l1=False)
                     for line in range(lines)
                 ]
-                terms = [self._term(x, w, index * unroll + number, turn is not None) for number in range(unroll)]
-                return tir.sequence([*fetches, *terms])
+                data_start, weights_start = x + index * unroll, w + index * (unroll * self._step)
+                terms = [
+                    self._terms(data_start, weights_start, range(unroll)[start : start + UNROLL], turn is not None)
+                    for start in range(0, unroll, UNROLL)
+                ]
+                return tir.sequence([*fetches, *itertools.chain.from_iterable(terms)])
 
             def body(x: Any, w: Any) -> list[Any]:
                 return [tir.loop("terms", run // unroll, lambda index: group(x, w, index))]
@@ -136,22 +142,51 @@ class TileAccumulators:
         parts = -(-lines // (groups * lines_per_tile))
         return weights + block + (number % parts) * (groups * lines_per_tile * self._line), lines_per_tile
 
-    def _term(self, data: Any, weights: Any, index: Any, fetch: bool) -> Any:
-        """Return the products of one input channel at one place of the kernel."""
-        lanes, source, strides = self._form.lanes, self._source, self._form.conv.strides
-        all_lanes, first = tir.ramp(tir.number(0), lanes), weights + index * self._step
+    def _unrolled_terms(self, run: int) -> int:
+        """Return how many terms of a run are written out; a divisor, so that no remainder stands beside them."""
+        if self._by_lanes and run % UNROLL and run <= tiling.LONGEST_RUN:
+            return run
+        return next(count for count in range(UNROLL, 0, -1) if run % count == 0)
+
+    def _terms(self, data: Any, weights: Any, numbers: range, fetch: bool) -> list[Any]:
+        """Return the products of a few terms of a run, whose data and weights start there."""
+        source, strides, lanes = self._source, self._form.conv.strides, self._form.lanes
+        first = {
+            (dy, dx): data + (dy * strides[0] * source.line + dx * strides[1] * source.step + numbers.start)
+            for dy, dx, _ in self.registers
+        }
+        prepare = self._arithmetic.prepare
+        if self._by_lanes and len(numbers) == lanes:
+            vectors = [prepare(tir.load(source.buffer, tir.ramp(start, lanes)), lanes) for start in first.values()]
+            variables, loads = tir.bind_values("elements", vectors, f"{self._arithmetic.dtype}x{lanes}")
+            values = dict(zip(first, variables, strict=True))
+            elements = [{pixel: tir.lane(vector, term) for pixel, vector in values.items()} for term in range(lanes)]
+        else:
+            loads = []
+            elements = [
+                {pixel: prepare(tir.load(source.buffer, start + term), 1) for pixel, start in first.items()}
+                for term in range(len(numbers))
+            ]
+        terms = [self._term(values, number, weights, fetch) for number, values in zip(numbers, elements, strict=True)]
+        return [*loads, *terms]
+
+    def _term(self, elements: dict[tuple[int, int], Any], number: int, weights: Any, fetch: bool) -> Any:
+        """Return the products of the elements of all pixels and one term's weights."""
+        lanes, first = self._form.lanes, weights + number * self._step
+        all_lanes = tir.ramp(tir.number(0), lanes)
+        # Each line once, where several terms share one.
+        start = -(number * self._step) % self._line
         statements = [
             tir.fetch(self._weights, first + (AHEAD * self._step + offset))
-            for offset in range(0, self._step, self._line)
+            for offset in range(start, self._step, self._line)
             if fetch
         ]
         # Vectors innermost: the element stays in its register for all of them.
         for (dy, dx, part), total in self.registers.items():
-            offset = dy * strides[0] * source.line + dx * strides[1] * source.step
-            # One element in all lanes: AVX-512 and AArch64 do this as a part of the multiplication.
-            value = tir.vector(tir.load(source.buffer, data + index + offset), lanes)
             weight = tir.load(self._weights, tir.ramp(first + part * lanes, lanes))
             weight = widen_weights(weight, str(self._weights.dtype), lanes)
+            # One element in all lanes: AVX-512 and AArch64 do this as a part of the multiplication.
+            value = tir.vector(elements[dy, dx], lanes)
             statements.append(
                 tir.store(total, self._arithmetic.add(tir.load(total, all_lanes), value, weight, lanes), all_lanes)
             )

@@ -18,19 +18,35 @@ _SIGN = 0x80808080 - (1 << 32)
 
 
 class Arithmetic(NamedTuple):
-    """Elements of vectors, and what becomes of a sum, an element in all lanes, a vector of weights, and their lanes."""
+    """Elements of vectors, and what becomes of them.
+
+    Attributes
+    ----------
+    dtype : str
+    add : callable
+        From a sum, an element in all lanes, a vector of weights, and their lanes to the new sum.
+    prepare : callable
+        From elements as they lie in memory, one or a vector of so many lanes, to factors.
+    by_lanes : bool
+        Whether elements are loaded a vector at a time, each of whose lanes is a factor.
+    """
 
     dtype: str
     add: Callable[[Any, Any, Any, int], Any]
+    prepare: Callable[[Any, int], Any] = lambda elements, _: elements
+    by_lanes: bool = False
 
 
 def of(dtype: str, cpu: Microarchitecture) -> Arithmetic:
     """Return the arithmetic for data of `dtype`: float32, or uint8 in fours, with int8 weights in fours."""
+    by_lanes = cpu.lane_products
     if dtype == "float32":
         # LLVM makes a fused multiply-add of it, as TVM lets it contract.
-        return Arithmetic(dtype, lambda total, element, weights, _: total + element * weights)
-    products = {"vnni": _vnni, "pairs": _pairs, "usdot": _usdot, "sdot": _sdot, "plain": _plain}
-    return Arithmetic("int32", products[cpu.dots])
+        return Arithmetic(dtype, lambda total, element, weights, _: total + element * weights, by_lanes=by_lanes)
+    if cpu.dots == "sdot":
+        return Arithmetic("int32", _sdot, _flip_signs, by_lanes)
+    products = {"vnni": _vnni, "pairs": _pairs, "usdot": _usdot, "plain": _plain}
+    return Arithmetic("int32", products[cpu.dots], by_lanes=by_lanes and cpu.dots == "usdot")
 
 
 def widen_weights(weights: Any, dtype: str, lanes: int) -> Any:
@@ -55,9 +71,12 @@ def _vnni(total: Any, data: Any, weights: Any, lanes: int) -> Any:
     return tirx.call_llvm_pure_intrin(f"int32x{lanes}", f"llvm.x86.avx512.vpdpbusd.{lanes * 32}", total, a, b)
 
 
+def _flip_signs(data: Any, lanes: int) -> Any:
+    return data ^ tir.wide(tirx.IntImm("int32", _SIGN), lanes)
+
+
 def _sdot(total: Any, data: Any, weights: Any, _: int) -> Any:
-    signed_data = data ^ tir.vector(tirx.IntImm("int32", _SIGN), 4)
-    a, b = (tirx.reinterpret("int8x16", each) for each in (signed_data, weights))
+    a, b = (tirx.reinterpret("int8x16", each) for each in (data, weights))
     return tirx.call_llvm_pure_intrin("int32x4", "llvm.aarch64.neon.sdot.v4i32.v16i8", total, a, b)
 
 

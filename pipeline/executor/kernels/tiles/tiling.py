@@ -23,6 +23,10 @@ _PORTS = 2
 _LINE, _WAY = 64, 4096
 
 
+LONGEST_RUN = 32
+"""Terms of a line that may be written out as a whole, where they are no multiple of a vector's lanes."""
+
+
 @dataclass(frozen=True)
 class RegisterTile:
     """Accumulators kept in registers: `rows` x `columns` pixels, `vectors` vectors of channels each."""
@@ -54,7 +58,10 @@ def best(conv: ConvShape, cpu: Microarchitecture) -> RegisterTile:
     """Return the tile with the fewest estimated cycles."""
     # The last vector may be partial, but takes as long.
     vectors = -(-conv.group_outputs // cpu.lanes)
-    return min(candidates(conv, cpu, vectors), key=lambda tile: _cycles(tile, conv, cpu, vectors))
+    # A vector of elements that meets one vector of weights at a time serves four products only: too few for the loads.
+    fewest = min(2, vectors) if loads_vectors(conv, cpu) else 1
+    tiles = (tile for tile in candidates(conv, cpu, vectors) if tile.vectors >= fewest)
+    return min(tiles, key=lambda tile: _cycles(tile, conv, cpu, vectors))
 
 
 def with_vectors(conv: ConvShape, cpu: Microarchitecture, vectors: int) -> RegisterTile:
@@ -71,13 +78,25 @@ def cycles(tile: RegisterTile, conv: ConvShape, cpu: Microarchitecture) -> float
 
 def candidates(conv: ConvShape, cpu: Microarchitecture, vectors: int) -> Iterator[RegisterTile]:
     """Return the tiles that fit in the registers and the result, which has so many vectors of channels."""
+    by_vectors = loads_vectors(conv, cpu)
     for size in range(1, min(4, vectors) + 1):
-        # One register for each vector of weights, and one for the pixel they are multiplied with.
-        room = (cpu.registers - size - 1) // size
+        # One register for each vector of weights, and one for the pixel they are multiplied with; where elements are
+        # loaded a vector at a time, one for each pixel.
+        room = (cpu.registers - size - 1) // (size + by_vectors)
         for columns in range(1, min(room, conv.out_width) + 1):
             row_limit = min(room // columns, conv.out_height)
             for rows in range(1, row_limit + 1 if columns == conv.out_width else 2):
                 yield RegisterTile(rows, columns, size)
+
+
+def loads_vectors(conv: ConvShape, cpu: Microarchitecture) -> bool:
+    """Return whether elements of pixels are loaded a vector at a time."""
+    return cpu.lane_products and has_vectors(conv, cpu.lanes)
+
+
+def has_vectors(conv: ConvShape, lanes: int) -> bool:
+    """Return whether elements that lie side by side make vectors, beside few that are left over."""
+    return conv.depth % lanes == 0 or conv.depth * conv.kernel[1] <= LONGEST_RUN
 
 
 def _cycles(tile: RegisterTile, conv: ConvShape, cpu: Microarchitecture, vectors: int) -> float:
@@ -94,7 +113,8 @@ def _cycles(tile: RegisterTile, conv: ConvShape, cpu: Microarchitecture, vectors
 
 def _tile_cycles(tile: RegisterTile, conv: ConvShape, cpu: Microarchitecture) -> float:
     sums = tile.pixels * tile.vectors
-    loads = (tile.pixels + tile.vectors) / _PORTS
+    elements = cpu.lanes if loads_vectors(conv, cpu) else 1
+    loads = (tile.pixels / elements + tile.vectors) / _PORTS
     l2_bytes = tile.vectors * cpu.lanes * FLOAT
     if _collisions(tile, conv) > cpu.l1_bytes // _WAY:
         # Each pixel's line is gone before its next channel is asked for.
@@ -122,7 +142,8 @@ def channel_block(conv: ConvShape, tile: RegisterTile, cpu: Microarchitecture) -
     tile_bytes = conv.reach(0, tile.rows) * conv.reach(1, tile.columns) * FLOAT
     # A quarter of the cache, since weights pass through it as well, and neighbouring tiles share data.
     limit = max(cpu.lanes, cpu.l1_bytes // 4 // tile_bytes)
-    divisors = [size for size in range(1, conv.depth + 1) if conv.depth % size == 0 and size <= limit]
+    step = cpu.lanes if cpu.lane_products and conv.depth % cpu.lanes == 0 else 1
+    divisors = [size for size in range(step, conv.depth + 1, step) if conv.depth % size == 0 and size <= limit]
     # A width without a good divisor is not worth a loop per few channels.
     return divisors[-1] if divisors[-1] >= min(limit, conv.depth) // 4 else conv.depth
 

@@ -136,6 +136,11 @@ def vector(value: Any, lanes: int) -> Any:
     return tirx.Broadcast(value, lanes)
 
 
+def lane(value: Any, index: int) -> Any:
+    """Return one lane of a vector."""
+    return tirx.Shuffle([value], [tirx.IntImm("int32", index)])
+
+
 def wide(value: Any, lanes: int) -> Any:
     """Return a scalar in all lanes of a vector, which may be one."""
     return value if lanes == 1 else vector(value, lanes)
