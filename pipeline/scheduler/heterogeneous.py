@@ -124,9 +124,9 @@ class HeterogeneousRuntime(DeviceRuntime):
         return next(iter(self._runtimes.values()))
 
     def thread_kind(self, cores: Sequence[int]) -> Hashable:
-        """Return what the devices leave behind in a thread together."""
+        """Return what the devices leave behind in a thread; as another stage's where it is one of them."""
         kinds = tuple(kind for runtime in self._runtimes.values() if (kind := runtime.thread_kind(cores)) is not None)
-        return kinds or None
+        return kinds if len(kinds) > 1 else next(iter(kinds), None)
 
     def open(self, cores: Sequence[int]) -> None:
         """Open the own device, and those that will be borrowed."""

@@ -154,7 +154,9 @@ class Caller:
         row = self._chance.randrange(ROWS)
         with self._records.change((row,)) as version:
             array = make_parameter(row, version)
-            self._running.set_params(f"s{row}", {PARAMETER: array})
+            # Of a stage with steps, the first one has the parameter; the other name is refused.
+            stage = self._chance.choice((f"s{row}", f"s{row}.step0"))
+            self._running.set_params(stage, {PARAMETER: array})
             array[:] = -1
 
     def _swap(self) -> None:
@@ -190,7 +192,7 @@ def check_inherited(running: Pipeline, records: Records) -> None:
     calls: list[Callable[[], object]] = [
         lambda: running.submit(frame),
         lambda: list(running.map([frame])),
-        lambda: running.set_params("s0", {PARAMETER: frame}),
+        lambda: running.set_params(running.plan.units[0].name, {PARAMETER: frame}),
         lambda: running.swap(make_bundle(running.plan, 0)),
     ]
     for call in calls:

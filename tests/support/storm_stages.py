@@ -1,7 +1,8 @@
 """Stages for a storm: null, simulated and real ones that compute the same, and fail and hang now and then.
 
 The input has a row for each stage, and a stage adds to its own row what its parameter holds.  So a result says, row by
-row, whose parameters its frame has met.
+row, whose parameters its frame has met.  Of a stage with steps it is the first step that adds; the others, which may
+borrow a device, add nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ import numpy as np
 import pipeline
 from pipeline.core.affinity import process_cores
 from pipeline.core.board import Board, Device
-from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from pipeline.core.plan import Plan, StagePlan, StepPlan, TensorSpec
 from pipeline.executor.bundle import Bundle
 from pipeline.executor.devices.base import DeviceRuntime
 from pipeline.executor.devices.cpu import CpuRuntime
@@ -169,16 +171,21 @@ def make_parameter(row: int, version: int) -> np.ndarray:
 
 def make_bundle(plan: Plan, version: int) -> Bundle:
     """Return a plan's stages, all with parameters of one version."""
-    codes = []
-    for row, stage in enumerate(plan.stages):
-        values = {PARAMETER: make_parameter(row, version)}
-        if stage.device == "cpu":
-            kernels = build_kernels(len(stage.inputs), len(stage.cores_of(0)))
-            # The order of the parameters counts, and not their names.
-            codes.append(StageCode(kernels.module, values, machine=kernels.machine, features=kernels.features))
-        else:
-            codes.append(StageCode(lambda: None, values))
+    codes = [
+        _make_code(unit, make_parameter(row, version if number == 0 else 0))
+        for row, stage in enumerate(plan.stages)
+        for number, unit in enumerate(stage.units)
+    ]
     return Bundle(plan, codes)
+
+
+def _make_code(unit: StagePlan, parameter: np.ndarray) -> StageCode:
+    values = {PARAMETER: parameter}
+    if unit.device != "cpu":
+        return StageCode(lambda: None, values)
+    kernels = build_kernels(len(unit.inputs), len(unit.cores_of(0)))
+    # The order of the parameters counts, and not their names.
+    return StageCode(kernels.module, values, machine=kernels.machine, features=kernels.features)
 
 
 def make_plan(chance: random.Random, kinds: Sequence[str]) -> Plan:
@@ -198,10 +205,22 @@ def make_plan(chance: random.Random, kinds: Sequence[str]) -> Plan:
 def _make_stage(name: str, reads: Sequence[str], makes: str, kind: str, chance: random.Random) -> StagePlan:
     cores = CORES[: chance.choice((1, 2))] if kind == "cpu" else ()
     replicas = 2 if len(cores) != 1 and chance.random() < 0.3 else 1
-    return StagePlan(
+    stage = StagePlan(
         name, kind, tuple(map(_spec, reads)), (_spec(makes),), cores=cores,
         queue_depth=chance.randint(1, 3), replicas=replicas, seconds=chance.choice((0.0, 1e-4, 1e-3)),
     )  # fmt: skip
+    return _with_steps(stage, chance) if chance.random() < 0.3 else stage
+
+
+def _with_steps(stage: StagePlan, chance: random.Random) -> StagePlan:
+    """Return a stage in two or three steps, on its own device and on those that may be borrowed."""
+    count = chance.randint(2, 3)
+    tensors = [(_spec(f"{stage.name} {number}"),) for number in range(1, count)]
+    steps = tuple(
+        StepPlan(chance.choice((stage.device, "null", "simulated")), (), reads, makes, stage.seconds)
+        for reads, makes in zip((stage.inputs, *tensors), (*tensors, stage.outputs), strict=True)
+    )
+    return replace(stage, steps=steps)
 
 
 def _spec(name: str) -> TensorSpec:
