@@ -6,6 +6,7 @@ accelerator that multiplies blocks of channels is good at the pointwise ones, an
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,12 @@ def model(side: int = 224, share: float = 1.0) -> onnx.ModelProto:
         network.constants,
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def depthwise_names() -> Iterator[str]:
+    """Yield the names of the depthwise convolutions."""
+    for number, (_, _, count, _) in enumerate(BLOCKS, 1):
+        yield from (f"block{number}.{part}.depthwise" for part in range(count))
 
 
 def write(folder: Path, side: int = 224, share: float = 1.0) -> Path:
