@@ -195,7 +195,9 @@ def least_rests(problem: Problem, borders: Borders, table: StageTable) -> dict[B
         for (processor, enter, leave), values in least.items():
             best = values[items, position]
             if followers.get((processor, leave)):
-                behind = np.minimum.reduce([rests[each][position + 1 : items] for each in followers[processor, leave]])
+                # Where devices are fixed, some of the others have no choices.
+                rows = [rests[each][position + 1 : items] for each in followers[processor, leave] if each in rests]
+                behind = np.minimum.reduce(rows) if rows else np.inf
                 best = (values[position + 1 : items, position] + behind).min(initial=np.inf)
             rests[processor, enter][position] = min(rests[processor, enter][position], best)
     return rests
