@@ -93,6 +93,18 @@ class StepCosts:
         return np.stack([self.seconds, *(share[:, None] * used for share in self.uses)])
 
     @cached_property
+    def ranks(self) -> Array:
+        """Numbers between -1 and 1 for each item, such that those below any of them are spread evenly (van der Corput).
+
+        Items that are alike, as in networks of equal blocks, are worth a price all together or not at all.  With prices
+        that differ a little by this, a path can borrow for some of them.
+        """
+        bits = max(1, (self.items - 1).bit_length())
+        reversed_bits = [int(f"{item:0{bits}b}"[::-1], 2) for item in range(self.items)]
+        ranks: Array = np.array(reversed_bits) / 2 ** (bits - 1) - 1
+        return ranks
+
+    @cached_property
     def change_costs(self) -> Array:
         """The same of each change of device, ``[1 + resources, from, to, items + 1]``."""
         # The worker's own device is there already; a step on another one has to begin.
@@ -109,7 +121,8 @@ class SpanPaths:
     Attributes
     ----------
     costs : StepCosts
-    prices : array of float, shape (prices, resources)
+    prices : array of float, shape (prices, resources) or (prices, resources + 1)
+        The last number, if there is one, is by which share the prices of items differ, by their `ranks`.
     seconds : array of float, shape (prices, items + 1, items + 1)
         Of a frame on the path of the items ``[i, j)``, as entry ``[j, i]``; infinite where there is none.
     uses : array of float, shape (prices, resources, items + 1, items + 1)
@@ -168,11 +181,7 @@ class _Walk:
 
     def __init__(self, costs: StepCosts, prices: Array, begins: int) -> None:
         self._costs, self._begins = costs, begins
-        weights = np.hstack([np.ones((len(prices), 1)), prices])
-        self._items = np.einsum("pr,rdi->pdi", weights, _finite(costs.item_costs))
-        self._items[:, ~np.isfinite(costs.seconds)] = np.inf
-        self._changes = np.einsum("pr,rdei->pdei", weights, _finite(costs.change_costs))
-        self._changes[:, ~np.isfinite(costs.change_costs[0])] = np.inf
+        self._items, self._changes = _price(costs, prices)
         devices = len(costs.start_s)
         self.values = np.full((len(prices), begins, devices), np.inf)
         self.totals = np.zeros((1 + costs.resources, len(prices), begins, devices))
@@ -206,11 +215,7 @@ def shortest_path(costs: StepCosts, prices: Sequence[float] | Array, begin: int,
     ValueError
         If there is none.
     """
-    weights = np.array([1.0, *prices])
-    items = np.tensordot(weights, _finite(costs.item_costs), 1)
-    items[~np.isfinite(costs.seconds)] = np.inf
-    changes = np.tensordot(weights, _finite(costs.change_costs), 1)
-    changes[~np.isfinite(costs.change_costs[0])] = np.inf
+    (items,), (changes,) = _price(costs, np.asarray([prices], np.float64))
     values = changes[OWN, :, begin]
     sources: list[NDArray[np.intp]] = []
     for item in range(begin, end):
@@ -259,6 +264,17 @@ def waiting_seconds(seconds: Array, uses: Sequence[Array], workers: int) -> Arra
         rate = count / np.maximum(seconds + waits, 1e-300)
         lines = [rate * stay for stay in stays]
     return waits
+
+
+def _price(costs: StepCosts, prices: Array) -> tuple[Array, Array]:
+    """Return the seconds of items and of changes, with what they use at its price, for each row of prices."""
+    weights, spread = prices[:, : costs.resources], prices[:, costs.resources :]
+    used = np.einsum("pr,rdi->pdi", weights, _finite(costs.item_costs[1:]))
+    if spread.size:
+        used *= 1 + spread[:, :, None] * costs.ranks
+    items = costs.seconds + used
+    changes = costs.change_costs[0] + np.einsum("pr,rdei->pdei", weights, _finite(costs.change_costs[1:]))
+    return items, changes
 
 
 def _finite(values: Array) -> Array:

@@ -30,6 +30,8 @@ MOST_ITEMS = 500
 # From nothing to where borrowing is out of the question, in seconds of the worker for one of what is scarce.
 _DEVICE_PRICES = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 8.0, 12.0, 20.0, 40.0)
 _LINK_PRICES = (0.0, 1.0, 4.0)
+# By which share the prices of items differ; wider than the steps between the prices above.
+_SPREADS = (0.0, 0.25)
 
 _WORTH_IT = 1.1
 """By how much faster one frame has to be for stages to borrow unasked: each number of workers is one more choice."""
@@ -238,7 +240,8 @@ def _choose_prices(costs: StepCosts, counts: Sequence[int]) -> Array:
     """Return few prices, among them those that are the best for so many workers over the whole chain."""
     devices = int((costs.uses > 0).any(axis=1).sum())
     links = costs.resources - devices
-    grid = np.array([[price] * devices + [link] * links for price, link in product(_DEVICE_PRICES, _LINK_PRICES)])
+    combinations = product(_DEVICE_PRICES, _LINK_PRICES, _SPREADS)
+    grid = np.array([[*[price] * devices, *[link] * links, spread] for price, link, spread in combinations])
     totals = chain_totals(costs, grid)
     rows = [0]
     for count in counts if np.isfinite(totals[:, 0]).all() else ():
@@ -246,7 +249,7 @@ def _choose_prices(costs: StepCosts, counts: Sequence[int]) -> Array:
         rows.append(int(intervals.argmin()))
         rows.append(_frugal(intervals, totals[:, 1:].sum(axis=1)))
     if len(rows) == 1:
-        rows = list(range(0, len(grid), len(_LINK_PRICES) * 3))
+        rows = list(range(0, len(grid), len(_LINK_PRICES) * len(_SPREADS) * 3))
     # Different prices often have the same paths.
     _, distinct = np.unique(totals[rows].round(12), axis=0, return_index=True)
     prices: Array = grid[np.array(rows)[np.sort(distinct)]]

@@ -95,3 +95,18 @@ def test_one_worker_never_waits_and_many_wait_until_what_they_share_is_busy() ->
     intervals = [(10 + waiting_seconds(seconds, [use], count)[0]) / count for count in range(1, 30)]
     assert intervals == sorted(intervals, reverse=True)
     assert intervals[-1] == pytest.approx(4, rel=0.01)
+
+
+def test_prices_that_differ_a_little_let_some_of_many_equal_items_borrow() -> None:
+    items = 16
+    seconds = np.vstack([np.full(items, 4.0), np.full(items, 1.0)])
+    costs = StepCosts(
+        seconds, np.zeros(2), np.zeros((2, 2, items + 1)), np.array([[0.0, 1.0]]), np.zeros((1, 2, 2, items + 1))
+    )
+    assert sorted(costs.ranks) == pytest.approx(np.arange(-1, 1, 2 / items))
+    # Borrowing saves 3 seconds: at a price below it is worth it for all, above for none.
+    used = [
+        chain_totals(costs, np.array([[price, spread]]))[0, 1] for price, spread in ((2.9, 0), (3.1, 0), (3.1, 0.25))
+    ]
+    assert used[:2] == [items, 0]
+    assert 0 < used[2] < items

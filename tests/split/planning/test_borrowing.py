@@ -1,0 +1,164 @@
+"""Stages whose workers borrow other devices, as the planner chooses them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pipeline
+from pipeline.core.board import Board, Device, Link
+from pipeline.core.plan import Plan
+from pipeline.core.prediction import predict
+from pipeline.errors import PlanError
+from pipeline.simulation import simulate
+from pipeline.split.graph import Graph
+from pipeline.split.planning.explanation import explain
+from pipeline.split.planning.planner import Planner
+from tests.support.onnx_models import node, save
+
+# Odd groups are quick on the accelerator, and even ones cannot run there.
+GROUPS, CPU_S, NPU_S = 8, 4e-3, 0.5e-3
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+    """A chain of products, so that each is a fused group."""
+    weights = {f"w{number}": np.eye(16, dtype=np.float32) for number in range(GROUPS)}
+    nodes = [
+        node("MatMul", f"{f't{number}' if number else 'x'} w{number}", f"t{number + 1}") for number in range(GROUPS)
+    ]
+    path = Path(tmp_path_factory.mktemp("chain")) / "chain.onnx"
+    return pipeline.read(save(path, nodes, {"x": (1, 16)}, [f"t{GROUPS}"], weights))
+
+
+def make_board(cores: int = 4) -> Board:
+    cpu = Device("cpu", cores=tuple(range(cores)), watts_idle=1.0, watts_busy=5.0)
+    npu = Device("npu", "vta", memory="npu", watts_busy=2.0)
+    return Board("shared", (cpu, npu), (Link(("host", "npu"), 1e9, 2e-5),))
+
+
+def make_planner(chain: Graph, board: Board, npu_s: float = NPU_S) -> Planner:
+    npu = [npu_s if group % 2 else np.inf for group in range(GROUPS)]
+    return Planner(chain, board, {"cpu": [CPU_S] * GROUPS, "npu": npu}, cv=0.0)
+
+
+def borrowed(plan: Plan) -> set[str]:
+    return {step.device for stage in plan.stages for step in stage.steps} - {stage.device for stage in plan.stages}
+
+
+def test_workers_borrow_what_a_chain_of_stages_could_have_only_once(chain: Graph) -> None:
+    planner = make_planner(chain, make_board())
+    plan, chain_plan = planner.plan(), planner.plan(heterogeneous=False)
+    assert borrowed(plan) == {"npu"}
+    assert not borrowed(chain_plan)
+    # Of 32 ms of the CPU, 16 remain; the accelerator has 2 ms and its begins, so that four cores set the pace.
+    assert plan.slowest == pytest.approx((16e-3 + 4 * NPU_S) / 4, rel=0.15)
+    assert chain_plan.slowest > 1.5 * plan.slowest
+
+
+@pytest.mark.parametrize("npu_s", [0.5e-3, 1.2e-3, 2.5e-3])
+@pytest.mark.parametrize("cores", [1, 2, 4])
+def test_what_is_promised_is_simulated_however_crowded_the_device_is(chain: Graph, cores: int, npu_s: float) -> None:
+    plan = make_planner(chain, make_board(cores), npu_s).plan()
+    assert simulate(plan, frames=300).frames_per_s == pytest.approx(1 / plan.slowest, rel=0.05)
+
+
+def test_a_crowded_device_is_borrowed_less(chain: Graph) -> None:
+    """With eight cores it would be asked for more than it has."""
+    loads = []
+    for cores in (1, 8):
+        plan = make_planner(chain, make_board(cores), 1.5e-3).plan(devices=["cpu+npu"])
+        loads.append(predict(plan).loads["device npu"])
+        assert loads[-1] <= plan.slowest * (1 + 1e-9)
+    assert loads[1] < loads[0]
+
+
+def test_steps_follow_each_other_and_their_times_add_up(chain: Graph) -> None:
+    plan = make_planner(chain, make_board()).plan(devices=["cpu+npu"])
+    (stage,) = plan.stages
+    assert [step.device for step in stage.steps] == ["cpu", "npu"] * 4
+    assert [step.operators[0] for step in stage.steps] == [operator.name for operator in chain.operators]
+    assert sum(step.seconds for step in stage.steps) == pytest.approx(stage.seconds)
+    assert stage.seconds == pytest.approx(predict(plan).latency_s)
+    for before, after in zip(stage.steps, stage.steps[1:], strict=False):
+        assert before.outputs == after.inputs
+
+
+def test_devices_and_cuts_by_hand_are_kept(chain: Graph) -> None:
+    planner = make_planner(chain, make_board())
+    plan = planner.plan(devices=["cpu+npu", "cpu"], cuts=[6])
+    assert [bool(stage.steps) for stage in plan.stages] == [True, False]
+    assert plan.stages[0].operators[1] == chain.operators[5].name
+    twice = planner.plan(devices=["cpu+npu", "cpu+npu"])
+    assert all(stage.steps for stage in twice.stages)
+    assert len(twice.stages[0].cores) + len(twice.stages[1].cores) <= 4
+    alone = planner.plan(devices=["cpu+npu"], replicas=False)
+    assert alone.stages[0].replicas == 1
+
+
+def test_without_replicas_one_worker_borrows(chain: Graph) -> None:
+    plan = make_planner(chain, make_board()).plan(replicas=False)
+    assert all(stage.replicas == 1 for stage in plan.stages)
+    assert borrowed(plan) == {"npu"}
+
+
+def test_energy_and_a_rate_may_ask_for_it_as_well(chain: Graph) -> None:
+    planner = make_planner(chain, make_board())
+    for options in ({"objective": "latency"}, {"objective": "energy"}, {"fps": 100.0}):
+        plan, chain_plan = (planner.plan(heterogeneous=each, **options) for each in (True, False))
+        assert borrowed(plan) == {"npu"}, options
+        assert predict(plan).latency_s < predict(chain_plan).latency_s
+    with pytest.raises(PlanError, match=r"reaches .* frames/s on 'shared', not 5000"):
+        planner.plan(fps=5000.0)
+
+
+def test_nothing_is_borrowed_where_a_chain_is_as_good(chain: Graph) -> None:
+    seconds = {"cpu": [CPU_S] * GROUPS, "npu": [np.inf] * 4 + [NPU_S] * 4}
+    planner = Planner(chain, make_board(), seconds, cv=0.0)
+    assert not borrowed(planner.plan())
+    assert not any(choice.paths for choice in planner.problem(borrowing=True).choices)
+
+
+@pytest.mark.parametrize(
+    ("devices", "message"),
+    [
+        (["npu+cpu"], "'npu' has no cores of this machine whose workers could borrow"),
+        (["cpu+cpu"], "'cpu' cannot be borrowed; board 'shared' has npu"),
+    ],
+)
+def test_what_cannot_be_borrowed_is_refused(chain: Graph, devices: Sequence[str], message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        make_planner(chain, make_board()).plan(devices=devices)
+
+
+def test_a_device_of_another_machine_is_not_borrowed(chain: Graph) -> None:
+    far = Device("far", "remote", address="remote://10.0.0.2:9190/cpu", memory="far")
+    board = make_board()
+    board = replace(board, devices=(*board.devices, far), links=(*board.links, Link(("host", "far"), 1e9)))
+    times = {"cpu": [CPU_S] * GROUPS, "npu": [np.inf] * GROUPS, "far": [1e-4, 1.0] * 4}
+    planner = Planner(chain, board, times, cv=0.0)
+    assert not borrowed(planner.plan())
+    with pytest.raises(PlanError, match="'far' cannot be borrowed"):
+        planner.plan(devices=["cpu+far"])
+
+
+def test_a_stage_that_cannot_be_says_why(chain: Graph) -> None:
+    seconds = {"cpu": [CPU_S] * 7 + [np.inf], "npu": [np.inf] * GROUPS}
+    with pytest.raises(PlanError, match="can run"):
+        Planner(chain, make_board(), seconds).plan(devices=["cpu+npu"])
+
+
+def test_the_explanation_has_the_steps_and_the_plan_s_own_times(chain: Graph) -> None:
+    planner = make_planner(chain, make_board())
+    plan = planner.plan()
+    explanation = explain(planner, plan)
+    assert explanation.interval_s == pytest.approx(plan.slowest)
+    assert explanation.latency_s == pytest.approx(predict(plan).latency_s)
+    for forecast, stage in zip(explanation.stages, plan.stages, strict=True):
+        times = [(step.device, step.compute_s + step.transfer_s) for step in forecast.steps]
+        assert times == [(step.device, pytest.approx(step.seconds)) for step in stage.steps]
+    assert explanation.bound_s <= plan.slowest
