@@ -24,6 +24,8 @@ _FEW_POSITIONS = 60
 _SOME_POSITIONS = 400
 # Each round looks several times closer: four tell single items in a chain of a million.
 _ROUNDS = 4
+# To which share the interval of a fixed number of stages is found.
+_GAIN = 1e-5
 
 
 class ChainSolver:
@@ -46,11 +48,17 @@ class ChainSolver:
 
     def fastest(self) -> Solution | None:
         """Return a division with the least interval, None if there is none at all."""
-        best = self._solver.fastest()
         if self._is_short:
-            return best
-        best = None if best is None else best.at_positions(self._positions)
-        unlimited, bound = self._approach(np.inf if best is None else best.interval)
+            return self._solver.fastest()
+        best, bound = self._approach()
+        unlimited = best
+        if best is None or not self._fits(best):
+            # What is fast may need more than there is of something: few positions show what does not.
+            best = self._solver.fastest()
+            best = None if best is None else best.at_positions(self._positions)
+        elif not self._problem.stages:
+            self._use(self._positions_around([best]), best.interval)
+            return replace(best, bound=min(bound, best.interval))
         candidates = [candidate for candidate in (unlimited, best) if candidate is not None]
         for _ in range(_ROUNDS if candidates else 0):
             positions = self._positions_around(candidates)
@@ -76,16 +84,27 @@ class ChainSolver:
         self._positions = positions
         self._solver = Solver(self._problem.merge_items(positions), ceiling)
 
-    def _approach(self, high: float) -> tuple[Solution | None, float]:
+    def _approach(self) -> tuple[Solution | None, float]:
         """Return the fastest division as if stages shared nothing, and an interval that no division beats."""
         positions = self._problem.spread_positions(max(_SOME_POSITIONS, 3 * len(self._problem.stages)))
         merged, low = self._problem.merge_items(positions), relaxed_interval(self._problem)
         # What is impossible with cuts at some positions may be possible with others.
-        best, _ = approach(merged, low, high, 1.0)
+        best, _ = approach(merged, low, np.inf, 1.0)
+        high = np.inf
         if best is not None:
             best, high = best.at_positions(positions), _slowest(best)
-        finer, bound = approach(self._problem, low, high, PRECISION)
+        # With a fixed number of stages a search is short.
+        precision = _GAIN if self._problem.stages else PRECISION
+        finer, bound = approach(self._problem, low, high, precision, precision)
         return finer or best, bound
+
+    def _fits(self, division: Solution) -> bool:
+        """Return whether stages share no more than there is: no resource sets the pace, no memory is too small."""
+        return division.interval <= _slowest(division) * (1 + ROUNDING) and all(
+            sum(stage.nbytes for stage in division.stages if stage.choice.processor in memory.processors)
+            <= memory.nbytes
+            for memory in self._problem.memories
+        )
 
     def _positions_around(self, divisions: Sequence[Solution]) -> list[int]:
         """Return positions around the cuts of divisions, and over the whole chain where there may be more of them."""
@@ -111,7 +130,9 @@ class ChainSolver:
         return self._positions[at + 1] - self._positions[at - 1]
 
 
-def approach(problem: Problem, low: float, high: float, step: float) -> tuple[Solution | None, float]:
+def approach(
+    problem: Problem, low: float, high: float, step: float, precision: float = PRECISION
+) -> tuple[Solution | None, float]:
     """Return the fastest division as if stages shared nothing, and an interval that none beats, near to each other.
 
     Parameters
@@ -121,10 +142,12 @@ def approach(problem: Problem, low: float, high: float, step: float) -> tuple[So
         Intervals that no division beats, and that one is known to reach.
     step : float
         By which share of `high` to go down at first; it doubles as long as there are divisions.
+    precision : float
+        Share by which the two may differ in the end.
     """
     search, best = ReachSearch(problem), None
     high = min(high, search.longest)
-    while high > low * (1 + PRECISION):
+    while high > low * (1 + precision):
         # What is possible is found soon, and what is not takes a whole search.
         interval = max((low + high) / 2, high * (1 - step))
         segments = search.division(interval)

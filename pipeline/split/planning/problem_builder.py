@@ -26,6 +26,9 @@ PARALLEL = 0.8
 BARRIER_S = 10e-6
 """Seconds that several threads lose in each group by waiting for each other, for estimates."""
 
+MOST_MIXTURES = 24
+"""Ways to mix replicas on unlike cores up to which all are tried; above it, of each cluster powers of two, and all."""
+
 MOST_COUNTS = 12
 """Numbers of cores up to which all are tried; above it, those that are powers of two."""
 
@@ -282,10 +285,24 @@ def _choices(
     # Up to the largest cluster: one replica never spreads over unlike cores, which would wait for the slowest.
     for threads in _counts(max(len(processors[index].cores) for index in indices)):
         counts = [_counts(len(processors[index].cores) // threads) for index in indices]
-        for copies in product(*([0, *each] for each in counts)):
+        for copies in _copies(counts):
             # Replicas on unlike cores take what frames they can; together they are as fast as their rates' sum.
             if sum(copies) == 1 or (replicas and sum(copies) > 1):
                 yield _replicated_choice(processors, dict(zip(indices, copies, strict=True)), threads, times)
+
+
+def _copies(counts: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
+    """Return how many replicas may be on each cluster, given the numbers to try for each."""
+    copies = list(product(*([0, *each] for each in counts)))
+    mixtures = sum(min(each) > 0 for each in copies)
+    few = [{count for count in each if count.bit_count() == 1 or count == max(each)} for each in counts]
+    return [
+        each
+        for each in copies
+        if mixtures <= MOST_MIXTURES
+        or sum(map(bool, each)) == 1
+        or all(count in {0, *allowed} for count, allowed in zip(each, few, strict=True))
+    ]
 
 
 def _replicated_choice(

@@ -28,8 +28,8 @@ _ROUNDS = 12
 _FIRST_STEP, _GROWTH, _LAST_STEP = 0.01, 5.0, 100.0
 
 
-# Of the least sum: up to there a search is short.
-_NEAR = 1.01
+# Of the least sum: up to the first a search is short; up to the second it pays to begin with the first.
+_NEAR, _FAR = 1.01, 3.0
 
 
 class Solver:
@@ -89,7 +89,7 @@ class Solver:
         starts = [rest[0] for border, rest in rests.items() if border in self._first_borders]
         low = min(starts, default=np.inf)
         # Most often there is a division near to what stages would take if there were units for all of them.
-        for ceiling in (min(low * _NEAR, highest), highest):
+        for ceiling in (low * _NEAR, highest) if highest > low * _FAR else (highest,):
             segments = best_division(self.problem, self.borders, costs, np.add, ceiling, rests=rests)
             if segments is not None or ceiling == highest:
                 return segments
