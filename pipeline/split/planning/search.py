@@ -11,11 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.split.planning.problem import Array, Choice, Problem
+
+# So many times as wide as there are begins, a window is mostly empty.
+_SPARSE = 3
 
 Use = tuple[int, ...]
 """Units in use of each processor, and then, where the number of stages is fixed, how many there are."""
@@ -203,6 +207,14 @@ def least_rests(problem: Problem, borders: Borders, table: StageTable) -> dict[B
     return rests
 
 
+class _Begins(NamedTuple):
+    """Positions where a stage may begin: the first one, all of them, and the values of what is before them."""
+
+    first: int
+    positions: slice | NDArray[np.intp]
+    values: Array
+
+
 class _DivisionSearch:
     def __init__(  # noqa: PLR0913, PLR0917 - what a search is about
         self,
@@ -224,8 +236,9 @@ class _DivisionSearch:
         self._states: dict[Use, dict[Border, Array]] = {}
         self._minima: dict[Use, dict[Border, Array]] = {}
         self._ends: dict[Use, float] = {}
+        self._highest = min(ceiling, np.finfo(np.float64).max)
         # The last position that a stage can reach from each begin.
-        self._reach = {key: _reach(each, ceiling) for key, each in values.items()}
+        self._reach: dict[Key, NDArray[np.int_]] = {}
 
     def run(self) -> None:
         """Fill all states, those with fewer units in use first."""
@@ -236,11 +249,18 @@ class _DivisionSearch:
         for use in product(*(range(units + 1) for units in self._units)):
             # First, so that what is not better than with fewer units is never extended.
             self._drop_dominated(use)
+            choices: dict[int, list[tuple[int, Use]]] = {}
             for (processor, enter), values in self._states.get(use, {}).items():
-                if not np.isfinite(values).any():
+                begins = np.flatnonzero(np.isfinite(values))
+                if not len(begins):
                     continue
-                for index, next_use in self._choices(use, processor):
-                    self._extend((index, enter), processor, values, next_use)
+                if processor not in choices:
+                    choices[processor] = list(self._choices(use, processor))
+                # A window is read as it lies in memory, unless most of it is empty.
+                window = slice(int(begins[0]), int(begins[-1]) + 1)
+                columns = begins if len(begins) * _SPARSE < window.stop - window.start else window
+                for index, next_use in choices[processor]:
+                    self._extend((index, enter), processor, _Begins(window.start, columns, values[columns]), next_use)
 
     def segments(self) -> list[Segment] | None:
         """Walk back from the best end."""
@@ -273,39 +293,40 @@ class _DivisionSearch:
                 ):
                     yield index, next_use
 
-    def _extend(self, start: tuple[int, int], processor: int, values: Array, next_use: Use) -> None:
-        begins = np.flatnonzero(np.isfinite(values))
-        first, last = int(begins[0]), int(begins[-1]) + 1
+    def _extend(self, start: tuple[int, int], processor: int, begins: _Begins, next_use: Use) -> None:
+        first, columns, values = begins
         *stage_borders, caller_border = range(len(self._borders.leave[processor]))
         followers, stages_left = self._processors(next_use), self._stages_left(next_use)
         for leave in stage_borders if followers else ():
             key = (*start, leave)
             # Each stage behind this one needs an item.
-            stop = min(int(self._reach[key][first:last].max(initial=0)) + 1, self._size - max(1, stages_left))
+            if key not in self._reach:
+                self._reach[key] = _reach(self._values[key], self._highest)
+            stop = min(int(self._reach[key][columns].max()) + 1, self._size - max(1, stages_left))
             if stop > first + 1:
-                joint = self._join(self._values[key][first + 1 : stop, first:last], values[first:last])
-                best = np.maximum(joint.min(axis=1), self._floor)
-                # No later stage makes the slowest one faster, or a sum smaller.
-                best[best > self._ceiling] = np.inf
+                joint = self._join(self._values[key][first + 1 : stop, columns], values)
+                best = np.maximum(np.minimum.reduce(joint, axis=1), self._floor)
                 self._offer(next_use, processor, leave, slice(first + 1, stop), best)
         if not stages_left:
-            key = (*start, caller_border)
-            final = self._join(self._values[key][-1, first:last], values[first:last]).min()
-            if final <= self._ceiling and np.isfinite(final):
-                self._ends[next_use] = min(self._ends.get(next_use, np.inf), max(float(final), self._floor))
+            final = float(self._join(self._values[start[0], start[1], caller_border][-1, columns], values).min())
+            if final <= self._ceiling and final < np.inf:
+                self._ends[next_use] = min(self._ends.get(next_use, np.inf), max(final, self._floor))
 
     def _stages_left(self, use: Use) -> int:
         """Return the number of stages that are still to come, of a fixed one."""
         return len(self._problem.stages) - use[-1] if self._problem.stages else 0
 
     def _offer(self, use: Use, processor: int, leave: int, ends: slice, best: Array) -> None:
-        if not np.isfinite(best).any():
-            return
         candidates = self._processors(use)
-        for follower in self._borders.followers[processor][leave]:
-            if follower in candidates:
-                values = self._state(use, follower, self._borders.enter_kind(processor, follower))
-                np.minimum(values[ends], best, out=values[ends])
+        # No later stage makes the slowest one faster, or a sum smaller.
+        hopeful = best <= self._highest
+        for follower in self._borders.followers[processor][leave] if np.logical_or.reduce(hopeful) else ():
+            border = follower, self._borders.enter_kind(processor, follower)
+            if border in self.rests:
+                hopeful = best + self.rests[border][ends] <= self._ceiling
+            if follower in candidates and np.logical_or.reduce(hopeful):
+                values = self._state(use, *border)
+                np.minimum(values[ends], best, out=values[ends], where=hopeful)
 
     def _state(self, use: Use, processor: int, enter: int) -> Array:
         state = self._states.setdefault(use, {})
@@ -328,8 +349,6 @@ class _DivisionSearch:
                 best = np.minimum.reduce(rows)
                 state[border][state[border] >= best] = np.inf
             if border in state:
-                if border in self.rests:
-                    state[border][state[border] + self.rests[border] > self._ceiling] = np.inf
                 rows.append(state[border])
             minima[border] = rows[0] if len(rows) == 1 else np.minimum.reduce(rows)
         self._minima[use] = minima
@@ -365,5 +384,5 @@ def _kinds(rows: Sequence[Array]) -> list[int]:
 
 def _reach(values: Array, ceiling: float) -> NDArray[np.int_]:
     """Return for each begin the last end whose value is at most `ceiling`; 0 if there is none."""
-    fits = values <= min(ceiling, np.finfo(np.float64).max)
+    fits = values <= ceiling
     return np.where(fits.any(axis=0), len(values) - 1 - np.argmax(fits[::-1], axis=0), 0)

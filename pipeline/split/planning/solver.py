@@ -46,6 +46,7 @@ class Solver:
         self.problem, self._ceiling = problem, ceiling
         self.borders = Borders(problem)
         self._times = StageTable(problem, self.borders, problem.intervals)
+        self._cost_tables: dict[str, StageTable] = {}
         self._limits = Limits(problem, self.borders, list(self._times.values))
 
     @cached_property
@@ -81,8 +82,10 @@ class Solver:
         return None if segments is None else solution(self.problem, self.borders, segments)
 
     def _costs(self, goal: str) -> StageTable:
-        weights = {"size": self._sizes, "latency": self.problem.latencies, "energy": self._energies}[goal]
-        return StageTable(self.problem, self.borders, weights)
+        if goal not in self._cost_tables:
+            weights = {"size": self._sizes, "latency": self.problem.latencies, "energy": self._energies}[goal]
+            self._cost_tables[goal] = StageTable(self.problem, self.borders, weights)
+        return self._cost_tables[goal]
 
     def _search(self, costs: StageTable, highest: float = np.inf) -> list[Segment] | None:
         rests = least_rests(self.problem, self.borders, costs)

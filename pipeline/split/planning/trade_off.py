@@ -16,8 +16,8 @@ MOST_LATENCY = 2.0
 LEAST_GAIN = 1.2
 """How much faster than any plan of little latency a plan of much latency has to be."""
 
-# Limits of the interval halve what is open each: of 20 %, less than 1 % is left.
-_ROUNDS = 5
+# Limits of the interval halve what is open each: of 20 %, less than 1 % is left, and of a long chain 2.5 %.
+_ROUNDS, _ROUNDS_OF_LONG_CHAIN = 5, 3
 # Along the front between the two ends: enough to see its bend.
 _FRONT_STEPS = 4
 
@@ -37,7 +37,8 @@ def prefer_prompt(problem: Problem, solution: Solution, slack: float) -> Solutio
     if least is None or solution.latency <= MOST_LATENCY * least.latency:
         return solution
     longest = MOST_LATENCY * least.latency
-    prompt = _fastest_prompt(solver, solution.interval, longest)
+    rounds = _ROUNDS if problem.items <= POSITIONS else _ROUNDS_OF_LONG_CHAIN
+    prompt = _fastest_prompt(solver, solution.interval, longest, rounds)
     if prompt is None:
         return solution
     smaller = solver.least("size", prompt.interval * slack)
@@ -46,14 +47,14 @@ def prefer_prompt(problem: Problem, solution: Solution, slack: float) -> Solutio
     return prompt.at_positions(positions)
 
 
-def _fastest_prompt(solver: Solver, interval: float, longest: float) -> Solution | None:
+def _fastest_prompt(solver: Solver, interval: float, longest: float, rounds: int) -> Solution | None:
     """Return the fastest solution of at most that latency, None if it is slower than `interval` by `LEAST_GAIN`."""
     # Just below, by more than the solver rounds: a gain of exactly that much is enough.
     prompt = solver.least("latency", interval * LEAST_GAIN * (1 - 1e-6), longest)
     if prompt is None:
         return None
     low, high = interval, prompt.interval
-    for _ in range(_ROUNDS):
+    for _ in range(rounds):
         middle = (low + high) / 2
         candidate = solver.least("latency", middle, longest)
         if candidate is not None:
