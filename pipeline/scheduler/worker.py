@@ -18,6 +18,7 @@ from pipeline.scheduler.frame import Frame
 from pipeline.scheduler.heterogeneous import HeterogeneousRuntime
 from pipeline.scheduler.interrupts import uninterrupted
 from pipeline.scheduler.reopening import Reopening
+from pipeline.scheduler.run_notes import RunNotes
 from pipeline.scheduler.stage_device import StageDevice
 from pipeline.scheduler.turns import Loan, Turns
 from pipeline.scheduler.waiting import Latch
@@ -75,7 +76,7 @@ class Worker:
         if assignment.turns is not None:
             self._run_program = partial(self._run_in_turn, runtime, assignment.turns)
         self._frame_number = 0
-        self._trace, self._watchdog = context.options.trace, context.watchdog if assignment.limit else None
+        self._watchdog = context.watchdog if assignment.limit else None
         # Most stages have neither limit nor shared cores: their frames pay for no lock and no clock.
         self._is_guarded = bool(assignment.cores) or self._watchdog is not None
         self._timed_run: TimedRun | None = None
@@ -83,6 +84,7 @@ class Worker:
         if self._steps is not None and self._watchdog is not None:
             self._steps.wait = self._wait_untimed
         self._copies = StageCopies(runtime, assignment.wiring, assignment.readers)
+        self._notes = RunNotes(assignment, may_copy=self._copies.may_copy)
         name = f"stage {stage.name}" + (f" {replica}" if stage.replicas > 1 else "")
         # A device may leave a pool of helpers in its thread, which the next worker of its kind takes over.
         self._lease = Lease(self._live, name, runtime.thread_kind(stage.cores_of(replica)))
@@ -243,13 +245,15 @@ class Worker:
             times = self._run(program, frame)
         except BaseException as error:  # noqa: BLE001 - travels with the frame
             if self._in_time():
-                self._note_event(frame.number, "queue", arrival_s, begin_s)
-                self._note_event(frame.number, "failed", begin_s, perf_counter())
+                self._notes.event(frame.number, "queue", arrival_s, begin_s)
+                self._notes.event(frame.number, "failed", begin_s, perf_counter())
                 self._fail(frame, error)
         else:
             # Most runs have no limit: they pay for no call.
             if self._timed_run is None or self._in_time():
-                self._note(frame.number, (arrival_s, begin_s, *times))
+                self._notes.run(frame.number, (arrival_s, begin_s, *times))
+                if self._steps is not None:
+                    self._notes.steps(frame.number, self._steps.times)
 
     def _run(self, program: Any, frame: Frame) -> tuple[float, float, float]:
         # Copies count as part of the limit: they may hang in a device as well.
@@ -281,29 +285,6 @@ class Worker:
         frame.fail(failure)
         self._context.on_failure(frame, failure)
 
-    def _note(self, number: int, times: tuple[float, float, float, float, float]) -> None:
-        arrival_s, begin_s, ready_s, ran_s, stored_s = times
-        self.counters.count_run(begin_s - arrival_s, ready_s - begin_s + stored_s - ran_s, ran_s - ready_s)
-        if self._steps is not None:
-            self._note_steps(number, self._steps)
-        if self._trace is None:
-            return
-        for kind, start, end in zip(("queue", "copy", "run", "copy"), times, times[1:], strict=False):
-            if kind != "copy" or self._copies.may_copy:
-                self._note_event(number, kind, start, end)
-
-    def _note_event(self, number: int, kind: str, start: float, end: float) -> None:
-        if self._trace is not None:
-            self._trace.add(self.assignment.stage.name, number, kind, start, end, self.assignment.replica)
-
-    def _note_steps(self, number: int, runtime: HeterogeneousRuntime) -> None:
-        stage, replica = self.assignment.stage, self.assignment.replica
-        for unit, counters, times in zip(stage.units, self.counters.steps, runtime.times, strict=True):
-            copy_s = times.asked - times.start + times.end - times.ran
-            counters.count_run(times.begin - times.asked, copy_s, times.ran - times.begin)
-            if self._trace is not None:
-                self._trace.add(unit.name, number, "step", times.begin, times.ran, replica, unit.device)
-
     def _leave_cores(self) -> None:
         for core in self.assignment.cores:
             core.release()
@@ -334,7 +315,7 @@ class Worker:
         self._leave_cores()
         # The trace has another clock than the watchdog.
         end_s = perf_counter()
-        self._note_event(frame.number, "failed", end_s - (monotonic() - run.start_s), end_s)
+        self._notes.event(frame.number, "failed", end_s - (monotonic() - run.start_s), end_s)
         frame.fail(error)
         self._context.on_failure(frame, error)
         self._device.break_off()
