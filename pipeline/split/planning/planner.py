@@ -118,11 +118,7 @@ class Planner:
             Planner.solve, goal=goal, fps=fps, request=request, replicas=replicas, heterogeneous=heterogeneous
         )
         solution = solve(planner, division=division)
-        if (
-            planner is not self
-            and heterogeneous
-            and any(board_borrowings(board_processors(self.board), request, replicas=replicas))
-        ):
+        if planner is not self and any(stage.choice.paths for stage in solution.stages):
             # Stages that borrow devices were not thought of when the order was chosen.
             planner, solution = _better((planner, solution), self, solve, goal)
         plan = build_plan(solution, planner.graph, self.board, measured=self.measured)
