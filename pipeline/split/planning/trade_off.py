@@ -16,8 +16,10 @@ MOST_LATENCY = 2.0
 LEAST_GAIN = 1.2
 """How much faster than any plan of little latency a plan of much latency has to be."""
 
-# Limits of the interval halve what is open each: of 20 %, less than 1 % is left, and of a long chain 2.5 %.
-_ROUNDS, _ROUNDS_OF_LONG_CHAIN = 5, 3
+# Limits of the interval halve what is open each: of 20 %, less than 1 % is left; 2.5 % where each takes long.
+_ROUNDS, _FEW_ROUNDS = 5, 3
+# A search's time grows with the ways to run a stage.
+_MANY_CHOICES = 32
 # Along the front between the two ends: enough to see its bend.
 _FRONT_STEPS = 4
 
@@ -37,7 +39,8 @@ def prefer_prompt(problem: Problem, solution: Solution, slack: float) -> Solutio
     if least is None or solution.latency <= MOST_LATENCY * least.latency:
         return solution
     longest = MOST_LATENCY * least.latency
-    rounds = _ROUNDS if problem.items <= POSITIONS else _ROUNDS_OF_LONG_CHAIN
+    takes_long = problem.items > POSITIONS and len(problem.choices) > _MANY_CHOICES
+    rounds = _FEW_ROUNDS if takes_long else _ROUNDS
     prompt = _fastest_prompt(solver, solution.interval, longest, rounds)
     if prompt is None:
         return solution
