@@ -106,8 +106,11 @@ class Solver:
     def _fastest_without_limits(self) -> list[Segment] | None:
         """Return the division with the fastest slowest stage, as if there were no limits on sums."""
         # The coarse division is one of this problem as well, so that the best one is no slower than it.
-        ceiling = (self._ceiling if np.isfinite(self._ceiling) else self._coarse_interval()) * (1 + ROUNDING)
-        return best_division(self.problem, self.borders, self._times, np.maximum, ceiling, self.relaxation.interval)
+        reached = self._ceiling if np.isfinite(self._ceiling) else self._coarse_interval()
+        # What is shared may bound it from below by more than stages alone take: those are not told apart.
+        floor = self.relaxation.interval
+        ceiling = max(reached, floor) * (1 + ROUNDING)
+        return best_division(self.problem, self.borders, self._times, np.maximum, ceiling, floor)
 
     # A search up to a low ceiling looks at few of the stages there could be.
     def _coarse_interval(self) -> float:

@@ -252,3 +252,15 @@ def test_wrong_problems_are_refused(change: dict[str, Any], message: str) -> Non
     }
     with pytest.raises(ValueError, match=message):
         Problem(**{**parts, **change})
+
+
+def test_a_long_chain_that_what_is_shared_bounds_has_a_division() -> None:
+    """What the coarse search reached without limits was below the bound by limits, so that nothing was left."""
+    items = 60
+    borders = np.zeros((2, 1, items + 1)), np.zeros((1, 2, items + 1))
+    loads = {0: np.ones(items)}
+    choices = tuple(Choice(0, (units,), np.full(items, 0.1), threads=units, loads=loads) for units in (1, 2))
+    problem = Problem((Processor("cpu", 2),), choices, *borders, resources=(Resource("memory", "memory"),))
+    solution = Solver(problem).fastest()
+    assert solution is not None
+    assert solution.interval == pytest.approx(items)
