@@ -8,7 +8,7 @@ from typing import Protocol
 
 from pipeline.core.board import Board, Device
 from pipeline.core.stage_plan import StagePlan, TensorSpec
-from pipeline.core.transfer_costs import enter_route, enter_s, leave_route, leave_s, link_ends
+from pipeline.core.transfer_costs import Route, enter_route, enter_s, leave_route, leave_s, link_ends
 
 
 class StageSet(Protocol):
@@ -90,13 +90,7 @@ class StageMoves:
 
 
 def find_moves(plan: StageSet) -> list[StageMoves]:
-    """Return the moves of each stage.
-
-    Raises
-    ------
-    BoardError
-        If there is no link.
-    """
+    """Return the moves of each stage; what moves where the board has no link takes no time."""
     board = plan.board
     makers = {spec.name: board.device(stage.device) for stage in plan.stages for spec in stage.outputs}
     # Two stages of one memory share a copy, which the first one makes.
@@ -118,7 +112,7 @@ def find_moves(plan: StageSet) -> list[StageMoves]:
 
 def _entry(board: Board, source: Device | None, target: Device, spec: TensorSpec) -> Move:
     route = enter_route(board, source, target)
-    seconds = enter_s(board, source, target, spec.nbytes)
+    seconds = enter_s(board, source, target, spec.nbytes) if _is_described(board, route) else 0.0
     return Move(seconds, spec.nbytes, route is not None, link_ends(board, route) or ())
 
 
@@ -127,11 +121,16 @@ def _exits(plan: StageSet, device: Device, spec: TensorSpec) -> Iterator[Move]:
     sides = dict[bool, Move]()
     for reader in _readers(plan, spec):
         route = leave_route(plan.board, device, reader)
-        seconds = leave_s(plan.board, device, reader, spec.nbytes)
+        seconds = leave_s(plan.board, device, reader, spec.nbytes) if _is_described(plan.board, route) else 0.0
         move = Move(seconds, spec.nbytes, route is not None, link_ends(plan.board, route) or ())
         if seconds:
             sides.setdefault(move.is_copied, move)
     yield from sides.values()
+
+
+def _is_described(board: Board, route: Route | None) -> bool:
+    """Check whether the board has the link; of a plan made by hand without one, nothing is known but the stages."""
+    return route is None or board.link(route[0].memory, route[1].memory) is not None
 
 
 def _readers(plan: StageSet, spec: TensorSpec) -> Sequence[Device | None]:

@@ -94,3 +94,8 @@ def test_unlike_replicas_take_energy_by_their_frames() -> None:
     assert prediction.interval_s == pytest.approx(20 * MS / 3)
     assert prediction.latency_s == pytest.approx(20 * MS)
     assert predict(plan(both)).joules is None
+
+
+def test_a_plan_made_by_hand_needs_no_link() -> None:
+    copying = plan(stage("a", "x", "y", device="npu"))
+    assert predict(replace(copying, board=replace(copying.board, links=()))).interval_s == pytest.approx(10 * MS)
