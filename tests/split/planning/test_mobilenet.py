@@ -1,0 +1,31 @@
+"""Stages that borrow VTA, for a network of MobileNetV2's kind on boards with VTA."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import pipeline
+from pipeline.core.prediction import predict
+from pipeline.simulation import simulate
+from pipeline.split.planning.chain_solver import ChainSolver
+from pipeline.workflow.plan import make_planner
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("board", ["ultra96-simulated", "pynq-z2", "zcu104"])
+def test_borrowing_vta_gives_more_than_twice_the_frames_of_any_chain(
+    board: str, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(root / "bench"))
+    mobilenet = import_module("mobilenet")
+    graph = pipeline.read(mobilenet.write(tmp_path))
+    planner = make_planner(graph, board, pin=dict.fromkeys(mobilenet.depthwise_names(), "cpu"))
+    chain, plan = ChainSolver(planner.problem()).fastest(), planner.plan()
+    assert chain is not None
+    simulated = simulate(plan, frames=300).frames_per_s
+    assert simulated >= 2.5 / chain.interval
+    assert predict(plan).frames_per_s == pytest.approx(simulated, rel=0.05)
+    assert predict(plan).latency_s < chain.latency / 2
