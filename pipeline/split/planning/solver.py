@@ -59,10 +59,11 @@ class Solver:
         segments = self._fastest_without_limits()
         if segments is None:
             return None
-        slowest = self._times.largest(segments)
+        slowest = max(self._times.largest(segments), self.relaxation.interval)
         # What is the fastest without limits, and keeps them, is the fastest with them.
         if self._fits(segments, self._limits.at(slowest)):
-            return solution(self.problem, self.borders, segments, slowest)
+            division = solution(self.problem, self.borders, segments)
+            return replace(division, bound=min(slowest, division.interval))
         # Of what takes longer, some is within the memories.
         fits_anyway = self._fits(segments, self._limits.at(np.inf))
         return self._fastest_within_limits(slowest, segments if fits_anyway else None)

@@ -220,6 +220,21 @@ def test_whatever_the_problem(problem: Problem) -> None:
         assert relaxed_interval(problem) <= best * TOLERANCE
 
 
+def test_what_stages_share_may_take_longer_than_any_stage() -> None:
+    """Also in a chain of which some positions are looked at first."""
+    problem = random_problem(2, 90)
+    shared = np.full(90, 1.0)
+    problem = replace(
+        problem,
+        choices=tuple(replace(choice, loads={0: shared}) for choice in problem.choices),
+        resources=(Resource("memory", "memory"),),
+    )
+    solution = Solver(problem).fastest()
+    assert solution is not None
+    assert solution.interval == pytest.approx(90)
+    assert solution.gap <= 1e-6
+
+
 def test_merging_keeps_what_is_left() -> None:
     problem = random_problem(5, 8)
     coarse = problem.merge_items([0, 2, 3, 8])
