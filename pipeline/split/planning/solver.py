@@ -166,6 +166,8 @@ class Solver:
         """
         ceiling, made, paced = low, 0, interval is None
         step = _FIRST_STEP
+        # Of a longer chain each label has more ways to go on.
+        most = MOST_LABELS if self.problem.items <= COARSE else MOST_LABELS // 10
         while True:
             # A search below a low ceiling is short: it may go up a few times until there is one.
             ceiling = high if not ceiling or step > _LAST_STEP else min(high, low * (1 + step))
@@ -174,7 +176,7 @@ class Solver:
             search = LabelSearch(
                 self.problem, self.borders, costs.values, limits, implied=implied, paced=paced, ceiling=ceiling
             )
-            result = search.run(MOST_LABELS - made)
+            result = search.run(most - made)
             if result.segments is not None or not result.complete or ceiling == high:
                 return result, (low if step == _FIRST_STEP else low * (1 + step / _GROWTH))
             made, step = made + search.made, step * _GROWTH
