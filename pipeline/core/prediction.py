@@ -26,11 +26,10 @@ FRAMES_INSIDE = "frames in flight"
 """What limits a plan with too few of them."""
 
 TURNS = "turns of devices and links"
-"""What limits a plan whose workers lose much time by waiting for each other."""
+"""What limits a plan whose workers lose much time by waiting for each other, although no device is always busy."""
 
 NOTABLE = 1.02
 """Waiting for each other is called the bottleneck if it makes the interval this much longer than all else."""
-"""What limits a plan whose workers wait for each other, although no device is busy all the time."""
 
 
 @dataclass(frozen=True)

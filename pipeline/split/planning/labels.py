@@ -20,7 +20,10 @@ from pipeline.split.planning.problem import Array, Problem
 from pipeline.split.planning.search import Borders, Key, Segment
 
 MOST_LABELS = 4_000_000
-"""Labels that are made before a search gives up, after a second or two."""
+"""Labels that are made before a search gives up, after a second or two; comparing them counts as well."""
+
+# So many comparisons of two labels take as long as making one.
+_COMPARISONS = 32
 
 # So many labels are compared with each other at once.
 _BLOCK = 128
@@ -81,7 +84,7 @@ class LabelSearch:
     Attributes
     ----------
     made : int
-        Labels that were made so far.
+        Labels that were made so far, and what it took to compare them, as labels.
     """
 
     def __init__(  # noqa: PLR0913 - what a search is about
@@ -106,12 +109,13 @@ class LabelSearch:
         self._waiting: list[dict[Node, list[Labels]]] = [defaultdict(list) for _ in range(problem.items)]
         # Of all labels that were extended, to walk back from the end.
         self._history: list[NDArray[np.int_]] = []
-        self._extended = self.made = 0
+        self._extended = self.made = self._most = 0
         self._end: NDArray[np.int_] | None = None
         self._rests = self._least_rests()
 
     def run(self, most: int = MOST_LABELS) -> LabelResult:
         """Extend labels from position to position; give up when so many were made."""
+        self._most = most
         caller, start = len(self._problem.processors), np.zeros((1, len(self._caps)))
         for processor in self._processors(0):
             node = processor, self._borders.enter_kind(caller, processor), 0
@@ -144,7 +148,9 @@ class LabelSearch:
         # The ceiling may have been lowered since they were made.
         hopeful = self._hopeful(rows, self._rests[processor, enter][position])
         rows, history = rows[hopeful], history[hopeful]
-        kept = pareto_rows(rows[:, : rows.shape[1] - self._dependent])
+        room = max(0, self._most - self.made) * _COMPARISONS
+        kept, comparisons = pareto_rows(rows[:, : rows.shape[1] - self._dependent], room)
+        self.made += comparisons // _COMPARISONS
         rows, numbers = rows[kept], np.arange(self._extended, self._extended + len(kept))
         self._history.append(history[kept])
         self._extended += len(kept)
@@ -285,17 +291,31 @@ class LabelSearch:
         return result
 
 
-def pareto_rows(rows: Array) -> NDArray[np.int_]:
-    """Return the numbers of those rows of which no other one is at most as large in all columns."""
+def pareto_rows(rows: Array, most: float = np.inf) -> tuple[NDArray[np.int_], int]:
+    """Return the numbers of those rows of which no other one is at most as large in all columns.
+
+    Parameters
+    ----------
+    rows : array of float
+    most : float
+        Comparisons of two rows after which it gives up, without those that it did not come to.
+
+    Returns
+    -------
+    numbers : array of int
+    comparisons : int
+        How many it took; above `most` if it gave up.
+    """
     # A row that is as good as another one in everything has no larger sum, and so comes before it.
     waiting = np.lexsort((np.arange(len(rows)), rows.sum(axis=1)))
-    kept = [np.zeros(0, np.int_)]
-    while len(waiting):
+    kept, comparisons = [np.zeros(0, np.int_)], 0
+    while len(waiting) and comparisons <= most:
         block, waiting = waiting[:_BLOCK], waiting[_BLOCK:]
+        comparisons += len(block) * (len(block) + len(waiting))
         as_good = (rows[block, None] <= rows[None, block]).all(axis=2)
         block = block[~np.triu(as_good, 1).any(axis=0)]
         kept.append(block)
         for first in range(0, len(block), 16):
             dominated = (rows[block[first : first + 16], None] <= rows[None, waiting]).all(axis=2).any(axis=0)
             waiting = waiting[~dominated]
-    return np.concatenate(kept)
+    return np.concatenate(kept), comparisons

@@ -18,11 +18,20 @@ from pipeline.split.planning.solution import Solution, solution
 COARSE = 40
 """Positions of the first, quick search, whose result bounds the second one from above."""
 
+SHORT = 20
+"""Items of a chain up to which a search of labels may take a second or two; of longer ones there are many."""
+
 PRECISION = 1e-3
 """To which share the interval is found where stages share resources or a memory; else it is exact."""
 
 _ROUNDS = 12
 """How often several such limits are weighed against each other before a limit counts as out of reach."""
+
+_IDLE_ROUNDS = 3
+"""Rounds without a better division after which there is none to be expected."""
+
+COARSE_PRECISION = 1e-2
+"""To which share the interval is found in chains that are not short, where labels gave up: it is no proof anyway."""
 
 # By which shares the ceiling of a search lies above the bound, one after the other.
 _FIRST_STEP, _GROWTH, _LAST_STEP = 0.01, 5.0, 100.0
@@ -148,7 +157,8 @@ class Solver:
         if best is None:
             segments = self._feasible(self._within(self._times, np.inf), np.inf)
             best = None if segments is None else solution(self.problem, self.borders, segments)
-        while best is not None and best.interval > low * (1 + PRECISION):
+        precision = PRECISION if self.problem.items <= SHORT else COARSE_PRECISION
+        while best is not None and best.interval > low * (1 + precision):
             middle = (low + best.interval) / 2
             segments = self._feasible(self._within(self._times, middle), middle)
             if segments is None:
@@ -167,7 +177,7 @@ class Solver:
         ceiling, made, paced = low, 0, interval is None
         step = _FIRST_STEP
         # Of a longer chain each label has more ways to go on.
-        most = MOST_LABELS if self.problem.items <= COARSE else MOST_LABELS // 10
+        most = MOST_LABELS if self.problem.items <= SHORT else MOST_LABELS // 20
         while True:
             # A search below a low ceiling is short: it may go up a few times until there is one.
             ceiling = high if not ceiling or step > _LAST_STEP else min(high, low * (1 + step))
@@ -225,12 +235,15 @@ class Solver:
             return result.segments
         # As far as weighing them finds one. Subgradient steps: a limit is dearer while it is exceeded.
         best, prices = result.segments or self._feasible(costs, interval), np.zeros(len(limits))
-        scale = costs.total(best or segments)
+        scale, idle_rounds = costs.total(best or segments), 0
         for _ in range(_ROUNDS):
             prices = np.maximum(0.0, prices + scale * (_shares(segments, limits) - 1))
             segments = self._search(_weigh(costs, prices, limits)) or segments
+            idle_rounds += best is not None
             if self._fits(segments, limits) and (best is None or costs.total(segments) < costs.total(best)):
-                best = segments
+                best, idle_rounds = segments, 0
+            if idle_rounds == _IDLE_ROUNDS:
+                break
         return best
 
     def _within(self, table: StageTable, interval: float) -> StageTable:

@@ -25,7 +25,7 @@ _FRONT_STEPS = 4
 
 
 POSITIONS = 120
-"""At so many positions cuts are looked for at most, for up to eight searches in a row."""
+"""At so many positions cuts are looked for at most, for up to eight searches; at half where each takes long."""
 
 
 def prefer_prompt(problem: Problem, solution: Solution, slack: float) -> Solution:
@@ -33,13 +33,14 @@ def prefer_prompt(problem: Problem, solution: Solution, slack: float) -> Solutio
 
     Of those with so little latency, it is the fastest, or one of fewer stages that is slower by at most `slack`.
     """
-    positions = sorted({*problem.spread_positions(POSITIONS), *(stage.end for stage in solution.stages)})
+    takes_long = problem.items > POSITIONS // 2 and len(problem.choices) > _MANY_CHOICES
+    count = POSITIONS // 2 if takes_long else POSITIONS
+    positions = sorted({*problem.spread_positions(count), *(stage.end for stage in solution.stages)})
     solver = Solver(problem.merge_items(positions))
     least = solver.least("latency", np.inf)
     if least is None or solution.latency <= MOST_LATENCY * least.latency:
         return solution
     longest = MOST_LATENCY * least.latency
-    takes_long = problem.items > POSITIONS and len(problem.choices) > _MANY_CHOICES
     rounds = _FEW_ROUNDS if takes_long else _ROUNDS
     prompt = _fastest_prompt(solver, solution.interval, longest, rounds)
     if prompt is None:
