@@ -6,11 +6,7 @@ frames inside; the scheduler gave 37.0, less than the big cores alone.
 
 from __future__ import annotations
 
-import itertools
-import threading
-from collections.abc import Callable
 from dataclasses import replace
-from time import perf_counter, sleep
 from typing import Any
 
 import numpy as np
@@ -21,7 +17,6 @@ from pipeline.core.board import Board, Device
 from pipeline.core.plan import Plan, StagePlan, TensorSpec
 from pipeline.core.prediction import FRAMES_INSIDE, predict
 from pipeline.core.reordering import ordered_interval
-from pipeline.scheduler import Pipeline
 from pipeline.simulation import simulate
 from pipeline.split.graph import Graph
 from tests.support.planning import chain_graph, plan_with_times
@@ -105,49 +100,8 @@ def test_slow_cores_join_only_if_that_is_asked_for(chain: Graph) -> None:
     assert predict(least_late).latency_s < BIG
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("goal", GOALS, ids=str)
-def test_what_is_planned_for_unlike_cores_is_measured(chain: Graph, goal: dict[str, Any]) -> None:
-    plan = plan_for_rk3588(chain, **goal)
-    promise = pytest.approx(predict(plan).frames_per_s, rel=0.05)
-    # Sleeping threads are woken late while others use the machine: the best of three tells.
-    assert any(measured_rate(plan) == promise for _ in range(3))
-
-
 def plan_for_rk3588(graph: Graph, **goal: Any) -> Plan:
     """Return a plan for the cores of an RK3588, of a model that takes a big one 0.1 s."""
     board = boards.get("rk3588")
     cpu = replace(board, devices=board.devices[:1], links=())
     return plan_with_times(graph, cpu, seconds=[BIG / 6] * 6, **goal)
-
-
-def measured_rate(plan: Plan, seconds: float = 10.0) -> float:
-    """Return the frames per second of stages in Python that sleep as long as the plan says."""
-    devices = tuple(replace(device, kind="python", target=None) for device in plan.board.devices)
-    frames = int(seconds / plan.slowest)
-    array = np.zeros(plan.inputs[0].shape, np.float32)
-    plan_in_python = replace(plan, board=replace(plan.board, devices=devices))
-    with Pipeline(plan_in_python, list(map(sleeper, plan.stages))) as running:
-        ends = np.array([perf_counter() for _ in running.map(itertools.repeat(array, frames))])
-    # The slope over the middle: results that wait for a slow replica's leave in bursts.
-    middle = np.arange(plan.frames_in_flight, frames - plan.frames_in_flight)
-    return float(1 / np.polyfit(middle, ends[middle], 1)[0])
-
-
-def sleeper(stage: StagePlan) -> Callable[..., list[np.ndarray]]:
-    """Return a function that takes each of its threads as long as one of the replicas."""
-    replicas: dict[int, int] = {}
-    lateness = dict.fromkeys(range(stage.replicas), 0.0)
-    lock = threading.Lock()
-
-    def run(*_: np.ndarray) -> list[np.ndarray]:
-        begin = perf_counter()
-        with lock:
-            replica = replicas.setdefault(threading.get_ident(), len(replicas))
-        # As simulated devices do: what the system woke it too late is made up for.
-        end = begin + stage.replica_times[replica] - lateness[replica]
-        sleep(max(0.0, end - perf_counter()))
-        lateness[replica] = min(perf_counter() - end, 0.1 * stage.replica_times[replica])
-        return [np.zeros(spec.shape, spec.dtype) for spec in stage.outputs]
-
-    return run
