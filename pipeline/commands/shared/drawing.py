@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pipeline.core.borrowing import borrowed_devices
 from pipeline.core.files import check_regular
 from pipeline.errors import InputError
 
@@ -58,6 +57,8 @@ def _rows(stage: StagePlan) -> list[str]:
 
 def _borrowed(plan: Plan) -> list[str]:
     """Return the devices that stages borrow, whose rows show who has them when."""
+    from pipeline.core.borrowing import borrowed_devices
+
     names = (name for stage in plan.stages for name in borrowed_devices(plan.board, stage))
     return list(dict.fromkeys(names))
 
