@@ -323,7 +323,7 @@ class Planner:
         elif self.isolated is not None and not isinstance(self.isolated, Mapping) and device is self.board.devices[0]:
             seconds = self.isolated
         else:
-            seconds = self._estimates[device.name]
+            seconds = self._estimate(device)
         return _exclude(seconds, self.refusals.get(device.name, ()))
 
     def _seconds_anywhere(self, device: Device) -> Sequence[float]:
@@ -334,11 +334,14 @@ class Planner:
         return seconds
 
     @cached_property
-    def _estimates(self) -> Mapping[str, Sequence[float]]:
-        if self.estimates:
-            return self.estimates
-        devices = [self.board.device(name) for device in self.board.devices for name in (device.name, *device.variants)]
-        return {device.name: list(estimate(self.graph, device)) for device in devices}
+    def _estimates(self) -> dict[str, Sequence[float]]:
+        return dict(self.estimates)
+
+    def _estimate(self, device: Device) -> Sequence[float]:
+        # Each takes a moment in a graph of thousands of operators, and most runtimes of a device are not asked for.
+        if device.name not in self._estimates:
+            self._estimates[device.name] = list(estimate(self.graph, device))
+        return self._estimates[device.name]
 
     def _unsplit_seconds(self) -> float:
         """Return the seconds of the unsplit model on one core of the first device that can run it; 0 if none can."""
