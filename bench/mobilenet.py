@@ -7,18 +7,14 @@ accelerator that multiplies blocks of channels is good at the pointwise ones, an
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx_network import CLASSES, INPUT, OUTPUT, OnnxNetwork, frame
 
 from pipeline.quantization.quantize import quantize
-
-INPUT, OUTPUT = "image", "logits"
-CLASSES = 1000
 
 BLOCKS = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
 """By how much a block widens, its channels, how many there are of it, and the stride of the first (Sandler et al.,
@@ -29,21 +25,8 @@ _BRANCH = 0.5
 """Of a residual branch's size; sums would grow from block to block otherwise."""
 
 
-@dataclass
-class _Network:
-    """The nodes so far."""
-
-    random: np.random.Generator
-    nodes: list[Any] = field(default_factory=list)
-    constants: list[Any] = field(default_factory=list)
-
-    def add(self, kind: str, name: str, *inputs: str, **attributes: Any) -> str:
-        self.nodes.append(helper.make_node(kind, list(inputs), [name], name=name, **attributes))
-        return name
-
-    def constant(self, name: str, values: Any) -> str:
-        self.constants.append(numpy_helper.from_array(np.asarray(values, np.float32), name))
-        return name
+class _Network(OnnxNetwork):
+    """The layers of this network."""
 
     def convolution(  # noqa: PLR0913, PLR0917 - a convolution has so many numbers
         self, name: str, source: str, channels: tuple[int, int], kernel: int, stride: int = 1, groups: int = 1,
@@ -91,14 +74,7 @@ def model(side: int = 224, share: float = 1.0) -> onnx.ModelProto:
         "dense.weight", network.random.standard_normal((CLASSES, _channels(_LAST, share))) * scale
     )
     network.add("Gemm", OUTPUT, flat, weights, network.constant("dense.bias", np.zeros(CLASSES)), transB=1)
-    graph = helper.make_graph(
-        network.nodes,
-        "mobilenet",
-        [helper.make_tensor_value_info(INPUT, TensorProto.FLOAT, [1, 3, side, side])],
-        [helper.make_tensor_value_info(OUTPUT, TensorProto.FLOAT, [1, CLASSES])],
-        network.constants,
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return network.model("mobilenet", side)
 
 
 def depthwise_names() -> Iterator[str]:
@@ -111,8 +87,7 @@ def write(folder: Path, side: int = 224, share: float = 1.0) -> Path:
     """Write the network, quantised with powers of two, and return the file."""
     plain, quantized = folder / "mobilenet.onnx", folder / "mobilenet-int8.onnx"
     onnx.save(model(side, share), plain)
-    frames = [np.random.default_rng(seed).standard_normal((1, 3, side, side)).astype(np.float32) for seed in range(2)]
-    quantize(plain, [{INPUT: frame} for frame in frames], quantized, power_of_two=True)
+    quantize(plain, [frame(seed, side) for seed in range(2)], quantized, power_of_two=True)
     return quantized
 
 

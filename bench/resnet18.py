@@ -2,40 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx_network import CLASSES, INPUT, OUTPUT, OnnxNetwork, frame
 
 from pipeline.quantization.quantize import quantize
 
-INPUT, OUTPUT = "image", "logits"
-SIDE, CLASSES = 224, 1000
+SIDE = 224
 STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))
 
 _BRANCH = 0.5
 """Of a residual branch's size; sums would grow from block to block otherwise."""
 
 
-@dataclass
-class _Network:
-    """The nodes so far."""
-
-    random: np.random.Generator
-    nodes: list[Any] = field(default_factory=list)
-    constants: list[Any] = field(default_factory=list)
-
-    def add(self, kind: str, name: str, *inputs: str, **attributes: Any) -> str:
-        self.nodes.append(helper.make_node(kind, list(inputs), [name], name=name, **attributes))
-        return name
+class _Network(OnnxNetwork):
+    """The layers of this network."""
 
     def weights(self, name: str, shape: tuple[int, ...], scale: float) -> str:
-        values = (self.random.standard_normal(shape) * scale).astype(np.float32)
-        self.constants.append(numpy_helper.from_array(values, name))
-        return name
+        return self.constant(name, self.random.standard_normal(shape) * scale)
 
     def convolution(  # noqa: PLR0913, PLR0917 - a convolution has so many numbers
         self, name: str, source: str, channels: tuple[int, int], kernel: int, stride: int, gain: float = 1.0
@@ -72,24 +58,12 @@ def model() -> onnx.ModelProto:
     flat = network.add("Flatten", "flat", network.add("GlobalAveragePool", "mean", source))
     weights = network.weights("dense.weight", (CLASSES, width), float(np.sqrt(1 / width)))
     network.add("Gemm", OUTPUT, flat, weights, network.weights("dense.bias", (CLASSES,), 0.05), transB=1)
-    graph = helper.make_graph(
-        network.nodes,
-        "resnet18",
-        [helper.make_tensor_value_info(INPUT, TensorProto.FLOAT, [1, 3, SIDE, SIDE])],
-        [helper.make_tensor_value_info(OUTPUT, TensorProto.FLOAT, [1, CLASSES])],
-        network.constants,
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-
-
-def frame(seed: int) -> dict[str, np.ndarray]:
-    """Return a random input."""
-    return {INPUT: np.random.default_rng(seed).standard_normal((1, 3, SIDE, SIDE)).astype(np.float32)}
+    return network.model("resnet18", SIDE)
 
 
 def write(folder: Path) -> tuple[Path, Path]:
     """Write the network, and the same quantised with powers of two, and return the files."""
     plain, quantized = folder / "resnet18.onnx", folder / "resnet18-int8.onnx"
     onnx.save(model(), plain)
-    quantize(plain, [frame(seed) for seed in range(2)], quantized, power_of_two=True)
+    quantize(plain, [frame(seed, SIDE) for seed in range(2)], quantized, power_of_two=True)
     return plain, quantized

@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import onnx_network
 import resnet18
 from report import Row, parser, report
 
@@ -156,7 +157,7 @@ def draw(plan: Plan) -> None:
 
 def exactness(graph: Graph, plan: Plan, quantized: Path) -> Row:
     """Compute a frame on the bit-accurate simulator, and compare all values with ONNX Runtime's."""
-    frame = resnet18.frame(9)
+    frame = onnx_network.frame(9, resnet18.SIDE)
     expected = outputs(quantized, [frame])[0]
     with pipeline.load(pipeline.build(graph, plan, check=False)) as running:
         # The first frame also compiles the simulator's interpreter, and the program's tables for it.

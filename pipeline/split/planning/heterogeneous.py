@@ -7,7 +7,7 @@ has a price: with one for each second of a borrowed device or of a link, the sho
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
@@ -70,21 +70,6 @@ class StepCosts:
     def resources(self) -> int:
         """Number of things with a price."""
         return len(self.uses)
-
-    def select_devices(self, devices: Sequence[int]) -> StepCosts:
-        """Return the costs with some of the devices only; the first of them is the worker's own."""
-        index = list(devices)
-        return StepCosts(
-            self.seconds[index],
-            self.start_s[index],
-            self.moves[np.ix_(index, index)],
-            self.uses[:, index],
-            self.move_uses[:, index][:, :, index],
-        )
-
-    def scale_own(self, own_seconds: Array) -> StepCosts:
-        """Return the costs of a worker whose own device takes other times."""
-        return replace(self, seconds=np.vstack([own_seconds[None, :], self.seconds[1:]]))
 
     @cached_property
     def item_costs(self) -> Array:

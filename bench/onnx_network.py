@@ -1,0 +1,48 @@
+"""Writer of networks as ONNX models: their nodes and constants, one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+INPUT, OUTPUT = "image", "logits"
+CLASSES = 1000
+
+
+@dataclass
+class OnnxNetwork:
+    """The nodes so far."""
+
+    random: np.random.Generator
+    nodes: list[Any] = field(default_factory=list)
+    constants: list[Any] = field(default_factory=list)
+
+    def add(self, kind: str, name: str, *inputs: str, **attributes: Any) -> str:
+        """Add a node, and return its output."""
+        self.nodes.append(helper.make_node(kind, list(inputs), [name], name=name, **attributes))
+        return name
+
+    def constant(self, name: str, values: Any) -> str:
+        """Add numbers, as float32."""
+        self.constants.append(numpy_helper.from_array(np.asarray(values, np.float32), name))
+        return name
+
+    def model(self, name: str, side: int) -> onnx.ModelProto:
+        """Return the model from a square picture with so many pixels a side to scores of the classes."""
+        graph = helper.make_graph(
+            self.nodes,
+            name,
+            [helper.make_tensor_value_info(INPUT, TensorProto.FLOAT, [1, 3, side, side])],
+            [helper.make_tensor_value_info(OUTPUT, TensorProto.FLOAT, [1, CLASSES])],
+            self.constants,
+        )
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def frame(seed: int, side: int) -> dict[str, np.ndarray]:
+    """Return a random input."""
+    return {INPUT: np.random.default_rng(seed).standard_normal((1, 3, side, side)).astype(np.float32)}
