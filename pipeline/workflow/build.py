@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pipeline.executor.bundle import Bundle
     from pipeline.split.graph import Graph
     from pipeline.split.symbolic_model import OpenModel
+    from pipeline.workflow.bundle_builder import Options
     from pipeline.workflow.import_check import CheckOptions
 
 
@@ -101,25 +102,59 @@ def build(  # noqa: PLR0913 - all but the first two by keyword
     TuningError
         If the database is missing, damaged, or another kind of file.
     """
-    from pipeline.core.numerics import Numerics
-    from pipeline.executor.tuning.lookup import TuningLookup
-    from pipeline.split.symbolic_model import OpenModel
-    from pipeline.workflow import bundle_builder
+    graph = _as_one_graph(graph, connect)
+    plan = _resolve_plan(plan, graph, board, devices)
+    checks = _checks(plan, check=check, verify=verify, tolerance=tolerance, seed=seed)
+    options = _options(progress, checks, tuning, winograd=winograd, weights=weights)
+    return _compile(graph, plan, sizes, other_sizes, options)
+
+
+def _as_one_graph(
+    graph: Graph | OpenModel | Sequence[Any] | Mapping[str, Any], connect: Mapping[str, str] | None
+) -> Graph | OpenModel:
+    """Return the graph of several models, which remembers where each of them ends, or the one there is."""
     from pipeline.workflow.chain import chain
 
-    # Several models become one graph, which remembers where each of them ends.
     if isinstance(graph, Sequence | Mapping):
-        graph = chain(graph, connect)
-    elif connect:
+        return chain(graph, connect)
+    if connect:
         raise ModelError("connect is for several models; give a list of them")
+    return graph
+
+
+def _resolve_plan(
+    plan: Plan | None, graph: Graph | OpenModel, board: Board | str, devices: Sequence[str] | None
+) -> Plan:
     if plan is None:
-        plan = _own_plan(graph, board, devices)
+        return _own_plan(graph, board, devices)
     # A plan has its board in it: arguments that it would silently overrule are refused.
-    elif devices is not None or board != "host":
+    if devices is not None or board != "host":
         raise PlanError("the plan says what to run on; leave out board and devices")
+    return plan
+
+
+def _options(
+    progress: Callable[[str], None],
+    checks: CheckOptions,
+    tuning: str | Path | None,
+    *,
+    winograd: bool,
+    weights: str,
+) -> Options:
+    from pipeline.core.numerics import Numerics
+    from pipeline.executor.tuning.lookup import TuningLookup
+    from pipeline.workflow.bundle_builder import Options
+
     database = None if tuning is None else TuningLookup.load(tuning)
-    checks = _checks(plan, check=check, verify=verify, tolerance=tolerance, seed=seed)
-    options = bundle_builder.Options(progress, checks, database, Numerics(winograd, weights))
+    return Options(progress, checks, database, Numerics(winograd, weights))
+
+
+def _compile(
+    graph: Graph | OpenModel, plan: Plan, sizes: Sequence[SizeRange], other_sizes: str, options: Options
+) -> Bundle:
+    from pipeline.split.symbolic_model import OpenModel
+    from pipeline.workflow import bundle_builder
+
     if isinstance(graph, OpenModel):
         return bundle_builder.build_open(graph, plan, sizes, other_sizes, options)
     # A graph has one size, so that whatever is said about others is a mistake.

@@ -92,11 +92,8 @@ def plan(  # noqa: PLR0913 - all but the first two by keyword
     BoardError
         If the board or a device is unknown.
     """
-    if stages == "models":
-        # The ends of the models are cuts like others; devices and cores are still chosen.
-        stages, cuts = "auto", _between_models(graph, cuts)
-    if allow_unfused and cuts is None:
-        raise PlanError("allow_unfused allows cuts inside of fused groups, but no cuts are given; give cuts=[...]")
+    stages, cuts = _resolve_cuts(graph, stages, cuts, allow_unfused=allow_unfused)
+    # What each group of operators takes on each device: measured where asked for, else estimated.
     planner = make_planner(
         graph,
         board,
@@ -117,6 +114,18 @@ def plan(  # noqa: PLR0913 - all but the first two by keyword
         replicas=replicas,
         heterogeneous=heterogeneous,
     )
+
+
+def _resolve_cuts(
+    graph: Graph, stages: int | str, cuts: Sequence[str | int] | None, *, allow_unfused: bool
+) -> tuple[int | str, Sequence[str | int] | None]:
+    """Return the number of stages and the cuts, where models of a chain have a stage each."""
+    if stages == "models":
+        # The ends of the models are cuts like others; devices and cores are still chosen.
+        stages, cuts = "auto", _between_models(graph, cuts)
+    if allow_unfused and cuts is None:
+        raise PlanError("allow_unfused allows cuts inside of fused groups, but no cuts are given; give cuts=[...]")
+    return stages, cuts
 
 
 def _between_models(graph: Graph, cuts: Sequence[str | int] | None) -> Sequence[int]:
@@ -161,14 +170,7 @@ def make_planner(  # noqa: PLR0913 - all but the first two by keyword
     from pipeline.split.unfused import unfuse
 
     # Before anything is measured, since times are those of kernels, and there are others in a divided group.
-    graph = unfuse(graph, unfused)
-
-    if isinstance(board, str):
-        import boards
-
-        board = boards.get(board)
-    if runtimes:
-        board = board.with_runtimes(runtimes)
+    graph, board = unfuse(graph, unfused), _resolve_board(board, runtimes)
     pins = resolve_pins(graph, board, pin)
     refusals = find_refusals(graph, board, runtimes=measure, fresh=fresh, progress=progress)
     if not measure:
@@ -178,3 +180,12 @@ def make_planner(  # noqa: PLR0913 - all but the first two by keyword
     times = profile(graph, board, fresh=fresh, refusals=refusals, progress=progress, sampling=sampling)
     # With the rates that were measured on the way, in place of those in the file of the board.
     return Planner(graph, times.board, times.measured, queue_depth, cv, times.contended, pins, times.spans, refusals)
+
+
+def _resolve_board(board: Board | str, runtimes: Sequence[str]) -> Board:
+    """Return the board of a name, with the runtimes that are asked for."""
+    if isinstance(board, str):
+        import boards
+
+        board = boards.get(board)
+    return board.with_runtimes(runtimes) if runtimes else board
