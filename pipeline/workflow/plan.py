@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pipeline.core.board import Board
 from pipeline.core.renaming import refuse_renamed
@@ -92,6 +92,8 @@ def plan(  # noqa: PLR0913 - all but the first two by keyword
     BoardError
         If the board or a device is unknown.
     """
+    from pipeline.measure.finalists import choose_runtimes
+
     stages, cuts = _resolve_cuts(graph, stages, cuts, allow_unfused=allow_unfused)
     # What each group of operators takes on each device: measured where asked for, else estimated.
     planner = make_planner(
@@ -105,15 +107,19 @@ def plan(  # noqa: PLR0913 - all but the first two by keyword
         pin=pin,
         progress=progress,
     )
-    return planner.plan(
-        stages=stages,
-        cuts=cuts,
-        devices=devices,
-        objective=objective,
-        fps=fps,
-        replicas=replicas,
-        heterogeneous=heterogeneous,
-    )
+    request: dict[str, Any] = {
+        "stages": stages,
+        "cuts": cuts,
+        "devices": devices,
+        "objective": objective,
+        "fps": fps,
+        "replicas": replicas,
+        "heterogeneous": heterogeneous,
+    }
+    if measure:
+        # Which runtime is the fastest, by plans that stream in turns.
+        planner = choose_runtimes(planner, request, progress=progress)
+    return planner.plan(**request)
 
 
 def _resolve_cuts(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pipeline.commands.shared import stage_options, targets, values
 from pipeline.commands.shared.console import Progress, notice, progress
@@ -155,11 +155,12 @@ def make_plan(graph: Graph, options: argparse.Namespace) -> Plan:
 
 def make_planner(graph: Graph, options: argparse.Namespace, step: Progress) -> Planner:
     """Return the planner of the board that the options name."""
+    from pipeline.measure.finalists import choose_runtimes
     from pipeline.workflow import plan as planning
 
     if options.allow_unfused and not options.cut:
         raise PlanError("--allow-unfused allows cuts inside of fused groups, but there are none; give --cut NAME")
-    return planning.make_planner(
+    planner = planning.make_planner(
         graph,
         targets.board(options),
         measure=options.measure or options.fresh,
@@ -171,17 +172,22 @@ def make_planner(graph: Graph, options: argparse.Namespace, step: Progress) -> P
         pin=dict(options.pin),
         progress=step,
     )
+    return choose_runtimes(planner, _request(options), fresh=options.fresh, progress=step)
 
 
 def plan_with(planner: Planner, options: argparse.Namespace) -> Plan:
     """Plan as the options say."""
-    plan = planner.plan(
-        stages=options.stages,
-        cuts=options.cut,
-        devices=options.devices,
-        objective=options.objective,
-        fps=options.fps,
-        replicas=not options.no_replicas,
-        heterogeneous=not options.no_borrowing,
-    )
-    return stage_options.apply(plan, options)
+    return stage_options.apply(planner.plan(**_request(options)), options)
+
+
+def _request(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the arguments of `Planner.plan`."""
+    return {
+        "stages": options.stages,
+        "cuts": options.cut,
+        "devices": options.devices,
+        "objective": options.objective,
+        "fps": options.fps,
+        "replicas": not options.no_replicas,
+        "heterogeneous": not options.no_borrowing,
+    }

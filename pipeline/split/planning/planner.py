@@ -174,6 +174,20 @@ class Planner:
             estimates={name: arrange(each) for name, each in self._estimates.items()},
         )
 
+    def scale_times(self, factor: float) -> Planner:
+        """Return the planner with all measured times multiplied by a factor."""
+
+        def scale(times: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
+            return {name: [seconds * factor for seconds in group_seconds] for name, group_seconds in times.items()}
+
+        isolated = self.isolated
+        if isinstance(isolated, Mapping):
+            isolated = scale(isolated)
+        elif isolated is not None:
+            isolated = [seconds * factor for seconds in isolated]
+        spans = {name: times.scale(factor) for name, times in self.spans.items()}
+        return replace(self, isolated=isolated, contended=scale(self.contended), spans=spans)
+
     def of_plan(self, plan: Plan) -> Planner:
         """Return the planner of the graph in the order that a plan cuts."""
         graph = as_ordered(self.graph, plan)

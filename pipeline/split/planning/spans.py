@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -31,6 +31,10 @@ class SpanTimes:
     seconds: Array
     threads: Mapping[int, float] = field(default_factory=dict)
     contention: float = 1.0
+
+    def scale(self, factor: float) -> SpanTimes:
+        """Return the times multiplied by a factor."""
+        return replace(self, seconds=self.seconds * factor)
 
     def matrix(self, threads: int = 1, *, contended: bool = False) -> Array:
         """Return the seconds of the groups ``[i, j)`` as entry ``[j, i]``; infinite where that was not measured."""
