@@ -16,6 +16,7 @@ TVM = ("tvm", "tvm_ffi")
 TVM_PLACES = (
     "boards.vta", "pipeline.split", "pipeline.executor", "pipeline.measure", "pipeline.quantization.relax_powers",
     "pipeline.remote.rpc_device", "pipeline.remote.rpc_session", "pipeline.core.tvm_access",
+    "pipeline.core.tvm_runtime",
 )  # fmt: skip
 EXTRAS = (
     "ai_edge_litert", "av", "cyclonedds", "matplotlib", "onnx", "onnxruntime", "openvino", "prometheus_client", "rclpy",

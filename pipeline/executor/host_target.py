@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import platform
 from collections.abc import Iterable, Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+from pipeline.core.tvm_library import tvm_version
 
 # LLVM's name of an instruction-set extension -> the flag by which Linux lists it.
 X86_EXTENSIONS = {
@@ -117,18 +117,11 @@ def other_tvm(built_with: str) -> str:
 
     Code calls functions of TVM's runtime, which stay the same only from one patch release to the next.
     """
-    version = installed_version("apache-tvm")
+    version = tvm_version()
     # Releases of TVM below 1.0 change its interfaces with the second number.
     if built_with.split(".")[:2] == version.split(".")[:2]:
         return ""
     return f"comes from TVM {built_with}, but this machine has {version}"
-
-
-def installed_version(name: str) -> str:
-    """Return the version of an installed package, without importing it."""
-    with contextlib.suppress(metadata.PackageNotFoundError):
-        return metadata.version(name)
-    return "(not installed)"
 
 
 def misfit(built_machine: str, features: Iterable[str], listed_flags: frozenset[str] | None = None) -> str:

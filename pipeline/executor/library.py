@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.native_output import quietly
-from pipeline.core.tvm_access import tvm
+from pipeline.core.tvm_runtime import tvm_ffi
 from pipeline.errors import BundleError, reason
 from pipeline.executor.verified_file import VerifiedContent
 
@@ -36,7 +36,7 @@ def module(library: VerifiedContent) -> Any:
 
 
 def _load_library(library: VerifiedContent) -> Any:
-    load = tvm.get_global_func("ffi.Module.load_from_file.so")
+    load = tvm_ffi.get_global_func("ffi.Module.load_from_file.so")
     try:
         with _file(library) as path:
             return quietly(lambda: load(path, "so"))

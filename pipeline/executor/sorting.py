@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import ctypes
 import math
+import sys
 from collections.abc import Callable
+from importlib.abc import MetaPathFinder
 from typing import Any
 
 import numpy as np
@@ -16,13 +18,38 @@ import numpy as np
 PREFIX = "tvm.contrib.sort."
 
 
+class _Withdrawal(MetaPathFinder):
+    """Takes the functions back before somebody imports TVM.
+
+    Its compiler has functions of these names, and a name that is taken ends the process.
+    """
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+
+    def find_spec(self, name: str, *_: object) -> None:
+        """Find nothing, but see the import coming."""
+        if name == "tvm" and self.names:
+            from pipeline.core.tvm_runtime import tvm_ffi
+
+            sys.meta_path.remove(self)
+            while self.names:
+                tvm_ffi.remove_global_func(self.names.pop())
+
+
+_withdrawal = _Withdrawal()
+
+
 def register_missing() -> None:
     """Make the functions known to TVM that it lacks; before a stage is loaded, since that looks its functions up."""
-    import tvm_ffi
+    from pipeline.core.tvm_runtime import tvm_ffi
 
     for name, function in FUNCTIONS.items():
         if tvm_ffi.get_global_func(PREFIX + name, allow_missing=True) is None:
             tvm_ffi.register_global_func(PREFIX + name, function, override=True)
+            if not _withdrawal.names:
+                sys.meta_path.insert(0, _withdrawal)
+            _withdrawal.names.add(PREFIX + name)
 
 
 def _view(tensor: Any) -> np.ndarray:

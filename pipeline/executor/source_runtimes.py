@@ -67,7 +67,7 @@ def register() -> None:
     """Make the functions known to TVM; before a stage is loaded, since that looks its functions up."""
     if _registered.is_set():
         return
-    import tvm_ffi
+    from pipeline.core.tvm_runtime import tvm_ffi
 
     # Twice by two threads at once does no harm: the second overrides the first.
     for kind, runtime in RUNTIMES.items():

@@ -12,8 +12,9 @@ import numpy as np
 from pipeline.core.memory import contents
 from pipeline.core.plan import StagePlan
 from pipeline.core.remote_address import Address
+from pipeline.core.tvm_library import tvm_version
+from pipeline.core.version import VERSION
 from pipeline.errors import DeviceLost, RemoteError
-from pipeline.executor.host_target import installed_version
 from pipeline.remote import messages, tensors
 from pipeline.remote.messages import ServerMessage
 from pipeline.remote.stage_package import StagePackage, pack_stage
@@ -59,9 +60,7 @@ class Connection:
         with self._translate_errors():
             # For each message, and so for each sign of life: a stage may compute for longer, while the server says so.
             self._wire.limit(address.timeout)
-            self._wire.send(
-                messages.Greeting(messages.PROTOCOL, installed_version("soc-pipeline"), address.timeout / 4)
-            )
+            self._wire.send(messages.Greeting(messages.PROTOCOL, VERSION, address.timeout / 4))
             self.welcome = self._answer(messages.Welcome)
 
     def target(self) -> dict[str, object]:
@@ -76,7 +75,7 @@ class Connection:
 
     def open_package(self, stage: StagePlan, package: StagePackage | None, *, built_with: str = "") -> int:
         """Open a stage whose files are packed; `built_with` is the release of TVM, by default the one here."""
-        built_with = built_with or installed_version("apache-tvm")
+        built_with = built_with or tvm_version()
         request = messages.OpenRequest(
             self.address.device, stage, None if package is None else package.stage, built_with
         )

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import psutil
 
+from pipeline.core.tvm_library import tvm_version
+from pipeline.core.version import VERSION
 from pipeline.errors import PipelineError
 from pipeline.executor import host_target
-from pipeline.executor.host_target import installed_version
 from pipeline.remote import messages
 from pipeline.remote.device_threads import ServerDevices, offered_kinds
 from pipeline.remote.store import FileStore
@@ -43,8 +44,8 @@ class Offer:
         """Return the first message to a client."""
         return messages.Welcome(
             messages.PROTOCOL,
-            installed_version("soc-pipeline"),
-            installed_version("apache-tvm"),
+            VERSION,
+            tvm_version(),
             host_target.machine(),
             host_target.full_name()[:4096],
             offered_kinds(),

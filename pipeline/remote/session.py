@@ -10,8 +10,8 @@ from typing import NamedTuple, TypeVar
 
 from pipeline.core.memory import contents
 from pipeline.core.threads import start_in_thread
+from pipeline.core.version import VERSION
 from pipeline.errors import PipelineError, reason
-from pipeline.executor.host_target import installed_version
 from pipeline.remote import messages, requests, server_target, tensors
 from pipeline.remote.device_threads import ServedStage
 from pipeline.remote.messages import ClientMessage
@@ -120,7 +120,7 @@ class ServerSession:
         if hello.protocol != messages.PROTOCOL:
             raise Refusal(
                 f"the client (soc-pipeline {hello.version}) speaks protocol {hello.protocol}, "
-                f"the server (soc-pipeline {installed_version('soc-pipeline')}) protocol {messages.PROTOCOL}; "
+                f"the server (soc-pipeline {VERSION}) protocol {messages.PROTOCOL}; "
                 "install the same release on both machines"
             )
         # Neither so often that it costs anything, nor so rarely that the client gives up.

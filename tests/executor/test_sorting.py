@@ -73,6 +73,24 @@ def test_the_valid_ones_of_each_row(ascends: bool) -> None:
     np.testing.assert_array_equal(ours, theirs)
 
 
+def test_the_compiler_can_be_imported_behind_a_stage_that_sorts(root: Path) -> None:
+    """It has functions of the same names, and a name that is taken ends the process."""
+    code = """
+from pipeline.core.tvm_runtime import tvm_ffi
+from pipeline.executor import sorting
+sorting.register_missing()
+ours = tvm_ffi.get_global_func("tvm.contrib.sort.argsort")
+import tvm
+print(ours.same_as(tvm.get_global_func("tvm.contrib.sort.argsort")))
+sorting.register_missing()
+"""
+    environment = {**os.environ, "TVM_USE_RUNTIME_LIB": "0", "PYTHONPATH": os.fspath(root)}
+    process = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False, timeout=100
+    )
+    assert (process.returncode, process.stdout, process.stderr) == (0, "False\n", "")
+
+
 def test_a_stage_that_sorts_runs_without_the_compiler(tmp_path: Path, root: Path) -> None:
     nodes = [node("Relu", "x", "r"), node("TopK", "r k", "v i")]
     outputs = ["v", "i"]

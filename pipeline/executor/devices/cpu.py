@@ -9,9 +9,9 @@ import numpy as np
 
 from pipeline.core import affinity
 from pipeline.core.board import Device
-from pipeline.core.memory import is_usable, snapshot
+from pipeline.core.memory import ALIGNMENT, is_usable, snapshot
 from pipeline.core.plan import StagePlan
-from pipeline.core.tvm_access import tvm
+from pipeline.core.tvm_runtime import empty_tensor, tvm_ffi, virtual_machine
 from pipeline.errors import PipelineError
 from pipeline.executor import host_target, source_runtimes
 from pipeline.executor.devices.base import DeviceRuntime
@@ -31,7 +31,7 @@ class CpuRuntime(DeviceRuntime):
 
     def __init__(self, device: Device) -> None:
         super().__init__(device)
-        self._tvm_device = tvm.cpu(device.index)
+        self._tvm_device = tvm_ffi.device("cpu", device.index)
 
     @staticmethod
     def why_absent(device: Device) -> str:
@@ -66,15 +66,13 @@ class CpuRuntime(DeviceRuntime):
         if not core_numbers:
             return
         affinity.pin(core_numbers)
-        configure = tvm.get_global_func("runtime.config_threadpool")
+        configure = tvm_ffi.get_global_func("runtime.config_threadpool")
         # TVM's `kSpecifyOneCorePerThread`: one thread for each core of the list.
         configure(-2, len(core_numbers), [str(core) for core in core_numbers])
 
     def load(self, stage: StagePlan, code: StageCode) -> VmStage:  # noqa: ARG002 - the code says all
         """Make a virtual machine for the calling thread; machines of one stage share code and parameters."""
-        from tvm.runtime.vm import VirtualMachine
-
-        machine = VirtualMachine(code.module(), self._tvm_device)
+        machine = virtual_machine(code.module(), [self._tvm_device])
         if code.runtimes:
             # The thread may have computed the stage before, for a pipeline that is closed.
             source_runtimes.restart(source_runtimes.digests(code.parameters.values()))
@@ -83,7 +81,7 @@ class CpuRuntime(DeviceRuntime):
     def run(self, program: VmStage, inputs: Sequence[Any]) -> Sequence[Any]:
         """Run one frame; the outputs' memory is reused only after the last reference to them is gone."""
         result = program.main(*inputs, *program.parameters)
-        return [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
+        return [result] if isinstance(result, tvm_ffi.Tensor) else list(result)
 
     def copy_in(self, array: np.ndarray) -> Any:
         """Share the array's memory where it is aligned, contiguous and writable; copy it otherwise."""
@@ -91,9 +89,10 @@ class CpuRuntime(DeviceRuntime):
         array = np.asarray(array, array.dtype.newbyteorder("="))
         if not array.size:
             # NumPy's strides of what has no element are not those that kernels expect.
-            return tvm.runtime.empty(array.shape, array.dtype.name, self._tvm_device)
-        # Not by `tvm.runtime.tensor`, which takes 0.1 ms for the smallest array.
-        return tvm.runtime.from_dlpack(array if is_usable(array) else snapshot(array))
+            return empty_tensor(array.shape, array.dtype.name, self._tvm_device)
+        return tvm_ffi.from_dlpack(
+            array if is_usable(array) else snapshot(array), require_alignment=ALIGNMENT, require_contiguous=True
+        )
 
     def copy_out(self, tensor: Any) -> np.ndarray:
         """Return an array on the tensor's own memory, and keep that alive."""

@@ -1,0 +1,62 @@
+"""TVM's runtime library: where it lies and which version it is, found out without importing TVM."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+from pipeline.errors import MissingExtra
+
+FOLDER = Path(__file__).parent.parent / "native"
+"""Where the distribution for boards has the library, with its licence and its version."""
+
+NAME = "libtvm_runtime.so"
+VERSION_FILE = "version.txt"
+
+
+def library() -> Path:
+    """Return the path of TVM's runtime library: of an installed TVM, or else this project's own.
+
+    Raises
+    ------
+    MissingExtra
+        If there is neither.
+    """
+    folder = package_folder("tvm")
+    # An installed TVM may be asked to compile later, and two runtimes in one process would know nothing of each other.
+    path = FOLDER / NAME if folder is None else folder / "lib" / NAME
+    if not path.is_file():
+        raise MissingExtra(
+            f"TVM's runtime library is missing: there is no {str(path)!r}; run: pip install soc-pipeline-runtime (from "
+            "a wheel for this kind of processor), or pip install soc-pipeline, which brings all of TVM"
+        )
+    return path
+
+
+def tvm_version() -> str:
+    """Return the version of TVM whose runtime stages run with, without importing it."""
+    if package_folder("tvm") is not None:
+        return package_version("tvm")
+    file = FOLDER / VERSION_FILE
+    return file.read_text(encoding="utf-8").strip() if file.is_file() else "(not installed)"
+
+
+def has_tvm() -> bool:
+    """Return whether all of TVM is installed, and not its runtime library alone."""
+    return package_folder("tvm") is not None
+
+
+def package_folder(name: str) -> Path | None:
+    """Return the folder of an installed package, without importing it; None if there is none."""
+    spec = importlib.util.find_spec(name)
+    return None if spec is None or spec.origin is None else Path(spec.origin).parent
+
+
+def package_version(name: str) -> str:
+    """Return the version that a package of TVM's says it has, without importing it."""
+    # Not from the distribution's metadata: what reads those takes as long to import as half of NumPy.
+    folder = package_folder(name)
+    text = "" if folder is None else (folder / "_version.py").read_text(encoding="utf-8")
+    match = re.search(r"^__version__ = (?:version = )?'([^'\n]+)'", text, re.MULTILINE)
+    return match[1] if match else "(not installed)"

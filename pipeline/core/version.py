@@ -1,0 +1,3 @@
+"""The version of this project; both distributions have it."""
+
+VERSION = "0.1.0"
