@@ -70,6 +70,16 @@ class Loop:
         return products
 
     @property
+    def start(self) -> int:
+        """Address of the first instruction."""
+        return self.instructions[0].address
+
+    @property
+    def end(self) -> int:
+        """Address of the last instruction."""
+        return self.instructions[-1].address
+
+    @property
     def macs(self) -> int:
         """Multiply-adds of one turn, of all kinds."""
         return sum(self.products.values())
@@ -104,6 +114,18 @@ class Loop:
 
 def innermost_loops(lines: Iterable[str]) -> Iterator[Loop]:
     """Yield the loops of a disassembly that have no other loop inside, and that multiply and add."""
+    last_loop: Loop | None = None
+    for loop in _loops(lines):
+        # A loop that is left in its middle may end behind the one around it, but begins inside of that.
+        if last_loop and not (last_loop.function == loop.function and loop.start <= last_loop.end):
+            yield last_loop
+        last_loop = loop
+    if last_loop:
+        yield last_loop
+
+
+def _loops(lines: Iterable[str]) -> Iterator[Loop]:
+    """Yield the loops that multiply and add, and have none inside that ends before them."""
     function, window, last_start, multiplier = "", deque[str](maxlen=LIMIT), -1, -LIMIT
     for number, line in enumerate(lines):
         if match := _SYMBOL.match(line):
@@ -115,7 +137,7 @@ def innermost_loops(lines: Iterable[str]) -> Iterator[Loop]:
             multiplier = number
         # Most of a library multiplies nothing, and is not worth to be read closer.
         elif number - multiplier < LIMIT and (loop := _loop(function, window, last_start)):
-            last_start = loop.instructions[0].address
+            last_start = loop.start
             if loop.macs and not _calls(loop):
                 yield loop
 

@@ -64,6 +64,13 @@ def test_two_loops_one_after_the_other_are_both_found() -> None:
     assert [loop.instructions[0].address for loop in loops(NESTED + second.replace("00100", "00200"))] == [0x108, 0x208]
 
 
+def test_a_loop_that_is_left_in_its_middle_is_innermost_though_it_ends_behind_the_one_around() -> None:
+    lines = ["fmla\tv0.4s, v1.4s, v2.4s"] * 3 + ["cbz\tx1, 0x10"] + ["fmla\tv3.4s, v1.4s, v2.4s"] * 2 + ["b\t0x18"]
+    text = "\n".join(f"  {0x10 + 4 * number:x}:  \t{line}" for number, line in enumerate(lines))
+    (loop,) = loops(f"<f>:\n{text}\n")
+    assert (loop.start, loop.end, loop.multipliers) == (0x18, 0x28, 3)
+
+
 def test_a_loop_that_calls_is_left_out() -> None:
     assert loops(NESTED.replace("mov	w9, #0x70 ", "bl	0x400")) == []
 

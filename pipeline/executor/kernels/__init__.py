@@ -20,8 +20,8 @@ __all__ = ["applies", "kernels", "optimise", "pipeline", "target_for", "tir_pipe
 
 
 def target_for(target: Any) -> Any:
-    """Return the target to compile with: a CPU's, with vectors as wide as its registers."""
-    return microarchitectures.with_whole_vectors(target) if applies(target) else target
+    """Return the target to compile with: a CPU's, with LLVM's preferences as kernels need them."""
+    return microarchitectures.tune_target(target) if applies(target) else target
 
 
 def applies(target: Any) -> bool:

@@ -16,6 +16,10 @@ TASK_ELEMENTS = 1 << 15
 """Elements that, moved or computed one by one, are not worth waking another core."""
 
 
+# LLVM has this in its scheduling models, which it shows nobody.
+_IN_ORDER = frozenset(f"cortex-a{number}" for number in (34, 35, 53, 55, 320, 510, 520))
+
+
 @dataclass(frozen=True)
 class Microarchitecture:
     """Sizes that tiles follow from.
@@ -39,6 +43,8 @@ class Microarchitecture:
         Operations that another core is woken for.
     lane_products : bool
         Whether one lane of a vector is a factor at no cost, so that elements are loaded a vector at a time.
+    in_order : bool
+        Whether an instruction waits for those before it, so that the order that they are written in counts.
     """
 
     lanes: int
@@ -50,6 +56,7 @@ class Microarchitecture:
     layouts: Callable[[Any], Any] | None = field(default=None, compare=False)
     task_operations: int = TASK_OPERATIONS
     lane_products: bool = False
+    in_order: bool = False
 
 
 def of_target(target: Any) -> Microarchitecture:
@@ -69,8 +76,14 @@ def of_target(target: Any) -> Microarchitecture:
     # Cores with AVX-512 have 1 MiB since Skylake-SP; of others 512 KiB are common.
     l2_bytes = l2_bytes or (1024 if lanes >= 16 else 512) * KIB
     return Microarchitecture(
-        lanes, registers, l1_bytes or 32 * KIB, l2_bytes, _dots(features, lanes), lane_products=is_arm64
-    )
+        lanes, registers, l1_bytes or 32 * KIB, l2_bytes, _dots(features, lanes), lane_products=is_arm64,
+        in_order=is_in_order(target),
+    )  # fmt: skip
+
+
+def is_in_order(target: Any) -> bool:
+    """Return whether an LLVM target's processor is known to issue instructions in the order of the program."""
+    return str(target.attrs.get("mcpu", "")) in _IN_ORDER
 
 
 def _dots(features: frozenset[str], lanes: int) -> str:
@@ -98,18 +111,22 @@ def _cache_bytes(level: int) -> int:
     return 0
 
 
-def with_whole_vectors(target: Any) -> Any:
-    """Return the target with vectors as wide as its registers.
-
-    For many processors LLVM prefers half of a 512-bit register, out of care for the clock rate of code with a
-    few vector instructions; these kernels do little else, and run at half their speed that way.
-    """
+def tune_target(target: Any) -> Any:
+    """Return the target with LLVM's preferences as these kernels need them."""
     from tvm.target import Target
 
-    if "prefer-256-bit" not in _features(target):
+    features, preferences = _features(target), list[str]()
+    # Vectors as wide as the registers: for many processors LLVM prefers half of a 512-bit one, out of care for the
+    # clock rate of code with a few vector instructions; these kernels do little else, and run at half their speed.
+    if "prefer-256-bit" in features:
+        preferences.append("-prefer-256-bit")
+    # Such cores load 64 or 128 bits per cycle, so that a pair saves nothing; it holds up all that stands behind it.
+    if is_in_order(target) and "slow-paired-128" not in features:
+        preferences.append("+slow-paired-128")
+    if not preferences:
         return target
     description = dict(target.export())
-    description["mattr"] = [*(str(each) for each in description.get("mattr", ())), "-prefer-256-bit"]
+    description["mattr"] = [*(str(each) for each in description.get("mattr", ())), *preferences]
     return Target(description)
 
 

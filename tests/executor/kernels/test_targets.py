@@ -75,3 +75,12 @@ def test_machine_is_read_from_the_target(board: str, lanes: int, registers: int)
     cpu = microarchitecture.of_target(kernels.target_for(Target(BOARDS[board])))
     assert (cpu.lanes, cpu.registers) == (lanes, registers)
     assert 0 < cpu.l1_bytes < cpu.l2_bytes
+
+
+def test_pairs_of_vectors_are_loaded_one_by_one_where_a_pair_holds_up_what_follows() -> None:
+    arm = {"kind": "llvm", "mtriple": "aarch64-linux-gnu"}
+    in_order, other = (kernels.target_for(Target({**arm, "mcpu": name})) for name in ("cortex-a55", "cortex-a76"))
+    assert microarchitecture.of_target(in_order).in_order
+    assert not microarchitecture.of_target(other).in_order
+    assert "+slow-paired-128" in list(in_order.attrs["mattr"])
+    assert "+slow-paired-128" not in list(other.attrs.get("mattr", ()))

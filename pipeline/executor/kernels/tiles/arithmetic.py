@@ -76,7 +76,8 @@ def _flip_signs(data: Any, lanes: int) -> Any:
 
 
 def _sdot(total: Any, data: Any, weights: Any, _: int) -> Any:
-    a, b = (tirx.reinterpret("int8x16", each) for each in (data, weights))
+    # Weights first: the second operand may be one lane of a vector.
+    a, b = (tirx.reinterpret("int8x16", each) for each in (weights, data))
     return tirx.call_llvm_pure_intrin("int32x4", "llvm.aarch64.neon.sdot.v4i32.v16i8", total, a, b)
 
 

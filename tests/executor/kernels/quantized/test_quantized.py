@@ -28,6 +28,7 @@ WAYS = list(dict.fromkeys([OWN.dots, *(["pairs"] if OWN.dots == "vnni" else []),
 
 ARM = {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a55", "mattr": ["+neon", "+dotprod"]}
 NEWER_ARM = {**ARM, "mcpu": "neoverse-v1", "mattr": ["+neon", "+dotprod", "+i8mm"]}
+BY_A_LANE = r"sdot\tv\d+\.4s, v\d+\.16b, v\d+\.4b\[3\]"
 OLD_ARM = {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a53", "mattr": ["+neon"]}
 
 
@@ -134,8 +135,8 @@ def test_bytes_cross_the_cuts_and_weights_stay_integers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("described", "instruction"),
     # By a lane of the unsigned factor, usdot is called sudot.
-    [(None, "vpdpbusd"), (ARM, "sdot"), (NEWER_ARM, "(us|su)dot"), (OLD_ARM, r"ml[as]|mul"), ({"kind": "llvm",
-      "mtriple": "x86_64-linux-gnu", "mcpu": "haswell"}, "vpmaddwd")],
+    [(None, "vpdpbusd"), (ARM, BY_A_LANE), (NEWER_ARM, "(us|su)dot"), (OLD_ARM, r"ml[as]|mul"),
+     ({"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": "haswell"}, "vpmaddwd")],
 )  # fmt: skip
 def test_the_processor_has_an_instruction_for_it(described: Any, instruction: str, tmp_path: Path) -> None:
     import re
