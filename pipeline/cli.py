@@ -11,9 +11,9 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, NoReturn
 
+from pipeline.core.version import VERSION
 from pipeline.errors import InputError, PipelineError
 
 if TYPE_CHECKING:
@@ -53,7 +53,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         _print_any_name()
         arguments = sys.argv[1:] if argv is None else list(argv)
         _check(arguments)
-        options = parser().parse_args(arguments)
+        # The others are not even imported: a command that streams has its first result in a third of a second.
+        names = arguments[:1] if arguments[:1] and arguments[0] in COMMANDS else COMMANDS
+        options = parser(names).parse_args(arguments)
         with _termination_interrupts():
             status: int = options.run(options)
         # Here and not at the exit, where a full disk or a closed pipe would end in a traceback.
@@ -135,15 +137,15 @@ class CommandParser(argparse.ArgumentParser):
         super().error(message)
 
 
-def parser() -> CommandParser:
-    """Return the parser of all commands."""
+def parser(names: Sequence[str] = COMMANDS) -> CommandParser:
+    """Return the parser of some commands, by default of all."""
     top = CommandParser(
         prog="soc-pipeline",
         description="Cut a neural network into stages, build each for its own device, and stream frames through them.",
     )
-    top.add_argument("--version", action="version", version=f"soc-pipeline {_version()}")
+    top.add_argument("--version", action="version", version=f"soc-pipeline {VERSION}")
     commands = top.add_subparsers(metavar="COMMAND", required=True)
-    for name in COMMANDS:
+    for name in names:
         # Light modules: what is heavy they import when they run.
         module = import_module(f"pipeline.commands.{name}")
         command = commands.add_parser(
@@ -156,13 +158,6 @@ def parser() -> CommandParser:
         module.arguments(command)
         command.set_defaults(run=module.run)
     return top
-
-
-def _version() -> str:
-    try:
-        return version("soc-pipeline")
-    except PackageNotFoundError:
-        return "(not installed)"
 
 
 def _say(text: str) -> None:

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import dataclasses
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pipeline
@@ -29,7 +30,7 @@ EXAMPLE = "soc-pipeline run model.bundle --source camera:/dev/video0 --fps 30 --
 
 def run(options: argparse.Namespace) -> int:
     """Check the options, stream, save and report."""
-    # Where nothing is compiled, the small runtime starts faster and needs less memory.
+    # Where nothing is compiled, the small library of a GPU's stages starts faster and needs less memory, too.
     if not options.compile:
         os.environ.setdefault("TVM_USE_RUNTIME_LIB", "1")
     from pipeline.executor.bundle import Bundle
@@ -100,16 +101,15 @@ def _report(statistics: Statistics, summary: StreamSummary, options: argparse.Na
         console.print_json(facts | capture)
         return
     # Lines that went to standard output are results; this is about them.
-    out = console.console() if "jsonl:-" not in options.sink else console.console(error=True)
-    out.print(
-        f"{statistics.delivered} frames, {statistics.frames_per_s:.1f} frames/s{_other_ends(statistics, summary)}"
-    )
+    out = sys.stdout if "jsonl:-" not in options.sink else sys.stderr
+    ends = _other_ends(statistics, summary)
+    print(f"{statistics.delivered} frames, {statistics.frames_per_s:.1f} frames/s{ends}", file=out)
     if statistics.delivered:
         times = (f"{name} {getattr(summary.latency_s, name) * 1e3:.1f} ms" for name in ("p50", "p95", "p99"))
-        out.print(f"Latency from capture: {', '.join(times)}")
+        print(f"Latency from capture: {', '.join(times)}", file=out)
     for title, path in (*(("Outputs", text) for text in options.sink), ("Trace", options.trace)):
         if path:
-            out.print(f"{title}: {path}", soft_wrap=True)
+            print(f"{title}: {path}", file=out)
 
 
 def _other_ends(statistics: Statistics, summary: StreamSummary) -> str:

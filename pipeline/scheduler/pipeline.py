@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import concurrent.futures
+import functools
 import math
 import time
 import warnings
@@ -22,7 +22,6 @@ from pipeline.errors import FrameDropped
 from pipeline.executor import devices
 from pipeline.executor.devices.base import DeviceRuntime
 from pipeline.scheduler.admission import Admission
-from pipeline.scheduler.async_calls import AsyncCalls
 from pipeline.scheduler.change import Changes, RunnableBundle, check_codes
 from pipeline.scheduler.copies import copy_inputs
 from pipeline.scheduler.engine import Engine
@@ -38,7 +37,11 @@ from pipeline.scheduler.trace import Trace
 from pipeline.scheduler.unclosed import unwatch, watch
 
 if TYPE_CHECKING:
+    import asyncio
+
     from typing_extensions import Self
+
+    from pipeline.scheduler.async_calls import AsyncCalls
 
 GRACE_S = 0.5
 """Seconds that an abrupt end waits for devices that are in the middle of something."""
@@ -133,7 +136,6 @@ class Pipeline:
             raise
         self._pending_builds = PendingBuilds(self._engine, build)
         self._changes = Changes(self._engine, self._pending_builds)
-        self._async_calls = AsyncCalls(self._engine, self._pending_builds)
         self._original_calls = OriginalCalls()
         # Last of all: there is nothing to end before the threads run.
         watch(self, self._engine)
@@ -239,6 +241,13 @@ class Pipeline:
         """
         # Not a generator itself, so that a wrong argument is refused here and not at the first result.
         return self._map(frames, arguments.time_limit("timeout", timeout), copy=copy)
+
+    @functools.cached_property
+    def _async_calls(self) -> AsyncCalls:
+        # Late: asyncio, with what it knows of networks, takes a tenth of the time from the start to a first result.
+        from pipeline.scheduler.async_calls import AsyncCalls
+
+        return AsyncCalls(self._engine, self._pending_builds)
 
     async def submit_async(
         self, inputs: Any, *, copy: bool = True, timestamp: float | None = None, metadata: Any = None

@@ -5,11 +5,16 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
-from rich.console import Console
-from rich.status import Status
-from rich.table import Table
+
+from pipeline.commands.shared import plain
+from pipeline.core.optional import is_installed
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
 Progress = Callable[[str], None]
 
@@ -17,17 +22,27 @@ Progress = Callable[[str], None]
 PIPED_WIDTH = 160
 
 
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        # Instead of leaving with status 1: a reader who has seen enough is no failure, and `cli.main` knows it.
-        raise BrokenPipeError
+def console() -> Console:
+    """Return a console for tables and texts that are results."""
+    if not is_installed("rich"):
+        # A board that only runs bundles: what it prints is the same, without frames and colours.
+        return plain.Console()  # type: ignore[return-value]
+    from rich.console import Console
 
+    class PipedConsole(Console):
+        def on_broken_pipe(self) -> None:
+            # Instead of leaving with status 1: a reader who has seen enough is no failure, and `cli.main` knows it.
+            raise BrokenPipeError
 
-def console(*, error: bool = False) -> Console:
-    """Return a console for results, or with `error` one beside them."""
     # None if the caller has closed it.
-    stream = sys.stderr if error else sys.stdout
-    return _Console(stderr=error, width=None if stream and stream.isatty() else PIPED_WIDTH, highlight=False)
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    return PipedConsole(width=None if is_terminal else PIPED_WIDTH, highlight=False)
+
+
+def can_draw() -> bool:
+    """Return whether there is a terminal that what is being done can be drawn on, and what draws."""
+    # Standard error, which is the terminal also where results are piped.
+    return sys.stderr is not None and sys.stderr.isatty() and is_installed("rich")
 
 
 def notice(text: str) -> None:
@@ -38,7 +53,12 @@ def notice(text: str) -> None:
 @contextlib.contextmanager
 def progress(text: str) -> Iterator[Progress]:
     """Show on the terminal what is being done; silent where there is no terminal."""
-    # On standard error, which is the terminal also where results are piped.
+    if not can_draw():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.status import Status
+
     with Status(text, console=Console(stderr=True)) as status:
         yield status.update
 
@@ -68,6 +88,10 @@ def _plain(value: object) -> object:
 
 def table(title: str, *columns: str) -> Table:
     """Return a table; a column whose name begins with ``>`` is aligned to the right."""
+    if not is_installed("rich"):
+        return plain.Table(title, columns)  # type: ignore[return-value]
+    from rich.table import Table
+
     new_table = Table(title=title, title_justify="left", title_style="bold")
     for column in columns:
         new_table.add_column(

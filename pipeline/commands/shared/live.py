@@ -6,12 +6,13 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
-from rich.spinner import Spinner
-from rich.text import Text
+from pipeline.commands.shared.console import can_draw
 
 if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.live import Live
+    from rich.text import Text
+
     from pipeline.scheduler.statistics import Percentiles, StageStatistics, Statistics, StepStatistics
 
 PER_SECOND = 2
@@ -38,17 +39,30 @@ class Display:
     def __init__(
         self, text: str, *, keep: bool = True, console: Console | None = None, per_second: float = PER_SECOND
     ) -> None:
-        self._console, self._keep = console or Console(stderr=True), keep
-        self._spinner: Spinner | Text = Spinner("dots", text)
+        self._keep = keep
+        self._spinner: RenderableType = text
         self._read: Callable[[], Statistics] | None = None
+        self._live = self._make_live(console, per_second) if console is not None or can_draw() else None
+        self.step(text)
+
+    def _make_live(self, console: Console | None, per_second: float) -> Live:
+        from rich.console import Console
+        from rich.live import Live
+
         # Not redirected: results on standard output must not pass through the drawing.
-        self._live = Live(
-            get_renderable=self._draw, console=self._console, refresh_per_second=per_second, redirect_stdout=False
+        return Live(
+            get_renderable=self._draw,
+            console=console or Console(stderr=True),
+            refresh_per_second=per_second,
+            redirect_stdout=False,
         )
 
     def step(self, text: str) -> None:
         """Show the present step."""
-        self._spinner = Spinner("dots", text)
+        if self._live is not None:
+            from rich.spinner import Spinner
+
+            self._spinner = Spinner("dots", text)
 
     def watch(self, read: Callable[[], Statistics]) -> None:
         """Show the statistics that `read` returns from now on."""
@@ -57,7 +71,7 @@ class Display:
     def __enter__(self) -> Display:  # noqa: PYI034 - Self is newer than the oldest Python
         from pipeline.scheduler.interrupts import uninterrupted
 
-        if self._console.is_terminal:
+        if self._live is not None and self._live.console.is_terminal:
             # Else Ctrl-C may leave locked what the drawing thread waits for.
             uninterrupted(self._live.start)()
         return self
@@ -67,10 +81,10 @@ class Display:
     ) -> None:
         from pipeline.scheduler.interrupts import uninterrupted
 
-        if not self._live.is_started:
+        if self._live is None or not self._live.is_started:
             return
         # A spinner that stayed would claim to be at it still.
-        self._spinner = Text()
+        self._spinner = ""
         # A table of no frames at all says nothing, and goes.
         self._live.transient = not (self._keep and self._read and self._read().submitted)
         uninterrupted(self._live.stop)()
@@ -78,12 +92,17 @@ class Display:
     def _draw(self) -> RenderableType:
         if self._read is None:
             return self._spinner
+        from rich.console import Group
+        from rich.text import Text
+
         counts = self._read()
         return Group(table(counts), Text(totals(counts)), self._spinner)
 
 
 def table(statistics: Statistics) -> Text:
     """Return the stages as a table, which as text is drawn in a twentieth of the time that `rich.table` takes."""
+    from rich.text import Text
+
     rows: list[tuple[str, ...]] = [COLUMNS]
     for stage in statistics.stages:
         rows += [_cells(stage), *(_step_cells(stage, step) for step in stage.steps)]

@@ -1,0 +1,45 @@
+"""Plain text in place of Rich, which a board that only runs bundles does without."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+class Table:
+    """Rows of text below a title and the names of columns.
+
+    Parameters
+    ----------
+    title : str
+    columns : sequence of str
+        A column whose name begins with ``>`` is aligned to the right.
+    """
+
+    def __init__(self, title: str, columns: Sequence[str]) -> None:
+        self._title = title
+        self._right = [column.startswith(">") for column in columns]
+        self._rows = [[column.removeprefix(">") for column in columns]]
+
+    def add_row(self, *cells: str) -> None:
+        """Add one row."""
+        self._rows.append(list(cells))
+
+    def __str__(self) -> str:
+        widths = [max(map(len, column)) for column in zip(*self._rows, strict=True)]
+        lines = [
+            "  ".join(
+                cell.rjust(width) if right else cell.ljust(width)
+                for cell, width, right in zip(row, widths, self._right, strict=True)
+            ).rstrip()
+            for row in self._rows
+        ]
+        return "\n".join([self._title, *lines])
+
+
+class Console:
+    """Standard output, with the one method that commands call."""
+
+    def print(self, value: object, **_: Any) -> None:
+        """Print a table or a text."""
+        print(value)
