@@ -5,8 +5,10 @@ on ``soc-pipeline serve`` in a process of its own, over TCP on loopback.  Both s
 their time), so that what is measured does not depend on how many cores this machine has: transfers, messages and
 scheduling remain.  The ideal is one frame per stage time.
 
-replicas  workers of the second stage, each with a connection of its own; the server computes one frame at a time, so
-          more than one only serves to send a frame while another one is computed
+replicas      workers of the second stage, each with a connection of its own; the server computes one frame at a time,
+              so more than one only serves to send a frame while another one is computed
+tls_per_s     frames per second through TLS, to a server of its own, in turns with the other one
+tls_ratio     of those to the frames per second without
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ import contextlib
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Sequence
 from itertools import repeat
 from pathlib import Path
 from time import perf_counter
@@ -25,6 +28,7 @@ from report import Row, median, parser, report
 
 from pipeline.core.board import Board, Device
 from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from pipeline.remote.credentials import create_credentials
 from pipeline.scheduler import Pipeline
 
 CASES = [(size, ms) for size in (100_000, 1_000_000) for ms in (10, 20, 50)] + [(10_000_000, 50)]
@@ -40,18 +44,25 @@ def main() -> None:
     options = parser(__doc__).parse_args()
     rounds, seconds = (2, 1.0) if options.quick else (ROUNDS, SECONDS)
     cases = [(*case, replicas) for case in CASES for replicas in REPLICAS]
-    with serve() as address:
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
+        keys = Path(name) / "keys"
+        create_credentials(keys)
+        plain = stack.enter_context(serve())
+        encrypted = f"{stack.enter_context(serve('--tls', str(keys)))}?tls={keys / 'client'}"
         # All cases in turn, so that a disturbance meets all of them.
-        samples = [[measure(address, *case, seconds) for case in cases] for _ in range(rounds)]
-    rows = [row(*case, median(rates)) for case, rates in zip(cases, zip(*samples, strict=True), strict=True)]
+        samples = [
+            [(measure(plain, *case, seconds), measure(encrypted, *case, seconds)) for case in cases]
+            for _ in range(rounds)
+        ]
+    rows = [row(*case, rates) for case, rates in zip(cases, zip(*samples, strict=True), strict=True)]
     caption = "Both stages are simulated; medians."
     report("Two stages, one in another process", rows, caption, options.json)
 
 
 @contextlib.contextmanager
-def serve() -> Iterator[str]:
+def serve(*options: str) -> Iterator[str]:
     """Give the address of a new server."""
-    line = [sys.executable, "-m", "pipeline.cli", "serve", "--port", "0", "--json"]
+    line = [sys.executable, "-m", "pipeline.cli", "serve", "--port", "0", "--json", *options]
     root = Path(__file__).resolve().parent.parent
     child = subprocess.Popen(line, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     with child:
@@ -82,8 +93,9 @@ def plan(address: str, size: int, stage_ms: float, replicas: int) -> Plan:
     return Plan("remote", "", board, (x,), (z,), stages)
 
 
-def row(size: int, stage_ms: float, replicas: int, rate: float) -> Row:
+def row(size: int, stage_ms: float, replicas: int, rates: Sequence[tuple[float, float]]) -> Row:
     """Return one line of the table."""
+    rate, tls_rate = (median(each) for each in zip(*rates, strict=True))
     return {
         "tensor_bytes": size,
         "stage_ms": stage_ms,
@@ -91,6 +103,8 @@ def row(size: int, stage_ms: float, replicas: int, rate: float) -> Row:
         "frames_per_s": rate,
         "ideal_frames_per_s": 1e3 / stage_ms,
         "ratio": rate * stage_ms / 1e3,
+        "tls_per_s": tls_rate,
+        "tls_ratio": tls_rate / rate,
     }
 
 

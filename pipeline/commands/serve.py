@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -59,27 +60,69 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         default=1000,
         help="size of a stage's inputs or outputs (default: 1000)",
     )
+    parser.add_argument(
+        "--tls",
+        metavar="DIR",
+        type=Path,
+        help="encrypt, with the certificate, the key and the token in this folder; only clients that show the token, "
+        "or a certificate, are let in",
+    )
+    parser.add_argument(
+        "--init-tls", metavar="DIR", type=Path, help="make that folder, say what clients need of it, and end"
+    )
+    parser.add_argument(
+        "--insecure",
+        action="store_true",
+        help="listen beyond this machine without --tls: everyone who can reach the port is let in",
+    )
     parser.add_argument("--json", action="store_true", help="say where it listens as one line of JSON")
 
 
 def run(options: argparse.Namespace) -> int:
     """Listen until Ctrl-C or SIGTERM."""
+    if options.init_tls:
+        return _create_credentials(options)
+    _check_exposure(options)
     # Nothing is compiled here: the small runtime starts faster and needs less memory.
     os.environ.setdefault("TVM_USE_RUNTIME_LIB", "1")
     from pipeline.remote.device_threads import ServerDevices
     from pipeline.remote.offer import Offer
     from pipeline.remote.server import Server
+    from pipeline.remote.tls import ServerTls
 
     # Before the port is opened: nobody should connect to a server that cannot start.
     cores = _cores(options.cores)
     offer = Offer(_store(options), ServerDevices(cores), cores, options.largest_frame * 1_000_000)
-    server = Server(options.host, options.port, offer, sessions=options.sessions)
+    tls = ServerTls(options.tls) if options.tls else None
+    server = Server(options.host, options.port, offer, sessions=options.sessions, tls=tls)
     try:
         _announce(options, server.port)
         server.serve()
     finally:
         server.close()
     return 0
+
+
+def _create_credentials(options: argparse.Namespace) -> int:
+    from pipeline.remote.credentials import CLIENT_FOLDER, create_credentials
+
+    folder = options.init_tls
+    create_credentials(folder, () if options.host in LOOPBACK else (options.host,))
+    print(
+        f"Serve with:    soc-pipeline serve --host ADDRESS --tls {folder}\n"
+        f"Copy {folder / CLIENT_FOLDER} to each client, for its user alone, and connect to:\n"
+        f"               remote://{socket.gethostname()}:{options.port}/cpu?tls=DIR"
+    )
+    return 0
+
+
+def _check_exposure(options: argparse.Namespace) -> None:
+    if options.host in LOOPBACK or options.tls or options.insecure:
+        return
+    raise InputError(
+        f"--host {options.host} lets other machines in, and nothing would tell friends from strangers: give --tls DIR "
+        "(--init-tls DIR makes it), or listen on loopback and use SSH tunnels; --insecure lets everybody in"
+    )
 
 
 def _store(options: argparse.Namespace) -> FileStore:
@@ -99,7 +142,7 @@ def _store(options: argparse.Namespace) -> FileStore:
 
 
 def _announce(options: argparse.Namespace, port: int) -> None:
-    if options.accept_uploads and options.host not in LOOPBACK:
+    if options.accept_uploads and options.host not in LOOPBACK and not options.tls:
         console.notice(f"everyone who can reach {options.host}:{port} can run any code as this user")
     elif not options.accept_uploads and not options.bundles:
         console.notice("no stage can be run that has code: give --bundles FOLDER, or --accept-uploads")
@@ -109,7 +152,7 @@ def _announce(options: argparse.Namespace, port: int) -> None:
     if options.json:
         print(f'{{"address": "{address}", "port": {port}}}')
     else:
-        print(f"Serving {address}; end with Ctrl-C")
+        print(f"Serving {address}{'?tls=DIR' if options.tls else ''}; end with Ctrl-C")
     # Whoever started this process reads the port from its output, which may be a pipe.
     sys.stdout.flush()
 

@@ -15,7 +15,7 @@ EXAMPLES = {
     "local": "local:cpu",
 }
 _TIMES = ("timeout", "patience")
-_OPTIONS = {"remote": _TIMES, "rpc": (*_TIMES, "tracker", "device", "key"), "local": ()}
+_OPTIONS = {"remote": (*_TIMES, "tls"), "rpc": (*_TIMES, "tracker", "device", "key"), "local": ()}
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,8 @@ class Address:
         Whether `host` and `port` are those of a TVM tracker, which is asked for any server with `key`.
     key : str
         What TVM's server or tracker knows the board by.
+    tls : str
+        Folder of the server's certificate and of what this client shows; empty without encryption.
     """
 
     scheme: str
@@ -49,6 +51,7 @@ class Address:
     patience: float = 5.0
     tracker: bool = False
     key: str = ""
+    tls: str = ""
 
     def __str__(self) -> str:
         if self.scheme == "local":
@@ -91,6 +94,8 @@ def _options(text: str, parts: SplitResult) -> dict[str, Any]:
         if name not in names:
             there_are = f"there are {', '.join(names)}" if names else "it takes none"
             raise BoardError(f"{text!r} has the option {name!r}; {there_are}{near(name, names)}")
+        if name == "tls" and not value:
+            raise BoardError(f"{text!r}: tls names the folder with the server's certificate, as in '?tls=keys/board'")
         options[name] = _seconds(text, name, value) if name in _TIMES else name == "tracker" or value
     return options
 

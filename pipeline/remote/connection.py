@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,7 +20,8 @@ from pipeline.errors import DeviceLost, RemoteError
 from pipeline.remote import messages, tensors
 from pipeline.remote.messages import ServerMessage
 from pipeline.remote.stage_package import StagePackage, pack_stage
-from pipeline.remote.wire import MalformedMessage, Wire
+from pipeline.remote.tls import ClientTls, describe_error
+from pipeline.remote.wire import MalformedMessage, Wire, closing_on_error
 
 Kind = TypeVar("Kind")
 
@@ -52,15 +55,20 @@ class Connection:
 
     def __init__(self, address: Address) -> None:
         self.address = address
+        tls = ClientTls(Path(address.tls).expanduser()) if address.tls else None
         try:
             stream_socket = socket.create_connection((address.host, address.port), timeout=address.timeout)
+            if tls is not None:
+                with closing_on_error(stream_socket):
+                    stream_socket = tls.connect(stream_socket, address.host)
         except OSError as error:
             raise self._error(error) from error
         self._wire: Wire[ServerMessage] = Wire(stream_socket, ServerMessage)
         with self._translate_errors():
             # For each message, and so for each sign of life: a stage may compute for longer, while the server says so.
             self._wire.limit(address.timeout)
-            self._wire.send(messages.Greeting(messages.PROTOCOL, VERSION, address.timeout / 4))
+            token = tls.token if tls else ""
+            self._wire.send(messages.Greeting(messages.PROTOCOL, VERSION, address.timeout / 4, token))
             self.welcome = self._answer(messages.Welcome)
 
     def target(self) -> dict[str, object]:
@@ -171,6 +179,9 @@ class Connection:
             raise
 
     def _error(self, error: Exception) -> DeviceLost:
+        if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
+            # It would be the same with the next attempt.
+            return ServerRefusal(f"{self.address}: {describe_error(error)}")
         return DeviceLost(f"{self.address}: {why(error, self.address.timeout)}")
 
 
@@ -178,6 +189,8 @@ def why(error: Exception, timeout: float) -> str:
     """Return the reason why a server is lost."""
     if isinstance(error, TimeoutError):
         return f"the server has given no sign of life for {timeout:g} s"
+    if isinstance(error, ssl.SSLEOFError):
+        return "the server has closed the connection"
     if isinstance(error, ConnectionRefusedError):
         return "nothing listens there; start the server on that machine"
     return str(error.strerror or error) if isinstance(error, OSError) else str(error)

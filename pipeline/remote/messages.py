@@ -56,6 +56,8 @@ class Greeting(msgspec.Struct, frozen=True, tag="Hello"):
     version: Text
     # Zero or less is no beat; how short it may be is for the session to say.
     beat_s: Annotated[float, Meta(gt=0)]
+    # Through an encrypted connection only.
+    token: Text = ""
 
 
 class Welcome(msgspec.Struct, frozen=True, tag="Welcome"):

@@ -8,18 +8,21 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 
 from pipeline.errors import PipelineError
 from pipeline.remote import messages
-from pipeline.remote.messages import ClientMessage
+from pipeline.remote.entrance import Arrival, Entrance
 from pipeline.remote.offer import Offer
+from pipeline.remote.rate_limit import RateLimit
 from pipeline.remote.session import ServerSession, SessionLimits
-from pipeline.remote.wire import Wire
+from pipeline.remote.tls import ServerTls
 
 logger = logging.getLogger(__name__)
 
 LIMITS = SessionLimits()
+
+MOST_ARRIVALS = 64
+"""Clients at once that have not shown yet who they are; an honest one needs some milliseconds for it."""
 
 
 class Server:
@@ -37,6 +40,10 @@ class Server:
         further client is told to come again.
     limits : SessionLimits
         How long clients may take.
+    tls : ServerTls, optional
+        What encrypts connections and tells clients from others; without it everybody is let in.
+    rate_limit : RateLimit, optional
+        How often an address may come.
 
     Attributes
     ----------
@@ -49,17 +56,29 @@ class Server:
         If it cannot listen there.
     """
 
-    def __init__(
-        self, host: str, port: int, offer: Offer, *, sessions: int = 32, limits: SessionLimits = LIMITS
+    def __init__(  # noqa: PLR0913 - most by keyword
+        self,
+        host: str,
+        port: int,
+        offer: Offer,
+        *,
+        sessions: int = 32,
+        limits: SessionLimits = LIMITS,
+        tls: ServerTls | None = None,
+        rate_limit: RateLimit | None = None,
     ) -> None:
         self._offer, self._max_sessions, self._limits = offer, sessions, limits
+        self._entrance = Entrance(offer, limits, tls, rate_limit)
+        # Clients that have not shown yet who they are, in the order in which they came.
+        self._arrivals: dict[threading.Thread, Arrival] = {}
         self._sessions: dict[threading.Thread, ServerSession] = {}
-        # Guards the sessions: the accepting thread adds them, each takes itself off, and `close` reads them.
+        # Guards both: the accepting thread adds them, each takes itself off, and `close` reads them.
         self._lock = threading.Lock()
         try:
             family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-            # The backlog holds as many as there are places: a crowd that comes at once after a restart is not refused.
-            self._listener = socket.create_server((host, port), family=family, backlog=sessions)
+            # A crowd that comes at once, after a restart or to do harm, waits here for some milliseconds: whoever finds
+            # the backlog full tries again after a second.
+            self._listener = socket.create_server((host, port), family=family, backlog=1024)
         except OSError as error:
             raise PipelineError(
                 f"cannot listen at {host}:{port}: {error.strerror or error}; choose another port"
@@ -71,14 +90,18 @@ class Server:
         """Take clients in until `close` is called, or until Ctrl-C."""
         while not self._is_closed:
             try:
-                connection, _ = self._listener.accept()
+                connection, address = self._listener.accept()
             except OSError as error:
                 if not self._is_closed:  # too many open files, for example
                     logger.warning("a client could not be let in: %s", error)
                     # Such a client stays in line, so that the next call would fail at once, and again, on a whole core.
                     time.sleep(0.1)
                 continue
-            self._begin(connection)
+            if self._entrance.allows(str(address[0])):
+                self._begin(connection)
+            else:
+                logger.info("%s came too often, and is not let in for a while", address[0])
+                connection.close()
 
     def close(self) -> None:
         """Let all clients go and end all threads; a kernel that runs is not waited for longer than a second."""
@@ -88,11 +111,13 @@ class Server:
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         with self._lock:
-            sessions = dict(self._sessions)
+            arrivals, sessions = dict(self._arrivals), dict(self._sessions)
         # Without the lock, which each session needs to take itself off.
+        for arrival in arrivals.values():
+            arrival.break_off()
         for session in sessions.values():
             session.break_off()
-        for thread in sessions:
+        for thread in (*arrivals, *sessions):
             thread.join(1.0)
         self._offer.computing.close()
 
@@ -103,24 +128,14 @@ class Server:
             return len(self._sessions)
 
     def _begin(self, connection: socket.socket) -> None:
-        try:
-            wire: Wire[ClientMessage] = Wire(connection, ClientMessage)
-        except OSError:  # it has gone already
-            connection.close()
-            return
-        session = ServerSession(wire, self._offer, self._limits)
+        arrival = Arrival(connection)
+        # A daemon: a kernel cannot be interrupted, and must not keep the server from ending.
+        thread = threading.Thread(target=self._live, args=(arrival,), name="session", daemon=True)
         with self._lock:
-            clients = len(self._sessions)
-            # Turning somebody away takes a thread for a moment, too: their number needs a bound of its own.
-            if clients >= 2 * self._max_sessions:  # so many that there is not even time to tell them
-                wire.close()
-                return
-            work = (
-                session.serve if clients < self._max_sessions or self._make_room() else lambda: self._turn_away(session)
-            )
-            # A daemon: a kernel cannot be interrupted, and must not keep the server from ending.
-            thread = threading.Thread(target=self._live, args=(work,), name="session", daemon=True)
-            self._sessions[thread] = session
+            self._arrivals[thread] = arrival
+            # Of those who do not get on with their handshakes, whoever came first has had the most time.
+            if len(self._arrivals) > MOST_ARRIVALS:
+                self._arrivals.pop(next(iter(self._arrivals))).break_off()
             # Under the lock: `close` joins what it finds, and a thread that has not started cannot be joined.
             thread.start()
 
@@ -145,11 +160,28 @@ class Server:
         session.break_off()
         return True
 
-    def _live(self, work: Callable[[], None]) -> None:
+    def _live(self, arrival: Arrival) -> None:
+        thread = threading.current_thread()
         try:
-            work()
+            session = self._entrance.admit(arrival)
+            if session is None:
+                return
+            if self._find_place(thread, session):
+                session.serve()
+            else:
+                self._turn_away(session)
         except Exception:
             logger.exception("a session broke")
         finally:
             with self._lock:
-                self._sessions.pop(threading.current_thread(), None)
+                self._arrivals.pop(thread, None)
+                self._sessions.pop(thread, None)
+
+    def _find_place(self, thread: threading.Thread, session: ServerSession) -> bool:
+        """Return whether there is a place for another session, which it has then."""
+        with self._lock:
+            has_place = not self._is_closed and (len(self._sessions) < self._max_sessions or self._make_room())
+            if has_place:
+                self._arrivals.pop(thread, None)
+                self._sessions[thread] = session
+            return has_place

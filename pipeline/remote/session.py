@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import logging
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import NamedTuple, TypeVar
 
@@ -74,25 +75,48 @@ class ServerSession:
         self._programs: list[ServedStage] = []
         self._missing_files: requests.Needed = {}
 
+    def greet(self, admits: Callable[[str], bool] = lambda _: True) -> bool:
+        """Hear who the client is, and return whether it may stay; else it is told why not, and let go.
+
+        Parameters
+        ----------
+        admits : callable
+            Says whether a token is the right one.
+        """
+        return self._attempt(lambda: self._greet(admits))
+
     def serve(self) -> None:
-        """Answer the client until it goes."""
+        """Answer a client that may stay until it goes."""
+        self._attempt(self._answer_all)
+        self._wire.close()
+
+    def _attempt(self, work: Callable[[], None]) -> bool:
+        """Return whether nothing ended the session."""
         try:
-            self._greet()
-            while True:
-                # Only now may the server let it go for another one: it is owed no answer.
-                self.silent_since = time.monotonic()
-                self._wire.wait()
-                self.silent_since = None
-                # Before the first byte of a message there is no limit, see `Wire.wait`; from then on there is one.
-                self._wire.limit(self._limits.progress_s)
-                self._answer(self._wire.receive())
+            work()
         except OSError as error:
             logger.info("a session has ended: %s", error)
         except (MalformedMessage, PipelineError) as error:
             logger.warning("a client is refused: %s", error)
             self.refuse(str(error))
-        finally:
+        except BaseException:
             self._wire.close()
+            raise
+        else:
+            return True
+        self._wire.close()
+        return False
+
+    def _answer_all(self) -> None:
+        self._wire.send(self._offer.welcome())
+        while True:
+            # Only now may the server let it go for another one: it is owed no answer.
+            self.silent_since = time.monotonic()
+            self._wire.wait()
+            self.silent_since = None
+            # Before the first byte of a message there is no limit, see `Wire.wait`; from then on there is one.
+            self._wire.limit(self._limits.progress_s)
+            self._answer(self._wire.receive())
 
     def break_off(self) -> None:
         """Let the client go, from another thread."""
@@ -111,7 +135,7 @@ class ServerSession:
             logger.info("a client did not wait to hear why it is refused")
         self._wire.close()
 
-    def _greet(self) -> None:
+    def _greet(self, admits: Callable[[str], bool]) -> None:
         self._wire.limit(self._limits.greeting_s)
         hello = self._wire.receive()
         if not isinstance(hello, messages.Greeting):
@@ -123,9 +147,10 @@ class ServerSession:
                 f"the server (soc-pipeline {VERSION}) protocol {messages.PROTOCOL}; "
                 "install the same release on both machines"
             )
+        if not admits(hello.token):
+            raise Refusal("the token is missing or wrong; copy the server's into the folder that 'tls=' names")
         # Neither so often that it costs anything, nor so rarely that the client gives up.
         self._beat_s = min(max(hello.beat_s, 0.01), self._limits.progress_s)
-        self._wire.send(self._offer.welcome())
 
     def _answer(self, message: ClientMessage) -> None:
         if isinstance(message, messages.FrameRequest):

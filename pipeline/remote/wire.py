@@ -10,6 +10,7 @@ import contextlib
 import math
 import select
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Iterator, Sequence
@@ -31,6 +32,12 @@ SLOWEST = 10_000
 """Bytes per second; who sends or takes fewer for longer than the time limit is let go."""
 
 _PRELUDE = struct.Struct("!4sI")
+_RECORD = 16 << 10
+"""Bytes of a record of TLS, the most that it allows."""
+
+_HANDSHAKE = b"\x16\x03"
+"""What TLS begins with."""
+
 _AT_ONCE = 512
 """Buffers that the system takes in one call; every system takes more."""
 
@@ -81,18 +88,30 @@ class Wire(Generic[Message]):
         deadline = self._deadline(sum(each.nbytes for each in chunks))
         while chunks:
             _check(deadline)
-            count = self._socket.sendmsg(chunks[:_AT_ONCE])
+            count = self._send_some(chunks)
             # The system may take any number of bytes: whole pieces go, and the last one is shortened.
             while chunks and count >= chunks[0].nbytes:
                 count -= chunks.pop(0).nbytes
             if count:
                 chunks[0] = chunks[0][count:]
 
+    def _send_some(self, chunks: Sequence[memoryview]) -> int:
+        """Return how many bytes of the first chunks have been sent."""
+        if not isinstance(self._socket, ssl.SSLSocket):
+            return self._socket.sendmsg(chunks[:_AT_ONCE])
+        # One record for what fits into one: each costs a checksum, and a call.
+        first = chunks[0]
+        if len(chunks) > 1 and first.nbytes + chunks[1].nbytes <= _RECORD:
+            return self._socket.send(b"".join(chunks[:2]))
+        return self._socket.send(first)
+
     def receive(self) -> Message:
         """Return the next message; what follows it is to be fetched by `fill`."""
         prelude = bytearray(_PRELUDE.size)
         self.fill(memoryview(prelude))
         magic, nbytes = _PRELUDE.unpack(prelude)
+        if magic[:2] == _HANDSHAKE:
+            raise MalformedMessage("the other side speaks TLS, and this one does not; start the server with --tls")
         if magic != MAGIC:
             raise MalformedMessage(f"what came begins with {bytes(magic)!r}, and is no message of this version")
         if nbytes > LARGEST_HEAD:
@@ -121,16 +140,10 @@ class Wire(Generic[Message]):
         return math.inf if limit is None else time.monotonic() + limit + nbytes / SLOWEST
 
     def wait(self) -> None:
-        """Wait until something arrives, without a time limit."""
-        limit = self._socket.gettimeout()
-        self._socket.settimeout(None)
-        try:
-            # A client may pause between frames for as long as it likes: the server's room for others is
-            # `Server._make_room`'s matter, and TCP's own probes find dead machines.
-            if not self._socket.recv(1, socket.MSG_PEEK):
-                raise ConnectionResetError("the other side has closed the connection")
-        finally:
-            self._socket.settimeout(limit)
+        """Wait until something arrives, or the end, without a time limit."""
+        # A client may pause between frames for as long as it likes: the server's room for others is
+        # `Server._make_room`'s matter, and TCP's own probes find dead machines.
+        self._has_arrived(None)
 
     @property
     def peer(self) -> str:
@@ -143,27 +156,27 @@ class Wire(Generic[Message]):
 
     def quiet(self) -> bool:
         """Return True if nothing has arrived, not even the end."""
-        poll = select.poll()
+        return not self._has_arrived(0)
+
+    def _has_arrived(self, timeout_ms: int | None) -> bool:
+        # Of a record that has been read, some may be left.
+        if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
+            return True
         # `poll`, since `select` fails on descriptors above 1023, which a program with many files has.
+        poll = select.poll()
         poll.register(self._socket, select.POLLIN)
-        return not poll.poll(0)
+        return bool(poll.poll(timeout_ms))
 
     def finish(self, seconds: float) -> None:
-        """Announce that nothing more comes, and give the other side some time to take note.
-
-        Were the connection closed with something unread in it, the system would throw away also what was sent last.
-        """
-        self._socket.shutdown(socket.SHUT_WR)
-        self._socket.settimeout(seconds)
-        deadline, scratch = time.monotonic() + seconds, bytearray(1 << 16)
-        while time.monotonic() < deadline and self._socket.recv_into(scratch):
-            pass
+        """Announce that nothing more comes, and give the other side some time to take note."""
+        finish(self._socket, seconds)
 
     def break_off(self) -> None:
         """End all calls that wait, in any thread."""
         # Closing alone would not wake a thread that waits in the socket.
         with contextlib.suppress(OSError):  # it has ended already
-            self._socket.shutdown(socket.SHUT_RDWR)
+            # The plain socket's: that of an encrypted one gives up the state that the other thread is using.
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Give the connection up."""
@@ -179,6 +192,29 @@ def blocks(wire: Wire[ClientMessage] | Wire[ServerMessage], nbytes: int, size: i
         wire.fill(block)
         nbytes -= block.nbytes
         yield block
+
+
+def finish(connection: socket.socket, seconds: float) -> None:
+    """Send nothing more, and throw away what comes until the other side ends, too, for so long at most.
+
+    Were the connection closed with something unread in it, the system would throw away also what was sent last.
+    """
+    # Those of the plain socket, also of an encrypted one: what nobody reads need not be decrypted.
+    socket.socket.shutdown(connection, socket.SHUT_WR)
+    connection.settimeout(seconds)
+    deadline, scratch = time.monotonic() + seconds, bytearray(1 << 16)
+    while time.monotonic() < deadline and socket.socket.recv_into(connection, scratch):
+        pass
+
+
+@contextlib.contextmanager
+def closing_on_error(connection: socket.socket) -> Iterator[None]:
+    """Close a connection if something goes wrong with it."""
+    try:
+        yield
+    except BaseException:
+        connection.close()
+        raise
 
 
 def _check(deadline: float) -> None:

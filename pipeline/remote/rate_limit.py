@@ -1,0 +1,77 @@
+"""Rate limit: how often clients of one address may come, and fail to show who they are."""
+
+from __future__ import annotations
+
+import ipaddress
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+MOST_ADDRESSES = 4096
+"""So many are remembered; the one that came least lately is forgotten first."""
+
+FAILURE = 20
+"""A failed attempt counts as so many connections."""
+
+
+class RateLimit:
+    """A bucket for each address, from which each connection takes one, and which fills up again with time.
+
+    Clients of this machine have no limit: all that come through tunnels, and so all honest ones too, have its address.
+
+    Parameters
+    ----------
+    per_s : float
+        Connections per second that an address may have for long.
+    burst : float
+        And so many at once.
+    exempt : callable
+        Says which addresses have no limit.
+    clock : callable
+        Returns seconds.
+    """
+
+    def __init__(
+        self,
+        per_s: float = 20.0,
+        burst: float = 200.0,
+        *,
+        exempt: Callable[[str], bool] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._per_s, self._burst, self._clock = per_s, burst, clock
+        self._exempt = exempt or is_loopback
+        # By address, what was left in its bucket, and when.
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def allows(self, address: str) -> bool:
+        """Return whether another client of an address may come now, and count it."""
+        return self._take(address, 1.0)
+
+    def note_failure(self, address: str) -> None:
+        """Count a client that did not show who it is."""
+        self._take(address, FAILURE)
+
+    def _take(self, address: str, amount: float) -> bool:
+        if self._exempt(address):
+            return True
+        with self._lock:
+            now = self._clock()
+            level, since = self._buckets.pop(address, (self._burst, now))
+            level = min(self._burst, level + (now - since) * self._per_s)
+            has_enough = level >= 1
+            # Refused ones take nothing: whoever tries again and again is let in as soon as anybody.
+            self._buckets[address] = (max(0.0, level - amount) if has_enough else level, now)
+            if len(self._buckets) > MOST_ADDRESSES:
+                self._buckets.popitem(last=False)
+            return has_enough
+
+
+def is_loopback(address: str) -> bool:
+    """Return whether an address is this machine's own; one without an address is a socket of it."""
+    try:
+        return not address or ipaddress.ip_address(address.partition("%")[0]).is_loopback
+    except ValueError:
+        return False

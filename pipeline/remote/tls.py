@@ -1,0 +1,192 @@
+"""TLS: both ends of an encrypted connection, and how each one shows who it is.
+
+The files of a server and those of its clients lie in folders of their own:
+
+=============== ====== ====== ==========================================================
+file            server client content
+=============== ====== ====== ==========================================================
+``server.crt``  yes    yes    the server's certificate; for clients, what they believe
+``server.key``  yes    no     its private key
+``token``       may    may    a word that clients show
+``clients.crt`` may    no     who signs the certificates that clients show
+``client.crt``  no     may    a client's certificate
+``client.key``  no     may    its private key
+=============== ====== ====== ==========================================================
+
+A client is let in with the token, or with a certificate.
+"""
+
+from __future__ import annotations
+
+import hmac
+import socket
+import ssl
+from pathlib import Path
+
+from pipeline.errors import InputError
+
+SERVER_CERTIFICATE, SERVER_KEY, TOKEN = "server.crt", "server.key", "token"
+CLIENT_AUTHORITY, CLIENT_CERTIFICATE, CLIENT_KEY = "clients.crt", "client.crt", "client.key"
+
+SHORTEST_TOKEN = 16
+"""Characters; a shorter one can be guessed."""
+
+_HANDSHAKE = 0x16
+"""First byte of whoever speaks TLS (RFC 8446, 5.1)."""
+
+
+class NoTls(ConnectionError):
+    """Raised when a client that does not speak TLS comes to a server that does."""
+
+
+class ServerTls:
+    """The server's end.
+
+    Parameters
+    ----------
+    folder : Path
+        Its files, see above.
+
+    Raises
+    ------
+    InputError
+        If a file is missing or wrong, or there is nothing that clients could show.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._context = _new_context(ssl.PROTOCOL_TLS_SERVER)
+        # A client begins each session anew: nothing to resume, and nothing that arrives behind the handshake.
+        self._context.num_tickets = 0
+        _load_pair(self._context, folder / SERVER_CERTIFICATE, folder / SERVER_KEY)
+        authority = folder / CLIENT_AUTHORITY
+        self._token = read_token(folder / TOKEN) if (folder / TOKEN).exists() else ""
+        if authority.exists():
+            # Those without one may have the token.
+            self._context.verify_mode = ssl.CERT_OPTIONAL if self._token else ssl.CERT_REQUIRED
+            _load_authority(self._context, authority)
+        elif not self._token:
+            raise InputError(
+                f"{str(folder)!r} has neither {TOKEN!r} nor {CLIENT_AUTHORITY!r}, so that no client could be told from "
+                "others; make one with 'soc-pipeline serve --init-tls DIR'"
+            )
+
+    def wrap(self, connection: socket.socket) -> ssl.SSLSocket:
+        """Return the connection as it is encrypted, for which the handshake remains to be done.
+
+        Raises
+        ------
+        NoTls
+            If the client speaks something else, of which nothing has been read.
+        OSError
+            If it has gone, or says nothing within the connection's time limit.
+        """
+        first = connection.recv(1, socket.MSG_PEEK)
+        if first and first[0] != _HANDSHAKE:
+            raise NoTls("this server speaks TLS; add '?tls=DIR' to its address, with the folder of its certificate")
+        return self._context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+
+    def admits(self, connection: ssl.SSLSocket, token: str) -> bool:
+        """Return whether a client has shown who it is."""
+        # What is not signed by the authority has not come through the handshake.
+        if connection.getpeercert(binary_form=True):
+            return True
+        # In a time that does not tell how much of it is right; empty tokens are nobody's.
+        return bool(self._token) and hmac.compare_digest(token.encode(), self._token.encode())
+
+
+class ClientTls:
+    """The client's end.
+
+    Parameters
+    ----------
+    folder : Path
+        Its files, see above.
+
+    Attributes
+    ----------
+    token : str
+        What it shows; empty if it has none.
+
+    Raises
+    ------
+    InputError
+        If a file is missing or wrong.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._context = _new_context(ssl.PROTOCOL_TLS_CLIENT)
+        _load_authority(self._context, folder / SERVER_CERTIFICATE)
+        if (folder / CLIENT_CERTIFICATE).exists():
+            _load_pair(self._context, folder / CLIENT_CERTIFICATE, folder / CLIENT_KEY)
+        self.token = read_token(folder / TOKEN) if (folder / TOKEN).exists() else ""
+
+    def connect(self, connection: socket.socket, host: str) -> ssl.SSLSocket:
+        """Return the encrypted connection with a server that its certificate calls `host`.
+
+        Raises
+        ------
+        OSError
+            If the handshake fails; see `describe_error`.
+        """
+        return self._context.wrap_socket(connection, server_hostname=host)
+
+
+def describe_error(error: ssl.SSLError) -> str:
+    """Return what a failed handshake, or the first answer after it, means for a client."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the server's certificate is not believed: {error.verify_message}"
+    reason = error.reason or str(error)
+    if "ALERT" in reason:
+        detail = reason.partition("ALERT_")[2].replace("_", " ").lower()
+        return f"the server does not take this client's certificate ({detail}); see docs/remote.md"
+    return "the server does not speak TLS; leave out 'tls' in its address, or start it with --tls"
+
+
+def read_token(path: Path) -> str:
+    """Return the token in a file.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read, or is too short.
+    """
+    try:
+        token = path.read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read the token in {str(path)!r}: {error}") from None
+    if len(token) < SHORTEST_TOKEN:
+        raise InputError(f"the token in {str(path)!r} has {len(token)} characters; {SHORTEST_TOKEN} are the least")
+    return token
+
+
+def _new_context(side: int) -> ssl.SSLContext:
+    context = ssl.SSLContext(side)
+    # Both ends are this project's own, so that nothing older has to be spoken.
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    return context
+
+
+def _load_pair(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
+    for path in (certificate, key):
+        _check_readable(path)
+    try:
+        context.load_cert_chain(certificate, key)
+    except ssl.SSLError as error:
+        raise InputError(f"{str(certificate)!r} and {str(key)!r} are no certificate with its key: {error}") from None
+
+
+def _load_authority(context: ssl.SSLContext, certificate: Path) -> None:
+    _check_readable(certificate)
+    try:
+        context.load_verify_locations(certificate)
+    except ssl.SSLError as error:
+        raise InputError(f"{str(certificate)!r} is no certificate: {error}") from None
+
+
+def _check_readable(path: Path) -> None:
+    try:
+        path.read_bytes()
+    except OSError as error:
+        raise InputError(
+            f"cannot read {str(path)!r}: {error.strerror}; 'soc-pipeline serve --init-tls DIR' makes all files"
+        ) from None
