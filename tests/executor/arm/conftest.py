@@ -24,10 +24,15 @@ SLOW = (pytest.mark.slow, pytest.mark.timeout(900))
 TARGETS = {
     "cortex-a53": {"mcpu": "cortex-a53", "mattr": ["+neon"]},
     "cortex-a72": {"mcpu": "cortex-a72", "mattr": ["+neon"]},
+    "cortex-a55": {"mcpu": "cortex-a55", "mattr": ["+neon", "+dotprod"]},
     "cortex-a76": {"mcpu": "cortex-a76", "mattr": ["+neon", "+dotprod"]},
+    "neoverse-n1": {"mcpu": "neoverse-n1", "mattr": ["+neon", "+dotprod"]},
     "max": {"mcpu": "cortex-a76", "mattr": ["+neon", "+dotprod", "+i8mm"]},
 }
 """By the emulator's names of processors; the last one has all that there is, and no name of its own."""
+
+EMULATED_AS = {"cortex-a55": "cortex-a76"}
+"""Processor that older emulators do not know -> one that they know, with the same instructions."""
 
 
 def target(processor: str) -> dict[str, object]:
@@ -56,14 +61,14 @@ class ArmPython:
 
     def environment(self, processor: str) -> dict[str, str]:
         """Return the variables for a processor, and for a board that has TVM's runtime only."""
-        return {**os.environ, "QEMU_CPU": processor, "TVM_USE_RUNTIME_LIB": "1"}
+        return {**os.environ, "QEMU_CPU": EMULATED_AS.get(processor, processor), "TVM_USE_RUNTIME_LIB": "1"}
 
-    def run(self, processor: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-        """Run Python there, and return how it ended."""
+    def run(self, processor: str, *arguments: object, limit: float = LIMIT) -> subprocess.CompletedProcess[str]:
+        """Run Python there for so many seconds at most, and return how it ended."""
         line = [*self.command, *map(str, arguments)]
         environment = self.environment(processor)
         return subprocess.run(
-            line, cwd=self.root, env=environment, capture_output=True, text=True, check=False, timeout=LIMIT
+            line, cwd=self.root, env=environment, capture_output=True, text=True, check=False, timeout=limit
         )
 
 
