@@ -28,11 +28,14 @@ class Cluster:
         Their kernel's numbers.
     speed : float
         How fast one of them is, as a multiple of the device's `flops` and `bytes_per_s`.
+    target : mapping or None
+        Keys of the device's target that are others on these cores, such as ``mcpu``; None if they are the same.
     """
 
     name: str
     cores: tuple[int, ...]
     speed: float = 1.0
+    target: Mapping[str, object] | None = None
 
 
 @dataclass(frozen=True)

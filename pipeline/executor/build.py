@@ -16,11 +16,11 @@ from pipeline.core.numerics import EXACT, Numerics
 from pipeline.core.plan import Plan, StagePlan
 from pipeline.core.tvm_access import compiler_lock, tvm
 from pipeline.errors import BuildError, reason
-from pipeline.executor import detection, devices, host_target, kernels, parameters, source_runtimes
+from pipeline.executor import core_estimates, detection, devices, host_target, kernels, parameters, source_runtimes
 from pipeline.executor.kernels.anchor import Choices
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
 from pipeline.executor.precision import widen_sums
-from pipeline.executor.stage_code import EXTERNAL, KernelCall, StageCode
+from pipeline.executor.stage_code import EXTERNAL, KernelCall, StageCode, share_parameters
 from pipeline.executor.stage_source import ModuleSource, StageSource
 
 Progress = Callable[[str], None]
@@ -75,6 +75,7 @@ def compile_stage(  # noqa: PLR0913 - the last ones by keyword
         )
         executable, constants, calls = quietly(work)
         machine, features = host_target.needs(target)
+        processor = core_estimates.name_of(target)
         runtimes = source_runtimes.runtimes(module)
     del module, work  # which hold the constants too
     return StageCode(
@@ -85,6 +86,7 @@ def compile_stage(  # noqa: PLR0913 - the last ones by keyword
         features=features,
         runtimes=runtimes,
         calls=calls,
+        processor=processor,
     )
 
 
@@ -204,13 +206,20 @@ def compile_plan(
             cores = max(1, len(stage.cores_of(0)))
             stage_numerics = numerics.of_stage(stage.options)
             codes.append(
-                _compile_source(source, _with_target(device, stage), cores, numerics=stage_numerics, **options)
+                _compile_family(source, _with_target(device, stage), cores, numerics=stage_numerics, **options)
                 if devices.computes(device)
                 else None
             )
         except BuildError as error:
             raise BuildError(f"stage {stage.name!r}: {error}") from error.__cause__
     return codes
+
+
+def _compile_family(source: StageSource, device: Device, cores: int, **options: Any) -> StageCode:
+    """Compile a stage for a device, and for those of its cores that are too unlike for one code."""
+    code = _compile_source(source, device, cores, **options)
+    variants = [_compile_source(source, variant, cores, **options) for variant in core_estimates.variants(device)]
+    return share_parameters([code.with_parameters({}, variants)])[0] if variants else code
 
 
 def _compile_source(source: StageSource, device: Device, cores: int, **options: Any) -> StageCode:

@@ -13,6 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from pipeline.core.device_map import DeviceMap, map_devices
 from pipeline.core.files import replace_folder, scratch_folder
 from pipeline.core.native_output import quietly
@@ -204,13 +206,20 @@ def _check_processor(facts: Manifest, folder: BundleFolder) -> None:
 def _code(folder: BundleFolder, files: StageFiles, contents: Mapping[str, VerifiedContent]) -> StageCode:
     parameter_file = StoredParameters(contents[files.parameters.file], files.entries)
     try:
-        return stage_code(contents[files.library.file], parameter_file, files, folder.path)
+        # The others may be for extensions that this machine lacks on all its cores.
+        fitting = [each for each in files.variants if not host_target.misfit(each.machine, each.features)]
+        variants = [_code(folder, each, contents) for each in fitting]
+        return stage_code(contents[files.library.file], parameter_file, files, folder.path, variants)
     except BundleError as error:
         raise BundleError(f"{str(folder.path)!r}: {files.parameters.file} {error}; build it again") from None
 
 
 def stage_code(
-    library: VerifiedContent, parameter_file: StoredParameters, files: StageFiles, folder: Path | None = None
+    library: VerifiedContent,
+    parameter_file: StoredParameters,
+    files: StageFiles,
+    folder: Path | None = None,
+    variants: Sequence[StageCode] = (),
 ) -> StageCode:
     """Return the stage that has these files, in a bundle's folder if not from a client.
 
@@ -237,6 +246,8 @@ def stage_code(
         runtimes=files.runtimes,
         suffix=Path(files.library.file).suffix,
         runtime_version=files.runtime_version,
+        processor=files.processor,
+        variants=variants,
     )
 
 
@@ -279,22 +290,31 @@ def _write_stage(codes: Sequence[StageCode | None], folder: Path, number: int) -
         return [None] * len(codes)
     # Not the stage's own name, which need not be a legal file name.
     arrays = folder / f"stage{number}.parameters"
-    entries = parameters.write(arrays, parameters.share_arrays([code.parameters for code in stage_codes]))
-    part, stages = describe_file(arrays), []
-    for size, (code, code_entries) in enumerate(zip(stage_codes, entries, strict=True)):
-        library = folder / (f"stage{number}.{size}{code.suffix}" if size else f"stage{number}{code.suffix}")
+    all_codes = [member for code in stage_codes for member in code.family]
+    entries = iter(parameters.write(arrays, parameters.share_arrays([code.parameters for code in all_codes])))
+    part = describe_file(arrays)
+
+    def write(code: StageCode, stem: str) -> StageFiles:
+        library = folder / f"{stem}{code.suffix}"
         export(code, library)
-        stages.append(
-            StageFiles(
-                describe_file(library),
-                part,
-                tuple(code_entries),
-                code.machine,
-                code.features,
-                runtimes=code.runtimes,
-                runtime_version=code.runtime_version,
-            )
+        return StageFiles(
+            describe_file(library),
+            part,
+            tuple(next(entries)),
+            code.machine,
+            code.features,
+            runtimes=code.runtimes,
+            runtime_version=code.runtime_version,
+            processor=code.processor,
         )
+
+    stages = []
+    for size, code in enumerate(stage_codes):
+        stem = f"stage{number}.{size}" if size else f"stage{number}"
+        files = write(code, stem)
+        # Numbered: LLVM's names of processors are none of this project's, and names of files have to be safe.
+        variants = [write(each, f"{stem}.core{kind}") for kind, each in enumerate(code.variants, 1)]
+        stages.append(msgspec.structs.replace(files, variants=tuple(variants)))
     stage_files = iter(stages)
     return [None if code is None else next(stage_files) for code in codes]
 

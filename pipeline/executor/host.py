@@ -8,7 +8,7 @@ import psutil
 
 from pipeline.core.affinity import process_cores
 from pipeline.core.board import Board, Device, Link
-from pipeline.executor import topology
+from pipeline.executor import core_kinds, topology
 from pipeline.executor.host_target import flags
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def board() -> Board:
         "cpu",
         kind="cpu",
         cores=cores,
-        clusters=topology.clusters(cores),
+        clusters=core_kinds.with_targets(topology.clusters(cores)),
         memory_bytes=psutil.virtual_memory().total,
         flops=attainable_flops(),
         bytes_per_s=_BYTES_PER_S,

@@ -27,7 +27,11 @@ LARGEST = 64 << 20
 
 
 class StageFiles(msgspec.Struct, frozen=True):
-    """The files of one stage, and what its code needs to run."""
+    """The files of one stage, and what its code needs to run.
+
+    Its `variants` are the same stage for other cores of the device, by their `processor` as LLVM calls it, with the
+    same file of parameters; who does not know of them has the code that runs on all cores.
+    """
 
     library: BundleFile
     parameters: BundleFile
@@ -36,6 +40,13 @@ class StageFiles(msgspec.Struct, frozen=True):
     features: tuple[str, ...]
     runtimes: tuple[str, ...] = ()
     runtime_version: str = ""
+    processor: str = ""
+    variants: tuple[StageFiles, ...] = ()
+
+    @property
+    def family(self) -> tuple[StageFiles, ...]:
+        """The files for all kinds of cores, its own first."""
+        return (self, *self.variants)
 
 
 class BuildFiles(msgspec.Struct, frozen=True):
@@ -77,7 +88,7 @@ class Manifest(msgspec.Struct, frozen=True):
     @property
     def files(self) -> dict[str, BundleFile]:
         """The files of all builds, by name; builds share parameters."""
-        stages = [files for _, files in self.pairs if files is not None]
+        stages = [part for _, files in self.pairs if files is not None for part in files.family]
         return {part.file: part for each in stages for part in (each.library, each.parameters)}
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pipeline.executor import parameters as parameter_arrays
 from pipeline.executor import sorting, source_runtimes
 from pipeline.executor.parameters import ParameterEntry
 from pipeline.executor.verified_file import VerifiedContent
@@ -80,6 +81,10 @@ class StageCode:
         The runtime, with its version, that the stage was written for, where it is not TVM.
     calls : sequence of KernelCall, optional
         What the stage calls, in order, if it was just compiled and its kernels are this package's.
+    processor : str
+        LLVM's name of the processor that the code was written for, empty if that is unknown.
+    variants : sequence of StageCode
+        The same for other cores of the device, each with its `processor`.
     """
 
     def __init__(  # noqa: PLR0913 - all but the first two by keyword
@@ -97,18 +102,33 @@ class StageCode:
         suffix: str = ".so",
         runtime_version: str = "",
         calls: Sequence[KernelCall] | None = None,
+        processor: str = "",
+        variants: Sequence[StageCode] = (),
     ) -> None:
         self.parameters = dict(parameters)
         self.executable, self.library, self.parameter_file = executable, library, parameter_file
         self.file, self.machine, self.features, self.runtimes = file, machine, features, runtimes
         self.suffix, self.runtime_version = suffix, runtime_version
         self.calls = None if calls is None else tuple(calls)
+        self.processor, self.variants = processor, tuple(variants)
         self._module = module
         self._tvm_module: Any = None
         self._lock = threading.Lock()
 
-    def with_parameters(self, values: Mapping[str, np.ndarray]) -> StageCode:
-        """Return the same kernels with other values for some parameters; the arrays are used as they are."""
+    @property
+    def family(self) -> tuple[StageCode, ...]:
+        """The stage for all kinds of cores, itself first."""
+        return (self, *self.variants)
+
+    def for_processor(self, name: str) -> StageCode:
+        """Return the stage for a kind of cores; itself if there is none."""
+        return next((code for code in self.variants if code.processor == name), self)
+
+    def with_parameters(self, values: Mapping[str, np.ndarray], variants: Sequence[StageCode] = ()) -> StageCode:
+        """Return the same kernels with other values for some parameters; the arrays are used as they are.
+
+        Variants keep weights in layouts of their own, so that they are left out unless they are given anew.
+        """
         # Without the file of the parameters, which holds their former values.
         return StageCode(
             self.module,
@@ -122,6 +142,8 @@ class StageCode:
             suffix=self.suffix,
             runtime_version=self.runtime_version,
             calls=self.calls,
+            processor=self.processor,
+            variants=variants,
         )
 
     def module(self) -> Any:
@@ -139,3 +161,15 @@ class StageCode:
                     weakref.finalize(self, source_runtimes.release, packed_models)
                 self._tvm_module = self._module()
             return self._tvm_module
+
+
+def share_parameters(codes: Sequence[StageCode | None]) -> list[Any]:
+    """Return a stage's code for several sizes with arrays that are equal in memory once, those of variants too."""
+    members = [member for code in codes if code is not None for member in code.family]
+    values = iter(parameter_arrays.share_arrays([member.parameters for member in members]))
+
+    def share(code: StageCode) -> StageCode:
+        own = next(values)
+        return code.with_parameters(own, [share(variant) for variant in code.variants])
+
+    return [code and share(code) for code in codes]

@@ -13,11 +13,10 @@ from pipeline.core.packed_value import is_packed
 from pipeline.core.plan import Plan
 from pipeline.core.shapes import Build, Size, SizeRange, describe_size, sizes_in
 from pipeline.errors import ModelError
-from pipeline.executor import parameters
 from pipeline.executor.build import compile_plan, runs_here
 from pipeline.executor.bundle import Bundle
 from pipeline.executor.parity import Parity, check_parity
-from pipeline.executor.stage_code import StageCode
+from pipeline.executor.stage_code import StageCode, share_parameters
 from pipeline.executor.tuning.lookup import TuningLookup
 from pipeline.measure.kernel_coverage import NamedOperator, StageGeneral, of_stage
 from pipeline.split import stage_parts
@@ -173,9 +172,13 @@ def _parity(
         return None
     options.progress("comparing with the unsplit model")
     stages = [(stage, code) for stage, code in zip(plan.units, codes, strict=True) if code is not None]
-    return check_parity(
-        plan, stages, reference_outputs, tolerance=options.tolerance_of(graph, plan), seed=options.checks.seed
-    )
+    tolerance, seed = options.tolerance_of(graph, plan), options.checks.seed
+    # Alone, without its variants: a device would take one of them by its cores.  The main code's result is the answer.
+    for processor in dict.fromkeys(variant.processor for _, code in stages for variant in code.variants):
+        variants = [(stage, code.for_processor(processor).with_parameters({})) for stage, code in stages]
+        check_parity(plan, variants, reference_outputs, tolerance=tolerance, seed=seed)
+    stages = [(stage, code.with_parameters({}) if code.variants else code) for stage, code in stages]
+    return check_parity(plan, stages, reference_outputs, tolerance=tolerance, seed=seed)
 
 
 def _general(
@@ -200,9 +203,8 @@ def _sharing_parameters(bundle: Bundle, builds_of_sizes: Sequence[Build]) -> Bun
     code_lists: list[list[Any]] = [[] for _ in builds]
     for codes in zip(*builds, strict=True):
         # Stage by stage over all sizes. Most weights are equal; what was folded from an extent differs.
-        sets = parameters.share_arrays([code.parameters if code else {} for code in codes])
-        for code_list, code, values in zip(code_lists, codes, sets, strict=True):
-            code_list.append(code and code.with_parameters(values))
+        for code_list, code in zip(code_lists, share_parameters(codes), strict=True):
+            code_list.append(code)
     first, *other_code_lists = code_lists
     sharing = [
         replace(build, codes=tuple(codes)) for build, codes in zip(builds_of_sizes, other_code_lists, strict=True)

@@ -13,7 +13,7 @@ from pipeline.core.memory import ALIGNMENT, is_usable, snapshot
 from pipeline.core.plan import StagePlan
 from pipeline.core.tvm_runtime import empty_tensor, tvm_ffi, virtual_machine
 from pipeline.errors import PipelineError
-from pipeline.executor import host_target, source_runtimes
+from pipeline.executor import core_kinds, host_target, source_runtimes
 from pipeline.executor.devices.base import DeviceRuntime
 from pipeline.executor.stage_code import StageCode
 
@@ -32,6 +32,7 @@ class CpuRuntime(DeviceRuntime):
     def __init__(self, device: Device) -> None:
         super().__init__(device)
         self._tvm_device = tvm_ffi.device("cpu", device.index)
+        self._processor = ""
 
     @staticmethod
     def why_absent(device: Device) -> str:
@@ -63,6 +64,7 @@ class CpuRuntime(DeviceRuntime):
         of a bundle from a larger machine, are left out; if none remains the thread goes where the system likes.
         """
         core_numbers = _usable(cores)
+        self._processor = core_kinds.processor(core_numbers, self.device)
         if not core_numbers:
             return
         affinity.pin(core_numbers)
@@ -73,6 +75,7 @@ class CpuRuntime(DeviceRuntime):
     def load(self, stage: StagePlan, code: StageCode) -> VmStage:  # noqa: ARG002 - the code says all
         """Make a virtual machine for the calling thread; machines of one stage share code and parameters."""
         machine = virtual_machine(code.module(), [self._tvm_device])
+        self._processor = ""
         if code.runtimes:
             # The thread may have computed the stage before, for a pipeline that is closed.
             source_runtimes.restart(source_runtimes.digests(code.parameters.values()))

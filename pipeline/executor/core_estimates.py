@@ -1,0 +1,76 @@
+"""Estimated speed of kernels on the cores of boards, from the table that ``bench/arm.py --table`` writes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pipeline.core.board import Device
+from pipeline.executor import devices, host_target
+from pipeline.executor.kernels import microarchitecture
+
+TABLE = Path(__file__).with_suffix(".json")
+
+WORTHWHILE = 1.05
+"""Speed of a core's own code over that of another core's from which a bundle has both."""
+
+Rates = dict[str, float]
+"""A figure for ``"float32"`` and for ``"int8"``."""
+
+
+class CoreEstimates(msgspec.Struct, frozen=True):
+    """Estimates of LLVM's machine-code analyser, over the loops of several networks.
+
+    Attributes
+    ----------
+    command, llvm : str
+        What made them.
+    products_per_cycle : dict
+        Core -> multiply-adds in a cycle of the kernels that are built for it.
+    foreign_code : dict
+        Core -> another core -> speed of the other one's kernels on it, as a share of that of its own.
+    """
+
+    command: str
+    llvm: str
+    products_per_cycle: dict[str, Rates]
+    foreign_code: dict[str, dict[str, Rates]]
+
+
+@cache
+def table() -> CoreEstimates:
+    """Return the estimates."""
+    return msgspec.json.decode(TABLE.read_bytes(), type=CoreEstimates)
+
+
+def gain(other: Any, own: Any) -> float:
+    """Return how much faster a core runs code for its own target than code for another one, in the better case.
+
+    Of cores that are not in the table the sizes decide that kernels follow from: code that differs counts as faster.
+    """
+    if rates := table().foreign_code.get(name_of(own), {}).get(name_of(other)):
+        return 1 / min(rates.values())
+    return 1.0 if microarchitecture.of_target(own) == microarchitecture.of_target(other) else float("inf")
+
+
+def variants(device: Device) -> list[Device]:
+    """Return a device as its clusters are whose code differs so much that a bundle has it as well."""
+    if not any(cluster.target for cluster in device.clusters) or devices.compiler(device) is not None:
+        return []
+    main = host_target.target(device.target)
+    kinds = {name_of(main): device}
+    for cluster in device.clusters:
+        target = {**dict(main.export()), **(cluster.target or {})}
+        name = name_of(host_target.target(target))
+        if name not in kinds and gain(main, host_target.target(target)) > WORTHWHILE:
+            kinds[name] = replace(device, target=target)
+    return list(kinds.values())[1:]
+
+
+def name_of(target: Any) -> str:
+    """Return LLVM's name of a target's processor."""
+    return str(target.attrs.get("mcpu", "") or "")
