@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import msgspec
 
 from pipeline.core.board import Device
-from pipeline.executor import devices, host_target
+from pipeline.executor import core_kinds, devices, host_target
 from pipeline.executor.kernels import microarchitecture
 
 TABLE = Path(__file__).with_suffix(".json")
@@ -64,10 +63,10 @@ def variants(device: Device) -> list[Device]:
     main = host_target.target(device.target)
     kinds = {name_of(main): device}
     for cluster in device.clusters:
-        target = {**dict(main.export()), **(cluster.target or {})}
-        name = name_of(host_target.target(target))
-        if name not in kinds and gain(main, host_target.target(target)) > WORTHWHILE:
-            kinds[name] = replace(device, target=target)
+        variant = core_kinds.at_cluster(device, cluster)
+        target = host_target.target(variant.target)
+        if name_of(target) not in kinds and gain(main, target) > WORTHWHILE:
+            kinds[name_of(target)] = variant
     return list(kinds.values())[1:]
 
 

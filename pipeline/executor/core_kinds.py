@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pipeline.core.board import Cluster, Device
-from pipeline.executor import topology
+from pipeline.executor import host_target, topology
 
 # Arm's part numbers, as LLVM calls the cores; those of phones and of boards (Linux, arch/arm64/include/asm/cputype.h).
 _ARM = 0x41
@@ -27,6 +27,12 @@ def processor(cores: Iterable[int], device: Device | None = None, root: Path = t
     """
     names = {_part(core, root) or _cluster_processor(device, core) for core in cores}
     return names.pop() if len(names) == 1 else ""
+
+
+def at_cluster(device: Device, cluster: Cluster) -> Device:
+    """Return a device as those of its cores are that a cluster has."""
+    target = device.target if device.target is not None else dict(host_target.target(None).export())
+    return replace(device, target={**target, **(cluster.target or {})})
 
 
 def with_targets(clusters: Sequence[Cluster], root: Path = topology.ROOT) -> tuple[Cluster, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 from pipeline.core.board import Board, Device
 from pipeline.core.native_output import quietly
 from pipeline.errors import BoardError, near, reason
-from pipeline.executor import devices, host_target
+from pipeline.executor import core_kinds, devices, host_target
 
 
 def check(board: Board, origin: Path | str) -> None:
@@ -19,6 +19,10 @@ def check(board: Board, origin: Path | str) -> None:
     for device in board.devices:
         if device.target is not None:
             _check(device, f"{origin}: device {device.name!r}")
+        for cluster in device.clusters:
+            if cluster.target:
+                title = f"{origin}: device {device.name!r}, cluster {cluster.name!r}"
+                _check(core_kinds.at_cluster(device, cluster), title)
 
 
 def _check(device: Device, title: str) -> None:

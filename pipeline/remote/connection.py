@@ -79,7 +79,7 @@ class Connection:
 
     def open(self, stage: StagePlan, code: Any) -> int:
         """Let the server load a stage, send it the files that it does not have, and return the stage's number."""
-        return self.open_package(stage, None if code is None else pack_stage(code))
+        return self.open_package(stage, None if code is None else pack_stage(code.for_processor(self.welcome.core)))
 
     def open_package(self, stage: StagePlan, package: StagePackage | None, *, built_with: str = "") -> int:
         """Open a stage whose files are packed; `built_with` is the release of TVM, by default the one here."""

@@ -72,6 +72,8 @@ class Welcome(msgspec.Struct, frozen=True, tag="Welcome"):
     cores: tuple[int, ...]
     memory_bytes: int
     uploads: bool
+    # Processor of all these cores as LLVM calls it, empty if they are unlike; servers before this did not tell.
+    core: Text = ""
 
 
 class TargetRequest(msgspec.Struct, frozen=True, tag="AskTarget"):

@@ -9,7 +9,7 @@ import psutil
 from pipeline.core.tvm_library import tvm_version
 from pipeline.core.version import VERSION
 from pipeline.errors import PipelineError
-from pipeline.executor import host_target
+from pipeline.executor import core_kinds, host_target
 from pipeline.remote import messages
 from pipeline.remote.device_threads import ServerDevices, offered_kinds
 from pipeline.remote.store import FileStore
@@ -33,12 +33,15 @@ class Offer:
         Host cores that stages may use.
     largest_frame : int
         Bytes that the inputs of a stage may have together, and its outputs.
+    core : str
+        Processor that all these cores are, as LLVM calls it; what Linux says if it is empty.
     """
 
     store: FileStore
     computing: ServerDevices
     cores: tuple[int, ...]
     largest_frame: int = messages.LARGEST_FRAME
+    core: str = ""
 
     def welcome(self) -> messages.Welcome:
         """Return the first message to a client."""
@@ -52,4 +55,5 @@ class Offer:
             self.cores,
             psutil.virtual_memory().total,
             self.store.uploads is not None,
+            self.core or core_kinds.processor(self.cores),
         )

@@ -117,7 +117,9 @@ class FileStore:
             with contextlib.suppress(BundleError), contextlib.closing(BundleFolder(path)) as folder:
                 # What is suppressed: no bundle, or one that is being copied.
                 listing = manifest.read_from(folder)
-                yield from ((folder, files, listing.tvm) for _, files in listing.pairs if files is not None)
+                yield from (
+                    (folder, files, listing.tvm) for _, stage in listing.pairs if stage for files in stage.family
+                )
 
 
 def _write(stream: BinaryIO, block: memoryview) -> None:

@@ -57,7 +57,8 @@ def mark_variants(bundle: Bundle) -> Bundle:
 
 def answers(bundle: Bundle, values: Arrays) -> Arrays:
     with pipeline.load(bundle) as running:
-        return running.submit(values).result()
+        result: Arrays = running.submit(values).result()
+    return result
 
 
 def test_both_codes_give_the_same(bundle: Bundle, graph: Graph, tmp_path: Path) -> None:

@@ -74,8 +74,8 @@ class CpuRuntime(DeviceRuntime):
 
     def load(self, stage: StagePlan, code: StageCode) -> VmStage:  # noqa: ARG002 - the code says all
         """Make a virtual machine for the calling thread; machines of one stage share code and parameters."""
+        code = code.for_processor(self._processor)
         machine = virtual_machine(code.module(), [self._tvm_device])
-        self._processor = ""
         if code.runtimes:
             # The thread may have computed the stage before, for a pipeline that is closed.
             source_runtimes.restart(source_runtimes.digests(code.parameters.values()))
