@@ -1,12 +1,13 @@
-"""Borrowing: what the steps of a heterogeneous stage borrow, and the tensors that move for them."""
+"""Borrowing: what the steps of a heterogeneous stage borrow, and what each of them moves and computes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipeline.core.board import Board
-from pipeline.core.moves import StageMoves, find_moves
-from pipeline.core.stage_plan import StagePlan, TensorSpec
+from pipeline.core.moves import StageMoves, StageSet, find_moves
+from pipeline.core.stage_plan import StagePlan, StepPlan, TensorSpec
 
 
 def borrowed_devices(board: Board, stage: StagePlan) -> tuple[str, ...]:
@@ -16,25 +17,57 @@ def borrowed_devices(board: Board, stage: StagePlan) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
+class StagePart:
+    """What a worker does in one go: a stage in one piece, or one of its steps.
+
+    Attributes
+    ----------
+    device : str
+    moves : StageMoves
+    compute_s : float
+        Seconds without what is copied.
+    share : float
+        Of what the stage computes, 0 to 1.
+    """
+
+    device: str
+    moves: StageMoves
+    compute_s: float
+    share: float = 1.0
+
+
+@dataclass(frozen=True)
 class _Steps:
     """The steps of a stage, as what moves are found from."""
 
     board: Board
     outputs: tuple[TensorSpec, ...]
-    stages: tuple[StagePlan, ...]
+    stages: tuple[StepPlan, ...]
     frames_in_flight: int = 1
 
 
 def step_moves(board: Board, stage: StagePlan) -> list[StageMoves]:
     """Return the moves of each step; what comes from other stages, or goes there, is in the caller's memory."""
-    return find_moves(_Steps(board, stage.outputs, stage.units))
+    return find_moves(_Steps(board, stage.outputs, stage.steps))
 
 
-def compute_shares(board: Board, stage: StagePlan) -> list[tuple[StagePlan, StageMoves, float]]:
-    """Return the steps of a stage, each as a stage, with its moves and its share of the stage's computing."""
-    units, moves = stage.units, step_moves(board, stage)
-    compute_s = [max(unit.seconds - unit_moves.copy_s, 0.0) for unit, unit_moves in zip(units, moves, strict=True)]
-    # A stage in one piece has all of it, also if only samples say how long it takes.
+def stage_parts(plan: StageSet, moves: Sequence[StageMoves]) -> list[tuple[StagePart, ...]]:
+    """Return the parts of each stage; `moves` are those between stages."""
+    return [
+        _step_parts(plan.board, stage) if stage.steps else (_whole_stage(stage, stage_moves),)
+        for stage, stage_moves in zip(plan.stages, moves, strict=True)
+    ]
+
+
+def _whole_stage(stage: StagePlan, moves: StageMoves) -> StagePart:
+    # All of it, also if only samples say how long it takes.
+    return StagePart(stage.device, moves, max(stage.mean_seconds - moves.copy_s, 0.0))
+
+
+def _step_parts(board: Board, stage: StagePlan) -> tuple[StagePart, ...]:
+    moves = step_moves(board, stage)
+    compute_s = [max(step.seconds - each.copy_s, 0.0) for step, each in zip(stage.steps, moves, strict=True)]
     total_s = sum(compute_s)
     shares = [seconds / total_s for seconds in compute_s] if total_s else [1 / len(moves)] * len(moves)
-    return list(zip(units, moves, shares, strict=True))
+    names = (step.device for step in stage.steps)
+    return tuple(map(StagePart, names, moves, compute_s, shares))

@@ -1,178 +1,151 @@
-"""Contention: the pace of workers that wait in line for a device or a link that they share, frame by frame.
+"""Contention: the pace of workers that wait for what they share and for each other.
 
 A bound on the pace is the time for which a frame needs what is shared.  Workers rarely reach it: while one waits, its
-core idles, and later what it waited for does.  By how much is followed here, with times that do not vary.
+core idles, and later what it waited for does.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
-from heapq import heappop, heappush
+
+import numpy as np
 
 from pipeline.core.board import Board
-from pipeline.core.borrowing import step_moves
-from pipeline.core.moves import Move, StageMoves
+from pipeline.core.borrowing import StagePart
+from pipeline.core.frame_flow import FrameFlow, Phase, WorkerGroup
+from pipeline.core.memory_pools import memory_pools
+from pipeline.core.moves import Move
+from pipeline.core.shared_loads import lent_devices
 from pipeline.core.stage_plan import StagePlan
 
-# The pattern of waiting repeats itself after a few rounds of all workers; the rest is its mean.
-_WARM_UP_ROUNDS, _ROUNDS = 8, 24
+# Of a pattern that does not repeat itself in so many rounds of all workers, the mean of those behind the first ones.
+_WARM_UP_ROUNDS, _ROUNDS, _UNLIKE_ROUNDS = 8, 24, 60
+
+_TICK = 1e-7
+"""By how much of a frame's seconds times differ at least that are not the same."""
 
 WAKING_S = 50e-6
-"""Seconds that the system takes to wake a thread whose turn it is; see `pipeline.simulation.run.OVERHEAD_S`."""
+"""Seconds that the system takes to wake a thread whose turn with a borrowed device it is; a driver that computes one
+frame at a time has the next one waiting.  See `pipeline.simulation.run.OVERHEAD_S`."""
 
-_MOST_FRAMES = 8
+_MOST_FRAMES = 32
 """Frames inside by the number of workers, above which a larger number changes nothing."""
 
 
-@dataclass(frozen=True)
-class Phase:
-    """A part of a worker's time for one frame.
-
-    Attributes
-    ----------
-    seconds : float
-    resource : str
-        What it needs alone meanwhile, which the oldest frame gets first; empty for nothing that others use.
-    waking_s : float
-        Seconds until it goes on that others may not use either, if it had to wait.
-    """
-
-    seconds: float
-    resource: str = ""
-    waking_s: float = 0.0
-
-
-@dataclass(frozen=True)
-class WorkerGroup:
-    """The workers of a stage, which are alike.
-
-    Attributes
-    ----------
-    workers : int
-    phases : tuple of Phase
-        Of one frame, in order.
-    """
-
-    workers: int
-    phases: tuple[Phase, ...]
-
-
 def worker_groups(
-    board: Board, stages: Sequence[StagePlan], moves: Sequence[StageMoves], devices: Collection[str]
+    board: Board,
+    stages: Sequence[StagePlan],
+    parts: Sequence[Sequence[StagePart]],
+    devices: Collection[str],
 ) -> tuple[WorkerGroup, ...]:
     """Return the workers of stages; of the devices named, each computes one frame at a time."""
+    makers = {spec.name: number for number, stage in enumerate(stages) for spec in stage.outputs}
+    lent = lent_devices(board, stages)
+    builder = _PhaseBuilder(board, {name: WAKING_S if name in lent else 0.0 for name in devices})
+    workers = [builder.stage_phases(stage, stage_parts) for stage, stage_parts in zip(stages, parts, strict=True)]
+    shared = _limiting([phases for group in workers for phases in group])
     return tuple(
-        WorkerGroup(stage.replicas, tuple(_phases(board, stage, stage_moves, devices)))
-        for stage, stage_moves in zip(stages, moves, strict=True)
+        WorkerGroup(
+            tuple(tuple(_join_free(phases, shared)) for phases in group),
+            stage.queue_depth,
+            tuple(sorted({makers[spec.name] for spec in stage.inputs if spec.name in makers})),
+        )
+        for stage, group in zip(stages, workers, strict=True)
     )
 
 
-def _phases(board: Board, stage: StagePlan, moves: StageMoves, devices: Collection[str]) -> Iterator[Phase]:
-    parts = zip(stage.units, step_moves(board, stage), strict=True) if stage.steps else [(stage, moves)]
-    for unit, unit_moves in parts:
-        # Tensors move by the worker, while others have the device.
-        yield from map(_transfer, unit_moves.entries)
-        compute_s = max(0.0, unit.seconds - unit_moves.copy_s)
-        yield Phase(compute_s, unit.device, WAKING_S) if unit.device in devices else Phase(compute_s)
-        yield from map(_transfer, unit_moves.exits)
+class _PhaseBuilder:
+    """What the workers of stages do for a frame."""
+
+    def __init__(self, board: Board, waking_s: Mapping[str, float]) -> None:
+        # Of the devices that compute one frame at a time.
+        self._board, self._waking_s = board, waking_s
+        self._pools = {name: pool for pool in memory_pools(board) if pool.bytes_per_s for name in pool.memories}
+
+    def stage_phases(self, stage: StagePlan, parts: Sequence[StagePart]) -> list[tuple[Phase, ...]]:
+        """Return the phases of each of a stage's workers."""
+        if not stage.replica_seconds and not stage.replica_devices:
+            return [tuple(self._phases(stage, parts))] * stage.replicas
+        copy_s, compute_s = sum(part.moves.copy_s for part in parts), sum(part.compute_s for part in parts)
+        workers = []
+        for name, seconds in zip(stage.replica_names, stage.replica_times, strict=True):
+            # What is copied takes as long in each replica.
+            factor = max(seconds - copy_s, 0.0) / compute_s if compute_s else 1.0
+            own_parts = parts if stage.steps else [replace(part, device=name) for part in parts]
+            workers.append(tuple(self._phases(stage, own_parts, factor)))
+        return workers
+
+    def _phases(self, stage: StagePlan, parts: Sequence[StagePart], factor: float = 1.0) -> Iterator[Phase]:
+        for part in parts:
+            # Tensors move by the worker, while others have the device.
+            yield from map(_transfer, part.moves.entries)
+            device = part.device if part.device in self._waking_s else ""
+            memory, memory_s = self._memory(part.device, stage.memory_traffic * part.share)
+            yield Phase(part.compute_s * factor, device, self._waking_s.get(device, 0.0), memory, memory_s)
+            yield from map(_transfer, part.moves.exits)
+
+    def _memory(self, device: str, traffic: float) -> tuple[str, float]:
+        """Return the memory that serves a device, and its seconds for some bytes."""
+        pool = self._pools.get(self._board.device(device).memory) if traffic and self._pools else None
+        return ("", 0.0) if pool is None else (pool.name, traffic / pool.bytes_per_s)
 
 
 def _transfer(move: Move) -> Phase:
     return Phase(move.seconds, " - ".join(move.ends))
 
 
-@lru_cache(maxsize=1024)
-def contended_interval(groups: tuple[WorkerGroup, ...], frames_in_flight: int) -> float:
-    """Return the mean seconds between two frames that go through the groups one after the other.
+def _limiting(workers: Sequence[Sequence[Phase]]) -> set[str]:
+    """Return what several workers have one after the other, and the memories that may make one of them slower."""
+    users = Counter(name for phases in workers for name in {phase.resource for phase in phases})
+    readers = Counter(name for phases in workers for name in {phase.memory for phase in phases})
+    # With equal parts, each gets its bytes in time even if all others compute as well.
+    slow = {
+        phase.memory for phases in workers for phase in phases if phase.memory_s * readers[phase.memory] > phase.seconds
+    }
+    return {name for name, count in users.items() if name and count > 1} | {f"memory {name}" for name in slow}
 
-    Parameters
-    ----------
-    groups : tuple of WorkerGroup
-        In the order in which frames go through them; queues between them have room.
-    frames_in_flight : int
-        At most so many are inside.
-    """
-    workers = sum(group.workers for group in groups)
+
+def _join_free(phases: Iterable[Phase], shared: Collection[str]) -> Iterator[Phase]:
+    """Yield the phases, those in a row without anything shared as one; there is at least one."""
+    free_s, count = 0.0, 0
+    for phase in phases:
+        is_slow = f"memory {phase.memory}" in shared
+        if phase.resource not in shared and not is_slow:
+            free_s += phase.seconds
+            continue
+        if free_s:
+            yield Phase(free_s)
+        free_s, count = 0.0, count + 1
+        yield phase if is_slow else Phase(phase.seconds, phase.resource, phase.waking_s)
+    if free_s or not count:
+        yield Phase(free_s)
+
+
+def has_turns(groups: Iterable[WorkerGroup]) -> bool:
+    """Check whether workers need anything that others use."""
+    return any(phase.resource or phase.memory for group in groups for phases in group.workers for phase in phases)
+
+
+@lru_cache(maxsize=1024)
+def flow_interval(groups: tuple[WorkerGroup, ...], frames_in_flight: int) -> float:
+    """Return the mean seconds between two frames that go through the groups."""
+    workers = sum(len(group.workers) for group in groups)
     # More wait in queues, and nobody waits longer for them.
     frames_in_flight = min(frames_in_flight, _MOST_FRAMES * workers)
     # Until as many frames are inside as may be, the first stages are ahead of the others.
     warm_up = _WARM_UP_ROUNDS * workers + frames_in_flight
-    frames = warm_up + _ROUNDS * workers
-    ends = _Line(groups, frames_in_flight).run(frames)
-    return (ends[-1] - ends[warm_up - 1]) / (frames - warm_up)
-
-
-class _Line:
-    """Frames on their way through groups of workers."""
-
-    def __init__(self, groups: Sequence[WorkerGroup], frames_in_flight: int) -> None:
-        self._groups = groups
-        self._idle = [group.workers for group in groups]
-        self._queues: list[deque[int]] = [deque() for _ in groups]
-        # Who waits for a resource that another one has, the oldest frame first, with its stage and phase.
-        self._waiting: dict[str, list[tuple[int, int, int]]] = {}
-        # Due at a time: the number of the event keeps those of one time in order, as the scheduler's locks do.
-        self._events: list[tuple[float, int, int, int, int]] = []
-        self._count = 0
-        self._ends = list[float]()
-        self._next_frame = frames_in_flight
-        for frame in range(frames_in_flight):
-            self._arrive(0, 0.0, frame)
-
-    def run(self, frames: int) -> list[float]:
-        """Return when each of so many frames leaves; others come behind them."""
-        while len(self._ends) < frames:
-            time, _, frame, stage, phase = heappop(self._events)
-            phases = self._groups[stage].phases
-            if phase:
-                self._release(time, phases[phase - 1].resource)
-            if phase < len(phases):
-                self._begin(time, frame, stage, phase)
-            else:
-                self._finish(time, frame, stage)
-        return self._ends
-
-    def _arrive(self, stage: int, time: float, frame: int) -> None:
-        if not self._idle[stage]:
-            self._queues[stage].append(frame)
-            return
-        self._idle[stage] -= 1
-        self._plan(time, frame, stage, 0)
-
-    def _begin(self, time: float, frame: int, stage: int, phase: int) -> None:
-        work = self._groups[stage].phases[phase]
-        if work.resource in self._waiting:
-            heappush(self._waiting[work.resource], (frame, stage, phase))
-            return
-        if work.resource:
-            self._waiting[work.resource] = []
-        self._plan(time + work.seconds, frame, stage, phase + 1)
-
-    def _release(self, time: float, resource: str) -> None:
-        """Let the oldest frame have what another one is done with."""
-        if not resource:
-            return
-        others = self._waiting.pop(resource)
-        if others:
-            frame, stage, phase = heappop(others)
-            self._waiting[resource] = others
-            work = self._groups[stage].phases[phase]
-            self._plan(time + work.waking_s + work.seconds, frame, stage, phase + 1)
-
-    def _finish(self, time: float, frame: int, stage: int) -> None:
-        self._idle[stage] += 1
-        if self._queues[stage]:
-            self._arrive(stage, time, self._queues[stage].popleft())
-        if stage + 1 < len(self._groups):
-            self._arrive(stage + 1, time, frame)
-            return
-        self._ends.append(time)
-        self._arrive(0, time, self._next_frame)
-        self._next_frame += 1
-
-    def _plan(self, time: float, frame: int, stage: int, phase: int) -> None:
-        self._count += 1
-        heappush(self._events, (time, self._count, frame, stage, phase))
+    is_alike = all(len(set(group.workers)) == 1 for group in groups)
+    frames = (_ROUNDS if is_alike else _UNLIKE_ROUNDS) * workers
+    seconds = sum(phase.seconds for group in groups for phase in group.workers[0])
+    flow = FrameFlow(groups, frames_in_flight)
+    period_s = flow.run(warm_up + frames, seconds * _TICK) if seconds else 0.0
+    if period_s is not None:
+        return period_s
+    ends = flow.ends[warm_up - 1 :]
+    if is_alike:
+        return (ends[-1] - ends[0]) / frames
+    # The slope of all: results leave in bursts of any size, so that the two ends alone would mislead.
+    return float(np.polyfit(np.arange(len(ends)), ends, 1)[0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,8 +11,24 @@ from pipeline.core.stage_plan import StagePlan, TensorSpec
 from pipeline.core.transfer_costs import Route, enter_route, enter_s, leave_route, leave_s, link_ends
 
 
-class StageSet(Protocol):
-    """What of a plan its times follow from."""
+class Reader(Protocol):
+    """What of a stage or a step its moves follow from."""
+
+    @property
+    def device(self) -> str:
+        """Name of its device."""
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """What it reads."""
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """What others read."""
+
+
+class Flow(Protocol):
+    """What of a plan its moves follow from."""
 
     @property
     def board(self) -> Board:
@@ -21,6 +37,14 @@ class StageSet(Protocol):
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
         """What the caller gets."""
+
+    @property
+    def stages(self) -> Sequence[Reader]:
+        """In order."""
+
+
+class StageSet(Flow, Protocol):
+    """What of a plan its times follow from."""
 
     @property
     def stages(self) -> tuple[StagePlan, ...]:
@@ -89,10 +113,11 @@ class StageMoves:
         return sum(move.seconds for move in self.leave)
 
 
-def find_moves(plan: StageSet) -> list[StageMoves]:
+def find_moves(plan: Flow) -> list[StageMoves]:
     """Return the moves of each stage; what moves where the board has no link takes no time."""
     board = plan.board
     makers = {spec.name: board.device(stage.device) for stage in plan.stages for spec in stage.outputs}
+    readers = _find_readers(plan)
     # Two stages of one memory share a copy, which the first one makes.
     copied: set[tuple[str, str]] = set()
     result = []
@@ -105,9 +130,20 @@ def find_moves(plan: StageSet) -> list[StageMoves]:
                 enter.append(move)
             if move.is_copied:
                 copied.add((spec.name, device.memory))
-        leave = [move for spec in stage.outputs for move in _exits(plan, device, spec)]
+        leave = [move for spec in stage.outputs for move in _exits(board, device, readers.get(spec.name, {}), spec)]
         result.append(StageMoves(tuple(enter), tuple(leave)))
     return result
+
+
+def _find_readers(plan: Flow) -> Mapping[str, Mapping[str, Device | None]]:
+    """Return for each tensor the devices that read it, by name; None is the caller."""
+    readers: dict[str, dict[str, Device | None]] = {}
+    for stage in plan.stages:
+        for spec in stage.inputs:
+            readers.setdefault(spec.name, {})[stage.device] = plan.board.device(stage.device)
+    for spec in plan.outputs:
+        readers.setdefault(spec.name, {})[""] = None
+    return readers
 
 
 def _entry(board: Board, source: Device | None, target: Device, spec: TensorSpec) -> Move:
@@ -116,13 +152,13 @@ def _entry(board: Board, source: Device | None, target: Device, spec: TensorSpec
     return Move(seconds, spec.nbytes, route is not None, link_ends(board, route) or ())
 
 
-def _exits(plan: StageSet, device: Device, spec: TensorSpec) -> Iterator[Move]:
+def _exits(board: Board, device: Device, readers: Mapping[str, Device | None], spec: TensorSpec) -> Iterator[Move]:
     """Yield how an output leaves: once for all readers in its memory, and once for all in others."""
     sides = dict[bool, Move]()
-    for reader in _readers(plan, spec):
-        route = leave_route(plan.board, device, reader)
-        seconds = leave_s(plan.board, device, reader, spec.nbytes) if _is_described(plan.board, route) else 0.0
-        move = Move(seconds, spec.nbytes, route is not None, link_ends(plan.board, route) or ())
+    for reader in readers.values():
+        route = leave_route(board, device, reader)
+        seconds = leave_s(board, device, reader, spec.nbytes) if _is_described(board, route) else 0.0
+        move = Move(seconds, spec.nbytes, route is not None, link_ends(board, route) or ())
         if seconds:
             sides.setdefault(move.is_copied, move)
     yield from sides.values()
@@ -131,9 +167,3 @@ def _exits(plan: StageSet, device: Device, spec: TensorSpec) -> Iterator[Move]:
 def _is_described(board: Board, route: Route | None) -> bool:
     """Check whether the board has the link; of a plan made by hand without one, nothing is known but the stages."""
     return route is None or board.link(route[0].memory, route[1].memory) is not None
-
-
-def _readers(plan: StageSet, spec: TensorSpec) -> Sequence[Device | None]:
-    """Return the devices that read a tensor; None is the caller."""
-    readers = [plan.board.device(stage.device) for stage in plan.stages if spec in stage.inputs]
-    return [*readers, None] if spec in plan.outputs else readers

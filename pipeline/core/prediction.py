@@ -4,21 +4,21 @@ The time between two frames is the longest of
 
 - each stage's own: its replicas at work, each at its own pace, so that their rates add up;
 - each shared resource's: the seconds per frame for which all stages together use it, one after the other;
-- the frames' inside: as many as may be, each for as long as it takes.  Results leave in order, so that those behind
-  one that a slow replica has stay inside until it is done;
-- of workers that need the same devices and links, that in which they wait for each other, frame by frame.
+- the frames' inside: as many as may be, each for as long as it takes;
+- of workers that wait for each other, that which following them frame by frame shows: those that need the same devices,
+  links or memory, and replicas that are not alike, since results leave in order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from pipeline.core.board import Board
-from pipeline.core.contention import contended_interval, worker_groups
+from pipeline.core.borrowing import StagePart, stage_parts
+from pipeline.core.contention import flow_interval, has_turns, worker_groups
 from pipeline.core.energy import frame_joules
 from pipeline.core.moves import StageMoves, StageSet, find_moves
-from pipeline.core.reordering import ordered_interval
 from pipeline.core.shared_loads import serial_devices, shared_loads
 from pipeline.core.stage_plan import StagePlan
 
@@ -30,6 +30,9 @@ TURNS = "turns of devices and links"
 
 NOTABLE = 1.02
 """Waiting for each other is called the bottleneck if it makes the interval this much longer than all else."""
+
+COUNTING = 2e-3
+"""What the mean of some frames may be off: below, what nobody waits for stays what it is."""
 
 
 @dataclass(frozen=True)
@@ -88,22 +91,17 @@ class Prediction:
 def predict(plan: StageSet) -> Prediction:
     """Return what a plan takes."""
     board, moves = plan.board, find_moves(plan)
-    loads = shared_loads(board, plan.stages, moves)
+    parts, devices = stage_parts(plan, moves), serial_devices(board, plan.stages)
     stages = tuple(
         StagePrediction(stage.name, _stage_interval(board, stage, stage_moves), max(stage.replica_times))
         for stage, stage_moves in zip(plan.stages, moves, strict=True)
     )
+    loads = shared_loads(board, plan.stages, parts, devices)
+    # The first of several limits: a stage's own name says more than what it shares.
     limits = {stage.name: stage.interval_s for stage in stages} | loads
-    limits[FRAMES_INSIDE] = _inside_interval(plan)
-    # The first of several: a stage's own name says more than what it shares.
+    limits[FRAMES_INSIDE] = _longest_path(plan.stages, _mean_seconds(plan)) / plan.frames_in_flight
     bottleneck = max(limits, key=lambda name: limits[name])
-    turns_s = _contended_interval(plan, moves)
-    if turns_s > limits[bottleneck] * NOTABLE:
-        bottleneck = TURNS
-    interval_s = max(limits.values())
-    # Rounding apart, so that what nobody waits for stays what it is.
-    if turns_s > interval_s * (1 + 1e-6):
-        interval_s = turns_s
+    interval_s, bottleneck = _wait(plan, parts, devices, limits[bottleneck], bottleneck)
     latency_s = _longest_path(plan.stages, [stage.seconds for stage in stages])
     return Prediction(
         interval_s=interval_s,
@@ -116,13 +114,25 @@ def predict(plan: StageSet) -> Prediction:
     )
 
 
-def _contended_interval(plan: StageSet, moves: Sequence[StageMoves]) -> float:
-    """Return the time between two frames of workers that wait for devices and links, 0 if there are none of these."""
-    devices = serial_devices(plan.board, plan.stages)
-    groups = worker_groups(plan.board, plan.stages, moves, devices)
-    if not any(phase.resource for group in groups for phase in group.phases):
-        return 0.0
-    return contended_interval(groups, plan.frames_in_flight)
+def _wait(
+    plan: StageSet, parts: Sequence[Sequence[StagePart]], devices: Collection[str], interval_s: float, bottleneck: str
+) -> tuple[float, str]:
+    """Return the interval and the bottleneck with what workers wait for each other, of those without it."""
+    groups = worker_groups(plan.board, plan.stages, parts, devices)
+    is_shared = has_turns(groups)
+    # Alike workers that share nothing wait for the slowest stage only.
+    if not is_shared and not any(stage.replica_seconds for stage in plan.stages):
+        return interval_s, bottleneck
+    flow_s = flow_interval(groups, plan.frames_in_flight)
+    if flow_s <= interval_s * (1 + COUNTING):
+        return interval_s, bottleneck
+    if flow_s <= interval_s * NOTABLE:
+        return flow_s, bottleneck
+    return flow_s, TURNS if is_shared else FRAMES_INSIDE
+
+
+def _mean_seconds(plan: StageSet) -> list[float]:
+    return [stage.mean_seconds for stage in plan.stages]
 
 
 def _stage_interval(board: Board, stage: StagePlan, moves: StageMoves) -> float:
@@ -132,19 +142,6 @@ def _stage_interval(board: Board, stage: StagePlan, moves: StageMoves) -> float:
         return together
     # Each device computes one frame at a time, while its other replicas move theirs.
     return max(together, max(stage.mean_seconds - moves.copy_s, 0.0) / len(set(stage.replica_names)))
-
-
-def _inside_interval(plan: StageSet) -> float:
-    """Return the seconds between two frames that the bound on frames inside allows."""
-    means = [stage.mean_seconds for stage in plan.stages]
-    path_s, inside = _longest_path(plan.stages, means), plan.frames_in_flight
-    interval = path_s / inside
-    for stage in plan.stages:
-        # With as many as follow from the plan, all replicas always have a frame.
-        if stage.replica_seconds and inside < sum(each.frames_at_work + each.queue_depth for each in plan.stages):
-            rest_s = max(0.0, path_s - stage.mean_seconds)
-            interval = max(interval, ordered_interval(stage.replica_times, inside, rest_s))
-    return interval
 
 
 def _longest_path(stages: Sequence[StagePlan], seconds: Sequence[float]) -> float:

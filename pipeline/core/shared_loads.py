@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from pipeline.core.board import Board
-from pipeline.core.borrowing import borrowed_devices, compute_shares, step_moves
+from pipeline.core.borrowing import StagePart, borrowed_devices
 from pipeline.core.memory_pools import memory_pools
-from pipeline.core.moves import StageMoves
 from pipeline.core.stage_plan import StagePlan
 
 
-def shared_loads(board: Board, stages: Sequence[StagePlan], moves: Sequence[StageMoves]) -> dict[str, float]:
-    """Return the seconds per frame of whatever stages share."""
+def shared_loads(
+    board: Board, stages: Sequence[StagePlan], parts: Sequence[Sequence[StagePart]], devices: Collection[str]
+) -> dict[str, float]:
+    """Return the seconds per frame of whatever stages share; each of the `devices` computes one frame at a time."""
     loads: dict[str, float] = defaultdict(float)
     for name, seconds in (
         *_core_loads(board, stages),
-        *_device_loads(board, stages, moves),
-        *_memory_loads(board, stages),
+        *_device_loads(stages, parts, devices),
+        *_memory_loads(board, stages, parts),
     ):
         loads[name] += seconds
-    within_stages = (moved for stage in stages if stage.steps for moved in step_moves(board, stage))
-    for stage_moves in (*moves, *within_stages):
-        for move in stage_moves.copies:
-            if move.ends:
-                loads[f"link {' - '.join(move.ends)}"] += move.seconds
+    for move in (move for stage_parts in parts for part in stage_parts for move in part.moves.copies):
+        if move.ends:
+            loads[f"link {' - '.join(move.ends)}"] += move.seconds
     return dict(loads)
 
 
@@ -49,28 +48,32 @@ def serial_devices(board: Board, stages: Sequence[StagePlan]) -> set[str]:
     """Return the devices that compute one frame at a time, of whichever stage or replica asks first."""
     # What overlaps is the moving of tensors.  A device that is its cores is shared by those.
     takers = (device for device in board.devices if device.overlaps or (device.places > 1 and not device.cores))
-    borrowed = {name for stage in stages for name in borrowed_devices(board, stage)}
-    return borrowed | {device.name for device in takers if device.capabilities.computes}
+    return lent_devices(board, stages) | {device.name for device in takers if device.capabilities.computes}
+
+
+def lent_devices(board: Board, stages: Sequence[StagePlan]) -> set[str]:
+    """Return the devices that steps borrow, and that all stages therefore wait for in line."""
+    return {name for stage in stages for name in borrowed_devices(board, stage)}
 
 
 def _device_loads(
-    board: Board, stages: Sequence[StagePlan], moves: Sequence[StageMoves]
+    stages: Sequence[StagePlan], parts: Sequence[Sequence[StagePart]], devices: Collection[str]
 ) -> Iterator[tuple[str, float]]:
-    devices = serial_devices(board, stages)
-    for stage, stage_moves in zip(stages, moves, strict=True):
-        for step, moved in zip(stage.steps, step_moves(board, stage) if stage.steps else (), strict=True):
+    for stage, stage_parts in zip(stages, parts, strict=True):
+        if stage.steps:
             # Others have a borrowed device while tensors move.
-            if step.device in devices:
-                yield f"device {step.device}", max(0.0, step.seconds - moved.copy_s)
+            yield from ((f"device {part.device}", part.compute_s) for part in stage_parts if part.device in devices)
+            continue
         for replica, seconds in enumerate(stage.replica_times):
-            if not stage.steps and (name := stage.replica_names[replica]) in devices:
-                yield f"device {name}", max(0.0, seconds - stage_moves.copy_s) * stage.share(replica)
+            if (name := stage.replica_names[replica]) in devices:
+                yield f"device {name}", max(0.0, seconds - stage_parts[0].moves.copy_s) * stage.share(replica)
 
 
-def _memory_loads(board: Board, stages: Sequence[StagePlan]) -> Iterator[tuple[str, float]]:
+def _memory_loads(
+    board: Board, stages: Sequence[StagePlan], parts: Sequence[Sequence[StagePart]]
+) -> Iterator[tuple[str, float]]:
     pools = {name: pool for pool in memory_pools(board) if pool.bytes_per_s for name in pool.memories}
-    for stage in stages if pools else ():
-        for unit, _, share in compute_shares(board, stage):
-            pool = pools.get(board.device(unit.device).memory)
-            if pool is not None and stage.memory_traffic:
-                yield f"memory {pool.name}", stage.memory_traffic * share / pool.bytes_per_s
+    for stage, stage_parts in zip(stages, parts, strict=True) if pools else ():
+        for part in stage_parts if stage.memory_traffic else ():
+            if pool := pools.get(board.device(part.device).memory):
+                yield f"memory {pool.name}", stage.memory_traffic * part.share / pool.bytes_per_s

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from pipeline.core.borrowing import stage_parts
 from pipeline.core.moves import find_moves
 from pipeline.core.plan import Plan
 from pipeline.core.renaming import refuse_renamed
@@ -146,10 +147,10 @@ class _Stream:
     def build(self, times: Sequence[Sequence[np.ndarray]], overhead: float) -> None:
         plan, clock = self._plan, self._clock
         shared = SharedResources(clock, plan)
-        for number, (stage, moves) in enumerate(zip(plan.stages, find_moves(plan), strict=True)):
+        for number, (stage, parts) in enumerate(zip(plan.stages, stage_parts(plan, find_moves(plan)), strict=True)):
             work = [
                 Work(
-                    shared.segments(stage, moves, replica, times[number][replica]),
+                    shared.segments(stage, parts, replica, times[number][replica]),
                     [shared.cores[core] for core in sorted(stage.cores_of(replica)) if core in shared.cores],
                     overhead,
                 )

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pipeline.core.board import Board
-from pipeline.core.borrowing import compute_shares
+from pipeline.core.borrowing import StagePart
 from pipeline.core.memory_pools import memory_pools
 from pipeline.core.moves import Move, StageMoves
 from pipeline.core.plan import Plan, StagePlan
-from pipeline.core.shared_loads import serial_devices, shared_cores
+from pipeline.core.shared_loads import lent_devices, serial_devices, shared_cores
 from pipeline.simulation.bandwidth import Bandwidth
 from pipeline.simulation.clock import Clock, Request, Tokens
 
@@ -48,6 +48,8 @@ class Segment:
     entry_transfers, exit_transfers : sequence of Transfer
     device : Tokens or None
         What computes one frame at a time, while tensors of others move.
+    is_lent : bool
+        Whether that is borrowed, so that the system has to wake a worker whose turn it is.
     memory : Bandwidth or None
         Of the memory that the run shares with others; its bytes come while it computes.
     traffic : float
@@ -59,6 +61,7 @@ class Segment:
     entry_transfers: Sequence[Transfer] = ()
     exit_transfers: Sequence[Transfer] = ()
     device: Tokens | None = None
+    is_lent: bool = False
     memory: Bandwidth | None = None
     traffic: float = 0.0
 
@@ -88,23 +91,22 @@ class SharedResources:
         # A link carries one transfer at a time; those of several stages wait for each other.
         self._links: dict[tuple[str, ...], Tokens] = {link.ends: Tokens(clock, 1) for link in board.links}
         self._devices = {name: Tokens(clock, 1) for name in serial_devices(board, plan.stages)}
+        self._lent = lent_devices(board, plan.stages)
         self._memories = _memories(clock, board)
         self._plan = plan
 
     def segments(
-        self, stage: StagePlan, moves: StageMoves, replica: int, stage_seconds: np.ndarray
+        self, stage: StagePlan, parts: Sequence[StagePart], replica: int, stage_seconds: np.ndarray
     ) -> tuple[Segment, ...]:
         """Return what a replica does for each frame, which takes so many seconds in all when nothing waits."""
-        if stage.steps:
-            parts = compute_shares(self._plan.board, stage)
-        else:
-            parts = [(replace(stage, device=stage.replica_names[replica], replica_devices=()), moves, 1.0)]
+        device = stage.replica_names[replica]
+        units = stage.units if stage.steps else [replace(stage, device=device, replica_devices=())]
         # What moves takes as long as it takes; the rest of the stage's time varies.
-        copy_s = sum(part_moves.copy_s for _, part_moves, _ in parts)
+        copy_s = sum(part.moves.copy_s for part in parts)
         computing = np.maximum(stage_seconds - min(copy_s, stage.replica_times[replica]), 0.0)
         return tuple(
-            self._segment(unit, part_moves, computing * share, stage.memory_traffic * share)
-            for unit, part_moves, share in parts
+            self._segment(unit, part.moves, computing * part.share, stage.memory_traffic * part.share)
+            for unit, part in zip(units, parts, strict=True)
         )
 
     def _segment(self, unit: StagePlan, moves: StageMoves, computing: np.ndarray, traffic: float) -> Segment:
@@ -116,6 +118,7 @@ class SharedResources:
             [self._transfer(move) for move in moves.entries],
             [self._transfer(move) for move in moves.exits],
             self._devices.get(unit.device),
+            unit.device in self._lent,
             self._memories.get(self._plan.board.device(unit.device).memory) if traffic else None,
             traffic,
         )

@@ -180,14 +180,12 @@ class Station:
 
     def _run_all(self, work: Work, number: int) -> Generator[Request, None, list[SegmentTimes]]:
         times = []
-        # A thread that waits for what it borrows has to be woken, as one that waits for a frame.
-        waking_s = work.overhead if self.stage.steps else 0.0
         for segment in work.segments:
-            segment_times = yield from self._run(segment, number, waking_s)
+            segment_times = yield from self._run(segment, number, work.overhead)
             times.append(segment_times)
         return times
 
-    def _run(self, segment: Segment, number: int, waking_s: float) -> Generator[Request, None, SegmentTimes]:
+    def _run(self, segment: Segment, number: int, overhead: float) -> Generator[Request, None, SegmentTimes]:
         clock = self._clock
         start_time = clock.time
         yield from self._move(segment.entry_transfers, number)
@@ -196,8 +194,9 @@ class Station:
             # After the tensors have come: moving them is what overlaps with another frame's run.
             # The oldest frame first, as the scheduler lends devices.
             yield segment.device.take(number)
-            if clock.time > asked_time:
-                yield clock.sleep(waking_s)
+            # A thread that waits for what others borrow has to be woken, as one that waits for a frame.
+            if segment.is_lent and clock.time > asked_time:
+                yield clock.sleep(overhead)
         begin_time = clock.time
         yield segment.run(clock, number)
         if segment.device is not None:

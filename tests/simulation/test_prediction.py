@@ -31,20 +31,20 @@ def check(plan: Plan) -> float:
     # What no order of events can beat: each stage alone, and the sums of what is shared.
     least_s = max([*(stage.interval_s for stage in prediction.stages), *prediction.loads.values()])
     assert simulated_s >= least_s / BURSTS
-    # Of a thousand plans five differ by more than 4 %: stages of unlike replicas between others that take turns.
-    assert simulated_s == pytest.approx(prediction.interval_s, rel=0.1)
+    # Mostly by the ends of the stream: of a thousand plans, the one that differs most does so by 0.8 %.
+    assert simulated_s == pytest.approx(prediction.interval_s, rel=0.01)
     return simulated_s / prediction.interval_s
 
 
 def test_random_plans_are_simulated_as_they_are_predicted() -> None:
     ratios = [check(random_plan(seed)) for seed in range(60)]
-    assert np.mean(np.abs(np.array(ratios) - 1)) < 0.005
+    assert np.mean(np.abs(np.array(ratios) - 1)) < 0.002
 
 
 @pytest.mark.slow
 def test_many_random_plans_are_simulated_as_they_are_predicted() -> None:
     ratios = [check(random_plan(seed)) for seed in range(60, 1000)]
-    assert np.mean(np.abs(np.array(ratios) - 1)) < 0.005
+    assert np.mean(np.abs(np.array(ratios) - 1)) < 0.002
 
 
 @pytest.mark.parametrize("seed", [*range(4, 7), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(7, 27))])

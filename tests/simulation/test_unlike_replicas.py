@@ -16,7 +16,6 @@ import boards
 from pipeline.core.board import Board, Device
 from pipeline.core.plan import Plan, StagePlan, TensorSpec
 from pipeline.core.prediction import FRAMES_INSIDE, predict
-from pipeline.core.reordering import ordered_interval
 from pipeline.simulation import simulate
 from pipeline.split.graph import Graph
 from tests.support.planning import chain_graph, plan_with_times
@@ -80,8 +79,8 @@ def test_the_law_of_few_frames_inside(seed: int) -> None:
 
 
 def test_alike_replicas_need_one_frame_each() -> None:
-    assert ordered_interval((8.0,) * 4, 4) == pytest.approx(2.0, rel=2e-3)
-    assert ordered_interval((8.0,) * 4, 2) == pytest.approx(4.0, rel=2e-3)
+    assert predict(one_stage((8.0,) * 4, in_flight=4)).interval_s == pytest.approx(2.0, rel=2e-3)
+    assert predict(one_stage((8.0,) * 4, in_flight=2)).interval_s == pytest.approx(4.0, rel=2e-3)
     assert one_stage((8.0,) * 4).stages[0].frames_at_work == 4
 
 
