@@ -12,7 +12,7 @@ from arm_networks import CompiledNetwork
 
 from pipeline.core.tvm_access import tvm
 
-_LANES_OF_DOTS = 4
+_PRODUCTS = {"sdot": 4, "usdot": 4, "vpdpbusd": 4, "smull": 1, "smmla": 8, "usmmla": 8}
 """Products that an intrinsic adds up in each lane."""
 
 # LLVM may write out so many turns of a loop as one.
@@ -159,16 +159,19 @@ def _macs(value: Any) -> int:
 
     if isinstance(value, tirx.Add):
         return sum(_lanes(each) if isinstance(each, tirx.Mul) else _macs(each) for each in (value.a, value.b))
-    return _LANES_OF_DOTS * _lanes(value) if _is_dot(value) else 0
+    name = _intrinsic(value)
+    if "saddlp" in name:
+        return sum(map(_macs, value.args[1:]))
+    return _PRODUCTS.get(next((part for part in name.split(".") if part in _PRODUCTS), ""), 0) * _lanes(value)
 
 
-def _is_dot(value: Any) -> bool:
+def _intrinsic(value: Any) -> str:
+    """Return LLVM's name of what an expression calls; empty if it calls nothing."""
     from tvm.target import codegen
 
     if not isinstance(value, tvm.ir.Call) or not str(value.op.name).startswith("tirx.call_llvm"):
-        return False
-    name = str(codegen.llvm_get_intrinsic_name(int(value.args[0])))
-    return "dot" in name or "vpdp" in name
+        return ""
+    return str(codegen.llvm_get_intrinsic_name(int(value.args[0])))
 
 
 def _lanes(value: Any) -> int:

@@ -34,7 +34,7 @@ class Microarchitecture:
         Data caches that one core can count on.
     dots : str
         How four bytes are multiplied with four others and added up: ``"vnni"``, ``"pairs"`` (of 16 bits), ``"usdot"``,
-        ``"sdot"``, or ``"plain"``.
+        ``"sdot"``, ``"mlal"`` (two products in 16 bits), or ``"plain"``.
     weights : str
         Dtype in which float32 weights are stored: ``"float32"``, ``"float16"`` or ``"bfloat16"``.
     layouts : callable, optional
@@ -76,8 +76,8 @@ def of_target(target: Any) -> Microarchitecture:
     # Cores with AVX-512 have 1 MiB since Skylake-SP; of others 512 KiB are common.
     l2_bytes = l2_bytes or (1024 if lanes >= 16 else 512) * KIB
     return Microarchitecture(
-        lanes, registers, l1_bytes or 32 * KIB, l2_bytes, _dots(features, lanes), lane_products=is_arm64,
-        in_order=is_in_order(target),
+        lanes, registers, l1_bytes or 32 * KIB, l2_bytes, _dots(features, lanes, is_arm64=is_arm64),
+        lane_products=is_arm64, in_order=is_in_order(target),
     )  # fmt: skip
 
 
@@ -86,7 +86,7 @@ def is_in_order(target: Any) -> bool:
     return str(target.attrs.get("mcpu", "")) in _IN_ORDER
 
 
-def _dots(features: frozenset[str], lanes: int) -> str:
+def _dots(features: frozenset[str], lanes: int, *, is_arm64: bool) -> str:
     """Return the way with the fewest instructions."""
     # Half as wide, the instructions are part of AVX-VNNI, or of AVX-512 with vectors of any length.
     vnni = {16: ("avx512vnni",), 8: ("avxvnni", "avx512vnni")}.get(lanes, ())
@@ -96,7 +96,7 @@ def _dots(features: frozenset[str], lanes: int) -> str:
         return "pairs"
     if "dotprod" in features:
         return "usdot" if "i8mm" in features else "sdot"
-    return "plain"
+    return "mlal" if is_arm64 else "plain"
 
 
 def _cache_bytes(level: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +16,9 @@ from pipeline.executor import kernels
 from pipeline.executor.kernels import microarchitecture
 from tests.executor.arm.conftest import SLOW, ArmPython, board, target
 from tests.executor.kernels.quantized import test_quantized_network as network
-from tests.support.quantized_models import convolution, dense
+from tests.support.quantized_models import Product, convolution, dense
 
-WAYS = {"cortex-a53": "plain", "cortex-a76": "sdot", "max": "usdot"}
+WAYS = {"cortex-a53": "mlal", "cortex-a76": "sdot", "max": "usdot"}
 quantised = network.model
 """A fixture: the demo's network as ONNX Runtime quantises it."""
 
@@ -39,7 +40,7 @@ for path in sorted(Path(sys.argv[1]).glob("*.bundle")):
 @pytest.fixture(autouse=True)
 def able(arm: ArmPython, processor: str) -> None:
     """Skip on a board that is real and cannot do it; an emulator's kernel may list nothing, or what is emulated."""
-    flag = {"plain": "asimd", "sdot": "asimddp", "usdot": "i8mm"}[WAYS[processor]]
+    flag = {"mlal": "asimd", "sdot": "asimddp", "usdot": "i8mm"}[WAYS[processor]]
     listed_flags = arm.run(
         processor, "-c", "from pipeline.executor import host_target; print(*host_target.flags())"
     ).stdout
@@ -62,15 +63,25 @@ def results(arm: ArmPython, processor: str, folder: Path) -> Mapping[str, np.nda
     return {path.name.removesuffix(suffix): np.load(path) for path in folder.glob(f"*{suffix}")}
 
 
+def replace_bytes(product: Product, weight: int, zero: int) -> Product:
+    """Return the product of unsigned bytes with one weight everywhere."""
+    weights = np.full_like(product.constants["wq"], weight)
+    return replace(product, constants={**product.constants, "wq": weights, "zx": np.array(zero, np.uint8)})
+
+
 def test_sums_of_bytes_are_exact(arm: ArmPython, processor: str, tmp_path: Path) -> None:
     assert microarchitecture.of_target(kernels.target_for(Target(target(processor)))).dots == WAYS[processor]
     products = {f"{make.__name__}{seed}": make(random.Random(f"arm{seed}")) for make in (convolution, dense)
                 for seed in range(6)}  # fmt: skip
     for name, product in products.items():
         build(product.save(tmp_path / f"{name}.onnx"), tmp_path, processor, product.frame()[np.newaxis])
+    # The lowest bytes everywhere have the largest products.
+    lowest = replace_bytes(dense(random.Random("arm1")), -128, 0)
+    build(lowest.save(tmp_path / "lowest.onnx"), tmp_path, processor, np.zeros((1, *lowest.shape), np.float32))
     answers = results(arm, processor, tmp_path)
     for name, product in products.items():
         np.testing.assert_array_equal(answers[name][0], product.compute_reference(product.frame()), err_msg=name)
+    np.testing.assert_array_equal(answers["lowest"][0], lowest.compute_reference(np.zeros(lowest.shape, np.float32)))
 
 
 def test_a_quantised_network_answers_as_here(

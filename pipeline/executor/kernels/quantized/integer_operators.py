@@ -16,7 +16,7 @@ from pipeline.executor.kernels.layout.channel_layout import ChannelLayout
 from pipeline.executor.kernels.layout.expressions import constant, is_static, name_of
 from pipeline.executor.kernels.layout.rewriter import ModelLayout, Rewrite, Rewriter
 from pipeline.executor.kernels.quantized import integer_sums, rescaling
-from pipeline.executor.kernels.tiles import arithmetic
+from pipeline.executor.kernels.tiles import byte_products
 from pipeline.executor.kernels.tiles.conv_shape import ConvShape
 
 _EXACT = 1 << 24
@@ -126,4 +126,4 @@ def _packed(  # noqa: PLR0913 - what a product consists of
     sums = rewriter.builder.emit(integer_sums.packed_sums(rewriter, data, zero, values, conv, is_image=is_image))
     # The sum of (data - zero) * weight is that of data * weight, less zero times the weights' sum.
     sizes = weights.reshape(len(weights), -1).sum(1, dtype=np.int64)
-    return rescaling.integers(rewriter.builder, sums, -(zero - arithmetic.offset(rewriter.cpu)) * sizes)
+    return rescaling.integers(rewriter.builder, sums, -(zero - byte_products.offset(rewriter.cpu)) * sizes)

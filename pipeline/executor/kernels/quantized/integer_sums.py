@@ -20,8 +20,8 @@ from pipeline.executor.kernels.layout.rewriter import Rewriter
 from pipeline.executor.kernels.matmul import Matmul, matmul_shape
 from pipeline.executor.kernels.quantized import rescaling
 from pipeline.executor.kernels.quantized.rescaling import QuantizationScale, scale_of
-from pipeline.executor.kernels.tiles import arithmetic, packing
-from pipeline.executor.kernels.tiles.arithmetic import BYTES
+from pipeline.executor.kernels.tiles import byte_products, packing
+from pipeline.executor.kernels.tiles.byte_products import BYTES
 from pipeline.executor.kernels.tiles.conv_shape import ConvShape
 
 _LARGEST = (1 << 31) - 1
@@ -93,7 +93,7 @@ def sum_products(rewriter: Rewriter, call: Any, operands: list[Any]) -> IntegerS
         sums, zero = depthwise_sums(rewriter.builder, source, scale.zero, weights.values, conv), 0
     else:
         sums = packed_sums(rewriter, source, scale.zero, weights.values, conv, is_image=layout is not None)
-        zero = scale.zero - arithmetic.offset(rewriter.cpu)
+        zero = scale.zero - byte_products.offset(rewriter.cpu)
     # The sum of (data - zero) * weight is that of data * weight, less zero times the weights' sum.
     sizes = weights.values.reshape(len(weights.values), -1).astype(np.int64).sum(1)
     scales = scale.value * weights.scales.astype(np.float64)
@@ -152,11 +152,13 @@ def packed_sums(  # noqa: PLR0913 - what a product consists of
     # Four bytes of neighbouring channels count as one number from here on.
     fours = np.ascontiguousarray(padded_weights.transpose(0, 2, 3, 1)).view(np.int32).transpose(0, 3, 1, 2)
     conv = replace(conv, channels=fours.shape[1] * conv.groups)
-    layout = packing.estimate_layout(conv.flatten() if conv.pointwise and is_image else conv, rewriter.cpu)
-    operands = [source, constant(packing.pack(fours, layout))]
+    cpu = byte_products.for_tiles(rewriter.cpu)
+    layout = packing.estimate_layout(conv.flatten() if conv.pointwise and is_image else conv, cpu)
+    operands = [source, constant(byte_products.order_bytes(packing.pack(fours, layout), cpu))]
     # Outside of the data stands the byte that means zero, four times.
     filler = int(np.array([zero] * BYTES, np.uint8).view(np.int32)[0])
-    form = structs.replace(layout, conv=conv, element_channels=BYTES, filler=filler)
+    overflows = byte_products.may_overflow(padded_weights.transpose(0, 2, 3, 1), cpu)
+    form = structs.replace(layout, conv=conv, element_channels=BYTES, filler=filler, overflows=overflows)
     if is_image:
         return DirectConvolution.placeholder(rewriter.builder, form, operands, conv.result, "int32")
     return Matmul.placeholder(rewriter.builder, form, operands, (conv.height, conv.out_channels), "int32")

@@ -69,7 +69,7 @@ class ConvLoops:
         # Tiles that read one block of weights; each of them fetches a part of the next block.
         self._count = -(-self._rows // form.tile.rows) * -(-conv.out_width // form.tile.columns)
         size = conv.batch * conv.height * conv.width * conv.channels
-        self._arithmetic = arithmetic.of(str(data.dtype), cpu)
+        self._arithmetic = arithmetic.of(str(data.dtype), cpu, overflows=form.overflows)
         self._data, self._declare = tir.flat(data, "data", size, self._arithmetic.dtype)
         self._source = PixelSource(self._data, conv.width * conv.channels, conv.channels)
 

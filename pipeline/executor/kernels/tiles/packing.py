@@ -27,6 +27,8 @@ class PackedLayout(msgspec.Struct, frozen=True):
         Channels of the model in one channel of the window; four bytes count as one.
     filler : int
         Value outside of the data.
+    overflows : bool
+        Whether two products of bytes may be too large for 16 bits.
     """
 
     conv: ConvShape = msgspec.field(name="window")
@@ -35,6 +37,7 @@ class PackedLayout(msgspec.Struct, frozen=True):
     lanes: int
     element_channels: int = msgspec.field(default=1, name="each")
     filler: int = 0
+    overflows: bool = False
 
     @property
     def operations(self) -> int:

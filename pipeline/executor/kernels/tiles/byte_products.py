@@ -1,0 +1,149 @@
+"""Products of bytes in fours, as each kind of processor has them: from a sum, data in all lanes, and weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+
+from pipeline.executor.kernels.microarchitecture import Microarchitecture
+from pipeline.executor.kernels.tir import statements as tir
+
+BYTES = 4
+"""That are multiplied and added up at once; they count as one int32."""
+
+# The highest bit of each byte: flipped, a uint8 is an int8 less by 128, and AArch64 multiplies no other ones.
+_SIGNS = 0x80808080 - (1 << 32)
+_SIGNED = frozenset({"sdot", "mlal"})
+_LOWEST = -128
+
+
+def offset(cpu: Microarchitecture) -> int:
+    """Return the number that the machine's products subtract from each unsigned byte first."""
+    return 128 if cpu.dots in _SIGNED else 0
+
+
+def may_overflow(fours: np.ndarray, cpu: Microarchitecture) -> bool:
+    """Return whether two products that are added up in 16 bits may be too large, for weights with fours last."""
+    lowest = fours.reshape(-1, 2, BYTES // 2) == _LOWEST
+    return cpu.dots == "mlal" and bool(lowest.all(1).any())
+
+
+def order_bytes(packed_weights: np.ndarray, cpu: Microarchitecture) -> np.ndarray:
+    """Return packed bytes, four of which count as one int32, in the order that the machine's products need."""
+    if cpu.dots != "mlal":
+        return packed_weights
+    # The first two bytes of all lanes, then the other two: each half of a vector meets two bytes of data.
+    halves = packed_weights.view(np.int16).reshape(-1, cpu.lanes, 2).transpose(0, 2, 1)
+    return np.ascontiguousarray(halves).reshape(-1).view(np.int32)
+
+
+def for_tiles(cpu: Microarchitecture) -> Microarchitecture:
+    """Return the machine with the registers that are left to a tile and its operands."""
+    # Sums of 16 bits on their way, data that are spread over vectors, and where their bytes go.
+    return replace(cpu, registers=cpu.registers - 12) if cpu.dots == "mlal" else cpu
+
+
+def _vnni(total: Any, data: Any, weights: Any, lanes: int) -> Any:
+    a, b = (tirx.reinterpret(f"int8x{lanes * BYTES}", each) for each in (data, weights))
+    # Four products of an unsigned and a signed byte, added to an int32 without an overflow between.
+    return tirx.call_llvm_pure_intrin(f"int32x{lanes}", f"llvm.x86.avx512.vpdpbusd.{lanes * 32}", total, a, b)
+
+
+def flip_signs(data: Any, lanes: int) -> Any:
+    """Return unsigned bytes in fours as signed ones, less by 128."""
+    return data ^ tir.wide(tirx.IntImm("int32", _SIGNS), lanes)
+
+
+def _sdot(total: Any, data: Any, weights: Any, _: int) -> Any:
+    # Weights first: the second operand may be one lane of a vector.
+    a, b = (tirx.reinterpret("int8x16", each) for each in (weights, data))
+    return tirx.call_llvm_pure_intrin("int32x4", "llvm.aarch64.neon.sdot.v4i32.v16i8", total, a, b)
+
+
+def _mlal(total: Any, data: Any, weights: Any, _: int) -> Any:
+    lower, upper = _halves_of_products(data, weights)
+    return total + _add_pairs(lower + upper)
+
+
+def _mlal_single(total: Any, data: Any, weights: Any, _: int) -> Any:
+    lower, upper = _halves_of_products(data, weights)
+    return total + _add_pairs(lower) + _add_pairs(upper)
+
+
+def _add_pairs(products: Any) -> Any:
+    return tirx.call_llvm_pure_intrin("int32x4", "llvm.aarch64.neon.saddlp.v4i32.v8i16", products)
+
+
+def _halves_of_products(data: Any, weights: Any) -> list[Any]:
+    """Return the products in 16 bits: of the first two bytes of four, and of the other two."""
+    spread, factors = _spread(data), tirx.reinterpret("int8x16", weights)
+    return [
+        tirx.call_llvm_pure_intrin(
+            "int16x8", "llvm.aarch64.neon.smull.v8i16", *(_half(each, index) for each in (factors, spread))
+        )
+        for index in range(2)
+    ]
+
+
+def _spread(data: Any) -> Any:
+    """Return four bytes all over a vector: the first two in its lower half, and the other two in its upper one."""
+    element = data.value
+    is_lane = isinstance(element, tirx.Shuffle)
+    source, first = (element.vectors[0], BYTES * int(element.indices[0])) if is_lane else (data, 0)
+    # One look-up in place of two copies of a lane, and both halves at hand for what multiplies the upper ones.
+    order = [tirx.IntImm("int8", first + byte) for byte in (*(0, 1) * 4, *(2, 3) * 4)]
+    positions = tirx.Shuffle(order, [tirx.IntImm("int32", lane) for lane in range(16)])
+    return tirx.call_llvm_pure_intrin(
+        "int8x16", "llvm.aarch64.neon.tbl1.v16i8", tirx.reinterpret("int8x16", source), positions
+    )
+
+
+def _half(value: Any, index: int) -> Any:
+    return tirx.Shuffle([value], [tirx.IntImm("int32", 8 * index + lane) for lane in range(8)])
+
+
+def _usdot(total: Any, data: Any, weights: Any, _: int) -> Any:
+    a, b = (tirx.reinterpret("int8x16", each) for each in (data, weights))
+    return tirx.call_llvm_pure_intrin("int32x4", "llvm.aarch64.neon.usdot.v4i32.v16i8", total, a, b)
+
+
+def _pairs(total: Any, data: Any, weights: Any, lanes: int) -> Any:
+    """Multiply the even bytes and the odd ones, each as 16 bits: pairs of 8 bits would saturate."""
+    name = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}[lanes]
+    eight = tir.vector(tirx.IntImm("int16", 8), 2 * lanes)
+    # Data are unsigned, so a mask is enough for them.
+    low = tir.vector(tirx.IntImm("int32", 0x00FF00FF), lanes)
+    words = tirx.reinterpret(f"int16x{2 * lanes}", weights)
+    # Up and down again: the sign of the lower byte fills the upper one.
+    even = tirx.shift_right(tirx.shift_left(words, eight), eight)
+    pairs = ((data & low, even), (tirx.shift_right(data, tir.vector(tirx.IntImm("int32", 8), lanes)) & low,
+              tirx.shift_right(words, eight)))  # fmt: skip
+    for bytes_, factors in pairs:
+        spread = tirx.reinterpret(f"int16x{2 * lanes}", bytes_)
+        total = total + tirx.call_llvm_pure_intrin(f"int32x{lanes}", name, spread, factors)
+    return total
+
+
+def _plain(total: Any, data: Any, weights: Any, lanes: int) -> Any:
+    for index in range(BYTES):
+        # Byte by byte as int32; slow, but on every processor.
+        a = tirx.shift_right(data, _all(8 * index, lanes)) & _all(255, lanes)
+        b = tirx.shift_right(tirx.shift_left(weights, _all(24 - 8 * index, lanes)), _all(24, lanes))
+        total = total + a * b
+    return total
+
+
+def _all(value: int, lanes: int) -> Any:
+    return tir.vector(tirx.IntImm("int32", value), lanes)
+
+
+SINGLE = _mlal_single
+"""Where two products might be too large for 16 bits."""
+
+WAYS: dict[str, Callable[[Any, Any, Any, int], Any]] = {
+    "vnni": _vnni, "pairs": _pairs, "usdot": _usdot, "sdot": _sdot, "mlal": _mlal, "plain": _plain,
+}  # fmt: skip
