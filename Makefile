@@ -9,7 +9,10 @@ ARGS ?=
 TORCH ?= torch==2.13.0
 BENCHMARKS := hop efficiency admission throughput tracing partition interpreter soak swaps
 
-.PHONY: help demo test test-slow all-extras arm-board lint bench docs clean
+.PHONY: help demo test test-slow all-extras arm-board lint bench docs wheels clean
+# Both distributions, from this one tree.
+PROJECTS := pyproject.toml distributions/runtime/pyproject.toml
+BOTH := --editable ./distributions/runtime --editable
 # Two installations into one environment at once would spoil it.
 .NOTPARALLEL:
 
@@ -42,24 +45,27 @@ bench: $(VENV)/dev-installed  ## measure; tables to the screen, JSON to bench-ou
 docs: $(VENV)/docs-installed  ## build the pages of docs/ and the API reference into site/; fails on a dead link
 	$(BIN)/mkdocs build --strict $(ARGS)
 
+wheels: $(VENV)/dev-installed  ## build the wheels of both distributions into dist/, for x86-64 and 64-bit Arm
+	$(BIN)/python distributions/wheels.py $(ARGS)
+
 clean:  ## remove all that these targets made
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis demo-output bench-output site
+	rm -rf $(VENV) build dist distributions/runtime/build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis demo-output bench-output site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(VENV)/demo-installed: pyproject.toml | $(BIN)/pip
-	$(PIP) --editable '.[demo]'
+$(VENV)/demo-installed: $(PROJECTS) | $(BIN)/pip
+	$(PIP) $(BOTH) '.[demo]'
 	@touch $@
 
-$(VENV)/dev-installed: pyproject.toml | $(BIN)/pip
-	$(PIP) --editable '.[dev]'
+$(VENV)/dev-installed: $(PROJECTS) | $(BIN)/pip
+	$(PIP) $(BOTH) '.[dev]'
 	@touch $@ $(VENV)/demo-installed
 
-$(VENV)/docs-installed: pyproject.toml | $(BIN)/pip
-	$(PIP) --editable '.[docs]'
+$(VENV)/docs-installed: $(PROJECTS) | $(BIN)/pip
+	$(PIP) $(BOTH) '.[docs]'
 	@touch $@
 
-$(VENV)/all-installed: pyproject.toml | $(BIN)/pip
-	$(PIP) --editable '.[all]' '$(TORCH)'
+$(VENV)/all-installed: $(PROJECTS) | $(BIN)/pip
+	$(PIP) $(BOTH) '.[all]' '$(TORCH)'
 	@touch $@ $(VENV)/dev-installed $(VENV)/demo-installed $(VENV)/docs-installed
 
 $(VENV)/arm-board/python: pyproject.toml tests/support/arm_board.py | $(VENV)/dev-installed

@@ -8,6 +8,7 @@ from pipeline.core import board_file
 from pipeline.core.board import Board
 from pipeline.errors import BoardError, near
 
+PROJECT = "soc-pipeline"
 HOST = "host"
 EXAMPLE = "example"
 """A board that is none, with a comment on each key."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from pipeline.core.distribution import check_names
+
 if TYPE_CHECKING:
     from pipeline.core.board import Board, Device, Link
     from pipeline.core.plan import Plan, StagePlan, StepPlan, TensorSpec
@@ -19,6 +21,11 @@ if TYPE_CHECKING:
     from pipeline.workflow.read import read
     from pipeline.workflow.tune import tune
     from pipeline.workflow.verify import Verification, verify
+
+PROJECT = "soc-pipeline"
+
+# Another project's `boards` would be met much later, and by errors that name nothing.
+check_names()
 
 # Loaded on first use: a board that runs a bundle never imports the compiler or a frontend.
 _HOMES = {

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, NoReturn
 
+from pipeline.core.distribution import FULL, IS_FULL
 from pipeline.core.version import VERSION
 from pipeline.errors import InputError, PipelineError
 
@@ -42,6 +43,9 @@ COMMANDS = (
 )
 """Each is a module of `pipeline.commands` with `HELP`, `EXAMPLE`, `arguments(parser)` and `run(options)`."""
 
+RUNTIME_COMMANDS = ("devices", "run", "node", "bench", "serve")
+"""Those of an installation that only runs bundles."""
+
 # 128 + SIGINT, as shells report a process that Ctrl-C has ended.
 INTERRUPTED = 130
 
@@ -54,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = sys.argv[1:] if argv is None else list(argv)
         _check(arguments)
         # The others are not even imported: a command that streams has its first result in a third of a second.
-        names = arguments[:1] if arguments[:1] and arguments[0] in COMMANDS else COMMANDS
+        names = arguments[:1] if arguments and arguments[0] in COMMANDS else ()
         options = parser(names).parse_args(arguments)
         with _termination_interrupts():
             status: int = options.run(options)
@@ -137,15 +141,16 @@ class CommandParser(argparse.ArgumentParser):
         super().error(message)
 
 
-def parser(names: Sequence[str] = COMMANDS) -> CommandParser:
-    """Return the parser of some commands, by default of all."""
+def parser(names: Sequence[str] = ()) -> CommandParser:
+    """Return the parser of some commands, by default of all that are installed."""
     top = CommandParser(
         prog="soc-pipeline",
         description="Cut a neural network into stages, build each for its own device, and stream frames through them.",
+        epilog="" if IS_FULL else f"What reads, plans and builds models comes with: pip install {FULL}",
     )
     top.add_argument("--version", action="version", version=f"soc-pipeline {VERSION}")
     commands = top.add_subparsers(metavar="COMMAND", required=True)
-    for name in names:
+    for name in names or (COMMANDS if IS_FULL else RUNTIME_COMMANDS):
         # Light modules: what is heavy they import when they run.
         module = import_module(f"pipeline.commands.{name}")
         command = commands.add_parser(

@@ -78,6 +78,23 @@ class SourceLost(PipelineError, RuntimeError):
     """Raised when a camera or stream ends, falls silent, or is taken away while frames are read from it."""
 
 
+class ShadowedPackage(PipelineError, ImportError):
+    """Raised when Python finds another project's package under a name of this one's.
+
+    Attributes
+    ----------
+    package, origin : str
+        The name, and what Python finds under it.
+    """
+
+    def __init__(self, package: str, origin: str, expected: str) -> None:
+        super().__init__(
+            f"Python finds {origin} under the name {package!r}, where {expected} is meant; rename the other one, take "
+            "its folder from PYTHONPATH, or use an environment of its own (python3 -m venv)"
+        )
+        self.package, self.origin = package, origin
+
+
 class MissingExtra(PipelineError, ImportError):
     """Raised when a feature needs an optional package that is not installed."""
 

@@ -1,11 +1,19 @@
-"""An installation is complete: files that are no modules travel by patterns, which a move could leave behind."""
+"""Two distributions share one source tree: together they are complete, and what only runs bundles runs alone."""
 
 from __future__ import annotations
 
+import runpy
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from pipeline import cli
+from pipeline.core.distribution import FULL, RUNTIME, RUNTIME_EXTRAS, describe_extra
+from pipeline.core.version import VERSION
+from tests import test_floors as floors
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -15,11 +23,74 @@ else:
 NOT_INSTALLED = {".py", ".pyc"}
 
 
+def _project(root: Path, distribution: str) -> dict[str, Any]:
+    folder = root if distribution == FULL else root / "distributions" / "runtime"
+    project: dict[str, Any] = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
+    return project
+
+
+@pytest.fixture(scope="module")
+def is_runtime(root: Path) -> Callable[[str], bool]:
+    """Return what tells by a module's name whether the runtime's distribution has it."""
+    pytest.importorskip("setuptools")
+    parts = runpy.run_path(str(root / "distributions" / "parts.py"))
+    texts = floors.modules(root)
+    packages = {package for package, _ in texts.values()}
+
+    def check(name: str) -> bool:
+        path = name.replace(".", "/")
+        return bool(parts["is_runtime"](f"{path}/__init__.py" if name in packages else f"{path}.py"))
+
+    return check
+
+
+def test_what_runs_bundles_imports_nothing_else(root: Path, is_runtime: Callable[[str], bool]) -> None:
+    """But in functions, where whoever lacks it is told the other distribution's name."""
+    texts = floors.modules(root)
+    sentences = []
+    for name, (package, text) in texts.items():
+        for imported in floors.imports(text, package):
+            module = floors.containing_module(imported.name, texts)
+            if is_runtime(name) and imported.at_once and module and not is_runtime(module):
+                sentences.append(f"{name} imports {imported.name}, which a board that only runs does not have")
+    assert not sentences, "\n".join(sentences)
+
+
+def test_each_part_is_there(is_runtime: Callable[[str], bool]) -> None:
+    for name in ("pipeline", "pipeline.workflow", "pipeline.workflow.load", "pipeline.scheduler.worker", "boards.vta"):
+        assert is_runtime(name), name
+    for name in ("pipeline.split", "pipeline.workflow.plan", "pipeline.executor.build", "pipeline.commands.vta"):
+        assert not is_runtime(name), name
+    assert {name for name in cli.COMMANDS if is_runtime(f"pipeline.commands.{name}")} == set(cli.RUNTIME_COMMANDS)
+
+
+def test_both_have_one_version_and_the_same_requirements(root: Path) -> None:
+    full, runtime = (_project(root, name)["project"] for name in (FULL, RUNTIME))
+    assert full["version"] == runtime["version"] == VERSION
+    assert f"{RUNTIME}=={VERSION}" in full["dependencies"]
+    assert set(runtime["dependencies"]) < set(full["dependencies"])
+    extras = {
+        name: [each.replace(RUNTIME, FULL) for each in needs]
+        for name, needs in runtime["optional-dependencies"].items()
+    }
+    assert set(extras) == set(RUNTIME_EXTRAS)
+    assert extras.items() <= full["optional-dependencies"].items()
+
+
+def test_the_remedy_names_the_distribution_that_has_the_extra() -> None:
+    assert describe_extra("video") == "soc-pipeline[video]"
+
+
 def test_each_file_beside_the_modules_is_installed(root: Path) -> None:
-    patterns = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    projects = [_project(root, name) for name in (FULL, RUNTIME)]
     for package in ("pipeline", "boards"):
+        patterns = [
+            pattern
+            for project in projects
+            for pattern in project["tool"]["setuptools"]["package-data"].get(package, [])
+        ]
         files = {path for path in (root / package).rglob("*") if path.is_file() and path.suffix not in NOT_INSTALLED}
-        installed = {path for pattern in patterns[package] for path in (root / package).glob(pattern)}
+        installed = {path for pattern in patterns for path in (root / package).glob(pattern)}
         assert files == installed, package
         assert files
 

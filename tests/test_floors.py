@@ -167,7 +167,7 @@ def test_no_module_imports_itself_by_way_of_others(root: Path) -> None:
     """Nor in a function, nor for types: whoever reads one module would have to know the other first."""
     texts = modules(root)
     arrows = {
-        name: {target for one in imports(text, package) if (target := _module(one.name, texts)) != name}
+        name: {target for one in imports(text, package) if (target := containing_module(one.name, texts)) != name}
         for name, (package, text) in texts.items()
     }
     # What imports nothing that is left stands on the ground; whatever can never be taken away goes round.
@@ -177,7 +177,7 @@ def test_no_module_imports_itself_by_way_of_others(root: Path) -> None:
     assert not arrows
 
 
-def _module(name: str, texts: Mapping[str, object]) -> str:
+def containing_module(name: str, texts: Mapping[str, object]) -> str:
     """Return the module that an import's name means: the name may be something in it."""
     while name and name not in texts:
         name = name.rpartition(".")[0]

@@ -61,7 +61,7 @@ class Machine:
 
 def look() -> Machine:
     """Look at this machine."""
-    from pipeline.executor import detection, devices, host_target
+    from pipeline.executor import detection, host_target
 
     cpu = boards.get(boards.HOST).device("cpu")
     accelerators = detection.accelerators()
@@ -69,9 +69,7 @@ def look() -> Machine:
     return Machine(
         devices=(_cpu(cpu, host_target.full_name()), *map(_accelerator, accelerators)),
         absent={
-            kind: devices.adapter(kind).why_absent(Device(kind, kind))
-            for kind in detection.detectable_kinds()
-            if kind not in present_kinds
+            kind: detection.why_not_found(kind) for kind in detection.detectable_kinds() if kind not in present_kinds
         },
         runtimes=detection.runtimes(),
         caches=topology.caches(cpu.cores),

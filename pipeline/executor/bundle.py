@@ -21,6 +21,7 @@ from pipeline.core.native_output import quietly
 from pipeline.core.numerics import EXACT, Numerics
 from pipeline.core.plan import Plan
 from pipeline.core.shapes import Build, OpenShapes
+from pipeline.core.tvm_library import tvm_version
 from pipeline.errors import BundleError, MissingExtra, PlanError
 from pipeline.executor import host_target, manifest, parameters, source_runtimes
 from pipeline.executor.bundle_folder import BundleFolder
@@ -260,8 +261,6 @@ def _is_bundle(folder: Path) -> bool:
 
 
 def _write(bundle: Bundle, folder: Path) -> None:
-    from pipeline.core.tvm_access import tvm
-
     # First of all: a bundle that cannot be saved is refused before minutes are spent on writing it.
     for stage, code in zip(bundle.plan.units, bundle.codes, strict=True):
         if code is not None and not isinstance(code, StageCode):
@@ -277,9 +276,7 @@ def _write(bundle: Bundle, folder: Path) -> None:
     other_builds = [
         BuildFiles(build.plan, stages, build.symbolic) for build, stages in zip(bundle.more, other_files, strict=True)
     ]
-    facts = Manifest(
-        FORMAT, str(tvm.__version__), bundle.plan, first, bundle.numerics, bundle.shapes, tuple(other_builds)
-    )
+    facts = Manifest(FORMAT, tvm_version(), bundle.plan, first, bundle.numerics, bundle.shapes, tuple(other_builds))
     manifest.write(folder, facts)
 
 
@@ -327,13 +324,13 @@ def export(code: StageCode, library: Path) -> None:
     BuildError
         If it has just been compiled, and there is no linker on this machine.
     """
-    from pipeline.core.tvm_access import compiler_lock
-    from pipeline.executor.linker import link
-
     # Byte for byte as it was loaded: that needs no linker, and keeps the checksum.
     if code.library is not None:
         library.write_bytes(code.library.array.data)
         return
+    from pipeline.core.tvm_access import compiler_lock
+    from pipeline.executor.linker import link
+
     # TVM calls the linker itself, and knows nothing of the machine that the stage is for.
     link_stage = functools.partial(link, built_for=code.machine)
     with compiler_lock:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pipeline.core.board import Device
 from pipeline.core.device_kinds import kind_names
+from pipeline.errors import MissingExtra
 from pipeline.executor import devices
 from pipeline.executor.devices.model_runtime import ModelRuntime
 
@@ -20,7 +23,22 @@ def detectable_kinds() -> tuple[str, ...]:
 
 def accelerators() -> list[Accelerator]:
     """Search this machine for devices beside the CPU; nothing is found where a driver is missing."""
-    return [accelerator for kind in detectable_kinds() for accelerator in devices.adapter(kind).detect()]
+    return [accelerator for kind in detectable_kinds() for accelerator in _detect(kind)]
+
+
+def _detect(kind: str) -> Sequence[Accelerator]:
+    # What drives it may be in a package that is not here.
+    with contextlib.suppress(MissingExtra):
+        return devices.adapter(kind).detect()
+    return ()
+
+
+def why_not_found(kind: str) -> str:
+    """Return the reason why this machine has no device of a kind."""
+    try:
+        return devices.adapter(kind).why_absent(Device(kind, kind))
+    except MissingExtra as error:
+        return str(error)
 
 
 def runtimes() -> dict[str, tuple[str, ...]]:

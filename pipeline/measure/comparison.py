@@ -7,12 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pipeline.errors import InputError, PlanError
-from pipeline.executor.build import compile_plan
 from pipeline.executor.bundle import Bundle
 from pipeline.measure.throughput import Variant, VariantRun, Watch, random_frames
-from pipeline.split import stage_parts
-from pipeline.split.export.stage_export import StageExport
-from pipeline.split.planning.planner import Planner
 
 if TYPE_CHECKING:
     from pipeline.core.board import Board, Device
@@ -167,6 +163,12 @@ def build_unsplit(graph: Graph, board: Board, device: Device) -> list[tuple[str,
     list of (str, Bundle)
         With their names, such as ``"unsplit, 2 cores"``.
     """
+    # Late: a board that only measures a bundle has none of these.
+    from pipeline.executor.build import compile_plan
+    from pipeline.split import stage_parts
+    from pipeline.split.export.stage_export import StageExport
+    from pipeline.split.planning.planner import Planner
+
     variants = []
     # Its one device has to run all, wherever the model says that it belongs.
     graph = replace(graph, annotations=())

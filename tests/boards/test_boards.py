@@ -130,7 +130,7 @@ def test_the_example_shows_every_key() -> None:
 
 
 def test_the_files_are_package_data(root: Path) -> None:
-    text_values = msgspec.toml.decode((root / "pyproject.toml").read_bytes())
+    text_values = msgspec.toml.decode((root / "distributions/runtime/pyproject.toml").read_bytes())
     assert text_values["tool"]["setuptools"]["package-data"]["boards"] == ["*.toml"]
 
 

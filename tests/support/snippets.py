@@ -101,7 +101,7 @@ class Workshop:
         if not folder.is_dir():
             folder.mkdir()
             # The entry point by its name, so that it need not be installed.
-            declared = (self.root / "pyproject.toml").read_text(encoding="utf-8")
+            declared = (self.root / "distributions/runtime/pyproject.toml").read_text(encoding="utf-8")
             entry = re.search(r'^soc-pipeline = "([\w.]+):(\w+)"$', declared, re.MULTILINE)
             assert entry is not None
             start = f"import sys; from {entry[1]} import {entry[2]}; sys.exit({entry[2]}())"

@@ -1,0 +1,55 @@
+"""The way in under a name that no other package has: `pipeline` and `boards` are common words.
+
+``import soc_pipeline as pipeline`` is ``import pipeline``, except that it refuses a package of another project that
+Python finds under one of these names.
+"""
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+_ROOT = Path(__file__).parent
+
+
+def _refusal() -> str:
+    """Return why this project's packages cannot be imported; empty if they can."""
+    for name in ("pipeline", "boards"):
+        spec = importlib.util.find_spec(name)
+        places = [] if spec is None else [spec.origin] if spec.origin else list(spec.submodule_search_locations or ())
+        expected = _ROOT / name / "__init__.py"
+        if not places or Path(places[0]).resolve() != expected.resolve():
+            return (
+                f"Python finds {places[0] if places else 'nothing'} under the name {name!r}, where {expected} is "
+                "meant; rename the other one, take its folder from PYTHONPATH, or use an environment of its own "
+                "(python3 -m venv)"
+            )
+        # Another distribution may have written its files over these.
+        if 'PROJECT = "soc-pipeline"' not in expected.read_text(encoding="utf-8"):
+            return (
+                f"{expected} is another project's, which was installed over this one; use an environment of its own "
+                "(python3 -m venv)"
+            )
+    return ""
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    if problem := _refusal():
+        raise ImportError(problem)
+    return getattr(importlib.import_module("pipeline"), name)
+
+
+def main() -> int:
+    """Run the command line ``soc-pipeline``, and return its exit status."""
+    if problem := _refusal():
+        print(f"soc-pipeline: {problem}", file=sys.stderr)
+        return 1
+    status: int = importlib.import_module("pipeline.cli").main()
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
