@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 BUILDING = (
     "pipeline/demo/",
     "pipeline/executor/build.py",
+    "pipeline/executor/core_estimates.py",
     "pipeline/executor/kernels/",
     "pipeline/executor/linker.py",
     "pipeline/executor/parameter_checks.py",
