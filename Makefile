@@ -9,7 +9,7 @@ ARGS ?=
 TORCH ?= torch==2.13.0
 BENCHMARKS := hop efficiency admission throughput tracing partition interpreter soak swaps
 
-.PHONY: help demo test test-slow all-extras arm-board lint bench docs wheels clean
+.PHONY: help demo test test-slow all-extras arm-board runner lint bench docs wheels clean
 # Both distributions, from this one tree.
 PROJECTS := pyproject.toml distributions/runtime/pyproject.toml
 BOTH := --editable ./distributions/runtime --editable
@@ -32,6 +32,11 @@ test-slow: $(VENV)/dev-installed  ## run the tests that take minutes, some on an
 all-extras: $(VENV)/all-installed  ## install the packages without which tests are skipped: PyTorch, TFLite, a browser's driver
 
 arm-board: $(VENV)/arm-board/python  ## make an emulated 64-bit Arm board for tests: 40 s, 430 MB
+
+runner: $(VENV)/dev-installed  ## build the C++ runner into build/runner/soc-runner: soc-run, its library, and TVM's two
+	@command -v cmake >/dev/null || $(PIP) cmake ninja
+	@command -v c++ >/dev/null || $(PIP) ziglang
+	$(BIN)/python runner/make.py $(ARGS)
 
 lint: $(VENV)/dev-installed  ## check style and types
 	$(BIN)/ruff check .

@@ -1,0 +1,89 @@
+"""Builds the C++ runner with what there is: this machine's CMake and compiler, or the packages cmake and ziglang.
+
+`make runner` calls it.  For another processor, such as ``--machine aarch64`` or ``--machine armv7l``, Zig is the
+compiler: it brings the libraries of all of them along.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parent
+# The C library of manylinux_2_28, which TVM's own wheels are built for.
+TARGETS = {
+    "aarch64": "aarch64-linux-gnu.2.28",
+    "armv7l": "arm-linux-gnueabihf.2.28",
+    "x86_64": "x86_64-linux-gnu.2.28",
+}
+
+
+def packages() -> Path:
+    """Return the folder where pip has put tvm and tvm_ffi for this Python."""
+    spec = importlib.util.find_spec("tvm_ffi")
+    if spec is None or spec.origin is None:
+        sys.exit("error: the runner needs the headers and libraries of TVM; pip install apache-tvm")
+    return Path(spec.origin).parents[1]
+
+
+def find_cmake() -> list[str]:
+    """Return the command of CMake, or end."""
+    if path := shutil.which("cmake"):
+        return [path]
+    if importlib.util.find_spec("cmake"):
+        return [sys.executable, "-c", "import cmake; cmake.cmake()"]
+    sys.exit("error: the runner is built with CMake, which is not installed; pip install cmake ninja")
+
+
+def find_compiler(machine: str, folder: Path) -> list[str]:
+    """Return CMake's options for a compiler for `machine`, or end."""
+    is_foreign = machine != platform.machine()
+    if not is_foreign and (os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")):
+        return []
+    if not importlib.util.find_spec("ziglang"):
+        sys.exit(f"error: there is no C++ compiler for {machine}; pip install ziglang")
+    script = folder / "zig-c++"
+    command = f'exec "{sys.executable}" -m ziglang c++ -target {TARGETS[machine]} "$@"'
+    if machine == "armv7l":
+        # Of the Cortex-A9, the oldest that has NEON.
+        command = command.replace(' "$@"', ' -mcpu=cortex_a9 "$@"')
+    script.write_text(f"#!/bin/sh\n{command}\n")
+    script.chmod(0o755)
+    options = [f"-DCMAKE_CXX_COMPILER={script}"]
+    return [*options, "-DCMAKE_SYSTEM_NAME=Linux", f"-DCMAKE_SYSTEM_PROCESSOR={machine}"] if is_foreign else options
+
+
+def build(folder: Path, machine: str, options: Sequence[str]) -> Path:
+    """Build the runner for a machine, and return the folder that holds all of it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    cmake = find_cmake()
+    configure = ["-S", str(SOURCE), "-B", str(folder), f"-DPACKAGES={packages()}", *find_compiler(machine, folder)]
+    if shutil.which("ninja") and not (folder / "CMakeCache.txt").exists():
+        configure += ["-G", "Ninja"]
+    for arguments in ([*configure, *options], ["--build", str(folder), "--parallel", str(os.cpu_count())]):
+        if status := subprocess.run([*cmake, *arguments], check=False).returncode:
+            sys.exit(status)
+    return folder / "soc-runner"
+
+
+def main() -> None:
+    """Build what the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--machine", choices=TARGETS, default=platform.machine())
+    parser.add_argument("--folder", type=Path, help="where to build (default: build/runner, with the machine's name)")
+    parser.add_argument("options", nargs="*", metavar="-DNAME=VALUE", help="options of CMake, behind --")
+    arguments = parser.parse_args()
+    suffix = "" if arguments.machine == platform.machine() else f"-{arguments.machine}"
+    folder = arguments.folder or SOURCE.parent / f"build/runner{suffix}"
+    print(build(folder.absolute(), arguments.machine, arguments.options))
+
+
+if __name__ == "__main__":
+    main()

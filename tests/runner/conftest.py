@@ -1,0 +1,50 @@
+"""The runner, built, and bundles for it."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import pytest
+
+import pipeline
+from tests.support import runner
+from tests.support.arithmetic_bundles import ArithmeticCodes, compile_codes
+from tests.support.runner import Library
+
+
+@pytest.fixture(scope="session")
+def built() -> Path:
+    """The folder with the runner's program and libraries."""
+    return runner.build_runner()
+
+
+@pytest.fixture(scope="session")
+def native(built: Path) -> Path:
+    """The folder with the programs and libraries of the tests."""
+    return runner.build_tests("runner-tests", f"-DRUNNER={built}")
+
+
+@pytest.fixture(scope="session")
+def library(built: Path) -> Library:
+    # TVM's own libraries first: the system's loader then takes them for the runner's, and there is one of each.
+    import tvm  # noqa: F401
+
+    return Library(built / "libsoc_pipeline.so")
+
+
+@pytest.fixture(scope="session")
+def digits(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The digits network in two stages."""
+    path = tmp_path_factory.mktemp("digits") / "digits.bundle"
+    graph = pipeline.read(root / "pipeline/demo/digits.onnx")
+    pipeline.build(graph, pipeline.plan(graph, stages=2)).save(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def codes(library: Library, native: Path, tmp_path_factory: pytest.TempPathFactory) -> ArithmeticCodes:
+    """Stages that add up, wait and fail; their kernel is in this process from here on."""
+    # Global, so that it finds the runner's libraries, whoever has loaded them.
+    ctypes.CDLL(str(native / "libarithmetic.so"), ctypes.RTLD_GLOBAL)
+    return compile_codes(tmp_path_factory.mktemp("arithmetic"))

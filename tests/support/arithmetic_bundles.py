@@ -1,0 +1,76 @@
+"""Bundles of stages that add up integers, wait and fail, in any legal graph: for the scheduler of the C++ runner.
+
+Their code is TVM's, and calls a kernel of ``tests/runner/native/arithmetic.cpp``, which does what the stage's only
+parameter says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pipeline.core.plan import Plan
+from pipeline.executor.bundle import Bundle
+from pipeline.executor.stage_code import StageCode
+
+MODULUS = 100_003
+KERNEL = "soc_test.arithmetic"
+
+
+class Code(NamedTuple):
+    """Work of a stage: adds up its inputs, with a factor, and is slow or fails on some of 16 kinds of frames."""
+
+    factor: int = 1
+    slow: frozenset[int] = frozenset()
+    failing: frozenset[int] = frozenset()
+
+    @property
+    def parameter(self) -> np.ndarray:
+        """What the kernel reads."""
+        masks = [sum(1 << kind for kind in kinds) for kinds in (self.slow, self.failing)]
+        return np.array([self.factor, *masks], np.int64)
+
+
+ArithmeticCodes = dict[int, StageCode]
+"""By the number of inputs."""
+
+
+def compile_codes(folder: Path, most_inputs: int = 3) -> ArithmeticCodes:
+    """Return the code of stages with one output, in files, so that it is linked once."""
+    return {count: _compile(folder / f"{count}.bundle", count) for count in range(1, most_inputs + 1)}
+
+
+def _compile(path: Path, count: int) -> StageCode:
+    import tvm
+    from tvm import relax
+
+    from pipeline.core.board import Board, Device
+    from pipeline.core.plan import StagePlan, TensorSpec
+
+    of_frame, of_parameter = relax.TensorType((2,), "int64"), relax.TensorType((3,), "int64")
+    names = [*(f"x{number}" for number in range(count)), "code"]
+    arguments = [relax.Var(name, of_parameter if name == "code" else of_frame) for name in names]
+    builder = relax.BlockBuilder()
+    with builder.function("main", arguments):
+        builder.emit_func_output(builder.emit(relax.op.call_dps_packed(KERNEL, arguments, out_ty=of_frame)))
+    executable = tvm.compile(builder.get(), tvm.target.Target("llvm"))
+    code = StageCode(executable.jit, {"code": Code().parameter}, executable=executable)
+    inputs = tuple(TensorSpec(name, (2,), "int64") for name in names[:-1])
+    outputs = (TensorSpec("y", (2,), "int64"),)
+    plan = Plan("one", "", Board("one", (Device("cpu"),)), inputs, outputs, (StagePlan("s", "cpu", inputs, outputs),))
+    Bundle(plan, [code]).save(path)
+    (loaded,) = Bundle.load(path).codes
+    return loaded  # type: ignore[no-any-return]
+
+
+def save(plan: Plan, codes: Sequence[Code], compiled: ArithmeticCodes, path: Path) -> Path:
+    """Write a plan's bundle, whose stages do what `codes` says."""
+    stages: list[Any] = [
+        compiled[len(stage.inputs)].with_parameters({"code": code.parameter})
+        for stage, code in zip(plan.stages, codes, strict=True)
+    ]
+    Bundle(plan, stages).save(path)
+    return path
