@@ -62,7 +62,7 @@ def main() -> None:
 @contextlib.contextmanager
 def serve(*options: str) -> Iterator[str]:
     """Give the address of a new server."""
-    line = [sys.executable, "-m", "pipeline.cli", "serve", "--port", "0", "--json", *options]
+    line = [sys.executable, "-m", "pipeline.cli", "serve", "--port", "0", "--slots", "1", "--json", *options]
     root = Path(__file__).resolve().parent.parent
     child = subprocess.Popen(line, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     with child:

@@ -52,6 +52,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         type=values.cores,
         help="cores for the stages, such as 0,1 or 4-7 (default: all)",
     )
+    parser.add_argument(
+        "--slots",
+        metavar="N",
+        type=values.count,
+        help="stages that run at once, each on an even share of the cores (default: one on each core)",
+    )
     parser.add_argument("--sessions", metavar="N", type=values.count, default=32, help="clients at once (default: 32)")
     parser.add_argument(
         "--largest-frame",
@@ -92,7 +98,7 @@ def run(options: argparse.Namespace) -> int:
 
     # Before the port is opened: nobody should connect to a server that cannot start.
     cores = _cores(options.cores)
-    offer = Offer(_store(options), ServerDevices(cores), cores, options.largest_frame * 1_000_000)
+    offer = Offer(_store(options), ServerDevices(cores, slots=options.slots), cores, options.largest_frame * 1_000_000)
     tls = ServerTls(options.tls) if options.tls else None
     server = Server(options.host, options.port, offer, sessions=options.sessions, tls=tls)
     try:

@@ -1,4 +1,4 @@
-"""The devices of a server: each computes in one thread, for all sessions in turn."""
+"""The devices of a server: each has a thread for each of its slots, in which the sessions there take turns."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import itertools
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from itertools import chain, pairwise
 from queue import PriorityQueue
 from typing import Any, NamedTuple, TypeVar
 
@@ -36,7 +37,7 @@ def offered_kinds() -> tuple[str, ...]:
 
 
 class DeviceThread:
-    """One device of the server, used by its own thread only: stages of several sessions take turns.
+    """One slot of a device of the server, used by its own thread only: stages of several sessions take turns.
 
     Parameters
     ----------
@@ -46,9 +47,15 @@ class DeviceThread:
         Host cores that it may use.
     create : callable
         Makes the runtime of a device.
+
+    Attributes
+    ----------
+    sessions : int
+        How many have their stages here; guarded by the lock of `ServerDevices`.
     """
 
     def __init__(self, kind: str, cores: Sequence[int], create: Callable[[Device], DeviceRuntime]) -> None:
+        self.sessions = 0
         self.kind, self._cores, self._create = kind, tuple(cores), create
         # Without a bound: each session waits for its own answer, so that there are at most as many tasks as sessions.
         self._work: PriorityQueue[DeviceTask] = PriorityQueue()
@@ -105,36 +112,75 @@ class ServerDevices:
         Host cores that they may use.
     create : callable, optional
         Makes the runtime of a device.
+    slots : int, optional
+        How many stages may run at once on cores, each on an even share of them; by default one on each.  A device
+        beside the CPU has one slot.
     """
 
-    def __init__(self, cores: Sequence[int], create: Callable[[Device], DeviceRuntime] = devices.create) -> None:
-        self._cores, self._create, self._lock = tuple(cores), create, threading.Lock()
-        self._threads: dict[str, DeviceThread] = {}
+    def __init__(
+        self,
+        cores: Sequence[int],
+        create: Callable[[Device], DeviceRuntime] = devices.create,
+        *,
+        slots: int | None = None,
+    ) -> None:
+        self.slots = max(1, len(cores)) if slots is None else slots
+        self._shares = share_cores(cores, self.slots)
+        self._create, self._lock = create, threading.Lock()
+        self._threads: dict[str, list[DeviceThread]] = {}
 
-    def device(self, kind: str) -> DeviceThread:
-        """Return the device of that kind.
+    def enter(self, kind: str) -> DeviceThread:
+        """Return the slot of a kind of device that has the fewest sessions, for one more; `leave` gives it back.
 
         Raises
         ------
         BoardError
-            If the server has none.
+            If the server has no such device.
         """
         entry = find_kind(kind)
         if entry is None or not entry.offered_to_peers:
             raise BoardError(f"there is no device {kind!r}; {describe_unknown(kind, offered_kinds())}")
+        # What computes nothing, or on cores, may be there several times.
+        shares = self._shares if entry.occupies_cores or not entry.computes else [tuple(chain(*self._shares))]
         with self._lock:
-            # Under the lock: two sessions that ask at once would otherwise start two threads for one device.
-            if kind not in self._threads:
-                self._threads[kind] = DeviceThread(kind, self._cores, self._create)
-            return self._threads[kind]
+            # Under the lock: two sessions that ask at once would otherwise start two threads for one slot.
+            threads = self._threads.setdefault(kind, [])
+            if len(threads) < len(shares) and all(thread.sessions for thread in threads):
+                threads.append(DeviceThread(kind, shares[len(threads)], self._create))
+            thread = min(threads, key=lambda thread: thread.sessions)
+            thread.sessions += 1
+            return thread
+
+    def leave(self, thread: DeviceThread) -> None:
+        """Take a session off a slot."""
+        with self._lock:
+            thread.sessions -= 1
 
     def close(self, timeout: float = 1.0) -> bool:
         """End all threads, and return whether they have ended in time: a kernel cannot be interrupted."""
-        for thread in self._threads.values():
+        with self._lock:
+            all_threads = [*chain(*self._threads.values())]
+        for thread in all_threads:
             thread.close()
         # All are told to end before the first one is waited for.
-        results = [thread.join(timeout) for thread in self._threads.values()]
+        results = [thread.join(timeout) for thread in all_threads]
         return all(results)
+
+
+def share_cores(cores: Sequence[int], count: int) -> list[tuple[int, ...]]:
+    """Return so many shares of cores, neighbours together, of which none has two more than another.
+
+    Raises
+    ------
+    BoardError
+        If there are fewer cores.
+    """
+    if not cores:
+        return [()] * count
+    if count > len(cores):
+        raise BoardError(f"{count} slots need a core each; there are {len(cores)}")
+    ends = [len(cores) * number // count for number in range(count + 1)]
+    return [tuple(cores[begin:end]) for begin, end in pairwise(ends)]
 
 
 class TimedOutputs(NamedTuple):

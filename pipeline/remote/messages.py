@@ -74,6 +74,8 @@ class Welcome(msgspec.Struct, frozen=True, tag="Welcome"):
     uploads: bool
     # Processor of all these cores as LLVM calls it, empty if they are unlike; servers before this did not tell.
     core: Text = ""
+    # How many stages run at once on its cores.
+    slots: int = 1
 
 
 class TargetRequest(msgspec.Struct, frozen=True, tag="AskTarget"):

@@ -56,4 +56,5 @@ class Offer:
             psutil.virtual_memory().total,
             self.store.uploads is not None,
             self.core or core_kinds.processor(self.cores),
+            self.computing.slots,
         )

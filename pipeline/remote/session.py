@@ -14,7 +14,7 @@ from pipeline.core.threads import start_in_thread
 from pipeline.core.version import VERSION
 from pipeline.errors import PipelineError, reason
 from pipeline.remote import messages, requests, server_target, tensors
-from pipeline.remote.device_threads import ServedStage
+from pipeline.remote.device_threads import DeviceThread, ServedStage
 from pipeline.remote.messages import ClientMessage
 from pipeline.remote.offer import Offer, Refusal
 from pipeline.remote.wire import MalformedMessage, Wire, blocks
@@ -73,6 +73,7 @@ class ServerSession:
         self.silent_since: float | None = None
         self._beat_s = 1.0
         self._programs: list[ServedStage] = []
+        self._slots: dict[str, DeviceThread] = {}
         self._missing_files: requests.Needed = {}
 
     def greet(self, admits: Callable[[str], bool] = lambda _: True) -> bool:
@@ -87,8 +88,12 @@ class ServerSession:
 
     def serve(self) -> None:
         """Answer a client that may stay until it goes."""
-        self._attempt(self._answer_all)
-        self._wire.close()
+        try:
+            self._attempt(self._answer_all)
+        finally:
+            for thread in self._slots.values():
+                self._offer.computing.leave(thread)
+            self._wire.close()
 
     def _attempt(self, work: Callable[[], None]) -> bool:
         """Return whether nothing ended the session."""
@@ -166,7 +171,7 @@ class ServerSession:
 
     def _open(self, message: messages.OpenRequest) -> None:
         requests.check(message, self._offer)
-        thread = self._offer.computing.device(message.device)
+        thread = self._slot(message.device)
         # Files are compared with their SHA-256, which may take a while.
         code = self._await_result(start_in_thread(lambda: requests.code(message, self._offer), "files"))
         if isinstance(code, dict):
@@ -181,6 +186,13 @@ class ServerSession:
             raise Refusal(f"stage {message.stage.name!r} cannot be loaded: {_describe(error)}") from error
         self._programs.append(program)
         self._wire.send(messages.OpenAnswer(len(self._programs) - 1))
+
+    def _slot(self, kind: str) -> DeviceThread:
+        """Return the slot of a device on which all stages of this session run."""
+        # Frames come one at a time: on several slots, they would gain nothing, and others lose their places.
+        if kind not in self._slots:
+            self._slots[kind] = self._offer.computing.enter(kind)
+        return self._slots[kind]
 
     def _receive(self, message: messages.UploadRequest) -> None:
         part, suffix = self._missing_files.get(message.digest, (None, ""))
