@@ -59,7 +59,8 @@ def _make_replacement(plan: Plan, device: Device, substitute: str | Device) -> D
 
 def _parse_form(name: str, text: str) -> tuple[str, int, str]:
     """Return the kind, the index and the address that `text` says."""
-    scheme = text.partition("://")[0]
+    # The members of a pool are of one kind.
+    scheme = text.removeprefix("pool:").partition("://")[0]
     if device_kind(scheme).is_remote:
         alternatives(text)  # raises if one is none
         return scheme, 0, text

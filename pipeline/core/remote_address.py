@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
@@ -13,8 +13,12 @@ EXAMPLES = {
     "remote": "remote://127.0.0.1:9123/cpu",
     "rpc": "rpc://127.0.0.1:9090/cpu",
     "local": "local:cpu",
+    "pool": "pool:remote://10.0.0.2:9123/cpu,remote://10.0.0.3:9123/cpu",
 }
 _TIMES = ("timeout", "patience")
+POOL_TIMEOUT_S = 1.0
+"""Default of the time limit in a pool, where another member takes over what one has lost."""
+
 _OPTIONS = {"remote": (*_TIMES, "tls"), "rpc": (*_TIMES, "tracker", "device", "key"), "local": ()}
 
 
@@ -25,7 +29,8 @@ class Address:
     Attributes
     ----------
     scheme : str
-        ``"remote"`` (a server of ``soc-pipeline serve``), ``"rpc"`` (TVM's own server) or ``"local"``.
+        ``"remote"`` (a server of ``soc-pipeline serve``), ``"rpc"`` (TVM's own server), ``"pool"`` (servers that share
+        the frames) or ``"local"``.
     host, port : str, int
         Of the server, or of TVM's tracker.
     device : str
@@ -41,6 +46,8 @@ class Address:
         What TVM's server or tracker knows the board by.
     tls : str
         Folder of the server's certificate and of what this client shows; empty without encryption.
+    members : tuple of Address
+        Of a pool.
     """
 
     scheme: str
@@ -52,8 +59,11 @@ class Address:
     tracker: bool = False
     key: str = ""
     tls: str = ""
+    members: tuple[Address, ...] = ()
 
     def __str__(self) -> str:
+        if self.members:
+            return f"pool:{','.join(map(str, self.members))}"
         if self.scheme == "local":
             return f"local:{self.device}"
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -68,6 +78,8 @@ def parse(text: str) -> Address:
     BoardError
         If it is none; the message has an example.
     """
+    if text.startswith("pool:"):
+        return _parse_pool(text)
     try:
         parts = urlsplit(text)
         port = parts.port or 0
@@ -81,6 +93,22 @@ def parse(text: str) -> Address:
     options = _options(text, parts)
     name_on_server = {"key" if "tracker" in options else "device": path}
     return Address(parts.scheme, parts.hostname or "", port, **{**options, **name_on_server})
+
+
+def _parse_pool(text: str) -> Address:
+    """Return the address of a pool, whose members are separated by commas."""
+    members = []
+    for member_text in text.removeprefix("pool:").split(","):
+        member = parse(member_text)
+        if member.scheme != "remote":
+            raise BoardError(f"{member_text!r} cannot be a member of a pool; write it like {EXAMPLES['pool']}")
+        members.append(member if "timeout=" in member_text else replace(member, timeout=POOL_TIMEOUT_S))
+    if kinds := {member.device for member in members} - {members[0].device}:
+        raise BoardError(f"{text!r}: a pool has one kind of device, not {members[0].device!r} and {min(kinds)!r}")
+    if len(set(members)) < len(members):
+        raise BoardError(f"{text!r} names a member twice; name it once: it says itself how much it does at once")
+    timeout, patience = (max(getattr(member, name) for member in members) for name in ("timeout", "patience"))
+    return Address("pool", device=members[0].device, timeout=timeout, patience=patience, members=tuple(members))
 
 
 def alternatives(addresses: str) -> tuple[Address, ...]:

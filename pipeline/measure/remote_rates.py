@@ -24,7 +24,9 @@ SMALL = TensorSpec("small", (1,), "uint8")
 
 def preferred_address(device: Device) -> Address:
     """Return the first of a device's addresses, the one that is measured."""
-    return alternatives(device.address)[0]
+    address = alternatives(device.address)[0]
+    # One member stands for all of a pool.
+    return address.members[0] if address.members else address
 
 
 def complete_target(device: Device) -> Device:

@@ -13,8 +13,9 @@ from pipeline.core.board import Device
 from pipeline.core.plan import StagePlan
 from pipeline.errors import BoardError, BuildError, DeviceLost
 from pipeline.executor.devices.null import NullRuntime
+from pipeline.remote.candidate import DeviceCandidate
 from pipeline.remote.connection import Connection
-from pipeline.remote.device_candidates import DeviceCandidate, make_candidate
+from pipeline.remote.device_candidates import make_candidate
 
 Result = TypeVar("Result")
 
@@ -57,6 +58,7 @@ class RemoteRuntime(NullRuntime):
             If nobody can be asked.
         """
         address = remote_address.alternatives(device.address)[0]
+        address = address.members[0] if address.members else address
         if address.scheme != "remote":
             raise BuildError(
                 f"device {device.name!r} at {address} cannot be asked for its target; write it into the board"

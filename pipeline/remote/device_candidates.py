@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -16,7 +15,9 @@ from pipeline.core.remote_address import Address
 from pipeline.errors import DeviceLost
 from pipeline.executor import devices
 from pipeline.executor.devices.base import DeviceRuntime
+from pipeline.remote.candidate import DeviceCandidate, Loaded
 from pipeline.remote.connection import Connection, ServerRefusal
+from pipeline.remote.pool_device import PoolCandidate
 
 RETRY_S = 0.05
 """Between two attempts to reach a server while a frame waits for it."""
@@ -25,44 +26,13 @@ REST_S, REST = 1.0, 4
 """A server that has been given up is left alone for so many seconds; where there is an alternative, for so many times
 as long as the last attempt took; frames fail, or go to the alternative, at once meanwhile."""
 
-Loaded = Sequence[tuple[StagePlan, Any]]
 Result = TypeVar("Result")
-
-
-class DeviceCandidate(ABC):
-    """Device elsewhere, or its stand-in here, where frames of one stage can be computed."""
-
-    def thread_kind(self) -> Hashable:
-        """Return the kind of threads that it may use; see `DeviceRuntime.thread_kind`."""
-        return None
-
-    @property
-    def session_address(self) -> str:
-        """The address of the server with which it has a session; empty if there is none."""
-        return ""
-
-    def break_off(self) -> None:  # noqa: B027 - a device of this machine cannot be interrupted
-        """End a call that hangs in another thread."""
-
-    @abstractmethod
-    def prepare(self) -> None:
-        """Load all stages that the runtime has, or raise `DeviceLost`."""
-
-    @abstractmethod
-    def run(self, program: int, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-        """Run one frame through a stage, or raise `DeviceLost`."""
-
-    @abstractmethod
-    def run_timed(self, program: int, inputs: Sequence[np.ndarray]) -> tuple[Sequence[np.ndarray], float]:
-        """Run one frame, and return the seconds that the device took as well, or raise `DeviceLost`."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Give it back."""
 
 
 def make_candidate(address: Address, device: Device, stages: Loaded, *, is_only: bool) -> DeviceCandidate:
     """Return the alternative at an address, which is waited for only if there is no other."""
+    if address.scheme == "pool":
+        return PoolCandidate(address, stages, is_only=is_only)
     if address.scheme == "local":
         return _LocalAlternative(address, device, stages)
     return _ServerAlternative(address, stages, is_only=is_only)
