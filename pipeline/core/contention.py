@@ -35,17 +35,23 @@ _MOST_FRAMES = 32
 """Frames inside by the number of workers, above which a larger number changes nothing."""
 
 
-def worker_groups(
+def worker_phases(
     board: Board,
     stages: Sequence[StagePlan],
     parts: Sequence[Sequence[StagePart]],
     devices: Collection[str],
-) -> tuple[WorkerGroup, ...]:
-    """Return the workers of stages; of the devices named, each computes one frame at a time."""
-    makers = {spec.name: number for number, stage in enumerate(stages) for spec in stage.outputs}
+) -> list[list[tuple[Phase, ...]]]:
+    """Return for each stage what each of its workers does; of the devices named, each computes one frame at a time."""
     lent = lent_devices(board, stages)
     builder = _PhaseBuilder(board, {name: WAKING_S if name in lent else 0.0 for name in devices})
-    workers = [builder.stage_phases(stage, stage_parts) for stage, stage_parts in zip(stages, parts, strict=True)]
+    return [builder.stage_phases(stage, stage_parts) for stage, stage_parts in zip(stages, parts, strict=True)]
+
+
+def worker_groups(
+    stages: Sequence[StagePlan], workers: Sequence[Sequence[tuple[Phase, ...]]]
+) -> tuple[WorkerGroup, ...]:
+    """Return the workers of stages, without what makes nobody wait."""
+    makers = {spec.name: number for number, stage in enumerate(stages) for spec in stage.outputs}
     shared = _limiting([phases for group in workers for phases in group])
     return tuple(
         WorkerGroup(

@@ -11,13 +11,14 @@ The time between two frames is the longest of
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pipeline.core.board import Board
-from pipeline.core.borrowing import StagePart, stage_parts
-from pipeline.core.contention import flow_interval, has_turns, worker_groups
+from pipeline.core.borrowing import stage_parts
+from pipeline.core.contention import flow_interval, has_turns, worker_groups, worker_phases
 from pipeline.core.energy import frame_joules
+from pipeline.core.frame_flow import Phase, WorkerGroup
 from pipeline.core.moves import StageMoves, StageSet, find_moves
 from pipeline.core.shared_loads import serial_devices, shared_loads
 from pipeline.core.stage_plan import StagePlan
@@ -92,16 +93,17 @@ def predict(plan: StageSet) -> Prediction:
     """Return what a plan takes."""
     board, moves = plan.board, find_moves(plan)
     parts, devices = stage_parts(plan, moves), serial_devices(board, plan.stages)
+    workers = worker_phases(board, plan.stages, parts, devices)
     stages = tuple(
-        StagePrediction(stage.name, _stage_interval(board, stage, stage_moves), max(stage.replica_times))
-        for stage, stage_moves in zip(plan.stages, moves, strict=True)
+        _predict_stage(board, stage, stage_moves, phases)
+        for stage, stage_moves, phases in zip(plan.stages, moves, workers, strict=True)
     )
     loads = shared_loads(board, plan.stages, parts, devices)
     # The first of several limits: a stage's own name says more than what it shares.
     limits = {stage.name: stage.interval_s for stage in stages} | loads
     limits[FRAMES_INSIDE] = _longest_path(plan.stages, _mean_seconds(plan)) / plan.frames_in_flight
     bottleneck = max(limits, key=lambda name: limits[name])
-    interval_s, bottleneck = _wait(plan, parts, devices, limits[bottleneck], bottleneck)
+    interval_s, bottleneck = _wait(plan, worker_groups(plan.stages, workers), limits[bottleneck], bottleneck)
     latency_s = _longest_path(plan.stages, [stage.seconds for stage in stages])
     return Prediction(
         interval_s=interval_s,
@@ -114,11 +116,8 @@ def predict(plan: StageSet) -> Prediction:
     )
 
 
-def _wait(
-    plan: StageSet, parts: Sequence[Sequence[StagePart]], devices: Collection[str], interval_s: float, bottleneck: str
-) -> tuple[float, str]:
+def _wait(plan: StageSet, groups: tuple[WorkerGroup, ...], interval_s: float, bottleneck: str) -> tuple[float, str]:
     """Return the interval and the bottleneck with what workers wait for each other, of those without it."""
-    groups = worker_groups(plan.board, plan.stages, parts, devices)
     is_shared = has_turns(groups)
     # Alike workers that share nothing wait for the slowest stage only.
     if not is_shared and not any(stage.replica_seconds for stage in plan.stages):
@@ -135,13 +134,18 @@ def _mean_seconds(plan: StageSet) -> list[float]:
     return [stage.mean_seconds for stage in plan.stages]
 
 
-def _stage_interval(board: Board, stage: StagePlan, moves: StageMoves) -> float:
-    """Return the seconds between two frames of a stage alone."""
-    together = stage.mean_seconds / stage.replicas
-    if not board.device(stage.device).overlaps:
-        return together
-    # Each device computes one frame at a time, while its other replicas move theirs.
-    return max(together, max(stage.mean_seconds - moves.copy_s, 0.0) / len(set(stage.replica_names)))
+def _predict_stage(
+    board: Board, stage: StagePlan, moves: StageMoves, workers: Sequence[Sequence[Phase]]
+) -> StagePrediction:
+    """Return what a stage takes alone, where its bytes may take its memory longer than it computes."""
+    stalls = [sum(max(0.0, phase.memory_s - phase.seconds) for phase in phases) for phases in workers]
+    times = [seconds + stall_s for seconds, stall_s in zip(stage.replica_times, stalls, strict=True)]
+    interval_s = 1 / sum(1 / seconds for seconds in times) if min(times) else 0.0
+    if board.device(stage.device).overlaps:
+        # Each device computes one frame at a time, while its other replicas move theirs.
+        compute_s = max(sum(times) / len(times) - moves.copy_s, 0.0)
+        interval_s = max(interval_s, compute_s / len(set(stage.replica_names)))
+    return StagePrediction(stage.name, interval_s, max(times))
 
 
 def _longest_path(stages: Sequence[StagePlan], seconds: Sequence[float]) -> float:

@@ -65,6 +65,14 @@ def test_stages_share_the_bytes_of_their_memory() -> None:
     assert simulate(streaming, frames=400, overhead=0.0).frames_per_s == pytest.approx(1 / (15 * MS), rel=0.01)
 
 
+def test_a_run_takes_no_less_than_its_bytes() -> None:
+    streaming = plan(stage("a", "x", "t", cores=(0,), memory_traffic=15e6), stage("b", "t", "y", cores=(1,)))
+    prediction = predict(streaming)
+    assert (prediction.interval_s, prediction.latency_s) == (pytest.approx(15 * MS), pytest.approx(25 * MS))
+    simulation = simulate(streaming, frames=400, fps=10, overhead=0.0)
+    assert simulation.latency_s.p50 == pytest.approx(25 * MS)
+
+
 @pytest.mark.parametrize(("shared", "same_chips", "pools"), [(True, False, 1), (False, True, 1), (False, False, 2)])
 def test_memories_of_the_same_chips_are_one_pool(shared: bool, same_chips: bool, pools: int) -> None:
     link = replace(LINK, shared=shared, same_chips=same_chips)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -30,21 +31,37 @@ class SleepingStage:
         How much of it is spent on transfers, one half before and one behind what the device computes.
     outputs : tuple of int or ndarray
         For each output the number of the input that it repeats, or the zeros that stand for it.
-    credit : float
-        Seconds by which the system woke earlier runs too late, at most one run's; the next ones are so much shorter.
     """
 
     seconds: float
     transfer_s: float
     outputs: tuple[int | np.ndarray, ...]
-    credit: float = 0.0
+
+
+class Lateness(threading.local):
+    """By how much the system woke a thread too late; of all its devices, since their runs follow one another.
+
+    Attributes
+    ----------
+    seconds : float
+        So much shorter the next sleeps are, all together.
+    longest_s : float
+        The longest sleep of the thread; no more is made up for.
+    """
+
+    seconds = 0.0
+    longest_s = 0.0
+
+
+_lateness = Lateness()
 
 
 class SimulatedRuntime(NullRuntime):
     """Sleeps for the stage's `seconds`, so that other threads run meanwhile, and on average exactly so long.
 
-    A sleeping thread is woken 20 to 50 microseconds late.  Each run hands its own lateness on to the next,
-    so that the device keeps its pace; time spent between runs is nobody's but the scheduler's and is not made up for.
+    A sleeping thread is woken 20 to 50 microseconds late.  Each run hands its own lateness on to the next one of the
+    thread, so that the device keeps its pace, and a worker that borrows devices for short steps keeps its own; time
+    spent between runs is nobody's but the scheduler's and is not made up for.
     """
 
     def open(self, cores: Sequence[int]) -> None:
@@ -59,18 +76,18 @@ class SimulatedRuntime(NullRuntime):
 
     def run(self, program: Any, inputs: Sequence[Any]) -> Sequence[Any]:
         """Sleep, then return inputs or zeros."""
-        _sleep(program, program.seconds)
+        _sleep(program.seconds)
         return _outputs(program, inputs)
 
     def run_in_turn(self, program: Any, inputs: Sequence[Any], turn: AbstractContextManager[object]) -> Sequence[Any]:
         """Sleep as long as tensors come in, then in turn with others, and as long as tensors go out."""
         move_s = program.transfer_s / 2
         if move_s:
-            _sleep(program, move_s)
+            _sleep(move_s)
         with turn:
-            _sleep(program, program.seconds - program.transfer_s)
+            _sleep(program.seconds - program.transfer_s)
         if move_s:
-            _sleep(program, move_s)
+            _sleep(move_s)
         return _outputs(program, inputs)
 
 
@@ -78,13 +95,14 @@ def _outputs(program: SleepingStage, inputs: Sequence[Any]) -> list[Any]:
     return [inputs[each] if isinstance(each, int) else each for each in program.outputs]
 
 
-def _sleep(program: SleepingStage, seconds: float) -> None:
+def _sleep(seconds: float) -> None:
     # Bounded: after a long stall it must not catch up faster than a real device could, nor for long.
-    shortening = min(program.credit, LARGEST_CREDIT * seconds)
+    shortening = min(_lateness.seconds, LARGEST_CREDIT * seconds)
     deadline = time.perf_counter() + seconds - shortening
     _sleep_until(deadline)
-    lateness = time.perf_counter() - deadline
-    program.credit = min(program.credit - shortening + lateness, program.seconds)
+    _lateness.longest_s = max(_lateness.longest_s, seconds)
+    lateness = _lateness.seconds - shortening + time.perf_counter() - deadline
+    _lateness.seconds = min(lateness, _lateness.longest_s)
 
 
 def _sleep_until(deadline: float) -> None:
