@@ -38,7 +38,9 @@ from report import Row, median, parser, report
 CORES = {
     "neoverse-n1": ("+dotprod", "+fullfp16"),
     "cortex-a76": ("+dotprod", "+fullfp16"),
+    "cortex-a78ae": ("+dotprod", "+fullfp16"),
     "cortex-a72": (),
+    "cortex-a57": (),
     "cortex-a55": ("+dotprod", "+fullfp16"),
     "cortex-a53": (),
     "neoverse-v1": ("+dotprod", "+fullfp16", "+i8mm"),

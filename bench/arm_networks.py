@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import models
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx_network import INPUT, OnnxNetwork
 
 import pipeline
 from pipeline.core.native_output import quietly
@@ -26,7 +26,7 @@ NAMES = ("squeezenet", "resnet50", "inception_v1", MOBILENET, f"squeezenet{INT8}
 
 # MobileNet's pairs of a depthwise and a pointwise convolution: channels, and the stride of the first.
 _PAIRS = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1))
-_SIDE, _CLASSES = 224, 1000
+_SIDE = 224
 
 
 class CompiledNetwork(NamedTuple):
@@ -93,32 +93,11 @@ def _write(name: str, folder: Path) -> Path:
 
 def mobilenet() -> onnx.ModelProto:
     """Return a network like MobileNet (version 1, 224 pixels, batch norms folded) with random weights."""
-    random, nodes, weights = np.random.default_rng(0), list[Any](), list[Any]()
-
-    def convolution(source: str, shape: tuple[int, int, int], stride: int, groups: int = 1) -> str:
-        outputs, inputs, kernel = shape
-        name = f"conv{len(nodes)}"
-        # He's scale keeps the size of what passes through.
-        values = random.standard_normal((outputs, inputs, kernel, kernel)) * np.sqrt(2 / (inputs * kernel**2))
-        biases = random.standard_normal(outputs) * 0.05
-        weights.append(numpy_helper.from_array(values.astype(np.float32), f"{name}.weight"))
-        weights.append(numpy_helper.from_array(biases.astype(np.float32), f"{name}.bias"))
-        operands = [source, f"{name}.weight", f"{name}.bias"]
-        sizes = {"kernel_shape": [kernel] * 2, "pads": [kernel // 2] * 4, "strides": [stride] * 2, "group": groups}
-        nodes.append(helper.make_node("Conv", operands, [name], name=name, **sizes))
-        nodes.append(helper.make_node("Relu", [name], [f"{name}.relu"], name=f"{name}.relu"))
-        return f"{name}.relu"
-
-    source, width = convolution("image", (32, 3, 3), 2), 32
-    for channels, stride in _PAIRS:
-        source = convolution(source, (width, 1, 3), stride, width)
-        source, width = convolution(source, (channels, width, 1), 1), channels
-    nodes.append(helper.make_node("GlobalAveragePool", [source], ["mean"], name="mean"))
-    nodes.append(helper.make_node("Flatten", ["mean"], ["flat"], name="flat"))
-    values = random.standard_normal((_CLASSES, width)) * np.sqrt(1 / width)
-    weights.append(numpy_helper.from_array(values.astype(np.float32), "dense.weight"))
-    nodes.append(helper.make_node("Gemm", ["flat", "dense.weight"], ["logits"], name="logits", transB=1))
-    image = helper.make_tensor_value_info("image", TensorProto.FLOAT, [1, 3, _SIDE, _SIDE])
-    logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, [1, _CLASSES])
-    graph = helper.make_graph(nodes, MOBILENET, [image], [logits], weights)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    network, width = OnnxNetwork(np.random.default_rng(0)), 32
+    value = network.rectified("stem", INPUT, (3, width), 3, 2)
+    for number, (channels, stride) in enumerate(_PAIRS):
+        value = network.rectified(f"depthwise{number}", value, (width, width), 3, stride, width)
+        value = network.rectified(f"pointwise{number}", value, (width, channels), 1)
+        width = channels
+    network.classifier(value, width)
+    return network.model(MOBILENET, _SIDE)

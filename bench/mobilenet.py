@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -27,23 +26,6 @@ _BRANCH = 0.5
 
 class _Network(OnnxNetwork):
     """The layers of this network."""
-
-    def convolution(  # noqa: PLR0913, PLR0917 - a convolution has so many numbers
-        self, name: str, source: str, channels: tuple[int, int], kernel: int, stride: int = 1, groups: int = 1,
-        gain: float = 1.0,
-    ) -> str:  # fmt: skip
-        inputs, outputs = channels
-        shape = (outputs, inputs // groups, kernel, kernel)
-        scale = gain * float(np.sqrt(2 / np.prod(shape[1:])))
-        weights = self.constant(f"{name}.weight", self.random.standard_normal(shape) * scale)
-        bias = self.constant(f"{name}.bias", self.random.standard_normal(outputs) * 0.05)
-        return self.add(
-            "Conv", name, source, weights, bias, kernel_shape=[kernel] * 2, pads=[kernel // 2] * 4,
-            strides=[stride] * 2, group=groups,
-        )  # fmt: skip
-
-    def rectified(self, name: str, *arguments: Any, **options: Any) -> str:
-        return self.add("Relu", f"{name}.relu", self.convolution(name, *arguments, **options))
 
     def block(self, name: str, source: str, channels: tuple[int, int], widening: int, stride: int) -> str:
         inputs, outputs = channels

@@ -23,24 +23,14 @@ class _Network(OnnxNetwork):
     def weights(self, name: str, shape: tuple[int, ...], scale: float) -> str:
         return self.constant(name, self.random.standard_normal(shape) * scale)
 
-    def convolution(  # noqa: PLR0913, PLR0917 - a convolution has so many numbers
-        self, name: str, source: str, channels: tuple[int, int], kernel: int, stride: int, gain: float = 1.0
-    ) -> str:
-        inputs, outputs = channels
-        size = gain * float(np.sqrt(2 / (inputs * kernel**2)))
-        weights = self.weights(f"{name}.weight", (outputs, inputs, kernel, kernel), size)
-        bias = self.weights(f"{name}.bias", (outputs,), 0.05)
-        pads, strides = [kernel // 2] * 4, [stride] * 2
-        return self.add("Conv", name, source, weights, bias, kernel_shape=[kernel] * 2, pads=pads, strides=strides)
-
     def block(self, name: str, source: str, channels: tuple[int, int], stride: int) -> str:
         outputs = (channels[1], channels[1])
         first = self.add("Relu", f"{name}.relu1", self.convolution(f"{name}.conv1", source, channels, 3, stride))
-        second = self.convolution(f"{name}.conv2", first, outputs, 3, 1, _BRANCH)
+        second = self.convolution(f"{name}.conv2", first, outputs, 3, gain=_BRANCH)
         if stride > 1:
             # The factor of 2 in a weight's size keeps the size behind a relu; there is none here, and 0.7 squared is
             # about half: the shortcut passes on its input's size, as one without a convolution does.
-            source = self.convolution(f"{name}.short", source, channels, 1, stride, 0.7)
+            source = self.convolution(f"{name}.short", source, channels, 1, stride, gain=0.7)
         return self.add("Relu", f"{name}.relu2", self.add("Add", f"{name}.add", second, source))
 
 
