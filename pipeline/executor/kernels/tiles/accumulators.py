@@ -150,25 +150,52 @@ class TileAccumulators:
 
     def _terms(self, data: Any, weights: Any, numbers: range, fetch: bool) -> list[Any]:
         """Return the products of a few terms of a run, whose data and weights start there."""
-        source, strides, lanes = self._source, self._form.conv.strides, self._form.lanes
-        first = {
-            (dy, dx): data + (dy * strides[0] * source.line + dx * strides[1] * source.step + numbers.start)
-            for dy, dx, _ in self.registers
-        }
-        prepare = self._arithmetic.prepare
-        if self._by_lanes and len(numbers) == lanes:
-            vectors = [prepare(tir.load(source.buffer, tir.ramp(start, lanes)), lanes) for start in first.values()]
-            variables, loads = tir.bind_values("elements", vectors, f"{self._arithmetic.dtype}x{lanes}")
-            values = dict(zip(first, variables, strict=True))
-            elements = [{pixel: tir.lane(vector, term) for pixel, vector in values.items()} for term in range(lanes)]
-        else:
-            loads = []
-            elements = [
-                {pixel: prepare(tir.load(source.buffer, start + term), 1) for pixel, start in first.items()}
-                for term in range(len(numbers))
-            ]
+        loads, elements = self._elements(data, numbers)
         terms = [self._term(values, number, weights, fetch) for number, values in zip(numbers, elements, strict=True)]
         return [*loads, *terms]
+
+    def _elements(self, data: Any, numbers: range) -> tuple[list[Any], list[dict[tuple[int, int], Any]]]:
+        """Return the statements that load a few terms' elements, and those of all pixels for each of the terms."""
+        source, strides, lanes = self._source, self._form.conv.strides, self._form.lanes
+        down, right = strides[0] * source.line, strides[1] * source.step
+        pixels = list(dict.fromkeys((dy, dx) for dy, dx, _ in self.registers))
+        if self._by_lanes and numbers.stop >= lanes:
+            # The last few terms are the upper lanes of a vector that begins before them: none reaches beyond the run.
+            skipped = lanes - len(numbers)
+            starts = [dy * down + dx * right + numbers.start - skipped for dy, dx in pixels]
+            loads, vectors = self._load_vectors(data, starts)
+            return loads, [
+                {pixel: tir.lane(vectors[start], term) for pixel, start in zip(pixels, starts, strict=True)}
+                for term in range(skipped, lanes)
+            ]
+        # Elements of neighbouring pixels lie so close that they share vectors.
+        length = max(dx for _, dx in pixels) * right + numbers.stop
+        if self._by_lanes and lanes <= length <= lanes * len(pixels):
+            firsts = [min(first, length - lanes) for first in range(0, length, lanes)]
+            loads, vectors = self._load_vectors(
+                data, [dy * down + first for dy, dx in pixels if not dx for first in firsts]
+            )
+
+            def element(dy: int, offset: int) -> Any:
+                first = firsts[offset // lanes]
+                return tir.lane(vectors[dy * down + first], offset - first)
+
+            return loads, [{(dy, dx): element(dy, dx * right + term) for dy, dx in pixels} for term in numbers]
+        prepare = self._arithmetic.prepare
+        return [], [
+            {(dy, dx): prepare(tir.load(source.buffer, data + (dy * down + dx * right + term)), 1) for dy, dx in pixels}
+            for term in numbers
+        ]
+
+    def _load_vectors(self, data: Any, starts: list[int]) -> tuple[list[Any], dict[int, Any]]:
+        """Return the statements that load vectors of elements, and the variables that they are in, by their starts."""
+        lanes = self._form.lanes
+        vectors = [
+            self._arithmetic.prepare(tir.load(self._source.buffer, tir.ramp(data + start, lanes)), lanes)
+            for start in starts
+        ]
+        variables, loads = tir.bind_values("elements", vectors, f"{self._arithmetic.dtype}x{lanes}")
+        return loads, dict(zip(starts, variables, strict=True))
 
     def _term(self, elements: dict[tuple[int, int], Any], number: int, weights: Any, fetch: bool) -> Any:
         """Return the products of the elements of all pixels and one term's weights."""

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
-from pipeline.executor.kernels.tiles import arithmetic, padded_copy, tiling
+from pipeline.executor.kernels.tiles import arithmetic, channel_blocks, padded_copy, tiling
 from pipeline.executor.kernels.tiles.accumulators import LINE, PixelSource, TileAccumulators
+from pipeline.executor.kernels.tiles.channel_blocks import ChannelBlock, TileOrigin
 from pipeline.executor.kernels.tiles.packing import PackedLayout
 from pipeline.executor.kernels.tiles.tiling import RegisterTile
 from pipeline.executor.kernels.tir import statements as tir
+
+JOINED_TERMS = 32
+"""Terms up to which blocks of channels are no loop of their own."""
 
 
 class TileEpilogue(NamedTuple):
@@ -62,6 +67,8 @@ class ConvLoops:
         # Decides which loop is inside: over blocks of channels if all their weights stay, else over pixels.
         self._stay = tiling.weights_stay(form.conv, cpu)
         conv = self._conv
+        # So few terms are written out as a whole, without a loop around what they read.
+        self._joins = self._stay and cpu.lane_products and conv.terms <= JOINED_TERMS
         self._tasks = tasks
         # Images and groups are shared out to the cores first, rows only as far as these are too few.
         self._rows = tiling.chunk_rows(conv, form.tile, cpu, -(-tasks // (conv.batch * conv.groups)))
@@ -105,7 +112,9 @@ class ConvLoops:
 
     def _blocks(self, image: Any, group: Any, row: Any, base: Any) -> list[Any]:
         """Return the loops over blocks of channels and over pixels; the ones with the smaller data are inside."""
-        origin = _TileOrigin(image, group, row, base, tir.number(0), tir.number(0))
+        origin = TileOrigin(image, group, row, base, tir.number(0), tir.number(0))
+        if self._joins:
+            return self._joined_tiles(origin)
         if self._stay:
             return self._pixels(
                 lambda corner, number, rows, columns: tir.sequence(
@@ -123,24 +132,48 @@ class ConvLoops:
             ),
         )  # fmt: skip
 
-    def _channels(self, origin: _TileOrigin, body: Callable[[_TileOrigin, int, bool], Any]) -> list[Any]:
-        form, conv = self._form, self._conv
-        # The block with the last vector is by itself, as fewer of its lanes are stored.
-        has_partial_vector = bool(conv.group_outputs % form.lanes)
-        vector_weights = form.lanes * conv.terms
-        statements = []
-        for first, block_count, size in tiling.blocks(
-            form.vectors, form.tile.vectors, separate_last=has_partial_vector
-        ):
+    def _channels(self, origin: TileOrigin, body: Callable[[TileOrigin, int, bool], Any]) -> list[Any]:
+        return [
+            tir.loop("block", count, lambda index, block=block: body(*block(index)))  # type: ignore[misc]
+            for count, block in channel_blocks.divide(self._form, origin, self._first)
+        ]
 
-            def block(index: Any, first: int = first, block_count: int = block_count, size: int = size) -> Any:
-                vector = index * size + first
-                weights = origin.group * (form.vectors * vector_weights) + vector * vector_weights + self._first
-                block_origin = replace(origin, weights=weights, channel=vector * form.lanes)
-                return body(block_origin, size, has_partial_vector and first + block_count * size == form.vectors)
+    def _joined_tiles(self, origin: TileOrigin) -> list[Any]:
+        """Return loops over tiles with those over blocks of channels inside, two as one.
 
-            statements.append(tir.loop("block", block_count, block))
+        Of a loop over blocks alone LLVM would take out what all of them read, more than there are registers for.
+        """
+        width, tile = self._conv.out_width, self._tile
+
+        def band(_: Any, row: Any, rows: int) -> Any:
+            statements = list[Any]()
+            for left, count, columns in tiling.blocks(width, tile.columns):
+                corner = partial(lambda index, left, columns: (row, index * columns + left), left=left, columns=columns)
+                statements += self._joined_loops(origin, count, corner, RegisterTile(rows, columns, 0))
+            return tir.sequence(statements)
+
+        if width > tile.columns:
+            return tir.pieces("band", self._rows, tile.rows, band)
+        statements = list[Any]()
+        for top, count, rows in tiling.blocks(self._rows, tile.rows):
+            corner = partial(lambda index, top, rows: (index * rows + top, tir.number(0)), top=top, rows=rows)
+            statements += self._joined_loops(origin, count, corner, RegisterTile(rows, width, 0))
         return statements
+
+    def _joined_loops(
+        self, origin: TileOrigin, count: int, corner_of: Callable[[Any], tuple[Any, Any]], pixels: RegisterTile
+    ) -> list[Any]:
+        """Return a loop for each size of blocks, over so many tiles of pixels and these blocks."""
+
+        def body(index: Any, block_count: int, block: ChannelBlock) -> Any:
+            block_origin, size, is_partial = block(index % block_count)
+            tile = replace(pixels, vectors=size)
+            return self._tile_statement(block_origin, corner_of(index // block_count), 0, tile, is_partial)
+
+        return [
+            tir.loop("tile", count * block_count, partial(body, block_count=block_count, block=block))
+            for block_count, block in channel_blocks.divide(self._form, origin, self._first)
+        ]
 
     def _pixels(self, body: Callable[[tuple[Any, Any], Any, int, int], Any]) -> list[Any]:
         """Return loops over tiles; `body` gets a tile's corner, its number, its rows and columns."""
@@ -155,7 +188,7 @@ class ConvLoops:
         return tir.pieces("band", self._rows, self._tile.rows, across)
 
     def _tile_statement(
-        self, origin: _TileOrigin, corner: tuple[Any, Any], number: Any, tile: RegisterTile, partial: bool
+        self, origin: TileOrigin, corner: tuple[Any, Any], number: Any, tile: RegisterTile, partial: bool
     ) -> Any:
         """Return the sums and the stores of one tile, the `number`th of its block."""
         row, column = corner
@@ -169,7 +202,7 @@ class ConvLoops:
         fetches = self._fetches(origin, row, column, tile)
         return tir.sequence([*sums.reset(), *fetches, *loops, *self._stores(sums, origin, row, column, partial)])
 
-    def _fetches(self, origin: _TileOrigin, row: Any, column: Any, tile: RegisterTile) -> list[Any]:
+    def _fetches(self, origin: TileOrigin, row: Any, column: Any, tile: RegisterTile) -> list[Any]:
         """Return statements that bring what the stores will need close, while the sums are under way."""
         prefetch = self._epilogue.prefetch
         if prefetch is None:
@@ -184,7 +217,7 @@ class ConvLoops:
                     statements += prefetch(origin.image, h, w, c)
         return statements
 
-    def _stores(self, sums: TileAccumulators, origin: _TileOrigin, row: Any, column: Any, partial: bool) -> list[Any]:
+    def _stores(self, sums: TileAccumulators, origin: TileOrigin, row: Any, column: Any, partial: bool) -> list[Any]:
         conv, lanes = self._conv, self._lanes
         statements = []
         for (dy, dx, part), total in sums.registers.items():
@@ -201,15 +234,3 @@ class ConvLoops:
             return self._epilogue.store(tir.load(total, index), image, h, w, c + index)
 
         return tir.loop("lane", count, lane, tir.VECTORIZED)
-
-
-@dataclass(frozen=True)
-class _TileOrigin:
-    """Indices and offsets at which a tile begins, as expressions."""
-
-    image: Any
-    group: Any
-    row: Any
-    base: Any
-    weights: Any
-    channel: Any

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tvm.target import Target
 
@@ -15,7 +17,9 @@ from pipeline.executor.kernels.tiles import tiling
 from pipeline.executor.kernels.tiles.conv_shape import ConvShape
 from pipeline.split import extract
 from tests.executor.kernels.test_targets import assembly, innermost
-from tests.support.onnx_models import node, save, weights
+from tests.support.onnx_models import by_onnxruntime, node, save, weights
+from tests.support.quantized_models import Product, scales
+from tests.support.random_networks import by_cores, eager_microarchitecture
 
 ARM = {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "neoverse-n1"}
 
@@ -33,6 +37,35 @@ def test_arm_multiplies_by_each_lane_of_what_it_loads(channels: int, size: int, 
     assert len(singles) < len(products) / 8
     if channels % 4 == 0:
         assert singles == []
+
+
+@pytest.mark.parametrize(
+    ("channels", "size", "stride", "outputs"),
+    [(1, 3, 1, 20), (1, 3, 2, 20), (2, 3, 2, 9), (3, 1, 1, 40), (3, 3, 2, 32), (3, 7, 2, 12), (1, 2, 1, 6),
+     (16, 1, 1, 24)],
+)  # fmt: skip
+def test_elements_that_come_in_vectors_are_the_same(
+    channels: int, size: int, stride: int, outputs: int, tmp_path: Path
+) -> None:
+    constants = {"w": weights(outputs, channels, size, size)}
+    nodes = [node("Conv", "x w", "y", pads=[0] * 4, strides=[stride] * 2)]
+    file = save(tmp_path / "model.onnx", nodes, {"x": (1, channels, 13, 17)}, ["y"], constants)
+    values = {"x": np.random.default_rng(0).standard_normal((1, channels, 13, 17)).astype(np.float32)}
+    # Lanes of a vector can be written for any processor; only the speed differs.
+    cpu = eager_microarchitecture(lanes=4, registers=32, lane_products=True)
+    result = by_cores(extract.parts(pipeline.read(file), [])[0], values, 1, cpu)
+    np.testing.assert_allclose(result, by_onnxruntime(file, values)["y"], rtol=1e-5, atol=1e-4)
+
+
+def test_pixels_side_by_side_share_vectors_of_bytes(tmp_path: Path) -> None:
+    attributes = {"group": 1, "kernel_shape": [3, 3], "dilations": [1, 1], "strides": [2, 2], "pads": [0] * 4}
+    values = np.random.default_rng(0).integers(-128, 128, (32, 3, 3, 3)).astype(np.int8)
+    constants = {**scales(random.Random(0), 32, 27), "wq": values}
+    product = Product("Conv", attributes, (1, 3, 57, 57), (32,), constants)
+    part = extract.parts(pipeline.read(product.save(tmp_path / "model.onnx")), [])[0]
+    text = assembly(extract.module(part), Target({**ARM, "mattr": ["+dotprod"]}))
+    assert re.search(r"sdot\tv\d+\.4s, v\d+\.16b, v\d+\.4b\[3\]", text)
+    assert not re.search(r"sdot\tv\d+\.4s, v\d+\.16b, v\d+\.16b", text)
 
 
 def test_a_tile_leaves_a_register_for_each_vector_of_elements() -> None:

@@ -1,0 +1,51 @@
+"""Blocks of output channels: neighbouring vectors of one tile, and where each block begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pipeline.executor.kernels.tiles import tiling
+from pipeline.executor.kernels.tiles.packing import PackedLayout
+
+
+@dataclass(frozen=True)
+class TileOrigin:
+    """Indices and offsets at which a tile begins, as expressions."""
+
+    image: Any
+    group: Any
+    row: Any
+    base: Any
+    weights: Any
+    channel: Any
+
+
+ChannelBlock = Callable[[Any], tuple[TileOrigin, int, bool]]
+"""From a block's index to its origin, its vectors, and whether the last one of these is partial."""
+
+
+def divide(form: PackedLayout, origin: TileOrigin, first_weight: Any) -> Iterator[tuple[int, ChannelBlock]]:
+    """Yield how many blocks there are of each size, and these.
+
+    Parameters
+    ----------
+    form : PackedLayout
+    origin : TileOrigin
+        Of all of them.
+    first_weight : int or expression
+        Where the packed weights start in their buffer.
+    """
+    # The block with the last vector is by itself, as fewer of its lanes are stored.
+    has_partial_vector = bool(form.conv.group_outputs % form.lanes)
+    vector_weights = form.lanes * form.conv.terms
+    for first, count, size in tiling.blocks(form.vectors, form.tile.vectors, separate_last=has_partial_vector):
+
+        def block(index: Any, first: int = first, count: int = count, size: int = size) -> tuple[TileOrigin, int, bool]:
+            vector = index * size + first
+            weights = origin.group * (form.vectors * vector_weights) + vector * vector_weights + first_weight
+            block_origin = replace(origin, weights=weights, channel=vector * form.lanes)
+            return block_origin, size, has_partial_vector and first + count * size == form.vectors
+
+        yield count, block
