@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _show(graph: Graph, profile: Profile, limit: float) -> None:
-    from pipeline.split.planning.costs import group_family, groups
+    from pipeline.split.planning.group_work import group_family, groups
 
     out = console.console()
     numbered_groups = list(enumerate(groups(graph)))
@@ -104,7 +104,7 @@ def _total(times: tuple[float, ...]) -> str:
 
 
 def _facts(graph: Graph, profile: Profile) -> dict[str, object]:
-    from pipeline.split.planning.costs import group_family, groups
+    from pipeline.split.planning.group_work import group_family, groups
 
     return {
         "model": graph.name,

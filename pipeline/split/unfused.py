@@ -9,7 +9,7 @@ from pipeline.core.plan import Plan
 from pipeline.errors import PlanError
 from pipeline.split.cuts import positions_anywhere
 from pipeline.split.graph import Graph, Operator, fused_with
-from pipeline.split.planning.costs import groups, traffic
+from pipeline.split.planning.group_work import GroupWork, groups
 
 
 @dataclass(frozen=True)
@@ -117,10 +117,10 @@ def _kernels(graph: Graph, operators: Sequence[Operator]) -> int:
 def _traffic(graph: Graph, operators: Sequence[Operator]) -> int:
     """Return the bytes that a group reads and writes, counting what leaves it besides being read inside."""
     names_read = {name for operator in operators for name in operator.inputs}
-    # `traffic` takes what is made and read inside for no traffic, also if it leaves as well.
+    # It takes what is made and read inside for no traffic, also if it leaves as well.
     inner_results = names_read & {name for operator in operators for name in operator.outputs}
     crossing_names = inner_results & _read_outside(graph, operators)
-    return traffic(graph, operators) + sum(graph.tensors[name].nbytes for name in crossing_names)
+    return GroupWork.of(graph, operators).traffic + sum(graph.tensors[name].nbytes for name in crossing_names)
 
 
 def _read_outside(graph: Graph, operators: Sequence[Operator]) -> set[str]:

@@ -19,7 +19,7 @@ from pipeline.quantization.onnx_model import load
 from pipeline.quantization.quantize import Frames, quantize
 from pipeline.quantization.rounding import round_scales
 from pipeline.split.offload import verdicts
-from pipeline.split.planning.costs import groups
+from pipeline.split.planning.group_work import groups
 from tests.support.onnx_models import node, save, weights
 from tests.support.relay_programs import HEADER, random
 

@@ -14,7 +14,8 @@ from pipeline.split import offload
 from pipeline.split.planning import queues
 from pipeline.split.planning.advice import Alternative, advice, alternatives, trade_offs, verdict
 from pipeline.split.planning.bound import relaxed_interval
-from pipeline.split.planning.costs import fallback_share, groups
+from pipeline.split.planning.costs import fallback_share
+from pipeline.split.planning.group_work import groups
 from pipeline.split.planning.planner import Planner
 from pipeline.split.planning.problem_builder import Footprint
 from pipeline.split.planning.stage_times import group_seconds, with_times

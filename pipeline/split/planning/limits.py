@@ -18,6 +18,11 @@ ROUNDING = 1e-9
 _FOR_EVER = 1e12
 
 
+def limited(interval: float) -> float:
+    """Return an interval as a number that sums can be shares of."""
+    return min(interval, _FOR_EVER)
+
+
 @dataclass(frozen=True, eq=False)
 class SumLimit:
     """A limit of a sum over the stages that `values` has; others use nothing of it.
@@ -57,7 +62,7 @@ class Limits:
 
     def at(self, interval: float) -> list[SumLimit]:
         """Return the limits with so many seconds between two frames."""
-        pace = min(interval, _FOR_EVER)
+        pace = limited(interval)
         return [*(SumLimit(loads, pace, paced=True) for loads in self._loads), *self._memories]
 
     @cached_property
@@ -81,15 +86,17 @@ class Limits:
 
     @cached_property
     def _memories(self) -> list[SumLimit]:
+        """Memories that may be too small."""
+        memories = [memory for memory in self._problem.memories if memory.nbytes < self._problem.most_bytes]
         # What a stage keeps depends on how it runs, not on its borders.
-        nbytes = [self._problem.memory_bytes(choice) for choice in self._problem.choices]
+        nbytes = [self._problem.memory_bytes(choice) for choice in self._problem.choices] if memories else []
         return [
             SumLimit(
                 {key: nbytes[key[0]] for key in self._keys if self._processor(key) in memory.processors},
                 memory.nbytes,
                 paced=False,
             )
-            for memory in self._problem.memories
+            for memory in memories
         ]
 
     def _processor(self, key: Key) -> int:

@@ -11,7 +11,7 @@ from pipeline.core.plan import Plan, StagePlan
 from pipeline.core.transfer_costs import own_cores, replicas_on
 from pipeline.split.extract import GraphPart, parts
 from pipeline.split.graph import Graph
-from pipeline.split.planning.costs import group_traffic
+from pipeline.split.planning.group_work import group_traffic
 from pipeline.split.planning.problem import Array
 from pipeline.split.planning.problem_builder import BoardProcessor, board_processors
 from pipeline.split.planning.solution import Solution, StageSolution

@@ -369,7 +369,7 @@ class Problem:
         else:
             seconds = choice.frame_interval(compute, transfer)
         for memory in self.memories:
-            if choice.processor in memory.processors:
+            if choice.processor in memory.processors and memory.nbytes < self.most_bytes:
                 seconds[self.memory_bytes(choice) > memory.nbytes] = np.inf
         return seconds
 
@@ -387,6 +387,17 @@ class Problem:
         """Return the bytes that the stage on items ``[i, j)`` keeps in its memory, as entry ``[j, i]``."""
         queue_bytes = np.zeros(self.items + 1) if self.queue_bytes is None else self.queue_bytes
         return choice.replicas * self._span_footprints + queue_bytes[None, :]
+
+    @cached_property
+    def most_bytes(self) -> float:
+        """Bytes that all stages together never exceed."""
+        parameters, workspace, queue_bytes = (
+            np.zeros(1) if values is None else values for values in (self.parameters, self.workspace, self.queue_bytes)
+        )
+        replicas = max(choice.replicas for choice in self.choices)
+        stages = len(self.stages) or min(self.items, sum(processor.units for processor in self.processors))
+        largest_stage = replicas * float(workspace.max()) + float(queue_bytes.max())
+        return replicas * float(parameters.sum()) + stages * largest_stage
 
     @cached_property
     def _span_footprints(self) -> Array:

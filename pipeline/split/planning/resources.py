@@ -11,7 +11,7 @@ from pipeline.core.board import Board, Device
 from pipeline.core.memory_pools import memory_pools
 from pipeline.split.graph import Graph
 from pipeline.split.planning.borders import BoardBorders
-from pipeline.split.planning.costs import group_traffic
+from pipeline.split.planning.group_work import group_traffic
 from pipeline.split.planning.problem import Array, Choice, Problem, Resource
 
 

@@ -21,6 +21,9 @@ from pipeline.split.planning.problem import Array, Choice, Problem
 # So many times as wide as there are begins, a window is mostly empty.
 _SPARSE = 3
 
+# Positions up to which a call takes longer than the work that is in it.
+_SMALL = 90
+
 Use = tuple[int, ...]
 """Units in use of each processor, and then, where the number of stages is fixed, how many there are."""
 
@@ -215,6 +218,13 @@ class _Begins(NamedTuple):
     values: Array
 
 
+class _Table(NamedTuple):
+    """Values of all stages on a processor with two kinds of borders, shape (choices, ends, begins)."""
+
+    values: Array
+    reach: NDArray[np.intp]
+
+
 class _DivisionSearch:
     def __init__(  # noqa: PLR0913, PLR0917 - what a search is about
         self,
@@ -232,35 +242,31 @@ class _DivisionSearch:
         count = len(problem.stages)
         # A fixed number of stages is one more thing that each stage takes one of.
         self._units = (*(processor.units for processor in problem.processors), *([count] if count else []))
-        self._uses = [choice.use + ((1,) if count else ()) for choice in problem.choices]
+        # A table may be without some of the choices.
+        self._indices = sorted({key[0] for key in values})
+        self._choices_of = [
+            [index for index in self._indices if problem.choices[index].processor == processor]
+            for processor in range(len(problem.processors))
+        ]
+        self._uses = np.array([choice.use + ((1,) if count else ()) for choice in problem.choices])
+        self._tables: dict[tuple[int, int, int, int], _Table] = {}
+        self._is_small = self._size <= _SMALL
         self._states: dict[Use, dict[Border, Array]] = {}
         self._minima: dict[Use, dict[Border, Array]] = {}
         self._ends: dict[Use, float] = {}
         self._highest = min(ceiling, np.finfo(np.float64).max)
-        # The last position that a stage can reach from each begin.
-        self._reach: dict[Key, NDArray[np.int_]] = {}
 
     def run(self) -> None:
         """Fill all states, those with fewer units in use first."""
         caller, start = len(self._problem.processors), (0,) * len(self._units)
         for processor in self._processors(start):
-            self._state(start, processor, self._borders.enter_kind(caller, processor))[0] = 0.0
+            self._state(start, (processor, self._borders.enter_kind(caller, processor)))[0] = 0.0
         # In lexicographic order each state comes after all with fewer units, from which alone it follows.
         for use in product(*(range(units + 1) for units in self._units)):
             # First, so that what is not better than with fewer units is never extended.
             self._drop_dominated(use)
-            choices: dict[int, list[tuple[int, Use]]] = {}
-            for (processor, enter), values in self._states.get(use, {}).items():
-                begins = np.flatnonzero(np.isfinite(values))
-                if not len(begins):
-                    continue
-                if processor not in choices:
-                    choices[processor] = list(self._choices(use, processor))
-                # A window is read as it lies in memory, unless most of it is empty.
-                window = slice(int(begins[0]), int(begins[-1]) + 1)
-                columns = begins if len(begins) * _SPARSE < window.stop - window.start else window
-                for index, next_use in choices[processor]:
-                    self._extend((index, enter), processor, _Begins(window.start, columns, values[columns]), next_use)
+            for border, values in self._states.get(use, {}).items():
+                self._extend(border, values, use)
 
     def segments(self) -> list[Segment] | None:
         """Walk back from the best end."""
@@ -284,55 +290,93 @@ class _DivisionSearch:
             return range(len(self._problem.processors))
         return stages[use[-1]] if use[-1] < len(stages) else ()
 
-    def _choices(self, use: Use, processor: int) -> Iterator[tuple[int, Use]]:
-        for index, choice in enumerate(self._problem.choices):
-            if choice.processor == processor and self._problem.allows(use[-1], choice):
-                next_use = tuple(map(sum, zip(use, self._uses[index], strict=True)))
-                if all(count <= units for count, units in zip(next_use, self._units, strict=True)) and all(
-                    next_use[one] >= next_use[other] for one, other in self._problem.twins
-                ):
-                    yield index, next_use
+    def _choices(self, use: Use, processor: int) -> tuple[list[int], list[Use]]:
+        """Return the choices for which there are units, by their places in tables, and the units in use with them."""
+        indices = self._choices_of[processor]
+        uses = self._uses[indices] + use if indices else np.zeros((0, len(use)), int)
+        fits = (uses <= self._units).all(axis=1)
+        for one, other in self._problem.twins:
+            fits &= uses[:, one] >= uses[:, other]
+        places = [
+            place
+            for place in np.flatnonzero(fits).tolist()
+            if self._problem.allows(use[-1], self._problem.choices[indices[place]])
+        ]
+        return places, [tuple(next_use) for next_use in uses[places].tolist()]
 
-    def _extend(self, start: tuple[int, int], processor: int, begins: _Begins, next_use: Use) -> None:
-        first, columns, values = begins
+    def _extend(self, border: Border, values: Array, use: Use) -> None:
+        """Add one more stage to the divisions that end at a border, in all ways at once."""
+        processor = border[0]
+        places, next_uses = self._choices(use, processor)
+        reached = np.flatnonzero(np.isfinite(values))
+        if not places or not len(reached):
+            return
+        # A window is read as it lies in memory, unless most of it is empty.
+        window = slice(int(reached[0]), int(reached[-1]) + 1)
+        positions = reached if len(reached) * _SPARSE < window.stop - window.start else window
+        begins = _Begins(window.start, positions, values[positions])
         *stage_borders, caller_border = range(len(self._borders.leave[processor]))
-        followers, stages_left = self._processors(next_use), self._stages_left(next_use)
-        for leave in stage_borders if followers else ():
-            key = (*start, leave)
-            # Each stage behind this one needs an item.
-            if key not in self._reach:
-                self._reach[key] = _reach(self._values[key], self._highest)
-            stop = min(int(self._reach[key][columns].max()) + 1, self._size - max(1, stages_left))
-            if stop > first + 1:
-                joint = self._join(self._values[key][first + 1 : stop, columns], values)
-                best = np.maximum(np.minimum.reduce(joint, axis=1), self._floor)
-                self._offer(next_use, processor, leave, slice(first + 1, stop), best)
-        if not stages_left:
-            final = float(self._join(self._values[start[0], start[1], caller_border][-1, columns], values).min())
-            if final <= self._ceiling and final < np.inf:
-                self._ends[next_use] = min(self._ends.get(next_use, np.inf), max(final, self._floor))
+        # Each stage takes one of a fixed number, in whichever way it runs.
+        stages_left = self._stages_left(next_uses[0])
+        # Where calls take longer than the work in them, all choices are looked at together.
+        step = len(places) if self._is_small else 1
+        for first in range(0, len(places), step):
+            group, uses = places[first : first + step], next_uses[first : first + step]
+            for leave in stage_borders if self._processors(uses[0]) else ():
+                table = self._table(group, border, leave)
+                # Each stage behind this one needs an item.
+                furthest = int(table.reach[:, positions].max())
+                ends = slice(begins.first + 1, min(furthest + 1, self._size - max(1, stages_left)))
+                if ends.stop > ends.start:
+                    joint = self._join(table.values[:, ends][..., positions], begins.values)
+                    best = np.maximum(np.minimum.reduce(joint, axis=2), self._floor)
+                    self._offer(best, uses, processor, leave, ends)
+            if not stages_left:
+                values_to_end = self._table(group, border, caller_border).values[:, -1][:, positions]
+                self._finish(np.minimum.reduce(self._join(values_to_end, begins.values), axis=1), uses)
+
+    def _table(self, places: Sequence[int], border: Border, leave: int) -> _Table:
+        """Return the stages of some choices of a processor; all of it, or a single one without a copy."""
+        processor, enter = border
+        key = processor, enter, leave, places[0] if len(places) == 1 else -1
+        if key not in self._tables:
+            indices = self._choices_of[processor] if len(places) > 1 else [self._choices_of[processor][places[0]]]
+            arrays = [self._values[index, enter, leave] for index in indices]
+            values = np.stack(arrays) if len(arrays) > 1 else arrays[0][None]
+            self._tables[key] = _Table(values, _reach(values, self._highest))
+        table = self._tables[key]
+        return table if len(table.values) == len(places) else _Table(table.values[places], table.reach[places])
+
+    def _finish(self, values: Array, uses: Sequence[Use]) -> None:
+        for value, use in zip(values.tolist(), uses, strict=True):
+            if value <= self._highest:
+                self._ends[use] = min(self._ends.get(use, np.inf), max(value, self._floor))
 
     def _stages_left(self, use: Use) -> int:
         """Return the number of stages that are still to come, of a fixed one."""
         return len(self._problem.stages) - use[-1] if self._problem.stages else 0
 
-    def _offer(self, use: Use, processor: int, leave: int, ends: slice, best: Array) -> None:
-        candidates = self._processors(use)
+    def _offer(self, best: Array, uses: Sequence[Use], processor: int, leave: int, ends: slice) -> None:
+        """Note what ends at a border, one row for each of some units in use."""
+        candidates = self._processors(uses[0])
         # No later stage makes the slowest one faster, or a sum smaller.
         hopeful = best <= self._highest
-        for follower in self._borders.followers[processor][leave] if np.logical_or.reduce(hopeful) else ():
+        for follower in self._borders.followers[processor][leave] if hopeful.any() else ():
+            if follower not in candidates:
+                continue
             border = follower, self._borders.enter_kind(processor, follower)
             if border in self.rests:
-                hopeful = best + self.rests[border][ends] <= self._ceiling
-            if follower in candidates and np.logical_or.reduce(hopeful):
-                values = self._state(use, *border)
-                np.minimum(values[ends], best, out=values[ends], where=hopeful)
+                hopeful = best + self.rests[border][ends] <= self._highest
+            rows = np.where(hopeful, best, np.inf)
+            for number in np.flatnonzero(np.logical_or.reduce(hopeful, axis=1)).tolist():
+                values = self._state(uses[number], border)[ends]
+                np.minimum(values, rows[number], out=values)
 
-    def _state(self, use: Use, processor: int, enter: int) -> Array:
+    def _state(self, use: Use, border: Border) -> Array:
         state = self._states.setdefault(use, {})
-        if (processor, enter) not in state:
-            state[processor, enter] = np.full(self._size, np.inf)
-        return state[processor, enter]
+        if border not in state:
+            state[border] = np.full(self._size, np.inf)
+        return state[border]
 
     def _drop_dominated(self, use: Use) -> None:
         """Forget what is as good with fewer units, and remember the best so far for states with more."""
@@ -357,8 +401,9 @@ class _DivisionSearch:
 
     def _predecessor(self, use: Use, border: Border | None, end: int, value: float) -> tuple[Segment, Use]:
         """Return the stage that led to a state, and the units in use before it."""
-        for index, choice in enumerate(self._problem.choices):
-            previous_use = tuple(count - taken for count, taken in zip(use, self._uses[index], strict=True))
+        for index in self._indices:
+            choice = self._problem.choices[index]
+            previous_use = tuple((np.array(use) - self._uses[index]).tolist())
             if not self._problem.allows(previous_use[-1], choice):
                 continue
             leave = self._borders.leave_kind(choice.processor, border)
@@ -382,7 +427,8 @@ def _kinds(rows: Sequence[Array]) -> list[int]:
     ]
 
 
-def _reach(values: Array, ceiling: float) -> NDArray[np.int_]:
-    """Return for each begin the last end whose value is at most `ceiling`; 0 if there is none."""
+def _reach(values: Array, ceiling: float) -> NDArray[np.intp]:
+    """Return for each choice and begin the last end whose value is at most `ceiling`; 0 if there is none."""
     fits = values <= ceiling
-    return np.where(fits.any(axis=0), len(values) - 1 - np.argmax(fits[::-1], axis=0), 0)
+    last: NDArray[np.intp] = values.shape[1] - 1 - np.argmax(fits[:, ::-1], axis=1)
+    return np.where(fits.any(axis=1), last, 0)

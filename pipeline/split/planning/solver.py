@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -10,9 +10,10 @@ import numpy as np
 
 from pipeline.split.planning.bound import Relaxation, relax
 from pipeline.split.planning.labels import MOST_LABELS, LabelResult, LabelSearch
-from pipeline.split.planning.limits import ROUNDING, Limits, SumLimit
+from pipeline.split.planning.lagrangian import CheapestDivision, Lagrangian, keeps
+from pipeline.split.planning.limits import ROUNDING, Limits, SumLimit, limited
 from pipeline.split.planning.problem import Array, Choice, Problem
-from pipeline.split.planning.search import Border, Borders, Segment, StageTable, best_division, least_rests
+from pipeline.split.planning.search import Border, Borders, Key, Segment, StageTable, best_division, least_rests
 from pipeline.split.planning.solution import Solution, solution
 
 COARSE = 40
@@ -24,14 +25,11 @@ SHORT = 20
 PRECISION = 1e-3
 """To which share the interval is found where stages share resources or a memory; else it is exact."""
 
-_ROUNDS = 12
-"""How often several such limits are weighed against each other before a limit counts as out of reach."""
+LATE_PRECISION = 1e-2
+"""To which share the interval is found below a latency, where no search that finds nothing bounds it from below."""
 
-_IDLE_ROUNDS = 3
-"""Rounds without a better division after which there is none to be expected."""
-
-COARSE_PRECISION = 1e-2
-"""To which share the interval is found in chains that are not short, where labels gave up: it is no proof anyway."""
+# Of a division that is so near to its bound, none is looked for that is better.
+_OPEN_GAP = 0.01
 
 # By which shares the ceiling of a search lies above the bound, one after the other.
 _FIRST_STEP, _GROWTH, _LAST_STEP = 0.01, 5.0, 100.0
@@ -48,15 +46,18 @@ class Solver:
     ----------
     problem : Problem
     ceiling : float
-        An interval that some division is known to reach; slower ones are not looked at.
+        Slower divisions are not looked at; one that is known bounds the search, or what is of no use.
+    most_latency : float
+        Only divisions with at most this latency are looked for.
     """
 
-    def __init__(self, problem: Problem, ceiling: float = np.inf) -> None:
-        self.problem, self._ceiling = problem, ceiling
+    def __init__(self, problem: Problem, ceiling: float = np.inf, most_latency: float = np.inf) -> None:
+        self.problem, self._ceiling, self._most_latency = problem, ceiling, most_latency
         self.borders = Borders(problem)
         self._times = StageTable(problem, self.borders, problem.intervals)
         self._cost_tables: dict[str, StageTable] = {}
-        self._limits = Limits(problem, self.borders, list(self._times.values))
+        self._sums = Limits(problem, self.borders, list(self._times.values))
+        self._lagrangian = Lagrangian(self._search)
 
     @cached_property
     def relaxation(self) -> Relaxation:
@@ -70,12 +71,11 @@ class Solver:
             return None
         slowest = max(self._times.largest(segments), self.relaxation.interval)
         # What is the fastest without limits, and keeps them, is the fastest with them.
-        if self._fits(segments, self._limits.at(slowest)):
+        if keeps(segments, self._limits(slowest)):
             division = solution(self.problem, self.borders, segments)
             return replace(division, bound=min(slowest, division.interval))
         # Of what takes longer, some is within the memories.
-        fits_anyway = self._fits(segments, self._limits.at(np.inf))
-        return self._fastest_within_limits(slowest, segments if fits_anyway else None)
+        return self._fastest_within_limits(slowest, segments, is_within=keeps(segments, self._limits(np.inf)))
 
     def least(self, goal: str, interval: float, ceiling: float = np.inf) -> Solution | None:
         """Return the division with the least of something, among those with at most `interval` seconds.
@@ -90,6 +90,30 @@ class Solver:
         """
         segments = self._cheapest(self._within(self._costs(goal), interval), interval, ceiling)
         return None if segments is None else solution(self.problem, self.borders, segments)
+
+    @cached_property
+    def _quickest(self) -> StageTable:
+        """Times of stages, without ways to run them that are no faster than one that takes as much of everything."""
+        tables = [self._times.values, *(limit.values for limit in self._limits(1.0))]
+        keys: dict[int, list[Key]] = {}
+        for key in self._times.values:
+            keys.setdefault(key[0], []).append(key)
+        groups: dict[tuple[object, ...], list[int]] = {}
+        for index, choice in enumerate(self.problem.choices):
+            group = groups.setdefault((choice.processor, choice.use, choice.device), [])
+            # Of those that are in the group already, no two are alike.
+            if not any(_is_dominated(keys[index], keys[other], tables) for other in group):
+                group[:] = [other for other in group if not _is_dominated(keys[other], keys[index], tables)]
+                group.append(index)
+        best = [key for group in groups.values() for index in group for key in keys[index]]
+        return StageTable.of({key: self._times.values[key] for key in best})
+
+    def _limits(self, interval: float) -> list[SumLimit]:
+        """Return the limits with so many seconds between two frames; those of resources are first."""
+        limits = self._sums.at(interval)
+        if np.isfinite(self._most_latency):
+            limits.append(SumLimit(self._costs("latency").values, self._most_latency, paced=False))
+        return limits
 
     def _costs(self, goal: str) -> StageTable:
         if goal not in self._cost_tables:
@@ -120,7 +144,7 @@ class Solver:
         # What is shared may bound it from below by more than stages alone take: those are not told apart.
         floor = self.relaxation.interval
         ceiling = max(reached, floor) * (1 + ROUNDING)
-        return best_division(self.problem, self.borders, self._times, np.maximum, ceiling, floor)
+        return best_division(self.problem, self.borders, self._quickest, np.maximum, ceiling, floor)
 
     # A search up to a low ceiling looks at few of the stages there could be.
     def _coarse_interval(self) -> float:
@@ -132,40 +156,54 @@ class Solver:
         segments = coarse._fastest_without_limits()
         return np.inf if segments is None else coarse._times.largest(segments)
 
-    def _fastest_within_limits(self, low: float, segments: list[Segment] | None) -> Solution | None:
-        """Return the fastest division within limits; none is faster than `low`, and `segments` are within them."""
-        low = max(low, self.relaxation.interval)
-        best = None if segments is None else solution(self.problem, self.borders, segments)
-        high = self._ceiling if best is None else best.interval
-        result, proved = self._search_labels(self._times, low, high)
+    def _fastest_within_limits(self, low: float, segments: list[Segment], *, is_within: bool) -> Solution | None:
+        """Return the fastest division within limits; none is faster than `low`, and `segments` is fast without them.
+
+        Parameters
+        ----------
+        low : float
+        segments : list of Segment
+        is_within : bool
+            Whether they keep the limits at a slower pace.
+        """
+        best = solution(self.problem, self.borders, segments) if is_within else None
+        if self.problem.items > SHORT:
+            return self._bisect(low, segments, best)
+        result, proved = self._search_labels(self._times, low, self._ceiling if best is None else best.interval)
         if result.segments is not None:
             best = solution(self.problem, self.borders, result.segments)
         if not result.complete:
-            best = self._bisect(proved, best)
-        if best is None:
-            return None
-        return replace(best, bound=best.interval if result.complete else min(proved, best.interval))
+            return self._bisect(proved, segments, best)
+        return None if best is None else replace(best, bound=best.interval)
 
-    def _bisect(self, low: float, best: Solution | None) -> Solution | None:
-        """Return a division as fast as weighing limits against each other finds one."""
-        if self.problem.items > COARSE:
-            # Each step is a search of its own: at few positions they are quick.
-            positions = self.problem.spread_positions(max(COARSE, 3 * len(self.problem.stages)))
-            coarse = Solver(self.problem.merge_items(positions)).fastest()
-            candidates = [each for each in (best, coarse and coarse.at_positions(positions)) if each]
-            return min(candidates, key=lambda candidate: candidate.interval, default=None)
-        if best is None:
-            segments = self._feasible(self._within(self._times, np.inf), np.inf)
-            best = None if segments is None else solution(self.problem, self.borders, segments)
-        precision = PRECISION if self.problem.items <= SHORT else COARSE_PRECISION
-        while best is not None and best.interval > low * (1 + precision):
-            middle = (low + best.interval) / 2
-            segments = self._feasible(self._within(self._times, middle), middle)
-            if segments is None:
-                low = middle
-            else:
-                best = solution(self.problem, self.borders, segments)
-        return best
+    def _bisect(self, low: float, segments: list[Segment], best: Solution | None) -> Solution | None:
+        """Return a division as fast as weighing limits against each other finds one; none is faster than `low`."""
+        interval = self._ceiling if best is None else best.interval
+        proved, precision = low, PRECISION if np.isinf(self._most_latency) else LATE_PRECISION
+        while True:
+            division, least = self._within_limits(interval, segments)
+            # Faster divisions have no other stages than those that were looked at.
+            low, proved = max(low, least), max(proved, least)
+            if division is None:
+                # What is neither found nor proved to be impossible is passed over.
+                low = interval
+            elif best is None or division.interval < best.interval:
+                best = division
+            if best is None:
+                return None
+            if best.interval <= low * (1 + precision):
+                return replace(best, bound=min(proved, best.interval))
+            interval = max((low + best.interval) / 2, low * (1 + precision / 2))
+
+    def _within_limits(self, interval: float, segments: list[Segment]) -> tuple[Solution | None, float]:
+        """Return a division with at most `interval` seconds, if one is found, and what such a one needs at least.
+
+        `segments` is a division that is fast without limits.
+        """
+        stages, limits = _flatten(self._within(self._quickest, interval)), self._limits(interval)
+        keeping, least_pace = self._lagrangian.feasible(stages, limits, segments)
+        least = interval if np.isinf(least_pace) else limited(interval) * least_pace * (1 - ROUNDING)
+        return (None if keeping is None else solution(self.problem, self.borders, keeping)), least
 
     def _search_labels(
         self, costs: StageTable, low: float, high: float, interval: float | None = None
@@ -177,12 +215,12 @@ class Solver:
         ceiling, made, paced = low, 0, interval is None
         step = _FIRST_STEP
         # Of a longer chain each label has more ways to go on.
-        most = MOST_LABELS if self.problem.items <= SHORT else MOST_LABELS // 20
+        most = MOST_LABELS if self.problem.items <= SHORT else MOST_LABELS // 50
         while True:
             # A search below a low ceiling is short: it may go up a few times until there is one.
             ceiling = high if not ceiling or step > _LAST_STEP else min(high, low * (1 + step))
             pace = ceiling if interval is None else interval
-            limits, implied = self._limits.at(pace), [self._relaxed_limit(pace)]
+            limits, implied = self._limits(pace), [self._relaxed_limit(pace)]
             search = LabelSearch(
                 self.problem, self.borders, costs.values, limits, implied=implied, paced=paced, ceiling=ceiling
             )
@@ -196,55 +234,33 @@ class Solver:
         prices = [self.relaxation.units @ choice.use for choice in self.problem.choices]
         size = self.problem.items + 1
         values = {key: np.full((size, size), prices[key[0]]) for key in self._times.values}
-        for limit, price in zip(self._limits.at(interval), self.relaxation.resources, strict=False):
+        for limit, price in zip(self._limits(interval), self.relaxation.resources, strict=False):
             for key, load in limit.values.items():
                 values[key] = values[key] + load * (price / limit.limit)
         return SumLimit(values, 1.0, paced=False)
 
-    def _feasible(self, costs: StageTable, interval: float) -> list[Segment] | None:
-        """Return a division of possible stages that keeps the limits, as far as weighing them finds one.
-
-        What a limit weighs grows where it was exceeded; if the weighed sum is above 1, no division keeps all of them.
-        """
-        limits, stages = self._limits.at(interval), _flatten(costs)
-        weights = np.full(len(limits), 1 / max(1, len(limits)))
-        for _ in range(_ROUNDS):
-            segments = self._search(_weigh(stages, weights, limits))
-            if segments is None:
-                return None
-            shares = _shares(segments, limits)
-            if (shares <= 1 + ROUNDING).all():
-                return segments
-            if shares @ weights > 1 + 2 * ROUNDING:
-                return None
-            # Multiplicative weights, as in a linear program's dual: what was exceeded by half weighs 1.6 times as
-            # much.
-            weights = weights * np.exp(shares - 1)
-            weights /= weights.sum()
-        return None
-
     def _cheapest(self, costs: StageTable, interval: float, ceiling: float) -> list[Segment] | None:
-        """Return the division with the least sum of costs that keeps the limits."""
+        """Return the division with the least sum of costs that keeps the limits, as far as it is found."""
         segments = self._search(costs, ceiling * (1 + ROUNDING))
-        limits = self._limits.at(interval)
-        if segments is None or self._fits(segments, limits):
+        limits = self._limits(interval)
+        if segments is None or keeps(segments, limits):
             return segments
-        high = ceiling * (1 + 2 * ROUNDING)
-        result, _ = self._search_labels(costs, costs.total(segments), high, interval)
-        if result.complete:
-            return result.segments
-        # As far as weighing them finds one. Subgradient steps: a limit is dearer while it is exceeded.
-        best, prices = result.segments or self._feasible(costs, interval), np.zeros(len(limits))
-        scale, idle_rounds = costs.total(best or segments), 0
-        for _ in range(_ROUNDS):
-            prices = np.maximum(0.0, prices + scale * (_shares(segments, limits) - 1))
-            segments = self._search(_weigh(costs, prices, limits)) or segments
-            idle_rounds += best is not None
-            if self._fits(segments, limits) and (best is None or costs.total(segments) < costs.total(best)):
-                best, idle_rounds = segments, 0
-            if idle_rounds == _IDLE_ROUNDS:
-                break
-        return best
+        high, low, best = ceiling * (1 + 2 * ROUNDING), costs.total(segments), None
+        if self.problem.items > SHORT:
+            best, low = self._priced(costs, limits, segments)
+            if best is None or low > high or costs.total(best) <= low * (1 + _OPEN_GAP):
+                return best if best is not None and costs.total(best) <= high else None
+            high = min(high, costs.total(best))
+        result, _ = self._search_labels(costs, low, high, interval)
+        if result.complete or result.segments is not None or best is not None:
+            return result.segments or (best if best is not None and costs.total(best) <= high else None)
+        return self._priced(costs, limits, segments).segments
+
+    def _priced(self, costs: StageTable, limits: Sequence[SumLimit], segments: list[Segment]) -> CheapestDivision:
+        keeping, least_pace = self._lagrangian.feasible(_flatten(costs), limits, segments)
+        if keeping is None:
+            return CheapestDivision(None, np.inf if np.isinf(least_pace) else 0.0)
+        return self._lagrangian.cheapest(costs, limits, segments, keeping)
 
     def _within(self, table: StageTable, interval: float) -> StageTable:
         """Return the table without stages that take longer than `interval`, or that cannot be."""
@@ -252,10 +268,6 @@ class Solver:
         return StageTable.of(
             {key: np.where(self._times.values[key] <= longest, values, np.inf) for key, values in table.values.items()}
         )
-
-    @staticmethod
-    def _fits(segments: Sequence[Segment], limits: Sequence[SumLimit]) -> bool:
-        return all(limit.share(segments) <= 1 + ROUNDING for limit in limits)
 
     def _sizes(self, choice: Choice, enter: Array, leave: Array) -> Array:
         units = max(1, sum(processor.units for processor in self.problem.processors))
@@ -269,20 +281,16 @@ class Solver:
         return np.asarray((choice.watts + 1e-6) * busy)
 
 
+def _is_dominated(keys: Sequence[Key], others: Sequence[Key], tables: Sequence[Mapping[Key, Array]]) -> bool:
+    """Return whether the stages of a choice, by its keys, take no less of anything than those of another one."""
+    nothing = np.zeros(1)
+    return all(
+        bool((values.get(other, nothing) <= values.get(key, nothing)).all())
+        for key, other in zip(keys, others, strict=True)
+        for values in tables
+    )
+
+
 def _flatten(table: StageTable) -> StageTable:
     """Return the table with 0 for all stages that can be."""
     return StageTable.of({key: np.where(np.isfinite(each), 0.0, np.inf) for key, each in table.values.items()})
-
-
-def _weigh(table: StageTable, weights: Array, limits: Sequence[SumLimit]) -> StageTable:
-    """Return the table plus the shares of the limits by their weights."""
-    sums = dict(table.values)
-    for weight, limit in zip(weights, limits, strict=True):
-        if weight:
-            sums |= {key: sums[key] + weight / limit.limit * values for key, values in limit.values.items()}
-    return StageTable.of(sums)
-
-
-def _shares(segments: Sequence[Segment], limits: Sequence[SumLimit]) -> Array:
-    """Return the share of each limit that a division uses."""
-    return np.array([limit.share(segments) for limit in limits])

@@ -10,7 +10,7 @@ import numpy as np
 from pipeline.core.board import Device
 from pipeline.core.plan import Plan, StagePlan, StepPlan
 from pipeline.split.graph import Graph
-from pipeline.split.planning.costs import group_traffic
+from pipeline.split.planning.group_work import group_traffic
 from pipeline.split.planning.heterogeneous_choices import STEP_S
 from pipeline.split.planning.plan_builder import add_transfers
 from pipeline.split.planning.planner import Planner

@@ -16,8 +16,6 @@ MOST_LATENCY = 2.0
 LEAST_GAIN = 1.2
 """How much faster than any plan of little latency a plan of much latency has to be."""
 
-# Limits of the interval halve what is open each: of 20 %, less than 1 % is left; 2.5 % where each takes long.
-_ROUNDS, _FEW_ROUNDS = 5, 3
 # A search's time grows with the ways to run a stage.
 _MANY_CHOICES = 32
 # Along the front between the two ends: enough to see its bend.
@@ -40,32 +38,12 @@ def prefer_prompt(problem: Problem, solution: Solution, slack: float) -> Solutio
     least = solver.least("latency", np.inf)
     if least is None or solution.latency <= MOST_LATENCY * least.latency:
         return solution
-    longest = MOST_LATENCY * least.latency
-    rounds = _FEW_ROUNDS if takes_long else _ROUNDS
-    prompt = _fastest_prompt(solver, solution.interval, longest, rounds)
+    # Just below, by more than the solver rounds: a gain of exactly that much is enough.
+    prompt_solver = Solver(solver.problem, solution.interval * LEAST_GAIN * (1 - 1e-6), MOST_LATENCY * least.latency)
+    prompt = prompt_solver.fastest()
     if prompt is None:
         return solution
-    smaller = solver.least("size", prompt.interval * slack)
-    if smaller is not None and smaller.latency <= longest:
-        prompt = smaller
-    return prompt.at_positions(positions)
-
-
-def _fastest_prompt(solver: Solver, interval: float, longest: float, rounds: int) -> Solution | None:
-    """Return the fastest solution of at most that latency, None if it is slower than `interval` by `LEAST_GAIN`."""
-    # Just below, by more than the solver rounds: a gain of exactly that much is enough.
-    prompt = solver.least("latency", interval * LEAST_GAIN * (1 - 1e-6), longest)
-    if prompt is None:
-        return None
-    low, high = interval, prompt.interval
-    for _ in range(rounds):
-        middle = (low + high) / 2
-        candidate = solver.least("latency", middle, longest)
-        if candidate is not None:
-            prompt, high = candidate, candidate.interval
-        else:
-            low = middle
-    return prompt
+    return (prompt_solver.least("size", prompt.interval * slack) or prompt).at_positions(positions)
 
 
 def front(solver: Solver, fastest: Solution) -> list[Solution]:

@@ -13,7 +13,7 @@ from pipeline.core.board_checks import FAMILIES
 from pipeline.core.device_kinds import CPU_EFFICIENCY, OTHER_EFFICIENCY
 from pipeline.core.plan import TensorSpec
 from pipeline.split.graph import Graph, Operator
-from pipeline.split.planning import costs
+from pipeline.split.planning import costs, group_work
 from tests.support.onnx_models import node, save, weights
 
 DEVICE = Device("cpu", flops=1e9, bytes_per_s=1e9, launch_s=0.0)
@@ -37,13 +37,13 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
 
 
 def names(graph: Graph) -> list[str]:
-    return [costs.group_family(group) for group in costs.groups(graph)]
+    return [group_work.group_family(group) for group in group_work.groups(graph)]
 
 
 def test_each_group_has_the_family_of_its_heaviest_operator(graph: Graph) -> None:
     families = names(graph)
     assert families[0] == "convolution"
-    assert costs.group_families(costs.groups(graph)[0]) == {"convolution", "elementwise"}
+    assert group_work.group_families(group_work.groups(graph)[0]) == {"convolution", "elementwise"}
     assert families[1] == "depthwise"
     assert [name for name in families if name not in ("movement", "elementwise")] == [
         "convolution", "depthwise", "pooling", "normalization", "matmul", "reduction",
@@ -56,7 +56,7 @@ def test_the_larger_of_arithmetic_and_traffic_counts(graph: Graph) -> None:
     assert costs.estimate(graph, device)[0] == pytest.approx(arithmetic / 1e9)
     slow = dataclasses.replace(device, bytes_per_s=1e6, launch_s=0.5)
     assert costs.estimate(graph, slow)[0] == pytest.approx(0.5 + traffic / 1e6)
-    assert costs.traffic(graph, costs.groups(graph)[0]) == traffic
+    assert group_work.group_works(graph)[0].traffic == traffic
 
 
 def test_a_share_of_the_device_goes_before_the_usual_one(graph: Graph) -> None:
@@ -96,7 +96,7 @@ def test_integers_have_a_rate_of_their_own() -> None:
     tensors["z"] = TensorSpec("z", (4,))
     graph = Graph("m", operators, tensors, (tensors["x"],), (tensors["z"],))
     fast = dataclasses.replace(DEVICE, int8_flops=4e9)
-    assert [costs.rates(graph, group, DEVICE)[0] for group in costs.groups(graph)] == pytest.approx([1e-6] * 3)
-    assert [costs.rates(graph, group, fast)[0] for group in costs.groups(graph)] == pytest.approx(
+    assert [costs.rates(work, DEVICE)[0] for work in group_work.group_works(graph)] == pytest.approx([1e-6] * 3)
+    assert [costs.rates(work, fast)[0] for work in group_work.group_works(graph)] == pytest.approx(
         [2.5e-7, 2.5e-7, 1e-6]
     )
