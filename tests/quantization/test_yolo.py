@@ -14,7 +14,8 @@ from pipeline.quantization import loss
 from pipeline.quantization.quantize import quantize
 from pipeline.split.graph import Graph
 from pipeline.split.offload import verdicts
-from pipeline.split.planning.group_work import groups, runs
+from pipeline.split.planning.costs import runs
+from pipeline.split.planning.group_work import groups
 from tests.support.onnx_models import weights
 
 pytest.importorskip("onnxruntime")
