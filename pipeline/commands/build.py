@@ -10,6 +10,7 @@ import pipeline
 from pipeline.commands import tune
 from pipeline.commands.shared import console, models, plan_options, values, vendor_commands
 from pipeline.errors import BundleError
+from pipeline.executor.signature import sign
 
 if TYPE_CHECKING:
     from pipeline.executor.bundle import Bundle
@@ -37,6 +38,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     tune.database_arguments(parser)
     _kernel_arguments(parser)
     parser.add_argument("-o", "--output", metavar="FOLDER", required=True, help="the bundle to write")
+    parser.add_argument(
+        "--sign", metavar="KEY", type=Path, help="sign the bundle with this private key of OpenSSH, such as ed25519"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
@@ -63,6 +67,8 @@ def _kernel_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Read, plan if need be, compile, check and save."""
     # What can be refused is refused before minutes of compiling.
+    if options.sign:
+        sign(b"", options.sign)
     _check_output(Path(options.output))
     plan_options.check_file(options)
     vendor_commands.check(options)
@@ -85,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
             progress=step,
         )
         step("saving")
-        bundle.save(options.output)
+        bundle.save(options.output, sign=options.sign)
     if options.json:
         console.print_json(_facts(bundle, options.output))
     else:

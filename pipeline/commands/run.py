@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     from pipeline.io.sinks import registry
 
     preparation = models.preparation(options)
-    bundle = Bundle.load(options.bundle, dict(options.device))
+    bundle = Bundle.load(options.bundle, dict(options.device), require_signature=options.require_signature)
     with (
         view.serve_view(options.view) as (server, always),
         run_options.source(options, bundle.plan.inputs, preparation) as source,

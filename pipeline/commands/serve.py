@@ -47,6 +47,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--uploads", metavar="FOLDER", type=Path, help="where to keep uploads (default: in ~/.cache/soc-pipeline)"
     )
     parser.add_argument(
+        "--require-signature",
+        metavar="ALLOWED",
+        type=Path,
+        help="run only stages of bundles that somebody in this file of OpenSSH's allowed signers has signed",
+    )
+    parser.add_argument(
         "--cores",
         metavar="LIST",
         type=values.cores,
@@ -132,23 +138,27 @@ def _check_exposure(options: argparse.Namespace) -> None:
 
 
 def _store(options: argparse.Namespace) -> FileStore:
+    from pipeline.executor.signature import check_allowed
     from pipeline.remote.store import FileStore
 
     if options.bundles and not options.bundles.is_dir():
         raise InputError(f"--bundles {str(options.bundles)!r} is no folder; make it, and copy bundles into it")
     if options.uploads and not options.accept_uploads:
         raise InputError("--uploads needs --accept-uploads, without which nothing is uploaded")
+    allowed = options.require_signature
+    if allowed:
+        check_allowed(allowed)
     if not options.accept_uploads:
-        return FileStore(options.bundles)
+        return FileStore(options.bundles, allowed=allowed)
     if options.uploads:
-        return FileStore(options.bundles, options.uploads)
+        return FileStore(options.bundles, options.uploads, allowed=allowed)
     if (user_cache := cache_folder()) is None:
         raise InputError("there is no folder of this user's to keep uploads in; name one with --uploads")
-    return FileStore(options.bundles, user_cache / "uploads")
+    return FileStore(options.bundles, user_cache / "uploads", allowed=allowed)
 
 
 def _announce(options: argparse.Namespace, port: int) -> None:
-    if options.accept_uploads and options.host not in LOOPBACK and not options.tls:
+    if options.accept_uploads and options.host not in LOOPBACK and not options.tls and not options.require_signature:
         console.notice(f"everyone who can reach {options.host}:{port} can run any code as this user")
     elif not options.accept_uploads and not options.bundles:
         console.notice("no stage can be run that has code: give --bundles FOLDER, or --accept-uploads")

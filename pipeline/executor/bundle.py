@@ -10,6 +10,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from pipeline.executor.bundle_folder import BundleFolder
 from pipeline.executor.devices import is_remote, why_absent
 from pipeline.executor.manifest import CHECKSUM, FORMAT, MANIFEST, BuildFiles, Manifest, StageFiles
 from pipeline.executor.python_stages import with_stage
+from pipeline.executor.signature import SIGNATURE
 from pipeline.executor.stage_code import SUFFIXES, StageCode, StoredParameters
 from pipeline.executor.verified_file import VerifiedContent, describe_file
 
@@ -118,13 +120,21 @@ class Bundle:
             plan, self.codes, self.parity, self.general, numerics=numerics, shapes=self.shapes, more=other_builds
         )
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path, *, sign: str | Path | None = None) -> None:
         """Write the bundle as the folder `path`; an older bundle there is replaced once the new one is complete.
+
+        Parameters
+        ----------
+        path : str or Path
+        sign : str or Path, optional
+            A private key of OpenSSH, by which the bundle is signed; see `pipeline.executor.signature`.
 
         Raises
         ------
         BundleError
             If `path` is something else than a bundle, or cannot be written.
+        InputError
+            If the key cannot be used.
         BuildError
             If there is no linker on this machine.
         """
@@ -139,13 +149,15 @@ class Bundle:
             with scratch_folder(target) as scratch:
                 folder = scratch / "new"
                 folder.mkdir()
-                _write(self, folder)
+                _write(self, folder, None if sign is None else Path(sign))
                 replace_folder(target, folder, scratch / "old")
         except OSError as error:
             raise BundleError(f"cannot save {str(path)!r}: {error.strerror or error}") from error
 
     @staticmethod
-    def load(path: str | Path, devices: DeviceMap | None = None) -> Bundle:
+    def load(
+        path: str | Path, devices: DeviceMap | None = None, *, require_signature: str | Path | None = None
+    ) -> Bundle:
         """Verify and load the bundle at `path`.  No compiler is needed; nothing in it is unpickled.
 
         Parameters
@@ -153,28 +165,31 @@ class Bundle:
         path : str or Path
         devices : mapping of str to (str or Device), optional
             Devices in place of some of its plan's; see `pipeline.load`.
+        require_signature : str or Path, optional
+            A file of allowed signers, of whom one must have signed it; see `pipeline.executor.signature`.
 
         Raises
         ------
         BundleError
-            If it is missing, damaged, of a newer format, or built for another kind of processor; the message
-            names the part.
+            If it is missing, damaged, of a newer format, not signed as required, or built for another kind of
+            processor; the message names the part.
         """
+        allowed = None if require_signature is None else Path(require_signature)
         # Half of the files may be of one bundle, and half of its successor: only if the folder still has its name is an
         # error the bundle's own.
         for _ in range(ATTEMPTS - 1):
             with contextlib.closing(BundleFolder(Path(path))) as folder:
                 try:
-                    return _load(folder, devices)
+                    return _load(folder, devices, allowed)
                 except BundleError:
                     if not folder.is_replaced():
                         raise
         with contextlib.closing(BundleFolder(Path(path))) as folder:
-            return _load(folder, devices)
+            return _load(folder, devices, allowed)
 
 
-def _load(folder: BundleFolder, devices: DeviceMap | None) -> Bundle:
-    facts = manifest.read_from(folder).on_devices(devices or {})
+def _load(folder: BundleFolder, devices: DeviceMap | None, allowed: Path | None) -> Bundle:
+    facts = manifest.read_from(folder, allowed).on_devices(devices or {})
     # Before the files are read: a bundle for another processor is refused at once, however large it is.
     _check_processor(facts, folder)
     # By name, since builds for several sizes share files, which are read and verified once.
@@ -185,6 +200,11 @@ def _load(folder: BundleFolder, devices: DeviceMap | None) -> Bundle:
     )
     builds = zip(facts.more, other_codes, strict=True)
     other_builds = [Build(build.plan, sized_codes, build.symbolic) for build, sized_codes in builds]
+    signed = manifest.read_signed(folder)
+    for code in chain(codes, *other_codes):
+        if code is not None:
+            # A server may ask for it.
+            code.signed = signed
     return Bundle(facts.plan, codes, numerics=facts.numerics, shapes=facts.shapes, more=other_builds)
 
 
@@ -256,11 +276,11 @@ def _is_bundle(folder: Path) -> bool:
     """Return True if `folder` holds nothing but a bundle, so that replacing it destroys nothing else."""
     names = {each.name for each in folder.iterdir()} if folder.is_dir() else set()
     return {MANIFEST, CHECKSUM} <= names and all(
-        name in (MANIFEST, CHECKSUM) or name.endswith((".parameters", *SUFFIXES)) for name in names
+        name in (MANIFEST, CHECKSUM, SIGNATURE) or name.endswith((".parameters", *SUFFIXES)) for name in names
     )
 
 
-def _write(bundle: Bundle, folder: Path) -> None:
+def _write(bundle: Bundle, folder: Path, key: Path | None) -> None:
     # First of all: a bundle that cannot be saved is refused before minutes are spent on writing it.
     for stage, code in zip(bundle.plan.units, bundle.codes, strict=True):
         if code is not None and not isinstance(code, StageCode):
@@ -277,7 +297,7 @@ def _write(bundle: Bundle, folder: Path) -> None:
         BuildFiles(build.plan, stages, build.symbolic) for build, stages in zip(bundle.more, other_files, strict=True)
     ]
     facts = Manifest(FORMAT, tvm_version(), bundle.plan, first, bundle.numerics, bundle.shapes, tuple(other_builds))
-    manifest.write(folder, facts)
+    manifest.write(folder, facts, key)
 
 
 def _write_stage(codes: Sequence[StageCode | None], folder: Path, number: int) -> list[StageFiles | None]:

@@ -16,6 +16,8 @@ from pipeline.errors import BundleError, PipelineError, PlanError, reason
 from pipeline.executor.bundle_folder import REPLACING, BundleFolder
 from pipeline.executor.parameters import ParameterEntry
 from pipeline.executor.shape_checks import check_shapes
+from pipeline.executor.signature import LARGEST as LARGEST_SIGNATURE
+from pipeline.executor.signature import SIGNATURE, SignedManifest, sign, verify
 from pipeline.executor.verified_file import BundleFile
 
 FORMAT = 1
@@ -100,10 +102,12 @@ class _FormatNumber(msgspec.Struct):
 _FORMAT, _MANIFEST = msgspec.json.Decoder(_FormatNumber), msgspec.json.Decoder(Manifest)
 
 
-def write(folder: Path, manifest: Manifest) -> None:
-    """Write the manifest of a bundle's folder, and its checksum."""
+def write(folder: Path, manifest: Manifest, key: Path | None = None) -> None:
+    """Write the manifest of a bundle's folder, its checksum, and its signature if there is a key."""
     # Indented, since people read manifests and compare them.
     data = msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
+    if key is not None:
+        (folder / SIGNATURE).write_bytes(sign(data, key))
     # Last of all files: a folder without it is no bundle yet.
     (folder / MANIFEST).write_bytes(data)
     (folder / CHECKSUM).write_text(_checksum_line(data))
@@ -115,14 +119,62 @@ def read(path: Path) -> Manifest:
         return read_from(folder)
 
 
-def read_from(folder: BundleFolder) -> Manifest:
+def read_from(folder: BundleFolder, require_signature: Path | None = None) -> Manifest:
     """Return the manifest of the bundle in `folder`.
+
+    Parameters
+    ----------
+    folder : BundleFolder
+    require_signature : Path, optional
+        The file of those of whom one must have signed it.
 
     Raises
     ------
     BundleError
-        If there is no bundle, or the manifest is damaged, of a newer format, or not valid.
+        If there is no bundle, or the manifest is damaged, of a newer format, not valid, or not signed.
     """
+    data = _read_data(folder)
+    if require_signature is not None:
+        # Before anything of it is believed, and of the very bytes that are decoded.
+        _verify(folder, data, require_signature)
+    return _decode(data, folder.path)
+
+
+def read_signed(folder: BundleFolder) -> SignedManifest | None:
+    """Return the manifest of the bundle in `folder` with its signature, not verified; None if it has none.
+
+    Raises
+    ------
+    BundleError
+        As `read_from`.
+    """
+    if not folder.has(SIGNATURE):
+        return None
+    return SignedManifest(_read_data(folder), folder.small_file(SIGNATURE, LARGEST_SIGNATURE))
+
+
+def decode_signed(signed: SignedManifest, allowed: Path, origin: str) -> Manifest:
+    """Return a manifest that one of the allowed signed.
+
+    Raises
+    ------
+    BundleError
+        If nobody of them did, or it is not valid.
+    """
+    verify(signed, allowed)
+    return _decode(signed.manifest, Path(origin))
+
+
+def _verify(folder: BundleFolder, data: bytes, allowed: Path) -> None:
+    if not folder.has(SIGNATURE):
+        raise BundleError(f"{str(folder.path)!r} is not signed; build it with '--sign KEY', or do not ask for it")
+    try:
+        verify(SignedManifest(data, folder.small_file(SIGNATURE, LARGEST_SIGNATURE)), allowed)
+    except BundleError as error:
+        raise BundleError(f"{str(folder.path)!r}: {error}") from None
+
+
+def _read_data(folder: BundleFolder) -> bytes:
     if not folder.has(MANIFEST):
         raise BundleError(f"{str(folder.path)!r} is not a bundle: it has no {MANIFEST}")
     data = folder.small_file(MANIFEST, LARGEST)
@@ -132,7 +184,7 @@ def read_from(folder: BundleFolder) -> Manifest:
             f"{str(folder.path)!r}: {MANIFEST} does not have the checksum in {CHECKSUM}; copy the bundle again "
             f"({REPLACING})"
         )
-    return _decode(data, folder.path)
+    return data
 
 
 def _checksum_line(manifest: bytes) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from pipeline.executor import parameters as parameter_arrays
 from pipeline.executor import sorting, source_runtimes
 from pipeline.executor.parameters import ParameterEntry
+from pipeline.executor.signature import SignedManifest
 from pipeline.executor.verified_file import VerifiedContent
 
 SUFFIXES = (".so", ".onnx", ".tflite", ".artifact")
@@ -85,6 +86,11 @@ class StageCode:
         LLVM's name of the processor that the code was written for, empty if that is unknown.
     variants : sequence of StageCode
         The same for other cores of the device, each with its `processor`.
+
+    Attributes
+    ----------
+    signed : SignedManifest or None
+        The manifest of the bundle that it came from, if that is signed.
     """
 
     def __init__(  # noqa: PLR0913 - all but the first two by keyword
@@ -111,6 +117,7 @@ class StageCode:
         self.suffix, self.runtime_version = suffix, runtime_version
         self.calls = None if calls is None else tuple(calls)
         self.processor, self.variants = processor, tuple(variants)
+        self.signed: SignedManifest | None = None
         self._module = module
         self._tvm_module: Any = None
         self._lock = threading.Lock()

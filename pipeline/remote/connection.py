@@ -84,9 +84,8 @@ class Connection:
     def open_package(self, stage: StagePlan, package: StagePackage | None, *, built_with: str = "") -> int:
         """Open a stage whose files are packed; `built_with` is the release of TVM, by default the one here."""
         built_with = built_with or tvm_version()
-        request = messages.OpenRequest(
-            self.address.device, stage, None if package is None else package.stage, built_with
-        )
+        code, signed = (None, None) if package is None else (package.stage, package.signed)
+        request = messages.OpenRequest(self.address.device, stage, code, built_with, *(signed or ()))
         with self._translate_errors():
             self._wire.send(request)
             message = self._message()

@@ -95,6 +95,9 @@ class OpenRequest(msgspec.Struct, frozen=True, tag="Open"):
     stage: StagePlan
     code: StageFiles | None
     tvm: Text
+    # The manifest of the stage's bundle and its signature, for servers that ask for one; empty if it is not signed.
+    manifest: bytes = b""
+    signature: bytes = b""
 
 
 class MissingFiles(msgspec.Struct, frozen=True, tag="Missing"):

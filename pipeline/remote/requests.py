@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 from pipeline.core.plan import StagePlan, TensorSpec
-from pipeline.executor import host_target, source_runtimes
+from pipeline.errors import BundleError
+from pipeline.executor import host_target, manifest, source_runtimes
 from pipeline.executor.bundle import stage_code
 from pipeline.executor.manifest import StageFiles
 from pipeline.executor.parameters import ITEM_BYTES
+from pipeline.executor.signature import SignedManifest
 from pipeline.executor.stage_code import StageCode, StoredParameters
 from pipeline.executor.verified_file import BundleFile
 from pipeline.remote import messages
@@ -48,6 +51,9 @@ def code(message: messages.OpenRequest, offer: Offer) -> StageCode | Needed | No
     if message.code is None:
         return None
     contents = offer.store.find(message.code)
+    if offer.store.allowed is not None and not contents.tvm:
+        # Of no bundle here, so that it is the client who has to show that it is somebody's who may.
+        contents = contents._replace(stage=_signed_files(message, message.code, offer.store.allowed))
     if contents.library is not None and contents.parameters is not None:
         # Again, for what the bundle here says of the stage: the client's description was its own.
         _check_code(message.stage.name, contents.stage, contents.tvm or message.tvm)
@@ -64,6 +70,22 @@ def code(message: messages.OpenRequest, offer: Offer) -> StageCode | Needed | No
         (message.code.parameters, PARAMETERS, contents.parameters),
     )
     return {part.sha256: (part, suffix) for part, suffix, content in parts if content is None}
+
+
+def _signed_files(message: messages.OpenRequest, code: StageFiles, allowed: Path) -> StageFiles:
+    """Return what a signed manifest, which the client sent, says of the stage's files."""
+    title = f"stage {message.stage.name!r}"
+    if not message.signature:
+        raise Refusal(f"{title} is of no signed bundle, which this server asks for; build it with '--sign KEY'")
+    try:
+        listing = manifest.decode_signed(SignedManifest(message.manifest, message.signature), allowed, "the client's")
+    except BundleError as error:
+        raise Refusal(f"{title} is refused: {error}") from None
+    for _, files in listing.pairs:
+        for each in files.family if files is not None else ():
+            if (each.library.sha256, each.parameters.sha256) == (code.library.sha256, code.parameters.sha256):
+                return each
+    raise Refusal(f"{title} is not in the signed bundle that the client names")
 
 
 def _check_sizes(stage: StagePlan, limit: int) -> None:

@@ -15,6 +15,7 @@ from pipeline.executor import parameters
 from pipeline.executor.bundle import export
 from pipeline.executor.manifest import StageFiles
 from pipeline.executor.parameters import ParameterEntry
+from pipeline.executor.signature import SignedManifest
 from pipeline.executor.stage_code import StageCode
 from pipeline.executor.verified_file import BundleFile
 
@@ -29,10 +30,13 @@ class StagePackage:
         What a bundle's manifest says of them.
     files : mapping of str to sequence of memoryview
         Contents by SHA-256, in pieces; parameters are the arrays themselves, not a copy.
+    signed : SignedManifest or None
+        The manifest of the bundle that they come from, if that is signed.
     """
 
     stage: StageFiles
     files: Mapping[str, Sequence[memoryview]]
+    signed: SignedManifest | None = None
 
 
 # Held while a package is made: replicas that connect at once, to a server that is back, say, would each link and hash
@@ -61,7 +65,8 @@ def _build_package(code: StageCode) -> StagePackage:
     entries, arrays = _parameters(code)
     parts = [describe_pieces("library", library), describe_pieces("parameters", arrays)]
     stage = StageFiles(parts[0], parts[1], tuple(entries), code.machine, code.features, code.runtimes)
-    return StagePackage(stage, {part.sha256: pieces for part, pieces in zip(parts, (library, arrays), strict=True)})
+    files = {part.sha256: pieces for part, pieces in zip(parts, (library, arrays), strict=True)}
+    return StagePackage(stage, files, code.signed)
 
 
 def _parameters(code: StageCode) -> tuple[Sequence[ParameterEntry], list[memoryview]]:

@@ -54,12 +54,20 @@ class FileStore:
         Bytes that one upload may have.
     room : int
         Bytes that the uploads may have together; what was not used for longest makes room for the next.
+    allowed : Path, optional
+        A file of allowed signers, of whom one must have signed each bundle, see `pipeline.executor.signature`.
     """
 
     def __init__(
-        self, bundles: Path | None = None, uploads: Path | None = None, *, largest: int = 4 << 30, room: int = 16 << 30
+        self,
+        bundles: Path | None = None,
+        uploads: Path | None = None,
+        *,
+        largest: int = 4 << 30,
+        room: int = 16 << 30,
+        allowed: Path | None = None,
     ) -> None:
-        self.uploads, self.largest = uploads, largest
+        self.uploads, self.largest, self.allowed = uploads, largest, allowed
         self._bundles, self._room = bundles, room
         # For making room: files must not vanish between being listed and looked at.  Not held while an upload arrives,
         # which takes as long as its client likes.
@@ -115,8 +123,8 @@ class FileStore:
             return
         for path in (self._bundles, *(each for each in self._bundles.iterdir() if each.is_dir())):
             with contextlib.suppress(BundleError), contextlib.closing(BundleFolder(path)) as folder:
-                # What is suppressed: no bundle, or one that is being copied.
-                listing = manifest.read_from(folder)
+                # What is suppressed: no bundle, one that is being copied, or one that nobody has signed.
+                listing = manifest.read_from(folder, self.allowed)
                 yield from (
                     (folder, files, listing.tvm) for _, stage in listing.pairs if stage for files in stage.family
                 )

@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from pipeline.workflow.compile_on_demand import Maker
 
 
-def load(
+def load(  # noqa: PLR0913 - all but the first by keyword
     bundle: Bundle | str | Path,
     *,
     devices: DeviceMap | None = None,
+    require_signature: str | Path | None = None,
     on_new_shape: str = "refuse",
     model: Any = None,
     params: Any = None,
@@ -32,6 +33,8 @@ def load(
     devices : mapping of str to (str or Device), optional
         Devices that stand for those of the plan, by their names there, such as
         ``{"gpu": "cuda:1", "board": "remote://127.0.0.1:9123/cpu"}``; they run the same code.
+    require_signature : str or Path, optional
+        A file of allowed signers, of whom one must have signed the folder's bundle; see docs/bundle.md.
     on_new_shape : str
         What becomes of frames of a size that the bundle has no build for.  ``"refuse"``: an error lists the sizes.
         ``"compile"``: a build is made from `model` in the background and kept on disk, while other frames go on.
@@ -45,7 +48,7 @@ def load(
     Raises
     ------
     BundleError
-        If the bundle is missing, damaged, or built for another kind of machine.
+        If the bundle is missing, damaged, not signed as required, or built for another kind of machine.
     PlanError
         If `model` is not what it was built from.
     BoardError
@@ -59,7 +62,12 @@ def load(
 
     # A typing mistake is found before a bundle of gigabytes is read.
     arguments.choice("on_new_shape", on_new_shape, ("refuse", "compile"))
-    code = bundle.on_devices(devices or {}) if isinstance(bundle, Bundle) else Bundle.load(bundle, devices)
+    if not isinstance(bundle, Bundle):
+        code = Bundle.load(bundle, devices, require_signature=require_signature)
+    elif require_signature is None:
+        code = bundle.on_devices(devices or {})
+    else:
+        raise ArgumentError("require_signature is for the folder of a bundle; one in memory has no signature")
     build = _maker(code, model, params) if on_new_shape == "compile" else None
     return Pipeline(code.plan, code.codes, shapes=code.shapes, more=code.more, build=build, **options)
 

@@ -28,6 +28,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="what stands for a device of the plan here, such as gpu=cuda:1 or board=remote://127.0.0.1:9123/cpu; may "
         "be repeated",
     )
+    signature_argument(parser)
     _source_arguments(parser)
     _sink_arguments(parser)
     models.preparation_arguments(parser)
@@ -41,6 +42,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="serve metrics for Prometheus on this machine's loopback address; 0 takes a free port and says which",
     )
     parser.add_argument("--json", action="store_true", help="print the statistics as JSON")
+
+
+def signature_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare who must have signed a bundle."""
+    parser.add_argument(
+        "--require-signature",
+        metavar="ALLOWED",
+        type=Path,
+        help="refuse a bundle that nobody in this file of OpenSSH's allowed signers has signed",
+    )
 
 
 def _source_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,0 +1,114 @@
+"""Signature: who made a bundle, by the signatures of OpenSSH.
+
+What is signed is the manifest, which has the checksums of all other files.  The file of allowed signers is that of
+``ssh-keygen``, a line such as ``me@example.org ssh-ed25519 AAAA...``; see the section ALLOWED SIGNERS of its manual.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from pipeline.errors import BundleError, InputError
+
+if TYPE_CHECKING:
+    from subprocess import CompletedProcess
+
+SIGNATURE = "manifest.json.sig"
+
+NAMESPACE = "soc-pipeline-bundle"
+"""Part of what is signed, so that nobody can pass off a signature of something else as that of a bundle."""
+
+LARGEST = 64 << 10
+"""Bytes that a signature may have; one of ed25519 has 300, one with a certificate some thousands."""
+
+_LIMIT_S = 60.0
+"""A key with a passphrase, or on a token, waits for its user."""
+
+
+class SignedManifest(NamedTuple):
+    """A manifest as it was written, and its signature.
+
+    Attributes
+    ----------
+    manifest, signature : bytes
+    """
+
+    manifest: bytes
+    signature: bytes
+
+
+def sign(manifest: bytes, key: Path) -> bytes:
+    """Return the signature of a manifest by a private key, or by the agent that has the key of a public one.
+
+    Raises
+    ------
+    InputError
+        If the key cannot be used, or ``ssh-keygen`` is not installed.
+    """
+    if not key.is_file():
+        raise InputError(f"there is no key {str(key)!r}; make one with 'ssh-keygen -t ed25519 -f {key}'")
+    result = _run(["-Y", "sign", "-f", str(key), "-n", NAMESPACE], manifest)
+    if result.returncode or not result.stdout:
+        raise InputError(f"cannot sign with {str(key)!r}: {_reason(result)}")
+    return result.stdout
+
+
+def verify(signed: SignedManifest, allowed: Path) -> str:
+    """Return who signed a manifest.
+
+    Raises
+    ------
+    BundleError
+        If nobody did who is allowed to.
+    InputError
+        If there is no file of allowed signers, or ``ssh-keygen`` is not installed.
+    """
+    # Not at the top: bundles without signatures need none of it.
+    import tempfile
+
+    check_allowed(allowed)
+    with tempfile.NamedTemporaryFile(suffix=".sig") as file:
+        file.write(signed.signature)
+        file.flush()
+        signature = ["-s", file.name, "-f", str(allowed)]
+        found = _run(["-Y", "find-principals", *signature], b"")
+        principals = found.stdout.decode(errors="replace").splitlines()
+        for principal in principals:
+            # A key may be there under several names, of which some are for other purposes.
+            if not _run(["-Y", "verify", "-n", NAMESPACE, "-I", principal, *signature], signed.manifest).returncode:
+                return principal
+    reason = "its signature is of something else" if principals else "its signer is not in that file, or no longer"
+    raise BundleError(f"it is signed by nobody whom {str(allowed)!r} allows: {reason}")
+
+
+def check_allowed(allowed: Path) -> None:
+    """Raise `InputError` if there is no file of allowed signers."""
+    if not allowed.is_file():
+        raise InputError(
+            f"there is no file {str(allowed)!r} of allowed signers; write a line for each, such as "
+            "'me@example.org ssh-ed25519 AAAA...'"
+        )
+
+
+def _run(arguments: Sequence[str], data: bytes) -> CompletedProcess[bytes]:
+    import subprocess
+
+    try:
+        return subprocess.run(  # noqa: S603 - without a shell
+            ["ssh-keygen", *arguments],  # noqa: S607 - the user's own
+            input=data,
+            capture_output=True,
+            check=False,
+            timeout=_LIMIT_S,
+        )
+    except FileNotFoundError:
+        raise InputError("signatures need ssh-keygen; install OpenSSH's client") from None
+    except subprocess.TimeoutExpired:
+        raise InputError(f"ssh-keygen has not answered for {_LIMIT_S:g} s") from None
+
+
+def _reason(result: CompletedProcess[bytes]) -> str:
+    lines = result.stderr.decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else f"ssh-keygen ended with status {result.returncode}"
