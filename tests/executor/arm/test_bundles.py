@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import models
@@ -10,8 +11,9 @@ import numpy as np
 import pytest
 
 import pipeline
+from pipeline.core.board import Board, Cluster, Device
 from pipeline.split.frontends import references
-from tests.executor.arm.conftest import SLOW, ArmPython, board
+from tests.executor.arm.conftest import SLOW, ArmPython, board, target
 
 pytestmark = list(SLOW)
 
@@ -56,6 +58,27 @@ def test_stages_of_two_runtimes_give_the_same_there(
     with np.load(tmp_path / "results.npz") as results:
         (results_there,) = results.values()
     np.testing.assert_allclose(results_there, expected, rtol=0, atol=1e-4 * np.abs(expected).max())
+
+
+def test_replicas_on_unlike_cores_give_the_same_there(arm: ArmPython, tmp_path: Path) -> None:
+    """Which code a worker takes follows from the plan's board, as the emulator names no core."""
+    graph = pipeline.read(models.write("squeezenet", tmp_path))
+    clusters = (Cluster("big", (0,)), Cluster("little", (1,), 0.5, {"mcpu": "cortex-a55"}))
+    cpu = Device("cpu", clusters=clusters, target=target("cortex-a76"))
+    plan = pipeline.plan(graph, Board("unlike", (cpu,)), stages=1)
+    plan = replace(plan, stages=(replace(plan.stages[0], cores=(0, 1), replicas=2, replica_seconds=(1.0, 2.0)),))
+    pipeline.build(graph, plan, check=False).save(tmp_path / "arm.bundle")
+    assert (tmp_path / "arm.bundle" / "stage0.core1.so").exists()
+    frames = np.random.default_rng(0).standard_normal((6, *graph.inputs[0].shape)).astype(np.float32)
+    np.save(tmp_path / "frames.npy", frames)
+    options = (tmp_path / "arm.bundle", "--input", tmp_path / "frames.npy", "--output", tmp_path / "results.npz")
+    process = arm.run("cortex-a76", "-m", "pipeline.cli", "run", *options)
+    assert process.returncode == 0, process.stderr
+    with pipeline.load(pipeline.build(graph, pipeline.plan(graph, stages=1), check=False)) as running:
+        expected = np.stack(list(running.map(frames)))
+    with np.load(tmp_path / "results.npz") as results:
+        (results_there,) = results.values()
+    np.testing.assert_allclose(results_there, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
 
 
 def test_a_bundle_for_this_machine_is_refused_there(arm: ArmPython, digits_onnx: Path, tmp_path: Path) -> None:
