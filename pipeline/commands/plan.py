@@ -126,11 +126,11 @@ def rows(explanation: Explanation) -> list[tuple[str, ...]]:
 
 def _step_table(explanation: Explanation) -> Table:
     """Return the steps of stages whose workers borrow devices."""
-    table = console.table("Steps", "stage", ">step", "device", "operators", ">compute ms", ">transfer ms")
+    table = console.table("Steps", "stage", ">step", "device", "operators", ">compute ms", ">transfer ms", ">weights")
     for stage in explanation.stages:
         for number, step in enumerate(stage.steps):
-            times = (f"{step.compute_s * 1e3:.3f}", f"{step.transfer_s * 1e3:.3f}")
-            table.add_row(stage.name, str(number), step.device, " .. ".join(step.operators), *times)
+            amounts = (f"{step.compute_s * 1e3:.3f}", f"{step.transfer_s * 1e3:.3f}", console.amount(step.weight_bytes))
+            table.add_row(stage.name, str(number), step.device, " .. ".join(step.operators), *amounts)
     return table
 
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.core.moves import find_moves
-from pipeline.core.plan import Plan
+from pipeline.core.plan import Plan, StagePlan
 from pipeline.core.prediction import StagePrediction, predict
 from pipeline.split import offload
+from pipeline.split.graph import Graph
 from pipeline.split.planning import queues
 from pipeline.split.planning.advice import Alternative, advice, alternatives, trade_offs, verdict
 from pipeline.split.planning.bound import relaxed_interval
@@ -18,7 +19,7 @@ from pipeline.split.planning.costs import fallback_share
 from pipeline.split.planning.group_work import groups
 from pipeline.split.planning.planner import Planner
 from pipeline.split.planning.problem_builder import Footprint
-from pipeline.split.planning.stage_times import group_seconds, with_times
+from pipeline.split.planning.stage_times import group_seconds, step_groups, with_times
 from pipeline.split.unfused import DividedGroup, divided_groups
 
 
@@ -34,12 +35,15 @@ class StepForecast:
         The first and the last one.
     compute_s, transfer_s : float
         Of one frame: computing, and its tensors coming in and going out.
+    weight_bytes : int
+        Of all workers, each of which has a copy of its weights.
     """
 
     device: str
     operators: tuple[str, ...]
     compute_s: float
     transfer_s: float
+    weight_bytes: int
 
 
 @dataclass(frozen=True)
@@ -223,6 +227,12 @@ def explain(planner: Planner, plan: Plan) -> Explanation:
     )
 
 
+def _forecast_steps(graph: Graph, stage: StagePlan, footprint: Footprint) -> Iterator[StepForecast]:
+    for step, begin, end in step_groups(graph, stage):
+        weight_bytes = stage.replicas * int(footprint.parameters[begin:end].sum())
+        yield StepForecast(step.device, step.operators, step.seconds - step.transfer_s, step.transfer_s, weight_bytes)
+
+
 def _forecasts(
     planner: Planner, plan: Plan, group_s: Sequence[np.ndarray], predictions: Sequence[StagePrediction]
 ) -> Iterator[StageForecast]:
@@ -254,8 +264,5 @@ def _forecasts(
             slowest_share=float(seconds.max() / seconds.sum()) if seconds.any() else 0.0,
             queue_depth=stage.queue_depth,
             queue_cost=queues.queue_cost(stage_queues, index, stage.queue_depth, planner.cv),
-            steps=tuple(
-                StepForecast(step.device, step.operators, step.seconds - step.transfer_s, step.transfer_s)
-                for step in stage.steps
-            ),
+            steps=tuple(_forecast_steps(graph, stage, footprint)),
         )

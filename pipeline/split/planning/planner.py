@@ -29,6 +29,7 @@ from pipeline.split.planning.heterogeneous_search import (
     search_problems,
     without_borrowing,
 )
+from pipeline.split.planning.lent_memory import LentMemory
 from pipeline.split.planning.obstacle import Obstacle
 from pipeline.split.planning.pins import Pins
 from pipeline.split.planning.plan_builder import build_plan
@@ -221,15 +222,27 @@ class Planner:
         if not any(choice.paths for choice in problem.choices):
             return self._solve_problem(division.problem if division else problem, goal, fps, request, division)[0]
         problems = [problem] if request.borrowed else [without_borrowing(problem), *search_problems(problem, goal)]
-        divisions = (partial(self._solve_problem, problem, goal, fps, request) for problem in problems)
+        lent_memory = LentMemory(self.graph, self.board)
+        divisions = (partial(self._solve_fitting, lent_memory, problem, goal, fps, request) for problem in problems)
         candidates = compare(divisions, self._predict)
         if goal == "throughput" and not request.edges:
-            candidates += self._refine(problem, candidates)
+            refined = self._refine(problem, candidates)
+            candidates += [each for each in refined if not lent_memory.describe_shortage(each.solution)]
         best = choose(candidates, goal, fps, 1.0 if request.devices else WORTH_IT)
         if fps and best.prediction.interval_s > 1 / fps * (1 + 1e-9):
             raise self._too_slow(best.prediction.interval_s, fps)
         # A formula for waiting proves nothing; a relaxation in which nobody waits does.
         return replace(best.solution, bound=relaxed_interval(problem))
+
+    def _solve_fitting(
+        self, lent_memory: LentMemory, problem: Problem, goal: str, fps: float | None, request: PlanRequest
+    ) -> tuple[Solution, ...]:
+        """Return the best divisions of a problem for whose steps there is memory on what they borrow."""
+        solutions = self._solve_problem(problem, goal, fps, request)
+        shortages = [lent_memory.describe_shortage(solution) for solution in solutions]
+        if all(shortages):
+            raise PlanError(f"{self.graph.name!r} on {self.board.name!r}: {shortages[0]}")
+        return tuple(solution for solution, shortage in zip(solutions, shortages, strict=True) if not shortage)
 
     def _refine(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Return what is found near to the best candidates that borrow anything."""

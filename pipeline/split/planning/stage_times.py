@@ -23,7 +23,7 @@ def group_seconds(planner: Planner, stage: StagePlan, begin: int, end: int) -> n
     # A stage on a device without cores has none, and yet one thread that drives it.
     threads = max(1, len(stage.cores) // stage.replicas)
     if stage.steps:
-        spans = _step_groups(planner.graph, stage)
+        spans = step_groups(planner.graph, stage)
         return np.concatenate(
             [
                 _device_seconds(planner, step.device, threads if step.device == stage.device else 1, first, last)
@@ -61,7 +61,7 @@ def with_times(planner: Planner, plan: Plan, spans: Sequence[tuple[int, int]], g
                     seconds=_step_s(planner, stage, step, seconds[first - begin : last - begin], speeds[0]),
                     transfer_s=0.0,
                 )
-                for step, first, last in _step_groups(planner.graph, stage)
+                for step, first, last in step_groups(planner.graph, stage)
             ]
             timed = replace(timed, steps=tuple(steps), replica_seconds=())
         stages.append(timed)
@@ -76,7 +76,7 @@ def _step_s(planner: Planner, stage: StagePlan, step: StepPlan, seconds: np.ndar
     return float(seconds.sum()) + STEP_S
 
 
-def _step_groups(graph: Graph, stage: StagePlan) -> Iterator[tuple[StepPlan, int, int]]:
+def step_groups(graph: Graph, stage: StagePlan) -> Iterator[tuple[StepPlan, int, int]]:
     """Yield each step of a stage with its first group, and the one behind its last."""
     groups_by_name = {operator.name: operator.group for operator in graph.operators}
     for step in stage.steps:

@@ -162,3 +162,30 @@ def test_the_explanation_has_the_steps_and_the_plan_s_own_times(chain: Graph) ->
         times = [(step.device, step.compute_s + step.transfer_s) for step in forecast.steps]
         assert times == [(step.device, pytest.approx(step.seconds)) for step in stage.steps]
     assert explanation.bound_s <= plan.slowest
+
+
+@pytest.mark.parametrize("memory_bytes", [3_000, 6_000, 10_000, 20_000])
+def test_each_worker_s_weights_have_room_on_what_it_borrows(chain: Graph, memory_bytes: int) -> None:
+    board = with_npu_memory(memory_bytes)
+    plan = make_planner(chain, board).plan()
+    weights = {operator.name: operator.parameter_bytes for operator in chain.operators}
+    lent_bytes = sum(
+        stage.replicas * weights[step.operators[0]]
+        for stage in plan.stages
+        for step in stage.steps
+        if step.device == "npu"
+    )
+    assert lent_bytes <= memory_bytes
+    # Four weights for each of four workers, or for as many as there is room for.
+    assert (plan.stages[0].replicas == 4 and lent_bytes > 0) == (memory_bytes >= 20_000)
+
+
+def test_a_borrowed_memory_that_is_too_small_is_named(chain: Graph) -> None:
+    with pytest.raises(PlanError, match=r"need 0.00\d+ MB of the memory 'npu'.*it has 0.002 MB.*--no-borrowing"):
+        make_planner(chain, with_npu_memory(2_000)).plan(devices=["cpu+npu"], replicas=False)
+
+
+def with_npu_memory(memory_bytes: int) -> Board:
+    board = make_board()
+    cpu, npu = board.devices
+    return replace(board, devices=(cpu, replace(npu, memory_bytes=memory_bytes)))
