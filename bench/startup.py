@@ -31,7 +31,7 @@ PROCESSORS = ("x86_64", "aarch64")
 GROUPS = {"numpy": "numpy_mb", "numpy.libs": "numpy_mb", "tvm_ffi": "tvm_ffi_mb", "tvm": "tvm_mb"}
 """Which column of a table counts what lies in a folder of that name."""
 
-OURS = ("pipeline", "boards", "soc_pipeline.py")
+OURS = ("pipeline", "boards", "soc_stages.py")
 
 FIRST_RESULT = """
 import os, sys
@@ -67,7 +67,7 @@ def install(folder: Path, wheels: Path, distribution: str) -> Path:
 
 def pip(python: str | Path) -> list[str]:
     """Return the command that installs."""
-    return [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    return [str(python), "-I", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
 
 
 def size_row(distribution: str, processor: str, wheels: Path, scratch: Path) -> Row:
@@ -91,7 +91,7 @@ def ways(environments: dict[str, Path], bundle: Path, frames: Path, runner: Path
     for name, python in environments.items():
         # This environment has this source tree from where it lies, whatever is installed there.
         variables = {"PYTHONPATH": str(ROOT)} if python == Path(sys.executable) else {}
-        run = (str(python), "-m", "soc_pipeline", "run", files[0], "--input", files[1], "--output", str(output))
+        run = (str(python), "-m", "soc_stages", "run", files[0], "--input", files[1], "--output", str(output))
         yield Way(name, "soc-pipeline run", run, variables, prints=False)
         yield Way(name, "pipeline.load", (str(python), "-c", FIRST_RESULT.format(before=""), *files), variables, True)
         if name != "soc-pipeline-runtime":

@@ -146,7 +146,7 @@ def parser(names: Sequence[str] = ()) -> CommandParser:
     top = CommandParser(
         prog="soc-pipeline",
         description="Cut a neural network into stages, build each for its own device, and stream frames through them.",
-        epilog="" if IS_FULL else f"What reads, plans and builds models comes with: pip install {FULL}",
+        epilog="" if IS_FULL else f"What reads, plans and builds models is in {FULL}.",
     )
     top.add_argument("--version", action="version", version=f"soc-pipeline {VERSION}")
     commands = top.add_subparsers(metavar="COMMAND", required=True)

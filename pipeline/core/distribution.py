@@ -12,6 +12,9 @@ from pipeline.errors import MissingExtra, ShadowedPackage
 FULL, RUNTIME = "soc-pipeline", "soc-pipeline-runtime"
 """What reads, plans, builds and runs models, and what only runs bundles."""
 
+REMEDY = f"install {FULL} from this project's wheels or source (on PyPI, that is another project's name)"
+"""Of whoever has the runtime only; never by its name alone, which would install what others have written."""
+
 RUNTIME_EXTRAS = (
     "bag", "images", "litert", "metrics", "onnxruntime", "openvino", "pynq", "ros2", "torch", "video", "web", "zenoh",
 )  # fmt: skip
@@ -48,10 +51,7 @@ class _MissingPart(MetaPathFinder):
     def find_spec(self, name: str, *_: object) -> None:
         """Refuse what nobody else has found."""
         if name.startswith("pipeline."):
-            raise MissingExtra(
-                f"{name} is not in {RUNTIME}, which loads and streams bundles; what reads, plans and builds models is "
-                f"in the other distribution: pip install {FULL}"
-            )
+            raise MissingExtra(f"{name} is not in {RUNTIME}, which only loads and streams bundles; {REMEDY}")
 
 
 if not IS_FULL:

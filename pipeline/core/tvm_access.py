@@ -9,7 +9,7 @@ import sys
 import threading
 from pathlib import Path
 
-# First of all, since it keeps PyTorch out.
+from pipeline.core.distribution import REMEDY
 from pipeline.core.tvm_runtime import tvm_ffi, without_torch
 from pipeline.errors import MissingExtra
 
@@ -33,7 +33,7 @@ try:
 except ModuleNotFoundError as error:
     if error.name != "tvm":
         raise
-    raise MissingExtra("this needs all of TVM, and only its runtime is here; run: pip install soc-pipeline") from None
+    raise MissingExtra(f"this needs all of TVM, and only its runtime is here; {REMEDY}") from None
 
 # TVM's own hook ends all multiprocessing children when the main thread meets an uncaught error.
 sys.excepthook = _excepthook

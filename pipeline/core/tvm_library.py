@@ -28,8 +28,8 @@ def library() -> Path:
     path = FOLDER / NAME if folder is None else folder / "lib" / NAME
     if not path.is_file():
         raise MissingExtra(
-            f"TVM's runtime library is missing: there is no {str(path)!r}; run: pip install soc-pipeline-runtime (from "
-            "a wheel for this kind of processor), or pip install soc-pipeline, which brings all of TVM"
+            f"TVM's runtime library is missing: there is no {str(path)!r}; install the wheel of soc-pipeline-runtime "
+            "for this kind of processor, or TVM itself: pip install 'apache-tvm>=0.27,<0.28'"
         )
     return path
 

@@ -40,7 +40,7 @@ def no_tvm(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_tvm_the_remedy_is_named() -> None:
     assert not tvm_library.has_tvm()
     assert tvm_library.tvm_version() == "(not installed)"
-    with pytest.raises(MissingExtra, match=r"libtvm_runtime.so.*pip install soc-pipeline-runtime"):
+    with pytest.raises(MissingExtra, match=r"libtvm_runtime.so.*the wheel of soc-pipeline-runtime"):
         tvm_library.library()
 
 

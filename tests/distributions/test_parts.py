@@ -68,7 +68,10 @@ def test_both_have_one_version_and_the_same_requirements(root: Path) -> None:
     full, runtime = (_project(root, name)["project"] for name in (FULL, RUNTIME))
     assert full["version"] == runtime["version"] == VERSION
     assert f"{RUNTIME}=={VERSION}" in full["dependencies"]
-    assert set(runtime["dependencies"]) < set(full["dependencies"])
+    # The oldest NumPy is enough where nothing is compiled, and a system's own package may be old.
+    common = {each for each in runtime["dependencies"] if not each.startswith("numpy")}
+    assert common < set(full["dependencies"])
+    assert {each.partition(",")[2] for each in full["dependencies"] if each.startswith("numpy")} == {"<3"}
     extras = {
         name: [each.replace(RUNTIME, FULL) for each in needs]
         for name, needs in runtime["optional-dependencies"].items()

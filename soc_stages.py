@@ -1,6 +1,6 @@
 """The way in under a name that no other package has: `pipeline` and `boards` are common words.
 
-``import soc_pipeline as pipeline`` is ``import pipeline``, except that it refuses a package of another project that
+``import soc_stages as pipeline`` is ``import pipeline``, except that it refuses a package of another project that
 Python finds under one of these names.
 """
 
