@@ -11,13 +11,12 @@ from pathlib import Path
 
 from arm_loops import Loop, innermost_loops
 
+from pipeline.executor.kernels.microarchitecture import SCHEDULED_AS
+
 # Turns that are simulated.  The first ones fill the pipeline; among 100 they are hardly seen.
 ITERATIONS = 100
 # Regions of one call: each is parsed anew after a mistake in another.
 _BATCH = 200
-# LLVM's tables for these are those of Cortex-A57, which has half of their units; Neoverse N1 is a Cortex-A76 for
-# servers, and the A78 has the same two units for vectors (Arm's Software Optimization Guides).
-_SAME_CORE = dict.fromkeys(("cortex-a76", "cortex-a77", "cortex-a78", "cortex-a78ae"), "neoverse-n1")
 
 
 class Unavailable(Exception):
@@ -61,7 +60,7 @@ def loops_of(library: Path) -> list[Loop]:
 
 def cycles(loops: Sequence[Loop], cpu: str, triple: str = "aarch64-linux-gnu") -> list[float | None]:
     """Return the estimated cycles of one turn of each loop, None where the analyser does not know an instruction."""
-    cpu = _SAME_CORE.get(cpu, cpu)
+    cpu = SCHEDULED_AS.get(cpu, cpu)
     estimates: list[float | None] = []
     for first in range(0, len(loops), _BATCH):
         estimates += _cycles(loops[first : first + _BATCH], cpu, triple)

@@ -61,7 +61,8 @@ def compile_stage(  # noqa: PLR0913 - the last ones by keyword
         return compiler.compile_stage(ModuleSource(module), device)
     # TVM's compiler has state of the whole process, and is not made for two threads.
     with compiler_lock:
-        target = kernels.target_for(target_of(device))
+        device_target = target_of(device)
+        target = kernels.target_for(device_target)
         work = functools.partial(
             _build_executable,
             module,
@@ -75,7 +76,7 @@ def compile_stage(  # noqa: PLR0913 - the last ones by keyword
         )
         executable, constants, calls = quietly(work)
         machine, features = host_target.needs(target)
-        processor = core_estimates.name_of(target)
+        processor = core_estimates.name_of(device_target)
         runtimes = source_runtimes.runtimes(module)
     del module, work  # which hold the constants too
     return StageCode(

@@ -20,6 +20,14 @@ TASK_ELEMENTS = 1 << 15
 _IN_ORDER = frozenset(f"cortex-a{number}" for number in (34, 35, 53, 55, 320, 510, 520))
 
 
+SCHEDULED_AS = dict.fromkeys(("cortex-a76", "cortex-a77", "cortex-a78", "cortex-a78ae"), "neoverse-n1")
+"""Core -> one with the same instructions and units for vectors, which LLVM knows better.
+
+LLVM's tables for these are those of Cortex-A57, which has half of the units; Neoverse N1 is a Cortex-A76 for servers,
+and the A78 has the same two (Arm's Software Optimization Guides).
+"""
+
+
 @dataclass(frozen=True)
 class Microarchitecture:
     """Sizes that tiles follow from.
@@ -71,7 +79,7 @@ def of_target(target: Any) -> Microarchitecture:
     is_arm64 = triple.startswith(("aarch64", "arm64"))
     registers = 32 if lanes == 16 or is_arm64 else 16
     # A target says nothing of caches: only those of this very processor can be looked up.
-    is_host = str(target.attrs.get("mcpu", "")) == str(codegen.llvm_get_system_cpu())
+    is_host = str(target.attrs.get("mcpu", "")) in _scheduled_names(str(codegen.llvm_get_system_cpu()))
     l1_bytes, l2_bytes = (_cache_bytes(1), _cache_bytes(2)) if is_host else (0, 0)
     # Cores with AVX-512 have 1 MiB since Skylake-SP; of others 512 KiB are common.
     l2_bytes = l2_bytes or (1024 if lanes >= 16 else 512) * KIB
@@ -79,6 +87,10 @@ def of_target(target: Any) -> Microarchitecture:
         lanes, registers, l1_bytes or 32 * KIB, l2_bytes, _dots(features, lanes, is_arm64=is_arm64),
         lane_products=is_arm64, in_order=is_in_order(target),
     )  # fmt: skip
+
+
+def _scheduled_names(cpu: str) -> set[str]:
+    return {cpu, SCHEDULED_AS.get(cpu, cpu)}
 
 
 def is_in_order(target: Any) -> bool:
@@ -123,11 +135,12 @@ def tune_target(target: Any) -> Any:
     # Such cores load 64 or 128 bits per cycle, so that a pair saves nothing; it holds up all that stands behind it.
     if is_in_order(target) and "slow-paired-128" not in features:
         preferences.append("+slow-paired-128")
-    if not preferences:
+    cpu = str(target.attrs.get("mcpu", ""))
+    if not preferences and cpu not in SCHEDULED_AS:
         return target
     description = dict(target.export())
     description["mattr"] = [*(str(each) for each in description.get("mattr", ())), *preferences]
-    return Target(description)
+    return Target({**description, **({"mcpu": SCHEDULED_AS[cpu]} if cpu in SCHEDULED_AS else {})})
 
 
 def _features(target: Any) -> frozenset[str]:

@@ -12,7 +12,7 @@ from tvm.target import Target
 
 import pipeline
 from pipeline.core.tvm_access import compiler_lock, tvm
-from pipeline.executor import kernels
+from pipeline.executor import host_target, kernels
 from pipeline.executor.kernels import microarchitecture
 from pipeline.split import extract
 from tests.support.onnx_models import node, save, weights
@@ -84,3 +84,14 @@ def test_pairs_of_vectors_are_loaded_one_by_one_where_a_pair_holds_up_what_follo
     assert not microarchitecture.of_target(other).in_order
     assert "+slow-paired-128" in list(in_order.attrs["mattr"])
     assert "+slow-paired-128" not in list(other.attrs.get("mattr", ()))
+
+
+def test_a_core_that_llvm_knows_badly_is_scheduled_as_its_twin() -> None:
+    arm = {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a76", "mattr": ["+dotprod"]}
+    target = kernels.target_for(Target(arm))
+    assert str(target.attrs["mcpu"]) == "neoverse-n1"
+    assert "+dotprod" in map(str, target.attrs["mattr"])
+    assert host_target.needs(target) == host_target.needs(Target(arm)), "nothing that the core lacks may be used"
+    # All of these are the same for kernels.
+    assert microarchitecture.of_target(target) == microarchitecture.of_target(Target(arm))
+    assert kernels.target_for(target) == target
