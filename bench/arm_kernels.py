@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import arm_analyser
 from arm_loops import Loop
 from arm_networks import CompiledNetwork
+from arm_slices import products_part
 
 from pipeline.core.tvm_access import tvm
 
@@ -30,12 +31,15 @@ class LoopNode:
     parent : LoopNode, optional
     macs : int
         Multiply-adds of one turn, outside of inner loops.
+    sums : int
+        Buffers that these are added up in, each of which is a register.
     children : list of LoopNode
     """
 
     extent: int = 1
     parent: LoopNode | None = None
     macs: int = 0
+    sums: int = 0
     children: list[LoopNode] = field(default_factory=list)
 
     @property
@@ -84,7 +88,8 @@ class NetworkEstimate(NamedTuple):
 
 def estimate(network: CompiledNetwork, cpu: str, triple: str = "aarch64-linux-gnu") -> NetworkEstimate:
     """Return the estimate of one frame."""
-    loops = arm_analyser.loops_of(network.library)
+    # An epilogue is in the loop of its tile where all terms are written out, and outside of the loop elsewhere.
+    loops = [products_part(loop) for loop in arm_analyser.loops_of(network.library)]
     cycles = arm_analyser.cycles(loops, cpu, triple)
     uses, total = list[LoopUse](), 0.0
     for name, operations in network.operations.items():
@@ -113,14 +118,18 @@ def _uses(name: str, macs: float, loops: Sequence[tuple[Loop, float | None]]) ->
 def match(leaf: LoopNode, candidates: Sequence[Any], loop_of: Callable[[Any], Loop]) -> list[Any]:
     """Return the machine loops that a loop in TIR became; none if there is no fitting one.
 
-    They multiply as often in a turn, or several times as often where turns were written out.  If there is none, it was
-    written out as a whole, and the loop around it is looked for.
+    They multiply as often in a turn, or several times as often where turns were written out, if possible in as many
+    sums.  If there is none, it was written out as a whole, and the loop around it is looked for.
     """
     node: LoopNode | None = leaf
     while node is not None:
-        for turns in range(1, min(node.extent, _UNROLLED) + 1):
-            if turn_loops := [each for each in candidates if loop_of(each).macs == turns * node.turn_macs]:
-                return turn_loops
+        turns = [node.turn_macs * count for count in range(1, min(node.extent, _UNROLLED) + 1)]
+        fitting = sorted(
+            (each for each in candidates if loop_of(each).macs in turns), key=lambda each: loop_of(each).macs
+        )
+        fitting = [each for each in fitting if loop_of(each).sums == leaf.sums] or fitting
+        if fitting:
+            return [each for each in fitting if loop_of(each).macs == loop_of(fitting[0]).macs]
         node = node.parent
     return []
 
@@ -132,7 +141,7 @@ def loop_tree(function: Any) -> LoopNode:
     from tvm.tirx import ForKind
 
     root = node = LoopNode()
-    lanes = 1
+    lanes, buffers = 1, list[Any]()
 
     def loop(statement: Any, visitor: Any) -> None:
         nonlocal node, lanes
@@ -147,7 +156,11 @@ def loop_tree(function: Any) -> LoopNode:
         node, lanes = outer, outer_lanes
 
     def store(statement: Any, _: Any) -> None:
-        node.macs += lanes * _macs(statement.value)
+        macs = lanes * _macs(statement.value)
+        node.macs += macs
+        if macs and statement.buffer not in buffers:
+            buffers.append(statement.buffer)
+            node.sums += 1
 
     tvm_ffi.structural_visit(function.body, [(tirx.For, loop), (tirx.BufferStore, store)])
     return root

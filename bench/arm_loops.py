@@ -90,6 +90,14 @@ class Loop:
         return max(self.products, key=lambda kind: self.products[kind], default="")
 
     @property
+    def sums(self) -> int:
+        """Registers that products are added up in."""
+        # Where products are added up in 16 bits first, these are no sums yet.
+        name = "sadalp" if any(each.mnemonic == "sadalp" for each in self.instructions) else ""
+        adding = [each for each in self.instructions if (each.mnemonic == name if name else _products(each)[1])]
+        return len({operands.partition(".")[0] for _, _, operands in adding})
+
+    @property
     def multipliers(self) -> int:
         """Instructions that multiply and add."""
         return sum(bool(_products(instruction)[1]) for instruction in self.instructions)
@@ -178,6 +186,11 @@ def branch_target(instruction: Instruction) -> int | None:
 
 def _calls(loop: Loop) -> bool:
     return any(mnemonic in {"bl", "blr", "ret"} or mnemonic.startswith("call") for _, mnemonic, _ in loop.instructions)
+
+
+def is_product(instruction: Instruction) -> bool:
+    """Return whether an instruction multiplies and adds, or adds up products."""
+    return bool(_products(instruction)[1]) or instruction.mnemonic == "sadalp"
 
 
 def _products(instruction: Instruction) -> tuple[str, int]:

@@ -94,6 +94,14 @@ def test_a_loop_is_matched_by_its_products() -> None:
     assert matching(leaf, [other]) == []
 
 
+def test_of_loops_with_as_many_products_the_one_with_as_many_sums_is_matched() -> None:
+    leaf = LoopNode(6, LoopNode(10), 16, 2)
+    products = [Instruction(0, "fmla", f"v{number % 2}.4s, v4.4s, v5.4s") for number in range(4)]
+    assert matching(leaf, [product_loop(4), Loop("f", tuple(products))]) == [Loop("f", tuple(products))]
+    # Twice as many products in these sums are two turns.
+    assert matching(leaf, [product_loop(4), Loop("f", tuple(products * 2))]) == [Loop("f", tuple(products * 2))]
+
+
 def test_main_loops_of_a_library_are_the_dense_ones() -> None:
     dense, nearly, sparse = product_loop(64, 8), product_loop(48, 10), product_loop(64, 64)
     assert dense_loops([sparse, dense, nearly], "float32") == [dense, nearly]

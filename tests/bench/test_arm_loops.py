@@ -126,3 +126,14 @@ def test_targets_of_branches(line: str, target: int | None) -> None:
 def test_the_text_of_a_loop_leads_back_to_its_begin() -> None:
     (loop,) = loops(NESTED)
     assert loop.assembly().splitlines()[-3:] == ["mov w9, #0x70", "subs x8, x8, #0x1", "b.ne .Lloop"]
+
+
+def test_sums_are_the_registers_that_are_added_to() -> None:
+    dots = ["sdot\tv0.4s, v2.16b, v3.16b", "sdot\tv1.4s, v2.16b, v3.16b", "sdot\tv0.4s, v2.16b, v4.16b"]
+    pairs = ["smull\tv5.8h, v2.8b, v3.8b", "smlal2\tv6.8h, v2.16b, v3.16b", "sadalp\tv1.4s, v5.8h"]
+    for instructions, sums in ((dots, 2), (pairs, 1)):
+        text = "\n".join(
+            f"  {0x10 + 4 * number:x}:  \t{line}" for number, line in enumerate([*instructions, "b\t0x10"])
+        )
+        (loop,) = loops(f"<f>:\n{text}\n")
+        assert loop.sums == sums
