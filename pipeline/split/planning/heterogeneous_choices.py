@@ -33,6 +33,9 @@ _LINK_PRICES = (0.0, 1.0, 4.0)
 # By which share the prices of items differ; wider than the steps between the prices above.
 _SPREADS = (0.0, 0.25)
 
+_FEW_ITEMS = 30
+"""Items of chains in which stages may borrow whatever that gains: to look for it takes a moment."""
+
 _WORTH_IT = 1.1
 """By how much faster one frame has to be for stages to borrow unasked: each number of workers is one more choice."""
 
@@ -138,7 +141,7 @@ def _share_device(problem: Problem, device: int) -> Problem:
 def _choices(problem: Problem, borrowing: Borrowing) -> Iterator[Choice]:
     for worker in _workers(problem, borrowing):
         costs, resources = step_costs(problem, worker, borrowing.devices)
-        if not borrowing.on_request and not _is_useful(costs):
+        if not borrowing.on_request and problem.items > _FEW_ITEMS and not _is_useful(costs):
             continue
         most = borrowing.most_units // max(1, sum(worker.use)) if borrowing.replicas else 1
         counts = range(1, max(1, most) + 1)
@@ -230,8 +233,10 @@ def _once_borrowed(costs: StepCosts, begin: int, end: int) -> float:
             costs.change_costs[0, pair[0], pair[1], begin : end + 1] for pair in ((OWN, device), (device, OWN))
         )
         # Before the step, in it, and behind it; entry ``[j, i]`` as elsewhere.
-        before, behind = own + enter[begin : end + 1], own[-1] - own + leave[begin : end + 1]
-        totals = before[None, :] + inside + behind[:, None]
+        # Where the own cores cannot run everything, what is behind is infinity less infinity: no number.
+        with np.errstate(invalid="ignore"):
+            before, behind = own + enter[begin : end + 1], own[-1] - own + leave[begin : end + 1]
+            totals = before[None, :] + inside + behind[:, None]
         least = min(least, float(np.where(np.isnan(totals), np.inf, totals).min()))
     return least
 

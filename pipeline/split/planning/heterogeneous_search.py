@@ -15,6 +15,8 @@ import numpy as np
 
 from pipeline.core.prediction import Prediction
 from pipeline.errors import PlanError
+from pipeline.split.planning.bound import relaxed_interval
+from pipeline.split.planning.limits import ROUNDING
 from pipeline.split.planning.problem import Choice, Problem
 from pipeline.split.planning.solution import Solution
 from pipeline.split.planning.trade_off import LEAST_GAIN, MOST_LATENCY
@@ -135,16 +137,22 @@ def _replace_stages(
 
 
 def compare(
-    divisions: Iterable[Callable[[], tuple[Solution, ...]]], predict: Callable[[Solution], Prediction]
+    problems: Iterable[Problem],
+    solve: Callable[[Problem], tuple[Solution, ...]],
+    predict: Callable[[Solution], Prediction],
+    slowest: Callable[[Sequence[Candidate]], float],
 ) -> list[Candidate]:
     """Return the divisions of several problems with what their plans take.
 
     Parameters
     ----------
-    divisions : iterable of callable
-        Each returns divisions of one problem, or raises `PlanError` if there is none.
+    problems : iterable of Problem
+    solve : callable
+        Returns divisions of a problem, or raises `PlanError` if there is none.
     predict : callable
         Returns what the plan of a division takes.
+    slowest : callable
+        Returns the longest interval that is of use beside some candidates.
 
     Raises
     ------
@@ -152,9 +160,11 @@ def compare(
         That of the first problem, if there is none of any.
     """
     candidates, errors = list[Candidate](), list[PlanError]()
-    for solve in divisions:
+    for problem in problems:
+        if candidates and relaxed_interval(problem) > slowest(candidates):
+            continue
         try:
-            solutions = solve()
+            solutions = solve(problem)
         except PlanError as error:
             errors.append(error)
             continue
@@ -164,6 +174,15 @@ def compare(
     if not candidates:
         raise errors[0]
     return candidates
+
+
+def slowest_useful(candidates: Sequence[Candidate], goal: str, fps: float | None) -> float:
+    """Return the longest interval of a division that may still be chosen."""
+    if fps:
+        return 1 / fps * (1 + ROUNDING)
+    # Less latency is worth some of the rate, and the other goals all of it.
+    fastest = min(candidate.prediction.interval_s for candidate in candidates)
+    return fastest * LEAST_GAIN if goal == "throughput" else np.inf
 
 
 def choose(candidates: Sequence[Candidate], goal: str, fps: float | None, worth_it: float) -> Candidate:

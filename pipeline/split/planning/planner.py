@@ -27,6 +27,7 @@ from pipeline.split.planning.heterogeneous_search import (
     compare,
     refine,
     search_problems,
+    slowest_useful,
     without_borrowing,
 )
 from pipeline.split.planning.lent_memory import LentMemory
@@ -223,8 +224,12 @@ class Planner:
             return self._solve_problem(division.problem if division else problem, goal, fps, request, division)[0]
         problems = [problem] if request.borrowed else [without_borrowing(problem), *search_problems(problem, goal)]
         lent_memory = LentMemory(self.graph, self.board)
-        divisions = (partial(self._solve_fitting, lent_memory, problem, goal, fps, request) for problem in problems)
-        candidates = compare(divisions, self._predict)
+        candidates = compare(
+            problems,
+            partial(self._solve_fitting, lent_memory, goal=goal, fps=fps, request=request),
+            self._predict,
+            partial(slowest_useful, goal=goal, fps=fps),
+        )
         if goal == "throughput" and not request.edges:
             refined = self._refine(problem, candidates)
             candidates += [each for each in refined if not lent_memory.describe_shortage(each.solution)]
