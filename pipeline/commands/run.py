@@ -7,11 +7,14 @@ import contextlib
 import dataclasses
 import os
 import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pipeline
 from pipeline.commands.shared import console, live, models, run_options, trace_option, view
 from pipeline.commands.shared.run_options import arguments
+from pipeline.errors import InputError
 
 if TYPE_CHECKING:
     from pipeline.executor.bundle import Bundle
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from pipeline.observe.web import ViewServer
     from pipeline.scheduler.pipeline import Pipeline
     from pipeline.scheduler.statistics import Statistics
+    from pipeline.workflow.updates import UpdateCounts
 
 __all__ = ["EXAMPLE", "HELP", "arguments", "run"]
 
@@ -37,8 +41,14 @@ def run(options: argparse.Namespace) -> int:
     from pipeline.io.picture.preparation import prepare_bundle
     from pipeline.io.sinks import registry
 
+    if options.watch and not options.watch.is_dir():
+        raise InputError(f"--watch {str(options.watch)!r} is no folder; make it, and put new versions into it")
     preparation = models.preparation(options)
-    bundle = Bundle.load(options.bundle, dict(options.device), require_signature=options.require_signature)
+
+    def load(path: str | Path) -> Bundle:
+        return Bundle.load(path, dict(options.device), require_signature=options.require_signature)
+
+    bundle = load(options.bundle)
     with (
         view.serve_view(options.view) as (server, always),
         run_options.source(options, bundle.plan.inputs, preparation) as source,
@@ -53,18 +63,50 @@ def run(options: argparse.Namespace) -> int:
         ):
             # A pipeline has one trace: a file that was asked for wins, and the page shows its events as well.
             loading["trace"] = always if trace is None else trace
-            statistics, summary = _stream(
-                bundle, source, sink, port=options.metrics, limit=options.frames, server=server, **loading
+            updates = _Updates(
+                options.watch,
+                lambda path: prepare_bundle(load(path), source.pixels, preparation)[0],
+                options.shadow,
+                options.most_slower,
             )
-    _report(statistics, summary, options)
+            statistics, summary = _stream(
+                bundle, source, sink, updates, port=options.metrics, limit=options.frames, server=server, **loading
+            )
+    _report(statistics, summary, updates, options)
     # What was skipped is no failure, unless nothing else was there.
     return 1 if statistics.failed and not statistics.delivered else 0
 
 
-def _stream(  # noqa: PLR0913 - all but the first three by keyword
+@dataclasses.dataclass
+class _Updates:
+    """Where new versions come from, and what became of them."""
+
+    folder: Path | None
+    load: Callable[[Path], Bundle]
+    shadow: int
+    most_slower: float
+    counts: UpdateCounts | None = None
+
+    @contextlib.contextmanager
+    def watch(self, running: Pipeline, bundle: Bundle) -> Iterator[None]:
+        """Take new versions while the block runs."""
+        if self.folder is None:
+            yield
+            return
+        from pipeline.workflow.update_checks import UpdateOptions
+        from pipeline.workflow.updates import Updater
+
+        options = UpdateOptions(shadow=self.shadow, most_slower=self.most_slower)
+        with Updater(running, bundle, self.folder, self.load, options) as updater:
+            yield
+        self.counts = updater.counts
+
+
+def _stream(  # noqa: PLR0913 - each is one part of a stream
     bundle: Bundle,
     source: FrameSource,
     sink: Sink,
+    updates: _Updates,
     *,
     port: int | None,
     limit: int | None,
@@ -80,7 +122,8 @@ def _stream(  # noqa: PLR0913 - all but the first three by keyword
             server.show(running, source.pixels.rgb if source.pixels else None)
         # The pipeline goes on after a frame that failed; the stream has to know it, too.
         skip = options["on_error"] == "skip"
-        summary = FrameStream(running, source, sink, skip_failed=skip, limit=limit).run()
+        with updates.watch(running, bundle):
+            summary = FrameStream(running, source, sink, skip_failed=skip, limit=limit).run()
     return running.statistics(), summary
 
 
@@ -94,11 +137,12 @@ def _metrics(running: Pipeline, port: int | None) -> contextlib.AbstractContextM
     return server
 
 
-def _report(statistics: Statistics, summary: StreamSummary, options: argparse.Namespace) -> None:
+def _report(statistics: Statistics, summary: StreamSummary, updates: _Updates, options: argparse.Namespace) -> None:
+    counts = None if updates.counts is None else dataclasses.asdict(updates.counts)
     if options.json:
         facts = {field.name: getattr(statistics, field.name) for field in dataclasses.fields(statistics)}
         capture = {"capture_latency_s": summary.latency_s, "passed_over": summary.passed_over}
-        console.print_json(facts | capture)
+        console.print_json(facts | capture | ({} if counts is None else {"updates": counts}))
         return
     # Lines that went to standard output are results; this is about them.
     out = sys.stdout if "jsonl:-" not in options.sink else sys.stderr
@@ -107,6 +151,9 @@ def _report(statistics: Statistics, summary: StreamSummary, options: argparse.Na
     if statistics.delivered:
         times = (f"{name} {getattr(summary.latency_s, name) * 1e3:.1f} ms" for name in ("p50", "p95", "p99"))
         print(f"Latency from capture: {', '.join(times)}", file=out)
+    if counts is not None:
+        ends = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items())
+        print(f"Updates: {ends}", file=out)
     for title, path in (*(("Outputs", text) for text in options.sink), ("Trace", options.trace)):
         if path:
             print(f"{title}: {path}", file=out)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,24 @@ def test_what_is_live_takes_the_newest_frame(command: Any, identity: Path) -> No
     assert set(answer["dropped"]) <= {"replaced"}
 
 
+def test_a_new_version_of_the_bundle_takes_over(command: Any, identity: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "versions"
+    folder.mkdir()
+
+    def bring() -> None:
+        media.identity((48, 64, 3)).save(folder / "v2")
+
+    timer = threading.Timer(1.0, bring)
+    timer.start()
+    line = ("run", identity, "--source", "pattern:64x48@30", "--frames", 150, "--watch", folder, "--shadow", 2)
+    result = command(*line, "--most-slower", 1000, "--json")
+    timer.join()
+    assert result.status == 0, result.err
+    facts = json.loads(result.out)
+    assert facts["updates"] == {"applied": 1, "refused": 0, "rolled_back": 0}
+    assert facts["failed"] == 0
+
+
 def test_a_deadline_that_cannot_be_met(command: Any, identity: Path) -> None:
     options = ["--fps", 200, "--admission", "deadline", "--deadline", "1e-9", "--frames", 20]
     result = command("run", identity, "--source", "pattern:64x48", *options)
@@ -93,6 +112,7 @@ def test_a_deadline_that_cannot_be_met(command: Any, identity: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--source", "pattern:64x48@30", "--watch", "/nowhere"], "--watch '/nowhere' is no folder"),
         (["--source", "missing.mp4"], "no video file at 'missing.mp4'"),
         (["--source", "missing"], "no source at 'missing'; supported are camera:/dev/video0"),
         (["--source", "camera:/dev/no-camera"], "no such file"),

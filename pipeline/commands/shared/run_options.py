@@ -33,6 +33,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     _sink_arguments(parser)
     models.preparation_arguments(parser)
     _pipeline_arguments(parser)
+    update_arguments(parser)
     trace_option.argument(parser)
     view.argument(parser)
     parser.add_argument(
@@ -138,6 +139,31 @@ def _pipeline_arguments(parser: argparse.ArgumentParser) -> None:
         "--compile",
         metavar="MODEL",
         help="what the bundle was built from: makes builds for frames of new sizes meanwhile, and keeps them",
+    )
+
+
+def update_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare where new versions of the bundle come from, and what they have to stand."""
+    group = parser.add_argument_group("updates")
+    group.add_argument(
+        "--watch",
+        metavar="FOLDER",
+        type=Path,
+        help="take new versions of the bundle from this folder, each a folder of its own, without losing a frame",
+    )
+    group.add_argument(
+        "--shadow",
+        metavar="N",
+        type=values.count,
+        default=0,
+        help="let N frames pass a new version beside the old one first; it is refused if one fails (default: none)",
+    )
+    group.add_argument(
+        "--most-slower",
+        metavar="X",
+        type=values.positive,
+        default=1.5,
+        help="go back if frames of a new version take more than X times as long, or fail (default: 1.5)",
     )
 
 

@@ -1,0 +1,156 @@
+"""Updates: new versions of a bundle, taken from a folder while frames stream, and taken back if they are worse."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline.errors import PipelineClosed, PipelineError, describe_error
+from pipeline.executor.manifest import MANIFEST
+from pipeline.workflow.update_checks import UpdateOptions, compare_live, guard
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from pipeline.executor.bundle import Bundle
+    from pipeline.scheduler.pipeline import Pipeline
+
+logger = logging.getLogger(__name__)
+
+INTERVAL_S = 0.5
+"""Between two looks at the folder; a version that changes from one to the next is still being copied."""
+
+
+@dataclass(frozen=True)
+class UpdateCounts:
+    """What became of new versions.
+
+    Attributes
+    ----------
+    applied, refused, rolled_back : int
+        Those that are, or were, at work; that never were; and that were for some frames.
+    """
+
+    applied: int = 0
+    refused: int = 0
+    rolled_back: int = 0
+
+
+State = tuple[tuple[str, int, int], ...]
+"""Names, sizes and times of a bundle's files."""
+
+
+class Updater:
+    """Watches a folder for new versions of the bundle of a running pipeline; a context manager.
+
+    Whatever is wrong with a version is logged and counted, and ends nothing.  Versions that lie there when it begins
+    are none of the new ones.
+
+    Parameters
+    ----------
+    running : Pipeline
+        It stays the caller's.
+    bundle : Bundle
+        What it runs.
+    folder : Path
+        Each folder in it with a manifest is a version; the newest ones come last.
+    load : callable
+        Returns the bundle at a path, or raises `PipelineError`.
+    options : UpdateOptions
+    interval_s : float
+        Seconds between two looks.
+    """
+
+    def __init__(  # noqa: PLR0913 - the last two are optional
+        self,
+        running: Pipeline,
+        bundle: Bundle,
+        folder: Path,
+        load: Callable[[Path], Bundle],
+        options: UpdateOptions = UpdateOptions(),  # noqa: B008 - immutable
+        *,
+        interval_s: float = INTERVAL_S,
+    ) -> None:
+        self._running, self._bundle, self._folder = running, bundle, folder
+        self._load, self._options, self._interval_s = load, options, interval_s
+        self._counts = UpdateCounts()
+        self._seen = _look(folder)
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="updates", daemon=True)
+
+    @property
+    def counts(self) -> UpdateCounts:
+        """What became of new versions so far."""
+        return self._counts
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ending.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        previous = self._seen
+        while not self._ending.wait(self._interval_s) and not self._running.closed:
+            states = _look(self._folder)
+            changed = {path: state for path, state in states.items() if self._seen.get(path) != state}
+            complete = [path for path, state in changed.items() if previous.get(path) == state]
+            for path in sorted(complete, key=lambda path: max(time_ns for *_, time_ns in states[path])):
+                self._seen = {**self._seen, path: states[path]}
+                self._apply(path)
+            previous = states
+
+    def _apply(self, path: Path) -> None:
+        """Take a version into use, unless something speaks against it."""
+        running, ends = self._running, self._ending.is_set
+        before = running.latencies()
+        try:
+            bundle = self._load(path)
+            compare_live(running, self._bundle, bundle, self._options, ends)
+            running.swap(bundle)
+            reason = guard(running, before, self._options, ends)
+            if reason:
+                running.swap(self._bundle)
+        except PipelineClosed:
+            return
+        except (PipelineError, OSError) as error:
+            self._counts = replace(self._counts, refused=self._counts.refused + 1)
+            logger.warning("version %r is refused: %s", path.name, describe_error(error, kind=False))
+            return
+        if reason:
+            self._counts = replace(self._counts, rolled_back=self._counts.rolled_back + 1)
+            logger.warning("version %r is taken back: %s", path.name, reason)
+        else:
+            self._bundle = bundle
+            self._counts = replace(self._counts, applied=self._counts.applied + 1)
+            logger.warning("version %r is at work", path.name)
+
+
+def _look(folder: Path) -> dict[Path, State]:
+    """Return the versions in a folder, with what tells them from others under the same name."""
+    states: dict[Path, State] = {}
+    try:
+        folders = [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
+    except OSError:  # it is gone, for the moment or for good
+        return {}
+    for path in folders:
+        try:
+            with os.scandir(path) as entries:
+                files = [(entry.name, *_size_and_time(entry)) for entry in entries]
+        except OSError:  # it is being replaced
+            continue
+        if any(name == MANIFEST for name, *_ in files):
+            states[path] = tuple(sorted(files))
+    return states
+
+
+def _size_and_time(entry: os.DirEntry[str]) -> tuple[int, int]:
+    status = entry.stat()
+    return status.st_size, status.st_mtime_ns
