@@ -93,6 +93,7 @@ def simulate(  # noqa: PLR0913 - all but the first by keyword
         If a number is impossible, or the plan's times are all 0.
     """
     _check(plan, fps, samples or {}, cv=cv, overhead=overhead)
+    _check_whole(frames=frames, seed=seed)
     count, times = arrival_times(arrivals, frames, fps, seed)
     # Filling the pipeline is no part of the rate, which is counted from the first result to the last.
     if count < 2:
@@ -122,8 +123,19 @@ def _check(plan: Plan, fps: float | None, samples: Mapping[str, Sequence[float]]
             raise PlanError(f"{name} is {value}; it must be at least 0")
     if unknown := samples.keys() - {stage.name for stage in plan.stages}:
         raise PlanError(f"samples of {min(unknown)!r}, but the plan has no such stage")
+    for name, seconds in samples.items():
+        if not len(seconds) or not all(np.isfinite(each) and each >= 0 for each in seconds):
+            raise PlanError(
+                f"samples of {name!r} are no seconds of at least 0; give what the stage was measured to take"
+            )
     if not any(stage.seconds for stage in plan.stages) and not samples:
         raise PlanError(f"the plan of {plan.model!r} has no times to simulate; plan again, with estimates or --measure")
+
+
+def _check_whole(**numbers: object) -> None:
+    for name, number in numbers.items():
+        if number is not None and (not isinstance(number, (int, np.integer)) or number < 0):
+            raise PlanError(f"{name} is {number!r}; it must be a whole number of at least 0")
 
 
 class _Stream:

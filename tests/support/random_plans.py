@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from pipeline.core.board import Board, Cluster, Device, Link
+from pipeline.core.borrowing import step_moves
 from pipeline.core.moves import find_moves
-from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from pipeline.core.plan import Plan, StagePlan, StepPlan, TensorSpec
 
 MS = 1e-3
 
@@ -77,3 +78,32 @@ def _with_times(generator: np.random.Generator, plan: Plan) -> list[StagePlan]:
         traffic = float(generator.uniform(0, 0.75)) * compute_s * device.memory_bytes_per_s
         stages.append(replace(timed, seconds=seconds, memory_traffic=traffic))
     return stages
+
+
+def random_step_plan(seed: int) -> Plan:
+    """Return one or two stages whose workers borrow an accelerator behind a link, one of which may also be on it."""
+    generator = np.random.default_rng(seed)
+    link = Link(("host", "npu"), float(generator.uniform(2e8, 2e9)), 0.02 * MS)
+    board = Board("steps", (Device("cpu", "simulated"), Device("npu", "simulated", memory="npu")), (link,))
+    specs, stages = [_tensor(generator, "x")], list[StagePlan]()
+    for number in range(int(generator.integers(1, 3))):
+        steps = list[StepPlan]()
+        for index in range(int(generator.integers(2, 14))):
+            specs.append(_tensor(generator, f"t{number}.{index}"))
+            step = StepPlan(("cpu", "npu")[index % 2], (), (specs[-2],), (specs[-1],))
+            steps.append(replace(step, seconds=float(generator.exponential(2)) * MS))
+        stage = StagePlan(
+            f"s{number}", "cpu", steps[0].inputs, steps[-1].outputs, steps=tuple(steps),
+            replicas=int(generator.integers(1, 5)),
+        )  # fmt: skip
+        stages.append(_with_step_transfers(board, stage))
+    return Plan("m", "", board, stages[0].inputs, stages[-1].outputs, tuple(stages))
+
+
+def _with_step_transfers(board: Board, stage: StagePlan) -> StagePlan:
+    transfers = [moves.enter_s + moves.leave_s for moves in step_moves(board, stage)]
+    steps = tuple(
+        replace(step, seconds=step.seconds + transfer_s, transfer_s=transfer_s)
+        for step, transfer_s in zip(stage.steps, transfers, strict=True)
+    )
+    return replace(stage, steps=steps, seconds=sum(step.seconds for step in steps), transfer_s=sum(transfers))

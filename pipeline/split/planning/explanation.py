@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pipeline.core.contention import WAKING_S
 from pipeline.core.moves import find_moves
 from pipeline.core.plan import Plan, StagePlan
 from pipeline.core.prediction import StagePrediction, predict
@@ -21,6 +22,9 @@ from pipeline.split.planning.planner import Planner
 from pipeline.split.planning.problem_builder import Footprint
 from pipeline.split.planning.stage_times import group_seconds, step_groups, with_times
 from pipeline.split.unfused import DividedGroup, divided_groups
+
+SHORT_S = 20 * WAKING_S
+"""Seconds of a stage below which handing its frames on takes more than a twentieth of them."""
 
 
 @dataclass(frozen=True)
@@ -216,6 +220,7 @@ def explain(planner: Planner, plan: Plan) -> Explanation:
         reason=reason,
         help=(
             *advice(planner, problem, slowest.slowest_operator, interval, best.interval, fastest),
+            *_hop_notes(slowest),
             *offload.notes(own_graph, groups(own_graph), planner.board, refusals),
         ),
         measured=plan.measured,
@@ -225,6 +230,17 @@ def explain(planner: Planner, plan: Plan) -> Explanation:
         fallback_share=fallback_share(planner.graph, np.concatenate(group_s).tolist()),
         trade_offs=ways,
     )
+
+
+def _hop_notes(slowest: StageForecast) -> tuple[str, ...]:
+    """Return what to know where a stage is hardly longer than what it takes to wake the next one."""
+    if not 0 < slowest.interval_s * slowest.replicas < SHORT_S:
+        return ()
+    note = (
+        f"stages this short lose much of their time to handing frames on, about {WAKING_S * 1e6:.0f} us each, which no "
+        "prediction has: 'soc-pipeline simulate' and 'bench' count it"
+    )
+    return (note,)
 
 
 def _forecast_steps(graph: Graph, stage: StagePlan, footprint: Footprint) -> Iterator[StepForecast]:

@@ -151,6 +151,13 @@ def test_a_trained_network_on_a_board_that_is_not_here(digits_onnx: Path) -> Non
     assert 0 <= explanation.gap < 0.2
 
 
+@pytest.mark.parametrize(("seconds", "is_short"), [(1e-4, True), (1e-2, False)])
+def test_short_stages_are_said_to_wait_for_each_other_s_threads(chain: Graph, seconds: float, is_short: bool) -> None:
+    own_planner = planner(chain, 0, 1, seconds=[seconds] * 6)
+    notes = explain(own_planner, own_planner.plan(stages=2)).help
+    assert any("handing frames on, about 50 us each" in note for note in notes) == is_short
+
+
 def test_the_unsplit_model_is_not_slowed_by_cores_that_rest(chain: Graph) -> None:
     calm = planner(chain, 0, 1)
     explanation = explain(contended := replace(calm, contended={"cpu": [1.3e-2] * 6}), contended.plan())
