@@ -223,7 +223,7 @@ def test_many_updates_of_which_a_fifth_is_bad(tmp_path: Path, count: int) -> Non
         return Bundle.load(path, require_signature=tmp_path / "allowed")
 
     # Slow enough a fault that no busy machine looks like it.
-    options = UpdateOptions(shadow=3, guard=10, most_slower=15)
+    options = UpdateOptions(shadow=3, guard=3, most_slower=100)
     with (
         Pipeline(first.plan, first.codes) as running,
         Feeder(running) as feeder,
@@ -246,7 +246,7 @@ def test_many_updates_of_which_a_fifth_is_bad(tmp_path: Path, count: int) -> Non
 def save_version(path: Path, fault: str, key: Path) -> None:
     made = {
         "wrong shapes": bundle(spec=TensorSpec("x", (5,))),
-        "slower": bundle(0.2),
+        "slower": bundle(1.0),
         "raising": bundle(kind="failing"),
     }.get(fault, bundle())
     made.save(path, sign=key)
