@@ -28,9 +28,9 @@ BUILDING = (
 """What only the larger distribution has: files, and folders with all that is in them."""
 
 RUNNING = {
-    "pipeline/commands": ("bench.py", "devices.py", "node.py", "run.py", "serve.py"),
+    "pipeline/commands": ("bench.py", "devices.py", "node.py", "run.py", "serve.py", "service.py"),
     "pipeline/measure": ("comparison.py", "throughput.py"),
-    "pipeline/workflow": ("load.py",),
+    "pipeline/workflow": ("load.py", "update_checks.py", "updates.py"),
 }
 """Of folders that both have a part of: the files that run bundles."""
 

@@ -19,8 +19,8 @@ TVM_PLACES = (
     "pipeline.core.tvm_runtime",
 )  # fmt: skip
 EXTRAS = (
-    "ai_edge_litert", "av", "cyclonedds", "matplotlib", "onnx", "onnxruntime", "openvino", "prometheus_client", "rclpy",
-    "rosbags", "sklearn", "tflite", "torch", "tornado", "yaml", "zenoh",
+    "ai_edge_litert", "av", "cryptography", "cyclonedds", "matplotlib", "onnx", "onnxruntime", "openvino",
+    "prometheus_client", "rclpy", "rosbags", "sklearn", "tflite", "torch", "tornado", "yaml", "zenoh",
 )  # fmt: skip
 EXTRAS_PLACES = ("pipeline.split.frontends", "pipeline.demo", "pipeline.observe.web.site")
 FLOORS: tuple[tuple[str, ...], ...] = (

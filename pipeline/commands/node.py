@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pipeline.commands.shared import console
+from pipeline.core.service_manager import ready_service
 from pipeline.errors import InputError
 
 if TYPE_CHECKING:
@@ -88,7 +89,8 @@ def run(options: argparse.Namespace) -> int:
     with _interruption() as stop, connect(config) as transport:
         with RosNode(config, bundle, transport, _Reports()) as plugin:
             console.notice(_topic_text(config))
-            plugin.run(stop)
+            with ready_service():
+                plugin.run(stop)
         # Behind the block, so that the answers of its end are counted.
         _report(plugin.condition(), options)
     return 0

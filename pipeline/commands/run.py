@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pipeline
 from pipeline.commands.shared import console, live, models, run_options, trace_option, view
 from pipeline.commands.shared.run_options import arguments
+from pipeline.core.service_manager import ready_service
 from pipeline.errors import InputError
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def _stream(  # noqa: PLR0913 - each is one part of a stream
             server.show(running, source.pixels.rgb if source.pixels else None)
         # The pipeline goes on after a frame that failed; the stream has to know it, too.
         skip = options["on_error"] == "skip"
-        with updates.watch(running, bundle):
+        with ready_service(), updates.watch(running, bundle):
             summary = FrameStream(running, source, sink, skip_failed=skip, limit=limit).run()
     return running.statistics(), summary
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from pipeline.commands.shared import console, values
 from pipeline.core.affinity import process_cores
 from pipeline.core.files import cache_folder
+from pipeline.core.service_manager import ready_service
 from pipeline.errors import BoardError, InputError
 
 if TYPE_CHECKING:
@@ -109,7 +110,8 @@ def run(options: argparse.Namespace) -> int:
     server = Server(options.host, options.port, offer, sessions=options.sessions, tls=tls)
     try:
         _announce(options, server.port)
-        server.serve()
+        with ready_service():
+            server.serve()
     finally:
         server.close()
     return 0

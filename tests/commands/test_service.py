@@ -1,0 +1,97 @@
+"""Services of systemd: the unit that is written, and what the manager is told."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SERVE = ("--", "serve", "--port", "9123")
+
+
+@pytest.fixture(autouse=True)
+def program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The command, as it is on the path of whoever has installed it."""
+    path = tmp_path / "bin" / "soc-pipeline"
+    path.parent.mkdir()
+    path.write_text(f"#!{sys.executable}\n")
+    path.chmod(0o755)
+    monkeypatch.setattr(sys, "argv", [str(path)])
+    return path
+
+
+def test_a_unit_that_systemd_accepts(command: Any, tmp_path: Path, program: Path) -> None:
+    path = tmp_path / "soc-pipeline-camera.service"
+    odd = tmp_path / 'a "b" 100% $x'
+    odd.mkdir()
+    options = ("--cores", "0,1", "--watchdog", 7, "-o", path)
+    result = command("service", "install", "camera", *options, "--", "serve", "--bundles", odd)
+    assert (result.status, result.err) == (0, "")
+    assert "systemctl --user daemon-reload" in result.out
+    text = path.read_text()
+    assert f"ExecStart={program} serve --bundles " in text
+    assert "CPUAffinity=0 1\n" in text
+    assert "WatchdogSec=7\n" in text
+    assert "WantedBy=default.target" in text
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is not installed")
+    verdict = subprocess.run(
+        ["systemd-analyze", "verify", "--user", str(path)], capture_output=True, text=True, check=False, timeout=60,
+        env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)},
+    )  # fmt: skip
+    # What it says of other units, or of a session that is not there, is not about this one.
+    assert not [line for line in verdict.stderr.splitlines() if path.name in line]
+
+
+def test_a_unit_of_the_machine(command: Any) -> None:
+    result = command("service", "install", "board", "--system", "--user", "pi", "-o", "-", *SERVE)
+    assert result.status == 0
+    assert "User=pi\n" in result.out
+    assert "WantedBy=multi-user.target" in result.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("../x", *SERVE), "is no name of a service"),
+        (("x", "--user", "pi", *SERVE), "--user is for --system"),
+        (("x", "--", "build", "m.onnx"), "'build' is behind '--', but a service runs one of serve, run, node"),
+        (("x", "--", "serve", "--port", "x"), "soc-pipeline serve: --port is 'x'"),
+    ],
+)
+def test_wrong_use_is_one_line(command: Any, tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+    result = command("service", "install", *arguments[:1], "-o", tmp_path / "unit", *arguments[1:])
+    assert (result.status, result.out) == (2, "")
+    assert message in result.err
+    assert len(result.err.splitlines()) == 1
+    assert not (tmp_path / "unit").exists()
+
+
+def test_the_manager_is_told(process: Any, tmp_path: Path) -> None:
+    path = tmp_path / "notify"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(path))
+        manager.settimeout(60)
+        environment = {**os.environ, "NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": "100000"}
+        child = process("serve", "--port", 0, env=environment)
+        assert manager.recv(100) == b"READY=1"
+        assert manager.recv(100) == manager.recv(100) == b"WATCHDOG=1"
+        child.send_signal(signal.SIGTERM)
+        while (state := manager.recv(100)) == b"WATCHDOG=1":
+            pass
+        assert state == b"STOPPING=1"
+        child.communicate(timeout=60)
+
+
+def test_a_manager_that_has_gone_ends_nothing(process: Any, tmp_path: Path) -> None:
+    child = process("serve", "--port", 0, env={**os.environ, "NOTIFY_SOCKET": str(tmp_path / "nobody")})
+    assert child.stdout.readline().startswith("Serving remote://")
+    child.send_signal(signal.SIGTERM)
+    child.communicate(timeout=60)
