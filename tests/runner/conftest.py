@@ -9,7 +9,7 @@ import pytest
 
 import pipeline
 from tests.support import runner
-from tests.support.arithmetic_bundles import ArithmeticCodes, compile_codes
+from tests.support.arithmetic_bundles import ArithmeticCodes, compile_codes, save_faulty
 from tests.support.runner import Library
 
 
@@ -48,3 +48,9 @@ def codes(library: Library, native: Path, tmp_path_factory: pytest.TempPathFacto
     # Global, so that it finds the runner's libraries, whoever has loaded them.
     ctypes.CDLL(str(native / "libarithmetic.so"), ctypes.RTLD_GLOBAL)
     return compile_codes(tmp_path_factory.mktemp("arithmetic"))
+
+
+@pytest.fixture(scope="session")
+def faulty(codes: ArithmeticCodes, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three stages, two of them with replicas, of which two fail on some frames."""
+    return save_faulty(codes, tmp_path_factory.mktemp("faulty") / "faulty.bundle")

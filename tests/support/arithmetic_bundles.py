@@ -6,13 +6,17 @@ parameter says.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipeline.core.plan import Plan
+from pipeline.core.board import Board, Device
+from pipeline.core.plan import Plan, StagePlan, TensorSpec
 from pipeline.executor.bundle import Bundle
 from pipeline.executor.stage_code import StageCode
 
@@ -47,9 +51,6 @@ def _compile(path: Path, count: int) -> StageCode:
     import tvm
     from tvm import relax
 
-    from pipeline.core.board import Board, Device
-    from pipeline.core.plan import StagePlan, TensorSpec
-
     of_frame, of_parameter = relax.TensorType((2,), "int64"), relax.TensorType((3,), "int64")
     names = [*(f"x{number}" for number in range(count)), "code"]
     arguments = [relax.Var(name, of_parameter if name == "code" else of_frame) for name in names]
@@ -74,3 +75,35 @@ def save(plan: Plan, codes: Sequence[Code], compiled: ArithmeticCodes, path: Pat
     ]
     Bundle(plan, stages).save(path)
     return path
+
+
+FACTORS = (2, 3, 5)
+FAILING = (3, 9)
+"""Kinds of frames on which the first and the last stage of `save_faulty` fail."""
+
+
+def save_faulty(compiled: ArithmeticCodes, path: Path) -> Path:
+    """Write a bundle of three stages in a row, two of them with replicas, of which two fail on some frames."""
+    specs = [TensorSpec(f"t{number}", (2,), "int64") for number in range(4)]
+    stages = tuple(
+        StagePlan(f"s{number}", "cpu", (specs[number],), (specs[number + 1],), replicas=replicas, queue_depth=2)
+        for number, replicas in enumerate((1, 3, 2))
+    )
+    plan = Plan("faulty", "", Board("one", (Device("cpu"),)), (specs[0],), (specs[3],), stages)
+    failing = (frozenset({FAILING[0]}), frozenset[int](), frozenset({FAILING[1]}))
+    return save(
+        plan, [Code(factor, failing=kinds) for factor, kinds in zip(FACTORS, failing, strict=True)], compiled, path
+    )
+
+
+def stress(
+    program: Path, bundle: Path, frames: int, admission: str, environment: Mapping[str, str] | None = None
+) -> list[int]:
+    """Stream through `save_faulty`'s bundle; return how many were delivered, dropped, failed and cancelled."""
+    mask = sum(1 << kind for kind in FAILING)
+    command = [str(program), str(bundle), str(frames), admission, str(math.prod(FACTORS)), str(mask)]
+    result = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=1700, env={**os.environ, **(environment or {})}
+    )
+    assert result.returncode == 0, result.stderr[-6000:]
+    return [int(word) for word in result.stdout.split()]

@@ -88,6 +88,19 @@ def _system(board: Path) -> str:
     return (root / "usr/bin/python3").resolve().name
 
 
+def make_system(root: Path, architecture: str, names: Sequence[str]) -> None:
+    """Unpack packages and what they depend on as the folder `root`, which appears when it is complete.
+
+    Raises
+    ------
+    Missing
+        If they cannot be had.
+    """
+    with tempfile.TemporaryDirectory(prefix=f"{root.name}-", dir=root.parent) as making:
+        _unpack(Path(making) / root.name, architecture, names)
+        (Path(making) / root.name).rename(root)
+
+
 def _unpack(root: Path, architecture: str, names: Sequence[str], *, only: str = "") -> None:
     """Unpack packages and what they depend on, with lists of its own: this machine's may lack the architecture."""
     with tempfile.TemporaryDirectory() as scratch:
