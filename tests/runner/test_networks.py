@@ -27,5 +27,5 @@ def test_outputs_are_equal(name: str, library: Library, tmp_path: Path) -> None:
         for frame, result in zip(frames, results, strict=True):
             expected = running.submit(frame).result()
             values = expected if isinstance(expected, dict) else {running.plan.outputs[0].name: expected}
-            for name, value in values.items():
-                np.testing.assert_array_equal(result.arrays[name], value)
+            for output, value in values.items():
+                np.testing.assert_array_equal(result.arrays[output], value)
