@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -11,9 +11,11 @@ from pipeline.split.orders import GroupDag
 from pipeline.split.planning.bound import relaxed_interval
 from pipeline.split.planning.chain_solver import ChainSolver
 from pipeline.split.planning.downsets import downset_problem, order_through, sample_downsets
+from pipeline.split.planning.limits import ROUNDING
 from pipeline.split.planning.problem import Problem
 from pipeline.split.planning.solution import Solution
 from pipeline.split.planning.solver import Solver
+from pipeline.split.planning.trade_off import LEAST_GAIN, MOST_LATENCY
 
 ORDER_WORTH_IT = 1.01
 """The graph's own order is kept unless another one is this much better."""
@@ -41,21 +43,28 @@ class Division:
     solver : ChainSolver
     fastest : Solution or None
         None if there is none at all.
+    least_latency : float
+        Of divisions in any order, infinite where only this one is looked at.
+    solutions : dict of (str, float or None) to tuple of Solution
+        What was chosen for a goal at a rate, as it becomes known.
     """
 
     problem: Problem
     solver: ChainSolver
     fastest: Solution | None
+    least_latency: float = np.inf
+    solutions: dict[tuple[str, float | None], tuple[Solution, ...]] = field(default_factory=dict)
 
     @staticmethod
-    def of(problem: Problem) -> Division:
+    def of(problem: Problem, least_latency: float = np.inf) -> Division:
         """Return a problem with its fastest solution."""
         solver = ChainSolver(problem)
-        return Division(problem, solver, solver.fastest())
+        return Division(problem, solver, solver.fastest(), least_latency)
 
-    def value(self, goal: str, fps: float | None) -> float:
-        """Return the least of a goal that is reached, infinite where nothing is fast enough."""
-        return _value(self.solver, self.fastest, goal, fps)[0]
+    @property
+    def pace(self) -> float:
+        """The least interval, infinite if there is no division at all."""
+        return np.inf if self.fastest is None else self.fastest.interval
 
     def better_order(self, dag: GroupDag, board: Board, goal: str, fps: float | None) -> list[int] | None:
         """Return an order of the groups in which a division promises to be better, None if there is none."""
@@ -66,9 +75,40 @@ class Division:
         cuts = self._cuts_over_downsets(dag, board, goal, fps)
         return None if cuts is None else order_through(cuts, len(dag))
 
+    def prompt_order(self, dag: GroupDag, board: Board, interval: float) -> tuple[list[int] | None, float]:
+        """Return the order of the fastest division of little latency, None if none is nearly as fast as `interval`.
+
+        Beside it the least latency of all divisions, in any order.
+        """
+        downsets = dag.downsets(self._most_downsets) or sample_downsets(self.problem, dag, self._most_downsets // 2)
+        problem = downset_problem(self.problem, dag, board, downsets)
+        quickest = Solver(problem).least("latency", np.inf) if problem else None
+        if problem is None or quickest is None:
+            return None, np.inf
+        # A gain of exactly that much is enough.
+        ceiling = interval * LEAST_GAIN * (1 - ROUNDING)
+        prompt = Solver(problem, ceiling, MOST_LATENCY * quickest.latency).fastest()
+        if prompt is None or prompt.interval > ceiling:
+            return None, quickest.latency
+        return order_through([downsets[stage.end] for stage in prompt.stages[:-1]], len(dag)), quickest.latency
+
+    def may_be_late(self, latency: float) -> bool:
+        """Return whether a latency may be more than plans have that are not much faster than all others."""
+        return latency > MOST_LATENCY * self._quickest_groups
+
+    @property
+    def _quickest_groups(self) -> float:
+        """Time of one frame if each group ran where it is the fastest; no division takes less."""
+        seconds = [choice.seconds for choice in self.problem.choices if choice.spans is None]
+        return float(np.min(seconds, axis=0).sum()) if seconds else 0.0
+
+    @property
+    def _most_downsets(self) -> int:
+        return int(np.clip(np.sqrt(_SPANS / len(self.problem.choices)), _FEWEST_DOWNSETS, MOST_DOWNSETS))
+
     def _cuts_over_downsets(self, dag: GroupDag, board: Board, goal: str, fps: float | None) -> list[int] | None:
         """Return the downsets between stages of a division that is better than any in the own order, None without."""
-        limit = int(np.clip(np.sqrt(_SPANS / len(self.problem.choices)), _FEWEST_DOWNSETS, MOST_DOWNSETS))
+        limit = self._most_downsets
         own_value, own_solution = _value(self.solver, self.fastest, goal, fps)
         prefixes = dag.prefixes(range(len(dag)))
         cuts = [prefixes[stage.end] for stage in own_solution.stages[:-1]] if own_solution else []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -16,10 +16,11 @@ import numpy as np
 from pipeline.core.prediction import Prediction
 from pipeline.errors import PlanError
 from pipeline.split.planning.bound import relaxed_interval
+from pipeline.split.planning.candidates import Candidate
 from pipeline.split.planning.limits import ROUNDING
 from pipeline.split.planning.problem import Choice, Problem
 from pipeline.split.planning.solution import Solution
-from pipeline.split.planning.trade_off import LEAST_GAIN, MOST_LATENCY
+from pipeline.split.planning.trade_off import LEAST_GAIN
 
 MOST_COUNTS = 6
 """Numbers of workers of a heterogeneous stage that are tried one by one."""
@@ -32,20 +33,6 @@ _SHIFTS = (-2, -1, 1, 2)
 
 # A step that gains less than this share is the last one.
 _GAIN, _ROUNDS = 1e-3, 4
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A division with what its plan takes."""
-
-    solution: Solution
-    prediction: Prediction
-
-    def value(self, goal: str) -> float:
-        """Return what is to be the least."""
-        if goal == "energy":
-            return np.inf if self.prediction.joules is None else self.prediction.joules
-        return self.prediction.latency_s if goal == "latency" else self.prediction.interval_s
 
 
 def search_problems(problem: Problem, goal: str) -> Iterator[Problem]:
@@ -183,24 +170,3 @@ def slowest_useful(candidates: Sequence[Candidate], goal: str, fps: float | None
     # Less latency is worth some of the rate, and the other goals all of it.
     fastest = min(candidate.prediction.interval_s for candidate in candidates)
     return fastest * LEAST_GAIN if goal == "throughput" else np.inf
-
-
-def choose(candidates: Sequence[Candidate], goal: str, fps: float | None, worth_it: float) -> Candidate:
-    """Return the best candidate; the first one, unless another one is better by more than `worth_it`."""
-    if fps:
-        in_time = [candidate for candidate in candidates if candidate.prediction.interval_s <= 1 / fps * (1 + 1e-9)]
-        if not in_time:
-            return min(candidates, key=lambda candidate: candidate.prediction.interval_s)
-        candidates = in_time
-    elif goal == "throughput":
-        candidates = _prompt(candidates)
-    first, best = candidates[0], min(candidates, key=lambda candidate: candidate.value(goal))
-    return first if first.value(goal) <= best.value(goal) * worth_it else best
-
-
-def _prompt(candidates: Sequence[Candidate]) -> Sequence[Candidate]:
-    """Return the candidates of little latency, or all of them if one of much latency is much faster."""
-    least = min(candidate.prediction.latency_s for candidate in candidates)
-    prompt = [candidate for candidate in candidates if candidate.prediction.latency_s <= MOST_LATENCY * least]
-    fastest, fastest_prompt = (min(each.prediction.interval_s for each in group) for group in (candidates, prompt))
-    return candidates if fastest * LEAST_GAIN < fastest_prompt else prompt

@@ -18,12 +18,12 @@ from pipeline.split.orders import GroupDag, as_ordered, reorder
 from pipeline.split.planning import pins, queues
 from pipeline.split.planning.borrowing import board_borrowings
 from pipeline.split.planning.bound import relaxed_interval
+from pipeline.split.planning.candidates import Candidate, Predict, choose, keep_up, prefer_predicted
+from pipeline.split.planning.chain_solver import ChainSolver
 from pipeline.split.planning.costs import estimate
 from pipeline.split.planning.division import MOST_GROUPS, ORDER_WORTH_IT, Division
 from pipeline.split.planning.heterogeneous_choices import add_heterogeneous
 from pipeline.split.planning.heterogeneous_search import (
-    Candidate,
-    choose,
     compare,
     refine,
     search_problems,
@@ -31,6 +31,7 @@ from pipeline.split.planning.heterogeneous_search import (
     without_borrowing,
 )
 from pipeline.split.planning.lent_memory import LentMemory
+from pipeline.split.planning.limits import ROUNDING
 from pipeline.split.planning.obstacle import Obstacle
 from pipeline.split.planning.pins import Pins
 from pipeline.split.planning.plan_builder import build_plan
@@ -133,23 +134,37 @@ class Planner:
         # Cuts that a user gives are positions of the graph's own order, as are the ends of models; and the times of
         # spans are of groups that lie side by side in it.
         is_fixed = request.edges or request.borrowed or self.graph.model_ends or self.graph.unfused or self.spans
-        is_worth_it = len(self.board.devices) > 1 and len(self.graph.group_ends) <= MOST_GROUPS
+        is_worth_it = len(board_processors(self.board)) > 1 and len(self.graph.group_ends) <= MOST_GROUPS
         return is_worth_it and not is_fixed and not GroupDag.of(self.graph).is_chain
 
     def _arrange(
         self, goal: str, fps: float | None, request: PlanRequest, *, replicas: bool
     ) -> tuple[Planner, Division]:
         """Return the planner of the graph in the order in which it is divided best, with what was found of that."""
-        own = Division.of(self.problem(request, replicas=replicas))
-        order = own.better_order(GroupDag.of(self.graph), self.board, goal, fps)
-        if order is None:
-            return self, own
-        planner = self.reorder(order)
-        arranged = Division.of(planner.problem(request, replicas=replicas))
-        # The order was looked for without limits of memories and links.
-        is_better = arranged.value(goal, fps) * ORDER_WORTH_IT < own.value(goal, fps)
-        is_first = own.fastest is None and arranged.fastest is not None
-        return (planner, arranged) if is_better or is_first else (self, own)
+        own, dag = Division.of(self.problem(request, replicas=replicas)), GroupDag.of(self.graph)
+        arrangements = [Arrangement(self, own, self.candidate(own, goal, fps, request))]
+
+        def arrange(order: Sequence[int] | None, least_latency: float = np.inf) -> None:
+            if order is not None:
+                planner = self.reorder(order)
+                division = Division.of(planner.problem(request, replicas=replicas), least_latency)
+                arrangements.append(Arrangement(planner, division, planner.candidate(division, goal, fps, request)))
+
+        arrange(own.better_order(dag, self.board, goal, fps))
+        best = best_arrangement(arrangements, goal, fps)
+        if goal == "throughput" and not fps and best.pays_for_latency:
+            order, least_latency = own.prompt_order(dag, self.board, min(each.division.pace for each in arrangements))
+            arrange(order, least_latency)
+            best = best_arrangement(arrangements, goal, fps, least_latency)
+        return best.planner, best.division
+
+    def candidate(self, division: Division, goal: str, fps: float | None, request: PlanRequest) -> Candidate | None:
+        """Return what is best of a division with what its plan takes, None where there is no plan."""
+        try:
+            solution = self._solve_problem(division.problem, goal, fps, request, division)[0]
+        except PlanError:
+            return None
+        return Candidate(solution, self._predict(solution))
 
     def reorder(self, order: Sequence[int]) -> Planner:
         """Return the planner of the graph with its fused groups in another topological order."""
@@ -270,28 +285,57 @@ class Planner:
         """Return the best division of a problem; where stages wait for what they borrow, others to compare it with."""
         if division is None or division.problem is not problem:
             division = Division.of(problem)
-        solver, fastest = division.solver, division.fastest
+        if (goal, fps) not in division.solutions:
+            solutions = self._choose_solutions(division, goal, fps, request)
+            division.solutions[goal, fps] = tuple(solutions)
+        return division.solutions[goal, fps]
+
+    def _choose_solutions(
+        self, division: Division, goal: str, fps: float | None, request: PlanRequest
+    ) -> Iterator[Solution]:
+        problem, solver, fastest = division.problem, division.solver, division.fastest
         if fastest is None:
             obstacle = Obstacle(self.graph, self.board, self.pins, self.seconds, self.refusals, self._variants)
             raise PlanError(obstacle.describe(request))
-        if fps and fastest.interval > 1 / fps:
-            raise self._too_slow(fastest.interval, fps)
-        limit = np.inf
+
+        def at_positions(solution: Solution) -> Solution:
+            # What is proved of the fastest holds for all; a smaller one may be slower, a prompt one by more.
+            solution = replace(solution, bound=fastest.bound, fastest=fastest.interval)
+            return solution.at_positions(request.edges) if request.edges else solution
+
+        def predict_solution(solution: Solution) -> Prediction:
+            return self._predict(at_positions(solution))
+
+        # Stages that borrow are compared with others by what their plans take later.
+        borrows = any(choice.paths for choice in problem.choices)
         if fps:
-            limit = 1 / fps
+            solution = self._keep_up(solver, fastest, goal, fps, None if borrows else predict_solution)
         elif goal == "throughput":
             # Whoever fixes the stages wants the best of them; otherwise fewer are worth a little.
-            limit = fastest.interval * (1.0 if request.devices else WORTH_IT)
-        solution = solver.least("size" if goal == "throughput" else goal, limit) or fastest
-        if goal == "throughput" and not fps and not request.devices:
-            solution = prefer_prompt(problem, solution, WORTH_IT)
-        # What is proved of the fastest holds for all; a smaller one may be slower by `WORTH_IT`, a prompt one by more.
-        solution = replace(solution, bound=fastest.bound, fastest=fastest.interval)
-        solutions = [solution]
-        if any(choice.paths for choice in problem.choices):
-            least = solver.least("latency", np.inf) or fastest
-            solutions += [fastest, replace(least, bound=fastest.bound, fastest=fastest.interval)]
-        return tuple(each.at_positions(request.edges) if request.edges else each for each in solutions)
+            slack = 1.0 if request.devices else WORTH_IT
+            solution = solver.least("size", fastest.interval * slack) or fastest
+            if not request.devices:
+                solution = prefer_prompt(problem, solution, WORTH_IT, division.least_latency)
+            if not borrows:
+                solution = prefer_predicted(solver, solution, fastest, predict_solution)
+        else:
+            solution = solver.least(goal, np.inf) or fastest
+        yield at_positions(solution)
+        if borrows:
+            yield from (at_positions(fastest), at_positions(solver.least("latency", np.inf) or fastest))
+
+    def _keep_up(
+        self, solver: ChainSolver, fastest: Solution, goal: str, fps: float, predict: Predict | None
+    ) -> Solution:
+        """Return the division with the least of a goal that keeps up, and with `predict` its plan as well."""
+        if predict is None:
+            if fastest.interval > 1 / fps:
+                raise self._too_slow(fastest.interval, fps)
+            return solver.least("size" if goal == "throughput" else goal, 1 / fps) or fastest
+        best = keep_up(solver, fastest, goal, 1 / fps, predict)
+        if best.prediction.interval_s > 1 / fps * (1 + ROUNDING):
+            raise self._too_slow(best.prediction.interval_s, fps)
+        return best.solution
 
     def problem(self, request: PlanRequest = ANY_REQUEST, *, replicas: bool = True, borrowing: bool = False) -> Problem:
         """Return the problem for the solver; only where nothing is fixed, stages may have replicas."""
@@ -379,6 +423,36 @@ class Planner:
         """Return the seconds of the unsplit model on one core of the first device that can run it; 0 if none can."""
         seconds = (float(np.sum(self.isolated_seconds(device))) for device in self.board.devices)
         return next((each for each in seconds if np.isfinite(each)), 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Arrangement:
+    """A planner of a graph in some order, with its division and what is best of it; without a plan, None."""
+
+    planner: Planner
+    division: Division
+    candidate: Candidate | None
+
+    @property
+    def pays_for_latency(self) -> bool:
+        """Whether the plan may be late, or is slower than others so as not to be."""
+        if self.candidate is None:
+            return False
+        is_slower = self.candidate.solution.interval > self.division.pace * WORTH_IT
+        return is_slower or self.division.may_be_late(self.candidate.prediction.latency_s)
+
+
+def best_arrangement(
+    arrangements: Sequence[Arrangement], goal: str, fps: float | None, least_latency: float = np.inf
+) -> Arrangement:
+    """Return the best arrangement by what its plan takes; the first one, unless another is better by 1 %."""
+    # An order was looked for without limits of memories and links.
+    candidates = {id(each.candidate): each for each in arrangements if each.candidate}
+    if candidates:
+        in_reach = [each.candidate for each in candidates.values() if each.candidate]
+        return candidates[id(choose(in_reach, goal, fps, ORDER_WORTH_IT, least_latency))]
+    # What is told of the fastest one is why there is no plan.
+    return min(arrangements, key=lambda each: each.division.pace)
 
 
 def _better(

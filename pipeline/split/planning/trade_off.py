@@ -26,22 +26,25 @@ POSITIONS = 120
 """At so many positions cuts are looked for at most, for up to eight searches; at half where each takes long."""
 
 
-def prefer_prompt(problem: Problem, solution: Solution, slack: float) -> Solution:
+def prefer_prompt(problem: Problem, solution: Solution, slack: float, least_latency: float = np.inf) -> Solution:
     """Return the solution, or one of at most twice the least latency if that is less than 20 % slower.
 
     Of those with so little latency, it is the fastest, or one of fewer stages that is slower by at most `slack`.
+    If other problems have divisions of less latency, `least_latency` is that of these.
     """
     takes_long = problem.items > POSITIONS // 2 and len(problem.choices) > _MANY_CHOICES
     count = POSITIONS // 2 if takes_long else POSITIONS
     positions = sorted({*problem.spread_positions(count), *(stage.end for stage in solution.stages)})
     solver = Solver(problem.merge_items(positions))
     least = solver.least("latency", np.inf)
-    if least is None or solution.latency <= MOST_LATENCY * least.latency:
+    longest = MOST_LATENCY * min(least_latency, np.inf if least is None else least.latency)
+    if least is None or solution.latency <= longest:
         return solution
     # Just below, by more than the solver rounds: a gain of exactly that much is enough.
-    prompt_solver = Solver(solver.problem, solution.interval * LEAST_GAIN * (1 - 1e-6), MOST_LATENCY * least.latency)
+    slowest = solution.interval * LEAST_GAIN * (1 - 1e-6)
+    prompt_solver = Solver(solver.problem, slowest, longest)
     prompt = prompt_solver.fastest()
-    if prompt is None:
+    if prompt is None or prompt.interval > slowest:
         return solution
     return (prompt_solver.least("size", prompt.interval * slack) or prompt).at_positions(positions)
 

@@ -1,0 +1,99 @@
+"""Candidates: divisions with what their plans take, where that is more than the solver counts.
+
+The solver lets a tensor that is read later cross each stage between, and sees nobody wait in line for what is shared.
+`predict` follows each tensor and each frame: it decides between divisions that the solver holds for nearly as good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.core.prediction import Prediction
+from pipeline.split.planning.chain_solver import ChainSolver
+from pipeline.split.planning.limits import ROUNDING
+from pipeline.split.planning.solution import Solution
+from pipeline.split.planning.trade_off import LEAST_GAIN, MOST_LATENCY
+
+Predict = Callable[[Solution], Prediction]
+
+_AS_COUNTED = 1.005
+"""A plan that takes at most this much more than its division promises is not compared with others."""
+
+_COSTS = {"throughput": "size", "latency": "latency", "energy": "energy"}
+
+# Intervals between what was promised and what comes: at each there may be a division that is better in truth.
+_TRIALS, _FEW_TRIALS = 4, 2
+# In longer chains each search takes long.
+_MANY_GROUPS = 100
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A division with what its plan takes."""
+
+    solution: Solution
+    prediction: Prediction
+
+    def value(self, goal: str) -> float:
+        """Return what is to be the least."""
+        if goal == "energy":
+            return np.inf if self.prediction.joules is None else self.prediction.joules
+        return self.prediction.latency_s if goal == "latency" else self.prediction.interval_s
+
+
+def choose(
+    candidates: Sequence[Candidate], goal: str, fps: float | None, worth_it: float, least_latency: float = np.inf
+) -> Candidate:
+    """Return the best candidate; the first one, unless another one is better by more than `worth_it`.
+
+    If some division has less latency than all candidates, `least_latency` is that.
+    """
+    if fps:
+        in_time = [candidate for candidate in candidates if candidate.prediction.interval_s <= 1 / fps * (1 + 1e-9)]
+        if not in_time:
+            return min(candidates, key=lambda candidate: candidate.prediction.interval_s)
+        candidates = in_time
+    elif goal == "throughput":
+        candidates = _prompt(candidates, least_latency)
+    first, best = candidates[0], min(candidates, key=lambda candidate: candidate.value(goal))
+    return first if first.value(goal) <= best.value(goal) * worth_it else best
+
+
+def _prompt(candidates: Sequence[Candidate], least_latency: float) -> Sequence[Candidate]:
+    """Return the candidates of little latency, or all of them if one of much latency is much faster."""
+    least = min(least_latency, *(candidate.prediction.latency_s for candidate in candidates))
+    prompt = [candidate for candidate in candidates if candidate.prediction.latency_s <= MOST_LATENCY * least]
+    if not prompt:
+        return candidates
+    fastest, fastest_prompt = (min(each.prediction.interval_s for each in group) for group in (candidates, prompt))
+    return candidates if fastest * LEAST_GAIN < fastest_prompt else prompt
+
+
+def keep_up(solver: ChainSolver, fastest: Solution, goal: str, interval: float, predict: Predict) -> Candidate:
+    """Return the division with the least of a goal whose plan keeps up with an interval, or else a fast one."""
+    division = solver.least(_COSTS[goal], interval)
+    candidates = [Candidate(each, predict(each)) for each in (division, fastest) if each is not None]
+    if candidates[0].prediction.interval_s > interval * (1 + ROUNDING):
+        candidates += _fast_candidates(solver, fastest, interval, predict)
+    return choose(candidates, goal, 1 / interval, 1.0)
+
+
+def prefer_predicted(solver: ChainSolver, solution: Solution, fastest: Solution, predict: Predict) -> Solution:
+    """Return the solution, or a division that the solver holds for slower if its plan is faster in truth."""
+    first = Candidate(solution, predict(solution))
+    if first.prediction.interval_s <= solution.interval * _AS_COUNTED:
+        return solution
+    others = _fast_candidates(solver, fastest, first.prediction.interval_s, predict)
+    quickest = solver.least("latency", np.inf) or fastest
+    return choose([first, *others], "throughput", None, _AS_COUNTED, quickest.latency).solution
+
+
+def _fast_candidates(solver: ChainSolver, fastest: Solution, longest: float, predict: Predict) -> list[Candidate]:
+    """Return small and prompt divisions that the solver holds for faster than `longest`."""
+    trials = _TRIALS if fastest.stages[-1].end <= _MANY_GROUPS else _FEW_TRIALS
+    limits = np.geomspace(fastest.interval, max(fastest.interval, longest), trials)
+    divisions = [fastest, *(solver.least(goal, limit) for limit in limits for goal in ("size", "latency"))]
+    return [Candidate(division, predict(division)) for division in divisions if division is not None]
