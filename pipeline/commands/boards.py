@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import boards
 from pipeline.commands.shared import console
-from pipeline.core.board import Board, Device, Link
+from pipeline.core.board import Board, Cluster, Device, Link
 from pipeline.errors import BoardError
 
 HELP = "List the boards that come along, or show one in full: its devices, cores, memories and links."
@@ -73,8 +73,7 @@ def _rows(device: Device) -> Iterator[tuple[str, str, str]]:
         "kind": device.kind,
         "target": _target(device),
         "address": device.address,
-        "cores": "; ".join(f"{each.name} {each.cores}, speed {each.speed:g}" for each in device.clusters)
-        or _cores(device),
+        "cores": "; ".join(map(_describe_cluster, device.clusters)) or _cores(device),
         "stages at once": str(device.places),
         "families": ", ".join(device.families) or "all",
         "dtypes": ", ".join(device.dtypes) or "all",
@@ -103,6 +102,11 @@ def _target(device: Device) -> str:
         (key if value else "") if isinstance(value, bool) else _text(value) for key, value in device.target.items()
     )
     return " ".join(filter(None, values))
+
+
+def _describe_cluster(cluster: Cluster) -> str:
+    keys = "".join(f", {_text(value)}" for value in (cluster.target or {}).values())
+    return f"{cluster.name} {cluster.cores}, speed {cluster.speed:g}{keys}"
 
 
 def _text(value: object) -> str:

@@ -26,7 +26,14 @@ def test_boards_are_listed(command: Any) -> None:
 def test_one_board_is_shown_in_full(command: Any) -> None:
     result = command("boards", "rk3588")
     assert result.status == 0
-    for expected in ("cortex-a76 +dotprod", "little (0, 1, 2, 3), speed 0.", "19.0 GB/s", "estimated", "4.5 to 11 W"):
+    for expected in (
+        "cortex-a76 +dotprod",
+        "little (0, 1, 2, 3), speed 0.",
+        "cortex-a55",
+        "19.0 GB/s",
+        "estimated",
+        "4.5 to 11 W",
+    ):
         assert expected in result.out
     assert "shared" not in result.out
     result = command("boards", "ultra96")
