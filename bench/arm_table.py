@@ -28,7 +28,6 @@ from report import Row, parser, report
 import boards
 from pipeline.executor import core_estimates
 from pipeline.executor.core_estimates import CoreEstimates, Rates
-from pipeline.executor.kernels.microarchitecture import SCHEDULED_AS
 
 COMMAND = "python bench/arm_table.py"
 
@@ -36,9 +35,8 @@ CORES = ("cortex-a76", "cortex-a78ae", "cortex-a72", "cortex-a57", "cortex-a55",
 PAIRS = (("cortex-a76", "cortex-a55"), ("cortex-a72", "cortex-a53"))
 """Big and LITTLE cores of one processor: the first one's code on the second, and the other way round."""
 
-NETWORKS = ("squeezenet", arm_networks.MOBILENET, f"squeezenet{arm_networks.INT8}",
-            f"{arm_networks.MOBILENET}{arm_networks.INT8}")  # fmt: skip
-"""Small ones: those of larger networks are within a few percent, and take five times as long to analyse."""
+NETWORKS = ("squeezenet", f"squeezenet{arm_networks.INT8}")
+"""Small ones: larger networks are within a few percent of them, and take five times as long to analyse."""
 
 FLOAT, INT8 = "float32", "int8"
 _NAME = r"A (?P<core>Cortex-[AX]\d+\w*) of (?P<clock>[\d.]+) GHz"
@@ -49,11 +47,12 @@ _SPEED_KEY = re.compile(r"^speed = \S+$", re.MULTILINE)
 
 def main() -> None:
     options = parser(__doc__)
+    options.add_argument("--network", nargs="+", choices=arm_networks.NAMES, default=NETWORKS, metavar="NAME",
+                         help=", ".join(arm_networks.NAMES))  # fmt: skip
     options.add_argument("--boards-only", action="store_true", help="write boards' figures from the table as it is")
     arguments = options.parse_args()
     if not arguments.boards_only:
-        names = [name for name in NETWORKS if not arguments.quick or name.startswith("squeezenet")]
-        core_estimates.TABLE.write_text(encode(estimate(names)))
+        core_estimates.TABLE.write_text(encode(estimate(arguments.network)))
         core_estimates.table.cache_clear()
     for path in board_files():
         path.write_text(with_figures(path.read_text(), core_estimates.table().products_per_cycle))
@@ -86,17 +85,16 @@ def estimate(networks: Sequence[str]) -> CoreEstimates:
 def network_rates(network: str, folder: Path) -> Iterator[tuple[tuple[str, str], float]]:
     """Yield cores that a network is compiled for and run on, with the products per cycle."""
     stage = arm_networks.module(network, folder)
-    rates: dict[tuple[str, str], float] = {}
-    for core in CORES:
-        compiled = arm_networks.compile_network(stage, target_of(core), folder / "kernels.o")
-        guests = [other for pair in PAIRS if core in pair for other in pair if other != core]
-        for runner in (core, *guests):
-            # Cores that are one to LLVM have the same figures.
-            twins = SCHEDULED_AS.get(core, core), SCHEDULED_AS.get(runner, runner)
-            if twins not in rates:
-                rates[twins] = describe_network(arm_kernels.estimate(compiled, runner))["macs_per_cycle"]
-            print(f"{network}, code for {core} on {runner}: {rates[twins]:.2f} products per cycle", flush=True)
-            yield (core, runner), rates[twins]
+    for code, runner in [pair for core in CORES for pair in _pairs_of(core)]:
+        compiled = arm_networks.compile_network(stage, target_of(code), folder / "kernels.o")
+        rate = describe_network(arm_kernels.estimate(compiled, runner))["macs_per_cycle"]
+        print(f"{network}, code for {code} on {runner}: {rate:.2f} products per cycle", flush=True)
+        yield (code, runner), rate
+
+
+def _pairs_of(core: str) -> list[tuple[str, str]]:
+    """Return a core with itself, and with those of its processor that are unlike."""
+    return [(core, core), *((core, other) for pair in PAIRS if core in pair for other in pair if other != core)]
 
 
 def _rounded(rates: Mapping[str, float]) -> Rates:
