@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 from pipeline.core.board_checks import check_devices, check_links
@@ -63,6 +64,13 @@ class Board:
                 return device.with_runtime(runtime)
         names = [variant for device in self.devices for variant in dict.fromkeys((device.name, *device.variants))]
         raise BoardError(f"board {self.name!r} has no device {name!r}; it has {', '.join(names)}{near(name, names)}")
+
+    @cached_property
+    def home(self) -> Device | None:
+        """A device of the caller's memory; None if the board has none there: then nothing is said of the caller."""
+        local = [device for device in self.devices if not device.address]
+        host_devices = [device for device in local if device.memory == "host"]
+        return next(iter((*host_devices, *(device for device in local if device.capabilities.is_processor))), None)
 
     def is_one_device(self, first: str, second: str) -> bool:
         """Return whether two names are of one device, whichever of its runtimes they say."""

@@ -20,19 +20,12 @@ Route = tuple[Device, Device]
 """From where to where one worker moves a tensor."""
 
 
-def home(board: Board) -> Device | None:
-    """Return a device of the caller's memory, None if the board has none there: then nothing is said of the caller."""
-    local = [device for device in board.devices if not device.address]
-    host_devices = [device for device in local if device.memory == "host"]
-    return next(iter((*host_devices, *(device for device in local if device.capabilities.is_processor))), None)
-
-
 def enter_route(board: Board, source: Device | None, target: Device) -> Route | None:
     """Return the route of a tensor of `source` that a worker on `target` brings in; None if it uses it in place.
 
     `source` is None for what the caller gives.
     """
-    at_home = home(board)
+    at_home = board.home
     origin = source or at_home
     if origin is None or at_home is None or target.memory in (origin.memory, at_home.memory):
         return None
@@ -44,7 +37,7 @@ def leave_route(board: Board, source: Device, target: Device | None) -> Route | 
 
     `target` is None for what the caller gets.
     """
-    at_home = home(board)
+    at_home = board.home
     reader = target or at_home
     if at_home is None or reader is None or source.memory in (reader.memory, at_home.memory):
         return None
@@ -104,7 +97,7 @@ def _layout_s(device: Device, nbytes: Amount) -> Amount:
 
 def _by_home(board: Board, source: Device, target: Device) -> bool:
     """Check that bytes between two memories go through the caller's; otherwise the reader takes their own link."""
-    at_home = home(board)
+    at_home = board.home
     if at_home is None or at_home.memory in (source.memory, target.memory):
         return True
     # The scheduler's copies go through arrays of the caller; only devices without a way there use a link of their

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipeline.core.board import Board, Device, Link
-from pipeline.core.transfer_costs import LAYOUT, enter_route, enter_s, home, leave_route, leave_s, link_ends
+from pipeline.core.transfer_costs import LAYOUT, enter_route, enter_s, leave_route, leave_s, link_ends
 from pipeline.errors import BoardError
 
 CPU, GPU, NPU, DSP = (
@@ -59,6 +59,6 @@ def test_without_a_way_home_the_reader_pays_the_direct_link() -> None:
 
 def test_where_nothing_is_at_home_the_caller_is_not_counted() -> None:
     board = Board("far", (Device("far", "remote", address="remote://x:1/cpu", memory="far"),))
-    assert home(board) is None
+    assert board.home is None
     assert enter_s(board, None, board.devices[0], 1000) == 0
-    assert home(BOARD) == CPU
+    assert BOARD.home == CPU
