@@ -100,6 +100,7 @@ class LabelSearch:
     ) -> None:
         self._problem, self._borders, self._values = problem, borders, values
         self._limits, self._paced, self._dependent = [*limits, *implied], paced, len(implied)
+        self._tables = [values, *(limit.values for limit in self._limits)]
         self._value = len(problem.processors)
         columns = [index for index, limit in enumerate(self._limits, self._value + 1) if paced and limit.paced]
         self._value_columns = [self._value, *columns]
@@ -174,29 +175,24 @@ class LabelSearch:
         ends = slice(self._problem.items if is_final else position + 1, self._problem.items + is_final)
         parts = []
         for index, choice in enumerate(self._problem.choices):
-            key = index, enter, leave
             if choice.processor == processor and self._problem.allows(count, choice):
-                rows = np.array(
-                    [
-                        *([float(units)] * (ends.stop - ends.start) for units in choice.use),
-                        *(self._column(values, key)[ends, position] for values in self._tables),
-                    ]
-                ).T
-                possible = (rows <= self._caps).all(axis=1) & np.isfinite(rows).all(axis=1)
-                numbers = np.flatnonzero(possible)
-                parts.append((rows[numbers], numbers + ends.start, np.full(len(numbers), index)))
+                rows = self._rows((index, enter, leave), ends, position)
+                numbers = np.flatnonzero((rows <= self._caps[:, None]).all(axis=0) & np.isfinite(rows).all(axis=0))
+                parts.append((rows[:, numbers].T, numbers + ends.start, np.full(len(numbers), index)))
         if not parts:
             return _Stages(np.zeros((0, len(self._caps))), np.zeros(0, np.int_), np.zeros(0, np.int_))
         rows, last, choices = (np.concatenate(part) for part in zip(*parts, strict=True))
         return _Stages(rows, last, choices)
 
-    @property
-    def _tables(self) -> list[dict[Key, Array]]:
-        return [self._values, *(limit.values for limit in self._limits)]
-
-    def _column(self, values: dict[Key, Array], key: Key) -> Array:
-        # Stages that a limit does not have use nothing of it.
-        return values[key] if key in values else np.zeros_like(self._values[key])
+    def _rows(self, key: Key, ends: slice, position: int) -> Array:
+        """Return what stages that begin at a position take, one column for each end."""
+        rows = np.zeros((len(self._caps), ends.stop - ends.start))
+        rows[: self._value] = np.array(self._problem.choices[key[0]].use)[:, None]
+        for row, values in enumerate(self._tables, self._value):
+            # Stages that a limit does not have use nothing of it.
+            if key in values:
+                rows[row] = values[key][ends, position]
+        return rows
 
     def _join(self, rows: Array, others: Array) -> Array:
         joint: Array = rows + others
@@ -278,17 +274,16 @@ class LabelSearch:
     def _least_stage(self, processor: int, enter: int, leave: int) -> Array:
         """Return the least that a stage takes of each column, as entry ``[end, begin]``, however it runs."""
         size = self._problem.items + 1
-        result = np.full((size, size, len(self._caps)), np.inf)
+        result = np.full((len(self._caps), size, size), np.inf)
         for index, choice in enumerate(self._problem.choices):
             if choice.processor == processor:
                 key = index, enter, leave
                 is_possible = np.isfinite(self._values[key]) & (self._values[key] <= self._caps[self._value])
-                for column, values in enumerate(self._tables, self._value):
-                    result[..., column] = np.minimum(
-                        result[..., column], np.where(is_possible, self._column(values, key), np.inf)
-                    )
-                result[is_possible, : self._value] = 0.0
-        return result
+                for row, values in enumerate(self._tables, self._value):
+                    least = values.get(key, 0.0)
+                    np.minimum(result[row], least, out=result[row], where=is_possible)
+                result[: self._value, is_possible] = 0.0
+        return np.moveaxis(result, 0, -1)
 
 
 def pareto_rows(rows: Array, most: float = np.inf) -> tuple[NDArray[np.int_], int]:
