@@ -32,9 +32,9 @@ from pipeline.scheduler import Pipeline
 from pipeline.simulation import simulate
 from pipeline.split.graph import Graph
 from pipeline.split.planning.chain_solver import ChainSolver
-from pipeline.split.planning.heterogeneous_choices import STEP_S
 from pipeline.split.planning.plan_builder import build_plan
 from pipeline.split.planning.planner import Planner
+from pipeline.split.planning.worker_costs import STEP_S
 from pipeline.workflow.plan import make_planner
 
 BOARDS = ("ultra96-simulated", "pynq-z2", "zcu104")

@@ -32,8 +32,10 @@ import boards
 from pipeline.core.board import Board, Device
 from pipeline.core.plan import Plan, StagePlan, TensorSpec
 from pipeline.simulation import simulate
-from pipeline.split.planning.problem import Array, Choice, Problem, Processor
-from pipeline.split.planning.problem_builder import parallel_seconds
+from pipeline.split.planning.arrays import Array
+from pipeline.split.planning.choice import Choice
+from pipeline.split.planning.choice_builder import parallel_seconds
+from pipeline.split.planning.problem import Problem, Processor
 from pipeline.split.planning.solution import Solution, StageSolution
 from pipeline.split.planning.solver import Solver
 

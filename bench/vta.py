@@ -44,8 +44,8 @@ from pipeline.quantization.loss import outputs
 from pipeline.simulation import simulate
 from pipeline.split import extract, stage_parts
 from pipeline.split.graph import Graph
+from pipeline.split.planning.choice_builder import parallel_seconds
 from pipeline.split.planning.planner import Planner
-from pipeline.split.planning.problem_builder import parallel_seconds
 
 BOARD, VTA = "ultra96-simulated", "vta-simulated"
 BOARDS = {BOARD: VTA, "pynq-z2": "vta"}

@@ -27,8 +27,8 @@ from pipeline.split import extract
 from pipeline.split.cuts import crossing_bytes
 from pipeline.split.export.stage_export import StageExport
 from pipeline.split.graph import Graph
+from pipeline.split.planning.arrays import Array
 from pipeline.split.planning.costs import estimate
-from pipeline.split.planning.problem import Array
 from pipeline.split.planning.spans import SpanTimes
 
 MOST_POSITIONS = 12

@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pipeline.core.plan import Plan
+from pipeline.split.planning.arrays import Array
 from pipeline.split.planning.chain_solver import shorten
+from pipeline.split.planning.choice import Choice
 from pipeline.split.planning.planner import Planner
-from pipeline.split.planning.problem import Array, Choice, Problem
+from pipeline.split.planning.problem import Problem
 from pipeline.split.planning.solution import Solution
 from pipeline.split.planning.solver import Solver
 from pipeline.split.planning.trade_off import LEAST_GAIN, MOST_LATENCY, POSITIONS, front, knee

@@ -13,7 +13,7 @@ import numpy as np
 from pipeline.core.board import Board, Device
 from pipeline.core.transfer_costs import enter_route, enter_s, leave_route, leave_s, link_ends
 from pipeline.errors import BoardError
-from pipeline.split.planning.problem import Array
+from pipeline.split.planning.arrays import Array
 
 
 @dataclass(frozen=True, eq=False)

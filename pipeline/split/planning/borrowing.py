@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from pipeline.core.board import Device
+from pipeline.split.planning.board_processors import BoardProcessor
 from pipeline.split.planning.borrowable import is_borrowable, may_borrow
 from pipeline.split.planning.heterogeneous_choices import Borrowing
-from pipeline.split.planning.problem_builder import BoardProcessor
 from pipeline.split.planning.request import PlanRequest
 
 MOST_DEVICES = 3

@@ -9,7 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.split.planning.problem import Array, Choice, Problem
+from pipeline.split.planning.arrays import Array
+from pipeline.split.planning.choice import Choice
+from pipeline.split.planning.problem import Problem
 
 # More steps move the bound by less than a thousandth on the networks of bench/planner.py.
 _STEPS = 300

@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 
 from pipeline.core.board import Board
 from pipeline.split.orders import GroupDag
+from pipeline.split.planning.arrays import Array
+from pipeline.split.planning.board_processors import board_processors
 from pipeline.split.planning.borders import board_borders
-from pipeline.split.planning.problem import Array, Choice, Problem
-from pipeline.split.planning.problem_builder import board_processors
+from pipeline.split.planning.choice import Choice
+from pipeline.split.planning.problem import Problem
 
 _MOST_PERMUTATIONS = 6
 

@@ -17,9 +17,9 @@ from pipeline.split.planning import queues
 from pipeline.split.planning.advice import Alternative, advice, alternatives, trade_offs, verdict
 from pipeline.split.planning.bound import relaxed_interval
 from pipeline.split.planning.costs import fallback_share
+from pipeline.split.planning.footprint import Footprint
 from pipeline.split.planning.group_work import groups
 from pipeline.split.planning.planner import Planner
-from pipeline.split.planning.problem_builder import Footprint
 from pipeline.split.planning.stage_times import group_seconds, step_groups, with_times
 from pipeline.split.unfused import DividedGroup, divided_groups
 

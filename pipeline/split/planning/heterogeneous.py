@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.split.planning.problem import Array
+from pipeline.split.planning.arrays import Array
 
 OWN = 0
 """The worker's own device, where each stage begins and ends."""

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise, product
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.split.planning.arrays import Array
+from pipeline.split.planning.borrowing_gain import is_useful
+from pipeline.split.planning.choice import Choice, PathStep
 from pipeline.split.planning.heterogeneous import (
-    OWN,
     SpanPaths,
     StepCosts,
     chain_totals,
-    path_totals,
     shortest_path,
     span_paths,
     waiting_seconds,
 )
-from pipeline.split.planning.problem import Array, Choice, PathStep, Problem, Resource, span_sums
-
-STEP_S = 30e-6
-"""Seconds that a step on a borrowed device takes before it computes: a lock that changes hands, and a call."""
+from pipeline.split.planning.problem import Problem, Resource
+from pipeline.split.planning.worker_costs import step_costs
 
 MOST_ITEMS = 500
 """In longer chains no stage is heterogeneous; the time to look for paths grows with their square."""
@@ -35,9 +34,6 @@ _SPREADS = (0.0, 0.25)
 
 _FEW_ITEMS = 30
 """Items of chains in which stages may borrow whatever that gains: to look for it takes a moment."""
-
-_WORTH_IT = 1.1
-"""By how much faster one frame has to be for stages to borrow unasked: each number of workers is one more choice."""
 
 _FRUGAL = 1.25
 """By how much longer a stage may take that uses as little as it can of what others use as well."""
@@ -141,7 +137,7 @@ def _share_device(problem: Problem, device: int) -> Problem:
 def _choices(problem: Problem, borrowing: Borrowing) -> Iterator[Choice]:
     for worker in _workers(problem, borrowing):
         costs, resources = step_costs(problem, worker, borrowing.devices)
-        if not borrowing.on_request and problem.items > _FEW_ITEMS and not _is_useful(costs):
+        if not borrowing.on_request and problem.items > _FEW_ITEMS and not is_useful(costs):
             continue
         most = borrowing.most_units // max(1, sum(worker.use)) if borrowing.replicas else 1
         counts = range(1, max(1, most) + 1)
@@ -166,79 +162,6 @@ def _workers(problem: Problem, borrowing: Borrowing) -> Iterator[Choice]:
         is_plain = choice.spans is None and choice.replicas == 1 and not choice.factors
         if is_plain and choice.processor == borrowing.own and sum(choice.use) <= borrowing.most_units:
             yield choice
-
-
-def step_costs(problem: Problem, worker: Choice, devices: Sequence[int]) -> tuple[StepCosts, list[int]]:
-    """Return the costs of a worker's steps, and the problem's resource that each of the costs' resources is, or -1."""
-    processors = (worker.processor, *devices)
-    seconds = np.vstack([worker.seconds, *(_device_seconds(problem, device) for device in devices)])
-    start_s = np.array([0.0, *(STEP_S for _ in devices)])
-    ends = np.ix_(processors, processors)
-    moves = _changes(problem.leave[ends] + problem.enter[ends])
-    # A memory's bytes are shared, too, but nobody stands in line for them.
-    links = [index for index, resource in enumerate(problem.resources) if resource.kind == "link"]
-    nothing = np.zeros_like(moves)
-    link_uses = [
-        _changes(
-            sum((load[index][ends] for load in (problem.enter_loads, problem.leave_loads) if index in load), nothing)
-        )
-        for index in links
-    ]
-    names = [resource.name for resource in problem.resources]
-    indices = [_index(names, problem.processors[device].name) for device in devices]
-    device_uses = np.hstack([np.zeros((len(devices), 1)), np.eye(len(devices))])
-    uses = np.vstack([device_uses, np.zeros((len(links), len(processors)))])
-    move_uses = np.stack([*(np.zeros_like(moves) for _ in devices), *link_uses])
-    return StepCosts(seconds, start_s, moves, uses, move_uses), [*indices, *links]
-
-
-def _index(names: Sequence[str], name: str) -> int:
-    return names.index(name) if name in names else -1
-
-
-def _device_seconds(problem: Problem, device: int) -> Array:
-    """Return the times of items on a device; infinite where they do not add up."""
-    candidates = [choice for choice in problem.choices if choice.processor == device and choice.spans is None]
-    return candidates[0].seconds if candidates else np.full(problem.items, np.inf)
-
-
-def _changes(values: Array) -> Array:
-    """Return what changes of device take; to stay takes nothing."""
-    result: Array = np.array(values, np.float64)
-    result[np.arange(len(result)), np.arange(len(result))] = 0.0
-    return result
-
-
-def _is_useful(costs: StepCosts) -> bool:
-    """Check that to borrow several times is faster than to have each device once, as a chain of stages does."""
-    # The whole chain may hold items that none of these devices runs.
-    edges = [0, *(np.flatnonzero(np.isinf(costs.seconds.min(axis=0))) + 1), costs.items + 1]
-    begin, end = max(((begin, end - 1) for begin, end in pairwise(edges)), key=lambda span: span[1] - span[0])
-    try:
-        steps = shortest_path(costs, np.zeros(costs.resources), begin, end)
-    except ValueError:
-        return False
-    if sum(step.device != OWN for step in steps) < 2:
-        return False
-    return float(path_totals(costs, steps)[0]) * _WORTH_IT < _once_borrowed(costs, begin, end)
-
-
-def _once_borrowed(costs: StepCosts, begin: int, end: int) -> float:
-    """Return the least time of a path with one step on a borrowed device, or with none."""
-    own = np.concatenate([[0.0], np.cumsum(costs.seconds[OWN, begin:end])])
-    least = float(own[-1])
-    for device in range(1, len(costs.start_s)):
-        inside = span_sums(costs.seconds[device, begin:end])
-        enter, leave = (
-            costs.change_costs[0, pair[0], pair[1], begin : end + 1] for pair in ((OWN, device), (device, OWN))
-        )
-        # Before the step, in it, and behind it; entry ``[j, i]`` as elsewhere.
-        # Where the own cores cannot run everything, what is behind is infinity less infinity: no number.
-        with np.errstate(invalid="ignore"):
-            before, behind = own + enter[begin : end + 1], own[-1] - own + leave[begin : end + 1]
-            totals = before[None, :] + inside + behind[:, None]
-        least = min(least, float(np.where(np.isnan(totals), np.inf, totals).min()))
-    return least
 
 
 def _choose_prices(costs: StepCosts, counts: Sequence[int]) -> Array:

@@ -17,8 +17,9 @@ from pipeline.core.prediction import Prediction
 from pipeline.errors import PlanError
 from pipeline.split.planning.bound import relaxed_interval
 from pipeline.split.planning.candidates import Candidate
+from pipeline.split.planning.choice import Choice
 from pipeline.split.planning.limits import ROUNDING
-from pipeline.split.planning.problem import Choice, Problem
+from pipeline.split.planning.problem import Problem
 from pipeline.split.planning.solution import Solution
 from pipeline.split.planning.trade_off import LEAST_GAIN
 

@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pipeline.split.planning.arrays import Array
+from pipeline.split.planning.border_kinds import Segment
 from pipeline.split.planning.limits import ROUNDING, SumLimit
-from pipeline.split.planning.problem import Array
-from pipeline.split.planning.search import Segment, StageTable
+from pipeline.split.planning.stage_table import StageTable
 
 Search = Callable[[StageTable, float], list[Segment] | None]
 """Returns the division with the least sum over a table, None if there is none up to a ceiling."""

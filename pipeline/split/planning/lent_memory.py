@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pipeline.core.board import Board
 from pipeline.split.graph import Graph
-from pipeline.split.planning.problem_builder import Footprint, board_processors, memory_sizes
+from pipeline.split.planning.board_processors import board_processors
+from pipeline.split.planning.footprint import Footprint
+from pipeline.split.planning.problem_builder import memory_sizes
 from pipeline.split.planning.solution import Solution, StageSolution
 
 

@@ -8,8 +8,9 @@ from functools import cached_property
 
 import numpy as np
 
-from pipeline.split.planning.problem import Array, Problem
-from pipeline.split.planning.search import Borders, Key, Segment
+from pipeline.split.planning.arrays import Array
+from pipeline.split.planning.border_kinds import Borders, Key, Segment
+from pipeline.split.planning.problem import Problem
 
 ROUNDING = 1e-9
 """Sums of the same numbers in another order differ by less than this share."""

@@ -11,9 +11,9 @@ from pipeline.core.plan import Plan, StagePlan
 from pipeline.core.transfer_costs import own_cores, replicas_on
 from pipeline.split.extract import GraphPart, parts
 from pipeline.split.graph import Graph
+from pipeline.split.planning.arrays import Array
+from pipeline.split.planning.board_processors import BoardProcessor, board_processors
 from pipeline.split.planning.group_work import group_traffic
-from pipeline.split.planning.problem import Array
-from pipeline.split.planning.problem_builder import BoardProcessor, board_processors
 from pipeline.split.planning.solution import Solution, StageSolution
 from pipeline.split.planning.step_builder import add_step_transfers, add_steps, share_borders
 

@@ -16,6 +16,7 @@ from pipeline.split.graph import Graph
 from pipeline.split.offload import Refusals
 from pipeline.split.orders import GroupDag, as_ordered, reorder
 from pipeline.split.planning import pins, queues
+from pipeline.split.planning.board_processors import board_processors
 from pipeline.split.planning.borrowing import board_borrowings
 from pipeline.split.planning.bound import relaxed_interval
 from pipeline.split.planning.candidates import Candidate, Predict, choose, keep_up, prefer_predicted
@@ -36,7 +37,7 @@ from pipeline.split.planning.obstacle import Obstacle
 from pipeline.split.planning.pins import Pins
 from pipeline.split.planning.plan_builder import build_plan
 from pipeline.split.planning.problem import Problem
-from pipeline.split.planning.problem_builder import board_processors, build_problem
+from pipeline.split.planning.problem_builder import build_problem
 from pipeline.split.planning.queues import TIME_CV
 from pipeline.split.planning.request import ANY_REQUEST, PlanRequest, resolve_request
 from pipeline.split.planning.solution import Solution

@@ -23,7 +23,8 @@ from pipeline.core.plan import Plan, StagePlan
 from pipeline.core.prediction import predict
 from pipeline.errors import PlanError
 from pipeline.split.graph import Graph
-from pipeline.split.planning.problem_builder import Footprint, memory_sizes
+from pipeline.split.planning.footprint import Footprint
+from pipeline.split.planning.problem_builder import memory_sizes
 
 TIME_CV = 0.1
 """Coefficient of variation of a stage's time, its standard deviation as a share of it, where nothing else is said."""

@@ -16,8 +16,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.split.planning.problem import Array, Choice, Problem
-from pipeline.split.planning.search import Border, Borders, Segment, Use
+from pipeline.split.planning.arrays import Array
+from pipeline.split.planning.border_kinds import Border, Borders, Segment
+from pipeline.split.planning.choice import Choice
+from pipeline.split.planning.problem import Problem
+from pipeline.split.planning.search import Use
 
 Reached = NDArray[np.bool_]
 """For each position, whether stages can end there."""

@@ -10,9 +10,11 @@ import numpy as np
 from pipeline.core.board import Board, Device
 from pipeline.core.memory_pools import memory_pools
 from pipeline.split.graph import Graph
+from pipeline.split.planning.arrays import Array
 from pipeline.split.planning.borders import BoardBorders
+from pipeline.split.planning.choice import Choice
 from pipeline.split.planning.group_work import group_traffic
-from pipeline.split.planning.problem import Array, Choice, Problem, Resource
+from pipeline.split.planning.problem import Problem, Resource
 
 
 def add_turns(problem: Problem, devices: Sequence[Device], borders: BoardBorders) -> Problem:

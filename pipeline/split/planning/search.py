@@ -8,15 +8,17 @@ step is a minimum over a matrix.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.split.planning.problem import Array, Choice, Problem
+from pipeline.split.planning.arrays import Array
+from pipeline.split.planning.border_kinds import Border, Borders, Key, Segment
+from pipeline.split.planning.problem import Problem
+from pipeline.split.planning.stage_table import StageTable
 
 # So many times as wide as there are begins, a window is mostly empty.
 _SPARSE = 3
@@ -29,136 +31,6 @@ Use = tuple[int, ...]
 
 Join = Callable[[Array, Array], Array]
 """Combines the value of a stage with that of the stages before it: `numpy.maximum` or `numpy.add`."""
-
-Border = tuple[int, int]
-"""A processor, and which kind of border is crossed there: borders that cost the same at all positions are one kind."""
-
-Key = tuple[int, int, int]
-"""A choice, and the kinds of its two borders."""
-
-
-@dataclass(frozen=True)
-class Segment:
-    """One stage of a division.
-
-    Attributes
-    ----------
-    begin, end : int
-        Its items.
-    choice : int
-        Index of the choice.
-    enter, leave : int
-        Kinds of its borders.
-    """
-
-    begin: int
-    end: int
-    choice: int
-    enter: int
-    leave: int
-
-    @property
-    def key(self) -> Key:
-        """Choice and kinds of borders."""
-        return self.choice, self.enter, self.leave
-
-
-class Borders:
-    """The kinds of borders of a problem.
-
-    Attributes
-    ----------
-    enter, leave : list of list of Array
-        For each processor the different rows of seconds; the last kind of `leave` is the caller's.
-    sources, targets : list of list of int
-        For each processor and kind, the first neighbour behind such a border.
-    followers : list of list of list of int
-        For each processor and kind of `leave` but the caller's, the processors behind such a border.
-    """
-
-    def __init__(self, problem: Problem) -> None:
-        processors, caller = range(len(problem.processors)), len(problem.processors)
-        self.sources: list[list[int]] = []
-        self.targets: list[list[int]] = []
-        self._enter_kinds: dict[tuple[int, int], int] = {}
-        self.followers: list[list[list[int]]] = []
-        # What crosses a border takes seconds, and uses of each resource some.
-        enter, leave = (
-            np.stack([seconds, *loads.values()])
-            for seconds, loads in ((problem.enter, problem.enter_loads), (problem.leave, problem.leave_loads))
-        )
-        for processor in processors:
-            kinds = _kinds([enter[:, source, processor] for source in (*processors, caller)])
-            self.sources.append(list(dict.fromkeys(kinds)))
-            self._enter_kinds.update({(end, processor): self.sources[-1].index(kind) for end, kind in enumerate(kinds)})
-            # The caller apart: a last stage leaves to it, whatever the row's equals are.
-            kinds = _kinds([leave[:, processor, target] for target in processors])
-            self.targets.append([*dict.fromkeys(kinds), caller])
-            self.followers.append(
-                [[target for target in processors if kinds[target] == kind] for kind in self.targets[-1][:-1]]
-            )
-        self.enter = self.rows_in(problem.enter)
-        self.leave = self.rows_out(problem.leave)
-
-    def rows_in(self, values: Array) -> list[list[Array]]:
-        """Return for each processor and kind the row of values that are shaped as `enter`."""
-        return [[values[end, index] for end in ends] for index, ends in enumerate(self.sources)]
-
-    def rows_out(self, values: Array) -> list[list[Array]]:
-        """Return for each processor and kind the row of values that are shaped as `leave`."""
-        return [[values[index, end] for end in ends] for index, ends in enumerate(self.targets)]
-
-    def enter_kind(self, source: int, target: int) -> int:
-        """Return the kind of border between two processors, as the second one enters it."""
-        return self._enter_kinds[source, target]
-
-    def leave_kind(self, processor: int, border: Border | None) -> int | None:
-        """Return the kind of border by which a stage reaches another one, or the caller; None if it does not."""
-        if border is None:
-            return len(self.leave[processor]) - 1
-        follower, enter = border
-        if self.enter_kind(processor, follower) != enter:
-            return None
-        return next(kind for kind, group in enumerate(self.followers[processor]) if follower in group)
-
-
-class StageTable:
-    """One value for each stage there could be.
-
-    Parameters
-    ----------
-    problem : Problem
-    borders : Borders
-    value : callable
-        Returns the values of a choice with the given rows of `enter` and `leave`, as entry ``[end, begin]``.
-    """
-
-    def __init__(self, problem: Problem, borders: Borders, value: Callable[[Choice, Array, Array], Array]) -> None:
-        self.values: dict[Key, Array] = {
-            (index, enter, leave): value(choice, into, out)
-            for index, choice in enumerate(problem.choices)
-            for enter, into in enumerate(borders.enter[choice.processor])
-            for leave, out in enumerate(borders.leave[choice.processor])
-        }
-
-    @staticmethod
-    def of(values: dict[Key, Array]) -> StageTable:
-        """Return a table of values that are there already."""
-        table = StageTable.__new__(StageTable)
-        table.values = values
-        return table
-
-    def total(self, segments: Sequence[Segment]) -> float:
-        """Return the sum over the stages of a division."""
-        return sum(self.values_of(segments))
-
-    def largest(self, segments: Sequence[Segment]) -> float:
-        """Return the largest value of the stages of a division."""
-        return max(self.values_of(segments))
-
-    def values_of(self, segments: Sequence[Segment]) -> Iterator[float]:
-        """Yield the value of each stage of a division."""
-        return (float(self.values[segment.key][segment.end, segment.begin]) for segment in segments)
 
 
 def best_division(  # noqa: PLR0913, PLR0917 - what a search is about
@@ -417,14 +289,6 @@ class _DivisionSearch:
                 if len(begins):
                     return Segment(int(begins[-1]), end, index, enter, leave), previous_use
         raise AssertionError(f"no stage leads to {border} at {end} with {use}")
-
-
-def _kinds(rows: Sequence[Array]) -> list[int]:
-    """Return for each row the index of the first one that is equal to it."""
-    return [
-        next(index for index, other in enumerate(rows[: number + 1]) if np.array_equal(row, other))
-        for number, row in enumerate(rows)
-    ]
 
 
 def _reach(values: Array, ceiling: float) -> NDArray[np.intp]:

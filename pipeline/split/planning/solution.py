@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from pipeline.split.planning.problem import Choice, Problem
-from pipeline.split.planning.search import Borders, Segment
+from pipeline.split.planning.border_kinds import Borders, Segment
+from pipeline.split.planning.choice import Choice
+from pipeline.split.planning.problem import Problem
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,17 @@ from functools import cached_property
 
 import numpy as np
 
+from pipeline.split.planning.arrays import Array
+from pipeline.split.planning.border_kinds import Border, Borders, Key, Segment
 from pipeline.split.planning.bound import Relaxation, relax
+from pipeline.split.planning.choice import Choice
 from pipeline.split.planning.labels import MOST_LABELS, LabelResult, LabelSearch
 from pipeline.split.planning.lagrangian import CheapestDivision, Lagrangian, keeps
 from pipeline.split.planning.limits import ROUNDING, Limits, SumLimit, limited
-from pipeline.split.planning.problem import Array, Choice, Problem
-from pipeline.split.planning.search import Border, Borders, Key, Segment, StageTable, best_division, least_rests
+from pipeline.split.planning.problem import Problem
+from pipeline.split.planning.search import best_division, least_rests
 from pipeline.split.planning.solution import Solution, solution
+from pipeline.split.planning.stage_table import StageTable
 
 COARSE = 40
 """Positions of the first, quick search, whose result bounds the second one from above."""

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from pipeline.split.planning.problem import Array, span_sums
+from pipeline.split.planning.arrays import Array, span_sums
 
 
 @dataclass(frozen=True, eq=False)

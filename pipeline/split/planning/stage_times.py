@@ -10,12 +10,12 @@ import numpy as np
 from pipeline.core.board import Device
 from pipeline.core.plan import Plan, StagePlan, StepPlan
 from pipeline.split.graph import Graph
+from pipeline.split.planning.choice_builder import parallel_seconds
 from pipeline.split.planning.group_work import group_traffic
-from pipeline.split.planning.heterogeneous_choices import STEP_S
 from pipeline.split.planning.plan_builder import add_transfers
 from pipeline.split.planning.planner import Planner
-from pipeline.split.planning.problem_builder import parallel_seconds
 from pipeline.split.planning.step_builder import add_step_transfers
+from pipeline.split.planning.worker_costs import STEP_S
 
 
 def group_seconds(planner: Planner, stage: StagePlan, begin: int, end: int) -> np.ndarray:

@@ -12,8 +12,8 @@ from pipeline.core.plan import Plan
 from pipeline.core.stage_plan import StagePlan, StepPlan
 from pipeline.split.extract import GraphPart, parts
 from pipeline.split.graph import Graph
-from pipeline.split.planning.problem import Paths, PathStep
-from pipeline.split.planning.problem_builder import board_processors
+from pipeline.split.planning.board_processors import board_processors
+from pipeline.split.planning.choice import Paths, PathStep
 from pipeline.split.planning.solution import StageSolution
 
 

@@ -21,7 +21,6 @@ _MANY_CHOICES = 32
 # Along the front between the two ends: enough to see its bend.
 _FRONT_STEPS = 4
 
-
 POSITIONS = 120
 """At so many positions cuts are looked for at most, for up to eight searches; at half where each takes long."""
 

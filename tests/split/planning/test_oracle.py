@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from pipeline.split.planning.problem import Choice, Problem
+from pipeline.split.planning.choice import Choice
+from pipeline.split.planning.problem import Problem
 from pipeline.split.planning.solver import Solver
 from tests.support.shared_problems import shared_problem
 

@@ -16,9 +16,9 @@ from pipeline.core.transfer_costs import LAYOUT
 from pipeline.errors import BoardError, PlanError
 from pipeline.split.cuts import crossing_bytes
 from pipeline.split.graph import Graph
+from pipeline.split.planning.choice_builder import PARALLEL
 from pipeline.split.planning.costs import estimate
 from pipeline.split.planning.planner import Planner
-from pipeline.split.planning.problem_builder import PARALLEL
 from tests.support.onnx_models import node, save
 from tests.support.planning import plan_with_times
 from tests.support.small_plans import host, last_operators

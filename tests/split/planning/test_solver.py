@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.split.planning.bound import relaxed_interval
-from pipeline.split.planning.problem import Choice, MemoryLimit, Problem, Processor, Resource
+from pipeline.split.planning.choice import Choice
+from pipeline.split.planning.problem import MemoryLimit, Problem, Processor, Resource
 from pipeline.split.planning.solution import Solution
 from pipeline.split.planning.solver import PRECISION, Solver
 from tests.support.exhaustive import (

@@ -10,8 +10,8 @@ import pytest
 import pipeline
 from pipeline.core.board import Board, Device
 from pipeline.split.graph import Graph
+from pipeline.split.planning.arrays import span_sums
 from pipeline.split.planning.planner import Planner
-from pipeline.split.planning.problem import span_sums
 from pipeline.split.planning.spans import SpanTimes
 from tests.support.onnx_models import node, save, weights
 

@@ -10,9 +10,10 @@ import pytest
 
 import boards
 import pipeline
+from pipeline.split.planning.choice import Choice
 from pipeline.split.planning.explanation import explain
 from pipeline.split.planning.planner import Planner
-from pipeline.split.planning.problem import Choice, Problem, Processor
+from pipeline.split.planning.problem import Problem, Processor
 from pipeline.split.planning.solver import Solver
 from pipeline.split.planning.trade_off import front, knee, prefer_prompt
 from tests.support.exhaustive import legal_plans, random_problem

@@ -1,0 +1,30 @@
+"""Arrays: sums and maxima over the spans of a chain, as entry ``[end, begin]``."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+def span_sums(values: Array) -> Array:
+    """Return the sums of ``values[i:j]`` as entry ``[j, i]``; infinite for an empty span or one with an infinity."""
+    # Infinities are counted apart: in a prefix sum, one would swallow all that follow it.
+    infinities = np.concatenate([[0], np.cumsum(np.isinf(values))])
+    prefix = np.concatenate([[0.0], np.cumsum(np.where(np.isinf(values), 0.0, values))])
+    sums: Array = np.subtract.outer(prefix, prefix)
+    # A span with an infinity in it, whose prefix sums left it out.
+    sums[np.subtract.outer(infinities, infinities) != 0] = np.inf
+    sums[np.triu_indices(len(prefix))] = np.inf
+    return sums
+
+
+def span_maxima(values: Array) -> Array:
+    """Return the largest of ``values[i:j]`` as entry ``[j, i]``; 0 for an empty span."""
+    size = len(values) + 1
+    maxima = np.zeros((size, size))
+    # Each row follows from the one above it: for each begin, one more item at the end.
+    for end in range(1, size):
+        maxima[end, :end] = np.maximum(maxima[end - 1, :end], values[end - 1])
+    return maxima
