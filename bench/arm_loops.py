@@ -24,6 +24,7 @@ _STACK = re.compile(r"\[sp\b|\(%rsp\b")
 # What `_products` may count: one look at a line instead of all that reads it.
 _MULTIPLIER = re.compile(r"\s(fml|fmadd|[su]m(lal|ull)|mla|[su]{1,2}dot|[su]{1,2}mmla|vfmadd|vpdp)")
 _ARRANGEMENT = re.compile(r"v\d+\.(\d+)([bhsd])")
+_FULL_WIDTH = re.compile(r"v\d+\.(4s|8h|2d)\b")
 _X86_WIDTH = {"x": 4, "y": 8, "z": 16}
 
 # Instruction -> the kind of its products, and how many it adds up in each lane of its result.
@@ -101,6 +102,13 @@ class Loop:
     def multipliers(self) -> int:
         """Instructions that multiply and add."""
         return sum(bool(_products(instruction)[1]) for instruction in self.instructions)
+
+    @property
+    def full_width(self) -> int:
+        """Multiply-adds of floats in 128 bits."""
+        return sum(
+            mnemonic == "fmla" and bool(_FULL_WIDTH.match(operands)) for _, mnemonic, operands in self.instructions
+        )
 
     @property
     def loads(self) -> int:

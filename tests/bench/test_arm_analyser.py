@@ -30,6 +30,11 @@ def test_a_core_starts_as_many_products_as_it_has_units() -> None:
         assert 16 / units <= turn <= 16 / units * 1.2
 
 
+def test_tables_that_start_too_many_products_are_bounded() -> None:
+    # LLVM says 8 for this core, whose two pipes are 64 bits wide.
+    assert cycles([products(16)], "cortex-a55") == [16.0]
+
+
 def test_a_loop_that_is_not_understood_does_not_hide_the_others() -> None:
     estimates = cycles([products(8), products(8, "nonsense\tx1"), products(16)], "neoverse-n1")
     assert estimates[1] is None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 KIB = 1024
 
@@ -16,8 +16,35 @@ TASK_ELEMENTS = 1 << 15
 """Elements that, moved or computed one by one, are not worth waking another core."""
 
 
-# LLVM has this in its scheduling models, which it shows nobody.
-_IN_ORDER = frozenset(f"cortex-a{number}" for number in (34, 35, 53, 55, 320, 510, 520))
+class _ArmCore(NamedTuple):
+    """What Arm's manual and LLVM's tables say of a core; neither is to be had through a target.
+
+    Attributes
+    ----------
+    ports : int
+    latency : float
+    l1_kib, ways : int
+        Of the first-level data cache.
+    in_order : bool
+    """
+
+    ports: int
+    latency: float
+    l1_kib: int
+    ways: int
+    in_order: bool = False
+
+
+_OLD_LITTLE, _LITTLE = _ArmCore(1, 10.0, 32, 4, in_order=True), _ArmCore(1, 4.0, 32, 4, in_order=True)
+_BIG = _ArmCore(2, 4.0, 64, 4)
+_ARM_CORES = {
+    **dict.fromkeys(("cortex-a34", "cortex-a35", "cortex-a53"), _OLD_LITTLE),
+    **dict.fromkeys(("cortex-a55", "cortex-a320", "cortex-a510", "cortex-a520"), _LITTLE),
+    **dict.fromkeys(("cortex-a57", "cortex-a72"), _ArmCore(1, 7.0, 32, 2)),
+    **dict.fromkeys((f"cortex-{name}" for name in ("a76", "a76ae", "a77", "a78", "a78ae", "a78c", "x1")), _BIG),
+    **dict.fromkeys((f"neoverse-{name}" for name in ("n1", "n2", "v1", "v2")), _BIG),
+}
+_OTHER_ARM = _ArmCore(2, 4.0, 32, 4)
 
 
 SCHEDULED_AS = dict.fromkeys(("cortex-a76", "cortex-a77", "cortex-a78", "cortex-a78ae"), "neoverse-n1")
@@ -53,6 +80,12 @@ class Microarchitecture:
         Whether one lane of a vector is a factor at no cost, so that elements are loaded a vector at a time.
     in_order : bool
         Whether an instruction waits for those before it, so that the order that they are written in counts.
+    ports : int
+        Fused multiply-adds of vectors that start in a cycle.
+    latency : float
+        Cycles of one until its result can be added to again.
+    way_bytes : int
+        Of each way of the first-level data cache: addresses so far apart share a set.
     """
 
     lanes: int
@@ -65,6 +98,9 @@ class Microarchitecture:
     task_operations: int = TASK_OPERATIONS
     lane_products: bool = False
     in_order: bool = False
+    ports: int = 2
+    latency: float = 4.0
+    way_bytes: int = 4 * KIB
 
 
 def of_target(target: Any) -> Microarchitecture:
@@ -83,9 +119,16 @@ def of_target(target: Any) -> Microarchitecture:
     l1_bytes, l2_bytes = (_cache_bytes(1), _cache_bytes(2)) if is_host else (0, 0)
     # Cores with AVX-512 have 1 MiB since Skylake-SP; of others 512 KiB are common.
     l2_bytes = l2_bytes or (1024 if lanes >= 16 else 512) * KIB
-    return Microarchitecture(
-        lanes, registers, l1_bytes or 32 * KIB, l2_bytes, _dots(features, lanes, is_arm64=is_arm64),
-        lane_products=is_arm64, in_order=is_in_order(target),
+    cpu = Microarchitecture(lanes, registers, l1_bytes or 32 * KIB, l2_bytes, _dots(features, lanes, is_arm64=is_arm64))
+    return _describe_arm(cpu, _arm_core(target), l1_bytes) if is_arm64 else cpu
+
+
+def _describe_arm(cpu: Microarchitecture, core: _ArmCore, l1_bytes: int) -> Microarchitecture:
+    """Return the microarchitecture with what is known of an Arm core; its cache may have been looked up."""
+    way_bytes = (l1_bytes or core.l1_kib * KIB) // core.ways
+    return replace(
+        cpu, l1_bytes=l1_bytes or core.l1_kib * KIB, way_bytes=way_bytes, lane_products=True,
+        in_order=core.in_order, ports=core.ports, latency=core.latency,
     )  # fmt: skip
 
 
@@ -93,9 +136,13 @@ def _scheduled_names(cpu: str) -> set[str]:
     return {cpu, SCHEDULED_AS.get(cpu, cpu)}
 
 
+def _arm_core(target: Any) -> _ArmCore:
+    return _ARM_CORES.get(str(target.attrs.get("mcpu", "")), _OTHER_ARM)
+
+
 def is_in_order(target: Any) -> bool:
     """Return whether an LLVM target's processor is known to issue instructions in the order of the program."""
-    return str(target.attrs.get("mcpu", "")) in _IN_ORDER
+    return _arm_core(target).in_order
 
 
 def _dots(features: frozenset[str], lanes: int, *, is_arm64: bool) -> str:

@@ -56,6 +56,10 @@ class TileAccumulators:
         self._form, self._source, self._weights, self._arithmetic = form, source, weights, arithmetic
         self._by_lanes = arithmetic.by_lanes and tiling.has_vectors(form.conv, form.lanes)
         self._step = tile.vectors * form.lanes
+        # Terms whose weights are loaded before the products of the first of them; 0 if in no certain order.
+        self._is_ordered = self._by_lanes and arithmetic.is_ordered
+        registers = arithmetic.registers if self._by_lanes else 0
+        self._ahead = tiling.terms_ahead(tile, registers, form.lanes) if registers else 0
         self._line = line_values(str(weights.dtype))
         self.tile = tile
         # A buffer for each register: the compiler keeps it there, as every index is known.
@@ -91,15 +95,18 @@ class TileAccumulators:
         is_one_run = width == 1 or (form.depth == source.step and conv.dilation[1] == 1)
         run, run_count = (form.depth * width, 1) if is_one_run else (form.depth, width)
         unroll = self._unrolled_terms(run)
-        next_block, lines = (None, 0) if turn is None else self._part(weights, turn, conv.terms // unroll)
+        loop_count, remainder = divmod(run, unroll)
+        run_groups = loop_count + bool(remainder)
+        next_block, lines = (None, 0) if turn is None else self._part(weights, turn, conv.terms // run * run_groups)
 
         def along(depth_block: Any, dy: Any, dx: Any) -> Any:
             offset = depth_block * form.depth
             offset += dy * (conv.dilation[0] * source.line) + dx * (conv.dilation[1] * source.step)
             terms_before = ((depth_block * height + dy) * run_count + dx) * run
 
-            def group(x: Any, w: Any, index: Any) -> Any:
-                first = (terms_before // unroll + index) * lines
+            def group(x: Any, w: Any, index: Any, numbers: range) -> Any:
+                groups_before = terms_before // run * run_groups if remainder else terms_before // unroll
+                first = (groups_before + index + numbers.start // unroll) * lines
                 # Spread over the groups of terms: all at once they would occupy every line that may be under way to the
                 # cache.
                 fetches = [
@@ -108,13 +115,16 @@ class TileAccumulators:
                 ]
                 data_start, weights_start = x + index * unroll, w + index * (unroll * self._step)
                 terms = [
-                    self._terms(data_start, weights_start, range(unroll)[start : start + UNROLL], turn is not None)
-                    for start in range(0, unroll, UNROLL)
+                    self._terms(data_start, weights_start, numbers[start : start + UNROLL], turn is not None)
+                    for start in range(0, len(numbers), UNROLL)
                 ]
                 return tir.sequence([*fetches, *itertools.chain.from_iterable(terms)])
 
             def body(x: Any, w: Any) -> list[Any]:
-                return [tir.loop("terms", run // unroll, lambda index: group(x, w, index))]
+                loop = tir.loop("terms", loop_count, lambda index: group(x, w, index, range(unroll)))
+                # Counted from the last whole group, whose elements may share a vector with these.
+                rest = range(unroll, unroll + remainder)
+                return [loop, group(x, w, tir.number(loop_count - 1), rest)] if remainder else [loop]
 
             return tir.sequence(
                 tir.bound(
@@ -143,16 +153,23 @@ class TileAccumulators:
         return weights + block + (number % parts) * (groups * lines_per_tile * self._line), lines_per_tile
 
     def _unrolled_terms(self, run: int) -> int:
-        """Return how many terms of a run are written out; a divisor, so that no remainder stands beside them."""
+        """Return how many terms of a run are written out; mostly a divisor, so that no remainder stands beside them."""
         if self._by_lanes and run % UNROLL and run <= tiling.LONGEST_RUN:
-            return run
-        return next(count for count in range(UNROLL, 0, -1) if run % count == 0)
+            # Vectors of pixels side by side overlap; LLVM would keep all of them for later terms, and spill others.
+            return min(run, UNROLL) if self._ahead else run
+        counts: list[int] = [*([2 * UNROLL] if self._is_ordered and not self._ahead else []), *range(UNROLL, 0, -1)]
+        return next(count for count in counts if run % count == 0)
 
     def _terms(self, data: Any, weights: Any, numbers: range, fetch: bool) -> list[Any]:
         """Return the products of a few terms of a run, whose data and weights start there."""
         loads, elements = self._elements(data, numbers)
-        terms = [self._term(values, number, weights, fetch) for number, values in zip(numbers, elements, strict=True)]
-        return [*loads, *terms]
+        weights += numbers.start * self._step
+        if not self._is_ordered:
+            return [*loads, *self._products(elements, weights, fetch)]
+        # Arm's cores fetch what follows in a line by themselves.  Loads of the next vectors, brought forward, would
+        # find no register.
+        products = self._clumps(elements, weights) if self._ahead else self._products(elements, weights, fetch=False)
+        return [*loads, *products, self._boundary()]
 
     def _elements(self, data: Any, numbers: range) -> tuple[list[Any], list[dict[tuple[int, int], Any]]]:
         """Return the statements that load a few terms' elements, and those of all pixels for each of the terms."""
@@ -197,24 +214,58 @@ class TileAccumulators:
         variables, loads = tir.bind_values("elements", vectors, f"{self._arithmetic.dtype}x{lanes}")
         return loads, dict(zip(starts, variables, strict=True))
 
-    def _term(self, elements: dict[tuple[int, int], Any], number: int, weights: Any, fetch: bool) -> Any:
-        """Return the products of the elements of all pixels and one term's weights."""
-        lanes, first = self._form.lanes, weights + number * self._step
-        all_lanes = tir.ramp(tir.number(0), lanes)
+    def _products(self, elements: list[dict[tuple[int, int], Any]], weights: Any, fetch: bool) -> list[Any]:
+        """Return the products of some terms, with each load where its value is needed: the processor looks ahead."""
+        return [
+            statement
+            for number, values in enumerate(elements)
+            for statement in [
+                *(self._fetches(number, weights) if fetch else []),
+                *self._term(values, self._weight_vectors(number, weights)),
+            ]
+        ]
+
+    def _clumps(self, elements: list[dict[tuple[int, int], Any]], weights: Any) -> list[Any]:
+        """Return the products of some terms, before them the loads of as many as there are registers for."""
+        statements, dtype, lanes = list[Any](), self._arithmetic.dtype, self._form.lanes
+        for start in range(0, len(elements), self._ahead):
+            numbers, loads, clump = range(start, len(elements))[: self._ahead], list[Any](), list[Any]()
+            for number in numbers:
+                values, bindings = tir.bind_values("weights", self._weight_vectors(number, weights), f"{dtype}x{lanes}")
+                loads += bindings
+                clump += self._term(elements[number], values)
+            # Loads stay above, and products below.
+            statements += [*([self._boundary()] if start else []), *loads, tir.schedule_boundary(values[-1]), *clump]
+        return statements
+
+    def _boundary(self) -> Any:
+        """Return the statement that products before it stay before."""
+        sums = list(self.registers.values())
+        return tir.schedule_boundary(tir.load(sums[-1], tir.ramp(tir.number(0), self._form.lanes)))
+
+    def _fetches(self, number: int, weights: Any) -> list[Any]:
+        """Return statements that bring the lines of a later term's weights close."""
+        first = weights + number * self._step
         # Each line once, where several terms share one.
         start = -(number * self._step) % self._line
-        statements = [
-            tir.fetch(self._weights, first + (AHEAD * self._step + offset))
-            for offset in range(start, self._step, self._line)
-            if fetch
-        ]
+        offsets = range(start, self._step, self._line)
+        return [tir.fetch(self._weights, first + (AHEAD * self._step + offset)) for offset in offsets]
+
+    def _weight_vectors(self, number: int, weights: Any) -> list[Any]:
+        """Return the vectors of one term's weights."""
+        lanes, first, dtype = self._form.lanes, weights + number * self._step, str(self._weights.dtype)
+        starts = [first + part * lanes for part in range(self.tile.vectors)]
+        return [widen_weights(tir.load(self._weights, tir.ramp(start, lanes)), dtype, lanes) for start in starts]
+
+    def _term(self, elements: dict[tuple[int, int], Any], weights: list[Any]) -> list[Any]:
+        """Return the products of the elements of all pixels and one term's weights."""
+        lanes = self._form.lanes
+        all_lanes = tir.ramp(tir.number(0), lanes)
+        statements = []
         # Vectors innermost: the element stays in its register for all of them.
         for (dy, dx, part), total in self.registers.items():
-            weight = tir.load(self._weights, tir.ramp(first + part * lanes, lanes))
-            weight = widen_weights(weight, str(self._weights.dtype), lanes)
             # One element in all lanes: AVX-512 and AArch64 do this as a part of the multiplication.
             value = tir.vector(elements[dy, dx], lanes)
-            statements.append(
-                tir.store(total, self._arithmetic.add(tir.load(total, all_lanes), value, weight, lanes), all_lanes)
-            )
-        return tir.sequence(statements)
+            result = self._arithmetic.add(tir.load(total, all_lanes), value, weights[part], lanes)
+            statements.append(tir.store(total, result, all_lanes))
+        return statements

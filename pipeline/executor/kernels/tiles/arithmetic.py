@@ -24,12 +24,18 @@ class Arithmetic(NamedTuple):
         From elements as they lie in memory, one or a vector of so many lanes, to factors.
     by_lanes : bool
         Whether elements are loaded a vector at a time, each of whose lanes is a factor.
+    is_ordered : bool
+        Whether loads are not to be moved from one vector of elements' products to another's.
+    registers : int
+        Of the processor, if it takes loads in the order that they are written in; else 0.
     """
 
     dtype: str
     add: Callable[[Any, Any, Any, int], Any]
     prepare: Callable[[Any, int], Any] = lambda elements, _: elements
     by_lanes: bool = False
+    is_ordered: bool = False
+    registers: int = 0
 
 
 def of(dtype: str, cpu: Microarchitecture, *, overflows: bool = False) -> Arithmetic:
@@ -37,14 +43,18 @@ def of(dtype: str, cpu: Microarchitecture, *, overflows: bool = False) -> Arithm
 
     Two products `overflows` 16 bits if both bytes of both are -128; see `byte_products.may_overflow`.
     """
-    by_lanes = cpu.lane_products
+    by_lanes, registers = cpu.lane_products, cpu.registers if cpu.in_order else 0
     if dtype == "float32":
-        # LLVM makes a fused multiply-add of it, as TVM lets it contract.
-        return Arithmetic(dtype, lambda total, element, weights, _: total + element * weights, by_lanes=by_lanes)
+        return Arithmetic(dtype, _multiply_add, by_lanes=by_lanes, is_ordered=by_lanes, registers=registers)
     add = byte_products.SINGLE if overflows else byte_products.WAYS[cpu.dots]
     if byte_products.offset(cpu):
         return Arithmetic("int32", add, byte_products.flip_signs, by_lanes)
     return Arithmetic("int32", add, by_lanes=by_lanes and cpu.dots == "usdot")
+
+
+def _multiply_add(total: Any, element: Any, weights: Any, _: int) -> Any:
+    # LLVM makes a fused multiply-add of it, as TVM lets it contract.
+    return total + element * weights
 
 
 def widen_weights(weights: Any, dtype: str, lanes: int) -> Any:

@@ -14,13 +14,12 @@ from pipeline.executor.kernels.tiles.conv_shape import ConvShape
 FLOAT = 4
 """Bytes."""
 
-# Cycles: of a fused multiply-add until its result can be added to again, at two starts per cycle; of the code
-# around one tile; bytes of weights that arrive per cycle from the second-level cache.
-_LATENCY, _AROUND, _BYTES_PER_CYCLE = 4.0, 12.0, 40.0
-_PORTS = 2
+# Cycles of the code around one tile; bytes of weights that arrive per cycle from the second-level cache; loads that
+# start in a cycle; cycles of one.
+_AROUND, _BYTES_PER_CYCLE, _LOADS, _LOAD_LATENCY = 12.0, 40.0, 2, 4.0
 
-# Bytes of a line of the first-level cache, and of one of its ways: addresses so far apart share a set.
-_LINE, _WAY = 64, 4096
+# Bytes of a line of the first-level cache.
+_LINE = 64
 
 
 LONGEST_RUN = 32
@@ -82,11 +81,17 @@ def candidates(conv: ConvShape, cpu: Microarchitecture, vectors: int) -> Iterato
     for size in range(1, min(4, vectors) + 1):
         # One register for each vector of weights, and one for the pixel they are multiplied with; where elements are
         # loaded a vector at a time, one for each pixel.
-        room = (cpu.registers - size - 1) // (size + by_vectors)
+        spare = 0 if by_vectors and cpu.in_order else 1
+        room = (cpu.registers - size - spare) // (size + by_vectors)
         for columns in range(1, min(room, conv.out_width) + 1):
             row_limit = min(room // columns, conv.out_height)
             for rows in range(1, row_limit + 1 if columns == conv.out_width else 2):
                 yield RegisterTile(rows, columns, size)
+
+
+def terms_ahead(tile: RegisterTile, registers: int, lanes: int) -> int:
+    """Return how many terms' weights have room beside the sums and a vector of elements of each pixel."""
+    return max(1, min(lanes, (registers - tile.pixels * (tile.vectors + 1)) // tile.vectors))
 
 
 def loads_vectors(conv: ConvShape, cpu: Microarchitecture) -> bool:
@@ -114,24 +119,30 @@ def _cycles(tile: RegisterTile, conv: ConvShape, cpu: Microarchitecture, vectors
 def _tile_cycles(tile: RegisterTile, conv: ConvShape, cpu: Microarchitecture) -> float:
     sums = tile.pixels * tile.vectors
     elements = cpu.lanes if loads_vectors(conv, cpu) else 1
-    loads = (tile.pixels / elements + tile.vectors) / _PORTS
+    loads = tile.pixels / elements + tile.vectors
     l2_bytes = tile.vectors * cpu.lanes * FLOAT
-    if _collisions(tile, conv) > cpu.l1_bytes // _WAY:
+    if _collisions(tile, conv, cpu.way_bytes) > cpu.l1_bytes // cpu.way_bytes:
         # Each pixel's line is gone before its next channel is asked for.
         l2_bytes += tile.pixels * _LINE
     # Beside the terms, each sum is set to zero and stored once, hence twice; then comes what is around a tile.
     # The scarcest resource sets the pace: multiply-adds, their latency if there are few sums, loads, or the cache.
-    return conv.terms * max(sums / _PORTS, _LATENCY, loads, l2_bytes / _BYTES_PER_CYCLE) + sums * 2 + _AROUND
+    products, weights = max(sums / cpu.ports, cpu.latency), l2_bytes / _BYTES_PER_CYCLE
+    term_cycles = max(products, loads / _LOADS, weights)
+    if cpu.in_order:
+        # Loads hide behind nothing, one after the other; what they stand behind has to be complete.
+        ahead = terms_ahead(tile, cpu.registers, cpu.lanes) if elements > 1 else 1
+        term_cycles = max(products + loads + max(0.0, cpu.latency - _LOAD_LATENCY) / ahead, weights)
+    return conv.terms * term_cycles + sums * 2 + _AROUND
 
 
 @cache
-def _collisions(tile: RegisterTile, conv: ConvShape) -> int:
+def _collisions(tile: RegisterTile, conv: ConvShape, way_bytes: int) -> int:
     """Return the largest number of a tile's pixels in one set of the first-level cache."""
     # Bytes from one pixel of a tile to the next, along both axes.
     step = conv.strides[1] * conv.channels * FLOAT
     line = conv.strides[0] * conv.width * conv.channels * FLOAT
     pixels = product(range(tile.rows), range(tile.columns))
-    return max(Counter((dy * line + dx * step) % _WAY // _LINE for dy, dx in pixels).values())
+    return max(Counter((dy * line + dx * step) % way_bytes // _LINE for dy, dx in pixels).values())
 
 
 def channel_block(conv: ConvShape, tile: RegisterTile, cpu: Microarchitecture) -> int:

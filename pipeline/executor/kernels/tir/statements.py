@@ -183,3 +183,8 @@ def fetch(source: Any, *indices: Any, write: bool = False, to_l1: bool = True) -
     # As LLVM counts them: read or write, locality from 0 to 3, and 1 for the cache of data.
     flags = [tirx.IntImm("int32", each) for each in (int(write), 3 if to_l1 else 2, 1)]
     return tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", address, *flags))
+
+
+def schedule_boundary(value: Any) -> Any:
+    """Return the statement of no code behind which LLVM's schedulers move nothing that is before it, or back."""
+    return tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.fake.use", value))

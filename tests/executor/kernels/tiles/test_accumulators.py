@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +67,38 @@ def test_pixels_side_by_side_share_vectors_of_bytes(tmp_path: Path) -> None:
     text = assembly(extract.module(part), Target({**ARM, "mattr": ["+dotprod"]}))
     assert re.search(r"sdot\tv\d+\.4s, v\d+\.16b, v\d+\.4b\[3\]", text)
     assert not re.search(r"sdot\tv\d+\.4s, v\d+\.16b, v\d+\.16b", text)
+
+
+@pytest.mark.parametrize("core", ["cortex-a53", "cortex-a55", "neoverse-n1"])
+@pytest.mark.parametrize(("channels", "size", "stride"), [(32, 1, 1), (32, 3, 1)])
+def test_no_vector_of_a_tile_is_on_the_stack(core: str, channels: int, size: int, stride: int, tmp_path: Path) -> None:
+    nodes = [node("Conv", "x w", "y", pads=[size // 2] * 4, strides=[stride] * 2)]
+    constants = {"w": weights(64, channels, size, size)}
+    file = save(tmp_path / "model.onnx", nodes, {"x": (1, channels, 40, 40)}, ["y"], constants)
+    stage = extract.module(extract.parts(pipeline.read(file), [])[0])
+    lines = innermost(assembly(stage, Target({**ARM, "mcpu": core})))
+    assert not [line for line in lines if re.search(r"\s(ld|st)[rp]\tq.*\[sp", line)]
+
+
+def test_cores_in_order_load_for_many_products_at_once(tmp_path: Path) -> None:
+    file = save(tmp_path / "model.onnx", [node("Conv", "x w", "y")], {"x": (1, 64, 40, 40)}, ["y"],
+                {"w": weights(64, 64, 1, 1)})  # fmt: skip
+    stage = extract.module(extract.parts(pipeline.read(file), [])[0])
+    runs = {}
+    for core in ("cortex-a53", "neoverse-n1"):
+        kinds = re.findall(
+            r"\s(fmla|ldr\tq|ldp\tq)", "\n".join(innermost(assembly(stage, Target({**ARM, "mcpu": core}))))
+        )
+        changes = sum((a == "fmla") != (b == "fmla") for a, b in pairwise(kinds))
+        runs[core] = kinds.count("fmla") / (changes / 2)
+    assert runs["cortex-a53"] >= 24
+    assert runs["neoverse-n1"] < runs["cortex-a53"]
+
+
+@pytest.mark.parametrize(("registers", "terms"), [(32, 2), (40, 4), (28, 1)])
+def test_terms_are_loaded_as_far_as_there_are_registers(registers: int, terms: int) -> None:
+    # 18 sums and 6 vectors of elements.
+    assert tiling.terms_ahead(tiling.RegisterTile(6, 1, 3), registers, 4) == terms
 
 
 def test_a_tile_leaves_a_register_for_each_vector_of_elements() -> None:
