@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
-from pipeline.executor.kernels.microarchitecture import Microarchitecture
+from pipeline.executor.kernels.microarchitecture import KIB, Microarchitecture
 from pipeline.executor.kernels.tir import statements as tir
 
 BYTES = 4
@@ -45,8 +45,9 @@ def for_tiles(cpu: Microarchitecture) -> Microarchitecture:
     """Return the machine with the registers that are left to a tile and its operands."""
     # Sums of 16 bits on their way, data that are spread over vectors, and where their bytes go.
     registers = cpu.registers - 12 if cpu.dots == "mlal" else cpu.registers
-    # LLVM orders the loads of these, and floats' times are none of theirs.
-    return replace(cpu, registers=registers, in_order=False, ports=2, latency=4.0)
+    # LLVM orders the loads of these.  Floats' times are none of theirs, and tiles for larger ways would be wider than
+    # the vectors that their pixels share.
+    return replace(cpu, registers=registers, in_order=False, ports=2, latency=4.0, way_bytes=4 * KIB)
 
 
 def _vnni(total: Any, data: Any, weights: Any, lanes: int) -> Any:
