@@ -11,9 +11,12 @@ With --runner, the C++ runner's program is measured beside them.  Needs the netw
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import platform
+import re
 import runpy
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -22,9 +25,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from report import Row, median, parser, report
+from report import Row, environment, median, parser, report
 
 import pipeline
+from pipeline.core.distribution import FULL, RUNTIME
 
 ROOT = Path(__file__).parents[1]
 PROCESSORS = ("x86_64", "aarch64")
@@ -47,6 +51,16 @@ with pipeline.load(sys.argv[1]) as running:
 """
 
 
+# A small process between: the largest memory of one begins with that of whoever starts it.
+LAUNCH = """
+import os, sys, time
+begin = time.perf_counter()
+_, status, usage = os.wait4(os.posix_spawnp(sys.argv[1], sys.argv[1:], os.environ), 0)
+print(usage.ru_utime, time.perf_counter() - begin, usage.ru_maxrss * 1024)
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
 class Way(NamedTuple):
     """A way to a first result: a command, and whether it prints its own times there."""
 
@@ -57,12 +71,28 @@ class Way(NamedTuple):
     prints: bool
 
 
+def wheel_files(wheels: Path, distribution: str, processor: str) -> list[str]:
+    """Return the wheels that have a distribution; by their paths, since other projects may have the names."""
+    patterns = [f"soc_pipeline_runtime-*{processor}.whl", *(["soc_pipeline-*.whl"] if distribution == FULL else [])]
+    return [str(path) for pattern in patterns for path in wheels.glob(pattern)]
+
+
 def install(folder: Path, wheels: Path, distribution: str) -> Path:
     """Install a distribution into an environment of its own, and return its Python."""
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     python = folder / "bin" / "python"
-    subprocess.run([*pip(python), "--find-links", str(wheels), distribution], check=True)
+    subprocess.run([*pip(python), *wheel_files(wheels, distribution, platform.machine())], check=True)
     return python
+
+
+def system_numpy_mb(processor: str) -> float | None:
+    """Return the size of Debian's NumPy with its libraries, as apt says it; None where there is no apt."""
+    if processor != platform.machine() or not shutil.which("apt-cache"):
+        return None
+    command = ["apt-cache", "show", "--no-all-versions", "python3-numpy", "libblas3", "liblapack3", "libgfortran5"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    sizes = re.findall(r"^Installed-Size: (\d+)$", shown, re.MULTILINE)
+    return sum(map(int, sizes)) * 1024 / 1e6 if sizes else None
 
 
 def pip(python: str | Path) -> list[str]:
@@ -74,14 +104,17 @@ def size_row(distribution: str, processor: str, wheels: Path, scratch: Path) -> 
     """Install for a kind of processor, which may be another one than this machine's, and add up the files."""
     folder = scratch / f"{distribution}-{processor}"
     platforms = [f"--platform=manylinux_{glibc}_{processor}" for glibc in ("2_28", "2_27", "2_17")]
-    options = ["--only-binary=:all:", "--no-compile", "--target", str(folder), "--find-links", str(wheels), *platforms]
-    subprocess.run([*pip(sys.executable), *options, distribution], check=True)
+    options = ["--only-binary=:all:", "--no-compile", "--target", str(folder), *platforms]
+    subprocess.run([*pip(sys.executable), *options, *wheel_files(wheels, distribution, processor)], check=True)
     sizes = dict.fromkeys(["ours_mb", *GROUPS.values(), "others_mb"], 0.0)
     for path in folder.rglob("*"):
         if path.is_file() and not path.is_symlink():
             top = path.relative_to(folder).parts[0]
             sizes["ours_mb" if top in OURS else GROUPS.get(top, "others_mb")] += path.stat().st_size / 1e6
-    return {"distribution": distribution, "processor": processor, **sizes, "total_mb": sum(sizes.values())}
+    total, system_numpy = sum(sizes.values()), system_numpy_mb(processor)
+    smaller = None if system_numpy is None else total - sizes["numpy_mb"] + system_numpy
+    totals = {"total_mb": total, "with_debian_numpy_mb": smaller}
+    return {"distribution": distribution, "processor": processor, **sizes, **totals}
 
 
 def ways(environments: dict[str, Path], bundle: Path, frames: Path, runner: Path | None) -> Iterator[Way]:
@@ -94,7 +127,7 @@ def ways(environments: dict[str, Path], bundle: Path, frames: Path, runner: Path
         run = (str(python), "-m", "soc_stages", "run", files[0], "--input", files[1], "--output", str(output))
         yield Way(name, "soc-pipeline run", run, variables, prints=False)
         yield Way(name, "pipeline.load", (str(python), "-c", FIRST_RESULT.format(before=""), *files), variables, True)
-        if name != "soc-pipeline-runtime":
+        if name != RUNTIME:
             code = FIRST_RESULT.format(before="import tvm")
             yield Way(name, "import tvm, pipeline.load", (str(python), "-c", code, *files), variables, prints=True)
     if runner is not None:
@@ -104,21 +137,17 @@ def ways(environments: dict[str, Path], bundle: Path, frames: Path, runner: Path
 
 
 def time_once(way: Way, folder: Path) -> tuple[float, float, float]:
-    """Return user time and wall time in seconds, and memory in MB: until the first result if the way prints them."""
-    environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", ""), **way.variables}
-    begin = os.times().elapsed
-    with tempfile.TemporaryFile() as printed:
-        process = subprocess.Popen(way.command, cwd=folder, env=environment, stdout=printed)
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        wall = os.times().elapsed - begin
-        if process.returncode:
-            raise SystemExit(f"{way.environment}, {way.title}: ended with status {process.returncode}")
-        printed.seek(0)
-        words = printed.read().split()
+    """Return user time and wall time in seconds, and memory in MiB: until the first result if the way prints them."""
+    variables = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", ""), **way.variables}
+    launch = [sys.executable, "-I", "-S", "-c", LAUNCH, *way.command]
+    process = subprocess.run(launch, cwd=folder, env=variables, stdout=subprocess.PIPE, text=True, check=False)
+    if process.returncode:
+        raise SystemExit(f"{way.environment}, {way.title}: ended with status {process.returncode}")
+    *_, printed, usage = ["", *process.stdout.splitlines()]
+    user, wall, resident = map(float, usage.split())
     if way.prints:
-        return float(words[0]), wall, float(words[1]) / 1e6
-    return usage.ru_utime, wall, usage.ru_maxrss * 1024 / 1e6
+        user, resident = map(float, printed.split())
+    return user, wall, resident / 2**20
 
 
 def start_rows(all_ways: Sequence[Way], rounds: int, folder: Path) -> Iterator[Row]:
@@ -130,7 +159,7 @@ def start_rows(all_ways: Sequence[Way], rounds: int, folder: Path) -> Iterator[R
     for way, measured in zip(all_ways, zip(*samples, strict=True), strict=True):
         user, wall, resident = (median(values) for values in zip(*measured, strict=True))
         yield {
-            "environment": way.environment, "way": way.title, "user_s": user, "wall_s": wall, "resident_mb": resident
+            "environment": way.environment, "way": way.title, "user_s": user, "wall_s": wall, "resident_mib": resident
         }  # fmt: skip
 
 
@@ -153,7 +182,7 @@ def main() -> None:
         wheels = arguments.wheels or scratch / "wheels"
         if arguments.wheels is None:
             runpy.run_path(str(ROOT / "distributions" / "wheels.py"))["build"](wheels)
-        distributions = ("soc-pipeline-runtime", "soc-pipeline")
+        distributions = (RUNTIME, FULL)
         processors = (platform.machine(),) if arguments.quick else PROCESSORS
         sizes = [size_row(each, processor, wheels, scratch) for each in distributions for processor in processors]
         environments = {each: install(scratch / f"env-{each}", wheels, each) for each in distributions}
@@ -162,14 +191,15 @@ def main() -> None:
         bundle, frames = make_bundle(scratch)
         all_ways = list(ways(environments, bundle, frames, arguments.runner))
         starts = list(start_rows(all_ways, 3 if arguments.quick else 9, scratch))
-    caption = "Files as in the wheels; what Python compiles of them, where pip lets it, is about a fifth more."
+    caption = "Files as in the wheels; what Python compiles of them, where pip lets it, is up to 20 MB more."
     report("Installed size", sizes, caption)
     caption = (
         "pipeline.load: until the first result, memory resident then; others: the whole process, its largest memory."
     )
     report("From the shell to a first result", starts, caption)
     if arguments.json:
-        report("Sizes and times", [*sizes, *starts], "", arguments.json)
+        content = {"environment": environment(), "rows": [*sizes, *starts]}
+        arguments.json.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ BUILDING = (
 """What only the larger distribution has: files, and folders with all that is in them."""
 
 RUNNING = {
-    "pipeline/commands": ("bench.py", "devices.py", "node.py", "run.py", "serve.py", "service.py"),
+    "pipeline/commands": ("bench.py", "devices.py", "node.py", "run.py", "serve.py", "service.py", "vta.py"),
     "pipeline/measure": ("comparison.py", "throughput.py"),
     "pipeline/workflow": ("load.py", "update_checks.py", "updates.py"),
 }

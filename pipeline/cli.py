@@ -44,7 +44,7 @@ COMMANDS = (
 )
 """Each is a module of `pipeline.commands` with `HELP`, `EXAMPLE`, `arguments(parser)` and `run(options)`."""
 
-RUNTIME_COMMANDS = ("devices", "run", "node", "bench", "serve", "service")
+RUNTIME_COMMANDS = ("devices", "run", "node", "bench", "serve", "service", "vta")
 """Those of an installation that only runs bundles."""
 
 # 128 + SIGINT, as shells report a process that Ctrl-C has ended.

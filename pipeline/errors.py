@@ -6,7 +6,6 @@ into a single line and the exit status that the class carries.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 
@@ -214,5 +213,8 @@ def reason(error: BaseException, *, line: int = -1) -> str:
 
 def near(name: str, candidates: Iterable[str], limit: int = 3) -> str:
     """Return ``'; did you mean ...?'`` for names that resemble `name`, or an empty string."""
+    # Late: only a mistake needs it.
+    import difflib
+
     matches = difflib.get_close_matches(name, list(candidates), n=limit, cutoff=0.5)
     return f"; did you mean {' or '.join(repr(each) for each in matches)}?" if matches else ""

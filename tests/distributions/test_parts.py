@@ -59,7 +59,7 @@ def test_what_runs_bundles_imports_nothing_else(root: Path, is_runtime: Callable
 def test_each_part_is_there(is_runtime: Callable[[str], bool]) -> None:
     for name in ("pipeline", "pipeline.workflow", "pipeline.workflow.load", "pipeline.scheduler.worker", "boards.vta"):
         assert is_runtime(name), name
-    for name in ("pipeline.split", "pipeline.workflow.plan", "pipeline.executor.build", "pipeline.commands.vta"):
+    for name in ("pipeline.split", "pipeline.workflow.plan", "pipeline.executor.build", "pipeline.commands.tune"):
         assert not is_runtime(name), name
     assert {name for name in cli.COMMANDS if is_runtime(f"pipeline.commands.{name}")} == set(cli.RUNTIME_COMMANDS)
 
