@@ -15,13 +15,13 @@ from pipeline.split.planning.problem import Problem
 ROUNDING = 1e-9
 """Sums of the same numbers in another order differ by less than this share."""
 
-# A limit has to be finite for its shares to be numbers.
-_FOR_EVER = 1e12
+# A limit has to be finite, and above 0, for its shares to be numbers.
+_FOR_EVER, _NO_TIME = 1e12, 1e-15
 
 
 def limited(interval: float) -> float:
     """Return an interval as a number that sums can be shares of."""
-    return min(interval, _FOR_EVER)
+    return min(max(interval, _NO_TIME), _FOR_EVER)
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from numbers import Real
 
 import numpy as np
 
@@ -474,9 +475,13 @@ def _exclude(seconds: Sequence[float], groups: Collection[int]) -> Sequence[floa
     return [np.inf if group in groups else each for group, each in enumerate(seconds)] if groups else seconds
 
 
+def _is_rate(value: object) -> bool:
+    return isinstance(value, Real) and 0 < float(value) < np.inf
+
+
 def _goal(objective: str | None, fps: float | None) -> str:
-    if fps is not None and not (np.isfinite(fps) and fps > 0):
-        raise PlanError(f"fps is {fps}; it must be above 0")
+    if fps is not None and not _is_rate(fps):
+        raise PlanError(f"fps is {fps!r}; it must be a number above 0")
     goal = objective or ("latency" if fps else "throughput")
     if goal not in OBJECTIVES:
         raise PlanError(f"objective is {objective!r}; it must be one of {', '.join(OBJECTIVES)}")

@@ -49,7 +49,18 @@ class PlanRequest:
         """
         # Only stages that no other device may run; the others can go elsewhere.
         stages = sum(all(device.is_called(candidate.name) for candidate in stage) for stage in self.devices)
-        return (len(device.cores) or device.places) - max(0, stages - 1)
+        if device.cores:
+            # Of more stages than all others have places for, the rest shares the cores.
+            stages = max(stages, len(self.devices) - sum(_units(other) for other in self._others(device)))
+        return _units(device) - max(0, stages - 1)
+
+    def _others(self, device: Device) -> list[Device]:
+        candidates = {candidate.name: candidate for stage in self.devices for candidate in stage}
+        return [candidate for name, candidate in candidates.items() if not device.is_called(name)]
+
+
+def _units(device: Device) -> int:
+    return len(device.cores) or device.places
 
 
 ANY_REQUEST = PlanRequest()
@@ -73,6 +84,9 @@ def resolve_request(  # noqa: PLR0913, PLR0917 - what a user may fix, and what i
     BoardError
         If the board has no such device.
     """
+    for name, value in (("cuts", cuts), ("devices", devices)):
+        if isinstance(value, str):
+            raise PlanError(f"{name} is {value!r}; give a list, such as [{value!r}]")
     if cuts is not None:
         edges = _edges(graph, cuts, stages)
         # Nothing is chosen where the cuts are fixed: the first device that can is what a reader expects.

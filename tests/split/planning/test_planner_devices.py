@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from pipeline.core.board import Board, Cluster, Device, Link
+from pipeline.core.plan import TensorSpec
 from pipeline.errors import PlanError
 from pipeline.simulation import simulate
-from pipeline.split.graph import Graph
+from pipeline.split.graph import Graph, Operator
+from pipeline.split.planning.planner import Planner
 from tests.support.planning import plan_with_times
 from tests.support.small_plans import host, last_operators
 
@@ -119,8 +121,11 @@ def test_queues_are_as_deep_as_times_vary_for_given_and_for_chosen_cuts(chain: G
     ("options", "message"),
     [
         ({"objective": "speed"}, "objective is 'speed'; it must be one of throughput, latency, energy"),
-        ({"fps": 0}, "fps is 0; it must be above 0"),
+        ({"fps": 0}, "fps is 0; it must be a number above 0"),
         ({"fps": math.inf}, "fps is inf"),
+        ({"fps": "30"}, "fps is '30'; it must be a number above 0"),
+        ({"cuts": "n1"}, r"cuts is 'n1'; give a list, such as \['n1'\]"),
+        ({"stages": 1, "devices": "cpu"}, r"devices is 'cpu'; give a list, such as \['cpu'\]"),
         ({"queue_depth": "deep"}, "queue_depth is 'deep'; it must be at least 1, or 'auto'"),
         ({"cv": -0.1}, "cv is -0.1; the coefficient of variation of a stage's time is 0 to 1"),
     ],
@@ -129,6 +134,41 @@ def test_queues_are_as_deep_as_times_vary_for_given_and_for_chosen_cuts(chain: G
 def test_wrong_goals_are_refused(chain: Graph, options: dict[str, Any], message: str) -> None:
     with pytest.raises(PlanError, match=message):
         plan_with_times(chain, host(0, 1), **options)
+
+
+def test_stages_share_the_cores_that_other_devices_leave_too_few(chain: Graph) -> None:
+    devices = (Device("cpu", cores=(0,)), Device("npu", "simulated", memory="npu"))
+    board = Board("b", devices, (Link(("host", "npu"), 1e9),))
+    times = {"cpu": [1e-2] * 6, "npu": [2e-3] * 6}
+    for stages in (3, 4):
+        plan = Planner(chain, board, times).plan(stages=stages)
+        assert [stage.device for stage in plan.stages].count("npu") == 1
+        assert {stage.cores for stage in plan.stages if stage.device == "cpu"} == {(0,)}
+
+
+def test_what_takes_no_time_is_planned(chain: Graph) -> None:
+    devices = (Device("cpu", cores=(0, 1)), Device("npu", "vta", memory="npu", at_once=2))
+    board = Board("b", devices, (Link(("host", "npu"), 1e30),))
+    planner = Planner(chain, board, {"cpu": [0.0] * 6, "npu": [0.0] * 6})
+    for options in ({}, {"stages": 2}, {"fps": 30}, {"objective": "latency"}):
+        assert planner.plan(**options).slowest == pytest.approx(0, abs=1e-4)
+
+
+def test_a_rate_is_kept_by_the_plan_as_it_is_predicted() -> None:
+    """A tensor that passes by a stage is copied to the accelerator by another worker than the solver thinks."""
+    sizes = {"x": 1000, "t0": 1_000_000, "t1": 1000, "t2": 1000, "t3": 1000}
+    specs = {name: TensorSpec(name, (size,), "uint8") for name, size in sizes.items()}
+    reads = (("x",), ("t0",), ("t1",), ("t0", "t2"))
+    operators = tuple(
+        Operator(f"n{number}", "softmax", inputs, (f"t{number}",), 1, 0, number) for number, inputs in enumerate(reads)
+    )
+    graph = Graph("skip", operators, specs, (specs["x"],), (specs["t3"],))
+    devices = (Device("cpu", cores=(0, 1)), Device("npu", "vta", memory="npu", at_once=2))
+    board = Board("b", devices, (Link(("host", "npu"), 5e8),))
+    planner = Planner(graph, board, {"cpu": [4e-3, 9e-3, 9e-3, 9e-3], "npu": [9e-3, 1e-3, 1e-3, 2e-3]})
+    fastest = 1 / planner.plan(objective="throughput", heterogeneous=False).slowest
+    for share in (0.5, 0.8, 0.9, 0.95, 0.999):
+        assert 1 / planner.plan(fps=share * fastest, heterogeneous=False).slowest >= share * fastest
 
 
 def test_a_stage_on_another_machine_overlaps_its_transfers(chain: Graph) -> None:
