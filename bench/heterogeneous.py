@@ -17,6 +17,7 @@ streamed       the same plan through the real scheduler, with devices that sleep
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -26,7 +27,7 @@ import numpy as np
 from report import Row, median, parser, report
 
 import pipeline
-from pipeline.core.plan import Plan, StepPlan
+from pipeline.core.plan import Plan, StagePlan, StepPlan
 from pipeline.core.prediction import predict
 from pipeline.scheduler import Pipeline
 from pipeline.simulation import simulate
@@ -88,18 +89,20 @@ def fastest_chain(planner: Planner) -> Plan:
 def on_sleeping_devices(plan: Plan) -> Plan:
     """Return the plan on devices that take the time that it says, but for what the scheduler takes itself."""
     devices = tuple(replace(device, kind="simulated", target=None) for device in plan.board.devices)
-    stages = tuple(
-        replace(
-            stage, steps=tuple(_without_start(step) if step.device != stage.device else step for step in stage.steps)
-        )
-        for stage in plan.stages
-    )
+    stages = tuple(replace(stage, steps=tuple(_steps(stage))) for stage in plan.stages)
     return replace(plan, board=replace(plan.board, devices=devices), stages=stages)
 
 
-def _without_start(step: StepPlan) -> StepPlan:
-    """Return a step without its lock and its call, which the plan has in its time, and the scheduler really does."""
-    return replace(step, seconds=max(step.transfer_s, step.seconds - STEP_S))
+def _steps(stage: StagePlan) -> Iterator[StepPlan]:
+    """Yield the steps of a stage without what the scheduler really does to lend a device, which the plan has in them.
+
+    It is a worker's time more than a device's, which others have by then: that of the step behind.
+    """
+    lent = False
+    for step in stage.steps:
+        is_own = step.device == stage.device
+        yield replace(step, seconds=max(step.transfer_s, step.seconds - STEP_S)) if lent and is_own else step
+        lent = not is_own
 
 
 def stream(plan: Plan, seconds: float) -> float:
