@@ -187,14 +187,16 @@ ffi::Any load_library(const Buffer& library, const std::string& sha256) {
     if (wrote < 0) throw Failure(std::string("no memory for code: ") + std::strerror(errno));
     start += static_cast<size_t>(wrote);
   }
-  const std::string path = "/proc/self/fd/" + std::to_string(file.get());
+  // The system's loader knows libraries by their names, and would return an older one whose descriptor had this number.
+  static size_t count = 0;
+  std::string path = "/proc/self/fd/";
+  for (size_t number = count++; number > 0; --number) path += "./";
+  path += std::to_string(file.get());
   static const ffi::Function load = global_function("ffi.Module.load_from_file.so");
   ffi::Any module = guarded([&] {
     const Quiet quiet;
     return load(ffi::String(path), ffi::String("so"));
   });
-  // Never closed: the system's loader knows libraries by their names, and must not meet this one again.
-  file.release();
   return module;
 }
 

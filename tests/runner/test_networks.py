@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import pipeline
-from tests.support.runner import Library
+from tests.support.runner import OK, Library
 
 
 @pytest.mark.slow
@@ -25,6 +25,7 @@ def test_outputs_are_equal(name: str, library: Library, tmp_path: Path) -> None:
         frames = [{spec.name: rng.standard_normal(spec.shape).astype(spec.dtype) for spec in specs} for _ in range(3)]
         results = runner.stream(frames)
         for frame, result in zip(frames, results, strict=True):
+            assert result.status == OK, f"{result.stage}: {result.reason}"
             expected = running.submit(frame).result()
             values = expected if isinstance(expected, dict) else {running.plan.outputs[0].name: expected}
             for output, value in values.items():

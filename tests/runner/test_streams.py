@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import pipeline
+from pipeline.executor import host_target
 from tests.support.runner import OK, Library, RunnerError
 
 
@@ -96,3 +97,14 @@ def test_waiting_for_a_frame_ends_in_time_and_after_the_last(digits: Path, libra
 def test_a_bundle_that_is_not_there_is_an_error(library: Library) -> None:
     with pytest.raises(RunnerError, match="'/nowhere' cannot be opened: No such file or directory"):
         library.open("/nowhere")
+
+
+def test_the_code_of_one_bundle_is_not_taken_for_that_of_another(digits: Path, library: Library, root: Path) -> None:
+    """The system's loader remembers names, and descriptors that were closed come back under the same number."""
+    (image,) = images(1)
+    kept = root / "tests/executor/bundles" / f"format-1-{host_target.machine()}"
+    for _ in range(2):
+        with library.open(digits) as running:
+            assert running.stream([{"image": image}])[0].status == OK
+        with library.open(kept) as running:
+            assert running.stream([{"x": np.zeros((1, 4, 6, 6), np.float32)}])[0].status == OK
