@@ -90,7 +90,8 @@ def sample_downsets(problem: Problem, dag: GroupDag, limit: int) -> list[int]:
     for order in orders:
         prefixes = dag.prefixes(order)
         result.update(dict.fromkeys([*prefixes[::step], prefixes[-1]]))
-    return list(result)
+    # None before one that it contains.
+    return sorted(result, key=int.bit_count)
 
 
 def affinity_orders(problem: Problem, dag: GroupDag) -> Iterator[Sequence[int]]:

@@ -13,7 +13,8 @@ from pipeline.core.plan import Plan, TensorSpec
 from pipeline.core.transfer_costs import enter_s, leave_s
 from pipeline.errors import PlanError
 from pipeline.split.graph import Graph, Operator
-from pipeline.split.orders import as_ordered
+from pipeline.split.orders import GroupDag, as_ordered
+from pipeline.split.planning.downsets import sample_downsets
 from pipeline.split.planning.pins import Pin
 from pipeline.split.planning.planner import Planner
 from pipeline.split.planning.queues import stage_groups
@@ -291,3 +292,11 @@ def test_pins_and_refusals_go_with_their_groups() -> None:
         if begin <= operator.group < end
     }
     assert (stage_of["n4"], stage_of["n5"]) == ("d1", "d1")
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_sampled_downset_is_before_one_that_it_contains(seed: int) -> None:
+    graph, board = fork_join_graph(seed, 40), board_of(3)
+    problem = Planner(graph, board, seconds_of(graph, 3, seed)).problem()
+    downsets = sample_downsets(problem, GroupDag.of(graph), 60)
+    assert not any(larger & smaller == smaller for larger, smaller in combinations(downsets, 2))
