@@ -68,8 +68,8 @@ class Microarchitecture:
     l1_bytes, l2_bytes : int
         Data caches that one core can count on.
     dots : str
-        How four bytes are multiplied with four others and added up: ``"vnni"``, ``"pairs"`` (of 16 bits), ``"usdot"``,
-        ``"sdot"``, ``"mlal"`` (two products in 16 bits), or ``"plain"``.
+        How four bytes are multiplied with four others and added up: ``"vnni"``, ``"pairs"`` (of 16 bits), ``"mmla"``
+        (also eight, as matrices), ``"sdot"``, ``"mlal"`` (two products in 16 bits), or ``"plain"``.
     weights : str
         Dtype in which float32 weights are stored: ``"float32"``, ``"float16"`` or ``"bfloat16"``.
     layouts : callable, optional
@@ -154,7 +154,7 @@ def _dots(features: frozenset[str], lanes: int, *, is_arm64: bool) -> str:
     if {4: "sse2", 8: "avx2", 16: "avx512bw"}[lanes] in features:
         return "pairs"
     if "dotprod" in features:
-        return "usdot" if "i8mm" in features else "sdot"
+        return "mmla" if "i8mm" in features else "sdot"
     return "mlal" if is_arm64 else "plain"
 
 

@@ -18,7 +18,7 @@ from tests.executor.arm.conftest import SLOW, ArmPython, board, target
 from tests.executor.kernels.quantized import test_quantized_network as network
 from tests.support.quantized_models import Product, convolution, dense
 
-WAYS = {"cortex-a53": "mlal", "cortex-a76": "sdot", "max": "usdot"}
+WAYS = {"cortex-a53": "mlal", "cortex-a76": "sdot", "max": "mmla"}
 quantised = network.model
 """A fixture: the demo's network as ONNX Runtime quantises it."""
 
@@ -40,7 +40,7 @@ for path in sorted(Path(sys.argv[1]).glob("*.bundle")):
 @pytest.fixture(autouse=True)
 def able(arm: ArmPython, processor: str) -> None:
     """Skip on a board that is real and cannot do it; an emulator's kernel may list nothing, or what is emulated."""
-    flag = {"mlal": "asimd", "sdot": "asimddp", "usdot": "i8mm"}[WAYS[processor]]
+    flag = {"mlal": "asimd", "sdot": "asimddp", "mmla": "i8mm"}[WAYS[processor]]
     listed_flags = arm.run(
         processor, "-c", "from pipeline.executor import host_target; print(*host_target.flags())"
     ).stdout

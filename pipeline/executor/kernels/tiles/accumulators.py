@@ -78,6 +78,10 @@ class TileAccumulators:
         zeros = tir.vector(tirx.const(0, self._arithmetic.dtype), lanes)
         return [*allocations, *(tir.store(each, zeros, all_lanes) for each in self.registers.values())]
 
+    def finish(self) -> list[Any]:
+        """Return the statements after which each register has the sums of its pixel and vector."""
+        return []
+
     def loops(self, data: Any, weights: Any, turn: tuple[Any, int] | None) -> Any:
         """Return the loops over all terms.
 

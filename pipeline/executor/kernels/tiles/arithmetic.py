@@ -38,18 +38,17 @@ class Arithmetic(NamedTuple):
     registers: int = 0
 
 
-def of(dtype: str, cpu: Microarchitecture, *, overflows: bool = False) -> Arithmetic:
+def of(dtype: str, cpu: Microarchitecture, way: str = "") -> Arithmetic:
     """Return the arithmetic for data of `dtype`: float32, or uint8 in fours, with int8 weights in fours.
 
-    Two products `overflows` 16 bits if both bytes of both are -128; see `byte_products.may_overflow`.
+    `way` is how bytes are multiplied, if they are; see `byte_products.choose`.
     """
     by_lanes, registers = cpu.lane_products, cpu.registers if cpu.in_order else 0
     if dtype == "float32":
         return Arithmetic(dtype, _multiply_add, by_lanes=by_lanes, is_ordered=by_lanes, registers=registers)
-    add = byte_products.SINGLE if overflows else byte_products.WAYS[cpu.dots]
     if byte_products.offset(cpu):
-        return Arithmetic("int32", add, byte_products.flip_signs, by_lanes)
-    return Arithmetic("int32", add, by_lanes=by_lanes and cpu.dots == "usdot")
+        return Arithmetic("int32", byte_products.WAYS[way], byte_products.flip_signs, by_lanes)
+    return Arithmetic("int32", byte_products.WAYS[way], by_lanes=by_lanes and way in {"usdot", "mmla"})
 
 
 def _multiply_add(total: Any, element: Any, weights: Any, _: int) -> Any:

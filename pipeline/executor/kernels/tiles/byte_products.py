@@ -10,6 +10,7 @@ import numpy as np
 from tvm import tirx
 
 from pipeline.executor.kernels.microarchitecture import KIB, Microarchitecture
+from pipeline.executor.kernels.tiles.conv_shape import ConvShape
 from pipeline.executor.kernels.tir import statements as tir
 
 BYTES = 4
@@ -26,25 +27,41 @@ def offset(cpu: Microarchitecture) -> int:
     return 128 if cpu.dots in _SIGNED else 0
 
 
-def may_overflow(fours: np.ndarray, cpu: Microarchitecture) -> bool:
-    """Return whether two products that are added up in 16 bits may be too large, for weights with fours last."""
-    lowest = fours.reshape(-1, 2, BYTES // 2) == _LOWEST
-    return cpu.dots == "mlal" and bool(lowest.all(1).any())
+def choose(conv: ConvShape, weights: np.ndarray, cpu: Microarchitecture) -> str:
+    """Return the way to multiply bytes, for weights of shape (out, kh, kw, in): one of `WAYS`, or ``"mmla"``."""
+    if cpu.dots == "mlal":
+        fours = np.pad(weights, [(0, 0)] * 3 + [(0, -weights.shape[-1] % BYTES)]).reshape(-1, 2, BYTES // 2)
+        # Where two products that are added up in 16 bits may be too large.
+        return "mlal_single" if (fours == _LOWEST).all(1).any() else "mlal"
+    if cpu.dots == "mmla":
+        # A matrix has two rows of pixels, of eight channels each.
+        waste = -conv.depth % (2 * BYTES) - -conv.depth % BYTES
+        return "mmla" if conv.out_height * conv.out_width > 1 and waste * 4 <= conv.depth else "usdot"
+    return cpu.dots
 
 
-def order_bytes(packed_weights: np.ndarray, cpu: Microarchitecture) -> np.ndarray:
-    """Return packed bytes, four of which count as one int32, in the order that the machine's products need."""
-    if cpu.dots != "mlal":
-        return packed_weights
-    # The first two bytes of all lanes, then the other two: each half of a vector meets two bytes of data.
-    halves = packed_weights.view(np.int16).reshape(-1, cpu.lanes, 2).transpose(0, 2, 1)
-    return np.ascontiguousarray(halves).reshape(-1).view(np.int32)
+def channels(way: str) -> int:
+    """Return the number that channels are filled up to a multiple of."""
+    return 2 * BYTES if way == "mmla" else BYTES
+
+
+def order_bytes(blocks: np.ndarray, way: str) -> np.ndarray:
+    """Return packed bytes, four of which count as one int32, in a way's order; the last axes are (term, lane)."""
+    if way.startswith("mlal"):
+        # The first two bytes of all lanes, then the other two: each half of a vector meets two bytes of data.
+        halves = blocks.view(np.int16).reshape(*blocks.shape[:-1], -1, 4, 2).swapaxes(-1, -2)
+        return np.ascontiguousarray(halves).reshape(-1).view(np.int32)
+    if way == "mmla":
+        # Two terms of two lanes are one vector: terms (pairs, 2), lanes (vectors, halves, 2).
+        quarters = blocks.reshape(*blocks.shape[:-2], blocks.shape[-2] // 2, 2, -1, 2, 2)
+        return np.ascontiguousarray(np.moveaxis(quarters, (-2, -3, -1, -4), (-4, -3, -2, -1))).reshape(-1)
+    return blocks
 
 
 def for_tiles(cpu: Microarchitecture) -> Microarchitecture:
     """Return the machine with the registers that are left to a tile and its operands."""
-    # Sums of 16 bits on their way, data that are spread over vectors, and where their bytes go.
-    registers = cpu.registers - 12 if cpu.dots == "mlal" else cpu.registers
+    # Sums of 16 bits on their way, data that are spread over vectors, and where their bytes go; rows of matrices.
+    registers = cpu.registers - {"mlal": 12, "mmla": 4}.get(cpu.dots, 0)
     # LLVM orders the loads of these.  Floats' times are none of theirs, and tiles for larger ways would be wider than
     # the vectors that their pixels share.
     return replace(cpu, registers=registers, in_order=False, ports=2, latency=4.0, way_bytes=4 * KIB)
@@ -114,6 +131,12 @@ def _usdot(total: Any, data: Any, weights: Any, _: int) -> Any:
     return tirx.call_llvm_pure_intrin("int32x4", "llvm.aarch64.neon.usdot.v4i32.v16i8", total, a, b)
 
 
+def _mmla(total: Any, data: Any, weights: Any, _: int) -> Any:
+    # Eight bytes of two pixels, times eight of two channels.
+    a, b = (tirx.reinterpret("int8x16", each) for each in (data, weights))
+    return tirx.call_llvm_pure_intrin("int32x4", "llvm.aarch64.neon.usmmla.v4i32.v16i8", total, a, b)
+
+
 def _pairs(total: Any, data: Any, weights: Any, lanes: int) -> Any:
     """Multiply the even bytes and the odd ones, each as 16 bits: pairs of 8 bits would saturate."""
     name = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}[lanes]
@@ -144,9 +167,7 @@ def _all(value: int, lanes: int) -> Any:
     return tir.vector(tirx.IntImm("int32", value), lanes)
 
 
-SINGLE = _mlal_single
-"""Where two products might be too large for 16 bits."""
-
 WAYS: dict[str, Callable[[Any, Any, Any, int], Any]] = {
-    "vnni": _vnni, "pairs": _pairs, "usdot": _usdot, "sdot": _sdot, "mlal": _mlal, "plain": _plain,
+    "vnni": _vnni, "pairs": _pairs, "usdot": _usdot, "sdot": _sdot, "mlal": _mlal, "mlal_single": _mlal_single,
+    "mmla": _mmla, "plain": _plain,
 }  # fmt: skip

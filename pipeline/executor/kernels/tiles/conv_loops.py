@@ -11,6 +11,7 @@ from pipeline.executor.kernels.microarchitecture import Microarchitecture
 from pipeline.executor.kernels.tiles import arithmetic, channel_blocks, padded_copy, tiling
 from pipeline.executor.kernels.tiles.accumulators import LINE, PixelSource, TileAccumulators
 from pipeline.executor.kernels.tiles.channel_blocks import ChannelBlock, TileOrigin
+from pipeline.executor.kernels.tiles.matrix_accumulators import MatrixAccumulators
 from pipeline.executor.kernels.tiles.packing import PackedLayout
 from pipeline.executor.kernels.tiles.tiling import RegisterTile
 from pipeline.executor.kernels.tir import statements as tir
@@ -76,7 +77,7 @@ class ConvLoops:
         # Tiles that read one block of weights; each of them fetches a part of the next block.
         self._count = -(-self._rows // form.tile.rows) * -(-conv.out_width // form.tile.columns)
         size = conv.batch * conv.height * conv.width * conv.channels
-        self._arithmetic = arithmetic.of(str(data.dtype), cpu, overflows=form.overflows)
+        self._arithmetic = arithmetic.of(str(data.dtype), cpu, form.way)
         self._data, self._declare = tir.flat(data, "data", size, self._arithmetic.dtype)
         self._source = PixelSource(self._data, conv.width * conv.channels, conv.channels)
 
@@ -193,14 +194,17 @@ class ConvLoops:
         """Return the sums and the stores of one tile, the `number`th of its block."""
         row, column = corner
         conv, source = self._conv, self._source
-        sums = TileAccumulators(self._form, tile, source, self._weights, self._arithmetic)
+        accumulators = MatrixAccumulators if self._form.way == "mmla" else TileAccumulators
+        sums = accumulators(self._form, tile, source, self._weights, self._arithmetic)
         base = origin.base + row * (conv.strides[0] * source.line) + column * (conv.strides[1] * source.step)
         # With one tile, a block is read once, one after the other, as the processor expects of itself.
         turn = None if self._stay or self._count == 1 else (number, self._count)
         loops = tir.bound("from", base, lambda start: [sums.loops(start, origin.weights, turn)])
         # Asked for before the sums: what a residual adds arrives while they are computed.
         fetches = self._fetches(origin, row, column, tile)
-        return tir.sequence([*sums.reset(), *fetches, *loops, *self._stores(sums, origin, row, column, partial)])
+        return tir.sequence(
+            [*sums.reset(), *fetches, *loops, *sums.finish(), *self._stores(sums, origin, row, column, partial)]
+        )
 
     def _fetches(self, origin: TileOrigin, row: Any, column: Any, tile: RegisterTile) -> list[Any]:
         """Return statements that bring what the stores will need close, while the sums are under way."""

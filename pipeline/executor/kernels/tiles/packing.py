@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 import numpy as np
 
@@ -27,8 +29,8 @@ class PackedLayout(msgspec.Struct, frozen=True):
         Channels of the model in one channel of the window; four bytes count as one.
     filler : int
         Value outside of the data.
-    overflows : bool
-        Whether two products of bytes may be too large for 16 bits.
+    way : str
+        How bytes are multiplied; see `byte_products.choose`.
     """
 
     conv: ConvShape = msgspec.field(name="window")
@@ -37,7 +39,7 @@ class PackedLayout(msgspec.Struct, frozen=True):
     lanes: int
     element_channels: int = msgspec.field(default=1, name="each")
     filler: int = 0
-    overflows: bool = False
+    way: str = ""
 
     @property
     def operations(self) -> int:
@@ -71,10 +73,13 @@ def choose_layout(conv: ConvShape, cpu: Microarchitecture) -> tuple[PackedLayout
     return tuned_form, tuned_form != form
 
 
-def pack(weights: np.ndarray, form: PackedLayout) -> np.ndarray:
+def pack(
+    weights: np.ndarray, form: PackedLayout, order: Callable[[np.ndarray], np.ndarray] = lambda block: block
+) -> np.ndarray:
     """Return weights given as (out, in, kh, kw) in the order in which the kernel reads them.
 
-    For each group and block of output vectors: blocks of input channels, kh, kw, input channel, output channel.
+    For each group and block of output vectors: blocks of input channels, kh, kw, input channel, output channel.  What
+    lies along the last two may have an `order` of its own.
     """
     conv, lanes = form.conv, form.lanes
     height, width = conv.kernel
@@ -91,7 +96,7 @@ def pack(weights: np.ndarray, form: PackedLayout) -> np.ndarray:
         # The same division as the loops make, so that each block is read from its first byte to its last.
         for first, block_count, size in tiling.blocks(form.vectors, form.tile.vectors):
             part = group[first : first + block_count * size].reshape(block_count, size * lanes, *group.shape[2:])
-            pieces.append(part.transpose(0, 2, 4, 5, 3, 1).reshape(-1))
+            pieces.append(order(np.ascontiguousarray(part.transpose(0, 2, 4, 5, 3, 1))).reshape(-1))
     return np.concatenate(pieces)
 
 

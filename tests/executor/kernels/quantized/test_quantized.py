@@ -134,8 +134,7 @@ def test_bytes_cross_the_cuts_and_weights_stay_integers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("described", "instruction"),
-    # By a lane of the unsigned factor, usdot is called sudot.
-    [(None, "vpdpbusd"), (ARM, BY_A_LANE), (NEWER_ARM, "(us|su)dot"), (OLD_ARM, "smlal2"),
+    [(None, "vpdpbusd"), (ARM, BY_A_LANE), (NEWER_ARM, "usmmla"), (OLD_ARM, "smlal2"),
      ({"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": "haswell"}, "vpmaddwd")],
 )  # fmt: skip
 def test_the_processor_has_an_instruction_for_it(described: Any, instruction: str, tmp_path: Path) -> None:
