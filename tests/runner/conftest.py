@@ -12,6 +12,16 @@ from tests.support import runner
 from tests.support.arithmetic_bundles import ArithmeticCodes, compile_codes, save_faulty
 from tests.support.runner import Library
 
+LIMIT_S = 600
+"""Seconds for a test, since the first one also builds the runner, while others wait for it."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give the tests of this folder time for the compiler."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(LIMIT_S))
+
 
 @pytest.fixture(scope="session")
 def built() -> Path:
