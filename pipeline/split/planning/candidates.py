@@ -27,7 +27,7 @@ _COSTS = {"throughput": "size", "latency": "latency", "energy": "energy"}
 # Intervals between what was promised and what comes: at each there may be a division that is better in truth.
 _TRIALS, _FEW_TRIALS = 4, 2
 # In longer chains each search takes long.
-_MANY_GROUPS = 100
+_MANY_GROUPS = 60
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,10 @@ def prefer_predicted(solver: ChainSolver, solution: Solution, fastest: Solution,
 
 def _fast_candidates(solver: ChainSolver, fastest: Solution, longest: float, predict: Predict) -> list[Candidate]:
     """Return small and prompt divisions that the solver holds for faster than `longest`."""
-    trials = _TRIALS if fastest.stages[-1].end <= _MANY_GROUPS else _FEW_TRIALS
+    if fastest.stages[-1].end > _MANY_GROUPS:
+        trials, solver = _FEW_TRIALS, solver.around(fastest)
+    else:
+        trials = _TRIALS
     limits = np.geomspace(fastest.interval, max(fastest.interval, longest), trials)
     divisions = [fastest, *(solver.least(goal, limit) for limit in limits for goal in ("size", "latency"))]
     return [Candidate(division, predict(division)) for division in divisions if division is not None]

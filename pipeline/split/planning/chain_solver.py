@@ -38,13 +38,22 @@ class ChainSolver:
     Parameters
     ----------
     problem : Problem
+    positions : sequence of int
+        Where stages may begin and end at first; by default anywhere in a short chain, and at few in a longer one.
     """
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, positions: Sequence[int] = ()) -> None:
         self._problem = problem
-        self._is_short = problem.items <= max(MOST_POSITIONS, 2 * len(problem.stages))
+        self._is_short = not positions and problem.items <= max(MOST_POSITIONS, 2 * len(problem.stages))
         few = max(_FEW_POSITIONS, 3 * len(problem.stages))
-        self._use(list(range(problem.items + 1)) if self._is_short else problem.spread_positions(few))
+        everywhere = range(problem.items + 1)
+        self._use(list(positions or (everywhere if self._is_short else problem.spread_positions(few))))
+
+    def around(self, division: Solution) -> ChainSolver:
+        """Return a solver that is quick: with cuts at few positions, among them those of a division."""
+        few = max(_FEW_POSITIONS, 3 * len(self._problem.stages))
+        cuts = {stage.end for stage in division.stages}
+        return ChainSolver(self._problem, sorted({*self._problem.spread_positions(few), *cuts}))
 
     def fastest(self) -> Solution | None:
         """Return a division with the least interval, None if there is none at all."""

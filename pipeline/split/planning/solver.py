@@ -29,7 +29,7 @@ SHORT = 20
 PRECISION = 1e-3
 """To which share the interval is found where stages share resources or a memory; else it is exact."""
 
-LATE_PRECISION = 1e-2
+LATE_PRECISION = 2e-2
 """To which share the interval is found below a latency, where no search that finds nothing bounds it from below."""
 
 # Of a division that is so near to its bound, none is looked for that is better.
