@@ -148,7 +148,9 @@ def test_a_trained_network_on_a_board_that_is_not_here(digits_onnx: Path) -> Non
     assert explanation.joules
     assert explanation.joules > 0
     # By up to 20 % it may be slower than the fastest plan, if that has more than twice the latency.
-    assert 0 <= explanation.gap < 0.2
+    assert explanation.frames_per_s * 1.2 >= explanation.trade_offs[0].frames_per_s
+    # What stages that borrow would reach if nobody waited is a loose bound, and said to be.
+    assert 0 <= explanation.gap <= explanation.open_gap * 1.2 + 0.2
 
 
 @pytest.mark.parametrize(("seconds", "is_short"), [(1e-4, True), (1e-2, False)])
