@@ -32,8 +32,8 @@ _LINK_PRICES = (0.0, 1.0, 4.0)
 # By which share the prices of items differ; wider than the steps between the prices above.
 _SPREADS = (0.0, 0.25)
 
-_FEW_ITEMS = 30
-"""Items of chains in which stages may borrow whatever that gains: to look for it takes a moment."""
+_FEW_ITEMS, _FEW_CHOICES = 30, 32
+"""Items, and ways to run a stage, up to which stages may borrow whatever that gains: to look for it takes a moment."""
 
 _FRUGAL = 1.25
 """By how much longer a stage may take that uses as little as it can of what others use as well."""
@@ -137,7 +137,8 @@ def _share_device(problem: Problem, device: int) -> Problem:
 def _choices(problem: Problem, borrowing: Borrowing) -> Iterator[Choice]:
     for worker in _workers(problem, borrowing):
         costs, resources = step_costs(problem, worker, borrowing.devices)
-        if not borrowing.on_request and problem.items > _FEW_ITEMS and not is_useful(costs):
+        is_quick = problem.items <= _FEW_ITEMS and len(problem.choices) <= _FEW_CHOICES
+        if not (borrowing.on_request or is_quick or is_useful(costs)):
             continue
         most = borrowing.most_units // max(1, sum(worker.use)) if borrowing.replicas else 1
         counts = range(1, max(1, most) + 1)
