@@ -112,6 +112,8 @@ class Pool:
         self.members = [Member(address, error=DeviceLost(f"{address}: not asked yet")) for address in addresses]
         self._idle: dict[tuple[Member, Hashable], list[PoolSession]] = defaultdict(list)
         self._numbers = 0
+        # Frames that wait for a place, in the order in which they get one.
+        self._line: list[object] = []
         # Guards all of the above; told when a place, or a member, is free again.
         self._changed = threading.Condition()
         self._is_closed = False
@@ -140,20 +142,17 @@ class Pool:
         DeviceLost
             If no member can be reached for so long, all refuse, or the caller has given up.
         """
-        since: float | None = None
         with self._changed:
-            while True:
-                if self._is_closed or given_up():
-                    raise DeviceLost("the pool is closed")
-                members = self._candidates(stages)
-                free = [member for member in members if member.in_use < member.places]
-                if chosen := [member for member in free if member is not avoid] or (free if len(members) == 1 else []):
-                    return self._occupy(min(chosen, key=lambda each: (each.in_use / each.slots, each.last_use)), stages)
-                # With a member that is busy there will be a place; without any, somebody has to come back.
-                since = None if members else (time.monotonic() if since is None else since)
-                if since is not None and time.monotonic() >= since + patience:
-                    raise DeviceLost("; ".join(str(member.error) for member in self.members))
-                self._changed.wait(None if since is None else max(0.01, since + patience - time.monotonic()))
+            # Results leave in order: a later frame that overtakes an earlier one only waits for it in the end.
+            turn = object()
+            self._line.insert(0 if avoid else len(self._line), turn)
+            try:
+                member = self._await_member(turn, stages, avoid, patience, given_up)
+            finally:
+                self._line.remove(turn)
+                # It may be the turn of another one now.
+                self._changed.notify_all()
+            return self._occupy(member, stages)
 
     def give_back(self, place: Place) -> None:
         """Let others have a place; its session remains."""
@@ -212,6 +211,25 @@ class Pool:
         for probe in probes:
             # One that waits for a server ends with its time limit, and nobody waits for it.
             probe.join(PROBE_S)
+
+    def _await_member(
+        self, turn: object, stages: Hashable, avoid: Member | None, patience: float, given_up: Callable[[], bool]
+    ) -> Member:
+        """Return the member that has the least to do of those with a place, when it is the caller's turn."""
+        since: float | None = None
+        while True:
+            if self._is_closed or given_up():
+                raise DeviceLost("the pool is closed")
+            members = self._candidates(stages)
+            free = [member for member in members if member.in_use < member.places]
+            chosen = [member for member in free if member is not avoid] or (free if len(members) == 1 else [])
+            if chosen and self._line[0] is turn:
+                return min(chosen, key=lambda each: (each.in_use / each.slots, each.last_use))
+            # With a member that is busy there will be a place; without any, somebody has to come back.
+            since = None if members else (time.monotonic() if since is None else since)
+            if since is not None and time.monotonic() >= since + patience:
+                raise DeviceLost("; ".join(str(member.error) for member in self.members))
+            self._changed.wait(None if since is None else max(0.01, since + patience - time.monotonic()))
 
     def _candidates(self, stages: Hashable) -> list[Member]:
         if all(stages in member.refusals for member in self.members):
