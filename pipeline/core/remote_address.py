@@ -95,6 +95,12 @@ def parse(text: str) -> Address:
     return Address(parts.scheme, parts.hostname or "", port, **{**options, **name_on_server})
 
 
+def preferred(addresses: str) -> Address:
+    """Return the first address in a text of alternatives; of a pool, whose members are alike, the first member's."""
+    address = alternatives(addresses)[0]
+    return address.members[0] if address.members else address
+
+
 def _parse_pool(text: str) -> Address:
     """Return the address of a pool, whose members are separated by commas."""
     members = []

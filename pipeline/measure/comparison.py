@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from pipeline.errors import InputError, PlanError
 from pipeline.executor.bundle import Bundle
-from pipeline.measure.throughput import Variant, VariantRun, Watch, random_frames
+from pipeline.measure.throughput import Variant, VariantRun, Watch, random_frames, turns
 
 if TYPE_CHECKING:
     from pipeline.core.board import Board, Device
+    from pipeline.core.plan import Plan
     from pipeline.scheduler.trace import Trace
     from pipeline.split.graph import Graph
 
@@ -117,10 +118,9 @@ def compare(  # noqa: PLR0913 - all but the first two by keyword
         # Each variant chooses here how many frames take a round, unless the caller says it.
         progress(f"warming up {run.name}")
         run.warm_up(inputs, frames)
-    for number in range(rounds):
-        # Every other time in reverse, so that none always follows the same one.
-        for run in runs[:: -1 if number % 2 else 1]:
-            progress(f"round {number + 1} of {rounds}: {run.name}")
+    for number, ordered_runs in enumerate(turns(runs, rounds), 1):
+        for run in ordered_runs:
+            progress(f"round {number} of {rounds}: {run.name}")
             run.stream(inputs)
     if trace is not None:
         progress("tracing")
@@ -163,10 +163,7 @@ def build_unsplit(graph: Graph, board: Board, device: Device) -> list[tuple[str,
     list of (str, Bundle)
         With their names, such as ``"unsplit, 2 cores"``.
     """
-    # Late: a board that only measures a bundle has none of these.
-    from pipeline.executor.build import compile_plan
-    from pipeline.split import stage_parts
-    from pipeline.split.export.stage_export import StageExport
+    # Late: a board that only measures a bundle has none of it.
     from pipeline.split.planning.planner import Planner
 
     variants = []
@@ -178,7 +175,21 @@ def build_unsplit(graph: Graph, board: Board, device: Device) -> list[tuple[str,
         plan = Planner(graph, one_device_board).plan(stages=1)
         # A planner leaves out cores that would not help; whether they do is the question here.
         plan = replace(plan, stages=(replace(plan.stages[0], cores=cores),))
-        sources = [StageExport(graph, part) for part in stage_parts.parts(graph, plan)]
-        bundle = Bundle(plan, compile_plan(plan, sources, progress=lambda _: None))
-        variants.append((f"unsplit, {_count(len(cores) or 1, 'core')}", bundle))
+        variants.append((f"unsplit, {_count(len(cores) or 1, 'core')}", build_unchecked(graph, plan)))
     return variants
+
+
+def build_unchecked(graph: Graph, plan: Plan) -> Bundle:
+    """Build a plan to be measured, whose outputs nobody looks at.
+
+    Raises
+    ------
+    BuildError
+        If a stage cannot be built.
+    """
+    from pipeline.executor.build import compile_plan
+    from pipeline.split import stage_parts
+    from pipeline.split.export.stage_export import StageExport
+
+    sources = [StageExport(graph, part) for part in stage_parts.parts(graph, plan)]
+    return Bundle(plan, compile_plan(plan, sources, progress=lambda _: None))

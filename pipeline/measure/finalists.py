@@ -61,30 +61,24 @@ def stream_in_turns(
     progress : callable
         Gets a text for each step.
     """
-    from pipeline.executor.build import compile_plan
-    from pipeline.executor.bundle import Bundle
-    from pipeline.measure.throughput import VariantRun, random_frames
-    from pipeline.split import stage_parts
-    from pipeline.split.export.stage_export import StageExport
+    from pipeline.measure.comparison import build_unchecked
+    from pipeline.measure.throughput import VariantRun, random_frames, turns
 
     # Two in turns: a single one would still be in the caches when it comes again.
     frames = random_frames(graph.inputs, 2)
     runs: dict[int, VariantRun] = {}
     for number, plan in enumerate(plans):
         progress(f"building plan {number + 1} of {len(plans)}")
-        sources = [StageExport(graph, part) for part in stage_parts.parts(graph, plan)]
         try:
-            bundle = Bundle(plan, compile_plan(plan, sources, progress=lambda _: None))
-            run = VariantRun(graph.name, bundle, lambda _: None)
+            run = VariantRun(graph.name, build_unchecked(graph, plan), lambda _: None)
             run.warm_up(frames, None, sampling.stream_s)
         except (BuildError, StageError):
             # Whoever builds it is told; here others are left.
             continue
         runs[number] = run
-    for turn in range(sampling.turns):
-        progress(f"comparing plans, turn {turn + 1} of {sampling.turns}")
-        # Every other time in reverse, so that none always follows the same one.
-        for run in list(runs.values())[:: -1 if turn % 2 else 1]:
+    for turn, ordered_runs in enumerate(turns(list(runs.values()), sampling.turns), 1):
+        progress(f"comparing plans, turn {turn} of {sampling.turns}")
+        for run in ordered_runs:
             run.stream(frames)
     return [runs[number].result().frames_per_s if number in runs else 0.0 for number in range(len(plans))]
 

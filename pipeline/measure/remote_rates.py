@@ -11,7 +11,7 @@ import numpy as np
 
 from pipeline.core.board import Device
 from pipeline.core.plan import StagePlan, TensorSpec
-from pipeline.core.remote_address import Address, alternatives
+from pipeline.core.remote_address import Address, preferred
 from pipeline.executor import devices
 from pipeline.remote.connection import Connection
 
@@ -24,9 +24,7 @@ SMALL = TensorSpec("small", (1,), "uint8")
 
 def preferred_address(device: Device) -> Address:
     """Return the first of a device's addresses, the one that is measured."""
-    address = alternatives(device.address)[0]
-    # One member stands for all of a pool.
-    return address.members[0] if address.members else address
+    return preferred(device.address)
 
 
 def complete_target(device: Device) -> Device:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import cycle, islice
@@ -170,6 +170,12 @@ def _seconds_per_frame(counters: Statistics, number: int) -> float:
     stage = counters.stages[number]
     # Of replicas the share is their mean, so that this is the time between two frames of the stage.
     return stage.busy * counters.elapsed_s / stage.frames_out
+
+
+def turns(runs: Sequence[VariantRun], count: int) -> Iterator[Sequence[VariantRun]]:
+    """Yield the variants so many times, every other time in reverse, so that none always follows the same one."""
+    for number in range(count):
+        yield runs[:: -1 if number % 2 else 1]
 
 
 def steady_rate(ends: Sequence[float], replicas: int = 1) -> float:

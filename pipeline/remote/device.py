@@ -57,8 +57,7 @@ class RemoteRuntime(NullRuntime):
         BuildError
             If nobody can be asked.
         """
-        address = remote_address.alternatives(device.address)[0]
-        address = address.members[0] if address.members else address
+        address = remote_address.preferred(device.address)
         if address.scheme != "remote":
             raise BuildError(
                 f"device {device.name!r} at {address} cannot be asked for its target; write it into the board"

@@ -13,7 +13,7 @@ from pipeline.remote.offer import Offer
 from pipeline.remote.rate_limit import RateLimit
 from pipeline.remote.session import FAREWELL_S, ServerSession, SessionLimits
 from pipeline.remote.tls import NoTls, ServerTls
-from pipeline.remote.wire import Wire, finish
+from pipeline.remote.wire import Wire, break_off, finish, peer_address
 
 logger = logging.getLogger(__name__)
 
@@ -32,9 +32,7 @@ class Arrival:
 
     def break_off(self) -> None:
         """Let the client go, from another thread; the one that waits for it closes the connection."""
-        with contextlib.suppress(OSError):
-            # The plain socket's, see `Wire.break_off`.
-            socket.socket.shutdown(self.connection, socket.SHUT_RDWR)
+        break_off(self.connection)
 
 
 class Entrance:
@@ -64,7 +62,7 @@ class Entrance:
     def admit(self, arrival: Arrival) -> ServerSession | None:
         """Return the session of a client that has said and shown who it is; None if it was refused, and told so."""
         arrival.connection.settimeout(self._limits.greeting_s)
-        peer = _address(arrival.connection)
+        peer = peer_address(arrival.connection)
         try:
             if self._tls is None:
                 return self._greet(arrival)
@@ -98,11 +96,3 @@ class Entrance:
     def _greet(self, arrival: Arrival, admits: Callable[[str], bool] = lambda _: True) -> ServerSession | None:
         session = ServerSession(Wire(arrival.connection, ClientMessage), self._offer, self._limits)
         return session if session.greet(admits) else None
-
-
-def _address(connection: socket.socket) -> str:
-    try:
-        name = connection.getpeername()
-    except OSError:  # it has gone already
-        return ""
-    return str(name[0]) if isinstance(name, tuple) else ""

@@ -148,11 +148,7 @@ class Wire(Generic[Message]):
     @property
     def peer(self) -> str:
         """The address of the other side, without its port; empty if it has none."""
-        try:
-            name = self._socket.getpeername()
-        except OSError:
-            return ""
-        return str(name[0]) if isinstance(name, tuple) else ""
+        return peer_address(self._socket)
 
     def quiet(self) -> bool:
         """Return True if nothing has arrived, not even the end."""
@@ -173,10 +169,7 @@ class Wire(Generic[Message]):
 
     def break_off(self) -> None:
         """End all calls that wait, in any thread."""
-        # Closing alone would not wake a thread that waits in the socket.
-        with contextlib.suppress(OSError):  # it has ended already
-            # The plain socket's: that of an encrypted one gives up the state that the other thread is using.
-            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+        break_off(self._socket)
 
     def close(self) -> None:
         """Give the connection up."""
@@ -192,6 +185,22 @@ def blocks(wire: Wire[ClientMessage] | Wire[ServerMessage], nbytes: int, size: i
         wire.fill(block)
         nbytes -= block.nbytes
         yield block
+
+
+def peer_address(connection: socket.socket) -> str:
+    """Return the address of the other side, without its port; empty if it has none, or has gone already."""
+    try:
+        name = connection.getpeername()
+    except OSError:
+        return ""
+    return str(name[0]) if isinstance(name, tuple) else ""
+
+
+def break_off(connection: socket.socket) -> None:
+    """End all calls that wait for a connection, in any thread; closing alone would not wake them."""
+    with contextlib.suppress(OSError):  # it has ended already
+        # The plain socket's: that of an encrypted one gives up the state that the other thread is using.
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 
 def finish(connection: socket.socket, seconds: float) -> None:

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import pytest
 
 from pipeline.core.board import Board, Device
 from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from pipeline.remote.server import Server
 
 LIMIT = 60.0
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
@@ -86,6 +88,19 @@ def serve(root: Path) -> Iterator[Callable[..., Child]]:
 @pytest.fixture
 def server(serve: Callable[..., Child]) -> Child:
     return serve()
+
+
+@contextlib.contextmanager
+def in_thread(server: Server) -> Iterator[Server]:
+    """Let a server of this process take clients in, in a thread of its own, and end it behind the block."""
+    thread = threading.Thread(target=server.serve)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.close()
+        thread.join(LIMIT)
+        assert not thread.is_alive()
 
 
 def plan(address: str, *, kind: str = "remote", replicas: int = 1, seconds: float = 0.0, **options: Any) -> Plan:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from pipeline.remote.offer import Offer
 from pipeline.remote.server import Server
 from pipeline.remote.store import FileStore
 from pipeline.split.graph import Graph
+from tests.remote.conftest import in_thread
 from tests.support.onnx_models import node, save, weights
 
 LIMIT = 60.0
@@ -43,18 +43,12 @@ def test_a_server_gets_the_code_of_its_cores(graph: Graph, tmp_path: Path, core:
     code = family(bundle.codes[0])
     stage = replace(bundle.plan.stages[0], cores=())
     offer = Offer(FileStore(None, tmp_path / "uploads"), ServerDevices(()), (), core=core)
-    server = Server("127.0.0.1", 0, offer)
-    thread = threading.Thread(target=server.serve)
-    thread.start()
-    try:
+    with in_thread(Server("127.0.0.1", 0, offer)) as server:
         connection = Connection(Address("remote", "127.0.0.1", server.port, timeout=LIMIT))
         assert connection.welcome.core == core
         frame = np.random.default_rng(0).standard_normal((1, 4, 6, 6)).astype(np.float32)
         (result,) = connection.run(connection.open(stage, code), stage, [frame])
         connection.close()
-    finally:
-        server.close()
-        thread.join(LIMIT)
     with pipeline.load(bundle) as running:
         expected = running.submit(frame).result()
     np.testing.assert_allclose(result, factor * expected, rtol=1e-5, atol=1e-5)

@@ -19,7 +19,7 @@ from pipeline.remote.server import Server
 from pipeline.remote.session import SessionLimits
 from pipeline.remote.store import FileStore
 from pipeline.scheduler.pipeline import Pipeline
-from tests.remote.conftest import frame, plan
+from tests.remote.conftest import frame, in_thread, plan
 from tests.remote.test_server import HELLO, LIMIT, STAGE, connect, exchange, gone, raw, works
 
 Start = Callable[..., Server]
@@ -33,11 +33,7 @@ def start() -> Iterator[Start]:
         def begin(sessions: int = 4, **limits: float) -> Server:
             offer = Offer(FileStore(), ServerDevices(()), (), largest_frame=1_000_000)
             running = Server("127.0.0.1", 0, offer, sessions=sessions, limits=SessionLimits(**limits))
-            thread = threading.Thread(target=running.serve)
-            thread.start()
-            stack.callback(thread.join, LIMIT)
-            stack.callback(running.close)
-            return running
+            return stack.enter_context(in_thread(running))
 
         yield begin
 

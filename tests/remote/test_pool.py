@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +25,7 @@ from pipeline.remote.offer import Offer
 from pipeline.remote.server import Server
 from pipeline.remote.store import FileStore
 from pipeline.scheduler import Pipeline
-from tests.remote.conftest import LIMIT, Child, frame, plan
+from tests.remote.conftest import LIMIT, Child, frame, in_thread, plan
 
 Start = Callable[..., Server]
 
@@ -51,14 +50,9 @@ def serving(port: int = 0, **options: Any) -> Iterator[Server]:
     computing = ServerDevices(
         options.pop("cores", ()), options.pop("create", NullRuntime), slots=options.pop("slots", 1)
     )
-    server = Server("127.0.0.1", port, Offer(FileStore(), computing, (), largest_frame=1_000_000), **options)
-    thread = threading.Thread(target=server.serve)
-    thread.start()
-    try:
+    offer = Offer(FileStore(), computing, (), largest_frame=1_000_000)
+    with in_thread(Server("127.0.0.1", port, offer, **options)) as server:
         yield server
-    finally:
-        server.close()
-        thread.join(LIMIT)
 
 
 def pool(servers: Sequence[Server | Child], device: str = "null", options: str = "") -> str:
@@ -161,15 +155,11 @@ def test_a_member_that_refuses_is_left_out() -> None:
     counts: Counter[int] = Counter()
     with serving(cores=(0,), create=counting(counts)) as willing:
         offer = Offer(FileStore(), ServerDevices(()), (), largest_frame=1)
-        other = Server("127.0.0.1", 0, offer)
-        thread = threading.Thread(target=other.serve)
-        thread.start()
-        try:
-            with Pipeline(plan(pool([other, willing]), replicas=3)) as running:
-                stream(running, 20)
-        finally:
-            other.close()
-            thread.join(LIMIT)
+        with (
+            in_thread(Server("127.0.0.1", 0, offer)) as other,
+            Pipeline(plan(pool([other, willing]), replicas=3)) as running,
+        ):
+            stream(running, 20)
     assert counts[0] == 20
 
 

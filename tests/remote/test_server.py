@@ -26,6 +26,7 @@ from pipeline.remote.offer import Offer
 from pipeline.remote.server import Server
 from pipeline.remote.store import FileStore
 from pipeline.remote.wire import LARGEST_HEAD, MAGIC, MalformedMessage, Wire
+from tests.remote.conftest import in_thread
 
 LIMIT = 60.0
 X, Y = TensorSpec("x", (4,)), TensorSpec("y", (4,))
@@ -44,13 +45,8 @@ def server() -> Iterator[Server]:
 @contextlib.contextmanager
 def serve(computing: ServerDevices) -> Iterator[Server]:
     with_limits = Offer(FileStore(), computing, (), largest_frame=1_000_000)
-    running = Server("127.0.0.1", 0, with_limits, sessions=4)
-    thread = threading.Thread(target=running.serve)
-    thread.start()
-    yield running
-    running.close()
-    thread.join(LIMIT)
-    assert not thread.is_alive()
+    with in_thread(Server("127.0.0.1", 0, with_limits, sessions=4)) as running:
+        yield running
     assert running.sessions == 0
 
 

@@ -27,6 +27,7 @@ from pipeline.remote.rate_limit import FAILURE, RateLimit
 from pipeline.remote.server import MOST_ARRIVALS, Server
 from pipeline.remote.store import FileStore
 from pipeline.remote.tls import ClientTls, ServerTls
+from tests.remote.conftest import in_thread
 
 pytest.importorskip("cryptography", reason="the extra 'tls' is not installed")
 from cryptography import x509
@@ -86,15 +87,8 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @contextlib.contextmanager
 def serving(tls: ServerTls | None, host: str = "127.0.0.1", **options: Any) -> Iterator[Server]:
     offer = Offer(FileStore(), ServerDevices(()), (), largest_frame=10_000_000)
-    server = Server(host, 0, offer, tls=tls, **options)
-    thread = threading.Thread(target=server.serve)
-    thread.start()
-    try:
+    with in_thread(Server(host, 0, offer, tls=tls, **options)) as server:
         yield server
-    finally:
-        server.close()
-        thread.join(LIMIT)
-        assert not thread.is_alive()
 
 
 @pytest.fixture

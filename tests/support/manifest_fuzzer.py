@@ -113,6 +113,13 @@ def attempt(folder: Path) -> bool:
     return True
 
 
+def write_mutation(folder: Path, seed: int, content: Any) -> None:
+    """Write a changed manifest, with the checksum that belongs to it."""
+    data = mutate(random.Random(seed), content)
+    (folder / "manifest.json").write_bytes(data)
+    (folder / "manifest.sha256").write_text(f"{hashlib.sha256(data).hexdigest()}  manifest.json\n")
+
+
 def main() -> None:
     """Try the seeds."""
     source, folder, first, count = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
@@ -121,9 +128,7 @@ def main() -> None:
     content = json.loads((source / "manifest.json").read_bytes())
     loaded = 0
     for seed in range(first, first + count):
-        data = mutate(random.Random(seed), content)
-        (folder / "manifest.json").write_bytes(data)
-        (folder / "manifest.sha256").write_text(f"{hashlib.sha256(data).hexdigest()}  manifest.json\n")
+        write_mutation(folder, seed, content)
         try:
             loaded += attempt(folder)
         except BaseException as error:  # noqa: BLE001 - any is what is looked for

@@ -6,9 +6,7 @@ in the file ``seed`` beside the folder.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import random
 import resource
 import shutil
 import sys
@@ -16,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.support.manifest_fuzzer import MEMORY, mutate
+from tests.support.manifest_fuzzer import MEMORY, write_mutation
 from tests.support.runner import ROOT, Library, RunnerError
 
 
@@ -44,9 +42,7 @@ def main() -> None:
     content = json.loads((source / "manifest.json").read_bytes())
     loaded = 0
     for seed in range(first, first + count):
-        data = mutate(random.Random(seed), content)
-        (folder / "manifest.json").write_bytes(data)
-        (folder / "manifest.sha256").write_text(f"{hashlib.sha256(data).hexdigest()}  manifest.json\n")
+        write_mutation(folder, seed, content)
         folder.with_name("seed").write_text(str(seed))
         try:
             loaded += attempt(library, folder)
