@@ -189,7 +189,8 @@ class Bundle:
 
 
 def _load(folder: BundleFolder, devices: DeviceMap | None, allowed: Path | None) -> Bundle:
-    facts = manifest.read_from(folder, allowed).on_devices(devices or {})
+    written_facts, signed = manifest.read_signed(folder, allowed)
+    facts = written_facts.on_devices(devices or {})
     # Before the files are read: a bundle for another processor is refused at once, however large it is.
     _check_processor(facts, folder)
     # By name, since builds for several sizes share files, which are read and verified once.
@@ -200,7 +201,6 @@ def _load(folder: BundleFolder, devices: DeviceMap | None, allowed: Path | None)
     )
     builds = zip(facts.more, other_codes, strict=True)
     other_builds = [Build(build.plan, sized_codes, build.symbolic) for build, sized_codes in builds]
-    signed = manifest.read_signed(folder)
     for code in chain(codes, *other_codes):
         if code is not None:
             # A server may ask for it.

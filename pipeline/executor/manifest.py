@@ -133,24 +133,23 @@ def read_from(folder: BundleFolder, require_signature: Path | None = None) -> Ma
     BundleError
         If there is no bundle, or the manifest is damaged, of a newer format, not valid, or not signed.
     """
+    if require_signature is not None:
+        return read_signed(folder, require_signature)[0]
+    return _decode(_read_data(folder), folder.path)
+
+
+def read_signed(folder: BundleFolder, require_signature: Path | None = None) -> tuple[Manifest, SignedManifest | None]:
+    """Return the manifest of the bundle in `folder`, and as it was signed; None if it is not.
+
+    The parameters and errors are those of `read_from`.
+    """
     data = _read_data(folder)
+    has_signature = folder.has(SIGNATURE)
+    signed = SignedManifest(data, folder.small_file(SIGNATURE, LARGEST_SIGNATURE)) if has_signature else None
     if require_signature is not None:
         # Before anything of it is believed, and of the very bytes that are decoded.
-        _verify(folder, data, require_signature)
-    return _decode(data, folder.path)
-
-
-def read_signed(folder: BundleFolder) -> SignedManifest | None:
-    """Return the manifest of the bundle in `folder` with its signature, not verified; None if it has none.
-
-    Raises
-    ------
-    BundleError
-        As `read_from`.
-    """
-    if not folder.has(SIGNATURE):
-        return None
-    return SignedManifest(_read_data(folder), folder.small_file(SIGNATURE, LARGEST_SIGNATURE))
+        _verify(folder, signed, require_signature)
+    return _decode(data, folder.path), signed
 
 
 def decode_signed(signed: SignedManifest, allowed: Path, origin: str) -> Manifest:
@@ -165,11 +164,11 @@ def decode_signed(signed: SignedManifest, allowed: Path, origin: str) -> Manifes
     return _decode(signed.manifest, Path(origin))
 
 
-def _verify(folder: BundleFolder, data: bytes, allowed: Path) -> None:
-    if not folder.has(SIGNATURE):
+def _verify(folder: BundleFolder, signed: SignedManifest | None, allowed: Path) -> None:
+    if signed is None:
         raise BundleError(f"{str(folder.path)!r} is not signed; build it with '--sign KEY', or do not ask for it")
     try:
-        verify(SignedManifest(data, folder.small_file(SIGNATURE, LARGEST_SIGNATURE)), allowed)
+        verify(signed, allowed)
     except BundleError as error:
         raise BundleError(f"{str(folder.path)!r}: {error}") from None
 
