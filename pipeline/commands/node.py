@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -76,8 +75,6 @@ def run(options: argparse.Namespace) -> int:
     if options.sample:
         sys.stdout.write(SAMPLE)
         return 0
-    # Nothing is compiled here: the small runtime starts faster and needs less memory.
-    os.environ.setdefault("TVM_USE_RUNTIME_LIB", "1")
     from pipeline.executor.bundle import Bundle
     from pipeline.ros import configuration
     from pipeline.ros.node import RosNode

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -35,9 +34,6 @@ EXAMPLE = "soc-pipeline run model.bundle --source camera:/dev/video0 --fps 30 --
 
 def run(options: argparse.Namespace) -> int:
     """Check the options, stream, save and report."""
-    # Where nothing is compiled, the small library of a GPU's stages starts faster and needs less memory, too.
-    if not options.compile:
-        os.environ.setdefault("TVM_USE_RUNTIME_LIB", "1")
     from pipeline.executor.bundle import Bundle
     from pipeline.io.picture.preparation import prepare_bundle
     from pipeline.io.sinks import registry

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import socket
 import sys
 from collections.abc import Sequence
@@ -96,8 +95,6 @@ def run(options: argparse.Namespace) -> int:
     if options.init_tls:
         return _create_credentials(options)
     _check_exposure(options)
-    # Nothing is compiled here: the small runtime starts faster and needs less memory.
-    os.environ.setdefault("TVM_USE_RUNTIME_LIB", "1")
     from pipeline.remote.device_threads import ServerDevices
     from pipeline.remote.offer import Offer
     from pipeline.remote.server import Server

@@ -32,12 +32,6 @@ class Done:
     err: str
 
 
-@pytest.fixture(autouse=True)
-def one_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep ``run`` from asking for the small runtime, which this process could not build with."""
-    monkeypatch.setenv("TVM_USE_RUNTIME_LIB", "0")
-
-
 @pytest.fixture
 def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
     def run(*arguments: object) -> Done:

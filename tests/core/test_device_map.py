@@ -65,11 +65,7 @@ def test_this_machines_cores_stand_for_a_board(bundle: Path, small_onnx: Path) -
     np.testing.assert_allclose(result(bundle, devices={"board": "cpu"}), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_the_command_takes_devices_as_well(
-    bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Otherwise ``run`` asks for the small runtime, also in the name of tests to come.
-    monkeypatch.setenv("TVM_USE_RUNTIME_LIB", "0")
+def test_the_command_takes_devices_as_well(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.save(tmp_path / "image.npy", IMAGE)
     words = ["run", str(bundle), "--input", str(tmp_path / "image.npy"), "--output", str(tmp_path / "out.npz")]
     assert main([*words, "--device", "board=cpu"]) == 0

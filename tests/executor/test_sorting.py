@@ -84,7 +84,7 @@ import tvm
 print(ours.same_as(tvm.get_global_func("tvm.contrib.sort.argsort")))
 sorting.register_missing()
 """
-    environment = {**os.environ, "TVM_USE_RUNTIME_LIB": "0", "PYTHONPATH": os.fspath(root)}
+    environment = {**os.environ, "PYTHONPATH": os.fspath(root)}
     process = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False, timeout=100
     )

@@ -247,12 +247,7 @@ def test_a_range_is_built_size_by_size(model: OpenModel, plan: pipeline.Plan, fi
         pipeline.build(model, plan, sizes=[{"N": "0..2"}])
 
 
-def test_the_command_line(
-    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Else ``run`` would ask for the small runtime, which this process could not build with.
-    monkeypatch.setenv("TVM_USE_RUNTIME_LIB", "0")
-
+def test_the_command_line(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def soc(*arguments: object) -> subprocess.CompletedProcess[str]:
         words = list(map(str, arguments))
         try:
