@@ -15,7 +15,7 @@ from pipeline.core.prediction import Prediction
 from pipeline.split.planning.chain_solver import ChainSolver
 from pipeline.split.planning.limits import ROUNDING
 from pipeline.split.planning.solution import Solution
-from pipeline.split.planning.trade_off import LEAST_GAIN, MOST_LATENCY
+from pipeline.split.planning.trade_off import longest_prompt, most_latency
 
 Predict = Callable[[Solution], Prediction]
 
@@ -65,11 +65,11 @@ def choose(
 def _prompt(candidates: Sequence[Candidate], least_latency: float) -> Sequence[Candidate]:
     """Return the candidates of little latency, or all of them if one of much latency is much faster."""
     least = min(least_latency, *(candidate.prediction.latency_s for candidate in candidates))
-    prompt = [candidate for candidate in candidates if candidate.prediction.latency_s <= MOST_LATENCY * least]
+    prompt = [candidate for candidate in candidates if candidate.prediction.latency_s <= most_latency(least)]
     if not prompt:
         return candidates
     fastest, fastest_prompt = (min(each.prediction.interval_s for each in group) for group in (candidates, prompt))
-    return candidates if fastest * LEAST_GAIN < fastest_prompt else prompt
+    return candidates if fastest_prompt > longest_prompt(fastest) else prompt
 
 
 def keep_up(solver: ChainSolver, fastest: Solution, goal: str, interval: float, predict: Predict) -> Candidate:

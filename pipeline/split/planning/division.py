@@ -11,11 +11,10 @@ from pipeline.split.orders import GroupDag
 from pipeline.split.planning.bound import relaxed_interval
 from pipeline.split.planning.chain_solver import ChainSolver
 from pipeline.split.planning.downsets import downset_problem, order_through, sample_downsets
-from pipeline.split.planning.limits import ROUNDING
 from pipeline.split.planning.problem import Problem
 from pipeline.split.planning.solution import Solution
 from pipeline.split.planning.solver import Solver
-from pipeline.split.planning.trade_off import LEAST_GAIN, MOST_LATENCY
+from pipeline.split.planning.trade_off import longest_prompt, most_latency
 
 ORDER_WORTH_IT = 1.01
 """The graph's own order is kept unless another one is this much better."""
@@ -85,16 +84,15 @@ class Division:
         quickest = Solver(problem).least("latency", np.inf) if problem else None
         if problem is None or quickest is None:
             return None, np.inf
-        # A gain of exactly that much is enough.
-        ceiling = interval * LEAST_GAIN * (1 - ROUNDING)
-        prompt = Solver(problem, ceiling, MOST_LATENCY * quickest.latency).fastest()
+        ceiling = longest_prompt(interval)
+        prompt = Solver(problem, ceiling, most_latency(quickest.latency)).fastest()
         if prompt is None or prompt.interval > ceiling:
             return None, quickest.latency
         return order_through([downsets[stage.end] for stage in prompt.stages[:-1]], len(dag)), quickest.latency
 
     def may_be_late(self, latency: float) -> bool:
         """Return whether a latency may be more than plans have that are not much faster than all others."""
-        return latency > MOST_LATENCY * self._quickest_groups
+        return latency > most_latency(self._quickest_groups)
 
     @property
     def _quickest_groups(self) -> float:

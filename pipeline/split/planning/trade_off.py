@@ -25,6 +25,17 @@ POSITIONS = 120
 """At so many positions cuts are looked for at most, for up to eight searches; at half where each takes long."""
 
 
+def longest_prompt(fastest: float) -> float:
+    """Return the longest interval at which a plan of little latency is taken instead of the fastest one."""
+    # Just below, by more than the solver rounds: a gain of exactly that much is enough.
+    return fastest * LEAST_GAIN * (1 - 1e-6)
+
+
+def most_latency(least: float) -> float:
+    """Return the most latency that counts as little, where a plan has the least."""
+    return least * MOST_LATENCY
+
+
 def prefer_prompt(problem: Problem, solution: Solution, slack: float, least_latency: float = np.inf) -> Solution:
     """Return the solution, or one of at most twice the least latency if that is less than 20 % slower.
 
@@ -36,11 +47,10 @@ def prefer_prompt(problem: Problem, solution: Solution, slack: float, least_late
     positions = sorted({*problem.spread_positions(count), *(stage.end for stage in solution.stages)})
     solver = Solver(problem.merge_items(positions))
     least = solver.least("latency", np.inf)
-    longest = MOST_LATENCY * min(least_latency, np.inf if least is None else least.latency)
+    longest = most_latency(min(least_latency, np.inf if least is None else least.latency))
     if least is None or solution.latency <= longest:
         return solution
-    # Just below, by more than the solver rounds: a gain of exactly that much is enough.
-    slowest = solution.interval * LEAST_GAIN * (1 - 1e-6)
+    slowest = longest_prompt(solution.interval)
     prompt_solver = Solver(solver.problem, slowest, longest)
     prompt = prompt_solver.fastest()
     if prompt is None or prompt.interval > slowest:

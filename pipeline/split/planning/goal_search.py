@@ -1,0 +1,180 @@
+"""Goal search: the divisions of a problem that serve a goal best, by what their plans take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from pipeline.core.prediction import Prediction
+from pipeline.errors import PlanError
+from pipeline.split.planning.bound import relaxed_interval
+from pipeline.split.planning.candidates import Candidate, Predict, choose, keep_up, prefer_predicted
+from pipeline.split.planning.chain_solver import ChainSolver
+from pipeline.split.planning.division import Division
+from pipeline.split.planning.heterogeneous_search import (
+    compare,
+    refine,
+    search_problems,
+    slowest_useful,
+    without_borrowing,
+)
+from pipeline.split.planning.lent_memory import LentMemory
+from pipeline.split.planning.limits import ROUNDING
+from pipeline.split.planning.problem import Problem
+from pipeline.split.planning.request import PlanRequest
+from pipeline.split.planning.solution import Solution
+from pipeline.split.planning.timed_graph import TimedGraph
+from pipeline.split.planning.trade_off import prefer_prompt
+
+WORTH_IT = 1.02
+"""Fewer stages and cores are chosen unless more of them are this much faster."""
+
+
+@dataclass(frozen=True)
+class GoalSearch:
+    """The search for one plan.
+
+    Attributes
+    ----------
+    timed : TimedGraph
+    goal : str
+        One of `pipeline.split.planning.goals.OBJECTIVES`.
+    fps : float or None
+        Frames per second that have to be kept.
+    request : PlanRequest
+        What of the division is fixed.
+    replicas : bool
+        Whether a stage may run on several frames at once.
+    """
+
+    timed: TimedGraph
+    goal: str
+    fps: float | None
+    request: PlanRequest
+    replicas: bool = True
+
+    def problem(self, *, borrowing: bool = False) -> Problem:
+        """Return the problem for the solver."""
+        return self.timed.problem(self.request, replicas=self.replicas, borrowing=borrowing)
+
+    def solve(self, *, heterogeneous: bool = True, division: Division | None = None) -> Solution:
+        """Return the best solution; `division` has what is known of the one without heterogeneous stages."""
+        borrowing = self.request.borrowed or (heterogeneous and not self.request.devices)
+        problem = self.problem(borrowing=bool(borrowing))
+        if any(choice.paths for choice in problem.choices):
+            return self._best_with_borrowing(problem)
+        return self.best_of(division or Division.of(problem))
+
+    def candidate(self, division: Division) -> Candidate | None:
+        """Return what is best of a division with what its plan takes, None where there is no plan."""
+        try:
+            solution = self.best_of(division)
+        except PlanError:
+            return None
+        return Candidate(solution, self.timed.predict(solution))
+
+    def best_of(self, division: Division) -> Solution:
+        """Return the best solution of a division without heterogeneous stages.
+
+        Raises
+        ------
+        PlanError
+            If there is none, or none that is fast enough.
+        """
+        return self._solve_problem(division.problem, division)[0]
+
+    def _best_with_borrowing(self, problem: Problem) -> Solution:
+        """Return the best solution of a problem with heterogeneous stages."""
+        problems = [problem] if self.request.borrowed else self._parts(problem)
+        lent_memory = LentMemory(self.timed.graph, self.timed.board)
+        candidates = compare(
+            problems,
+            partial(self._solve_fitting, lent_memory),
+            self.timed.predict,
+            partial(slowest_useful, goal=self.goal, fps=self.fps),
+        )
+        if self.goal == "throughput" and not self.request.edges:
+            refined = self._refine(problem, candidates)
+            candidates += [each for each in refined if not lent_memory.describe_shortage(each.solution)]
+        best = choose(candidates, self.goal, self.fps, 1.0 if self.request.devices else WORTH_IT)
+        if self.fps and best.prediction.interval_s > 1 / self.fps * (1 + ROUNDING):
+            raise self._too_slow(best.prediction.interval_s)
+        # A formula for waiting proves nothing; a relaxation in which nobody waits does.
+        return replace(best.solution, bound=relaxed_interval(problem))
+
+    def _parts(self, problem: Problem) -> Sequence[Problem]:
+        return [without_borrowing(problem), *search_problems(problem, self.goal)]
+
+    def _solve_fitting(self, lent_memory: LentMemory, problem: Problem) -> tuple[Solution, ...]:
+        """Return the best divisions of a problem for whose steps there is memory on what they borrow."""
+        solutions = self._solve_problem(problem)
+        shortages = [lent_memory.describe_shortage(solution) for solution in solutions]
+        if all(shortages):
+            raise PlanError(f"{self.timed.graph.name!r} on {self.timed.board.name!r}: {shortages[0]}")
+        return tuple(solution for solution, shortage in zip(solutions, shortages, strict=True) if not shortage)
+
+    def _refine(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Return what is found near to the best candidates that borrow anything."""
+        borrowing = [each for each in candidates if any(stage.choice.paths for stage in each.solution.stages)]
+        borrowing.sort(key=lambda each: each.prediction.interval_s)
+        return [refine(problem, candidate, self.timed.predict) for candidate in borrowing[:2]]
+
+    def _too_slow(self, interval: float) -> PlanError:
+        return PlanError(
+            f"{self.timed.graph.name!r} reaches {1 / interval:.4g} frames/s on {self.timed.board.name!r}, "
+            f"not {self.fps:g}; ask for less, or for none with the objective 'throughput'"
+        )
+
+    def _solve_problem(self, problem: Problem, division: Division | None = None) -> tuple[Solution, ...]:
+        """Return the best division of a problem; where stages wait for what they borrow, others to compare it with."""
+        if division is None or division.problem is not problem:
+            division = Division.of(problem)
+        if (self.goal, self.fps) not in division.solutions:
+            division.solutions[self.goal, self.fps] = tuple(self._choose_solutions(division))
+        return division.solutions[self.goal, self.fps]
+
+    def _choose_solutions(self, division: Division) -> Iterator[Solution]:
+        problem, solver, fastest = division.problem, division.solver, division.fastest
+        if fastest is None:
+            raise PlanError(self.timed.obstacle.describe(self.request))
+
+        def at_positions(solution: Solution) -> Solution:
+            # What is proved of the fastest holds for all; a smaller one may be slower, a prompt one by more.
+            solution = replace(solution, bound=fastest.bound, fastest=fastest.interval)
+            return solution.at_positions(self.request.edges) if self.request.edges else solution
+
+        def predict(solution: Solution) -> Prediction:
+            return self.timed.predict(at_positions(solution))
+
+        # Stages that borrow are compared with others by what their plans take later.
+        borrows = any(choice.paths for choice in problem.choices)
+        if self.fps:
+            solution = self._keep_up(solver, fastest, None if borrows else predict)
+        elif self.goal == "throughput":
+            # Whoever fixes the stages wants the best of them; otherwise fewer are worth a little.
+            slack = 1.0 if self.request.devices else WORTH_IT
+            solution = solver.least("size", fastest.interval * slack) or fastest
+            if not self.request.devices:
+                solution = prefer_prompt(problem, solution, WORTH_IT, division.least_latency)
+            if not borrows:
+                solution = prefer_predicted(solver, solution, fastest, predict)
+        else:
+            solution = solver.least(self.goal, np.inf) or fastest
+        yield at_positions(solution)
+        if borrows:
+            yield from (at_positions(fastest), at_positions(solver.least("latency", np.inf) or fastest))
+
+    def _keep_up(self, solver: ChainSolver, fastest: Solution, predict: Predict | None) -> Solution:
+        """Return the division with the least of a goal that keeps up, and with `predict` its plan as well."""
+        longest = 1 / self.fps if self.fps else np.inf
+        if predict is None:
+            if fastest.interval > longest:
+                raise self._too_slow(fastest.interval)
+            return solver.least("size" if self.goal == "throughput" else self.goal, longest) or fastest
+        best = keep_up(solver, fastest, self.goal, longest, predict)
+        if best.prediction.interval_s > longest * (1 + ROUNDING):
+            raise self._too_slow(best.prediction.interval_s)
+        return best.solution

@@ -1,0 +1,227 @@
+"""Timed graph: a graph, a board, and what each fused group takes on each device."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pipeline.core.board import Board, Device
+from pipeline.core.plan import Plan
+from pipeline.core.prediction import Prediction, predict
+from pipeline.split.graph import Graph
+from pipeline.split.offload import Refusals
+from pipeline.split.orders import as_ordered, reorder
+from pipeline.split.planning.board_processors import board_processors
+from pipeline.split.planning.borrowing import board_borrowings
+from pipeline.split.planning.costs import estimate
+from pipeline.split.planning.heterogeneous_choices import add_heterogeneous
+from pipeline.split.planning.obstacle import Obstacle
+from pipeline.split.planning.pins import Pins
+from pipeline.split.planning.plan_builder import build_plan
+from pipeline.split.planning.problem import Problem
+from pipeline.split.planning.problem_builder import build_problem
+from pipeline.split.planning.queues import TIME_CV
+from pipeline.split.planning.request import ANY_REQUEST, PlanRequest
+from pipeline.split.planning.solution import Solution
+from pipeline.split.planning.spans import SpanTimes
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+@dataclass(frozen=True)
+class TimedGraph:
+    """A graph, a board, and what each fused group takes on each device.
+
+    Attributes
+    ----------
+    graph : Graph
+    board : Board
+    isolated : sequence of float, or mapping of str to that, optional
+        Measured seconds of each fused group on one core while the others rest: of the first device, or by the device's
+        name; estimates where there are none.
+    queue_depth : int or "auto"
+        How many frames may wait in front of each stage.  ``"auto"`` chooses as many as `cv` asks for, as far as
+        there is memory; cuts are chosen with room for one.
+    cv : float
+        Coefficient of variation of a stage's time: its standard deviation, as a share of it.
+    contended : mapping of str to sequence of float
+        By the device's name, the seconds on one core while its other cores are busy; `isolated` where it is not in it.
+    pins : mapping of int to Pin
+        By the fused group, which devices may run it; groups without one run anywhere.
+    spans : mapping of str to SpanTimes
+        By the name of a device with its runtime, measured times of spans, where these are not sums.
+    refusals : mapping of str to mapping of int to str
+        By the name of a device with its runtime, the fused groups that it does not run, by its own word, and why.
+    estimates : mapping of str to sequence of float, optional
+        By the name of a device with its runtime, estimated seconds of each fused group, if they are known already.
+    """
+
+    graph: Graph
+    board: Board
+    isolated: Sequence[float] | Mapping[str, Sequence[float]] | None = None
+    queue_depth: int | str = "auto"
+    cv: float = TIME_CV
+    contended: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    pins: Pins = field(default_factory=dict)
+    spans: Mapping[str, SpanTimes] = field(default_factory=dict)
+    refusals: Mapping[str, Refusals] = field(default_factory=dict)
+    estimates: Mapping[str, Sequence[float]] = field(default_factory=dict, repr=False)
+
+    def reorder(self, order: Sequence[int]) -> Self:
+        """Return the same of the graph with its fused groups in another topological order."""
+        numbers = {group: number for number, group in enumerate(order)}
+
+        def arrange(seconds: Sequence[float]) -> list[float]:
+            return [float(seconds[group]) for group in order]
+
+        isolated = self.isolated
+        if isinstance(isolated, Mapping):
+            isolated = {name: arrange(each) for name, each in isolated.items()}
+        elif isolated is not None:
+            isolated = arrange(isolated)
+        return replace(
+            self,
+            graph=reorder(self.graph, order),
+            isolated=isolated,
+            contended={name: arrange(each) for name, each in self.contended.items()},
+            pins={numbers[group]: pin for group, pin in self.pins.items()},
+            refusals={
+                name: {numbers[group]: reason for group, reason in refusals.items()}
+                for name, refusals in self.refusals.items()
+            },
+            estimates={name: arrange(each) for name, each in self._estimates.items()},
+        )
+
+    def scale_times(self, factor: float) -> Self:
+        """Return the same with all measured times multiplied by a factor."""
+
+        def scale(times: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
+            return {name: [seconds * factor for seconds in group_seconds] for name, group_seconds in times.items()}
+
+        isolated = self.isolated
+        if isinstance(isolated, Mapping):
+            isolated = scale(isolated)
+        elif isolated is not None:
+            isolated = [seconds * factor for seconds in isolated]
+        spans = {name: times.scale(factor) for name, times in self.spans.items()}
+        return replace(self, isolated=isolated, contended=scale(self.contended), spans=spans)
+
+    def of_plan(self, plan: Plan) -> Self:
+        """Return the same of the graph in the order that a plan cuts."""
+        graph = as_ordered(self.graph, plan)
+        if graph is self.graph:
+            return self
+        groups = {operator.name: operator.group for operator in self.graph.operators}
+        return self.reorder(list(dict.fromkeys(groups[operator.name] for operator in graph.operators)))
+
+    def build(self, solution: Solution) -> Plan:
+        """Return the plan of a solution."""
+        return build_plan(solution, self.graph, self.board, measured=self.measured)
+
+    @property
+    def obstacle(self) -> Obstacle:
+        """What says why there is no division."""
+        return Obstacle(self.graph, self.board, self.pins, self.seconds, self.refusals, self.variants)
+
+    def predict(self, solution: Solution) -> Prediction:
+        """Return what the plan of a solution takes."""
+        return predict(self.build(solution))
+
+    def problem(self, request: PlanRequest = ANY_REQUEST, *, replicas: bool = True, borrowing: bool = False) -> Problem:
+        """Return the problem for the solver; only where nothing is fixed, stages may have replicas."""
+        # Depths are chosen for cuts that are there; until then there is room for one frame in front of each stage.
+        depth = self.queue_depth if isinstance(self.queue_depth, int) else 1
+        return build_problem(
+            self.graph,
+            self.board,
+            self.seconds,
+            variants=self.variants,
+            spans=lambda device: self.spans.get(device.name),
+            queue_depth=depth,
+            # Each replica would keep a state of its own, of some of the frames.
+            replicas=replicas and not request.devices and not self.graph.keeps_state,
+            request=request,
+            extend=partial(self._add_heterogeneous, request, replicas=replicas) if borrowing else lambda each: each,
+        )
+
+    def _add_heterogeneous(self, request: PlanRequest, problem: Problem, *, replicas: bool) -> Problem:
+        # Workers of a stage that is asked for may be several: that is what makes it fast.
+        replicas = replicas and not self.graph.keeps_state
+        processors = board_processors(self.board)
+        borrowings = board_borrowings(processors, request, replicas=replicas)
+        return add_heterogeneous(problem, list(borrowings))
+
+    def variants(self, device: Device) -> Sequence[str]:
+        """Return the names of a device with those of its runtimes that were measured; without any, with the first one.
+
+        Estimates are the same for all of them.
+        """
+        names = {*self.spans, *(self.isolated if isinstance(self.isolated, Mapping) else ())}
+        return [name for name in device.variants if name in names] or device.variants[:1]
+
+    @property
+    def measured(self) -> bool:
+        """Return True if the seconds of all devices are measured."""
+        # A bare sequence is of the first device, as on boards with only one.
+        names = set(self.isolated) if isinstance(self.isolated, Mapping) else {self.board.devices[0].name}
+        return self.isolated is not None and all(
+            names & {*device.variants, device.name} for device in self.board.devices
+        )
+
+    def seconds(self, device: Device) -> Sequence[float]:
+        """Return the seconds of each fused group on one core of a device, while its others do their part.
+
+        They are infinite where the group is pinned elsewhere.
+        """
+        seconds = self.seconds_anywhere(device)
+        # A pin to a device holds whichever runtime executes the stage.
+        elsewhere = {
+            group
+            for group, pin in self.pins.items()
+            if not any(self.board.device(name).is_called(device.name) for name in pin.devices)
+        }
+        return _exclude(seconds, elsewhere)
+
+    def isolated_seconds(self, device: Device) -> Sequence[float]:
+        """Return the seconds of each fused group on one core of a device while its others rest, measured if known."""
+        if isinstance(self.isolated, Mapping) and device.name in self.isolated:
+            seconds = self.isolated[device.name]
+        elif self.isolated is not None and not isinstance(self.isolated, Mapping) and device is self.board.devices[0]:
+            seconds = self.isolated
+        else:
+            seconds = self._estimate(device)
+        return _exclude(seconds, self.refusals.get(device.name, ()))
+
+    def seconds_anywhere(self, device: Device) -> Sequence[float]:
+        """Return the seconds of each fused group on one core of a device, as if nothing was pinned."""
+        seconds = self.isolated_seconds(device)
+        # A core that has no neighbours is slowed by none.
+        if len(device.cores) > 1 and device.name in self.contended:
+            return _exclude(self.contended[device.name], self.refusals.get(device.name, ()))
+        return seconds
+
+    @cached_property
+    def _estimates(self) -> dict[str, Sequence[float]]:
+        return dict(self.estimates)
+
+    def _estimate(self, device: Device) -> Sequence[float]:
+        # Each takes a moment in a graph of thousands of operators, and most runtimes of a device are not asked for.
+        if device.name not in self._estimates:
+            self._estimates[device.name] = list(estimate(self.graph, device))
+        return self._estimates[device.name]
+
+    @property
+    def unsplit_seconds(self) -> float:
+        """Return the seconds of the unsplit model on one core of the first device that can run it; 0 if none can."""
+        seconds = (float(np.sum(self.isolated_seconds(device))) for device in self.board.devices)
+        return next((each for each in seconds if np.isfinite(each)), 0.0)
+
+
+def _exclude(seconds: Sequence[float], groups: Collection[int]) -> Sequence[float]:
+    """Return the seconds with infinite ones for some groups."""
+    return [np.inf if group in groups else each for group, each in enumerate(seconds)] if groups else seconds
