@@ -80,7 +80,8 @@ def describe() -> Environment:
     try:
         packages = tuple(_packages())
     except metadata.PackageNotFoundError:
-        raise InputError(f"{DISTRIBUTION} is not installed in {sys.prefix}; run: pip install --editable .") from None
+        message = f"{DISTRIBUTION} is not installed in {sys.prefix}; run: pip install -e ./distributions/runtime -e ."
+        raise InputError(message) from None
     return Environment(
         version=metadata.version(DISTRIBUTION),
         python=f"{platform.python_implementation()} {platform.python_version()} in {sys.prefix}",
@@ -152,4 +153,5 @@ def _verdict(package: Package) -> str:
 def _remedy(package: Package) -> str:
     if package.fits:
         return ""
-    return f"pip install '{DISTRIBUTION}{f'[{package.extra}]' * bool(package.extra)}'"
+    # By its own name: this project's is another one's on PyPI.
+    return f"pip install '{package.name}{package.required}'"

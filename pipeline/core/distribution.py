@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
+from collections.abc import Iterator
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 
@@ -15,20 +17,40 @@ FULL, RUNTIME = "soc-pipeline", "soc-pipeline-runtime"
 REMEDY = f"install {FULL} from this project's wheels or source (on PyPI, that is another project's name)"
 """Of whoever has the runtime only; never by its name alone, which would install what others have written."""
 
-RUNTIME_EXTRAS = (
-    "bag", "images", "litert", "metrics", "onnxruntime", "openvino", "pynq", "ros2", "torch", "video", "web", "zenoh",
-)  # fmt: skip
-"""The extras that the runtime's distribution has as well."""
-
 _ROOT = Path(__file__).parents[2]
 
 IS_FULL = (_ROOT / "pipeline" / "split").is_dir()
 """Whether everything is here, and not only what runs bundles."""
 
 
-def describe_extra(extra: str) -> str:
-    """Return what pip is asked for to get an extra, such as ``soc-pipeline[onnx]``."""
-    return f"{FULL if IS_FULL or extra not in RUNTIME_EXTRAS else RUNTIME}[{extra}]"
+def install_command(extra: str) -> str:
+    """Return what to type for an extra's packages, by their own names: ours is another project's on PyPI."""
+    requirements = dict.fromkeys(_requirements(FULL if IS_FULL else RUNTIME, extra))
+    if requirements:
+        return "pip install " + " ".join(f"'{each}'" for each in requirements)
+    # Run from its source, without being installed; or the runtime lacks the extra.
+    return f"install the packages of the extra '{extra}', which {FULL}'s pyproject.toml lists"
+
+
+def _requirements(distribution: str, extra: str) -> Iterator[str]:
+    """Yield what an extra asks for, that of other extras of this project included."""
+    # Not before: it takes as long to import as a bundle to load.
+    from importlib import metadata
+
+    try:
+        texts = metadata.requires(distribution) or []
+    except metadata.PackageNotFoundError:
+        return
+    for text in texts:
+        requirement, _, marker = text.partition(";")
+        if not re.search(rf"""extra == (["']){re.escape(extra)}\1""", marker):
+            continue
+        name, _, more = requirement.strip().partition("[")
+        if name not in (FULL, RUNTIME):
+            yield requirement.strip()
+            continue
+        for other in more.partition("]")[0].split(","):
+            yield from _requirements(distribution, other)
 
 
 def check_names() -> None:

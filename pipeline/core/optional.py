@@ -7,7 +7,7 @@ import importlib.util
 import os
 from types import ModuleType
 
-from pipeline.core.distribution import describe_extra
+from pipeline.core.distribution import install_command
 from pipeline.errors import MissingExtra
 
 # Set before a package is imported, unless the user has.  From 1.31 on, ONNX Runtime reports how it is used over the
@@ -46,4 +46,4 @@ def require(module: str, extra: str, purpose: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != package:
             raise
-        raise MissingExtra(f"{purpose}: needs {package}; pip install '{describe_extra(extra)}'") from None
+        raise MissingExtra(f"{purpose}: needs {package}; {install_command(extra)}") from None

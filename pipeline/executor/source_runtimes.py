@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pipeline.core import affinity, packed_model
-from pipeline.core.distribution import describe_extra
+from pipeline.core.distribution import install_command
 from pipeline.core.optional import is_installed
 from pipeline.executor import litert_interpreters, onnx_sessions, torch_runs
 
@@ -128,7 +128,7 @@ def why_missing(kinds: Sequence[str]) -> str:
         return f"needs {unknown[0]!r}, which this version does not know; build it again"
     for runtime in map(RUNTIMES.__getitem__, kinds):
         if not is_installed(runtime.package):
-            return f"needs {runtime.title}; run: pip install '{describe_extra(runtime.extra)}'"
+            return f"needs {runtime.title}; run: {install_command(runtime.extra)}"
     return ""
 
 

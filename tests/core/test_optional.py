@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.core.distribution import install_command
 from pipeline.core.optional import require
 from pipeline.errors import MissingExtra
 
@@ -18,7 +19,7 @@ def test_an_installed_module_is_returned() -> None:
 def test_a_missing_package_names_the_purpose_and_the_command() -> None:
     with pytest.raises(MissingExtra) as caught:
         require("surely_not_installed.part", "demo", "the demo's images")
-    message = "the demo's images: needs surely_not_installed; pip install 'soc-pipeline[demo]'"
+    message = f"the demo's images: needs surely_not_installed; {install_command('demo')}"
     assert (str(caught.value), caught.value.exit_status) == (message, 2)
 
 
@@ -32,6 +33,7 @@ def test_a_package_that_is_broken_says_so_itself(tmp_path: Path, monkeypatch: py
 
 
 SESSION = """
+from pipeline.core.distribution import install_command
 from pipeline.core.optional import require
 runtime = require("onnxruntime", "onnxruntime", "a test")
 try:

@@ -16,7 +16,7 @@ def test_without_torch_one_line_names_the_extra(
     monkeypatch.setitem(sys.modules, "torch", None)
     assert train.main(["-o", "unused.onnx"]) == 2
     assert capsys.readouterr().err.splitlines() == [
-        "error: training the demo's network: needs torch; pip install 'soc-pipeline[torch]'"
+        "error: training the demo's network: needs torch; pip install 'torch<2.14,>=2.6'"
     ]
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 import sys
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipeline import cli
-from pipeline.core.distribution import FULL, RUNTIME, RUNTIME_EXTRAS, describe_extra
+from pipeline.core.distribution import FULL, RUNTIME, install_command
 from pipeline.core.version import VERSION
 from tests import test_floors as floors
 
@@ -76,12 +78,28 @@ def test_both_have_one_version_and_the_same_requirements(root: Path) -> None:
         name: [each.replace(RUNTIME, FULL) for each in needs]
         for name, needs in runtime["optional-dependencies"].items()
     }
-    assert set(extras) == set(RUNTIME_EXTRAS)
     assert extras.items() <= full["optional-dependencies"].items()
 
 
-def test_the_remedy_names_the_distribution_that_has_the_extra() -> None:
-    assert describe_extra("video") == "soc-pipeline[video]"
+def test_the_remedy_names_the_packages_of_an_extra(root: Path) -> None:
+    """Never this project's own name, which is another one's on PyPI."""
+    extras = _project(root, FULL)["project"]["optional-dependencies"]
+    command = install_command("zenoh")
+    names = re.findall(r"'([\w-]+)[<>=]", command)
+    # Those of the extras that it names are among them.
+    assert names == ["pillow", "av", "rosbags", "eclipse-zenoh", "pyyaml"]
+    assert "soc-pipeline" not in command
+    for extra in extras:
+        assert "soc-pipeline[" not in install_command(extra), extra
+    assert set(install_command("onnx").split("'")[1].removeprefix("onnx").split(",")) == {">=1.19", "<1.24"}
+
+
+def test_without_an_installation_the_remedy_names_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    def miss(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "requires", miss)
+    assert "pyproject.toml" in install_command("video")
 
 
 def test_each_file_beside_the_modules_is_installed(root: Path) -> None:

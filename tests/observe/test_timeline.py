@@ -64,7 +64,7 @@ def test_no_event_is_an_error_with_the_remedy(tmp_path: Path) -> None:
 
 def test_without_matplotlib_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(MissingExtra, match=r"soc-pipeline\[demo\]"):
+    with pytest.raises(MissingExtra, match=r"pip install .*'matplotlib<"):
         timeline.draw(record((1,), 3), tmp_path / "timeline.png")
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.core.board import Device
+from pipeline.core.distribution import install_command
 from pipeline.core.plan import StagePlan
 from pipeline.core.tvm_access import tvm
 from pipeline.errors import PipelineError
@@ -31,7 +32,7 @@ _kernel_locks: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)
 
 _LIBRARIES = {
     "libcuda.so.1": "the driver of NVIDIA's GPUs; install it",
-    "libcudart.so.13": "the runtime of CUDA 13; run: pip install 'soc-pipeline[cuda]'",
+    "libcudart.so.13": f"the runtime of CUDA 13; run: {install_command('cuda')}",
 }
 """What TVM's part for GPUs is linked with, and where it comes from."""
 

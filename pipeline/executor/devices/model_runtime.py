@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from pipeline.core.board import Device
-from pipeline.core.distribution import describe_extra
+from pipeline.core.distribution import install_command
 from pipeline.core.optional import is_installed, require
 from pipeline.core.plan import StagePlan, TensorSpec
 from pipeline.errors import BoardError, BuildError, BundleError, PipelineError, near, reason
@@ -109,7 +109,7 @@ class ModelRuntime(NullRuntime, OwnCompiler):
     def why_absent(cls, device: Device) -> str:
         """Return the reason why stages of `device` cannot run on this machine; empty if they can."""
         if not cls.is_installed():
-            return f"{cls.title} is not installed; run: pip install '{describe_extra(cls.extra)}'"
+            return f"{cls.title} is not installed; run: {install_command(cls.extra)}"
         return cls.why_unusable(device)
 
     @classmethod

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pipeline.core.distribution import install_command
 from pipeline.core.native_output import quietly
 from pipeline.core.optional import is_installed
 from pipeline.core.shapes import Shapes, is_open
@@ -19,7 +20,7 @@ from pipeline.split.model import ImportedModel
 try:
     import onnx  # noqa: F401 - the modules below need it
 except ImportError as error:
-    raise MissingExtra("reading ONNX models needs the 'onnx' extra; run: pip install 'soc-pipeline[onnx]'") from error
+    raise MissingExtra(f"reading ONNX models needs the 'onnx' extra; run: {install_command('onnx')}") from error
 
 from pipeline.split.frontends.onnx import external_data
 from pipeline.split.frontends.onnx.conversion import convert

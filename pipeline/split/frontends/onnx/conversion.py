@@ -12,6 +12,7 @@ from typing import Any
 
 import onnx
 
+from pipeline.core.distribution import install_command
 from pipeline.core.optional import is_installed
 from pipeline.errors import ModelError, reason
 from pipeline.split.frontends.onnx import packed_ends
@@ -224,7 +225,6 @@ def _refusal(path: Path, graph: Any, reasons: Mapping[int, str]) -> ModelError:
         kind = f"{node.domain}.{node.op_type}" if node.domain else str(node.op_type)
         form = "" if cause == UNKNOWN else f" {cause}"
         complaints.setdefault(kind + form, f"{kind}{form} (node {node.name or node.output[0]!r})")
-    remedy = (
-        "" if is_installed(PACKAGE) else "; pip install 'soc-pipeline[onnxruntime]' has them computed by ONNX Runtime"
-    )
+    command = install_command("onnxruntime")
+    remedy = "" if is_installed(PACKAGE) else f"; ONNX Runtime computes them where it is installed: {command}"
     return ModelError(f"{str(path)!r} uses operators that are not supported: {'; '.join(complaints.values())}{remedy}")

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from pipeline.core.distribution import install_command
 from pipeline.core.native_output import quietly
 from pipeline.core.optional import is_installed
 from pipeline.core.shapes import Shapes
@@ -19,7 +20,7 @@ from pipeline.split.model import ImportedModel
 try:
     import tflite  # noqa: F401 - each module of this folder needs it
 except ImportError as error:
-    message = "reading TFLite models needs the 'tflite' extra; run: pip install 'soc-pipeline[tflite]'"
+    message = f"reading TFLite models needs the 'tflite' extra; run: {install_command('tflite')}"
     raise MissingExtra(message) from error
 
 from pipeline.split.frontends.tflite import tensor_shapes

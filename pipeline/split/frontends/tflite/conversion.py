@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pipeline.core.distribution import install_command
 from pipeline.core.optional import is_installed
 from pipeline.core.tensor_quantization import Quantization
 from pipeline.errors import ModelError
@@ -25,8 +26,6 @@ together."""
 
 # Of an island, in a message.
 MOST_NAMED = 5
-
-REMEDY = "pip install 'soc-pipeline[litert]' has them computed by LiteRT"
 
 
 def convert(path: Path, graph: TfliteGraph, *, fallback: bool) -> ImportedModel:
@@ -153,5 +152,6 @@ def _refusal(path: Path, live_operators: Sequence[TfliteOperator], reasons: Mapp
         operator = live_operators[place]
         form = "" if cause == UNKNOWN else f": {cause}"
         complaints.setdefault(operator.kind + form, f"{operator}{form}")
-    remedy = "" if is_installed(PACKAGE) else f"; {REMEDY}"
+    command = install_command("litert")
+    remedy = "" if is_installed(PACKAGE) else f"; LiteRT computes them where it is installed: {command}"
     return ModelError(f"{str(path)!r} uses operators that are not supported: {'; '.join(complaints.values())}{remedy}")

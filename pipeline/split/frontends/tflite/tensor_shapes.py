@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.core.distribution import install_command
 from pipeline.core.optional import is_installed
 from pipeline.errors import ModelError
 from pipeline.split.frontends.tflite.flatbuffer import TfliteGraph, TfliteOperator, TfliteTensor
@@ -66,7 +67,7 @@ def resolve(path: Path, graph: TfliteGraph, shapes: Sequence[Sequence[Any]]) -> 
         if resized:
             raise ModelError(
                 f"{str(path)!r}: another shape of input {resized[0]!r} needs LiteRT, which infers those behind it; "
-                "run: pip install 'soc-pipeline[litert]'"
+                f"run: {install_command('litert')}"
             )
         # The file's own shapes hold for the shapes that it states for its inputs.
         return

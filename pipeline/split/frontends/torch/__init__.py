@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pipeline.core.distribution import install_command
 from pipeline.core.native_output import quietly
 from pipeline.core.tvm_access import compiler_lock
 from pipeline.errors import MissingExtra, ModelError, reason
@@ -16,7 +17,7 @@ from pipeline.split.model import ImportedModel
 try:
     import torch  # noqa: F401 - the modules below need it
 except ImportError as error:
-    message = "reading PyTorch models needs the 'torch' extra; run: pip install 'soc-pipeline[torch]'"
+    message = f"reading PyTorch models needs the 'torch' extra; run: {install_command('torch')}"
     raise MissingExtra(message) from error
 
 from pipeline.split.frontends.torch import names, signature

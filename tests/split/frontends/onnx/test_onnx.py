@@ -287,7 +287,7 @@ except pipeline.errors.MissingExtra as error:
     process = subprocess.run(
         [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False, timeout=100
     )
-    reference = "reading ONNX models needs the 'onnx' extra; run: pip install 'soc-pipeline[onnx]' 2\n"
+    reference = "reading ONNX models needs the 'onnx' extra; run: pip install 'onnx<1.24,>=1.19' 2\n"
     assert (process.returncode, process.stdout, process.stderr) == (0, reference, "")
     assert issubclass(MissingExtra, ImportError)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gc
 import importlib.util
+import re
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ pytest.importorskip("tflite", reason="the reader of TFLite files is not installe
 pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
 
 import pipeline
+from pipeline.core.distribution import install_command
 from pipeline.core.random_frame import random_frame
 from pipeline.errors import MissingExtra, ModelError
 from pipeline.executor import source_runtimes
@@ -79,7 +81,7 @@ def test_without_the_runtime_a_bundle_is_refused(sums: Path, tmp_path: Path, mon
     pipeline.build(graph, pipeline.plan(graph, stages=1)).save(tmp_path / "sums.bundle")
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ai_edge_litert" else find(name))
-    with pytest.raises(MissingExtra, match=r"stage0 needs LiteRT; run: pip install 'soc-pipeline\[litert\]'"):
+    with pytest.raises(MissingExtra, match=re.escape(f"stage0 needs LiteRT; run: {install_command('litert')}")):
         pipeline.load(tmp_path / "sums.bundle")
 
 
