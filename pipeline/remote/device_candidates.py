@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from pipeline.core.board import Device
-from pipeline.core.plan import StagePlan
 from pipeline.core.remote_address import Address
 from pipeline.errors import DeviceLost
 from pipeline.executor import devices
 from pipeline.executor.devices.base import DeviceRuntime
 from pipeline.remote.candidate import DeviceCandidate, Loaded
 from pipeline.remote.connection import Connection, ServerRefusal
+from pipeline.remote.endpoint import RemoteSession
+from pipeline.remote.pool import shared_pool
 from pipeline.remote.pool_device import PoolCandidate
 
 RETRY_S = 0.05
@@ -32,7 +34,9 @@ Result = TypeVar("Result")
 def make_candidate(address: Address, device: Device, stages: Loaded, *, is_only: bool) -> DeviceCandidate:
     """Return the alternative at an address, which is waited for only if there is no other."""
     if address.scheme == "pool":
-        return PoolCandidate(address, stages, is_only=is_only)
+        patience = address.patience if is_only else 0.0
+        use_pool = functools.partial(shared_pool, address.members)
+        return PoolCandidate(use_pool, stages, patience=patience, timeout=address.timeout)
     if address.scheme == "local":
         return _LocalAlternative(address, device, stages)
     return _ServerAlternative(address, stages, is_only=is_only)
@@ -45,30 +49,6 @@ def _begin_session(address: Address) -> RemoteSession:
     from pipeline.remote.rpc_device import RpcConnection
 
     return RpcConnection(address)
-
-
-class RemoteSession(Protocol):
-    """Calls of both kinds of connection; each raises `DeviceLost` when the server is lost."""
-
-    def open(self, stage: StagePlan, code: Any) -> int:
-        """Let the server load a stage, and return its number."""
-
-    def run(self, program: int, stage: StagePlan, arrays: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-        """Run one frame through an opened stage."""
-
-    def run_timed(
-        self, program: int, stage: StagePlan, arrays: Sequence[np.ndarray]
-    ) -> tuple[Sequence[np.ndarray], float]:
-        """Run one frame, and return the seconds that the board's device took as well."""
-
-    def usable(self) -> bool:
-        """Return True while the server is there, as far as this machine knows."""
-
-    def break_off(self) -> None:
-        """End a call that hangs in another thread."""
-
-    def close(self) -> None:
-        """End the session."""
 
 
 class _ServerAlternative(DeviceCandidate):

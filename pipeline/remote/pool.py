@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from pipeline.core.remote_address import Address
 from pipeline.errors import DeviceLost
-from pipeline.remote.connection import Connection, ServerRefusal
+from pipeline.remote.connection import ServerRefusal
+from pipeline.remote.endpoint import Endpoint, RemoteSession, ServerEndpoint
 
 logger = logging.getLogger(__name__)
 
@@ -29,22 +30,22 @@ class PoolSession:
 
     Attributes
     ----------
-    connection : Connection
+    connection : RemoteSession
     programs : list of int
         Numbers of the stages there.
     """
 
-    connection: Connection
+    connection: RemoteSession
     programs: list[int] = field(default_factory=list)
 
 
 @dataclass(eq=False)
 class Member:
-    """A server of the pool.
+    """A server, or another place, of the pool.
 
     Attributes
     ----------
-    address : Address
+    endpoint : Endpoint
     slots : int
         How many stages it runs at once; 0 until it has answered.
     in_use : int
@@ -57,7 +58,7 @@ class Member:
         By what is run, why it does not run that.
     """
 
-    address: Address
+    endpoint: Endpoint
     slots: int = 0
     in_use: int = 0
     last_use: int = 0
@@ -104,12 +105,16 @@ class Pool:
 
     Parameters
     ----------
-    addresses : sequence of Address
-        Its members.
+    endpoints : sequence of Endpoint
+        Its first members.
+
+    Attributes
+    ----------
+    members : list of Member
     """
 
-    def __init__(self, addresses: Sequence[Address]) -> None:
-        self.members = [Member(address, error=DeviceLost(f"{address}: not asked yet")) for address in addresses]
+    def __init__(self, endpoints: Sequence[Endpoint]) -> None:
+        self.members: list[Member] = []
         self._idle: dict[tuple[Member, Hashable], list[PoolSession]] = defaultdict(list)
         self._numbers = 0
         # Frames that wait for a place, in the order in which they get one.
@@ -119,9 +124,26 @@ class Pool:
         self._is_closed = False
         # Each lost member is asked by a thread of its own: one that does not answer takes its whole time limit.
         self._probes: dict[Member, threading.Thread] = {}
+        for endpoint in endpoints:
+            self.add(endpoint)
+
+    def add(self, endpoint: Endpoint) -> Member:
+        """Have one more member, which takes frames as soon as it has answered."""
+        member = Member(endpoint, error=DeviceLost(f"{endpoint}: not asked yet"))
         with self._changed:
-            for member in self.members:
-                self._start_probe(member)
+            self.members.append(member)
+            self._start_probe(member)
+        return member
+
+    def remove(self, member: Member) -> None:
+        """Send no more frames to a member; those that it has may end there."""
+        with self._changed:
+            self.members.remove(member)
+            sessions = self._drop_sessions(member)
+            # A probe that waits for it sees that it is not asked any more.
+            self._changed.notify_all()
+        for session in sessions:
+            session.connection.close()
 
     def take(self, stages: Hashable, avoid: Member | None, patience: float, given_up: Callable[[], bool]) -> Place:
         """Return a place with the member that has the least to do, and wait for one if need be.
@@ -158,7 +180,7 @@ class Pool:
         """Let others have a place; its session remains."""
         with self._changed:
             place.member.in_use -= 1
-            if place.session is not None and not self._is_closed:
+            if place.session is not None and not self._is_closed and place.member in self.members:
                 self._idle[place.member, place.stages].append(place.session)
                 place.session = None
             self._changed.notify_all()
@@ -176,11 +198,11 @@ class Pool:
                 logger.warning("a member of the pool is left out: %s", error)
             elif member.error is None:
                 # The other sessions are with the same server: they would fail with the next frame.
-                sessions += [each for key in self._idle if key[0] is member for each in self._idle[key]]
-                self._idle = defaultdict(list, {key: each for key, each in self._idle.items() if key[0] is not member})
+                sessions += self._drop_sessions(member)
                 member.error = error
-                logger.warning("a member of the pool is lost: %s", error)
-                self._start_probe(member)
+                if member in self.members:
+                    logger.warning("a member of the pool is lost: %s", error)
+                    self._start_probe(member)
             self._changed.notify_all()
         for session in sessions:
             session.connection.close()
@@ -228,12 +250,13 @@ class Pool:
             # With a member that is busy there will be a place; without any, somebody has to come back.
             since = None if members else (time.monotonic() if since is None else since)
             if since is not None and time.monotonic() >= since + patience:
-                raise DeviceLost("; ".join(str(member.error) for member in self.members))
+                raise DeviceLost("; ".join(str(member.error) for member in self.members) or "the pool has no member")
             self._changed.wait(None if since is None else max(0.01, since + patience - time.monotonic()))
 
     def _candidates(self, stages: Hashable) -> list[Member]:
-        if all(stages in member.refusals for member in self.members):
-            raise DeviceLost("; ".join(str(member.refusals[stages]) for member in self.members))
+        refusals = [_refusal(member, stages) for member in self.members]
+        if refusals and all(refusals):
+            raise DeviceLost("; ".join(map(str, refusals)))
         return [member for member in self.members if member.error is None and stages not in member.refusals]
 
     def _occupy(self, member: Member, stages: Hashable) -> Place:
@@ -243,18 +266,22 @@ class Pool:
         idle = self._idle[member, stages]
         return Place(member, stages, idle.pop() if idle else None)
 
+    def _drop_sessions(self, member: Member) -> list[PoolSession]:
+        """Return the sessions with a member that nobody uses; from now on they are nobody's."""
+        keys = [key for key in self._idle if key[0] is member]
+        return [session for key in keys for session in self._idle.pop(key)]
+
     def _start_probe(self, member: Member) -> None:
-        probe = threading.Thread(target=self._probe, args=(member,), name=f"probe {member.address}", daemon=True)
+        probe = threading.Thread(target=self._probe, args=(member,), name=f"probe {member.endpoint}", daemon=True)
         self._probes[member] = probe
         probe.start()
 
     def _probe(self, member: Member) -> None:
         """Ask a member until it answers."""
         pause, is_first = PROBE_S, member.slots == 0
-        while not self._is_closed:
+        while not self._is_closed and member in self.members:
             try:
-                with contextlib.closing(Connection(member.address)) as connection:
-                    slots = connection.welcome.slots
+                slots = member.endpoint.count_slots()
             except DeviceLost as error:
                 member.error = error
             else:
@@ -263,12 +290,19 @@ class Pool:
                     self._probes.pop(member, None)
                     self._changed.notify_all()
                 if not is_first:
-                    logger.warning("a member of the pool is back: %s", member.address)
+                    logger.warning("a member of the pool is back: %s", member.endpoint)
                 return
             with self._changed:
                 # A closed pool wakes it at once.
-                self._changed.wait_for(lambda: self._is_closed, pause)
+                self._changed.wait_for(lambda: self._is_closed or member not in self.members, pause)
             pause = min(LONGEST_PROBE_S, 2 * pause)
+        with self._changed:
+            self._probes.pop(member, None)
+
+
+def _refusal(member: Member, stages: Hashable) -> DeviceLost | None:
+    """Return why a member will not run the stages, however often it is asked; None if it may."""
+    return member.refusals.get(stages) or (member.error if isinstance(member.error, ServerRefusal) else None)
 
 
 _pools: dict[tuple[Address, ...], tuple[Pool, int]] = {}
@@ -279,7 +313,7 @@ _lock = threading.Lock()
 def shared_pool(addresses: tuple[Address, ...]) -> Iterator[Pool]:
     """Give the pool of some members, which all workers of this process share while anybody uses it."""
     with _lock:
-        pool, users = _pools.get(addresses) or (Pool(addresses), 0)
+        pool, users = _pools.get(addresses) or (Pool([ServerEndpoint(each) for each in addresses]), 0)
         _pools[addresses] = (pool, users + 1)
     try:
         yield pool

@@ -8,11 +8,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from pipeline.core.remote_address import Address
 from pipeline.errors import DeviceLost, RemoteError
 from pipeline.remote.candidate import DeviceCandidate, Loaded
-from pipeline.remote.connection import Connection
-from pipeline.remote.pool import Place, Pool, PoolSession, shared_pool
+from pipeline.remote.pool import Place, Pool, PoolSession
 
 Result = TypeVar("Result")
 
@@ -25,20 +23,29 @@ class PoolCandidate(DeviceCandidate):
 
     Parameters
     ----------
-    address : Address
-        Of the pool.
+    use_pool : callable
+        Returns a context manager that gives the pool; called when it is first needed.
     stages : sequence
         What is loaded; the list itself, which grows.
-    is_only : bool
-        Whether frames wait for lost members, since there is no other candidate.
+    patience : float
+        Seconds that frames wait while no member is there.
+    timeout : float
+        Seconds that the members may take to answer for the first time.
+    attempts : int
+        How many members may be lost with one frame.
     """
 
-    def __init__(self, address: Address, stages: Loaded, *, is_only: bool) -> None:
-        self._stages = stages
-        self._patience = address.patience if is_only else 0.0
-        self._timeout = address.timeout
-        self._use = contextlib.ExitStack()
-        self._members = address.members
+    def __init__(
+        self,
+        use_pool: Callable[[], contextlib.AbstractContextManager[Pool]],
+        stages: Loaded,
+        *,
+        patience: float,
+        timeout: float,
+        attempts: int = ATTEMPTS,
+    ) -> None:
+        self._stages, self._patience, self._timeout, self._attempts = stages, patience, timeout, attempts
+        self._use_pool, self._use = use_pool, contextlib.ExitStack()
         self._pool: Pool | None = None
         self._place: Place | None = None
         self._is_broken_off = False
@@ -46,11 +53,11 @@ class PoolCandidate(DeviceCandidate):
     @property
     def session_address(self) -> str:
         """The address of the member that has the worker's frame; empty between frames."""
-        return "" if self._place is None else str(self._place.member.address)
+        return "" if self._place is None else str(self._place.member.endpoint)
 
     def prepare(self) -> None:
         """Let one member load all stages; others do with their first frames."""
-        self._with_session(lambda _: None)
+        self.call(lambda _: None)
 
     def run(self, program: int, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
         """Run one frame, or raise `DeviceLost` if two members were lost with it."""
@@ -59,9 +66,7 @@ class PoolCandidate(DeviceCandidate):
     def run_timed(self, program: int, inputs: Sequence[np.ndarray]) -> tuple[Sequence[np.ndarray], float]:
         """Run one frame, and return the seconds that the member's device took as well."""
         stage = self._stages[program][0]
-        return self._with_session(
-            lambda session: session.connection.run_timed(session.programs[program], stage, inputs)
-        )
+        return self.call(lambda session: session.connection.run_timed(session.programs[program], stage, inputs))
 
     def break_off(self) -> None:
         """End a call that waits for a member, or for a place, in another thread."""
@@ -79,13 +84,13 @@ class PoolCandidate(DeviceCandidate):
             self._use.close()
             self._pool = None
 
-    def _with_session(self, work: Callable[[PoolSession], Result]) -> Result:
+    def call(self, work: Callable[[PoolSession], Result]) -> Result:
         """Return the result of `work` in a session of the least busy member, or of another one if that is lost."""
         if self._pool is None:
-            self._pool = self._use.enter_context(shared_pool(self._members))
+            self._pool = self._use.enter_context(self._use_pool())
         error: DeviceLost | None = None
         lost_place: Place | None = None
-        for _ in range(ATTEMPTS):
+        for _ in range(self._attempts):
             avoid = lost_place.member if lost_place else None
             # Members that have just been asked for the first time need a moment to answer.
             patience = max(self._patience, self._timeout if error is None else 0.0)
@@ -114,7 +119,7 @@ class PoolCandidate(DeviceCandidate):
         if place.session is not None and not place.session.connection.usable():
             place.discard_session()
         if place.session is None:
-            place.session = PoolSession(Connection(place.member.address))
+            place.session = PoolSession(place.member.endpoint.connect())
         session = place.session
         for stage, code in self._stages[len(session.programs) :]:
             session.programs.append(session.connection.open(stage, code))

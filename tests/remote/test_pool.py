@@ -21,7 +21,10 @@ from pipeline.errors import BoardError, DeviceLost, PipelineError, StageError
 from pipeline.executor.devices.null import NullRuntime
 from pipeline.executor.devices.simulated import SimulatedRuntime
 from pipeline.remote.device_threads import ServerDevices, share_cores
+from pipeline.remote.endpoint import ServerEndpoint
 from pipeline.remote.offer import Offer
+from pipeline.remote.pool import Pool
+from pipeline.remote.pool_device import PoolCandidate
 from pipeline.remote.server import Server
 from pipeline.remote.store import FileStore
 from pipeline.scheduler import Pipeline
@@ -192,6 +195,27 @@ def test_sessions_are_shared_and_end_with_the_pipeline() -> None:
         while server.sessions:
             assert time.monotonic() < deadline
             time.sleep(0.01)
+
+
+def test_members_come_and_go() -> None:
+    with serving() as first, serving() as second:
+        endpoints = [ServerEndpoint(parse(f"remote://127.0.0.1:{server.port}/null")) for server in (first, second)]
+        with contextlib.closing(Pool(endpoints[:1])) as members:
+            stages = [(plan("").stages[1], None)]
+            candidate = PoolCandidate(lambda: contextlib.nullcontext(members), stages, patience=0.1, timeout=0.1)
+            candidate.run(0, [frame(1)])
+            (old_member,) = members.members
+            new_member = members.add(endpoints[1])
+            members.remove(old_member)
+            (output,) = candidate.run(0, [frame(2)])
+            assert np.array_equal(output, frame(2))
+            deadline = time.monotonic() + LIMIT
+            while first.sessions or not second.sessions:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            members.remove(new_member)
+            with pytest.raises(DeviceLost, match="the pool has no member"):
+                candidate.run(0, [frame(3)])
 
 
 def test_alternatives_of_a_pool() -> None:
