@@ -16,6 +16,7 @@ import msgspec
 from pipeline.core.board import Board
 from pipeline.core.files import check_regular, write_atomically
 from pipeline.core.joined_stages import join_stages
+from pipeline.core.plan_board_checks import check_cores, check_links
 from pipeline.core.plan_checks import check_limits, check_order, check_quantization, check_tensors
 from pipeline.core.prediction import predict
 from pipeline.core.stage_options import StageOptions
@@ -85,7 +86,8 @@ class Plan:
         check_tensors(self.board, self.inputs, self.outputs, self.stages)
         check_limits(self.in_flight, self.frames_in_flight, self.unsplit_seconds)
         check_quantization(self.outputs, self.quantization)
-        check_order(self.order)
+        check_cores(self.board, self.stages)
+        check_order(self.order, self.units)
 
     @property
     def frames_in_flight(self) -> int:
@@ -207,7 +209,13 @@ class Plan:
             raise PlanError(
                 f"cannot read plan {str(path)!r}: {error.strerror}; make one with 'soc-pipeline plan'"
             ) from None
-        return decode(data, str(path))
+        plan = decode(data, str(path))
+        # Of stages made by hand in Python, the board need not say how their tensors travel.
+        try:
+            check_links(plan.board, plan.outputs, plan.stages)
+        except PlanError as error:
+            raise PlanError(f"{path}: {error}") from None
+        return plan
 
 
 def encode(plan: Plan) -> bytes:

@@ -238,15 +238,19 @@ def as_ordered(graph: Graph, plan: Plan) -> Graph:
     groups = {operator.name: operator.group for operator in graph.operators}
     order = list(dict.fromkeys(groups[name] for name in plan.order if name in groups))
     arranged = reorder(graph, order) if len(order) == len(graph.group_ends) else graph
-    if plan.order != tuple(operator.name for operator in arranged.operators) or not _is_topological(arranged):
-        raise PlanError(f"the plan's order is none in which {graph.name!r} can be computed; plan again")
+    is_same = plan.order == tuple(operator.name for operator in arranged.operators)
+    early = _find_early(arranged) if is_same else None
+    if not is_same or early:
+        reason = f": {early[0]!r} comes before what makes {early[1]!r}, which it reads" if early else ""
+        raise PlanError(f"the plan's order is none in which {graph.name!r} can be computed{reason}; plan again")
     return arranged
 
 
-def _is_topological(graph: Graph) -> bool:
-    made = {spec.name for spec in graph.inputs}
+def _find_early(graph: Graph) -> tuple[str, str] | None:
+    """Return the first operator that comes before what it reads is made, with that tensor; None if none does."""
+    tensors = {spec.name for spec in graph.inputs}
     for operator in graph.operators:
-        if not made.issuperset(operator.inputs):
-            return False
-        made.update(operator.outputs)
-    return True
+        if missing := [name for name in operator.inputs if name not in tensors]:
+            return operator.name, missing[0]
+        tensors.update(operator.outputs)
+    return None

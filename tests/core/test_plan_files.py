@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from pipeline.core.plan import Plan, StagePlan, decode, encode
 from pipeline.errors import PlanError
+from tests.support.random_plans import random_step_plan
 from tests.support.small_plans import skip_plan
 
 
@@ -150,3 +152,43 @@ def test_a_file_is_replaced_only_once_the_new_one_is_complete(tmp_path: Path, mo
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match=r"cannot write plan .*gone"):
         skip_plan().save(tmp_path / "gone" / "plan.json")
+
+
+def changed_file(path: Path, change: Callable[[Any], None]) -> Path:
+    content = json.loads(encode(skip_plan()))
+    change(content)
+    path.write_text(json.dumps(content))
+    return path
+
+
+def test_a_file_whose_board_lacks_a_link_is_refused(tmp_path: Path) -> None:
+    path = changed_file(tmp_path / "plan.json", lambda content: content["board"].update(links=[]))
+    message = r"plan.json: tensor 'a' cannot travel: board 'test' has no link between 'host' .* and 'far'"
+    with pytest.raises(PlanError, match=message):
+        Plan.load(path)
+    # Of stages made by hand in Python, the board need not say it.
+    assert decode(path.read_bytes(), "here").board.links == ()
+
+
+def test_a_file_whose_steps_lack_a_link_is_refused(tmp_path: Path) -> None:
+    step_plan = random_step_plan(0)
+    unlinked_plan = replace(step_plan, board=replace(step_plan.board, links=()))
+    step_plan.save(tmp_path / "linked.json")
+    unlinked_plan.save(tmp_path / "unlinked.json")
+    assert Plan.load(tmp_path / "linked.json") == step_plan
+    with pytest.raises(PlanError, match=r"unlinked.json: tensor .* cannot travel: board 'steps' has no link"):
+        Plan.load(tmp_path / "unlinked.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda content: content["stages"][0].update(cores=[17]), "stage 'first': board 'test' has no core 17"),
+        (lambda content: content.update(order=["two", "one"]), "stage 'first' has the operators 'one' to 'two', which"),
+    ],
+)
+def test_a_file_with_other_cores_or_another_order_is_refused(
+    tmp_path: Path, change: Callable[[Any], None], message: str
+) -> None:
+    with pytest.raises(PlanError, match=f"plan.json: .*{message}"):
+        Plan.load(changed_file(tmp_path / "plan.json", change))

@@ -139,7 +139,7 @@ class GoalSearch:
     def _choose_solutions(self, division: Division) -> Iterator[Solution]:
         problem, solver, fastest = division.problem, division.solver, division.fastest
         if fastest is None:
-            raise PlanError(self.timed.obstacle.describe(self.request))
+            raise PlanError(self.timed.obstacle.describe(self.request, problem))
 
         def at_positions(solution: Solution) -> Solution:
             # What is proved of the fastest holds for all; a smaller one may be slower, a prompt one by more.

@@ -12,7 +12,9 @@ from pipeline.core.board import Board, Device
 from pipeline.core.transfer_costs import enter_s, leave_s
 from pipeline.split.graph import Graph, Operator
 from pipeline.split.offload import Refusals
+from pipeline.split.planning.memory_shortage import MemoryShortage
 from pipeline.split.planning.pins import Pins
+from pipeline.split.planning.problem import Problem
 from pipeline.split.planning.request import PlanRequest
 
 
@@ -40,8 +42,8 @@ class Obstacle:
     refusals: Mapping[str, Refusals] = field(default_factory=dict)
     variants: Callable[[Device], Sequence[str]] = lambda device: (device.name,)
 
-    def describe(self, request: PlanRequest) -> str:
-        """Return the reason why no division exists.
+    def describe(self, request: PlanRequest, problem: Problem) -> str:
+        """Return the reason why no division exists for a request; `problem` is what had no solution.
 
         Raises
         ------
@@ -56,8 +58,14 @@ class Obstacle:
                     return reason
         if order:
             self._check_links(order)
-            return self._describe_order([device.name for device in order])
-        return self._describe_board(len(request.devices))
+        shortage = MemoryShortage(problem, self.board)
+        if reason := shortage.describe([device.name for device in order] if request.edges else ()):
+            return f"{self.graph.name!r} cannot run: {reason}"
+        return (
+            self._describe_order([device.name for device in order])
+            if order
+            else self._describe_board(len(request.devices))
+        )
 
     def _describe_board(self, stages: int) -> str:
         devices = [self.board.device(name) for device in self.board.devices for name in self.variants(device)]
@@ -68,8 +76,8 @@ class Obstacle:
             return f"no device of board {self.board.name!r} ({names}) can run {operator.name!r} ({reason})"
         number = f" in {stages} stages" if stages else ""
         return (
-            f"{self.graph.name!r} cannot run on board {self.board.name!r}{number}: its devices ({names}) have too "
-            f"little memory, too few cores, or no links for what the others cannot run{self._pin_reasons()}"
+            f"{self.graph.name!r} cannot run on board {self.board.name!r}{number}: its devices ({names}) have too few "
+            f"cores, or no links for what the others cannot run{self._pin_reasons()}"
         )
 
     def _describe_order(self, devices: Sequence[str]) -> str:

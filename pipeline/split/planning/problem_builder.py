@@ -61,8 +61,7 @@ def build_problem(  # noqa: PLR0913 - all but the first three by keyword
         ),
         enter=borders.enter,
         leave=borders.leave,
-        # Stages that are fixed are not refused for an estimate of what they need.
-        memories=() if request.edges else _memories(board, processors),
+        memories=_memories(board, processors),
         parameters=footprint.parameters,
         workspace=footprint.workspace,
         queue_bytes=footprint.border_bytes * queue_depth,

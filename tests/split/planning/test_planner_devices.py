@@ -108,6 +108,42 @@ def test_memory_limits_what_a_device_gets(chain: Graph) -> None:
     assert automatic.stages == tuple(replace(stage, queue_depth=2 - (stage.device == "npu")) for stage in little)
 
 
+def npu_board(cpu_bytes: int, npu_bytes: int) -> Board:
+    cpu = Device("cpu", cores=(0, 1), memory_bytes=cpu_bytes)
+    npu = Device("npu", "simulated", memory="npu", memory_bytes=npu_bytes)
+    return Board("b", (cpu, npu), (Link(("host", "npu"), 1e9),))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"cuts": ["t2"], "devices": ["cpu", "npu"]},
+            r"the memory 'npu' of board 'b' has 0.0001 MB, and these stages need 0.0492 MB of it: stage1 on npu",
+        ),
+        ({"cuts": ["t2"], "devices": ["npu", "cpu"]}, "the memory 'npu' .* stage0 on npu 0.0492 MB; cut elsewhere"),
+        ({"stages": 2, "devices": ["cpu", "npu"]}, "the memories of board 'b' are too small for it: 'npu' 0.0001 MB"),
+    ],
+)
+def test_fixed_stages_are_held_against_each_memory(chain: Graph, options: dict[str, Any], message: str) -> None:
+    times = {"cpu": [1e-2] * 6, "npu": [1e-4] * 6}
+    with pytest.raises(PlanError, match=f"^'m' cannot run: {message}"):
+        plan_with_times(chain, npu_board(0, 100), seconds=times, **options)
+    plan = plan_with_times(chain, npu_board(0, 49_152), seconds=times, **options)
+    assert {stage.device for stage in plan.stages} == {"cpu", "npu"}
+
+
+def test_stages_of_one_memory_are_held_against_it_together(chain: Graph) -> None:
+    # Each needs three tensors of 16,384 bytes: two that are alive, and one that waits.
+    times = {"cpu": [1e-2] * 6, "npu": [1e-4] * 6}
+    message = "need 0.0983 MB of it: stage0 on cpu 0.0492 MB, stage1 on cpu 0.0492 MB"
+    with pytest.raises(PlanError, match=message):
+        plan_with_times(chain, npu_board(98_303, 0), seconds=times, cuts=["t3"])
+    assert len(plan_with_times(chain, npu_board(98_304, 0), seconds=times, cuts=["t3"]).stages) == 2
+    with pytest.raises(PlanError, match="its weights alone take 0 MB, and tensors and queues come on top"):
+        plan_with_times(chain, npu_board(100, 100), seconds=times)
+
+
 def test_queues_are_as_deep_as_times_vary_for_given_and_for_chosen_cuts(chain: Graph) -> None:
     board, times = host(0, 1, 2), [1e-2] * 6
     for options in ({"cuts": [2, 4]}, {"stages": 3}, {"stages": 3, "devices": ["cpu"] * 3}, {"replicas": False}):

@@ -1,0 +1,76 @@
+"""MemoryShortage: the memories that are too small for the stages that were asked for, as a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pipeline.core.board import Board
+from pipeline.split.planning.chain_solver import ChainSolver
+from pipeline.split.planning.problem import Problem
+from pipeline.split.planning.problem_builder import memory_sizes
+
+
+@dataclass(frozen=True)
+class MemoryShortage:
+    """A problem without a solution, on a board whose memories may be the reason.
+
+    Attributes
+    ----------
+    problem : Problem
+    board : Board
+    """
+
+    problem: Problem
+    board: Board
+
+    def describe(self, devices: Sequence[str]) -> str:
+        """Return which memory is too small; empty if memories are not the reason.
+
+        `devices` has the name of each stage's device where the cuts are fixed; else it is empty.
+        """
+        return self._describe_stages(devices) if devices else self._describe_model()
+
+    def _describe_stages(self, devices: Sequence[str]) -> str:
+        for memory, size in memory_sizes(self.board).items():
+            needs = {
+                stage: self._stage_bytes(stage)
+                for stage, device in enumerate(devices)
+                if self.board.device(device).memory == memory
+            }
+            if sum(needs.values()) > size:
+                parts = ", ".join(
+                    f"stage{stage} on {devices[stage]} {_megabytes(nbytes)}" for stage, nbytes in needs.items()
+                )
+                return (
+                    f"the memory {memory!r} of board {self.board.name!r} has {_megabytes(size)}, and these stages need "
+                    f"{_megabytes(sum(needs.values()))} of it: {parts}; cut elsewhere, or give other devices"
+                )
+        return ""
+
+    def _stage_bytes(self, stage: int) -> float:
+        """Return the bytes of a stage that is one item of the problem, run in the way that needs the fewest."""
+        problem = self.problem
+        choices = [
+            choice
+            for choice in problem.choices
+            if choice.processor in problem.stages[stage] and problem.allows(stage, choice)
+        ]
+        return min((float(problem.memory_bytes(choice)[stage + 1, stage]) for choice in choices), default=0.0)
+
+    def _describe_model(self) -> str:
+        problem = replace(self.problem, memories=())
+        if not self.problem.memories or ChainSolver(problem).fastest() is None:
+            return ""
+        sizes = ", ".join(f"{name!r} {_megabytes(size)}" for name, size in memory_sizes(self.board).items())
+        weights = 0.0 if problem.parameters is None else float(np.sum(problem.parameters))
+        return (
+            f"the memories of board {self.board.name!r} are too small for it: {sizes}; its weights alone take "
+            f"{_megabytes(weights)}, and tensors and queues come on top"
+        )
+
+
+def _megabytes(nbytes: float) -> str:
+    return f"{nbytes / 1e6:.3g} MB"
