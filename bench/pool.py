@@ -8,6 +8,8 @@ failed        frames that were lost, of all
 away_ratio    frames per second while the member is away, over those before; three of four are 0.75
 back_ratio    and when it is back
 slots_ratio   frames per second of one server with four slots, over those of four servers with one slot
+plan_ratio    frames per second of a planned pipeline on such servers and a device here, over those of the prediction;
+              the planner asked the servers for their slots
 """
 
 from __future__ import annotations
@@ -18,15 +20,18 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter, sleep
 
 import numpy as np
 from report import Row, median, parser, report
 
-from pipeline.core.board import Board, Device
+from pipeline.core.board import Board, Device, Link
 from pipeline.core.plan import Plan, StagePlan, TensorSpec
 from pipeline.scheduler import Pipeline
+from pipeline.split.graph import Graph, Operator
+from pipeline.workflow.plan import make_planner
 
 STAGE_MS, SERVERS = 10, 4
 FRAMES, LOST, BACK = 3000, 800, 2200
@@ -96,6 +101,7 @@ def main() -> None:
     scale = 0.25 if options.quick else 1.0
     rows = [measure_loss(title, scale) for title in SIGNALS]
     rows.append(measure_slots(3 if options.quick else 7))
+    rows += [measure_plan((SERVERS,)), measure_plan((1,) * SERVERS)]
     report("Pools of servers", rows, (__doc__ or "").rpartition("\n\n")[2], options.json)
 
 
@@ -151,6 +157,37 @@ def measure_slots(rounds: int) -> Row:
     return {"member": "one of four slots", "before_frames_per_s": several, "slots_ratio": several / single}
 
 
+def measure_plan(slots: Sequence[int]) -> Row:
+    """Return the rate of a plan for servers of so many slots and one device here, beside what is predicted."""
+    with servers(*slots) as members:
+        address = ",".join(member.address for member in members)
+        far = Device(
+            "far", "remote", memory="there", address=address if len(slots) == 1 else f"pool:{address}", flops=1e9
+        )
+        board = Board("servers", (Device("here", "simulated", flops=1e9), far), (Link(("host", "there"), 1e9, 2e-4),))
+        divided = make_planner(chain_graph(), board).plan()
+        # The server sleeps for what the stage computes; its tensors travel indeed.
+        stages = [replace(stage, seconds=stage.seconds - stage.transfer_s, transfer_s=0.0) for stage in divided.stages]
+        with Pipeline(replace(divided, stages=tuple(stages))) as running:
+            rate = median([measure_rate(running) for _ in range(3)])
+    return {
+        "member": f"planned for {len(slots)} of {slots[0]} slots",
+        "before_frames_per_s": rate,
+        "plan_ratio": rate * divided.slowest,
+        "ideal_frames_per_s": 1 / divided.slowest,
+    }
+
+
+def chain_graph(operators: int = 20) -> Graph:
+    """Return a chain of operators of 2 ms each."""
+    specs = {f"t{number}": TensorSpec(f"t{number}", (ELEMENTS,)) for number in range(operators + 1)}
+    chain = tuple(
+        Operator(f"n{number}", "softmax", (f"t{number}",), (f"t{number + 1}",), 2_000_000, 0, number)
+        for number in range(operators)
+    )
+    return Graph("chain", chain, specs, (specs["t0"],), (specs[f"t{operators}"],))
+
+
 def measure_rate(running: Pipeline) -> float:
     """Return the frames per second of some frames."""
     array = np.zeros(ELEMENTS, np.float32)
@@ -164,8 +201,8 @@ def plan(members: Sequence[ServerProcess]) -> Plan:
     x, y = TensorSpec("x", (ELEMENTS,)), TensorSpec("y", (ELEMENTS,))
     address = "pool:" + ",".join(member.address for member in members)
     board = Board("pool", (Device("pool", "remote", address=address, memory="there"),))
-    # A replica for each slot, and one for each server whose frame is on its way.
-    replicas = SERVERS + len(members)
+    # Two replicas for each slot: one's frame is on its way while another one's is computed.
+    replicas = 2 * SERVERS
     stage = StagePlan("stage", "pool", (x,), (y,), seconds=STAGE_MS / 1e3, replicas=replicas, queue_depth=4)
     return Plan("pool", "", board, (x,), (y,), (stage,))
 

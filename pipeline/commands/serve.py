@@ -64,7 +64,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         type=values.count,
         help="stages that run at once, each on an even share of the cores (default: one on each core)",
     )
-    parser.add_argument("--sessions", metavar="N", type=values.count, default=32, help="clients at once (default: 32)")
+    parser.add_argument(
+        "--sessions", metavar="N", type=values.count, help="clients at once (default: 32, or 4 for each slot)"
+    )
     parser.add_argument(
         "--largest-frame",
         metavar="MB",
@@ -102,9 +104,12 @@ def run(options: argparse.Namespace) -> int:
 
     # Before the port is opened: nobody should connect to a server that cannot start.
     cores = _cores(options.cores)
-    offer = Offer(_store(options), ServerDevices(cores, slots=options.slots), cores, options.largest_frame * 1_000_000)
+    computing = ServerDevices(cores, slots=options.slots)
+    offer = Offer(_store(options), computing, cores, options.largest_frame * 1_000_000)
     tls = ServerTls(options.tls) if options.tls else None
-    server = Server(options.host, options.port, offer, sessions=options.sessions, tls=tls)
+    # A stage that uses all slots has two sessions in each.
+    sessions = options.sessions or max(32, 4 * computing.slots)
+    server = Server(options.host, options.port, offer, sessions=sessions, tls=tls)
     try:
         _announce(options, server.port)
         with ready_service():

@@ -17,6 +17,7 @@ FAMILIES = (
 RATES = ("flops", "bytes_per_s")
 AMOUNTS = (
     "index", "memory_bytes", "memory_bytes_per_s", "at_once", "int8_flops", "launch_s", "watts_idle", "watts_busy",
+    "slots",
 )  # fmt: skip
 MEASURABLE = (*RATES, *AMOUNTS, "efficiency")
 
@@ -59,6 +60,8 @@ def _check_device(device: Device) -> None:
     if device.watts_busy < device.watts_idle:
         raise BoardError(f"{title}: watts_busy is {device.watts_busy:g}, less than watts_idle, {device.watts_idle:g}")
     _check_cores(title, device)
+    if device.slots and not device.capabilities.has_slots:
+        raise BoardError(f"{title}: only servers of the kind 'remote' have slots; leave out 'slots'")
     _check_runtimes(title, device)
     _check_names(f"{title}: family", device.families, FAMILIES)
     _check_names(f"{title}: efficiency", device.efficiency or (), FAMILIES)

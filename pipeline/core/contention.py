@@ -39,11 +39,10 @@ def worker_phases(
     board: Board,
     stages: Sequence[StagePlan],
     parts: Sequence[Sequence[StagePart]],
-    devices: Collection[str],
+    devices: Mapping[str, int],
 ) -> list[list[tuple[Phase, ...]]]:
-    """Return for each stage what each of its workers does; of the devices named, each computes one frame at a time."""
-    lent = lent_devices(board, stages)
-    builder = _PhaseBuilder(board, {name: WAKING_S if name in lent else 0.0 for name in devices})
+    """Return for each stage what each of its workers does; each of the devices computes so many frames at once."""
+    builder = _PhaseBuilder(board, devices, lent_devices(board, stages))
     return [builder.stage_phases(stage, stage_parts) for stage, stage_parts in zip(stages, parts, strict=True)]
 
 
@@ -66,9 +65,8 @@ def worker_groups(
 class _PhaseBuilder:
     """What the workers of stages do for a frame."""
 
-    def __init__(self, board: Board, waking_s: Mapping[str, float]) -> None:
-        # Of the devices that compute one frame at a time.
-        self._board, self._waking_s = board, waking_s
+    def __init__(self, board: Board, devices: Mapping[str, int], lent: Collection[str]) -> None:
+        self._board, self._devices, self._lent = board, devices, lent
         self._pools = {name: pool for pool in memory_pools(board) if pool.bytes_per_s for name in pool.memories}
 
     def stage_phases(self, stage: StagePlan, parts: Sequence[StagePart]) -> list[tuple[Phase, ...]]:
@@ -88,9 +86,10 @@ class _PhaseBuilder:
         for part in parts:
             # Tensors move by the worker, while others have the device.
             yield from map(_transfer, part.moves.entries)
-            device = part.device if part.device in self._waking_s else ""
+            device = part.device if part.device in self._devices else ""
+            waking_s = WAKING_S if device in self._lent else 0.0
             memory, memory_s = self._memory(part.device, stage.memory_traffic * part.share)
-            yield Phase(part.compute_s * factor, device, self._waking_s.get(device, 0.0), memory, memory_s)
+            yield Phase(part.compute_s * factor, device, waking_s, memory, memory_s, self._devices.get(device, 1))
             yield from map(_transfer, part.moves.exits)
 
     def _memory(self, device: str, traffic: float) -> tuple[str, float]:
@@ -125,7 +124,7 @@ def _join_free(phases: Iterable[Phase], shared: Collection[str]) -> Iterator[Pha
         if free_s:
             yield Phase(free_s)
         free_s, count = 0.0, count + 1
-        yield phase if is_slow else Phase(phase.seconds, phase.resource, phase.waking_s)
+        yield phase if is_slow else replace(phase, memory="", memory_s=0.0)
     if free_s or not count:
         yield Phase(free_s)
 

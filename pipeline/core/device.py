@@ -85,6 +85,9 @@ class Device:
     runtimes : tuple of str
         What may execute its stages, each another kind of device that runs models on these cores, or ``"tvm"``;
         empty for TVM alone.  A stage names another one as in ``"cpu/onnxruntime"``.
+    slots : int
+        Frames that a server computes at once, each on an even share of its cores; 0 stands for what the server says,
+        or one on each of `cores`.
     measured : tuple of str
         Names of those of its numbers that were measured; all others are estimates.
     """
@@ -111,6 +114,7 @@ class Device:
     watts_busy: float = 0.0
     runtimes: tuple[str, ...] = ()
     measured: tuple[str, ...] = ()
+    slots: int = 0
 
     def __post_init__(self) -> None:
         if not self.cores and self.clusters:
@@ -134,7 +138,7 @@ class Device:
     @property
     def places(self) -> int:
         """Number of stages that may run on it at the same time."""
-        return self.at_once or max(1, len(self.cores))
+        return self.at_once or max(1, len(self.cores), self.slots)
 
     @property
     def capabilities(self) -> DeviceKind:
@@ -143,8 +147,15 @@ class Device:
 
     @property
     def overlaps(self) -> bool:
-        """True if it computes one frame at a time, so that replicas of a stage only overlap its transfers."""
+        """True if it computes one frame at a time in each slot, so that more replicas only overlap transfers."""
         return self.capabilities.overlaps
+
+    @property
+    def slot_count(self) -> int:
+        """Number of frames that it computes at once for a stage whose replicas only overlap its transfers."""
+        if not self.capabilities.has_slots:
+            return 1
+        return self.slots or max(1, len(self.cores))
 
     def speed(self, core: int) -> float:
         """Return the speed of one of its cores, as a multiple of `flops` and `bytes_per_s`."""

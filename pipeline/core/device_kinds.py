@@ -48,9 +48,10 @@ class DeviceKind:
     is_remote : bool
         It belongs to another machine, reached by an address whose scheme is the kind's name.
     assigns_cores : bool
-        The plan chooses a stage's cores; a server of this project shares out its own.
+        The plan chooses a stage's cores; a server of this project shares out its own to its slots.
     overlaps : bool
-        It computes one frame at a time, so that replicas of a stage only overlap its transfers.
+        It computes one frame at a time in each of its slots, so that other replicas of a stage only overlap its
+        transfers.
     in_files : bool
         A board's file may name it; functions are in no file.
     offered_to_peers : bool
@@ -93,6 +94,16 @@ class DeviceKind:
     is_cpu_runtime: bool = False
     command_keys: tuple[str, ...] = ()
     planning: str = ""
+
+    @property
+    def has_slots(self) -> bool:
+        """Whether it shares out its cores itself, and computes several frames at once on them."""
+        return not self.assigns_cores
+
+    @property
+    def is_served_in_slots(self) -> bool:
+        """Whether a server has several of it at once: what computes nothing, or on cores of which each has its own."""
+        return self.occupies_cores or not self.computes
 
     @property
     def target(self) -> str:

@@ -34,6 +34,6 @@ def _work(board: Board, stage: StagePlan) -> Iterator[tuple[str, float, float]]:
 def _core_share(board: Board, stage: StagePlan, replica: int) -> float:
     """Return the share of its device's power that a replica takes: that of its cores, by their speed."""
     device, cores = board.device(stage.device), stage.cores_of(replica)
-    if not device.cores:
-        return 1.0
+    if not device.cores or device.capabilities.has_slots:
+        return 1 / device.slot_count
     return sum(map(device.speed, cores)) / sum(map(device.speed, device.cores))

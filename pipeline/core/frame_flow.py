@@ -23,13 +23,15 @@ class Phase:
     ----------
     seconds : float
     resource : str
-        What it needs alone meanwhile, which the oldest frame gets first; empty for nothing that others use.
+        What it needs one of meanwhile, which the oldest frame gets first; empty for nothing that others use.
     waking_s : float
         Seconds until it goes on that others may not use either, if it had to wait.
     memory : str
         What serves all who compute at the same time in equal parts; empty for nothing that limits anyone.
     memory_s : float
         Seconds of it, if nobody else computes; the phase is no shorter than that.
+    units : int
+        How many there are of the resource.
     """
 
     seconds: float
@@ -37,6 +39,7 @@ class Phase:
     waking_s: float = 0.0
     memory: str = ""
     memory_s: float = 0.0
+    units: int = 1
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,8 @@ class FrameFlow:
         self._joins = {number: len(groups[number].predecessors) for number in numbers}
         self._leaves = sum(not successors for successors in self._successors)
         self._branches: Counter[tuple[int, int]] = Counter()
-        # Who waits for a resource that another one has, the oldest frame first.
+        # How many have a resource, and who waits for one that others have, the oldest frame first.
+        self._users: Counter[str] = Counter()
         self._waiting: dict[str, list[tuple[int, int, _Worker]]] = {}
         names = {phase.memory for group in groups for phases in group.workers for phase in phases if phase.memory}
         self._memories = {name: SharedRate[tuple[float, _Worker]](1.0) for name in names}
@@ -216,18 +220,18 @@ class FrameFlow:
             return
         phase = worker.phases[worker.next_phase]
         if phase.resource:
-            if phase.resource in self._waiting:
+            if self._users[phase.resource] == phase.units:
                 self._count += 1
-                heappush(self._waiting[phase.resource], (worker.frame, self._count, worker))
+                heappush(self._waiting.setdefault(phase.resource, []), (worker.frame, self._count, worker))
                 return
-            self._waiting[phase.resource] = []
+            self._users[phase.resource] += 1
         self._compute(time, worker, phase, phase.seconds)
 
     def _release(self, time: float, resource: str) -> None:
         """Let the oldest frame have what another one is done with."""
-        others = self._waiting[resource]
+        others = self._waiting.get(resource)
         if not others:
-            del self._waiting[resource]
+            self._users[resource] -= 1
             return
         worker = heappop(others)[-1]
         phase = worker.phases[worker.next_phase]

@@ -142,9 +142,10 @@ def _predict_stage(
     times = [seconds + stall_s for seconds, stall_s in zip(stage.replica_times, stalls, strict=True)]
     interval_s = 1 / sum(1 / seconds for seconds in times) if min(times) else 0.0
     if board.device(stage.device).overlaps:
-        # Each device computes one frame at a time, while its other replicas move theirs.
+        # Each slot of a device computes one frame at a time, while other replicas move theirs.
         compute_s = max(sum(times) / len(times) - moves.copy_s, 0.0)
-        interval_s = max(interval_s, compute_s / len(set(stage.replica_names)))
+        slots = sum(board.device(name).slot_count for name in set(stage.replica_names))
+        interval_s = max(interval_s, compute_s / slots)
     return StagePrediction(stage.name, interval_s, max(times))
 
 

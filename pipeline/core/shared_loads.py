@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from pipeline.core.board import Board
 from pipeline.core.borrowing import StagePart, borrowed_devices
@@ -12,9 +12,9 @@ from pipeline.core.stage_plan import StagePlan
 
 
 def shared_loads(
-    board: Board, stages: Sequence[StagePlan], parts: Sequence[Sequence[StagePart]], devices: Collection[str]
+    board: Board, stages: Sequence[StagePlan], parts: Sequence[Sequence[StagePart]], devices: Mapping[str, int]
 ) -> dict[str, float]:
-    """Return the seconds per frame of whatever stages share; each of the `devices` computes one frame at a time."""
+    """Return the seconds per frame of whatever stages share; each of the `devices` computes so many frames at once."""
     loads: dict[str, float] = defaultdict(float)
     for name, seconds in (
         *_core_loads(board, stages),
@@ -44,11 +44,13 @@ def _core_loads(board: Board, stages: Sequence[StagePlan]) -> Iterator[tuple[str
                 yield f"core {core}", seconds * stage.share(replica)
 
 
-def serial_devices(board: Board, stages: Sequence[StagePlan]) -> set[str]:
-    """Return the devices that compute one frame at a time, of whichever stage or replica asks first."""
+def serial_devices(board: Board, stages: Sequence[StagePlan]) -> dict[str, int]:
+    """Return how many frames devices compute at once that take them in turns, of whichever replica asks first."""
     # What overlaps is the moving of tensors.  A device that is its cores is shared by those.
     takers = (device for device in board.devices if device.overlaps or (device.places > 1 and not device.cores))
-    return lent_devices(board, stages) | {device.name for device in takers if device.capabilities.computes}
+    slots = {device.name: device.slot_count for device in takers if device.capabilities.computes}
+    # What steps borrow is one worker's at a time.
+    return slots | dict.fromkeys(lent_devices(board, stages), 1)
 
 
 def lent_devices(board: Board, stages: Sequence[StagePlan]) -> set[str]:
@@ -57,7 +59,7 @@ def lent_devices(board: Board, stages: Sequence[StagePlan]) -> set[str]:
 
 
 def _device_loads(
-    stages: Sequence[StagePlan], parts: Sequence[Sequence[StagePart]], devices: Collection[str]
+    stages: Sequence[StagePlan], parts: Sequence[Sequence[StagePart]], devices: Mapping[str, int]
 ) -> Iterator[tuple[str, float]]:
     for stage, stage_parts in zip(stages, parts, strict=True):
         if stage.steps:
@@ -66,7 +68,8 @@ def _device_loads(
             continue
         for replica, seconds in enumerate(stage.replica_times):
             if (name := stage.replica_names[replica]) in devices:
-                yield f"device {name}", max(0.0, seconds - stage_parts[0].moves.copy_s) * stage.share(replica)
+                compute_s = max(0.0, seconds - stage_parts[0].moves.copy_s)
+                yield f"device {name}", compute_s * stage.share(replica) / devices[name]
 
 
 def _memory_loads(

@@ -106,8 +106,8 @@ def _by_home(board: Board, source: Device, target: Device) -> bool:
 
 
 def replicas_on(device: Device, replicas: int = 1) -> int:
-    """Return the number of a stage's replicas: at least two where one frame can travel while another computes."""
-    return max(2, replicas) if device.overlaps else replicas
+    """Return the number of a stage's replicas: two for each frame that is computed, where another one can travel."""
+    return 2 * replicas if device.overlaps else replicas
 
 
 def own_cores(device: Device, cores: tuple[int, ...]) -> tuple[int, ...]:

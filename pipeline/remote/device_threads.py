@@ -140,8 +140,7 @@ class ServerDevices:
         entry = find_kind(kind)
         if entry is None or not entry.offered_to_peers:
             raise BoardError(f"there is no device {kind!r}; {describe_unknown(kind, offered_kinds())}")
-        # What computes nothing, or on cores, may be there several times.
-        shares = self._shares if entry.occupies_cores or not entry.computes else [tuple(chain(*self._shares))]
+        shares = self._shares if entry.is_served_in_slots else [tuple(chain(*self._shares))]
         with self._lock:
             # Under the lock: two sessions that ask at once would otherwise start two threads for one slot.
             threads = self._threads.setdefault(kind, [])

@@ -20,9 +20,6 @@ logger = logging.getLogger(__name__)
 PROBE_S, LONGEST_PROBE_S = 0.1, 2.0
 """Until a lost server is asked again for the first time, and at most; the time doubles in between."""
 
-SPARE = 1
-"""Frames that a server may have beside those that it computes: one on its way while another one is computed."""
-
 
 @dataclass(eq=False)
 class PoolSession:
@@ -68,7 +65,8 @@ class Member:
     @property
     def places(self) -> int:
         """Frames that it may have at once."""
-        return self.slots + SPARE
+        # For each that it computes another one is on its way.
+        return 2 * self.slots
 
 
 @dataclass(eq=False)

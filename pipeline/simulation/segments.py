@@ -90,7 +90,8 @@ class SharedResources:
         self.cores = {core: Tokens(clock, 1) for core in shared_cores(board, plan.stages)}
         # A link carries one transfer at a time; those of several stages wait for each other.
         self._links: dict[tuple[str, ...], Tokens] = {link.ends: Tokens(clock, 1) for link in board.links}
-        self._devices = {name: Tokens(clock, 1) for name in serial_devices(board, plan.stages)}
+        # Each slot of a server has one of them.
+        self._devices = {name: Tokens(clock, slots) for name, slots in serial_devices(board, plan.stages).items()}
         self._lent = lent_devices(board, plan.stages)
         self._memories = _memories(clock, board)
         self._plan = plan

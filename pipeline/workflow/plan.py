@@ -171,12 +171,13 @@ def make_planner(  # noqa: PLR0913 - all but the first two by keyword
         If such a cut or a name in `pin` is, or pins contradict each other.
     """
     from pipeline.measure.refusals import find_refusals
+    from pipeline.measure.server_slots import ask_slots
     from pipeline.split.planning.pins import resolve_pins
     from pipeline.split.planning.planner import Planner
     from pipeline.split.unfused import unfuse
 
     # Before anything is measured, since times are those of kernels, and there are others in a divided group.
-    graph, board = unfuse(graph, unfused), _resolve_board(board, runtimes)
+    graph, board = unfuse(graph, unfused), ask_slots(_resolve_board(board, runtimes))
     pins = resolve_pins(graph, board, pin)
     refusals = find_refusals(graph, board, runtimes=measure, fresh=fresh, progress=progress)
     if not measure:

@@ -67,7 +67,7 @@ def test_transfers_of_steps_take_the_link_and_stages_stand_in_line_for_what_othe
     )
     plan = Plan("test", "", board, (first,), (fourth,), stages)
     move = Phase(2.0, "host - npu")
-    groups = worker_groups(stages, worker_phases(board, stages, stage_parts(plan, find_moves(plan)), {"npu"}))
+    groups = worker_groups(stages, worker_phases(board, stages, stage_parts(plan, find_moves(plan)), {"npu": 1}))
     assert groups == (
         alike(2, Phase(1.0), move, Phase(3.0, "npu", WAKING_S), move),
         alike(1, move, Phase(5.0, "npu", WAKING_S), move, predecessors=(0,)),
@@ -82,7 +82,7 @@ def test_what_only_one_worker_uses_is_nothing_to_wait_for() -> None:
         StagePlan("b", "npu", (second,), (third,), seconds=2.0),
     )
     plan = Plan("test", "", board, (first,), (third,), stages)
-    groups = worker_groups(stages, worker_phases(board, stages, stage_parts(plan, find_moves(plan)), {"npu"}))
+    groups = worker_groups(stages, worker_phases(board, stages, stage_parts(plan, find_moves(plan)), {"npu": 1}))
     assert groups == (alike(1, Phase(1.0)), alike(1, Phase(2.0), predecessors=(0,)))
 
 

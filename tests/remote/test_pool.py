@@ -189,8 +189,8 @@ def test_sessions_are_shared_and_end_with_the_pipeline() -> None:
     with serving(slots=2, cores=(0, 1), create=lambda device: CountingRuntime(device, Counter())) as server:
         with Pipeline(plan(pool([server], "simulated"), replicas=8, seconds=1e-3)) as running:
             stream(running, 100)
-            # One for each slot, and one whose frame is on its way.
-            assert server.sessions <= 3
+            # Two for each slot: of one of them the frame is on its way.
+            assert server.sessions <= 4
         deadline = time.monotonic() + LIMIT
         while server.sessions:
             assert time.monotonic() < deadline

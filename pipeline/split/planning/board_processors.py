@@ -15,7 +15,7 @@ class BoardProcessor:
     ----------
     device : Device
     cores : tuple of int
-        Those of the cluster; empty for a device without cores.
+        Those of the cluster; empty for a device without cores, and for a server, which shares out its own.
     speed : float
         Of one of them.
     """
@@ -29,7 +29,8 @@ class BoardProcessor:
         """Power of one core, or of the device, at work above rest."""
         device_watts = self.device.watts_busy - self.device.watts_idle
         speeds = [self.device.speed(core) for core in self.device.cores]
-        return device_watts * self.speed / sum(speeds) if self.cores else device_watts
+        # Of a server, one slot.
+        return device_watts * self.speed / sum(speeds) if self.cores else device_watts / self.device.slot_count
 
 
 def board_processors(board: Board) -> list[BoardProcessor]:
@@ -37,5 +38,7 @@ def board_processors(board: Board) -> list[BoardProcessor]:
     processors = []
     for device in board.devices:
         clusters = [(each.cores, each.speed) for each in device.clusters] or [(device.cores, 1.0)]
+        if device.capabilities.has_slots:
+            clusters = [((), 1.0)]
         processors += [BoardProcessor(device, cores, speed) for cores, speed in clusters]
     return processors

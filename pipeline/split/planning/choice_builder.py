@@ -94,6 +94,8 @@ def board_choices(
     requested = {device.name for devices in request.devices for device in devices}
     # Of what is borrowed, the times are needed, too.
     requested |= {name for names in request.borrowed for name in names}
+    # Those of a server are nobody else's: also stages whose number is fixed have all of them.
+    slots = replicas or bool(request.devices)
     for device in board.devices:
         indices = [index for index, processor in enumerate(processors) if processor.device.name == device.name]
         # A fixed number of stages may need the same device: leave each of the others one unit.
@@ -105,7 +107,7 @@ def board_choices(
             if spare < 1:
                 yield _shared_choice(processors, indices, runtime_times)
             else:
-                choices = _choices(processors, indices, runtime_times, replicas=replicas)
+                choices = _choices(processors, indices, runtime_times, replicas=replicas, slots=slots)
                 yield from (choice for choice in choices if sum(choice.use) <= spare)
 
 
@@ -119,15 +121,20 @@ def _shared_choice(processors: Sequence[BoardProcessor], indices: Sequence[int],
     fastest = max(indices, key=lambda index: processors[index].speed)
     processor = processors[fastest]
     threads = 1 if processor.cores else 0
-    return times.choice(fastest, _use(processors, {}), threads, 1 / processor.speed, watts=processor.watts)
+    copies = processor.device.slot_count
+    return times.choice(
+        fastest, _use(processors, {}), threads, 1 / processor.speed, replicas=copies, watts=processor.watts
+    )
 
 
 def _choices(
-    processors: Sequence[BoardProcessor], indices: Sequence[int], times: _RuntimeTimes, *, replicas: bool
+    processors: Sequence[BoardProcessor], indices: Sequence[int], times: _RuntimeTimes, *, replicas: bool, slots: bool
 ) -> Iterator[Choice]:
     first = indices[0]
     if not processors[first].cores:
-        yield times.choice(first, _use(processors, {first: 1}), 0, watts=processors[first].watts)
+        processor = processors[first]
+        count = processor.device.slot_count if slots else 1
+        yield times.choice(first, _use(processors, {first: 1}), 0, replicas=count, watts=processor.watts)
         return
     # Up to the largest cluster: one replica never spreads over unlike cores, which would wait for the slowest.
     for threads in _counts(max(len(processors[index].cores) for index in indices)):

@@ -60,7 +60,7 @@ class PlanRequest:
 
 
 def _units(device: Device) -> int:
-    return len(device.cores) or device.places
+    return device.places if device.capabilities.has_slots else len(device.cores) or device.places
 
 
 ANY_REQUEST = PlanRequest()

@@ -26,7 +26,7 @@ def add_turns(problem: Problem, devices: Sequence[Device], borders: BoardBorders
         # Cores are given away one by one.
         several = device.overlaps or (device.places > 1 and not device.cores)
         if several and device.capabilities.computes:
-            problem = _add_turn(problem, index, device.name, borders)
+            problem = _add_turn(problem, index, device, borders)
     return problem
 
 
@@ -73,10 +73,10 @@ def _at(index: int, load: Array | None) -> dict[int, Array]:
     return {} if load is None else {index: load}
 
 
-def _add_turn(problem: Problem, processor: int, name: str, borders: BoardBorders) -> Problem:
-    resource = len(problem.resources)
+def _add_turn(problem: Problem, processor: int, device: Device, borders: BoardBorders) -> Problem:
+    resource, slots = len(problem.resources), device.slot_count
     choices = tuple(
-        _add_load(choice, resource) if choice.processor == processor else choice for choice in problem.choices
+        _add_load(choice, resource, slots) if choice.processor == processor else choice for choice in problem.choices
     )
     # What is copied moves while the device computes for others; what it fetches itself does not.
     enter, leave = np.zeros_like(problem.enter), np.zeros_like(problem.leave)
@@ -85,9 +85,9 @@ def _add_turn(problem: Problem, processor: int, name: str, borders: BoardBorders
     return replace(
         problem,
         choices=choices,
-        resources=(*problem.resources, Resource(name)),
-        enter_loads={**problem.enter_loads, **_if_any(resource, enter)},
-        leave_loads={**problem.leave_loads, **_if_any(resource, leave)},
+        resources=(*problem.resources, Resource(device.name)),
+        enter_loads={**problem.enter_loads, **_if_any(resource, enter / slots)},
+        leave_loads={**problem.leave_loads, **_if_any(resource, leave / slots)},
     )
 
 
@@ -97,6 +97,6 @@ def _if_any(resource: int, load: Array) -> dict[int, Array]:
     return {resource: finite} if finite.any() else {}
 
 
-def _add_load(choice: Choice, resource: int) -> Choice:
+def _add_load(choice: Choice, resource: int, slots: int) -> Choice:
     load = choice.seconds if choice.spans is None else choice.spans
-    return replace(choice, loads={**choice.loads, resource: load})
+    return replace(choice, loads={**choice.loads, resource: load / slots})

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pipeline.core.board import Board, Cluster, Device, Link
-from pipeline.core.plan import TensorSpec
+from pipeline.core.plan import Plan, TensorSpec
 from pipeline.errors import PlanError
 from pipeline.simulation import simulate
 from pipeline.split.graph import Graph, Operator
@@ -210,13 +210,34 @@ def test_a_rate_is_kept_by_the_plan_as_it_is_predicted() -> None:
 def test_a_stage_on_another_machine_overlaps_its_transfers(chain: Graph) -> None:
     """Two replicas, which do not divide the time that its one device takes, and none of this machine's cores."""
     local = Device("near", cores=(0,), flops=1e9)
-    remote = Device("far", "remote", cores=(0, 1), memory="far", flops=1e12, address="remote://127.0.0.1:9/cpu")
+    remote = Device("far", "remote", memory="far", flops=1e12, address="remote://127.0.0.1:9/cpu")
     two = Board("two machines", (local, remote), (Link(("host", "far"), 1e9),))
     plan = plan_with_times(chain, two, stages=2, devices=["near", "far"])
     stage = plan.stages[1]
     assert (stage.replicas, stage.cores) == (2, ())
     assert stage.transfer_s == pytest.approx(2 * 16384 / 1e9)
-    assert plan.slowest == max(plan.stages[0].seconds, stage.seconds - stage.transfer_s, stage.seconds / 2)
+    compute_s = stage.seconds - stage.transfer_s
+    # The link carries one tensor at a time.
+    assert plan.slowest == max(plan.stages[0].seconds, compute_s, stage.seconds / 2, stage.transfer_s)
+
+
+@pytest.mark.parametrize("known", [{"cores": (0, 1, 2, 3)}, {"slots": 4}, {"cores": (4, 5), "slots": 4}])
+def test_slots_of_a_server_are_replicas_that_overlap_their_transfers(chain: Graph, known: dict[str, Any]) -> None:
+    """A server shares its cores out itself: plans for it give them to nobody, and count frames instead."""
+    local = Device("near", cores=(0,), flops=1e9)
+    link = (Link(("host", "far"), 1e12),)
+
+    def make_plan(**options: Any) -> Plan:
+        far = Device("far", "remote", memory="far", flops=1e9, address="remote://127.0.0.1:9/cpu", **options)
+        return plan_with_times(chain, Board("two machines", (local, far), link))
+
+    plan, of_one = make_plan(**known), make_plan()
+    stage = next(stage for stage in plan.stages if stage.device == "far")
+    assert (stage.replicas, stage.cores) == (8, ())
+    # The board's own core computes as well; its share is no multiple of an operator.
+    assert plan.slowest < of_one.slowest / 2
+    assert plan.slowest >= (stage.seconds - stage.transfer_s) / 4
+    assert simulate(plan, frames=400, overhead=0).frames_per_s == pytest.approx(1 / plan.slowest, rel=0.02)
 
 
 # Cores that slow each other.

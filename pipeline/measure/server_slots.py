@@ -1,0 +1,48 @@
+"""Server slots: how many frames servers compute at once, as they say themselves."""
+
+from __future__ import annotations
+
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from pipeline.core.board import Board, Device
+from pipeline.core.device_kinds import device_kind
+from pipeline.core.remote_address import Address, alternatives
+from pipeline.errors import DeviceLost
+
+LONGEST_S = 1.0
+"""A plan does not wait for longer for a server that is away."""
+
+
+def ask_slots(board: Board) -> Board:
+    """Return the board with the slots of its servers, where neither its file tells them nor the server is away."""
+    devices = tuple(_ask_device(device) for device in board.devices)
+    return board if devices == board.devices else replace(board, devices=devices)
+
+
+def _ask_device(device: Device) -> Device:
+    if not device.capabilities.has_slots or device.slots or not device.address:
+        return device
+    address = alternatives(device.address)[0]
+    if address.scheme not in ("remote", "pool"):
+        return device
+    members = address.members or (address,)
+    with ThreadPoolExecutor(len(members)) as threads:
+        counts = list(threads.map(_ask_server, members))
+    if not any(counts):
+        return device
+    # A member that is away will be back; nothing is known of it but that it computes one frame.
+    return replace(device, slots=sum(max(1, count) for count in counts))
+
+
+def _ask_server(address: Address) -> int:
+    """Return the slots of a server; 0 if it cannot be asked."""
+    from pipeline.remote.connection import Connection
+
+    try:
+        with contextlib.closing(Connection(replace(address, timeout=min(LONGEST_S, address.timeout)))) as connection:
+            slots = connection.welcome.slots
+    except DeviceLost:
+        return 0
+    return slots if device_kind(address.device).is_served_in_slots else 1
