@@ -170,6 +170,9 @@ def _macs(value: Any) -> int:
     """Return the products that a value adds up, of all its lanes."""
     from tvm import tirx
 
+    if isinstance(value, tirx.Cast):
+        # Products of fewer bits, or their sum.
+        return _lanes(value) if isinstance(value.value, tirx.Mul) else _macs(value.value)
     if isinstance(value, tirx.Add):
         return sum(_lanes(each) if isinstance(each, tirx.Mul) else _macs(each) for each in (value.a, value.b))
     name = _intrinsic(value)

@@ -125,6 +125,26 @@ def convolution(draw: random.Random) -> Product:
     return Product("Conv", attributes, shape, (groups * makes,), constants, draw.random() < 0.3)
 
 
+def depthwise(draw: random.Random) -> Product:
+    """Return a convolution with one or two outputs for each channel, some of its weights the lowest byte."""
+    channels, size = draw.choice((1, 13, 16, 24, 40)), [draw.choice((1, 2, 3, 3, 5, 7)) for _ in range(2)]
+    outputs = channels * draw.choice((1, 1, 2) if channels > 1 else (1,))
+    attributes = {
+        "group": channels,
+        "kernel_shape": size,
+        "dilations": [draw.choice((1, 1, 2)) if each < 5 else 1 for each in size],
+        "strides": [draw.choice((1, 1, 2)) for _ in range(2)],
+        "pads": [draw.randint(0, each // 2) for each in [*size, *size]],
+    }
+    constants = scales(draw, outputs, size[0] * size[1])
+    values = np.random.default_rng(draw.randint(0, 1 << 30)).integers(-127, 128, (outputs, 1, *size))
+    if draw.random() < 0.5:
+        values[0] = -128
+    constants["wq"] = values.astype(np.int8)
+    shape = (draw.choice((1, 2)), channels, draw.randint(7, 15), draw.randint(7, 15))
+    return Product("Conv", attributes, shape, (outputs,), constants, draw.random() < 0.3)
+
+
 def dense(draw: random.Random) -> Product:
     """Return a product with a matrix of weights."""
     rows, depth, outputs = draw.choice((1, 2, 17)), draw.choice((3, 8, 33, 64)), draw.choice((1, 10, 16, 65))

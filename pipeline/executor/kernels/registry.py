@@ -24,6 +24,7 @@ from pipeline.executor.kernels.matmul import Matmul
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
 from pipeline.executor.kernels.pooling import Pooling
 from pipeline.executor.kernels.prelu import PRelu
+from pipeline.executor.kernels.quantized.byte_depthwise import ByteDepthwise
 from pipeline.executor.kernels.quantized.integer_operators import IntegerOperators
 from pipeline.executor.kernels.quantized.operators import QuantizedOperators
 from pipeline.executor.kernels.reductions import Reduction
@@ -35,6 +36,7 @@ REWRITES: tuple[Rewrite, ...] = (
     # Before what takes the same operators of float32.
     QuantizedOperators(),
     IntegerOperators(),
+    ByteDepthwise(),
     # They become other operators, which those behind them take.
     Lines(),
     PRelu(),

@@ -27,11 +27,12 @@ TARGETS = {
     "cortex-a55": {"mcpu": "cortex-a55", "mattr": ["+neon", "+dotprod"]},
     "cortex-a76": {"mcpu": "cortex-a76", "mattr": ["+neon", "+dotprod"]},
     "neoverse-n1": {"mcpu": "neoverse-n1", "mattr": ["+neon", "+dotprod"]},
+    "neoverse-v1": {"mcpu": "neoverse-v1", "mattr": ["+neon", "+dotprod", "+i8mm"]},
     "max": {"mcpu": "cortex-a76", "mattr": ["+neon", "+dotprod", "+i8mm"]},
 }
 """By the emulator's names of processors; the last one has all that there is, and no name of its own."""
 
-EMULATED_AS = {"cortex-a55": "cortex-a76"}
+EMULATED_AS = {"cortex-a55": "cortex-a76", "neoverse-v1": "max"}
 """Processor that older emulators do not know -> one that they know, with the same instructions."""
 
 

@@ -16,7 +16,7 @@ from pipeline.executor import kernels
 from pipeline.executor.kernels import microarchitecture
 from tests.executor.arm.conftest import SLOW, ArmPython, board, target
 from tests.executor.kernels.quantized import test_quantized_network as network
-from tests.support.quantized_models import Product, convolution, dense
+from tests.support.quantized_models import Product, convolution, dense, depthwise
 
 WAYS = {"cortex-a53": "mlal", "cortex-a76": "sdot", "max": "mmla"}
 quantised = network.model
@@ -71,7 +71,7 @@ def replace_bytes(product: Product, weight: int, zero: int) -> Product:
 
 def test_sums_of_bytes_are_exact(arm: ArmPython, processor: str, tmp_path: Path) -> None:
     assert microarchitecture.of_target(kernels.target_for(Target(target(processor)))).dots == WAYS[processor]
-    products = {f"{make.__name__}{seed}": make(random.Random(f"arm{seed}")) for make in (convolution, dense)
+    products = {f"{make.__name__}{seed}": make(random.Random(f"arm{seed}")) for make in (convolution, depthwise, dense)
                 for seed in range(6)}  # fmt: skip
     for name, product in products.items():
         build(product.save(tmp_path / f"{name}.onnx"), tmp_path, processor, product.frame()[np.newaxis])

@@ -32,7 +32,9 @@ np.savez(folder / "answers.npz", result=result, expected=expected)
 
 @pytest.mark.slow
 @pytest.mark.timeout(LIMIT + 300)
-@pytest.mark.parametrize("processor", ["cortex-a53", "cortex-a55", "cortex-a72", "cortex-a76", "neoverse-n1"])
+@pytest.mark.parametrize(
+    "processor", ["cortex-a53", "cortex-a55", "cortex-a72", "cortex-a76", "neoverse-n1", "neoverse-v1"]
+)
 @pytest.mark.parametrize("network", models.NAMES)
 def test_a_network_answers_as_onnx_runtime_there(arm: ArmPython, processor: str, network: str, tmp_path: Path) -> None:
     if arm.run(processor, "-c", "import onnxruntime").returncode:

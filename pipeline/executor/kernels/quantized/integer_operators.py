@@ -85,12 +85,13 @@ def _sum(
     is_signed = str(source.value.ty.dtype) == "int8"
     terms = math.prod(weights.shape[1:])
     if layout and is_depthwise(conv, rewriter.cpu):
-        # In float32, which sums numbers as small as these exactly.
+        # Larger ones are not exact where they are summed as float32.
         if terms * 255 * int(np.abs(weights).max(initial=0)) >= _EXACT:
             return None
         data = layout.source(rewriter, source.value)
-        sums = integer_sums.depthwise_sums(rewriter.builder, data, source.zero, weights, conv)
-        return rescaling.integers(rewriter.builder, rewriter.builder.emit(sums), np.zeros(1))
+        sums, zero = integer_sums.depthwise_sums(rewriter, data, source.zero, weights, conv)
+        sizes = weights.reshape(len(weights), -1).sum(1, dtype=np.int64)
+        return rescaling.integers(rewriter.builder, rewriter.builder.emit(sums), -zero * sizes)
     offset = _offset(weights)
     if offset is None or (offset and conv.groups > 1) or terms * 255 * 256 * 2 > _LARGEST:
         return None

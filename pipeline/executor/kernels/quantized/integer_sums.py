@@ -18,7 +18,8 @@ from pipeline.executor.kernels.layout.channel_layout import ChannelLayout
 from pipeline.executor.kernels.layout.expressions import constant, extents, is_static, name_of
 from pipeline.executor.kernels.layout.rewriter import Rewriter
 from pipeline.executor.kernels.matmul import Matmul, matmul_shape
-from pipeline.executor.kernels.quantized import rescaling
+from pipeline.executor.kernels.quantized import byte_depthwise, rescaling
+from pipeline.executor.kernels.quantized.byte_depthwise import ByteDepthwise
 from pipeline.executor.kernels.quantized.rescaling import QuantizationScale, scale_of
 from pipeline.executor.kernels.tiles import byte_products, packing
 from pipeline.executor.kernels.tiles.byte_products import BYTES
@@ -84,14 +85,14 @@ def sum_products(rewriter: Rewriter, call: Any, operands: list[Any]) -> IntegerS
     if weights is None or conv is None or math.prod(weights.values.shape[1:]) * 255 * 128 * 2 > _LARGEST:
         return None
     source = layout.source(rewriter, data.args[0]) if layout else rewriter.plain(data.args[0])
-    # Instructions take unsigned data: 128 is added to them and to their zero point.
-    if scale.dtype == "int8":
-        source = rewriter.builder.emit(rescaling.as_unsigned(rewriter.builder, source))
-        scale = QuantizationScale(scale.value, scale.zero + 128, "uint8")
     # One channel has no four to be multiplied at once.
     if layout and is_depthwise(conv, rewriter.cpu):
-        sums, zero = depthwise_sums(rewriter.builder, source, scale.zero, weights.values, conv), 0
+        sums, zero = depthwise_sums(rewriter, source, scale.zero, weights.values, conv)
     else:
+        # Instructions take unsigned data: 128 is added to them and to their zero point.
+        if scale.dtype == "int8":
+            source = rewriter.builder.emit(rescaling.as_unsigned(rewriter.builder, source))
+            scale = QuantizationScale(scale.value, scale.zero + 128, "uint8")
         sums = packed_sums(rewriter, source, scale.zero, weights.values, conv, is_image=layout is not None)
         zero = scale.zero - byte_products.offset(rewriter.cpu)
     # The sum of (data - zero) * weight is that of data * weight, less zero times the weights' sum.
@@ -180,7 +181,12 @@ def _pad_channels(builder: Any, source: Any, conv: ConvShape, padding: int) -> A
     return source
 
 
-def depthwise_sums(builder: Any, source: Any, zero: int, values: np.ndarray, conv: ConvShape) -> Any:
-    """Return the placeholder of sums in float32, which are exact for numbers as small as these."""
-    data = builder.emit(rescaling.center(builder, source, zero))
-    return DepthwiseConvolution().convolve(builder, data, conv, values.astype(np.float32))
+def depthwise_sums(rewriter: Rewriter, source: Any, zero: int, values: np.ndarray, conv: ConvShape) -> tuple[Any, int]:
+    """Return the placeholder of sums, and the zero point that its data still have.
+
+    Elsewhere than on Arm the sums are float32, which is exact for numbers as small as these.
+    """
+    if byte_depthwise.applies(rewriter.cpu, values):
+        return ByteDepthwise().convolve(rewriter.builder, source, zero, values, conv)
+    data = rewriter.builder.emit(rescaling.center(rewriter.builder, source, zero))
+    return DepthwiseConvolution().convolve(rewriter.builder, data, conv, values.astype(np.float32)), 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,9 +29,20 @@ class PaddedRows:
 
 
 def copy_padded(  # noqa: PLR0913, PLR0917 - where the rows are
-    data: Any, conv: ConvShape, rows: int, image: Any, group: Any, top: Any, lanes: int, filler: float = 0.0
+    data: Any,
+    conv: ConvShape,
+    rows: int,
+    image: Any,
+    group: Any,
+    top: Any,
+    lanes: int,
+    filler: float = 0.0,
+    prepare: Callable[[Any], Any] = lambda elements: elements,
 ) -> PaddedRows:
-    """Copy `rows` rows from padded row `top` on, as wide as the outputs need; `filler` stands outside of the data."""
+    """Copy `rows` rows from padded row `top` on, as wide as the outputs need; `filler` stands outside of the data.
+
+    `prepare` makes what is stored of an element or of a vector of elements.
+    """
     from tvm import tirx
 
     depth, width = conv.depth, conv.reach(1, conv.out_width)
@@ -54,7 +66,7 @@ def copy_padded(  # noqa: PLR0913, PLR0917 - where the rows are
             part
             for part in (
                 fill(target, pad_left * depth),
-                _pixels(data, first, scratch, target + pad_left * depth, copied_columns, conv, lanes),
+                _pixels(data, first, scratch, target + pad_left * depth, copied_columns, conv, lanes, prepare),
                 fill(target + (pad_left + copied_columns) * depth, (width - pad_left - copied_columns) * depth),
             )
             if part is not None
@@ -66,7 +78,14 @@ def copy_padded(  # noqa: PLR0913, PLR0917 - where the rows are
 
 
 def _pixels(  # noqa: PLR0913, PLR0917
-    data: Any, first: Any, scratch: Any, target: Any, count: int, conv: ConvShape, lanes: int
+    data: Any,
+    first: Any,
+    scratch: Any,
+    target: Any,
+    count: int,
+    conv: ConvShape,
+    lanes: int,
+    prepare: Callable[[Any], Any],
 ) -> Any:
     """Copy `count` pixels; without groups they are one run."""
     if not count:
@@ -78,7 +97,7 @@ def _pixels(  # noqa: PLR0913, PLR0917
             length,
             lanes,
             lambda at, size: tir.store(
-                scratch, tir.load(data, tir.span(source + at, size)), tir.span(destination + at, size)
+                scratch, prepare(tir.load(data, tir.span(source + at, size))), tir.span(destination + at, size)
             ),
         )
 

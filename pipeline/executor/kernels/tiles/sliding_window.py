@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 from tvm import tirx
 
@@ -12,9 +13,6 @@ from pipeline.executor.kernels.tiles import padded_copy, tiling
 from pipeline.executor.kernels.tiles.conv_shape import ConvShape
 from pipeline.executor.kernels.tir import statements as tir
 
-PIXELS = 8
-"""Neighbouring results that are computed at once, so that several sums are under way."""
-
 UNROLLED_WIDTH = 5
 """Windows up to this width are written out."""
 
@@ -22,39 +20,56 @@ Combine = Callable[[Any, Any, Any, Any, Any, int], Any]
 """From the value so far, an element, its kernel row and column, its channel and the lanes to the next value."""
 
 
-class SlidingWindowLoops:
-    """Writes the loops of a pooling or depthwise convolution.
+class WindowElements(NamedTuple):
+    """Elements of windows, and the values that are made of them.
+
+    Attributes
+    ----------
+    dtype : str
+        In which data are read.
+    filler : float
+        What stands outside of the data.
+    sums : str
+        Dtype of the values.
+    first : float
+        What the values start from.
+    prepare : callable
+        From elements as they lie in memory, one or a vector, to those that are combined.
+    """
+
+    dtype: str
+    filler: float
+    sums: str
+    first: float
+    prepare: Callable[[Any], Any] = lambda elements: elements
+
+
+class WindowLoops(ABC):
+    """Loops over windows, with the innermost ones left to those who know how values are made.
 
     Parameters
     ----------
     conv : ConvShape
         Its groups are 1; the channels of data and result are the same.
     cpu : Microarchitecture
+        Its lanes are the channels of one vector.
     data : buffer
-    first : float
-        What the values start from, and what stands outside of the data.
-    combine : callable
+    elements : WindowElements
     write : callable
         From a value and its indices n, h, w, c to the statement that stores it.
     tasks : int
     """
 
+    pixels: ClassVar[int] = 8
+    """Neighbouring results that are computed at once, so that several sums are under way."""
+
     def __init__(  # noqa: PLR0913, PLR0917 - what a kernel consists of
-        self,
-        conv: ConvShape,
-        cpu: Microarchitecture,
-        data: Any,
-        first: float,
-        combine: Combine,
-        write: Any,
-        tasks: int = 1,
+        self, conv: ConvShape, cpu: Microarchitecture, data: Any, elements: WindowElements, write: Any, tasks: int
     ) -> None:
-        self._conv, self._lanes = conv, cpu.lanes
-        self._first, self._combine, self._write = first, combine, write
+        self._conv, self._lanes, self._elements, self._write = conv, cpu.lanes, elements, write
         size = conv.batch * conv.height * conv.width * conv.channels
-        self._dtype = str(data.dtype)
-        self._data, self._declare = tir.flat(data, "data", size, self._dtype)
-        self._source, self._line = self._data, conv.width * conv.channels
+        self._data, self._declare = tir.flat(data, "data", size, elements.dtype)
+        self._source, self._line, self._prepare = self._data, conv.width * conv.channels, elements.prepare
         # No tile of channels: rows are divided by the size of the cache alone.
         pixel_tile = tiling.RegisterTile(1, 1, 1)
         self._tasks = tasks
@@ -78,12 +93,14 @@ class SlidingWindowLoops:
         top = row * conv.strides[0]
         copy_statements: list[Any] = []
         base = ((image * conv.height + top) * conv.width) * conv.channels
-        # Padded with what values start from, which changes no result.
         if conv.padded:
             copy = padded_copy.copy_padded(
-                self._data, conv, conv.reach(0, self._rows), image, tir.number(0), top, self._lanes, self._first
-            )
+                self._data, conv, conv.reach(0, self._rows), image, tir.number(0), top, self._lanes,
+                self._elements.filler, self._elements.prepare,
+            )  # fmt: skip
             self._source, self._line, copy_statements, base = copy.buffer, copy.line, copy.statements, tir.number(0)
+            # Once for all windows that see them.
+            self._prepare = lambda elements: elements
 
         def line(index: Any) -> Any:
             start = base + index * (conv.strides[0] * self._line)
@@ -91,7 +108,7 @@ class SlidingWindowLoops:
             def piece(_: Any, column: Any, count: int) -> Any:
                 return self._pixels(image, row + index, column, start, count)
 
-            return tir.sequence(tir.pieces("piece", conv.out_width, PIXELS, piece))
+            return tir.sequence(tir.pieces("piece", conv.out_width, self.pixels, piece))
 
         return [*copy_statements, tir.loop("line", self._rows, line)]
 
@@ -105,10 +122,10 @@ class SlidingWindowLoops:
     def _vector(self, indices: tuple[Any, Any, Any, Any], base: Any, count: int, lanes: int) -> Any:
         image, h, w, c = indices
         # A buffer for each pixel, which the compiler keeps in a register, as every index is known.
-        values = [tir.buffer("value", [lanes], self._dtype) for _ in range(count)]
+        values = [tir.buffer("value", [lanes], self._elements.sums) for _ in range(count)]
         at_zero = tir.span(tir.number(0), lanes)
         statements = [tirx.AllocBuffer(each) for each in values]
-        first = tirx.const(self._first, self._dtype)
+        first = tirx.const(self._elements.first, self._elements.sums)
         statements += [tir.store(each, tir.wide(first, lanes), at_zero) for each in values]
         statements += tir.bound("from", base, lambda start: [self._window_loops(values, start, c, lanes)])
         stores = [self._store(value, (image, h, w + dx, c), lanes) for dx, value in enumerate(values)]
@@ -120,17 +137,52 @@ class SlidingWindowLoops:
             "lane", lanes, lambda lane: self._write(tir.load(value, lane), image, h, w, c + lane), tir.VECTORIZED
         )
 
+    @abstractmethod
     def _window_loops(self, values: list[Any], base: Any, c: Any, lanes: int) -> Any:
-        conv = self._conv
-        height, width = conv.kernel
+        """Return the loops that combine elements from `base` on, of channel `c` and those behind it, with values."""
+
+    def _element(self, base: Any, tap: tuple[Any, Any], column: int, lanes: int) -> Any:
+        """Return a vector of elements: of a row and column of the window that belongs to one of the values."""
+        conv, (dy, dx) = self._conv, tap
+        offset = base + dy * (conv.dilation[0] * self._line) + dx * (conv.dilation[1] * conv.channels)
+        index = offset + column * conv.strides[1] * conv.channels
+        return self._prepare(tir.load(self._source, tir.span(index, lanes)))
+
+
+class SlidingWindowLoops(WindowLoops):
+    """Writes the loops of a pooling or depthwise convolution.
+
+    Parameters
+    ----------
+    first : float
+        What the values start from, and what stands outside of the data, where it changes no result.
+    combine : callable
+    conv, cpu, data, write, tasks
+        As those of `WindowLoops`.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 - what a kernel consists of
+        self,
+        conv: ConvShape,
+        cpu: Microarchitecture,
+        data: Any,
+        first: float,
+        combine: Combine,
+        write: Any,
+        tasks: int = 1,
+    ) -> None:
+        elements = WindowElements(str(data.dtype), first, str(data.dtype), first)
+        super().__init__(conv, cpu, data, elements, write, tasks)
+        self._combine = combine
+
+    def _window_loops(self, values: list[Any], base: Any, c: Any, lanes: int) -> Any:
+        height, width = self._conv.kernel
         at_zero = tir.span(tir.number(0), lanes)
 
         def tap(dy: Any, dx: Any) -> Any:
-            offset = base + dy * (conv.dilation[0] * self._line) + dx * (conv.dilation[1] * conv.channels)
             statements = []
             for column, value in enumerate(values):
-                index = offset + column * conv.strides[1] * conv.channels
-                element = tir.load(self._source, tir.span(index, lanes))
+                element = self._element(base, (dy, dx), column, lanes)
                 result = self._combine(tir.load(value, at_zero), element, dy, dx, c, lanes)
                 statements.append(tir.store(value, result, at_zero))
             return tir.sequence(statements)

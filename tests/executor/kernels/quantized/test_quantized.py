@@ -18,7 +18,7 @@ from pipeline.executor import host_target, kernels
 from pipeline.split import extract
 from tests.executor.kernels.test_targets import assembly
 from tests.support.onnx_models import by_onnxruntime, in_stages, kinds, node, save
-from tests.support.quantized_models import Product, convolution, dense
+from tests.support.quantized_models import NUMBERS, Product, convolution, dense, depthwise
 from tests.support.random_networks import by_cores, eager_microarchitecture
 from tests.support.random_seeds import seeds
 
@@ -62,6 +62,42 @@ def test_every_way_of_multiplying_bytes_is_exact(
     part, frame = extract.parts(graph, [])[0], product.frame()
     cpu = eager_microarchitecture(dots=way)
     np.testing.assert_array_equal(by_cores(part, {"x": frame}, 1, cpu), product.compute_reference(frame))
+
+
+@pytest.mark.parametrize("seed", seeds(6, 30))
+def test_depthwise_products_in_16_bits_are_exact(seed: int, tmp_path: Path) -> None:
+    """As on Arm; this part of its code runs on every processor."""
+    product = depthwise(random.Random(f"depthwise{seed}"))
+    graph = pipeline.read(product.save(tmp_path / "model.onnx"))
+    part, cpu = extract.parts(graph, [])[0], eager_microarchitecture(dots="mlal")
+    lowest = np.full(product.shape, -1e3, np.float32)
+    for frame in (product.frame(), lowest):
+        np.testing.assert_array_equal(by_cores(part, {"x": frame}, 2, cpu), product.compute_reference(frame))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_depthwise_products_of_integer_operators_are_exact(dtype: str, tmp_path: Path) -> None:
+    limits, generator = np.iinfo(dtype), np.random.default_rng(3)
+    x = generator.integers(limits.min, limits.max + 1, (1, 24, 9, 8)).astype(dtype)
+    w, zero = generator.integers(-120, 121, (24, 1, 3, 3)).astype(np.int8), limits.min + 9
+    constants = {"w": w, "xz": np.array(zero, dtype), "wz": np.array(7, np.int8)}
+    nodes = [node("ConvInteger", "x w xz wz", "y", group=24, pads=[1] * 4)]
+    kinds = {"x": NUMBERS[dtype], "y": TensorProto.INT32}
+    path = save(tmp_path / "model.onnx", nodes, {"x": x.shape}, ["y"], constants, dtypes=kinds)
+    part = extract.parts(pipeline.read(path), [])[0]
+    padded = np.pad(x.astype(np.int64) - zero, [(0, 0), (0, 0), (1, 1), (1, 1)])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
+    expected = np.einsum("nchwij,cij->nchw", windows, w[:, 0].astype(np.int64) - 7)
+    np.testing.assert_array_equal(by_cores(part, {"x": x}, 1, eager_microarchitecture(dots="mlal")), expected)
+
+
+def test_depthwise_sums_are_of_bytes_on_arm(tmp_path: Path) -> None:
+    graph = pipeline.read(depthwise(random.Random("depthwise0")).save(tmp_path / "model.onnx"))
+    module = extract.module(extract.parts(graph, [])[0])
+    with compiler_lock:
+        for target in (ARM, NEWER_ARM, OLD_ARM):
+            names = [name for name, _ in kernels.kernels(kernels.optimise(module, Target(target))).values()]
+            assert "depthwise_bytes" in names
 
 
 def test_halves_are_rounded_to_even(tmp_path: Path) -> None:
