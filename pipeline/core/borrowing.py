@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pipeline.core.board import Board
 from pipeline.core.moves import StageMoves, StageSet, find_moves
@@ -56,6 +56,22 @@ def stage_parts(plan: StageSet, moves: Sequence[StageMoves]) -> list[tuple[Stage
     return [
         _step_parts(plan.board, stage) if stage.steps else (_whole_stage(stage, stage_moves),)
         for stage, stage_moves in zip(plan.stages, moves, strict=True)
+    ]
+
+
+def replica_parts(stage: StagePlan, parts: Sequence[StagePart], replica: int) -> list[StagePart]:
+    """Return the parts of a stage as one replica does them, counted from 0; what it borrows is the same for all."""
+    if not stage.replica_seconds:
+        return list(parts)
+    copy_s, compute_s = sum(part.moves.copy_s for part in parts), sum(part.compute_s for part in parts)
+    if not stage.steps:
+        factor = max(stage.replica_seconds[replica] - copy_s, 0.0) / compute_s if compute_s else 1.0
+        return [replace(part, compute_s=part.compute_s * factor) for part in parts]
+    steps = stage.at_replica(replica).steps
+    times = [max(step.seconds - part.moves.copy_s, 0.0) for step, part in zip(steps, parts, strict=True)]
+    total_s = sum(times) or 1.0
+    return [
+        replace(part, compute_s=seconds, share=seconds / total_s) for part, seconds in zip(parts, times, strict=True)
     ]
 
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from pipeline.core.board import Board
-from pipeline.core.borrowing import StagePart
+from pipeline.core.borrowing import StagePart, replica_parts
 from pipeline.core.frame_flow import FrameFlow, Phase, WorkerGroup
 from pipeline.core.memory_pools import memory_pools
 from pipeline.core.moves import Move
@@ -73,23 +73,23 @@ class _PhaseBuilder:
         """Return the phases of each of a stage's workers."""
         if not stage.replica_seconds and not stage.replica_devices:
             return [tuple(self._phases(stage, parts))] * stage.replicas
-        copy_s, compute_s = sum(part.moves.copy_s for part in parts), sum(part.compute_s for part in parts)
         workers = []
-        for name, seconds in zip(stage.replica_names, stage.replica_times, strict=True):
-            # What is copied takes as long in each replica.
-            factor = max(seconds - copy_s, 0.0) / compute_s if compute_s else 1.0
-            own_parts = parts if stage.steps else [replace(part, device=name) for part in parts]
-            workers.append(tuple(self._phases(stage, own_parts, factor)))
+        for replica, name in enumerate(stage.replica_names):
+            # What is copied, or borrowed, takes as long in each replica.
+            own_parts = replica_parts(stage, parts, replica)
+            if not stage.steps:
+                own_parts = [replace(part, device=name) for part in own_parts]
+            workers.append(tuple(self._phases(stage, own_parts)))
         return workers
 
-    def _phases(self, stage: StagePlan, parts: Sequence[StagePart], factor: float = 1.0) -> Iterator[Phase]:
+    def _phases(self, stage: StagePlan, parts: Sequence[StagePart]) -> Iterator[Phase]:
         for part in parts:
             # Tensors move by the worker, while others have the device.
             yield from map(_transfer, part.moves.entries)
             device = part.device if part.device in self._devices else ""
             waking_s = WAKING_S if device in self._lent else 0.0
             memory, memory_s = self._memory(part.device, stage.memory_traffic * part.share)
-            yield Phase(part.compute_s * factor, device, waking_s, memory, memory_s, self._devices.get(device, 1))
+            yield Phase(part.compute_s, device, waking_s, memory, memory_s, self._devices.get(device, 1))
             yield from map(_transfer, part.moves.exits)
 
     def _memory(self, device: str, traffic: float) -> tuple[str, float]:

@@ -22,13 +22,12 @@ def frame_joules(board: Board, stages: Sequence[StagePlan]) -> float | None:
 
 def _work(board: Board, stage: StagePlan) -> Iterator[tuple[str, float, float]]:
     """Yield devices with the seconds of a frame for which a share of them is at work, 0 to 1."""
-    if stage.steps:
-        for step in stage.steps:
-            share = _core_share(board, stage, 0) if step.device == stage.device else 1.0
-            yield step.device, step.seconds, share
-        return
     for replica, seconds in enumerate(stage.replica_times):
-        yield stage.replica_names[replica], seconds * stage.share(replica), _core_share(board, stage, replica)
+        core_share, frames = _core_share(board, stage, replica), stage.share(replica)
+        for step in stage.at_replica(replica).steps:
+            yield step.device, step.seconds * frames, core_share if step.device == stage.device else 1.0
+        if not stage.steps:
+            yield stage.replica_names[replica], seconds * frames, core_share
 
 
 def _core_share(board: Board, stage: StagePlan, replica: int) -> float:

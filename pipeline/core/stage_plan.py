@@ -52,7 +52,7 @@ class StepPlan:
     inputs, outputs : tuple of TensorSpec
         What it reads (of the stage, or of earlier steps) and what later steps or the stage's readers need.
     seconds : float
-        Predicted time of one frame in this step, transfers included.
+        Predicted time of one frame in this step, transfers included, the mean over frames where replicas differ.
     transfer_s : float
         How much of it is spent on transfers.
     """
@@ -63,6 +63,10 @@ class StepPlan:
     outputs: tuple[TensorSpec, ...]
     seconds: float = 0.0
     transfer_s: float = 0.0
+
+    def scale(self, factor: float) -> StepPlan:
+        """Return the step with what it computes multiplied by a factor."""
+        return replace(self, seconds=(self.seconds - self.transfer_s) * factor + self.transfer_s)
 
 
 @dataclass(frozen=True)
@@ -148,7 +152,19 @@ class StagePlan:
 
     def at_replica(self, replica: int) -> StagePlan:
         """Return the stage as one replica runs it, counted from 0: with that one's time."""
-        return replace(self, seconds=self.replica_seconds[replica]) if self.replica_seconds else self
+        return self._with_seconds(self.replica_seconds[replica]) if self.replica_seconds else self
+
+    def at_mean(self) -> StagePlan:
+        """Return the stage with the mean time of its replicas."""
+        return self._with_seconds(self.mean_seconds) if self.replica_seconds else self
+
+    def _with_seconds(self, seconds: float) -> StagePlan:
+        """Return the stage with another time; of its steps, those on its own device take the difference."""
+        own_s = sum(step.seconds - step.transfer_s for step in self.steps if step.device == self.device)
+        rest_s = sum(step.seconds for step in self.steps) - own_s
+        factor = max(seconds - rest_s, 0.0) / own_s if own_s > 0 else 1.0
+        steps = tuple(step.scale(factor) if step.device == self.device else step for step in self.steps)
+        return replace(self, seconds=seconds, steps=steps)
 
     def cores_of(self, replica: int) -> tuple[int, ...]:
         """Return the host cores of one replica, counted from 0."""

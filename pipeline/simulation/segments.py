@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pipeline.core.board import Board
-from pipeline.core.borrowing import StagePart
+from pipeline.core.borrowing import StagePart, replica_parts
 from pipeline.core.memory_pools import memory_pools
 from pipeline.core.moves import Move, StageMoves
 from pipeline.core.plan import Plan, StagePlan
@@ -103,6 +103,7 @@ class SharedResources:
         device = stage.replica_names[replica]
         units = stage.units if stage.steps else [replace(stage, device=device, replica_devices=())]
         # What moves takes as long as it takes; the rest of the stage's time varies.
+        parts = replica_parts(stage, parts, replica)
         copy_s = sum(part.moves.copy_s for part in parts)
         computing = np.maximum(stage_seconds - min(copy_s, stage.replica_times[replica]), 0.0)
         return tuple(

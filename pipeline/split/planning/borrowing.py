@@ -29,7 +29,12 @@ def board_borrowings(
                 own=own,
                 devices=group,
                 name="+".join((processor.device.name, *names)),
-                most_units=min(len(processor.cores), request.spare_units(processor.device)),
+                most_units=request.spare_units(processor.device),
+                others=tuple(
+                    index
+                    for index, other in enumerate(processors)
+                    if index != own and other.device is processor.device and other.cores
+                ),
                 replicas=replicas,
                 # Whoever asks for several such stages gets them, and may let them share a device.
                 exclusive=not request.devices,

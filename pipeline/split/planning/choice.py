@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
@@ -38,6 +38,9 @@ class Paths(Protocol):
     def step_seconds(self, step: PathStep) -> float:
         """Return what a step computes, and what it takes to begin."""
 
+    def variants(self, choice: Choice, begin: int, end: int) -> Iterator[Choice]:
+        """Yield the choice with other paths for the stage on the items ``[begin, end)``, each good by some prices."""
+
 
 @dataclass(frozen=True, eq=False)
 class Choice:
@@ -70,6 +73,8 @@ class Choice:
         For how long a frame waits for what its stage's replicas share, while all of them work.
     paths : Paths, optional
         Of heterogeneous stages: where their items are computed.
+    common : array of float, shape (items + 1, items + 1), optional
+        How much of `spans` takes as long on each replica, where these are not alike: what they borrow and move.
     """
 
     processor: int
@@ -84,6 +89,7 @@ class Choice:
     loads: Mapping[int, Array] = field(default_factory=dict)
     waits: Array | None = None
     paths: Paths | None = None
+    common: Array | None = None
 
     @cached_property
     def rate(self) -> float:
@@ -114,6 +120,10 @@ class Choice:
         """Seconds for which the items ``[i, j)`` use each resource, as entry ``[j, i]``."""
         return {index: load if load.ndim == 2 else span_sums(load) for index, load in self.loads.items()}
 
+    def common_s(self, begin: int, end: int) -> float:
+        """Return how much of the time of the items ``[begin, end)`` is the same on each replica."""
+        return 0.0 if self.common is None else float(self.common[end, begin])
+
     def compute_s(self, begin: int, end: int) -> float:
         """Return the time of the items ``[begin, end)``, also of a chain too long for all spans."""
         return float(self.seconds[begin:end].sum() if self.spans is None else self.spans[end, begin])
@@ -130,7 +140,8 @@ class Choice:
         loads = tuple((index, load.tobytes()) for index, load in sorted(self.loads.items()))
         spans = b"" if self.spans is None else self.spans.tobytes()
         use = tuple(self.use[index] for index in order)
-        rest = (self.replicas, self.threads, self.watts, self.factors, loads)
+        common = b"" if self.common is None else self.common.tobytes()
+        rest = (self.replicas, self.threads, self.watts, self.factors, loads, common)
         return order.index(self.processor), use, self.seconds.tobytes(), spans, rest
 
     def merge_items(self, edges: Sequence[int]) -> Choice:
@@ -141,6 +152,7 @@ class Choice:
             seconds=np.add.reduceat(self.seconds, starts),
             spans=None if self.spans is None else self.spans[np.ix_(edges, edges)],
             waits=None if self.waits is None else self.waits[np.ix_(edges, edges)],
+            common=None if self.common is None else self.common[np.ix_(edges, edges)],
             loads={
                 index: load[np.ix_(edges, edges)] if load.ndim == 2 else np.add.reduceat(load, starts)
                 for index, load in self.loads.items()
@@ -149,11 +161,12 @@ class Choice:
 
     def scale_items(self, factors: Array, devices: Sequence[int] = ()) -> Choice:
         """Return the choice with each item's time multiplied by a factor of at most 1, also on shared devices."""
-        spans = self.spans
+        spans, common = self.spans, self.common
         if spans is not None:
             saved = np.where(np.isfinite(self.seconds), self.seconds, 0.0) * (1 - factors)
             spans = spans - np.where(np.isfinite(spans), span_sums(saved), 0.0)
+            common = None if common is None else np.minimum(common, spans)
         loads = {
             index: load * factors if index in devices and load.ndim == 1 else load for index, load in self.loads.items()
         }
-        return replace(self, seconds=self.seconds * factors, spans=spans, loads=loads)
+        return replace(self, seconds=self.seconds * factors, spans=spans, common=common, loads=loads)

@@ -97,9 +97,10 @@ class GoalSearch:
             partial(slowest_useful, goal=self.goal, fps=self.fps),
         )
         if self.goal == "throughput" and not self.request.edges:
-            refined = self._refine(problem, candidates)
+            refined = refine(problem, candidates, self.timed.predict)
             candidates += [each for each in refined if not lent_memory.describe_shortage(each.solution)]
-        best = choose(candidates, self.goal, self.fps, 1.0 if self.request.devices else WORTH_IT)
+        is_exact = self.request.devices or self.goal != "throughput"
+        best = choose(candidates, self.goal, self.fps, 1.0 if is_exact else WORTH_IT)
         if self.fps and best.prediction.interval_s > 1 / self.fps * (1 + ROUNDING):
             raise self._too_slow(best.prediction.interval_s)
         # A formula for waiting proves nothing; a relaxation in which nobody waits does.
@@ -115,12 +116,6 @@ class GoalSearch:
         if all(shortages):
             raise PlanError(f"{self.timed.graph.name!r} on {self.timed.board.name!r}: {shortages[0]}")
         return tuple(solution for solution, shortage in zip(solutions, shortages, strict=True) if not shortage)
-
-    def _refine(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Return what is found near to the best candidates that borrow anything."""
-        borrowing = [each for each in candidates if any(stage.choice.paths for stage in each.solution.stages)]
-        borrowing.sort(key=lambda each: each.prediction.interval_s)
-        return [refine(problem, candidate, self.timed.predict) for candidate in borrowing[:2]]
 
     def _too_slow(self, interval: float) -> PlanError:
         return PlanError(

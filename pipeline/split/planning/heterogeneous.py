@@ -213,7 +213,7 @@ def shortest_path(costs: StepCosts, prices: Sequence[float] | Array, begin: int,
     for origins in reversed(sources):
         device = int(origins[device])
         devices.append(device)
-    return _runs(devices[::-1], begin)
+    return join_items(devices[::-1], begin)
 
 
 def path_totals(costs: StepCosts, steps: Sequence[Step]) -> Array:
@@ -267,6 +267,7 @@ def _finite(values: Array) -> Array:
     return np.where(np.isfinite(values), values, 0.0)
 
 
-def _runs(devices: Sequence[int], begin: int) -> list[Step]:
+def join_items(devices: Sequence[int], begin: int) -> list[Step]:
+    """Return the steps of consecutive items from `begin` on, each on a device."""
     edges = [0, *(at for at in range(1, len(devices)) if devices[at] != devices[at - 1]), len(devices)]
     return [Step(devices[first], begin + first, begin + last) for first, last in pairwise(edges)]

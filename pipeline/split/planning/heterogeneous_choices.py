@@ -11,17 +11,18 @@ from numpy.typing import NDArray
 
 from pipeline.split.planning.arrays import Array
 from pipeline.split.planning.borrowing_gain import is_useful
-from pipeline.split.planning.choice import Choice, PathStep
+from pipeline.split.planning.choice import Choice
 from pipeline.split.planning.heterogeneous import (
     SpanPaths,
     StepCosts,
     chain_totals,
-    shortest_path,
     span_paths,
     waiting_seconds,
 )
 from pipeline.split.planning.problem import Problem, Resource
+from pipeline.split.planning.step_paths import StepPaths
 from pipeline.split.planning.worker_costs import step_costs
+from pipeline.split.planning.worker_mixes import WorkerMix, worker_mixes
 
 MOST_ITEMS = 500
 """In longer chains no stage is heterogeneous; the time to look for paths grows with their square."""
@@ -52,7 +53,9 @@ class Borrowing:
     name : str
         How requests call it, such as ``"cpu+vta"``.
     most_units : int
-        Units of its own that a stage may have.
+        Units of their own that the workers of a stage may have.
+    others : tuple of int
+        Indices of processors whose units may be those of slower workers of the same stage.
     replicas : bool
         Whether a stage may have several workers.
     exclusive : bool
@@ -66,39 +69,10 @@ class Borrowing:
     devices: tuple[int, ...]
     name: str
     most_units: int
+    others: tuple[int, ...] = ()
     replicas: bool = True
     exclusive: bool = True
     on_request: bool = False
-
-
-@dataclass(frozen=True, eq=False)
-class StepPaths:
-    """Which path a stage of each span takes.
-
-    Attributes
-    ----------
-    costs : StepCosts
-    prices : array of float, shape (prices, resources)
-    rows : array of int, shape (items + 1, items + 1)
-        Which of the prices the path of the items ``[i, j)`` is the shortest for, as entry ``[j, i]``.
-    devices : tuple of int
-        Processor of each device of the costs.
-    """
-
-    costs: StepCosts
-    prices: Array
-    rows: NDArray[np.intp]
-    devices: tuple[int, ...]
-
-    def steps(self, begin: int, end: int) -> tuple[PathStep, ...]:
-        """Return the steps of the stage on the items ``[begin, end)``."""
-        path = shortest_path(self.costs, self.prices[self.rows[end, begin]], begin, end)
-        return tuple(PathStep(self.devices[step.device], step.begin, step.end) for step in path)
-
-    def step_seconds(self, step: PathStep) -> float:
-        """Return what a step computes, and what it takes to begin."""
-        device = self.devices.index(step.processor)
-        return float(self.costs.start_s[device] + self.costs.seconds[device, step.begin : step.end].sum())
 
 
 def add_heterogeneous(problem: Problem, borrowings: Sequence[Borrowing]) -> Problem:
@@ -140,11 +114,11 @@ def _choices(problem: Problem, borrowing: Borrowing) -> Iterator[Choice]:
         is_quick = problem.items <= _FEW_ITEMS and len(problem.choices) <= _FEW_CHOICES
         if not (borrowing.on_request or is_quick or is_useful(costs)):
             continue
-        most = borrowing.most_units // max(1, sum(worker.use)) if borrowing.replicas else 1
-        counts = range(1, max(1, most) + 1)
-        paths = span_paths(costs, _choose_prices(costs, counts))
-        for count in counts:
-            for choice in _variants(worker, count, paths, borrowing, resources):
+        mixes = list(worker_mixes(problem, worker, borrowing.others, borrowing.most_units))
+        mixes = [mix for mix in mixes if borrowing.replicas or mix.count == 1]
+        paths = span_paths(costs, _choose_prices(costs, mixes))
+        for mix in mixes:
+            for choice in _variants(worker, mix, paths, borrowing, resources):
                 yield _take_devices(problem, choice, borrowing.devices) if borrowing.exclusive else choice
 
 
@@ -165,18 +139,20 @@ def _workers(problem: Problem, borrowing: Borrowing) -> Iterator[Choice]:
             yield choice
 
 
-def _choose_prices(costs: StepCosts, counts: Sequence[int]) -> Array:
-    """Return few prices, among them those that are the best for so many workers over the whole chain."""
-    devices = int((costs.uses > 0).any(axis=1).sum())
-    links = costs.resources - devices
-    combinations = product(_DEVICE_PRICES, _LINK_PRICES, _SPREADS)
-    grid = np.array([[*[price] * devices, *[link] * links, spread] for price, link, spread in combinations])
+def _choose_prices(costs: StepCosts, mixes: Sequence[WorkerMix]) -> Array:
+    """Return few prices, among them those that are the best for some workers over the whole chain."""
+    devices = int((costs.uses[:-1] > 0).any(axis=1).sum())
+    links = costs.resources - 1 - devices
+    # A worker that is slower on its own cores borrows more.
+    slowness = {0.0, *(each - 1 for mix in mixes for each in (sum(mix.factors) / mix.count, max(mix.factors)))}
+    combinations = product(sorted(slowness), _DEVICE_PRICES, _LINK_PRICES, _SPREADS)
+    grid = np.array([[*[price] * devices, *[link] * links, own, spread] for own, price, link, spread in combinations])
     totals = chain_totals(costs, grid)
-    rows = [0]
-    for count in counts if np.isfinite(totals[:, 0]).all() else ():
-        intervals = _intervals(totals[:, 0], totals[:, 1:].T, count)
+    rows = [0] if costs.items > _FEW_ITEMS else list(range(len(grid)))
+    for mix in mixes if np.isfinite(totals[:, 0]).all() and len(rows) == 1 else ():
+        intervals = _intervals(totals[:, 0], totals[:, 1:].T, mix)
         rows.append(int(intervals.argmin()))
-        rows.append(_frugal(intervals, totals[:, 1:].sum(axis=1)))
+        rows.append(_frugal(intervals, totals[:, 1:-1].sum(axis=1)))
     if len(rows) == 1:
         rows = list(range(0, len(grid), len(_LINK_PRICES) * len(_SPREADS) * 3))
     # Different prices often have the same paths.
@@ -185,10 +161,12 @@ def _choose_prices(costs: StepCosts, counts: Sequence[int]) -> Array:
     return prices
 
 
-def _intervals(seconds: Array, uses: Array, count: int) -> Array:
-    """Return the time between two frames of so many workers; `uses` has a row for each resource."""
-    waits = waiting_seconds(seconds, list(uses), count)
-    intervals: Array = np.maximum((seconds + waits) / count, uses.max(axis=0))
+def _intervals(seconds: Array, uses: Array, mix: WorkerMix) -> Array:
+    """Return the time between two frames of some workers; `uses` has a row for each resource, the own cores last."""
+    *shared, own = uses
+    means = mix.mean_seconds(seconds, own)
+    waits = waiting_seconds(means, shared, mix.count)
+    intervals: Array = np.maximum((means + waits) / mix.count, np.maximum.reduce(shared))
     return intervals
 
 
@@ -197,23 +175,23 @@ def _frugal(intervals: Array, uses: Array) -> int:
 
 
 def _variants(
-    worker: Choice, count: int, paths: SpanPaths, borrowing: Borrowing, resources: Sequence[int]
+    worker: Choice, mix: WorkerMix, paths: SpanPaths, borrowing: Borrowing, resources: Sequence[int]
 ) -> Iterator[Choice]:
-    """Yield the fastest stages of so many workers, those with the least delay, and those that use little of others."""
+    """Yield the fastest stages of some workers, those with the least delay, and those that use little of others."""
     intervals = np.stack(
-        [_intervals(seconds, uses, count) for seconds, uses in zip(paths.seconds, paths.uses, strict=True)]
+        [_intervals(seconds, uses, mix) for seconds, uses in zip(paths.seconds, paths.uses, strict=True)]
     )
     fast_enough = intervals <= _FRUGAL * intervals.min(axis=0)
     candidates = [
         intervals.argmin(axis=0),
         paths.seconds.argmin(axis=0),
-        np.where(fast_enough, paths.uses.sum(axis=1), np.inf).argmin(axis=0),
+        np.where(fast_enough, paths.uses[:, :-1].sum(axis=1), np.inf).argmin(axis=0),
     ]
     distinct: list[NDArray[np.intp]] = []
     for rows in candidates:
         if not any(_is_same(paths, rows, other) for other in distinct):
             distinct.append(rows)
-            yield _choice(worker, count, paths, rows, borrowing, resources)
+            yield _choice(worker, mix, paths, rows, borrowing, resources)
 
 
 def _is_same(paths: SpanPaths, rows: NDArray[np.intp], other: NDArray[np.intp]) -> bool:
@@ -222,34 +200,38 @@ def _is_same(paths: SpanPaths, rows: NDArray[np.intp], other: NDArray[np.intp]) 
 
 def _choice(  # noqa: PLR0913, PLR0917 - what a choice is about
     worker: Choice,
-    count: int,
+    mix: WorkerMix,
     paths: SpanPaths,
     rows: NDArray[np.intp],
     borrowing: Borrowing,
     resources: Sequence[int],
 ) -> Choice:
     seconds = _pick(paths.seconds, rows)
-    uses = [_pick(paths.uses[:, index], rows) for index in range(len(resources))]
+    *uses, own = [_pick(paths.uses[:, index], rows) for index in range(len(resources))]
     # What borrows nothing is a stage like others.
     seconds = np.where(sum(uses[: len(borrowing.devices)]) > 0, seconds, np.inf)
-    shared = [(resource, use) for resource, use in zip(resources, uses, strict=True) if resource >= 0]
+    shared = [(resource, use) for resource, use in zip(resources[:-1], uses, strict=True) if resource >= 0]
     loads = {resource: np.where(np.isfinite(seconds), use, 0.0) for resource, use in shared}
+    means = mix.mean_seconds(seconds, own)
     # At least what is used needs for the frames of all workers.
     waits = np.maximum(
-        waiting_seconds(seconds, uses, count),
-        count * np.maximum.reduce(uses) - np.where(np.isfinite(seconds), seconds, np.inf),
+        waiting_seconds(means, uses, mix.count),
+        mix.count * np.maximum.reduce(uses) - np.where(np.isfinite(means), means, np.inf),
     )
     return replace(
         worker,
-        use=tuple(units * count for units in worker.use),
+        use=mix.use,
         # No span takes less than each item where it is the fastest.
         seconds=paths.costs.seconds.min(axis=0),
-        replicas=count,
+        replicas=mix.count,
+        watts=mix.watts,
+        factors=() if mix.is_alike else mix.factors,
+        common=None if mix.is_alike else np.where(np.isfinite(seconds), seconds - own, 0.0),
         spans=seconds,
         waits=waits,
         device=borrowing.name,
         loads={**worker.loads, **loads},
-        paths=StepPaths(paths.costs, paths.prices, rows, (borrowing.own, *borrowing.devices)),
+        paths=StepPaths(paths.costs, (borrowing.own, *borrowing.devices), paths.prices, rows),
     )
 
 

@@ -15,13 +15,14 @@ import numpy as np
 
 from pipeline.core.prediction import Prediction
 from pipeline.errors import PlanError
+from pipeline.split.planning.border_kinds import Borders, Segment
 from pipeline.split.planning.bound import relaxed_interval
 from pipeline.split.planning.candidates import Candidate
 from pipeline.split.planning.choice import Choice
 from pipeline.split.planning.limits import ROUNDING
 from pipeline.split.planning.problem import Problem
-from pipeline.split.planning.solution import Solution
-from pipeline.split.planning.trade_off import LEAST_GAIN
+from pipeline.split.planning.solution import Solution, StageSolution, solution
+from pipeline.split.planning.trade_off import LEAST_GAIN, MOST_LATENCY
 
 MOST_COUNTS = 6
 """Numbers of workers of a heterogeneous stage that are tried one by one."""
@@ -34,6 +35,15 @@ _SHIFTS = (-2, -1, 1, 2)
 
 # A step that gains less than this share is the last one.
 _GAIN, _ROUNDS = 1e-3, 4
+
+# Candidates from which that begins, of all and of those of little latency.
+_STARTS = 2
+
+# Stages of the whole chain that are looked at, of all and of those of little latency.
+_SINGLES = 4
+
+# By which factor the formula for waiting may be off.
+_FORMULA = 1.1
 
 
 def search_problems(problem: Problem, goal: str) -> Iterator[Problem]:
@@ -74,11 +84,47 @@ def _select(problem: Problem, choices: Iterable[Choice]) -> Problem:
     return replace(problem, choices=tuple(choices))
 
 
-def refine(problem: Problem, candidate: Candidate, predict: Callable[[Solution], Prediction]) -> Candidate:
+def refine(
+    problem: Problem, candidates: Sequence[Candidate], predict: Callable[[Solution], Prediction]
+) -> list[Candidate]:
+    """Return what is found near to the best candidates that borrow anything, and to the best of little latency."""
+    longest = MOST_LATENCY * min(each.prediction.latency_s for each in candidates)
+    slowest = slowest_useful(candidates, "throughput", None)
+    singles = _single_stages(problem, slowest, longest, predict)
+    borrowing = [each for each in candidates if any(stage.choice.paths for stage in each.solution.stages)]
+    # Those that take the same are most often the same, found in several problems.
+    distinct = {(each.prediction.interval_s, each.prediction.latency_s): each for each in (*borrowing, *singles)}
+    borrowing = sorted(distinct.values(), key=lambda each: each.prediction.interval_s)
+    prompt = [each for each in borrowing if each.prediction.latency_s <= longest]
+    starts = [*((each, np.inf) for each in borrowing[:_STARTS]), *((each, longest) for each in prompt[:_STARTS])]
+    return [*singles, *(_refine(problem, candidate, predict, latency) for candidate, latency in starts)]
+
+
+def _single_stages(
+    problem: Problem, slowest: float, longest: float, predict: Callable[[Solution], Prediction]
+) -> list[Candidate]:
+    """Return the best divisions of one stage that borrows, by the formula, and the best of little latency."""
+    borders, single = Borders(problem), list[Solution]()
+    for index, choice in enumerate(problem.choices):
+        if choice.paths is not None and np.isfinite(choice.compute_s(0, problem.items)):
+            enter = borders.enter_kind(len(problem.processors), choice.processor)
+            leave = len(borders.leave[choice.processor]) - 1
+            single.append(solution(problem, borders, [Segment(0, problem.items, index, enter, leave)]))
+    fast = sorted((each for each in single if each.interval <= slowest * _FORMULA), key=lambda each: each.interval)
+    prompt = [each for each in fast if each.latency <= longest]
+    chosen = [*fast[:_SINGLES], *(each for each in prompt[:_SINGLES] if each not in fast[:_SINGLES])]
+    predictions = [(each, predict(each)) for each in chosen if _fits(problem, each.stages)]
+    return [Candidate(replace(each, interval=prediction.interval_s), prediction) for each, prediction in predictions]
+
+
+def _refine(
+    problem: Problem, candidate: Candidate, predict: Callable[[Solution], Prediction], most_latency: float
+) -> Candidate:
     """Return a division near to a candidate whose plan is the fastest, by moving cuts and trying other paths."""
     best = candidate
     for _ in range(_ROUNDS):
-        neighbours = [Candidate(near, predict(near)) for near in _neighbours(problem, best.solution)]
+        near = _neighbours(problem, best.solution)
+        neighbours = [Candidate(each, predict(each)) for each in near if each.latency <= most_latency * (1 + ROUNDING)]
         nearest = min(neighbours, key=lambda each: each.prediction.interval_s, default=best)
         if nearest.prediction.interval_s > best.prediction.interval_s * (1 - _GAIN):
             break
@@ -86,18 +132,20 @@ def refine(problem: Problem, candidate: Candidate, predict: Callable[[Solution],
     return replace(best, solution=replace(best.solution, interval=best.prediction.interval_s))
 
 
-def _neighbours(problem: Problem, solution: Solution) -> Iterator[Solution]:
-    stages = solution.stages
+def _neighbours(problem: Problem, division: Solution) -> Iterator[Solution]:
+    stages = division.stages
     for index, stage in enumerate(stages):
-        for choice in problem.choices if stage.choice.paths is not None else ():
-            if choice is not stage.choice and _is_alike(choice, stage.choice):
-                yield from _replace_stages(problem, solution, {index: (choice, stage.begin, stage.end)})
+        if stage.choice.paths is None:
+            continue
+        alike = (choice for choice in problem.choices if choice is not stage.choice and _is_alike(choice, stage.choice))
+        for choice in (*alike, *stage.choice.paths.variants(stage.choice, stage.begin, stage.end)):
+            yield from _replace_stages(problem, division, {index: (choice, stage.begin, stage.end)})
     for index, (left, right) in enumerate(pairwise(stages)):
         for shift in _SHIFTS:
             cut = left.end + shift
             if left.begin < cut < right.end:
                 changes = {index: (left.choice, left.begin, cut), index + 1: (right.choice, cut, right.end)}
-                yield from _replace_stages(problem, solution, changes)
+                yield from _replace_stages(problem, division, changes)
 
 
 def _is_alike(choice: Choice, other: Choice) -> bool:
@@ -108,20 +156,28 @@ def _is_alike(choice: Choice, other: Choice) -> bool:
 
 
 def _replace_stages(
-    problem: Problem, solution: Solution, changes: Mapping[int, tuple[Choice, int, int]]
+    problem: Problem, division: Solution, changes: Mapping[int, tuple[Choice, int, int]]
 ) -> Iterator[Solution]:
     """Yield the solution with some stages changed, if these are possible and there is memory for all."""
-    stages = list(solution.stages)
+    stages = list(division.stages)
     for index, (choice, begin, end) in changes.items():
         compute = float(choice.span_seconds[end, begin])
         if not np.isfinite(compute):
             return
-        nbytes = float(problem.memory_bytes(choice)[end, begin])
-        stages[index] = replace(stages[index], choice=choice, begin=begin, end=end, compute=compute, nbytes=nbytes)
-    for memory in problem.memories:
-        if sum(stage.nbytes for stage in stages if stage.choice.processor in memory.processors) > memory.nbytes:
-            return
-    yield replace(solution, stages=tuple(stages))
+        common, nbytes = choice.common_s(begin, end), float(problem.memory_bytes(choice)[end, begin])
+        stages[index] = replace(
+            stages[index], choice=choice, begin=begin, end=end, compute=compute, common=common, nbytes=nbytes
+        )
+    if _fits(problem, stages):
+        yield replace(division, stages=tuple(stages))
+
+
+def _fits(problem: Problem, stages: Sequence[StageSolution]) -> bool:
+    """Return whether there is memory for all stages, without what they keep on what they borrow."""
+    return all(
+        sum(stage.nbytes for stage in stages if stage.choice.processor in memory.processors) <= memory.nbytes
+        for memory in problem.memories
+    )
 
 
 def compare(
@@ -156,9 +212,9 @@ def compare(
         except PlanError as error:
             errors.append(error)
             continue
-        for solution in solutions:
-            prediction = predict(solution)
-            candidates.append(Candidate(replace(solution, interval=prediction.interval_s), prediction))
+        for division in solutions:
+            prediction = predict(division)
+            candidates.append(Candidate(replace(division, interval=prediction.interval_s), prediction))
     if not candidates:
         raise errors[0]
     return candidates

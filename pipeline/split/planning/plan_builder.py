@@ -67,7 +67,7 @@ def add_transfers(plan: Plan, traffic: Array, spans: Sequence[tuple[int, int]]) 
         if stage.steps:
             moving = share_borders(moving, moves)
         # A transfer takes as long on each, so that the mean is another one.
-        stages.append(replace(moving, seconds=moving.mean_seconds))
+        stages.append(moving.at_mean())
     return replace(plan, stages=tuple(stages))
 
 

@@ -213,9 +213,9 @@ class Problem:
 
         Infinite where it is empty, cannot run, or does not fit into its memory.
         """
-        compute, transfer = choice.span_seconds, np.add.outer(leave, enter)
+        compute, transfer = _split_times(choice, enter, leave)
         if choice.waits is not None:
-            compute = compute + choice.waits
+            transfer += choice.waits
         if self.processors[choice.processor].overlaps:
             seconds = overlap_seconds(compute, transfer) / choice.replicas
         else:
@@ -228,12 +228,13 @@ class Problem:
     def latencies(self, choice: Choice, enter: Array, leave: Array) -> Array:
         """Return the seconds that one frame spends in the stage on items ``[i, j)``, as entry ``[j, i]``."""
         # In the slowest replica: those behind its frame wait for it, since results leave in order.
-        seconds: Array = choice.span_seconds * choice.slowest_factor + np.add.outer(leave, enter)
+        compute, rest = _split_times(choice, enter, leave)
+        seconds: Array = compute * choice.slowest_factor + rest
         return seconds
 
     def busy_seconds(self, choice: Choice, enter: Array, leave: Array) -> Array:
         """Return for how long one frame keeps the stage on items ``[i, j)`` busy, as entry ``[j, i]``: the mean."""
-        return choice.frame_interval(choice.span_seconds, np.add.outer(leave, enter)) * choice.replicas
+        return choice.frame_interval(*_split_times(choice, enter, leave)) * choice.replicas
 
     def memory_bytes(self, choice: Choice) -> Array:
         """Return the bytes that the stage on items ``[i, j)`` keeps in its memory, as entry ``[j, i]``."""
@@ -258,6 +259,14 @@ class Problem:
             np.zeros(self.items) if values is None else values for values in (self.parameters, self.workspace)
         )
         return span_sums(parameters) + span_maxima(workspace)
+
+
+def _split_times(choice: Choice, enter: Array, leave: Array) -> tuple[Array, Array]:
+    """Return what a stage on items ``[i, j)`` computes at its replicas' own pace, and the rest, as entry ``[j, i]``."""
+    compute, rest = choice.span_seconds, np.add.outer(leave, enter)
+    if choice.common is None:
+        return compute, rest
+    return compute - choice.common, rest + choice.common
 
 
 def overlap_seconds(compute: Array, transfer: Array) -> Array:

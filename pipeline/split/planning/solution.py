@@ -28,6 +28,8 @@ class StageSolution:
         Seconds between two frames.
     nbytes : float
         Bytes that it keeps in its memory.
+    common : float
+        How much of `compute` takes as long on each replica, where these are not alike.
     loads : mapping of int to float
         By the index of a resource, for how many seconds a frame uses it.
     """
@@ -40,6 +42,7 @@ class StageSolution:
     leave: float
     interval: float
     nbytes: float
+    common: float = 0.0
     loads: Mapping[int, float] = field(default_factory=dict)
 
     @property
@@ -52,7 +55,8 @@ class StageSolution:
     @property
     def latency(self) -> float:
         """Time of one frame in the slowest replica, transfers included."""
-        return self.compute * self.choice.slowest_factor + self.enter + self.leave
+        own = (self.compute - self.common) * self.choice.slowest_factor
+        return own + self.common + self.enter + self.leave
 
 
 @dataclass(frozen=True)
@@ -123,19 +127,22 @@ def _stage(problem: Problem, borders: Borders, segment: Segment) -> StageSolutio
     enter = float(borders.enter[choice.processor][segment.enter][segment.begin])
     leave = float(borders.leave[choice.processor][segment.leave][segment.end])
     compute = choice.compute_s(segment.begin, segment.end)
+    common = choice.common_s(segment.begin, segment.end)
     if problem.processors[choice.processor].overlaps:
         # As `overlap_seconds`, for one stage.
         interval_s = max(compute, (compute + enter + leave) / 2) / choice.replicas
     else:
         wait = 0.0 if choice.waits is None else choice.waits[segment.end, segment.begin]
-        interval_s = float(choice.frame_interval(np.float64(compute + wait), np.float64(enter + leave)))
+        interval_s = float(
+            choice.frame_interval(np.float64(compute - common), np.float64(common + wait + enter + leave))
+        )
     span = slice(segment.begin, segment.end)
     nbytes = 0.0
     if problem.parameters is not None and problem.workspace is not None and problem.queue_bytes is not None:
         footprint = problem.parameters[span].sum() + problem.workspace[span].max()
         nbytes = float(choice.replicas * footprint + problem.queue_bytes[segment.begin])
     loads = {index: _load(problem, borders, segment, index) for index in range(len(problem.resources))}
-    return StageSolution(segment.begin, segment.end, choice, compute, enter, leave, interval_s, nbytes, loads)
+    return StageSolution(segment.begin, segment.end, choice, compute, enter, leave, interval_s, nbytes, common, loads)
 
 
 def _load(problem: Problem, borders: Borders, segment: Segment, resource: int) -> float:

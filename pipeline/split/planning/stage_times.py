@@ -14,7 +14,7 @@ from pipeline.split.planning.choice_builder import parallel_seconds
 from pipeline.split.planning.group_work import group_traffic
 from pipeline.split.planning.plan_builder import add_transfers
 from pipeline.split.planning.planner import Planner
-from pipeline.split.planning.step_builder import add_step_transfers
+from pipeline.split.planning.step_builder import add_step_transfers, with_steps
 from pipeline.split.planning.worker_costs import STEP_S
 
 
@@ -63,7 +63,8 @@ def with_times(planner: Planner, plan: Plan, spans: Sequence[tuple[int, int]], g
                 )
                 for step, first, last in step_groups(planner.graph, stage)
             ]
-            timed = replace(timed, steps=tuple(steps), replica_seconds=())
+            factors = [speeds[0] / speed for speed in speeds] if times else []
+            timed = with_steps(timed, steps, factors)
         stages.append(timed)
     timed_plan = add_step_transfers(replace(plan, stages=tuple(stages)))
     return add_transfers(timed_plan, group_traffic(planner.graph), spans)

@@ -29,8 +29,16 @@ def add_steps(
             next(pieces)
             yield plan
             continue
-        steps = tuple(_step(step, names[step.processor], next(pieces), stage.choice.paths) for step in path)
-        yield replace(plan, steps=steps, seconds=sum(step.seconds for step in steps))
+        steps = [_step(step, names[step.processor], next(pieces), stage.choice.paths) for step in path]
+        yield with_steps(plan, steps, stage.choice.factors)
+
+
+def with_steps(stage: StagePlan, steps: Sequence[StepPlan], factors: Sequence[float]) -> StagePlan:
+    """Return the stage with steps that compute; on its own device, each replica takes them times its factor."""
+    own_s = sum(step.seconds for step in steps if step.device == stage.device)
+    seconds = sum(step.seconds for step in steps)
+    times = tuple(seconds + own_s * (factor - 1) for factor in factors)
+    return replace(stage, steps=tuple(steps), seconds=seconds, replica_seconds=times)
 
 
 def _pieces(graph: Graph, stages: Sequence[StageSolution], paths: Sequence[Sequence[PathStep]]) -> list[GraphPart]:
@@ -54,10 +62,12 @@ def add_step_transfers(plan: Plan) -> Plan:
 def _with_transfers(plan: Plan, stage: StagePlan) -> StagePlan:
     moves = step_moves(plan.board, stage)
     steps = tuple(_add_seconds(step, _seconds(each)) for step, each in zip(stage.steps, moves, strict=True))
+    transfer_s = sum(map(_seconds, moves))
     return replace(
         stage,
         steps=steps,
         seconds=sum(step.seconds for step in steps),
+        replica_seconds=tuple(seconds + transfer_s for seconds in stage.replica_seconds),
         memory_traffic=float(sum(move.nbytes for each in moves for move in each.copies)),
     )
 

@@ -16,7 +16,10 @@ STEP_S = 30e-6
 
 
 def step_costs(problem: Problem, worker: Choice, devices: Sequence[int]) -> tuple[StepCosts, list[int]]:
-    """Return the costs of a worker's steps, and the problem's resource that each of the costs' resources is, or -1."""
+    """Return the costs of a worker's steps, and the problem's resource that each of the costs' resources is, or -1.
+
+    The last resource is the worker's own device, which it shares with nobody: its price is how much slower it is.
+    """
     processors = (worker.processor, *devices)
     seconds = np.vstack([worker.seconds, *(_device_seconds(problem, device) for device in devices)])
     start_s = np.array([0.0, *(STEP_S for _ in devices)])
@@ -34,9 +37,9 @@ def step_costs(problem: Problem, worker: Choice, devices: Sequence[int]) -> tupl
     names = [resource.name for resource in problem.resources]
     indices = [_index(names, problem.processors[device].name) for device in devices]
     device_uses = np.hstack([np.zeros((len(devices), 1)), np.eye(len(devices))])
-    uses = np.vstack([device_uses, np.zeros((len(links), len(processors)))])
-    move_uses = np.stack([*(np.zeros_like(moves) for _ in devices), *link_uses])
-    return StepCosts(seconds, start_s, moves, uses, move_uses), [*indices, *links]
+    uses = np.vstack([device_uses, np.zeros((len(links), len(processors))), np.eye(1, len(processors))])
+    move_uses = np.stack([*(nothing for _ in devices), *link_uses, nothing])
+    return StepCosts(seconds, start_s, moves, uses, move_uses), [*indices, *links, -1]
 
 
 def _index(names: Sequence[str], name: str) -> int:
