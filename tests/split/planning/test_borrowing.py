@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.core.board import Board, Device, Link
+from pipeline.core.board import Board, Cluster, Device, Link
 from pipeline.core.plan import Plan
 from pipeline.core.prediction import predict
 from pipeline.errors import PlanError
@@ -18,6 +18,7 @@ from pipeline.simulation import simulate
 from pipeline.split.graph import Graph
 from pipeline.split.planning.explanation import explain
 from pipeline.split.planning.planner import Planner
+from pipeline.split.planning.stage_times import group_seconds, with_times
 from tests.support.onnx_models import node, save
 
 # Odd groups are quick on the accelerator, and even ones cannot run there.
@@ -74,6 +75,40 @@ def test_all_cores_work_on_one_frame_where_a_chain_would_divide_them(chain: Grap
 def test_what_is_promised_is_simulated_however_crowded_the_device_is(chain: Graph, cores: int, npu_s: float) -> None:
     plan = make_planner(chain, make_board(cores), npu_s).plan()
     assert simulate(plan, frames=300).frames_per_s == pytest.approx(1 / plan.slowest, rel=0.05)
+
+
+def unlike_planner(chain: Graph, speed: float) -> Planner:
+    """Two big cores, two of which each has a share of their speed, and what all of them may borrow."""
+    board = make_board()
+    clusters = (Cluster("big", (0, 1)), Cluster("little", (2, 3), speed))
+    cpu = replace(board.device("cpu"), cores=(0, 1, 2, 3), clusters=clusters)
+    return make_planner(chain, replace(board, devices=(cpu, board.device("npu"))))
+
+
+def test_workers_on_unlike_cores_borrow_one_device_each_at_its_own_pace(chain: Graph) -> None:
+    speed = 0.7
+    plan = unlike_planner(chain, speed).plan(devices=["cpu+npu"])
+    (stage,) = plan.stages
+    assert borrowed(plan) == {"npu"}
+    assert stage.replicas == 4
+    big, *_, little = stage.replica_seconds
+    npu_s = sum(step.seconds for step in stage.steps if step.device == "npu")
+    assert little - npu_s == pytest.approx((big - npu_s) / speed), "what is borrowed is as fast for all"
+    assert stage.seconds == pytest.approx(sum(step.seconds for step in stage.steps)) == stage.mean_seconds
+    # Half of the chain is on the cores, as is shown above for cores that are alike.
+    assert plan.slowest == pytest.approx((16e-3 + 4 * NPU_S) / (2 + 2 * speed), rel=0.15)
+    assert simulate(plan, frames=600).frames_per_s == pytest.approx(1 / plan.slowest, rel=0.03)
+    assert sum(step.seconds for step in stage.at_replica(3).steps) == pytest.approx(little)
+
+
+def test_times_of_workers_on_unlike_cores_are_found_again_from_their_groups(chain: Graph) -> None:
+    planner = unlike_planner(chain, 0.7)
+    plan = planner.plan(devices=["cpu+npu"])
+    assert explain(planner, plan).interval_s == pytest.approx(plan.slowest)
+    again = group_seconds(planner, plan.stages[0], 0, GROUPS)
+    (stage,) = with_times(planner, plan, [(0, GROUPS)], [again]).stages
+    assert stage.replica_seconds == pytest.approx(plan.stages[0].replica_seconds)
+    assert [step.seconds for step in stage.steps] == pytest.approx([step.seconds for step in plan.stages[0].steps])
 
 
 def test_a_crowded_device_is_borrowed_less(chain: Graph) -> None:
