@@ -48,8 +48,7 @@ def run(options: argparse.Namespace) -> int:
         drawing.check(Path(options.drawing))
     graph = models.read(options)
     with console.progress("planning") as step:
-        planner = plan_options.make_planner(graph, options, step)
-        plan = plan_options.plan_with(planner, options)
+        planner, plan = plan_options.make_planner_and_plan(graph, options, step)
         # The alternatives are planned for that, too.
         step("comparing with other ways")
         explanation = explain(planner, plan)

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from pipeline.core.plan import encode
-from pipeline.errors import BuildError, PlanError, StageError
+from pipeline.errors import PlanError
+from pipeline.measure.plan_rates import StreamPlans, find_rates, stream_in_turns
 from pipeline.measure.sampling import FULL, Sampling
 
 if TYPE_CHECKING:
     from pipeline.core.board import Board
     from pipeline.core.plan import Plan
+    from pipeline.core.stage_plan import StagePlan, StepPlan
     from pipeline.measure.cost_cache import CostCache
-    from pipeline.split.graph import Graph
     from pipeline.split.planning.planner import Planner
 
 WORTH_IT = 1.01
@@ -28,9 +25,6 @@ LEAST_PROMISING = 0.5
 
 Processors that change their clock were seen to run at half of their speed while one runtime was measured.
 """
-
-
-StreamPlans = Callable[["Graph", Sequence["Plan"], Sampling, Callable[[str], None]], Sequence[float]]
 
 
 @dataclass(frozen=True)
@@ -47,40 +41,11 @@ class Finalist:
     planner: Planner
     plan: Plan
 
-
-def stream_in_turns(
-    graph: Graph, plans: Sequence[Plan], sampling: Sampling, progress: Callable[[str], None]
-) -> list[float]:
-    """Build plans, stream them in turns, and return the frames per second of each; 0 of what cannot be built or run.
-
-    Parameters
-    ----------
-    graph : Graph
-    plans : sequence of Plan
-    sampling : Sampling
-    progress : callable
-        Gets a text for each step.
-    """
-    from pipeline.measure.comparison import build_unchecked
-    from pipeline.measure.throughput import VariantRun, random_frames, turns
-
-    # Two in turns: a single one would still be in the caches when it comes again.
-    frames = random_frames(graph.inputs, 2)
-    runs: dict[int, VariantRun] = {}
-    for number, plan in enumerate(plans):
-        progress(f"building plan {number + 1} of {len(plans)}")
-        try:
-            run = VariantRun(graph.name, build_unchecked(graph, plan), lambda _: None)
-            run.warm_up(frames, None, sampling.stream_s)
-        except (BuildError, StageError):
-            # Whoever builds it is told; here others are left.
-            continue
-        runs[number] = run
-    for turn, ordered_runs in enumerate(turns(list(runs.values()), sampling.turns), 1):
-        progress(f"comparing plans, turn {turn} of {sampling.turns}")
-        for run in ordered_runs:
-            run.stream(frames)
-    return [runs[number].result().frames_per_s if number in runs else 0.0 for number in range(len(plans))]
+    def scale_times(self, factor: float) -> Finalist:
+        """Return it with all that is computed multiplied by a factor; what moves tensors is not."""
+        stages = tuple(_scale(stage, factor) for stage in self.plan.stages)
+        plan = replace(self.plan, stages=stages, unsplit_seconds=self.plan.unsplit_seconds * factor)
+        return Finalist(self.planner.scale_times(factor), plan)
 
 
 def choose_runtimes(  # noqa: PLR0913 - all but the first two by keyword
@@ -92,10 +57,10 @@ def choose_runtimes(  # noqa: PLR0913 - all but the first two by keyword
     sampling: Sampling = FULL,
     stream: StreamPlans = stream_in_turns,
     progress: Callable[[str], None] = lambda _: None,
-) -> Planner:
-    """Stream the best plan of each runtime alone, and of all together, in turns; return the fastest one's planner.
+) -> Finalist:
+    """Stream the best plan of each runtime alone, and of all together, in turns; return the fastest one.
 
-    Its times are scaled to what was measured.  The same planner is returned where there is nothing to choose: with one
+    Its times are scaled to what was measured.  It is the planner's own plan where there is nothing to choose: with one
     runtime, without measured times, for another objective than frames per second, or where a plan cannot run here.
 
     Parameters
@@ -121,27 +86,26 @@ def choose_runtimes(  # noqa: PLR0913 - all but the first two by keyword
     """
     from pipeline.measure.cost_cache import CostCache
 
+    own = Finalist(planner, planner.plan(**request))
     by_rate = request.get("objective") in {None, "throughput"} and not request.get("fps")
     if not by_rate or not planner.spans or not planner.measured:
-        return planner
-    finalists = list(_distinct(_find_finalists(planner, request)))
+        return own
+    finalists = [own, *_find_rivals(own, request)]
     if len(finalists) == 1 or not all(_runs_here(finalist.plan) for finalist in finalists):
-        return planner
+        return own
     cache = cache or CostCache.of_user(fresh=fresh)
     plans = [finalist.plan for finalist in finalists]
-    rates = _rates(plans, cache, lambda: stream(planner.graph, plans, sampling, progress))
+    rates = find_rates(plans, cache, lambda: stream(planner.graph, plans, sampling, progress))
     # The first one is the planner's own choice.
     best = max(range(len(rates)), key=lambda index: rates[index] * (1.0 if index else WORTH_IT))
     if not rates[best]:
-        return planner
-    winner = finalists[best]
-    return winner.planner.scale_times(1 / rates[best] / winner.plan.slowest)
+        return own
+    return finalists[best].scale_times(1 / rates[best] / finalists[best].plan.slowest)
 
 
-def _find_finalists(planner: Planner, request: Mapping[str, Any]) -> Iterator[Finalist]:
-    """Yield the planner's own plan, and then those with one runtime which come close to it by what is predicted."""
-    own = Finalist(planner, planner.plan(**request))
-    yield own
+def _find_rivals(finalist: Finalist, request: Mapping[str, Any]) -> Iterator[Finalist]:
+    """Yield other plans with one runtime which come close to a finalist by what is predicted."""
+    planner, stages = finalist.planner, [finalist.plan.stages]
     for runtime in dict.fromkeys(name for device in planner.board.devices for name in device.runtimes):
         restricted = replace(planner, board=_restrict(planner.board, runtime))
         try:
@@ -149,7 +113,8 @@ def _find_finalists(planner: Planner, request: Mapping[str, Any]) -> Iterator[Fi
         except PlanError:
             # It does not run all of the model, or the request names another one.
             continue
-        if plan.slowest * LEAST_PROMISING <= own.plan.slowest:
+        if plan.slowest * LEAST_PROMISING <= finalist.plan.slowest and plan.stages not in stages:
+            stages.append(plan.stages)
             yield Finalist(restricted, plan)
 
 
@@ -160,12 +125,17 @@ def _restrict(board: Board, runtime: str) -> Board:
     return replace(board, devices=tuple(devices))
 
 
-def _distinct(finalists: Iterator[Finalist]) -> Iterator[Finalist]:
-    stages = []
-    for finalist in finalists:
-        if finalist.plan.stages not in stages:
-            stages.append(finalist.plan.stages)
-            yield finalist
+def _scale(stage: StagePlan, factor: float) -> StagePlan:
+    steps = tuple(replace(step, seconds=_scale_seconds(step, step.seconds, factor)) for step in stage.steps)
+    times = tuple(_scale_seconds(stage, seconds, factor) for seconds in stage.replica_seconds)
+    seconds = sum(step.seconds for step in steps) if steps else _scale_seconds(stage, stage.seconds, factor)
+    scaled = replace(stage, steps=steps, replica_seconds=times, seconds=seconds)
+    # Of unlike replicas it is the mean, in which transfers weigh otherwise.
+    return replace(scaled, seconds=scaled.mean_seconds)
+
+
+def _scale_seconds(part: StagePlan | StepPlan, seconds: float, factor: float) -> float:
+    return (seconds - part.transfer_s) * factor + part.transfer_s
 
 
 def _runs_here(plan: Plan) -> bool:
@@ -173,28 +143,3 @@ def _runs_here(plan: Plan) -> bool:
 
     # What was measured is here, or served by another machine.
     return not any(devices.is_remote(plan.board.device(stage.device)) for stage in plan.units)
-
-
-def _rates(plans: Sequence[Plan], cache: CostCache, measure: Callable[[], Sequence[float]]) -> Sequence[float]:
-    """Return the frames per second of each plan, from the cache or as they are measured now."""
-    from pipeline.measure.cost_cache import TimeRecord
-
-    keys = _keys(plans)
-    records = [record for key in keys if (record := cache.get(key)) is not None]
-    # All or none, since only those that took turns can be compared.
-    if len(records) == len(keys):
-        return [1 / record.seconds if record.seconds else 0.0 for record in records]
-    rates = measure()
-    for key, rate in zip(keys, rates, strict=True):
-        cache.put(TimeRecord(key, 1 / rate if rate else 0.0))
-    return rates
-
-
-def _keys(plans: Sequence[Plan]) -> list[str]:
-    """Return a key for each plan, of everything that was measured before, and of what it is compared with."""
-    from pipeline.executor import host_target
-    from pipeline.measure.cost_cache import kernels_digest
-
-    digest = hashlib.sha256(b"".join(encode(plan) for plan in plans)).hexdigest()
-    facts = {"finalists": digest, "processor": host_target.full_name(), "kernels": kernels_digest()}
-    return [msgspec.json.encode({**facts, "number": number}).decode() for number in range(len(plans))]

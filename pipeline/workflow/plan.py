@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipeline.core.board import Board
 from pipeline.core.renaming import refuse_renamed
 from pipeline.errors import PlanError
-from pipeline.measure.sampling import FULL, Sampling
 from pipeline.split.planning.queues import TIME_CV
+from pipeline.workflow.planner import make_planner
 
 if TYPE_CHECKING:
     from pipeline.core.plan import Plan
     from pipeline.split.graph import Graph
-    from pipeline.split.planning.planner import Planner
+
+__all__ = ["make_planner", "plan"]
 
 
 @refuse_renamed(variance="cv")
@@ -107,7 +108,7 @@ def plan(  # noqa: PLR0913 - all but the first two by keyword
         pin=pin,
         progress=progress,
     )
-    request: dict[str, Any] = {
+    request = {
         "stages": stages,
         "cuts": cuts,
         "devices": devices,
@@ -116,10 +117,8 @@ def plan(  # noqa: PLR0913 - all but the first two by keyword
         "replicas": replicas,
         "heterogeneous": heterogeneous,
     }
-    if measure:
-        # Which runtime is the fastest, by plans that stream in turns.
-        planner = choose_runtimes(planner, request, progress=progress)
-    return planner.plan(**request)
+    # Which runtime is the fastest, where they were measured: by plans that stream in turns.
+    return choose_runtimes(planner, request, progress=progress).plan
 
 
 def _resolve_cuts(
@@ -141,58 +140,3 @@ def _between_models(graph: Graph, cuts: Sequence[str | int] | None) -> Sequence[
         raise PlanError("stages='models' says where to cut; leave out cuts")
     # Behind the last model there is nothing left to cut.
     return graph.model_ends[:-1]
-
-
-def make_planner(  # noqa: PLR0913 - all but the first two by keyword
-    graph: Graph,
-    board: Board | str = "host",
-    *,
-    measure: bool = False,
-    runtimes: Sequence[str] = (),
-    fresh: bool = False,
-    queue_depth: int | str = "auto",
-    cv: float = TIME_CV,
-    unfused: Sequence[str | int] = (),
-    pin: Mapping[str, str] | None = None,
-    sampling: Sampling = FULL,
-    progress: Callable[[str], None] = lambda _: None,
-) -> Planner:
-    """Make the planner of `graph` on `board`; with `measure`, from times measured on the devices that are here.
-
-    Devices that other runtimes drive are asked what they run.  What was measured or asked before is taken from the
-    user's cache, unless it is to be `fresh`.  Fused groups are divided at the cuts `unfused`, so that these are legal,
-    and names in `pin` run on the devices given there.
-
-    Raises
-    ------
-    BoardError
-        If the board is unknown.
-    PlanError
-        If such a cut or a name in `pin` is, or pins contradict each other.
-    """
-    from pipeline.measure.refusals import find_refusals
-    from pipeline.measure.server_slots import ask_slots
-    from pipeline.split.planning.pins import resolve_pins
-    from pipeline.split.planning.planner import Planner
-    from pipeline.split.unfused import unfuse
-
-    # Before anything is measured, since times are those of kernels, and there are others in a divided group.
-    graph, board = unfuse(graph, unfused), ask_slots(_resolve_board(board, runtimes))
-    pins = resolve_pins(graph, board, pin)
-    refusals = find_refusals(graph, board, runtimes=measure, fresh=fresh, progress=progress)
-    if not measure:
-        return Planner(graph, board, None, queue_depth, cv, pins=pins, refusals=refusals)
-    from pipeline.measure.profile import profile
-
-    times = profile(graph, board, fresh=fresh, refusals=refusals, progress=progress, sampling=sampling)
-    # With the rates that were measured on the way, in place of those in the file of the board.
-    return Planner(graph, times.board, times.measured, queue_depth, cv, times.contended, pins, times.spans, refusals)
-
-
-def _resolve_board(board: Board | str, runtimes: Sequence[str]) -> Board:
-    """Return the board of a name, with the runtimes that are asked for."""
-    if isinstance(board, str):
-        import boards
-
-        board = boards.get(board)
-    return board.with_runtimes(runtimes) if runtimes else board

@@ -54,22 +54,24 @@ def streaming(rates: Callable[[str], float]) -> Any:
 def test_the_fastest_runtime_is_chosen_with_its_measured_time(planner: Planner, fastest: str) -> None:
     stream = streaming(lambda device: 8.0 if device == fastest else 4.0)
     chosen = choose_runtimes(planner, {}, cache=CostCache(None), stream=stream)
-    plan = chosen.plan()
+    plan = chosen.plan
     assert {stage.device for stage in plan.stages} == {fastest}
     assert plan.slowest == pytest.approx(1 / 8)
+    # As if it had been planned with the measured times.
+    assert plan == chosen.planner.plan()
 
 
 def test_a_runtime_that_cannot_run_is_not_chosen(planner: Planner) -> None:
     stream = streaming(lambda device: 4.0 if device == "cpu" else 0.0)
-    plan = choose_runtimes(planner, {}, cache=CostCache(None), stream=stream).plan()
+    plan = choose_runtimes(planner, {}, cache=CostCache(None), stream=stream).plan
     assert {stage.device for stage in plan.stages} == {"cpu"}
     nothing = streaming(lambda _: 0.0)
-    assert choose_runtimes(planner, {}, cache=CostCache(None), stream=nothing) is planner
+    assert choose_runtimes(planner, {}, cache=CostCache(None), stream=nothing).planner is planner
 
 
 def test_rates_are_kept(planner: Planner, tmp_path: Path) -> None:
     stream = streaming(lambda device: 8.0 if device == "cpu" else 4.0)
-    first, second = (choose_runtimes(planner, {}, cache=CostCache(tmp_path), stream=stream).plan() for _ in range(2))
+    first, second = (choose_runtimes(planner, {}, cache=CostCache(tmp_path), stream=stream).plan for _ in range(2))
     assert first == second
     assert stream.calls == 1
     choose_runtimes(planner, {}, cache=CostCache(tmp_path, fresh=True), stream=stream)
@@ -79,7 +81,7 @@ def test_rates_are_kept(planner: Planner, tmp_path: Path) -> None:
 @pytest.mark.parametrize("request_", [{"objective": "latency"}, {"fps": 0.1}, {"devices": ["cpu"]}])
 def test_nothing_streams_where_there_is_nothing_to_choose(planner: Planner, request_: dict[str, Any]) -> None:
     stream = streaming(lambda _: pytest.fail("streams"))
-    assert choose_runtimes(planner, request_, cache=CostCache(None), stream=stream) is planner
+    assert choose_runtimes(planner, request_, cache=CostCache(None), stream=stream).planner is planner
 
 
 def test_plans_on_other_machines_are_not_compared(planner: Planner) -> None:
@@ -89,7 +91,7 @@ def test_plans_on_other_machines_are_not_compared(planner: Planner) -> None:
     wider = replace(planner, board=board, isolated=isolated)
     assert "far" in {stage.device for stage in wider.plan().stages}
     stream = streaming(lambda _: pytest.fail("streams"))
-    assert choose_runtimes(wider, {}, cache=CostCache(None), stream=stream) is wider
+    assert choose_runtimes(wider, {}, cache=CostCache(None), stream=stream).planner is wider
 
 
 def test_an_impossible_request_is_refused(planner: Planner) -> None:
@@ -99,7 +101,7 @@ def test_an_impossible_request_is_refused(planner: Planner) -> None:
 
 def test_plans_are_built_and_streamed(planner: Planner) -> None:
     texts: list[str] = []
-    plan = choose_runtimes(planner, {}, cache=CostCache(None), sampling=BRIEF, progress=texts.append).plan()
+    plan = choose_runtimes(planner, {}, cache=CostCache(None), sampling=BRIEF, progress=texts.append).plan
     assert "building plan 2 of 2" in texts
     # By no means a second.
     assert 0 < plan.slowest < 0.1

@@ -146,15 +146,14 @@ def make_plan(graph: Graph, options: argparse.Namespace) -> Plan:
     from pipeline.split.unfused import divided_groups
 
     with progress("planning") as step:
-        planner = make_planner(graph, options, step)
-        plan = plan_with(planner, options)
+        planner, plan = make_planner_and_plan(graph, options, step)
     for group in divided_groups(planner.graph):
         notice(str(group))
     return plan
 
 
-def make_planner(graph: Graph, options: argparse.Namespace, step: Progress) -> Planner:
-    """Return the planner of the board that the options name."""
+def make_planner_and_plan(graph: Graph, options: argparse.Namespace, step: Progress) -> tuple[Planner, Plan]:
+    """Return the planner of the board that the options name, with the plan that they ask for."""
     from pipeline.measure.finalists import choose_runtimes
     from pipeline.workflow import plan as planning
 
@@ -172,12 +171,8 @@ def make_planner(graph: Graph, options: argparse.Namespace, step: Progress) -> P
         pin=dict(options.pin),
         progress=step,
     )
-    return choose_runtimes(planner, _request(options), fresh=options.fresh, progress=step)
-
-
-def plan_with(planner: Planner, options: argparse.Namespace) -> Plan:
-    """Plan as the options say."""
-    return stage_options.apply(planner.plan(**_request(options)), options)
+    choice = choose_runtimes(planner, _request(options), fresh=options.fresh, progress=step)
+    return choice.planner, stage_options.apply(choice.plan, options)
 
 
 def _request(options: argparse.Namespace) -> dict[str, Any]:
