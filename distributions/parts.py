@@ -14,6 +14,7 @@ BUILDING = (
     "pipeline/demo/",
     "pipeline/executor/build.py",
     "pipeline/executor/core_estimates.py",
+    "pipeline/executor/executable.py",
     "pipeline/executor/kernels/",
     "pipeline/executor/linker.py",
     "pipeline/executor/parameter_checks.py",

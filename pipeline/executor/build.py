@@ -3,34 +3,24 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, Protocol
-
-import numpy as np
+from typing import Any
 
 from pipeline.core.board import Device
 from pipeline.core.memory import move_together
 from pipeline.core.native_output import quietly
 from pipeline.core.numerics import EXACT, Numerics
 from pipeline.core.plan import Plan, StagePlan
-from pipeline.core.tvm_access import compiler_lock, tvm
+from pipeline.core.tvm_access import compiler_lock
 from pipeline.errors import BuildError, reason
-from pipeline.executor import core_estimates, detection, devices, host_target, kernels, parameters, source_runtimes
-from pipeline.executor.kernels.anchor import Choices
+from pipeline.executor import core_estimates, detection, devices, host_target, kernels, source_runtimes
+from pipeline.executor.executable import CompileOptions, Tuning, build_executable
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
-from pipeline.executor.precision import widen_sums
-from pipeline.executor.stage_code import EXTERNAL, KernelCall, StageCode, share_parameters
+from pipeline.executor.stage_code import StageCode, share_parameters
 from pipeline.executor.stage_source import ModuleSource, StageSource
 
 Progress = Callable[[str], None]
-
-
-class Tuning(Protocol):
-    """Choices that tuning has made, for any stage."""
-
-    def for_stage(self, target: Any, cores: int) -> Choices:
-        """Return the choices for a target and a number of cores."""
 
 
 def compile_stage(  # noqa: PLR0913 - the last ones by keyword
@@ -63,17 +53,8 @@ def compile_stage(  # noqa: PLR0913 - the last ones by keyword
     with compiler_lock:
         device_target = target_of(device)
         target = kernels.target_for(device_target)
-        work = functools.partial(
-            _build_executable,
-            module,
-            target,
-            cores,
-            channels_last=channels_last,
-            tuning=tuning,
-            numerics=numerics,
-            symbolic=symbolic,
-            microarchitecture=microarchitecture,
-        )
+        options = CompileOptions(channels_last, tuning, numerics, symbolic, microarchitecture)
+        work = functools.partial(build_executable, module, target, cores, options)
         executable, constants, calls = quietly(work)
         machine, features = host_target.needs(target)
         processor = core_estimates.name_of(device_target)
@@ -89,76 +70,6 @@ def compile_stage(  # noqa: PLR0913 - the last ones by keyword
         calls=calls,
         processor=processor,
     )
-
-
-def _build_executable(  # noqa: PLR0913 - those of `compile_stage`
-    module: Any,
-    target: Any,
-    cores: int,
-    *,
-    channels_last: set[str] | None,
-    tuning: Tuning | None,
-    numerics: Numerics,
-    symbolic: bool,
-    microarchitecture: Microarchitecture | None,
-) -> tuple[Any, dict[str, np.ndarray], list[KernelCall] | None]:
-    """Build a module's executable, and return the parameters that are arguments of it, and its calls."""
-    from tvm import relax
-
-    from pipeline.executor import parameter_checks
-
-    try:
-        choices = None if tuning is None else tuning.for_stage(target, cores)
-        # A symbolic stage has no shapes that tiles could follow from.
-        if symbolic:
-            module, calls = _optimise_symbolic(module, target, cores), None
-        else:
-            module = kernels.optimise(
-                module,
-                target,
-                cores,
-                channels_last,
-                tuned=choices,
-                numerics=numerics,
-                microarchitecture=microarchitecture,
-            )
-            calls = _kernel_calls(module)
-        # Weights become arguments: as constants they would be in the library, once for each size of frame.
-        inputs = len(module["main"].params)
-        main, constants = parameters.lift(module["main"])
-        program = tvm.IRModule(dict(module.functions))
-        program["main"] = main
-        program = relax.transform.Normalize()(program)
-        passes = [kernels.pipeline(target), parameter_checks.removal(inputs)]
-        executable = relax.build(
-            program,
-            target,
-            relax_pipeline=tvm.transform.Sequential(passes),
-            tir_pipeline=kernels.tir_pipeline(target),
-        )
-    except Exception as error:
-        raise BuildError(f"TVM cannot compile for {target}: {reason(error)}") from error
-    return executable, constants, calls
-
-
-def _optimise_symbolic(module: Any, target: Any, cores: int) -> Any:
-    from pipeline.executor.kernels import general
-
-    module = widen_sums(module)
-    return general.optimise_symbolic(module, target, cores) if kernels.applies(target) else module
-
-
-def _kernel_calls(module: Any) -> list[KernelCall] | None:
-    from pipeline.executor.kernels import provenance
-
-    rules = kernels.kernels(module)
-    calls = provenance.calls(module)
-    return None if calls is None else [KernelCall(name, _rule(rules, name), results) for name, results in calls]
-
-
-def _rule(rules: Mapping[str, Sequence[Any]], function: str) -> str:
-    """Return the rule that wrote a function; what the module does not have is a library's."""
-    return str(rules[function][0]) if function in rules else EXTERNAL
 
 
 def runs_here(device: Device) -> bool:

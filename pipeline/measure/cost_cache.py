@@ -237,7 +237,7 @@ def key_of_memory(processor: Mapping[str, object], *memories: str) -> str:
 def kernels_digest(root: Path = COMPILER) -> str:
     """Return a digest of this package's own compiler: whoever changes how kernels are written measures anew."""
     digest = hashlib.sha256()
-    for path in [root / "build.py", *sorted((root / "kernels").rglob("*.py"))]:
+    for path in [root / "build.py", root / "executable.py", *sorted((root / "kernels").rglob("*.py"))]:
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 

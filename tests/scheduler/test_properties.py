@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import threading
 from collections.abc import Sequence
 from concurrent.futures import wait
@@ -11,28 +10,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.board import Board, Device
-from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from pipeline.core.plan import StagePlan
 from pipeline.errors import FrameDropped, PipelineClosed, StageError
 from pipeline.executor.bundle import Bundle
 from pipeline.executor.devices.null import NullRuntime
 from pipeline.scheduler import FrameFuture, Pipeline
+from tests.support.arithmetic_graphs import MODULUS, SETTINGS, ArithmeticGraph, arithmetic_graphs
 
 LIMIT = 30.0
 """Seconds after which a case counts as a deadlock; nothing is measured by it."""
-
-MODULUS = 100_003
-
-
-class Code(NamedTuple):
-    """Work of a stage: adds up its inputs, with a factor, and is slow or fails on some frames."""
-
-    factor: int
-    slow: frozenset[int]
-    failing: frozenset[int]
 
 
 class Arithmetic(NullRuntime):
@@ -54,84 +44,38 @@ class Arithmetic(NullRuntime):
         return [np.array([frame, value])] * outputs
 
 
-@dataclasses.dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
     """One pipeline and what is done with it."""
 
-    reads: tuple[tuple[int, ...], ...]
-    memories: tuple[str, ...]
-    depths: tuple[int, ...]
-    replicas: tuple[int, ...]
-    in_flight: int
+    graph: ArithmeticGraph
     options: dict[str, Any]
-    codes: tuple[Code, ...]
-    calls: tuple[tuple[str, int], ...]
+    calls: list[tuple[str, int]]
     drain: bool
-
-    @property
-    def plan(self) -> Plan:
-        """Stage n makes tensor n + 1; tensor 0 is the model input, and what nobody reads comes out."""
-        specs = [TensorSpec(f"t{number}", (2,), "int64") for number in range(len(self.reads) + 1)]
-        stages = tuple(
-            StagePlan(
-                f"s{number}",
-                self.memories[number],
-                tuple(specs[each] for each in reads),
-                (specs[number + 1],),
-                queue_depth=self.depths[number],
-                replicas=self.replicas[number],
-            )
-            for number, reads in enumerate(self.reads)
-        )
-        board = Board("random", tuple(Device(name, "null", memory=name) for name in "mn"))
-        read = {each for reads in self.reads for each in reads}
-        outputs = tuple(spec for number, spec in enumerate(specs) if number not in read)
-        return Plan("random", "", board, (specs[0],), outputs, stages, self.in_flight)
-
-    def reference(self, frame: int, factor: int) -> dict[str, int]:
-        """Return every tensor's value, one stage after the other."""
-        values = [frame * 7]
-        for reads, code in zip(self.reads, self.codes, strict=True):
-            values.append(sum(values[each] for each in reads) * code.factor * factor % MODULUS)
-        return {f"t{number}": value for number, value in enumerate(values)}
 
 
 CALLS = ("submit", "submit", "submit", "submit", "submit", "cancel", "flush", "pause", "resume", "swap", "drain")
-FRAMES = st.frozensets(st.integers(0, 15), max_size=3)
+TWO_MEMORIES = Board("random", tuple(Device(name, "null", memory=name) for name in "mn"))
 
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    count = draw(st.integers(1, 6))
-    reads = tuple(
-        tuple(draw(st.lists(st.integers(0, number), min_size=1, max_size=3, unique=True))) for number in range(count)
-    )
     policy = draw(st.sampled_from(["block", "block", "latest", "drop-oldest", "deadline"]))
     options: dict[str, Any] = {"admission": policy, "on_error": draw(st.sampled_from(["skip", "skip", "stop"]))}
     if policy == "deadline":
         options["deadline"] = draw(st.sampled_from([0.001, 1000.0]))
     if draw(st.booleans()):
         options["stage_timeout"] = 1000.0
-
-    def each(strategy: st.SearchStrategy[Any]) -> tuple[Any, ...]:
-        return tuple(draw(st.lists(strategy, min_size=count, max_size=count)))
-
     return Case(
-        reads=reads,
-        memories=each(st.sampled_from("mn")),
-        depths=each(st.integers(1, 3)),
-        replicas=each(st.sampled_from([1, 1, 2, 3])),
-        in_flight=draw(st.integers(0, 5)),
-        options=options,
-        codes=each(st.builds(Code, st.integers(1, 5), FRAMES, FRAMES)),
-        calls=tuple(draw(st.lists(st.tuples(st.sampled_from(CALLS), st.integers(0, 30)), min_size=4, max_size=24))),
-        drain=draw(st.booleans()),
+        draw(arithmetic_graphs(TWO_MEMORIES)),
+        options,
+        draw(st.lists(st.tuples(st.sampled_from(CALLS), st.integers(0, 30)), min_size=4, max_size=24)),
+        draw(st.booleans()),
     )
 
 
 def check(case: Case) -> None:
     """Run a case and compare every frame's end with the books and with the plain computation."""
-    running = Pipeline(case.plan, case.codes, create=Arithmetic, **case.options)
+    running = Pipeline(case.graph.plan, case.graph.codes, create=Arithmetic, **case.options)
     futures: list[FrameFuture] = []
     version = 1
     for call, argument in case.calls:
@@ -143,9 +87,9 @@ def check(case: Case) -> None:
             if futures:
                 futures[argument % len(futures)].cancel()
         elif call == "swap":
-            codes = [code._replace(factor=code.factor * (argument % 4 + 1)) for code in case.codes]
+            codes = [code._replace(factor=code.factor * (argument % 4 + 1)) for code in case.graph.codes]
             with contextlib.suppress(PipelineClosed):
-                running.swap(Bundle(case.plan, codes))
+                running.swap(Bundle(case.graph.plan, codes))
                 version = argument % 4 + 1
         elif call == "drain":
             running.drain(timeout=LIMIT)
@@ -181,10 +125,10 @@ def kind(case: Case, future: FrameFuture) -> str:
     error = future.exception(0)
     if error is None:
         result = future.result(0)
-        outputs = [spec.name for spec in case.plan.outputs]
+        outputs = [spec.name for spec in case.graph.plan.outputs]
         arrays_by_name = result if len(outputs) > 1 else {outputs[0]: result}
         frame = int(next(iter(arrays_by_name.values()))[0])
-        values = case.reference(frame, future.metadata)
+        values = case.graph.reference(frame * 7, future.metadata)
         assert {name: int(array[1]) for name, array in arrays_by_name.items()} == {
             name: values[name] for name in outputs
         }
@@ -196,15 +140,7 @@ def kind(case: Case, future: FrameFuture) -> str:
     return "failed"
 
 
-COMMON: Any = {
-    "deadline": None,
-    "derandomize": True,
-    "database": None,
-    "suppress_health_check": [HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-}
-
-
-@settings(max_examples=300, **COMMON)
+@settings(max_examples=300, **SETTINGS)
 @given(case=cases())
 def test_any_legal_pipeline_ends_every_frame_once(case: Case) -> None:
     check(case)
@@ -212,7 +148,7 @@ def test_any_legal_pipeline_ends_every_frame_once(case: Case) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@settings(max_examples=10_000, **COMMON)
+@settings(max_examples=10_000, **SETTINGS)
 @given(case=cases())
 def test_ten_thousand_legal_pipelines_end_every_frame_once(case: Case) -> None:
     check(case)

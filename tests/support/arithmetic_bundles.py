@@ -11,32 +11,15 @@ import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from pipeline.core.board import Board, Device
 from pipeline.core.plan import Plan, StagePlan, TensorSpec
 from pipeline.executor.bundle import Bundle
 from pipeline.executor.stage_code import StageCode
+from tests.support.arithmetic_graphs import Code
 
-MODULUS = 100_003
 KERNEL = "soc_test.arithmetic"
-
-
-class Code(NamedTuple):
-    """Work of a stage: adds up its inputs, with a factor, and is slow or fails on some of 16 kinds of frames."""
-
-    factor: int = 1
-    slow: frozenset[int] = frozenset()
-    failing: frozenset[int] = frozenset()
-
-    @property
-    def parameter(self) -> np.ndarray:
-        """What the kernel reads."""
-        masks = [sum(1 << kind for kind in kinds) for kinds in (self.slow, self.failing)]
-        return np.array([self.factor, *masks], np.int64)
-
 
 ArithmeticCodes = dict[int, StageCode]
 """By the number of inputs."""

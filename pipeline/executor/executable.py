@@ -1,0 +1,105 @@
+"""Executable: a Relax module -> TVM's executable, with its parameters as arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from pipeline.core.numerics import EXACT, Numerics
+from pipeline.core.tvm_access import tvm
+from pipeline.errors import BuildError, reason
+from pipeline.executor import kernels, parameters
+from pipeline.executor.kernels.anchor import Choices
+from pipeline.executor.kernels.microarchitecture import Microarchitecture
+from pipeline.executor.precision import widen_sums
+from pipeline.executor.stage_code import EXTERNAL, KernelCall
+
+
+class Tuning(Protocol):
+    """Choices that tuning has made, for any stage."""
+
+    def for_stage(self, target: Any, cores: int) -> Choices:
+        """Return the choices for a target and a number of cores."""
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """How a module is compiled; see `pipeline.executor.build.compile_stage`."""
+
+    channels_last: set[str] | None = None
+    tuning: Tuning | None = None
+    numerics: Numerics = EXACT
+    symbolic: bool = False
+    microarchitecture: Microarchitecture | None = None
+
+
+def build_executable(
+    module: Any, target: Any, cores: int, options: CompileOptions
+) -> tuple[Any, dict[str, np.ndarray], list[KernelCall] | None]:
+    """Build a module's executable, and return the parameters that are arguments of it, and its calls."""
+    try:
+        # A symbolic stage has no shapes that tiles could follow from.
+        if options.symbolic:
+            module, calls = _optimise_symbolic(module, target, cores), None
+        else:
+            module = _optimise(module, target, cores, options)
+            calls = _kernel_calls(module)
+        executable, constants = _lower(module, target)
+    except Exception as error:
+        raise BuildError(f"TVM cannot compile for {target}: {reason(error)}") from error
+    return executable, constants, calls
+
+
+def _optimise(module: Any, target: Any, cores: int, options: CompileOptions) -> Any:
+    return kernels.optimise(
+        module,
+        target,
+        cores,
+        options.channels_last,
+        tuned=None if options.tuning is None else options.tuning.for_stage(target, cores),
+        numerics=options.numerics,
+        microarchitecture=options.microarchitecture,
+    )
+
+
+def _optimise_symbolic(module: Any, target: Any, cores: int) -> Any:
+    from pipeline.executor.kernels import general
+
+    module = widen_sums(module)
+    return general.optimise_symbolic(module, target, cores) if kernels.applies(target) else module
+
+
+def _lower(module: Any, target: Any) -> tuple[Any, dict[str, np.ndarray]]:
+    from tvm import relax
+
+    from pipeline.executor import parameter_checks
+
+    # Weights become arguments: as constants they would be in the library, once for each size of frame.
+    inputs = len(module["main"].params)
+    main, constants = parameters.lift(module["main"])
+    program = tvm.IRModule(dict(module.functions))
+    program["main"] = main
+    program = relax.transform.Normalize()(program)
+    executable = relax.build(
+        program,
+        target,
+        relax_pipeline=tvm.transform.Sequential([kernels.pipeline(target), parameter_checks.removal(inputs)]),
+        tir_pipeline=kernels.tir_pipeline(target),
+    )
+    return executable, constants
+
+
+def _kernel_calls(module: Any) -> list[KernelCall] | None:
+    from pipeline.executor.kernels import provenance
+
+    rules = kernels.kernels(module)
+    calls = provenance.calls(module)
+    return None if calls is None else [KernelCall(name, _rule(rules, name), results) for name, results in calls]
+
+
+def _rule(rules: Mapping[str, Sequence[Any]], function: str) -> str:
+    """Return the rule that wrote a function; what the module does not have is a library's."""
+    return str(rules[function][0]) if function in rules else EXTERNAL

@@ -1,0 +1,130 @@
+"""LifeCycle: the calls of a pipeline that pause, empty and close it."""
+
+from __future__ import annotations
+
+import warnings
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from pipeline.core import arguments
+from pipeline.core.plan import Plan
+from pipeline.scheduler.engine import Engine
+from pipeline.scheduler.original_calls import OriginalCalls
+from pipeline.scheduler.pending_builds import PendingBuilds
+from pipeline.scheduler.switch_interval import SwitchInterval
+from pipeline.scheduler.unclosed import unwatch
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+GRACE_S = 0.5
+"""Seconds that an abrupt end waits for devices that are in the middle of something."""
+
+
+class LifeCycle:
+    """A pipeline's way to its end; `Pipeline` sets what ends."""
+
+    _engine: Engine
+    _pending_builds: PendingBuilds
+    _original_calls: OriginalCalls
+    _switch_interval: SwitchInterval
+
+    @property
+    def plan(self) -> Plan:
+        """Plan that new frames follow; `swap` changes it."""
+        return self._engine.deployment.plan
+
+    @property
+    def closed(self) -> bool:
+        """True if no more frames are accepted."""
+        return self._engine.closing
+
+    @property
+    def error(self) -> BaseException | None:
+        """Error that has ended the pipeline before it was closed, None if nothing has."""
+        return self._engine.error
+
+    def drain(self, *, timeout: float | None = None) -> None:
+        """Wait at most `timeout` seconds until the frames submitted so far have ended; more may come meanwhile.
+
+        Raises
+        ------
+        TimeoutError
+            If they had not ended in time, or the caller is a callback, which must not wait for its own pipeline.
+        """
+        self._engine.drain(arguments.time_limit("timeout", timeout))
+
+    def flush(self) -> int:
+        """Drop the frames that no stage has taken up, with the reason ``"flushed"``, and return how many there were."""
+        return self._engine.intake.flush()
+
+    def pause(self) -> None:
+        """Start no more frames; those that have started are finished, those submitted wait or are dropped."""
+        self._engine.pause()
+
+    def resume(self) -> None:
+        """Start frames again."""
+        self._engine.resume()
+
+    def stop(self) -> None:
+        """Finish what is in and close the pipeline."""
+        self.close()
+
+    def close(self, *, drain: bool = True, timeout: float | None = None) -> None:
+        """Take no more frames and end the workers; may be called again, from any thread and from callbacks.
+
+        Called from a callback it only begins the end, since a worker cannot wait for itself.  Once frames have been
+        given up, here or because of an error, devices that are still at them are not waited for.
+
+        Parameters
+        ----------
+        drain : bool
+            Finish the frames that are in, also those that wait.  With False those that no stage has taken up are
+            cancelled, and the others fail with `PipelineClosed`.
+        timeout : float, optional
+            Seconds to wait for frames to finish; those left are given up.
+        """
+        timeout = arguments.time_limit("timeout", timeout)
+        unwatch(self)
+        engine = self._engine
+        # First of all: nobody comes in while the rest is being ended.
+        engine.close()
+        self._original_calls.end()
+        self._switch_interval.end()
+        # The end goes on in the other threads; whoever waits for it calls this again from outside.
+        if engine.must_not_wait():
+            if not drain:
+                engine.abandon(engine.unfinished_error())
+            return
+        is_complete = False
+        try:
+            is_complete = drain and engine.join(timeout)
+        finally:
+            # Also when Ctrl-C ends the wait.
+            if not is_complete:
+                engine.abandon(engine.unfinished_error())
+            self._warn_of_busy_stages()
+
+    def after_fork(self) -> None:
+        """Be closed in a process that was forked from the one that it belongs to; called there."""
+        unwatch(self)
+        self._engine.after_fork()
+        self._pending_builds.after_fork()
+        self._original_calls.after_fork()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close(drain=error_type is None)
+
+    def _warn_of_busy_stages(self) -> None:
+        if busy := self._engine.deployments.busy(GRACE_S):
+            names = ", ".join(repr(name) for name in busy)
+            warnings.warn(
+                f"stages that are still busy in their device: {names}; their threads end when the device returns",
+                ResourceWarning,
+                stacklevel=3,
+            )
