@@ -11,13 +11,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from pipeline.core import memory
 from pipeline.core.memory import contents
 from pipeline.core.plan import StagePlan
 from pipeline.core.remote_address import Address
 from pipeline.core.tvm_library import tvm_version
 from pipeline.core.version import VERSION
 from pipeline.errors import DeviceLost, RemoteError
-from pipeline.remote import messages, tensors
+from pipeline.remote import frame_memory, messages, tensors
+from pipeline.remote.frame_memory import FrameMemory
 from pipeline.remote.messages import ServerMessage
 from pipeline.remote.stage_package import StagePackage, pack_stage
 from pipeline.remote.tls import ClientTls, describe_error
@@ -55,6 +57,7 @@ class Connection:
 
     def __init__(self, address: Address) -> None:
         self.address = address
+        self._memory: FrameMemory | None = None
         tls = ClientTls(Path(address.tls).expanduser()) if address.tls else None
         try:
             stream_socket = socket.create_connection((address.host, address.port), timeout=address.timeout)
@@ -94,7 +97,11 @@ class Connection:
                 self._upload(package, message)
                 self._wire.send(request)
                 message = self._message()
-            return self._expect(message, messages.OpenAnswer).program
+            answer = self._expect(message, messages.OpenAnswer)
+            if answer.memory is not None:
+                self._drop_memory()
+                self._memory = FrameMemory.attach(answer.memory)
+            return answer.program
 
     def run(self, program: int, stage: StagePlan, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Run one frame through an opened stage.
@@ -110,9 +117,7 @@ class Connection:
         """Run one frame as `run` does, and return the seconds that the server's device took as well."""
         inputs = [tensors.contiguous(array) for array in arrays]
         with self._translate_errors():
-            self._wire.send(
-                messages.FrameRequest(program, tensors.heads(inputs)), [contents(array) for array in inputs]
-            )
+            self._send_frame(program, inputs)
             message = self._message()
             if isinstance(message, messages.FrameFailure):
                 raise RemoteError(f"{self.address}: {message.error}")
@@ -123,7 +128,12 @@ class Connection:
                 raise MalformedMessage(f"{len(answer.tensors)} results came; the stage makes {len(outputs)}")
             if not all(map(messages.TensorHead.fits, answer.tensors, outputs)):
                 raise MalformedMessage("the results are not of the kind that the stage makes")
-            return tensors.receive(self._wire, answer.tensors), answer.seconds
+            return self._results(answer), answer.seconds
+
+    @property
+    def shares_memory(self) -> bool:
+        """Whether large frames go through memory that the server has as well."""
+        return self._memory is not None
 
     def usable(self) -> bool:
         """Return True unless the server has gone since the last frame, as far as this machine knows."""
@@ -136,7 +146,31 @@ class Connection:
 
     def close(self) -> None:
         """End the session."""
+        self._drop_memory()
         self._wire.close()
+
+    def _send_frame(self, program: int, inputs: Sequence[np.ndarray]) -> None:
+        heads = tensors.heads(inputs)
+        if self._memory is not None and frame_memory.put(self._memory.requests, inputs):
+            self._wire.send(messages.FrameRequest(program, heads, in_memory=True))
+        else:
+            self._wire.send(messages.FrameRequest(program, heads), [contents(array) for array in inputs])
+
+    def _results(self, answer: messages.FrameAnswer) -> list[np.ndarray]:
+        if not answer.in_memory:
+            return tensors.receive(self._wire, answer.tensors)
+        if self._memory is None:
+            raise MalformedMessage("the results are in memory that is not shared")
+        try:
+            # Copies: the next frame's results come to the same place.
+            return [memory.snapshot(array) for array in frame_memory.views(self._memory.answers, answer.tensors)]
+        except ValueError as error:
+            raise MalformedMessage(f"the results are {error}") from None
+
+    def _drop_memory(self) -> None:
+        if self._memory is not None:
+            self._memory.close()
+            self._memory = None
 
     def _upload(self, package: StagePackage, missing_files: messages.MissingFiles) -> None:
         for digest in missing_files.digests:

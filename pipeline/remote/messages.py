@@ -16,7 +16,7 @@ from pipeline.executor.manifest import StageFiles
 from pipeline.executor.parameters import ITEM_BYTES, MOST_AXES
 
 # Both ends must have the same: it grows with every change of a message, and the greeting compares it.
-PROTOCOL = 3
+PROTOCOL = 4
 
 LARGEST_FRAME = 1 << 30
 """Bytes that a stage's inputs may have together, and its outputs, unless a server is told otherwise."""
@@ -113,24 +113,37 @@ class UploadRequest(msgspec.Struct, frozen=True, tag="Upload"):
     nbytes: Count
 
 
+class MemoryOffer(msgspec.Struct, frozen=True):
+    """Memory for frames that a server shares with a client of the same machine, see `pipeline.remote.frame_memory`."""
+
+    process: Annotated[int, Meta(gt=0)]
+    descriptor: Annotated[int, Meta(ge=0)]
+    key: Annotated[bytes, Meta(min_length=16, max_length=16)]
+    request_bytes: Count
+    answer_bytes: Count
+
+
 class OpenAnswer(msgspec.Struct, frozen=True, tag="Opened"):
-    """The stage is ready, under this number."""
+    """The stage is ready, under this number; memory is there for the first stage that needs so much."""
 
     program: int
+    memory: MemoryOffer | None = None
 
 
 class FrameRequest(msgspec.Struct, frozen=True, tag="Run"):
-    """One frame for an opened stage; the inputs' bytes follow."""
+    """One frame for an opened stage; the inputs' bytes follow, or are in the memory that both share."""
 
     program: int
     tensors: tuple[TensorHead, ...]
+    in_memory: bool = False
 
 
 class FrameAnswer(msgspec.Struct, frozen=True, tag="Ran"):
-    """The frame's results, whose bytes follow, and how long the device worked for them."""
+    """The frame's results, whose bytes follow or are in shared memory, and how long the device worked for them."""
 
     tensors: tuple[TensorHead, ...]
     seconds: Annotated[float, Meta(ge=0)]
+    in_memory: bool = False
 
 
 class FrameFailure(msgspec.Struct, frozen=True, tag="Failed"):

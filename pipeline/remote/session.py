@@ -9,15 +9,19 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import NamedTuple, TypeVar
 
+import numpy as np
+
 from pipeline.core.memory import contents
+from pipeline.core.plan import StagePlan
 from pipeline.core.threads import start_in_thread
 from pipeline.core.version import VERSION
 from pipeline.errors import PipelineError, reason
-from pipeline.remote import messages, requests, server_target, tensors
+from pipeline.remote import frame_memory, messages, requests, server_target, tensors
 from pipeline.remote.device_threads import DeviceThread, ServedStage
+from pipeline.remote.frame_memory import FrameMemory
 from pipeline.remote.messages import ClientMessage
 from pipeline.remote.offer import Offer, Refusal
-from pipeline.remote.wire import MalformedMessage, Wire, blocks
+from pipeline.remote.wire import MalformedMessage, Wire, blocks, is_loopback
 
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -75,6 +79,7 @@ class ServerSession:
         self._programs: list[ServedStage] = []
         self._slots: dict[str, DeviceThread] = {}
         self._missing_files: requests.Needed = {}
+        self._memory: FrameMemory | None = None
 
     def greet(self, admits: Callable[[str], bool] = lambda _: True) -> bool:
         """Hear who the client is, and return whether it may stay; else it is told why not, and let go.
@@ -93,6 +98,8 @@ class ServerSession:
         finally:
             for thread in self._slots.values():
                 self._offer.computing.leave(thread)
+            if self._memory is not None:
+                self._memory.close()
             self._wire.close()
 
     def _attempt(self, work: Callable[[], None]) -> bool:
@@ -185,7 +192,31 @@ class ServerSession:
         if error := self._await_end(program.load()).exception():
             raise Refusal(f"stage {message.stage.name!r} cannot be loaded: {_describe(error)}") from error
         self._programs.append(program)
-        self._wire.send(messages.OpenAnswer(len(self._programs) - 1))
+        self._wire.send(messages.OpenAnswer(len(self._programs) - 1, self._share_memory(message.stage)))
+
+    def _share_memory(self, stage: StagePlan) -> messages.MemoryOffer | None:
+        """Return memory for frames with a client of this machine, if a stage needs more than there is."""
+        request_bytes, answer_bytes = (frame_memory.area_bytes(specs) for specs in (stage.inputs, stage.outputs))
+        offer = None if self._memory is None else self._memory.offer
+        if offer is not None:
+            request_bytes = max(request_bytes, offer.request_bytes)
+            answer_bytes = max(answer_bytes, offer.answer_bytes)
+            if (request_bytes, answer_bytes) == (offer.request_bytes, offer.answer_bytes):
+                return None
+        if not frame_memory.is_supported or max(request_bytes, answer_bytes) < frame_memory.SMALL:
+            return None
+        # Of another machine, it would only be memory that nobody uses.
+        if not is_loopback(self.peer):
+            return None
+        try:
+            memory = FrameMemory.create(request_bytes, answer_bytes)
+        except OSError as error:
+            logger.info("no memory is shared with a client: %s", error)
+            return None
+        if self._memory is not None:
+            self._memory.close()
+        self._memory = memory
+        return memory.offer
 
     def _slot(self, kind: str) -> DeviceThread:
         """Return the slot of a device on which all stages of this session run."""
@@ -207,13 +238,27 @@ class ServerSession:
         program = self._programs[message.program]
         # Before memory is allocated for it: sizes come from the client.
         self._check(message, program)
-        ran = self._await_end(program.run(tensors.receive(self._wire, message.tensors)))
+        ran = self._await_end(program.run(self._inputs(message)))
         if error := ran.exception():  # the frame's own, and no reason to end the session
             self._wire.send(messages.FrameFailure(_describe(error)))
             return
         results, seconds = ran.result()
+        # A client that uses the memory reads its results there as well, if they have room.
+        if message.in_memory and self._memory is not None and frame_memory.put(self._memory.answers, results):
+            self._wire.send(messages.FrameAnswer(tensors.heads(results), seconds, in_memory=True))
+            return
         outputs = [tensors.contiguous(array) for array in results]
         self._wire.send(messages.FrameAnswer(tensors.heads(outputs), seconds), [contents(array) for array in outputs])
+
+    def _inputs(self, message: messages.FrameRequest) -> list[np.ndarray]:
+        if not message.in_memory:
+            return tensors.receive(self._wire, message.tensors)
+        if self._memory is None:
+            raise MalformedMessage("a frame in memory that is not shared")
+        try:
+            return frame_memory.views(self._memory.requests, message.tensors)
+        except ValueError as error:
+            raise MalformedMessage(f"a frame of {error}") from None
 
     def _check(self, message: messages.FrameRequest, program: ServedStage) -> None:
         specs, nbytes = program.stage.inputs, sum(tensor.nbytes for tensor in message.tensors)

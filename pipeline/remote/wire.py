@@ -196,6 +196,11 @@ def peer_address(connection: socket.socket) -> str:
     return str(name[0]) if isinstance(name, tuple) else ""
 
 
+def is_loopback(address: str) -> bool:
+    """Return whether the other side is on this machine, as far as its address tells; a tunnel's may be elsewhere."""
+    return address.startswith("127.") or address in {"::1", "::ffff:127.0.0.1"}
+
+
 def break_off(connection: socket.socket) -> None:
     """End all calls that wait for a connection, in any thread; closing alone would not wake them."""
     with contextlib.suppress(OSError):  # it has ended already
