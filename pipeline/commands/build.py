@@ -55,6 +55,12 @@ def _kernel_arguments(parser: argparse.ArgumentParser) -> None:
         help="store weights as float32 (default), float16 or bfloat16; sums stay float32",
     )
     parser.add_argument(
+        "--arithmetic",
+        metavar="TYPE",
+        default="float32",
+        help="multiply as float32 (default), or as float16 on 64-bit Arm cores that have it, with weights to match",
+    )
+    parser.add_argument(
         "--other-sizes",
         choices=("refuse", "pad", "symbolic"),
         default="refuse",
@@ -88,6 +94,7 @@ def run(options: argparse.Namespace) -> int:
             tuning=tuning,
             winograd=options.winograd,
             weights=options.weights,
+            arithmetic=options.arithmetic,
             progress=step,
         )
         step("saving")

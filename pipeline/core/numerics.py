@@ -12,6 +12,9 @@ from pipeline.errors import BuildError
 TOLERANCES = {"float32": 1e-5, "float16": 5e-3, "bfloat16": 5e-2}
 """Largest allowed error, as a share of the largest output, by how weights are stored."""
 
+ARITHMETIC = {"float32": 0.0, "float16": 2e-2}
+"""The same by what numbers are multiplied as."""
+
 ROUNDING = {"float16": 2e-2, "bfloat16": 1e-1}
 """The same against float32 by the dtype of tensors: each operator rounds to 11 or 8 bits, and dozens follow."""
 
@@ -47,30 +50,42 @@ class Numerics:
         What weights of convolutions, also transposed ones, and of dense layers are stored as: ``"float32"``,
         ``"float16"`` or ``"bfloat16"``; those of one kernel for each channel, which are few, stay float32.
         Sums stay float32; half as many bytes are read.
+    arithmetic : str
+        What numbers are multiplied as in these operators: ``"float32"``, or ``"float16"``, which processors that have
+        it do twice as fast.  Weights are then stored as float16; data are rounded to it, and what exceeds 65,504
+        becomes infinite.  Up to 64 products are added up in float16, and sums of these in float32.
 
     Raises
     ------
     BuildError
-        If `weights` is something else.
+        If `weights` or `arithmetic` is something else, or weights are bfloat16 that float16 is to be multiplied with.
     """
 
     winograd: bool = False
     weights: str = "float32"
+    arithmetic: str = "float32"
 
     def __post_init__(self) -> None:
-        if self.weights not in TOLERANCES:
-            raise BuildError(f"weights is {self.weights!r}; it must be one of {', '.join(TOLERANCES)}")
+        for name, value, kinds in (("weights", self.weights, TOLERANCES), ("arithmetic", self.arithmetic, ARITHMETIC)):
+            if value not in kinds:
+                raise BuildError(f"{name} is {value!r}; it must be one of {', '.join(kinds)}")
+        if self.arithmetic == "float16":
+            if self.weights == "bfloat16":
+                raise BuildError("arithmetic is float16, and weights are bfloat16; leave one of them out")
+            # A frozen instance can be changed while it is made only.
+            object.__setattr__(self, "weights", "float16")
 
     @property
     def tolerance(self) -> float:
         """Largest allowed error against the unchanged model, as a share of the largest output."""
-        return max(TOLERANCES[self.weights], 1e-4 if self.winograd else 0.0)
+        return max(TOLERANCES[self.weights], ARITHMETIC[self.arithmetic], 1e-4 if self.winograd else 0.0)
 
     def of_stage(self, options: StageOptions) -> Numerics:
         """Return these choices with those that a stage has of its own."""
         return Numerics(
             self.winograd if options.winograd is None else options.winograd,
             self.weights if options.weights is None else options.weights,
+            self.arithmetic if options.arithmetic is None else options.arithmetic,
         )
 
 

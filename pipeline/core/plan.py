@@ -130,7 +130,7 @@ class Plan:
         ----------
         stage : str
         **options
-            Those of `StageOptions`: ``winograd``, ``weights``, ``tolerance`` and ``target``.
+            Those of `StageOptions`: ``winograd``, ``weights``, ``arithmetic``, ``tolerance`` and ``target``.
 
         Raises
         ------

@@ -11,6 +11,9 @@ from pipeline.errors import PlanError, near
 WEIGHTS = ("float32", "float16", "bfloat16")
 """What weights may be stored as."""
 
+ARITHMETIC = ("float32", "float16")
+"""What numbers may be multiplied as."""
+
 
 @dataclass(frozen=True)
 class StageOptions:
@@ -26,6 +29,8 @@ class StageOptions:
         Largest allowed error of the stage's outputs against the unsplit model, as a share of the largest value.
     target : mapping, optional
         Keys of its device's target that are otherwise for this stage.
+    arithmetic : str, optional
+        What numbers are multiplied as, one of `ARITHMETIC`.
 
     Raises
     ------
@@ -37,14 +42,14 @@ class StageOptions:
     weights: str | None = None
     tolerance: float | None = None
     target: Mapping[str, object] | None = None
+    arithmetic: str | None = None
 
     def __post_init__(self) -> None:
         if self.winograd is not None and not isinstance(self.winograd, bool):
             raise PlanError(f"winograd is {self.winograd!r}; it must be true or false")
-        if self.weights is not None and self.weights not in WEIGHTS:
-            raise PlanError(
-                f"weights is {self.weights!r}; it must be one of {', '.join(WEIGHTS)}{near(str(self.weights), WEIGHTS)}"
-            )
+        for name, value, kinds in (("weights", self.weights, WEIGHTS), ("arithmetic", self.arithmetic, ARITHMETIC)):
+            if value is not None and value not in kinds:
+                raise PlanError(f"{name} is {value!r}; it must be one of {', '.join(kinds)}{near(str(value), kinds)}")
         if self.tolerance is not None and not _is_share(self.tolerance):
             raise PlanError(f"tolerance is {self.tolerance!r}; it must be a number of at least 0")
         if self.target is not None and not isinstance(self.target, Mapping):

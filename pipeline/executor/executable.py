@@ -48,6 +48,8 @@ def build_executable(
             module = _optimise(module, target, cores, options)
             calls = _kernel_calls(module)
         executable, constants = _lower(module, target)
+    except BuildError:
+        raise
     except Exception as error:
         raise BuildError(f"TVM cannot compile for {target}: {reason(error)}") from error
     return executable, constants, calls

@@ -35,6 +35,7 @@ def build(  # noqa: PLR0913 - all but the first two by keyword
     tuning: str | Path | None = None,
     winograd: bool = False,
     weights: str = "float32",
+    arithmetic: str = "float32",
     progress: Callable[[str], None] = lambda _: None,
 ) -> Bundle:
     """Compile each stage of a plan for its device.
@@ -70,10 +71,10 @@ def build(  # noqa: PLR0913 - all but the first two by keyword
         for `pipeline.verify`, are compared instead of a random one.
     tolerance : float or str, optional
         Largest allowed error, as a share of the largest output; by default 1e-5, 1e-4 with `winograd`, 5e-3 with
-        weights as float16, 5e-2 as bfloat16; 2e-2 and 1e-1 if the model has tensors of these dtypes, whose stages
-        are compared with the model in float32.  The library may always differ by as much as `pipeline.verify` allows,
-        and by more if this says so: as a share, as steps of quantised integers, such as ``"5steps"``, or both, such as
-        ``"0.001,5steps"``.
+        weights as float16, 5e-2 as bfloat16, 2e-2 with arithmetic in float16; 2e-2 and 1e-1 if the model has tensors
+        of these dtypes, whose stages are compared with the model in float32.  The library may always differ by as much
+        as `pipeline.verify` allows, and by more if this says so: as a share, as steps of quantised integers, such as
+        ``"5steps"``, or both, such as ``"0.001,5steps"``.
     seed : int
         Of the random frame.
     tuning : str or Path, optional
@@ -84,6 +85,9 @@ def build(  # noqa: PLR0913 - all but the first two by keyword
     weights : str
         What weights of convolutions and dense layers are stored as: ``"float32"``, ``"float16"`` or ``"bfloat16"``.
         Half as many bytes are read, and sums stay float32.
+    arithmetic : str
+        What numbers are multiplied as in these operators, in products of data by data, and in depthwise convolutions:
+        ``"float32"``, or ``"float16"`` on 64-bit Arm cores that have it; see `pipeline.core.numerics.Numerics`.
     progress : callable, optional
         Told what is being done.
 
@@ -105,7 +109,7 @@ def build(  # noqa: PLR0913 - all but the first two by keyword
     graph = _as_one_graph(graph, connect)
     plan = _resolve_plan(plan, graph, board, devices)
     checks = _checks(plan, check=check, verify=verify, tolerance=tolerance, seed=seed)
-    options = _options(progress, checks, tuning, winograd=winograd, weights=weights)
+    options = _options(progress, checks, tuning, winograd=winograd, weights=weights, arithmetic=arithmetic)
     return _compile(graph, plan, sizes, other_sizes, options)
 
 
@@ -137,16 +141,14 @@ def _options(
     progress: Callable[[str], None],
     checks: CheckOptions,
     tuning: str | Path | None,
-    *,
-    winograd: bool,
-    weights: str,
+    **numerics: Any,
 ) -> Options:
     from pipeline.core.numerics import Numerics
     from pipeline.executor.tuning.lookup import TuningLookup
     from pipeline.workflow.bundle_builder import Options
 
     database = None if tuning is None else TuningLookup.load(tuning)
-    return Options(progress, checks, database, Numerics(winograd, weights))
+    return Options(progress, checks, database, Numerics(**numerics))
 
 
 def _compile(

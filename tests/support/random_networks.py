@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 import pipeline
+from pipeline.core.numerics import EXACT, Numerics
 from pipeline.core.plan import StagePlan
 from pipeline.executor import host_target, kernels
 from pipeline.executor.build import compile_stage
@@ -52,11 +53,16 @@ def eager_microarchitecture(**changes: Any) -> Microarchitecture:
 
 
 def by_cores(
-    part: GraphPart, values: Mapping[str, np.ndarray], cores: int, cpu: Microarchitecture | None = None
+    part: GraphPart,
+    values: Mapping[str, np.ndarray],
+    cores: int,
+    cpu: Microarchitecture | None = None,
+    numerics: Numerics = EXACT,
 ) -> np.ndarray:
     """Run a model's only stage, compiled for so many cores, however little there is to compute."""
     runtime = CpuRuntime(HOST)
-    code = compile_stage(extract.module(part), HOST, cores, microarchitecture=cpu or eager_microarchitecture())
+    cpu = cpu or eager_microarchitecture()
+    code = compile_stage(extract.module(part), HOST, cores, microarchitecture=cpu, numerics=numerics)
     program = runtime.load(StagePlan("test", "cpu", part.inputs, part.outputs), code)
     results = runtime.run(program, [runtime.copy_in(values[spec.name]) for spec in part.inputs])
     return np.array(runtime.copy_out(results[0]))

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pipeline.core.numerics import EXACT, Numerics
+from pipeline.errors import BuildError
 from pipeline.executor.kernels import microarchitecture as microarchitectures
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
 from pipeline.executor.kernels.provenance import kernels
@@ -70,9 +71,21 @@ def optimise(  # noqa: PLR0913 - the last ones by keyword
     # Layouts were timed with weights of four bytes; with two, another one may be the fastest.
     layouts = tuned.layout if tuned is not None and numerics.weights == "float32" else None
     cpu = microarchitecture or microarchitectures.of_target(target)
-    cpu = replace(cpu, weights=numerics.weights, layouts=layouts)
+    cpu = replace(cpu, weights=numerics.weights, arithmetic=_arithmetic(numerics, cpu, target), layouts=layouts)
     fused_module = stage.fuse_stage(module, target, cpu, channels_last, numerics, rewrites or registry.REWRITES)
     return stage.write_kernels(fused_module, cpu, cores, tuned)
+
+
+def _arithmetic(numerics: Numerics, cpu: Microarchitecture, target: Any) -> str:
+    """Return what numbers are multiplied as, or raise `BuildError` if the processor has no such instructions."""
+    if numerics.arithmetic == "float16" and not cpu.multiplies_halves:
+        name = str(target.attrs.get("mcpu", "")) or "the processor"
+        raise BuildError(
+            f"arithmetic is float16, which {name} does not have, or has no kernels for; 64-bit Arm cores since "
+            f"Cortex-A55 and A75 have it (+fullfp16): build other stages with --stage-option STAGE.arithmetic=float32, "
+            f"or with weights=float16, whose products are float32"
+        )
+    return numerics.arithmetic
 
 
 def pipeline(target: Any) -> Any:

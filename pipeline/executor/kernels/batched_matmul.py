@@ -39,7 +39,7 @@ class BatchedMatmul(Kernel[BatchedMatmulForm]):
         *batch, rows, columns = extents(call.ty)
         form = BatchedMatmulForm(
             tuple(batch),
-            packing.estimate_layout(matmul_shape(rows, shapes[0][-1], columns), rewriter.cpu),
+            packing.float_layout(matmul_shape(rows, shapes[0][-1], columns), rewriter.cpu),
             _operand(lhs, shapes[0], lhs_strides, batch),
             _operand(rhs, shapes[1], rhs_strides, batch),
         )

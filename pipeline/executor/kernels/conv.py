@@ -16,7 +16,7 @@ from pipeline.executor.kernels.layout.channel_layout import ChannelLayout
 from pipeline.executor.kernels.layout.expressions import constant, is_static
 from pipeline.executor.kernels.layout.rewriter import Rewriter
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
-from pipeline.executor.kernels.tiles import accumulators, byte_products, packing, tiling
+from pipeline.executor.kernels.tiles import accumulators, byte_products, half_products, packing, tiling
 from pipeline.executor.kernels.tiles.conv_loops import ConvLoops, TileEpilogue
 from pipeline.executor.kernels.tiles.conv_shape import ConvShape
 from pipeline.executor.kernels.tiles.packing import PackedLayout
@@ -107,9 +107,14 @@ def _loops(group: FusedGroup, form: PackedLayout, cpu: Microarchitecture, tasks:
         epilogue = _flat_epilogue(group, epilogue)
     elif form.conv.pointwise:
         # The packed tile was chosen for all pixels in one column.
-        tile_cpu = cpu if form.element_channels == 1 else byte_products.for_tiles(cpu)
-        form = structs.replace(form, tile=tiling.with_vectors(form.conv, tile_cpu, form.tile.vectors))
+        form = structs.replace(form, tile=tiling.with_vectors(form.conv, _tile_cpu(form, cpu), form.tile.vectors))
     return ConvLoops(form, cpu, data, weights, epilogue, tasks)
+
+
+def _tile_cpu(form: PackedLayout, cpu: Microarchitecture) -> Microarchitecture:
+    if form.way == half_products.WAY:
+        return half_products.for_tiles(cpu)
+    return cpu if form.element_channels == 1 else byte_products.for_tiles(cpu)
 
 
 def _flat_epilogue(group: FusedGroup, epilogue: TileEpilogue) -> TileEpilogue:

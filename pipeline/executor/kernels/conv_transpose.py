@@ -113,7 +113,7 @@ def _pack(
 def _layout(conv: ConvShape, cpu: Microarchitecture, *, depthwise: bool) -> PackedLayout:
     if depthwise or not conv.terms:
         return PackedLayout(replace(conv, groups=1) if depthwise else conv, RegisterTile(1, 1, 1), 1, cpu.lanes)
-    return packing.estimate_layout(conv, cpu)
+    return packing.float_layout(conv, cpu)
 
 
 class _PhaseLoops:

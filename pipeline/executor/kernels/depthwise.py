@@ -14,6 +14,7 @@ from pipeline.executor.kernels.kernel import Kernel, epilogue_store
 from pipeline.executor.kernels.layout.expressions import constant
 from pipeline.executor.kernels.layout.rewriter import Rewriter
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
+from pipeline.executor.kernels.tiles import half_products
 from pipeline.executor.kernels.tiles.conv_shape import ConvShape
 from pipeline.executor.kernels.tiles.sliding_window import SlidingWindowLoops
 from pipeline.executor.kernels.tir import statements as tir
@@ -32,10 +33,16 @@ class DepthwiseConvolution(Kernel[ConvShape]):
         if conv is None or not is_depthwise(conv.shape, rewriter.cpu):
             return None
         source = conv.layout.source(rewriter, call.args[0])
-        return conv.layout.result(self.convolve(rewriter.builder, source, conv.shape, conv.weights))
+        # Longer sums than these would have to be taken apart.
+        is_half = rewriter.cpu.arithmetic == half_products.WAY and conv.shape.terms <= half_products.BLOCK
+        weights = conv.weights.astype(np.float16) if is_half else conv.weights
+        return conv.layout.result(self.convolve(rewriter.builder, source, conv.shape, weights))
 
     def convolve(self, builder: Any, source: Any, conv: ConvShape, weights: np.ndarray) -> Any:
-        """Return the placeholder for data with channels last; several kernels see copies of their channel."""
+        """Return the placeholder for data with channels last; several kernels see copies of their channel.
+
+        Products have the dtype of the weights.
+        """
         if conv.group_outputs > 1:
             # Outputs of one channel are neighbours in ONNX's order, so each channel is repeated in its place.
             source = builder.emit(relax.op.repeat(source, conv.group_outputs, 3))
@@ -51,7 +58,17 @@ class DepthwiseConvolution(Kernel[ConvShape]):
         def combine(total: Any, element: Any, dy: Any, dx: Any, c: Any, lanes: int) -> Any:  # noqa: PLR0913, PLR0917
             return total + element * tir.load(weights, dy, dx, tir.span(c, lanes))
 
-        return SlidingWindowLoops(form, cpu, data, 0.0, combine, epilogue_store(group), tasks).statement()
+        store = epilogue_store(group)
+        if str(weights.dtype) != half_products.WAY:
+            return SlidingWindowLoops(form, cpu, data, 0.0, combine, store, tasks).statement()
+
+        def store_wide(total: Any, *indices: Any) -> Any:
+            return store(total.astype("float32"), *indices)
+
+        halves_cpu = half_products.for_tiles(cpu)
+        return SlidingWindowLoops(
+            form, halves_cpu, data, 0.0, combine, store_wide, tasks, half_products.WAY
+        ).statement()
 
     def operations(self, form: ConvShape) -> int:
         """Count multiplications and additions."""

@@ -86,6 +86,12 @@ class Microarchitecture:
         Cycles of one until its result can be added to again.
     way_bytes : int
         Of each way of the first-level data cache: addresses so far apart share a set.
+    multiplies_halves : bool
+        Whether vectors of float16 are multiplied and added, twice as many numbers as of float32.
+    arithmetic : str
+        Dtype in which float32 numbers are multiplied: ``"float32"`` or ``"float16"``.
+    item_bytes : int
+        Of a number that tiles follow from.
     """
 
     lanes: int
@@ -101,6 +107,9 @@ class Microarchitecture:
     ports: int = 2
     latency: float = 4.0
     way_bytes: int = 4 * KIB
+    multiplies_halves: bool = False
+    arithmetic: str = "float32"
+    item_bytes: int = 4
 
 
 def of_target(target: Any) -> Microarchitecture:
@@ -120,6 +129,7 @@ def of_target(target: Any) -> Microarchitecture:
     # Cores with AVX-512 have 1 MiB since Skylake-SP; of others 512 KiB are common.
     l2_bytes = l2_bytes or (1024 if lanes >= 16 else 512) * KIB
     cpu = Microarchitecture(lanes, registers, l1_bytes or 32 * KIB, l2_bytes, _dots(features, lanes, is_arm64=is_arm64))
+    cpu = replace(cpu, multiplies_halves=is_arm64 and "fullfp16" in features)
     return _describe_arm(cpu, _arm_core(target), l1_bytes) if is_arm64 else cpu
 
 

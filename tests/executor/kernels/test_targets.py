@@ -11,6 +11,7 @@ from tvm import tirx
 from tvm.target import Target
 
 import pipeline
+from pipeline.core.numerics import EXACT, Numerics
 from pipeline.core.tvm_access import compiler_lock, tvm
 from pipeline.executor import host_target, kernels
 from pipeline.executor.kernels import microarchitecture
@@ -31,11 +32,11 @@ MULTIPLY_ADD = {
 }
 
 
-def assembly(module: Any, target: Any) -> str:
+def assembly(module: Any, target: Any, numerics: Numerics = EXACT) -> str:
     """Return the code of the stage's convolution."""
     with compiler_lock:
         target = kernels.target_for(target)
-        stage = kernels.optimise(module, target)
+        stage = kernels.optimise(module, target, numerics=numerics)
         kernel = next(
             function
             for name, function in stage.functions.items()

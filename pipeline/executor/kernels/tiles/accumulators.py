@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,6 +62,10 @@ class TileAccumulators:
         registers = arithmetic.registers if self._by_lanes else 0
         self._ahead = tiling.terms_ahead(tile, registers, form.lanes) if registers else 0
         self._line = line_values(str(weights.dtype))
+        self._all = tir.ramp(tir.number(0), form.lanes)
+        # Terms of one vector of elements.
+        self._group = form.lanes if self._by_lanes else UNROLL
+        self._unroll = self._unrolled_terms(self._run()[0])
         self.tile = tile
         # A buffer for each register: the compiler keeps it there, as every index is known.
         self.registers = {
@@ -69,17 +74,19 @@ class TileAccumulators:
             for dx in range(tile.columns)
             for part in range(tile.vectors)
         }
+        # What is stored in the end, by pixel and vector.
+        self.results = self.registers
 
     def reset(self) -> list[Any]:
         """Return the statements that set all sums to zero."""
-        lanes = self._form.lanes
-        all_lanes = tir.ramp(tir.number(0), lanes)
-        allocations = [tirx.AllocBuffer(each) for each in self.registers.values()]
-        zeros = tir.vector(tirx.const(0, self._arithmetic.dtype), lanes)
-        return [*allocations, *(tir.store(each, zeros, all_lanes) for each in self.registers.values())]
+        return [*(tirx.AllocBuffer(each) for each in self.registers.values()), *self._clear()]
+
+    def _clear(self) -> list[Any]:
+        zeros = tir.vector(tirx.const(0, self._arithmetic.dtype), self._form.lanes)
+        return [tir.store(each, zeros, self._all) for each in self.registers.values()]
 
     def finish(self) -> list[Any]:
-        """Return the statements after which each register has the sums of its pixel and vector."""
+        """Return the statements after which `results` has the sums of each pixel and vector."""
         return []
 
     def loops(self, data: Any, weights: Any, turn: tuple[Any, int] | None) -> Any:
@@ -94,11 +101,7 @@ class TileAccumulators:
             fetched, a part in each tile; None where all weights stay in the cache anyway.
         """
         form, conv, source = self._form, self._form.conv, self._source
-        height, width = conv.kernel
-        # Pixels that lie side by side with all their channels are one long run.
-        is_one_run = width == 1 or (form.depth == source.step and conv.dilation[1] == 1)
-        run, run_count = (form.depth * width, 1) if is_one_run else (form.depth, width)
-        unroll = self._unrolled_terms(run)
+        height, (run, run_count), unroll = conv.kernel[0], self._run(), self._unroll
         loop_count, remainder = divmod(run, unroll)
         run_groups = loop_count + bool(remainder)
         next_block, lines = (None, 0) if turn is None else self._part(weights, turn, conv.terms // run * run_groups)
@@ -119,16 +122,16 @@ class TileAccumulators:
                 ]
                 data_start, weights_start = x + index * unroll, w + index * (unroll * self._step)
                 terms = [
-                    self._terms(data_start, weights_start, numbers[start : start + UNROLL], turn is not None)
-                    for start in range(0, len(numbers), UNROLL)
+                    self._terms(data_start, weights_start, numbers[start : start + self._group], turn is not None)
+                    for start in range(0, len(numbers), self._group)
                 ]
                 return tir.sequence([*fetches, *itertools.chain.from_iterable(terms)])
 
             def body(x: Any, w: Any) -> list[Any]:
-                loop = tir.loop("terms", loop_count, lambda index: group(x, w, index, range(unroll)))
+                loops = self._turns(loop_count, lambda index: group(x, w, index, range(unroll)))
                 # Counted from the last whole group, whose elements may share a vector with these.
                 rest = range(unroll, unroll + remainder)
-                return [loop, group(x, w, tir.number(loop_count - 1), rest)] if remainder else [loop]
+                return [*loops, group(x, w, tir.number(loop_count - 1), rest)] if remainder else loops
 
             return tir.sequence(
                 tir.bound(
@@ -138,13 +141,29 @@ class TileAccumulators:
                 )
             )
 
-        return tir.loop(
-            "outer",
-            conv.depth // form.depth,
-            lambda outer: tir.loop(
-                "down", height, lambda dy: tir.loop("right", run_count, lambda dx: along(outer, dy, dx))
-            ),
-        )
+        def right(outer: Any, dy: Any) -> Any:
+            return tir.loop("right", run_count, lambda dx: self._sum_up(1, along(outer, dy, dx)))
+
+        def down(outer: Any) -> Any:
+            return self._sum_up(3, tir.loop("down", height, lambda dy: self._sum_up(2, right(outer, dy))))
+
+        return self._sum_up(4, tir.loop("outer", conv.depth // form.depth, down))
+
+    def _run(self) -> tuple[int, int]:
+        """Return the terms of a run, and how many runs a line of the kernel has."""
+        form, conv, source = self._form, self._form.conv, self._source
+        width = conv.kernel[1]
+        # Pixels that lie side by side with all their channels are one long run.
+        is_one_run = width == 1 or (form.depth == source.step and conv.dilation[1] == 1)
+        return (form.depth * width, 1) if is_one_run else (form.depth, width)
+
+    def _turns(self, count: int, turn: Callable[[Any], Any]) -> list[Any]:
+        """Return the loop over a run, of which `turn` writes one turn."""
+        return [tir.loop("terms", count, turn)]
+
+    def _sum_up(self, level: int, statement: Any) -> Any:  # noqa: ARG002
+        """Return a loop's statement: 1 is the innermost one's, 4 that of all terms."""
+        return statement
 
     def _part(self, weights: Any, turn: tuple[Any, int], groups: int) -> tuple[Any, int]:
         """Return the start of this tile's part of the next block, and the lines to fetch in each group."""
@@ -158,10 +177,11 @@ class TileAccumulators:
 
     def _unrolled_terms(self, run: int) -> int:
         """Return how many terms of a run are written out; mostly a divisor, so that no remainder stands beside them."""
-        if self._by_lanes and run % UNROLL and run <= tiling.LONGEST_RUN:
+        group = self._group
+        if self._by_lanes and run % group and run <= tiling.LONGEST_RUN:
             # Vectors of pixels side by side overlap; LLVM would keep all of them for later terms, and spill others.
-            return min(run, UNROLL) if self._ahead else run
-        counts: list[int] = [*([2 * UNROLL] if self._is_ordered and not self._ahead else []), *range(UNROLL, 0, -1)]
+            return min(run, group) if self._ahead else run
+        counts: list[int] = [*([2 * UNROLL] if self._is_ordered and not self._ahead else []), *range(group, 0, -1)]
         return next(count for count in counts if run % count == 0)
 
     def _terms(self, data: Any, weights: Any, numbers: range, fetch: bool) -> list[Any]:
@@ -259,7 +279,9 @@ class TileAccumulators:
         """Return the vectors of one term's weights."""
         lanes, first, dtype = self._form.lanes, weights + number * self._step, str(self._weights.dtype)
         starts = [first + part * lanes for part in range(self.tile.vectors)]
-        return [widen_weights(tir.load(self._weights, tir.ramp(start, lanes)), dtype, lanes) for start in starts]
+        vectors = [tir.load(self._weights, tir.ramp(start, lanes)) for start in starts]
+        # Where products are of what is stored, there is nothing to widen.
+        return vectors if dtype == self._arithmetic.dtype else [widen_weights(each, dtype, lanes) for each in vectors]
 
     def _term(self, elements: dict[tuple[int, int], Any], weights: list[Any]) -> list[Any]:
         """Return the products of the elements of all pixels and one term's weights."""

@@ -37,15 +37,21 @@ class Arithmetic(NamedTuple):
     is_ordered: bool = False
     registers: int = 0
 
+    @property
+    def memory(self) -> str:
+        """Dtype of elements as they lie in memory."""
+        return "float32" if self.dtype == "float16" else self.dtype
+
 
 def of(dtype: str, cpu: Microarchitecture, way: str = "") -> Arithmetic:
     """Return the arithmetic for data of `dtype`: float32, or uint8 in fours, with int8 weights in fours.
 
-    `way` is how bytes are multiplied, if they are; see `byte_products.choose`.
+    `way` is how bytes are multiplied, if they are (see `byte_products.choose`), or that products are of float16.
     """
     by_lanes, registers = cpu.lane_products, cpu.registers if cpu.in_order else 0
     if dtype == "float32":
-        return Arithmetic(dtype, _multiply_add, by_lanes=by_lanes, is_ordered=by_lanes, registers=registers)
+        # A layout for float32 has no way, and one for float16 has its name.
+        return Arithmetic(way or dtype, _multiply_add, by_lanes=by_lanes, is_ordered=by_lanes, registers=registers)
     if byte_products.offset(cpu):
         return Arithmetic("int32", byte_products.WAYS[way], byte_products.flip_signs, by_lanes)
     return Arithmetic("int32", byte_products.WAYS[way], by_lanes=by_lanes and way in {"usdot", "mmla"})

@@ -66,11 +66,11 @@ class ColumnPacking:
         def row(index: Any) -> Any:
             target = index * step + offset
             value = tir.load(self._source, tir.span(first + index * self._row_stride, count))
-            copy = tir.store(self._target, value, tir.span(target, count))
+            copy = tir.store(self._target, self._convert(value, count), tir.span(target, count))
             if count == lanes:
                 return copy
             # The product reads all lanes of the last vector.
-            return tir.sequence([tir.store(self._target, tir.zeros(lanes), tir.ramp(target, lanes)), copy])
+            return tir.sequence([tir.store(self._target, self._zeros(), tir.ramp(target, lanes)), copy])
 
         return tir.loop("row", self._depth, row)
 
@@ -84,7 +84,8 @@ class ColumnPacking:
             start = tir.piece_start(index, lanes, depth)
 
             def store(number: int, column: Any) -> Any:
-                return tir.store(self._target, column, tir.ramp((start + number) * step + offset, lanes))
+                value = self._convert(column, lanes)
+                return tir.store(self._target, value, tir.ramp((start + number) * step + offset, lanes))
 
             return shuffling.block(self._source, first + start, line, lanes, store, count)
 
@@ -94,12 +95,19 @@ class ColumnPacking:
         line, lanes = self._column_stride, self._lanes
 
         def row(index: Any) -> Any:
-            clear = tir.store(self._target, tir.zeros(lanes), tir.ramp(index * step + offset, lanes))
+            clear = tir.store(self._target, self._zeros(), tir.ramp(index * step + offset, lanes))
 
             def column(number: Any) -> Any:
                 value = tir.load(self._source, first + number * line + index)
-                return tir.store(self._target, value, index * step + offset + number)
+                return tir.store(self._target, self._convert(value, 1), index * step + offset + number)
 
             return tir.sequence([clear, tir.loop("column", count, column)])
 
         return tir.loop("row", self._depth, row)
+
+    def _convert(self, value: Any, lanes: int) -> Any:
+        """Return elements in the dtype that the products need."""
+        return tir.convert(value, str(self._target.dtype), lanes)
+
+    def _zeros(self) -> Any:
+        return tir.zeros(self._lanes, str(self._target.dtype))

@@ -8,13 +8,16 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
-from pipeline.executor.kernels.tiles import arithmetic, channel_blocks, padded_copy, tiling
+from pipeline.executor.kernels.tiles import arithmetic, channel_blocks, half_products, padded_copy, tiling
 from pipeline.executor.kernels.tiles.accumulators import LINE, PixelSource, TileAccumulators
 from pipeline.executor.kernels.tiles.channel_blocks import ChannelBlock, TileOrigin
+from pipeline.executor.kernels.tiles.half_accumulators import HalfAccumulators
 from pipeline.executor.kernels.tiles.matrix_accumulators import MatrixAccumulators
 from pipeline.executor.kernels.tiles.packing import PackedLayout
 from pipeline.executor.kernels.tiles.tiling import RegisterTile
 from pipeline.executor.kernels.tir import statements as tir
+
+_ACCUMULATORS: dict[str, type[TileAccumulators]] = {"mmla": MatrixAccumulators, half_products.WAY: HalfAccumulators}
 
 JOINED_TERMS = 32
 """Terms up to which blocks of channels are no loop of their own."""
@@ -65,6 +68,7 @@ class ConvLoops:
     ) -> None:
         self._form, self._conv, self._tile, self._lanes = form, form.conv, form.tile, form.lanes
         self._weights, self._first, self._epilogue = weights, first, epilogue
+        cpu = half_products.for_tiles(cpu) if form.way == half_products.WAY else cpu
         # Decides which loop is inside: over blocks of channels if all their weights stay, else over pixels.
         self._stay = tiling.weights_stay(form.conv, cpu)
         conv = self._conv
@@ -78,7 +82,7 @@ class ConvLoops:
         self._count = -(-self._rows // form.tile.rows) * -(-conv.out_width // form.tile.columns)
         size = conv.batch * conv.height * conv.width * conv.channels
         self._arithmetic = arithmetic.of(str(data.dtype), cpu, form.way)
-        self._data, self._declare = tir.flat(data, "data", size, self._arithmetic.dtype)
+        self._data, self._declare = tir.flat(data, "data", size, self._arithmetic.memory)
         self._source = PixelSource(self._data, conv.width * conv.channels, conv.channels)
 
     @property
@@ -102,12 +106,16 @@ class ConvLoops:
     def _chunk(self, image: Any, group: Any, row: Any) -> list[Any]:
         conv = self._conv
         top = row * conv.strides[0]
-        if not conv.padded:
+        copies = self._arithmetic.memory != self._arithmetic.dtype
+        if not (conv.padded or copies):
             base = ((image * conv.height + top) * conv.width) * conv.channels + group * conv.depth
             return tir.bound("base", base, lambda start: self._blocks(image, group, row, start))
         # Padded data are copied: the innermost loop has no borders then, and what it reads is close in the cache.
-        rows, filler = conv.reach(0, self._rows), self._form.filler
-        copy = padded_copy.copy_padded(self._data, conv, rows, image, group, top, self._lanes, filler)
+        rows, filler, dtype = conv.reach(0, self._rows), self._form.filler, self._arithmetic.dtype
+        if conv.padded or conv.groups > 1:
+            copy = padded_copy.copy_padded(self._data, conv, rows, image, group, top, self._lanes, filler, dtype=dtype)
+        else:
+            copy = padded_copy.copy_rows(self._data, conv, rows, image, top, self._lanes, dtype)
         self._source = PixelSource(copy.buffer, copy.line, conv.depth)
         return [*copy.statements, *self._blocks(image, group, row, tir.number(0))]
 
@@ -194,7 +202,7 @@ class ConvLoops:
         """Return the sums and the stores of one tile, the `number`th of its block."""
         row, column = corner
         conv, source = self._conv, self._source
-        accumulators = MatrixAccumulators if self._form.way == "mmla" else TileAccumulators
+        accumulators = _ACCUMULATORS.get(self._form.way, TileAccumulators)
         sums = accumulators(self._form, tile, source, self._weights, self._arithmetic)
         base = origin.base + row * (conv.strides[0] * source.line) + column * (conv.strides[1] * source.step)
         # With one tile, a block is read once, one after the other, as the processor expects of itself.
@@ -224,7 +232,7 @@ class ConvLoops:
     def _stores(self, sums: TileAccumulators, origin: TileOrigin, row: Any, column: Any, partial: bool) -> list[Any]:
         conv, lanes = self._conv, self._lanes
         statements = []
-        for (dy, dx, part), total in sums.registers.items():
+        for (dy, dx, part), total in sums.results.items():
             first = origin.group * conv.group_outputs + origin.channel + part * lanes
             last = partial and part == sums.tile.vectors - 1
             indices = (origin.image, origin.row + row + dy, column + dx, first)

@@ -10,9 +10,10 @@ from typing import Any
 from tvm import tirx
 
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
-from pipeline.executor.kernels.tiles import arithmetic, tiling
+from pipeline.executor.kernels.tiles import arithmetic, half_products, padded_copy, tiling
 from pipeline.executor.kernels.tiles.accumulators import PixelSource, TileAccumulators
 from pipeline.executor.kernels.tiles.column_packing import ColumnBlock, ColumnPacking
+from pipeline.executor.kernels.tiles.half_accumulators import HalfAccumulators
 from pipeline.executor.kernels.tiles.packing import PackedLayout
 from pipeline.executor.kernels.tiles.tiling import RegisterTile
 from pipeline.executor.kernels.tir import statements as tir
@@ -72,7 +73,8 @@ class BatchedMatmulLoops:
         tasks: int = 1,
     ) -> None:
         self._form, self._layout, self._store, self._tasks = form, form.layout, store, tasks
-        self._lanes, self._arithmetic = form.layout.lanes, arithmetic.of("float32", cpu)
+        cpu = half_products.for_tiles(cpu) if form.layout.way == half_products.WAY else cpu
+        self._lanes, self._arithmetic = form.layout.lanes, arithmetic.of("float32", cpu, form.layout.way)
         self._lhs, declare_lhs = tir.flat(lhs, "left", form.lhs.size)
         right, declare_rhs = tir.flat(rhs, "right", form.rhs.size)
         self._declarations = [declare_lhs, declare_rhs]
@@ -85,9 +87,10 @@ class BatchedMatmulLoops:
         # Packed as a whole where it stays in the cache: then the result is written row by row.
         self._packs_all = tiling.weights_stay(conv, cpu)
         vectors = form.layout.vectors if self._packs_all else form.layout.tile.vectors
-        self._packed_buffer = tir.buffer("packed", [conv.depth * vectors * self._lanes])
+        self._packed_buffer = tir.buffer("packed", [conv.depth * vectors * self._lanes], self._arithmetic.dtype)
         strides = form.rhs.row, form.rhs.column
         self._packing = ColumnPacking(right, strides, self._packed_buffer, conv.depth, self._lanes)
+        self._source = PixelSource(self._lhs, form.lhs.row, 0)
 
     def statement(self) -> Any:
         """Return the whole computation."""
@@ -112,18 +115,33 @@ class BatchedMatmulLoops:
     def _chunk(self, batch_indices: list[Any], row: Any) -> list[Any]:
         lhs = self._start(batch_indices, self._form.lhs.batch) + row * self._form.lhs.row
         rhs = self._start(batch_indices, self._form.rhs.batch)
+        if self._arithmetic.memory != self._arithmetic.dtype:
+            copies = self._convert_rows(lhs)
+            return [*copies, *tir.bound("right", rhs, lambda rhs: self._blocks(batch_indices, row, tir.number(0), rhs))]
 
         def blocks(lhs: Any, rhs: Any) -> list[Any]:
             return self._blocks(batch_indices, row, lhs, rhs)
 
         return tir.bound("left", lhs, lambda lhs: tir.bound("right", rhs, lambda rhs: blocks(lhs, rhs)))
 
+    def _convert_rows(self, start: Any) -> list[Any]:
+        """Return statements that copy a chunk's rows of the left matrix in the dtype of its products."""
+        depth = self._layout.conv.depth
+        scratch = tir.buffer("rows", [self._rows * depth], self._arithmetic.dtype)
+
+        def row(index: Any) -> Any:
+            source = start + index * self._form.lhs.row
+            return padded_copy.copy_run(self._lhs, source, scratch, index * depth, depth, self._lanes)
+
+        self._source = PixelSource(scratch, depth, 0)
+        return [tirx.AllocBuffer(scratch), tir.loop("row", self._rows, row)]
+
     def _blocks(self, batch_indices: list[Any], row: Any, lhs: Any, rhs: Any) -> list[Any]:
         def pack(block: ColumnBlock) -> list[Any]:
             return self._packing.statements(rhs + block.column * self._form.rhs.column, block)
 
         def tile(block: ColumnBlock, start: Any, rows: int) -> Any:
-            return self._tile([*batch_indices, row + start], lhs + start * self._form.lhs.row, rows, block)
+            return self._tile([*batch_indices, row + start], lhs + start * self._source.line, rows, block)
 
         def bands(body: Callable[[Any, int], Any]) -> list[Any]:
             return tir.pieces("band", self._rows, self._layout.tile.rows, lambda _, start, rows: body(start, rows))
@@ -160,15 +178,10 @@ class BatchedMatmulLoops:
         return statements
 
     def _tile(self, batch_indices: list[Any], begin: Any, rows: int, block: ColumnBlock) -> Any:
-        line = self._form.lhs.row
         # Rows of the left matrix are pixels in one column, and their elements the terms.
-        sums = TileAccumulators(
-            self._layout,
-            RegisterTile(rows, 1, block.size),
-            PixelSource(self._lhs, line, 0),
-            self._packed_buffer,
-            self._arithmetic,
-        )
+        accumulators = HalfAccumulators if self._layout.way == half_products.WAY else TileAccumulators
+        tile = RegisterTile(rows, 1, block.size)
+        sums = accumulators(self._layout, tile, self._source, self._packed_buffer, self._arithmetic)
         # Nothing is fetched ahead: the block was packed just now, and is in the cache.
         loops = tir.bound("from", begin, lambda begin: [sums.loops(begin, block.packed_offset, None)])
         stores = [
@@ -177,7 +190,7 @@ class BatchedMatmulLoops:
                 [*batch_indices[:-1], batch_indices[-1] + dy, block.column + part * self._lanes],
                 block.last if part == block.size - 1 else self._lanes,
             )
-            for (dy, _dx, part), total in sums.registers.items()
+            for (dy, _dx, part), total in sums.results.items()
         ]
         return tir.sequence([*sums.reset(), *loops, *stores])
 

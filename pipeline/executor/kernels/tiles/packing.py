@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
-from pipeline.executor.kernels.tiles import tiling
+from pipeline.executor.kernels.tiles import half_products, tiling
 from pipeline.executor.kernels.tiles.conv_shape import ConvShape
 from pipeline.executor.kernels.tiles.tiling import RegisterTile
 
@@ -30,7 +30,7 @@ class PackedLayout(msgspec.Struct, frozen=True):
     filler : int
         Value outside of the data.
     way : str
-        How bytes are multiplied; see `byte_products.choose`.
+        How bytes are multiplied (see `byte_products.choose`), or ``"float16"``.
     """
 
     conv: ConvShape = msgspec.field(name="window")
@@ -63,10 +63,17 @@ def estimate_layout(conv: ConvShape, cpu: Microarchitecture) -> PackedLayout:
     return PackedLayout(conv, tile, tiling.channel_block(conv, tile, cpu), cpu.lanes)
 
 
+def float_layout(conv: ConvShape, cpu: Microarchitecture) -> PackedLayout:
+    """Return the layout for products in the dtype that the build asked for."""
+    if cpu.arithmetic == half_products.WAY:
+        return msgspec.structs.replace(estimate_layout(conv, half_products.for_tiles(cpu)), way=half_products.WAY)
+    return estimate_layout(conv, cpu)
+
+
 def choose_layout(conv: ConvShape, cpu: Microarchitecture) -> tuple[PackedLayout, bool]:
     """Return the layout for a convolution, and whether tuning found it, instead of the estimates."""
     # A tile of a pointwise one may reach over the ends of rows.
-    form = estimate_layout(conv.flatten() if conv.pointwise else conv, cpu)
+    form = float_layout(conv.flatten() if conv.pointwise else conv, cpu)
     # The shape of the model is kept: whether pixels may be one column is known when all is fused.
     form = msgspec.structs.replace(form, conv=conv)
     tuned_form = form if cpu.layouts is None else cpu.layouts(form)

@@ -6,8 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tvm import tirx
+
 from pipeline.executor.kernels.tiles.conv_shape import ConvShape
 from pipeline.executor.kernels.tir import statements as tir
+
+Prepare = Callable[[Any], Any]
+"""From elements as they lie in memory, one or a vector, to what is made of them."""
 
 
 @dataclass(frozen=True)
@@ -37,23 +42,23 @@ def copy_padded(  # noqa: PLR0913, PLR0917 - where the rows are
     top: Any,
     lanes: int,
     filler: float = 0.0,
-    prepare: Callable[[Any], Any] = lambda elements: elements,
+    prepare: Prepare = lambda elements: elements,
+    dtype: str = "",
 ) -> PaddedRows:
     """Copy `rows` rows from padded row `top` on, as wide as the outputs need; `filler` stands outside of the data.
 
-    `prepare` makes what is stored of an element or of a vector of elements.
+    `prepare` makes what is stored of an element or of a vector of elements, which is converted to a `dtype`, if given.
     """
-    from tvm import tirx
-
+    dtype = dtype or str(data.dtype)
     depth, width = conv.depth, conv.reach(1, conv.out_width)
     pad_top, pad_left = conv.pads[0], min(max(0, conv.pads[1]), width)
     # With padding below zero, the first columns are not read.
     unread = max(0, -conv.pads[1])
     copied_columns = max(0, min(conv.width - unread, width - pad_left))
-    scratch = tir.buffer("padded", [rows * width * depth], str(data.dtype))
+    scratch = tir.buffer("padded", [rows * width * depth], dtype)
 
     def fill(start: Any, count: int) -> Any:
-        value = tirx.const(filler, str(data.dtype))
+        value = tirx.const(filler, dtype)
         return tir.run(
             count, lanes, lambda at, size: tir.store(scratch, tir.wide(value, size), tir.span(start + at, size))
         )
@@ -85,7 +90,7 @@ def _pixels(  # noqa: PLR0913, PLR0917
     count: int,
     conv: ConvShape,
     lanes: int,
-    prepare: Callable[[Any], Any],
+    prepare: Prepare,
 ) -> Any:
     """Copy `count` pixels; without groups they are one run."""
     if not count:
@@ -93,15 +98,38 @@ def _pixels(  # noqa: PLR0913, PLR0917
 
     def pixel(index: Any, length: int = conv.depth) -> Any:
         source, destination = first + index * conv.channels, target + index * conv.depth
-        return tir.run(
-            length,
-            lanes,
-            lambda at, size: tir.store(
-                scratch, prepare(tir.load(data, tir.span(source + at, size))), tir.span(destination + at, size)
-            ),
-        )
+        return copy_run(data, source, scratch, destination, length, lanes, prepare)
 
     # All channels are wanted, so that neighbouring pixels are one run.
     if conv.groups == 1:
         return pixel(tir.number(0), count * conv.depth)
     return tir.loop("pixel", count, pixel)
+
+
+def copy_rows(  # noqa: PLR0913, PLR0917 - where the rows are
+    data: Any, conv: ConvShape, rows: int, image: Any, top: Any, lanes: int, dtype: str
+) -> PaddedRows:
+    """Copy whole rows of data that are not padded, converted to `dtype`."""
+    line = conv.width * conv.channels
+    scratch = tir.buffer("rows", [rows * line], dtype)
+    copy = copy_run(data, (image * conv.height + top) * line, scratch, tir.number(0), rows * line, lanes)
+    return PaddedRows(scratch, line, [tirx.AllocBuffer(scratch), copy])
+
+
+def copy_run(  # noqa: PLR0913, PLR0917 - where both sides are
+    data: Any,
+    source: Any,
+    scratch: Any,
+    target: Any,
+    length: int,
+    lanes: int,
+    prepare: Prepare = lambda elements: elements,
+) -> Any:
+    """Copy neighbouring elements, which get the dtype of the scratch buffer."""
+    dtype = str(scratch.dtype)
+
+    def step(at: Any, size: int) -> Any:
+        value = prepare(tir.load(data, tir.span(source + at, size)))
+        return tir.store(scratch, tir.convert(value, dtype, size), tir.span(target + at, size))
+
+    return tir.run(length, lanes, step)

@@ -35,6 +35,8 @@ class WindowElements(NamedTuple):
         What the values start from.
     prepare : callable
         From elements as they lie in memory, one or a vector, to those that are combined.
+    copied : str
+        Dtype of a copy of the data that is always made; if empty, one is made where they are padded, as they are.
     """
 
     dtype: str
@@ -42,6 +44,7 @@ class WindowElements(NamedTuple):
     sums: str
     first: float
     prepare: Callable[[Any], Any] = lambda elements: elements
+    copied: str = ""
 
 
 class WindowLoops(ABC):
@@ -93,10 +96,10 @@ class WindowLoops(ABC):
         top = row * conv.strides[0]
         copy_statements: list[Any] = []
         base = ((image * conv.height + top) * conv.width) * conv.channels
-        if conv.padded:
+        if conv.padded or self._elements.copied:
             copy = padded_copy.copy_padded(
                 self._data, conv, conv.reach(0, self._rows), image, tir.number(0), top, self._lanes,
-                self._elements.filler, self._elements.prepare,
+                self._elements.filler, self._elements.prepare, self._elements.copied,
             )  # fmt: skip
             self._source, self._line, copy_statements, base = copy.buffer, copy.line, copy.statements, tir.number(0)
             # Once for all windows that see them.
@@ -159,6 +162,8 @@ class SlidingWindowLoops(WindowLoops):
     combine : callable
     conv, cpu, data, write, tasks
         As those of `WindowLoops`.
+    dtype : str
+        Of the values, if not that of the data.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - what a kernel consists of
@@ -170,8 +175,9 @@ class SlidingWindowLoops(WindowLoops):
         combine: Combine,
         write: Any,
         tasks: int = 1,
+        dtype: str = "",
     ) -> None:
-        elements = WindowElements(str(data.dtype), first, str(data.dtype), first)
+        elements = WindowElements(str(data.dtype), first, dtype or str(data.dtype), first, copied=dtype)
         super().__init__(conv, cpu, data, elements, write, tasks)
         self._combine = combine
 

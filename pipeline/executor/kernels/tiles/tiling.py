@@ -120,8 +120,8 @@ def _tile_cycles(tile: RegisterTile, conv: ConvShape, cpu: Microarchitecture) ->
     sums = tile.pixels * tile.vectors
     elements = cpu.lanes if loads_vectors(conv, cpu) else 1
     loads = tile.pixels / elements + tile.vectors
-    l2_bytes = tile.vectors * cpu.lanes * FLOAT
-    if _collisions(tile, conv, cpu.way_bytes) > cpu.l1_bytes // cpu.way_bytes:
+    l2_bytes = tile.vectors * cpu.lanes * cpu.item_bytes
+    if _collisions(tile, conv, cpu.way_bytes, cpu.item_bytes) > cpu.l1_bytes // cpu.way_bytes:
         # Each pixel's line is gone before its next channel is asked for.
         l2_bytes += tile.pixels * _LINE
     # Beside the terms, each sum is set to zero and stored once, hence twice; then comes what is around a tile.
@@ -136,11 +136,11 @@ def _tile_cycles(tile: RegisterTile, conv: ConvShape, cpu: Microarchitecture) ->
 
 
 @cache
-def _collisions(tile: RegisterTile, conv: ConvShape, way_bytes: int) -> int:
+def _collisions(tile: RegisterTile, conv: ConvShape, way_bytes: int, item_bytes: int) -> int:
     """Return the largest number of a tile's pixels in one set of the first-level cache."""
     # Bytes from one pixel of a tile to the next, along both axes.
-    step = conv.strides[1] * conv.channels * FLOAT
-    line = conv.strides[0] * conv.width * conv.channels * FLOAT
+    step = conv.strides[1] * conv.channels * item_bytes
+    line = conv.strides[0] * conv.width * conv.channels * item_bytes
     pixels = product(range(tile.rows), range(tile.columns))
     return max(Counter((dy * line + dx * step) % way_bytes // _LINE for dy, dx in pixels).values())
 
@@ -150,7 +150,7 @@ def channel_block(conv: ConvShape, tile: RegisterTile, cpu: Microarchitecture) -
     if conv.kernel == (1, 1):
         return conv.depth
     # Of one input channel.
-    tile_bytes = conv.reach(0, tile.rows) * conv.reach(1, tile.columns) * FLOAT
+    tile_bytes = conv.reach(0, tile.rows) * conv.reach(1, tile.columns) * cpu.item_bytes
     # A quarter of the cache, since weights pass through it as well, and neighbouring tiles share data.
     limit = max(cpu.lanes, cpu.l1_bytes // 4 // tile_bytes)
     step = cpu.lanes if cpu.lane_products and conv.depth % cpu.lanes == 0 else 1
@@ -162,7 +162,7 @@ def channel_block(conv: ConvShape, tile: RegisterTile, cpu: Microarchitecture) -
 def weights_stay(conv: ConvShape, cpu: Microarchitecture) -> bool:
     """Return True if all weights fit in the second-level cache beside the data."""
     # A quarter, since a chunk's data and results want to stay there too.
-    return conv.terms * conv.group_outputs * FLOAT <= cpu.l2_bytes // 4
+    return conv.terms * conv.group_outputs * cpu.item_bytes <= cpu.l2_bytes // 4
 
 
 def chunk_rows(conv: ConvShape, tile: RegisterTile, cpu: Microarchitecture, tasks: int) -> int:
@@ -170,9 +170,10 @@ def chunk_rows(conv: ConvShape, tile: RegisterTile, cpu: Microarchitecture, task
     stay = weights_stay(conv, cpu)
     # Weights that stay in the cache may be read again for each chunk; others are to be read as seldom as possible.
     room = cpu.l2_bytes // (4 if stay else 2)
-    row = conv.width * conv.depth * FLOAT
+    row = conv.width * conv.depth * cpu.item_bytes
     fit = conv.out_height
-    if conv.padded or not stay:
+    # Elements of another size are copied, too.
+    if conv.padded or not stay or cpu.item_bytes != FLOAT:
         # Rows of data that fit, less what the kernel reaches beyond them, make so many rows of results.
         fit = max(1, (room // row - conv.reach(0, 1)) // conv.strides[0] + 1)
     fit = min(fit, -(-conv.out_height // tasks), conv.out_height)

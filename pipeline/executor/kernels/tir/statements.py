@@ -121,6 +121,12 @@ def lanewise(dtype: str, lanes: int) -> str:
     return dtype if lanes == 1 else f"{dtype}x{lanes}"
 
 
+def convert(value: Any, dtype: str, lanes: int) -> Any:
+    """Return a vector, which may have one lane, of another dtype, or as it is."""
+    kind = lanewise(dtype, lanes)
+    return value if str(value.ty.dtype) == kind else value.astype(kind)
+
+
 def load(source: Any, *indices: Any) -> Any:
     """Return an element, or a vector if the last index is a ramp."""
     return tirx.BufferLoad(source, list(indices))
@@ -151,9 +157,9 @@ def constant(value: float, lanes: int = 1) -> Any:
     return wide(tirx.FloatImm("float32", value), lanes)
 
 
-def zeros(lanes: int) -> Any:
+def zeros(lanes: int, dtype: str = "float32") -> Any:
     """Return a vector of zeros."""
-    return vector(tirx.FloatImm("float32", 0.0), lanes)
+    return vector(tirx.FloatImm(dtype, 0.0), lanes)
 
 
 def unravel(index: Any, extents: Sequence[int]) -> list[Any]:
@@ -188,3 +194,8 @@ def fetch(source: Any, *indices: Any, write: bool = False, to_l1: bool = True) -
 def schedule_boundary(value: Any) -> Any:
     """Return the statement of no code behind which LLVM's schedulers move nothing that is before it, or back."""
     return tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.fake.use", value))
+
+
+def keep_in_memory(source: Any) -> Any:
+    """Return the statement of no code that lets LLVM keep a small buffer in no register."""
+    return schedule_boundary(tirx.address_of(load(source, number(0))))

@@ -1,0 +1,62 @@
+"""Sums of products of float16: those of few terms in float16, and sums of these in float32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import tirx
+
+from pipeline.executor.kernels.tiles.accumulators import TileAccumulators
+from pipeline.executor.kernels.tiles.half_products import BLOCK
+from pipeline.executor.kernels.tir import statements as tir
+
+
+class HalfAccumulators(TileAccumulators):
+    """Writes the code of one tile, whose sums are widened after each block of terms."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        run, count, height = *self._run(), self._form.conv.kernel[0]
+        totals = (run, run * count, run * count * height, self._form.conv.terms)
+        # The outermost loop that has so few terms; 0 for a part of the innermost one.
+        self._level = max((level for level, terms in enumerate(totals, 1) if terms <= BLOCK), default=0)
+        self._is_whole = self._level == len(totals)
+        lanes = self._form.lanes
+        self.results = {key: tir.buffer("total", [lanes], "float32") for key in self.registers}
+
+    def reset(self) -> list[Any]:
+        """Return the statements that set all sums to zero."""
+        allocations = [tirx.AllocBuffer(each) for each in self.results.values()]
+        zeros = [] if self._is_whole else [tir.store(each, tir.zeros(self._form.lanes), self._all)
+                                           for each in self.results.values()]  # fmt: skip
+        # Registers are for sums that are under way; what these are added to would take twice as many.
+        kept = [] if self._is_whole else [tir.keep_in_memory(each) for each in self.results.values()]
+        return [*super().reset(), *allocations, *kept, *zeros]
+
+    def _turns(self, count: int, turn: Callable[[Any], Any]) -> list[Any]:
+        """Return the innermost loop, in blocks if it is too long for one."""
+        if self._level:
+            return super()._turns(count, turn)
+        most = max(1, BLOCK // self._unroll)
+        size = -(-count // -(-count // most))
+
+        def block(_: Any, start: Any, turns: int) -> Any:
+            return self._block(tir.loop("terms", turns, lambda index: turn(start + index)))
+
+        return tir.pieces("block", count, size, block)
+
+    def _sum_up(self, level: int, statement: Any) -> Any:
+        """Return a loop's statement, with what its sums are added to where they end there."""
+        return self._block(statement) if level == self._level else statement
+
+    def _block(self, statement: Any) -> Any:
+        """Return a statement with sums of its own, which are then added to the tile's results."""
+        clear = [] if self._is_whole else self._clear()
+        return tir.sequence([*clear, statement, *(self._widen(key) for key in self.registers)])
+
+    def _widen(self, key: tuple[int, int, int]) -> Any:
+        total = tir.load(self.registers[key], self._all).astype(f"float32x{self._form.lanes}")
+        if not self._is_whole:
+            total = tir.load(self.results[key], self._all) + total
+        return tir.store(self.results[key], total, self._all)

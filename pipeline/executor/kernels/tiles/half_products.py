@@ -1,0 +1,24 @@
+"""Products of float16: layouts that have them, and the machine that their tiles follow from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pipeline.executor.kernels.microarchitecture import Microarchitecture
+
+WAY = "float16"
+"""Their name in a layout, and in a build's arithmetic."""
+
+BLOCK = 64
+"""Terms that are added up in float16; with 128, errors are a third larger, and loops hardly faster."""
+
+_BYTES = 2
+
+# Vectors of elements, of which one lane is a factor, have to be in the lower half of the registers: two more than tiles
+# need leave LLVM room to arrange that.
+_SPARE = 2
+
+
+def for_tiles(cpu: Microarchitecture) -> Microarchitecture:
+    """Return the machine with vectors of float16."""
+    return replace(cpu, lanes=2 * cpu.lanes, item_bytes=_BYTES, registers=cpu.registers - _SPARE)
