@@ -113,7 +113,7 @@ def test_the_commands_take_options_for_stages(small_onnx: Path, tmp_path: Path) 
     ("option", "reason"),
     [
         ("stage9.winograd=true", "no stage 'stage9'; it has stage0, stage1"),
-        ("stage1.winogrd=true", "no option 'winogrd'; there are winograd, weights, tolerance, target; did you mean"),
+        ("stage1.winogrd=true", "there are winograd, weights, tolerance, target, arithmetic; did you mean 'winograd'?"),
         ("stage1.winograd=maybe", "winograd is 'maybe'; it must be true or false"),
         ("stage1.weights=float17", "weights is 'float17'; it must be one of float32, float16, bfloat16"),
         ("stage1.tolerance=nan", "tolerance is nan; it must be a number of at least 0"),
