@@ -10,6 +10,7 @@ back_ratio    and when it is back
 slots_ratio   frames per second of one server with four slots, over those of four servers with one slot
 plan_ratio    frames per second of a planned pipeline on such servers and a device here, over those of the prediction;
               the planner asked the servers for their slots
+bundle_ratio  frames per second of a pool of servers that each run a whole pipeline of three stages, over the ideal
 """
 
 from __future__ import annotations
@@ -19,18 +20,22 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter, sleep
 
 import numpy as np
+from remote import serve
 from report import Row, median, parser, report
 
 from pipeline.core.board import Board, Device, Link
 from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from pipeline.executor.bundle import Bundle
 from pipeline.scheduler import Pipeline
 from pipeline.split.graph import Graph, Operator
+from pipeline.workflow.load import load
 from pipeline.workflow.plan import make_planner
 
 STAGE_MS, SERVERS = 10, 4
@@ -102,6 +107,7 @@ def main() -> None:
     rows = [measure_loss(title, scale) for title in SIGNALS]
     rows.append(measure_slots(3 if options.quick else 7))
     rows += [measure_plan((SERVERS,)), measure_plan((1,) * SERVERS)]
+    rows.append(measure_bundles())
     report("Pools of servers", rows, (__doc__ or "").rpartition("\n\n")[2], options.json)
 
 
@@ -175,6 +181,32 @@ def measure_plan(slots: Sequence[int]) -> Row:
         "before_frames_per_s": rate,
         "plan_ratio": rate * divided.slowest,
         "ideal_frames_per_s": 1 / divided.slowest,
+    }
+
+
+def measure_bundles(count: int = 2) -> Row:
+    """Return the rate of a pool whose members run a whole bundle each."""
+    tensors = tuple(TensorSpec(f"t{number}", (ELEMENTS,)) for number in range(4))
+    stages = tuple(
+        StagePlan(
+            f"stage{number}", "here", tensors[number : number + 1], tensors[number + 1 : number + 2], (), (), 0.01
+        )
+        for number in range(3)
+    )
+    board = Board("three", (Device("here", "simulated"),))
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
+        bundle = Path(name) / "three.bundle"
+        Bundle(Plan("three", "", board, (tensors[0],), (tensors[-1],), stages), [None] * 3).save(bundle)
+        members = [stack.enter_context(serve("127.0.0.1", "--run", str(bundle))) for _ in range(count)]
+        address = ",".join(member.replace("/simulated", "/bundle") for member in members)
+        with load(bundle, server=f"pool:{address}") as running:
+            rate = median([measure_rate(running) for _ in range(3)])
+    ideal = count * 1e3 / STAGE_MS
+    return {
+        "member": f"{count} whole bundles",
+        "before_frames_per_s": rate,
+        "bundle_ratio": rate / ideal,
+        "ideal_frames_per_s": ideal,
     }
 
 

@@ -6,13 +6,13 @@ import argparse
 import contextlib
 import dataclasses
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pipeline
 from pipeline.commands.shared import console, live, models, run_options, trace_option, view
 from pipeline.commands.shared.run_options import arguments
+from pipeline.commands.shared.updates import Updates, check_folder
 from pipeline.core.service_manager import ready_service
 from pipeline.errors import InputError
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from pipeline.observe.web import ViewServer
     from pipeline.scheduler.pipeline import Pipeline
     from pipeline.scheduler.statistics import Statistics
-    from pipeline.workflow.updates import UpdateCounts
 
 __all__ = ["EXAMPLE", "HELP", "arguments", "run"]
 
@@ -38,11 +37,17 @@ def run(options: argparse.Namespace) -> int:
     from pipeline.io.picture.preparation import prepare_bundle
     from pipeline.io.sinks import registry
 
-    if options.watch and not options.watch.is_dir():
-        raise InputError(f"--watch {str(options.watch)!r} is no folder; make it, and put new versions into it")
+    check_folder(options)
     preparation = models.preparation(options)
 
+    if options.server and (options.device or options.watch or options.compile):
+        raise InputError("--server leaves --device, --watch and --compile to the servers; see 'serve --run'")
+
     def load(path: str | Path) -> Bundle:
+        if options.server:
+            from pipeline.workflow.server_bundle import on_server
+
+            return on_server(path, options.server, options.require_signature)
         return Bundle.load(path, dict(options.device), require_signature=options.require_signature)
 
     bundle = load(options.bundle)
@@ -60,12 +65,7 @@ def run(options: argparse.Namespace) -> int:
         ):
             # A pipeline has one trace: a file that was asked for wins, and the page shows its events as well.
             loading["trace"] = always if trace is None else trace
-            updates = _Updates(
-                options.watch,
-                lambda path: prepare_bundle(load(path), source.pixels, preparation)[0],
-                options.shadow,
-                options.most_slower,
-            )
+            updates = Updates(options, lambda path: prepare_bundle(load(path), source.pixels, preparation)[0])
             statistics, summary = _stream(
                 bundle, source, sink, updates, port=options.metrics, limit=options.frames, server=server, **loading
             )
@@ -74,36 +74,11 @@ def run(options: argparse.Namespace) -> int:
     return 1 if statistics.failed and not statistics.delivered else 0
 
 
-@dataclasses.dataclass
-class _Updates:
-    """Where new versions come from, and what became of them."""
-
-    folder: Path | None
-    load: Callable[[Path], Bundle]
-    shadow: int
-    most_slower: float
-    counts: UpdateCounts | None = None
-
-    @contextlib.contextmanager
-    def watch(self, running: Pipeline, bundle: Bundle) -> Iterator[None]:
-        """Take new versions while the block runs."""
-        if self.folder is None:
-            yield
-            return
-        from pipeline.workflow.update_checks import UpdateOptions
-        from pipeline.workflow.updates import Updater
-
-        options = UpdateOptions(shadow=self.shadow, most_slower=self.most_slower)
-        with Updater(running, bundle, self.folder, self.load, options) as updater:
-            yield
-        self.counts = updater.counts
-
-
 def _stream(  # noqa: PLR0913 - each is one part of a stream
     bundle: Bundle,
     source: FrameSource,
     sink: Sink,
-    updates: _Updates,
+    updates: Updates,
     *,
     port: int | None,
     limit: int | None,
@@ -134,7 +109,7 @@ def _metrics(running: Pipeline, port: int | None) -> contextlib.AbstractContextM
     return server
 
 
-def _report(statistics: Statistics, summary: StreamSummary, updates: _Updates, options: argparse.Namespace) -> None:
+def _report(statistics: Statistics, summary: StreamSummary, updates: Updates, options: argparse.Namespace) -> None:
     counts = None if updates.counts is None else dataclasses.asdict(updates.counts)
     if options.json:
         facts = {field.name: getattr(statistics, field.name) for field in dataclasses.fields(statistics)}

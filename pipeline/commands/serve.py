@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.commands.shared import console, values
+from pipeline.commands.shared import console, updates, values
 from pipeline.core.affinity import process_cores
 from pipeline.core.files import cache_folder
 from pipeline.core.service_manager import ready_service
 from pipeline.errors import BoardError, InputError
 
 if TYPE_CHECKING:
+    import numpy as np
+
+    from pipeline.remote.served_bundle import OfferedBundle
     from pipeline.remote.store import FileStore
 
 HELP = "Let pipelines on other machines run stages on this one, as the device remote://HOST:PORT/cpu."
@@ -89,6 +94,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="listen beyond this machine without --tls: everyone who can reach the port is let in",
     )
+    parser.add_argument(
+        "--run",
+        dest="bundle",
+        metavar="BUNDLE",
+        type=Path,
+        help="run this bundle as one program, whose frames take one round trip: the device remote://HOST:PORT/bundle",
+    )
+    updates.arguments(parser)
     parser.add_argument("--json", action="store_true", help="say where it listens as one line of JSON")
 
 
@@ -97,6 +110,9 @@ def run(options: argparse.Namespace) -> int:
     if options.init_tls:
         return _create_credentials(options)
     _check_exposure(options)
+    if options.watch and not options.bundle:
+        raise InputError("--watch takes new versions of the bundle that --run names; give both")
+    updates.check_folder(options)
     from pipeline.remote.device_threads import ServerDevices
     from pipeline.remote.offer import Offer
     from pipeline.remote.server import Server
@@ -107,16 +123,42 @@ def run(options: argparse.Namespace) -> int:
     computing = ServerDevices(cores, slots=options.slots)
     offer = Offer(_store(options), computing, cores, options.largest_frame * 1_000_000)
     tls = ServerTls(options.tls) if options.tls else None
-    # A stage that uses all slots has two sessions in each.
-    sessions = options.sessions or max(32, 4 * computing.slots)
-    server = Server(options.host, options.port, offer, sessions=sessions, tls=tls)
-    try:
-        _announce(options, server.port)
-        with ready_service():
-            server.serve()
-    finally:
-        server.close()
+    with _running_bundle(options) as bundle:
+        # A stage that uses all slots has two sessions in each.
+        sessions = options.sessions or max(32, 4 * max(computing.slots, bundle.slots if bundle else 0))
+        server = Server(options.host, options.port, replace(offer, bundle=bundle), sessions=sessions, tls=tls)
+        try:
+            _announce(options, server.port)
+            with ready_service():
+                server.serve()
+        finally:
+            server.close()
     return 0
+
+
+@contextlib.contextmanager
+def _running_bundle(options: argparse.Namespace) -> Iterator[OfferedBundle | None]:
+    """Give what is run as one program, and take new versions meanwhile."""
+    if options.bundle is None:
+        yield None
+        return
+    import pipeline
+    from pipeline.executor.bundle import Bundle
+    from pipeline.remote.served_bundle import OfferedBundle
+
+    def load(path: Path) -> Bundle:
+        return Bundle.load(path, require_signature=options.require_signature)
+
+    bundle = load(options.bundle)
+    names = [spec.name for spec in bundle.plan.inputs]
+    with pipeline.load(bundle) as running:
+
+        def compute(arrays: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+            outputs = running.submit(dict(zip(names, arrays, strict=True)), copy=False).outputs()
+            return [outputs[spec.name] for spec in bundle.plan.outputs]
+
+        with updates.Updates(options, load).watch(running, bundle):
+            yield OfferedBundle(bundle.plan, compute)
 
 
 def _create_credentials(options: argparse.Namespace) -> int:
@@ -164,11 +206,11 @@ def _store(options: argparse.Namespace) -> FileStore:
 def _announce(options: argparse.Namespace, port: int) -> None:
     if options.accept_uploads and options.host not in LOOPBACK and not options.tls and not options.require_signature:
         console.notice(f"everyone who can reach {options.host}:{port} can run any code as this user")
-    elif not options.accept_uploads and not options.bundles:
+    elif not options.accept_uploads and not options.bundles and not options.bundle:
         console.notice("no stage can be run that has code: give --bundles FOLDER, or --accept-uploads")
     # IPv6 addresses have colons of their own.
     host = f"[{options.host}]" if ":" in options.host else options.host
-    address = f"remote://{host}:{port}/cpu"
+    address = f"remote://{host}:{port}/{'bundle' if options.bundle else 'cpu'}"
     if options.json:
         print(f'{{"address": "{address}", "port": {port}}}')
     else:

@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from pipeline.core.board import Board, Device
-from pipeline.core.device_kinds import device_kind
 from pipeline.core.remote_address import Address, alternatives
 from pipeline.errors import DeviceLost
 
@@ -42,7 +41,6 @@ def _ask_server(address: Address) -> int:
 
     try:
         with contextlib.closing(Connection(replace(address, timeout=min(LONGEST_S, address.timeout)))) as connection:
-            slots = connection.welcome.slots
+            return connection.slots
     except DeviceLost:
         return 0
-    return slots if device_kind(address.device).is_served_in_slots else 1

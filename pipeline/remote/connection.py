@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from pipeline.core import memory
+from pipeline.core.device_kinds import device_kind
 from pipeline.core.memory import contents
 from pipeline.core.plan import StagePlan
 from pipeline.core.remote_address import Address
@@ -21,6 +22,7 @@ from pipeline.errors import DeviceLost, RemoteError
 from pipeline.remote import frame_memory, messages, tensors
 from pipeline.remote.frame_memory import FrameMemory
 from pipeline.remote.messages import ServerMessage
+from pipeline.remote.served_bundle import BUNDLE
 from pipeline.remote.stage_package import StagePackage, pack_stage
 from pipeline.remote.tls import ClientTls, describe_error
 from pipeline.remote.wire import MalformedMessage, Wire, closing_on_error
@@ -129,6 +131,14 @@ class Connection:
             if not all(map(messages.TensorHead.fits, answer.tensors, outputs)):
                 raise MalformedMessage("the results are not of the kind that the stage makes")
             return self._results(answer), answer.seconds
+
+    @property
+    def slots(self) -> int:
+        """How many frames the server computes at once on the address's device."""
+        device = self.address.device
+        if device == BUNDLE:
+            return self.welcome.bundle_slots
+        return self.welcome.slots if device_kind(device).is_served_in_slots else 1
 
     @property
     def shares_memory(self) -> bool:

@@ -68,7 +68,7 @@ class ServerEndpoint(Endpoint):
     def count_slots(self) -> int:
         """Ask the server."""
         with contextlib.closing(self.connect()) as connection:
-            return connection.welcome.slots
+            return connection.slots
 
     def connect(self) -> Connection:
         """Begin a session."""

@@ -76,6 +76,8 @@ class Welcome(msgspec.Struct, frozen=True, tag="Welcome"):
     core: Text = ""
     # How many stages run at once on its cores.
     slots: int = 1
+    # Frames that the bundle that it runs works on at once; 0 if it runs none.
+    bundle_slots: int = 0
 
 
 class TargetRequest(msgspec.Struct, frozen=True, tag="AskTarget"):

@@ -12,6 +12,7 @@ from pipeline.errors import PipelineError
 from pipeline.executor import core_kinds, host_target
 from pipeline.remote import messages
 from pipeline.remote.device_threads import ServerDevices, offered_kinds
+from pipeline.remote.served_bundle import BUNDLE, OfferedBundle
 from pipeline.remote.store import FileStore
 
 
@@ -35,6 +36,8 @@ class Offer:
         Bytes that the inputs of a stage may have together, and its outputs.
     core : str
         Processor that all these cores are, as LLVM calls it; what Linux says if it is empty.
+    bundle : OfferedBundle or None
+        What it runs as one program.
     """
 
     store: FileStore
@@ -42,6 +45,7 @@ class Offer:
     cores: tuple[int, ...]
     largest_frame: int = messages.LARGEST_FRAME
     core: str = ""
+    bundle: OfferedBundle | None = None
 
     def welcome(self) -> messages.Welcome:
         """Return the first message to a client."""
@@ -51,10 +55,11 @@ class Offer:
             tvm_version(),
             host_target.machine(),
             host_target.full_name()[:4096],
-            offered_kinds(),
+            (*offered_kinds(), *((BUNDLE,) if self.bundle else ())),
             self.cores,
             psutil.virtual_memory().total,
             self.store.uploads is not None,
             self.core or core_kinds.processor(self.cores),
             self.computing.slots,
+            self.bundle.slots if self.bundle else 0,
         )

@@ -21,6 +21,7 @@ from pipeline.remote.device_threads import DeviceThread, ServedStage
 from pipeline.remote.frame_memory import FrameMemory
 from pipeline.remote.messages import ClientMessage
 from pipeline.remote.offer import Offer, Refusal
+from pipeline.remote.served_bundle import BUNDLE, ServedBundle
 from pipeline.remote.wire import MalformedMessage, Wire, blocks, is_loopback
 
 logger = logging.getLogger(__name__)
@@ -76,7 +77,7 @@ class ServerSession:
         self.peer = wire.peer
         self.silent_since: float | None = None
         self._beat_s = 1.0
-        self._programs: list[ServedStage] = []
+        self._programs: list[ServedStage | ServedBundle] = []
         self._slots: dict[str, DeviceThread] = {}
         self._missing_files: requests.Needed = {}
         self._memory: FrameMemory | None = None
@@ -178,21 +179,36 @@ class ServerSession:
 
     def _open(self, message: messages.OpenRequest) -> None:
         requests.check(message, self._offer)
+        # Each holds its parameters in memory for as long as the session lasts.
+        if len(self._programs) >= MOST_PROGRAMS:
+            raise Refusal(f"one session may have {MOST_PROGRAMS} stages open, and this one has")
+        program = self._bundle(message.stage) if message.device == BUNDLE else self._load(message)
+        if program is None:
+            return
+        self._programs.append(program)
+        self._wire.send(messages.OpenAnswer(len(self._programs) - 1, self._share_memory(message.stage)))
+
+    def _bundle(self, stage: StagePlan) -> ServedBundle:
+        bundle = self._offer.bundle
+        if bundle is None:
+            raise Refusal("this server runs no whole bundle; start it with 'serve --run BUNDLE'")
+        if problem := bundle.misfit(stage):
+            raise Refusal(f"the bundle that this server runs is another one: {problem}")
+        return ServedBundle(bundle, stage)
+
+    def _load(self, message: messages.OpenRequest) -> ServedStage | None:
+        """Return a stage that is ready, or None if the client has to send files first, which it is told."""
         thread = self._slot(message.device)
         # Files are compared with their SHA-256, which may take a while.
         code = self._await_result(start_in_thread(lambda: requests.code(message, self._offer), "files"))
         if isinstance(code, dict):
             self._missing_files = code
             self._wire.send(messages.MissingFiles(tuple(code)))
-            return
-        # Each holds its parameters in memory for as long as the session lasts.
-        if len(self._programs) >= MOST_PROGRAMS:
-            raise Refusal(f"one session may have {MOST_PROGRAMS} stages open, and this one has")
+            return None
         program = ServedStage(thread, message.stage, code)
         if error := self._await_end(program.load()).exception():
             raise Refusal(f"stage {message.stage.name!r} cannot be loaded: {_describe(error)}") from error
-        self._programs.append(program)
-        self._wire.send(messages.OpenAnswer(len(self._programs) - 1, self._share_memory(message.stage)))
+        return program
 
     def _share_memory(self, stage: StagePlan) -> messages.MemoryOffer | None:
         """Return memory for frames with a client of this machine, if a stage needs more than there is."""
@@ -260,7 +276,7 @@ class ServerSession:
         except ValueError as error:
             raise MalformedMessage(f"a frame of {error}") from None
 
-    def _check(self, message: messages.FrameRequest, program: ServedStage) -> None:
+    def _check(self, message: messages.FrameRequest, program: ServedStage | ServedBundle) -> None:
         specs, nbytes = program.stage.inputs, sum(tensor.nbytes for tensor in message.tensors)
         if len(message.tensors) != len(specs) or nbytes > self._offer.largest_frame:
             raise MalformedMessage(

@@ -18,6 +18,7 @@ def load(  # noqa: PLR0913 - all but the first by keyword
     bundle: Bundle | str | Path,
     *,
     devices: DeviceMap | None = None,
+    server: str = "",
     require_signature: str | Path | None = None,
     on_new_shape: str = "refuse",
     model: Any = None,
@@ -33,6 +34,9 @@ def load(  # noqa: PLR0913 - all but the first by keyword
     devices : mapping of str to (str or Device), optional
         Devices that stand for those of the plan, by their names there, such as
         ``{"gpu": "cuda:1", "board": "remote://127.0.0.1:9123/cpu"}``; they run the same code.
+    server : str
+        Address of servers that run the bundle as one program, such as ``"remote://board:9123/bundle"``, or of a pool of
+        them: each frame takes one round trip, and all that is here is the bundle's manifest.
     require_signature : str or Path, optional
         A file of allowed signers, of whom one must have signed the folder's bundle; see docs/bundle.md.
     on_new_shape : str
@@ -62,7 +66,13 @@ def load(  # noqa: PLR0913 - all but the first by keyword
 
     # A typing mistake is found before a bundle of gigabytes is read.
     arguments.choice("on_new_shape", on_new_shape, ("refuse", "compile"))
-    if not isinstance(bundle, Bundle):
+    if server:
+        from pipeline.workflow.server_bundle import on_server
+
+        if devices or on_new_shape != "refuse":
+            raise ArgumentError("with server=, the servers choose devices and builds; leave out what else says them")
+        code = on_server(bundle, server, require_signature)
+    elif not isinstance(bundle, Bundle):
         code = Bundle.load(bundle, devices, require_signature=require_signature)
     elif require_signature is None:
         code = bundle.on_devices(devices or {})

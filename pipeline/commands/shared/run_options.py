@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.commands.shared import console, models, trace_option, values, view
+from pipeline.commands.shared import console, models, trace_option, updates, values, view
 from pipeline.errors import InputError, PlanError
 
 if TYPE_CHECKING:
@@ -28,12 +28,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="what stands for a device of the plan here, such as gpu=cuda:1 or board=remote://127.0.0.1:9123/cpu; may "
         "be repeated",
     )
+    parser.add_argument(
+        "--server",
+        metavar="ADDRESS",
+        default="",
+        help="servers that run the bundle as one program ('serve --run'), such as remote://127.0.0.1:9123/bundle, or "
+        "pool:ADDRESS,ADDRESS for several that share the frames",
+    )
     signature_argument(parser)
     _source_arguments(parser)
     _sink_arguments(parser)
     models.preparation_arguments(parser)
     _pipeline_arguments(parser)
-    update_arguments(parser)
+    updates.arguments(parser)
     trace_option.argument(parser)
     view.argument(parser)
     parser.add_argument(
@@ -139,31 +146,6 @@ def _pipeline_arguments(parser: argparse.ArgumentParser) -> None:
         "--compile",
         metavar="MODEL",
         help="what the bundle was built from: makes builds for frames of new sizes meanwhile, and keeps them",
-    )
-
-
-def update_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare where new versions of the bundle come from, and what they have to stand."""
-    group = parser.add_argument_group("updates")
-    group.add_argument(
-        "--watch",
-        metavar="FOLDER",
-        type=Path,
-        help="take new versions of the bundle from this folder, each a folder of its own, without losing a frame",
-    )
-    group.add_argument(
-        "--shadow",
-        metavar="N",
-        type=values.count,
-        default=0,
-        help="let N frames pass a new version beside the old one first; it is refused if one fails (default: none)",
-    )
-    group.add_argument(
-        "--most-slower",
-        metavar="X",
-        type=values.positive,
-        default=1.5,
-        help="go back if frames of a new version take more than X times as long, or fail (default: 1.5)",
     )
 
 

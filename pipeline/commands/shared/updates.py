@@ -1,0 +1,82 @@
+"""Updates of commands that stream: where new versions of the bundle come from, and what became of them."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline.commands.shared import values
+from pipeline.errors import InputError
+
+if TYPE_CHECKING:
+    from pipeline.executor.bundle import Bundle
+    from pipeline.scheduler.pipeline import Pipeline
+    from pipeline.workflow.updates import UpdateCounts
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare where new versions of the bundle come from, and what they have to stand."""
+    group = parser.add_argument_group("updates")
+    group.add_argument(
+        "--watch",
+        metavar="FOLDER",
+        type=Path,
+        help="take new versions of the bundle from this folder, each a folder of its own, without losing a frame",
+    )
+    group.add_argument(
+        "--shadow",
+        metavar="N",
+        type=values.count,
+        default=0,
+        help="let N frames pass a new version beside the old one first; it is refused if one fails (default: none)",
+    )
+    group.add_argument(
+        "--most-slower",
+        metavar="X",
+        type=values.positive,
+        default=1.5,
+        help="go back if frames of a new version take more than X times as long, or fail (default: 1.5)",
+    )
+
+
+def check_folder(options: argparse.Namespace) -> None:
+    """Raise `InputError` unless the folder of new versions is one."""
+    if options.watch and not options.watch.is_dir():
+        raise InputError(f"--watch {str(options.watch)!r} is no folder; make it, and put new versions into it")
+
+
+@dataclasses.dataclass
+class Updates:
+    """New versions, as the options ask for them.
+
+    Attributes
+    ----------
+    options : Namespace
+        With those of `arguments`.
+    load : callable
+        Returns the bundle at a path.
+    counts : UpdateCounts or None
+        What became of versions, once the stream has ended; None if nobody looked for any.
+    """
+
+    options: argparse.Namespace
+    load: Callable[[Path], Bundle]
+    counts: UpdateCounts | None = None
+
+    @contextlib.contextmanager
+    def watch(self, running: Pipeline, bundle: Bundle) -> Iterator[None]:
+        """Take new versions while the block runs."""
+        if self.options.watch is None:
+            yield
+            return
+        from pipeline.workflow.update_checks import UpdateOptions
+        from pipeline.workflow.updates import Updater
+
+        limits = UpdateOptions(shadow=self.options.shadow, most_slower=self.options.most_slower)
+        with Updater(running, bundle, self.options.watch, self.load, limits) as updater:
+            yield
+        self.counts = updater.counts

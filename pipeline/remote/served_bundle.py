@@ -1,0 +1,75 @@
+"""Served bundle: a whole pipeline that a server runs as one program, for one round trip per frame."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from pipeline.core.threads import start_in_thread
+from pipeline.remote.device_threads import TimedOutputs
+
+BUNDLE = "bundle"
+"""What clients call it where others name a kind of device."""
+
+
+@dataclass(frozen=True)
+class OfferedBundle:
+    """The bundle that a server runs.
+
+    Attributes
+    ----------
+    plan : Plan
+        Of its first version.
+    compute : callable
+        Returns the outputs for a frame's inputs, both in the plan's order; called by several threads.
+    """
+
+    plan: Plan
+    compute: Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]
+
+    @property
+    def slots(self) -> int:
+        """Frames that its stages work on at once."""
+        return sum(stage.replicas for stage in self.plan.stages)
+
+    def misfit(self, stage: StagePlan) -> str:
+        """Return why it is not what a client asks for; empty if it is."""
+        for title, own, others in (
+            ("inputs", self.plan.inputs, stage.inputs),
+            ("outputs", self.plan.outputs, stage.outputs),
+        ):
+            # Extents may vary; frames are checked one by one.
+            if list(map(_kind, own)) != list(map(_kind, others)):
+                return f"its {title} are {', '.join(map(str, own))}, not {', '.join(map(str, others))}"
+        return ""
+
+
+class ServedBundle:
+    """The bundle as one session uses it, one frame at a time.
+
+    Attributes
+    ----------
+    stage : StagePlan
+        The client's, for what it sends.
+    """
+
+    def __init__(self, bundle: OfferedBundle, stage: StagePlan) -> None:
+        self._bundle, self.stage = bundle, stage
+
+    def run(self, inputs: Sequence[np.ndarray]) -> Future[TimedOutputs]:
+        """Run one frame; it waits at the entrance like all others."""
+        return start_in_thread(lambda: self._run(inputs), "frame of a client")
+
+    def _run(self, inputs: Sequence[np.ndarray]) -> TimedOutputs:
+        begin = time.perf_counter()
+        outputs = list(self._bundle.compute(inputs))
+        return TimedOutputs(outputs, time.perf_counter() - begin)
+
+
+def _kind(spec: TensorSpec) -> tuple[str, str, int]:
+    return spec.name, spec.dtype, len(spec.shape)

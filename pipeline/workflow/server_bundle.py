@@ -1,0 +1,74 @@
+"""Server bundle: a bundle whose stages all run on servers, which compute a frame in one round trip."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from pathlib import Path
+
+from pipeline.core import remote_address
+from pipeline.core.board import Board, Device
+from pipeline.core.plan import Plan, StagePlan
+from pipeline.core.shapes import Build
+from pipeline.core.transfer_costs import replicas_on
+from pipeline.errors import BoardError
+from pipeline.executor import manifest
+from pipeline.executor.bundle import Bundle
+from pipeline.executor.bundle_folder import BundleFolder
+from pipeline.measure.server_slots import ask_slots
+from pipeline.remote.served_bundle import BUNDLE
+
+DEVICE = "server"
+"""Name of the device that stands for the servers."""
+
+
+def on_server(bundle: Bundle | str | Path, address: str, require_signature: str | Path | None = None) -> Bundle:
+    """Return a bundle of one stage, which is the whole of another one on a server, or on a pool of them.
+
+    Parameters
+    ----------
+    bundle : Bundle, str or Path
+        What the servers run; only its manifest is read, so that it may be built for another kind of machine.
+    address : str
+        Such as ``remote://board:9123/bundle``.
+    require_signature : str or Path, optional
+        As for `pipeline.load`.
+
+    Raises
+    ------
+    BoardError
+        If it is no such address.
+    BundleError
+        If the bundle is missing or damaged.
+    """
+    for each in remote_address.alternatives(address):
+        if each.scheme not in {"remote", "pool"} or each.device != BUNDLE:
+            raise BoardError(f"{each} runs no whole bundle; write it like remote://127.0.0.1:9123/{BUNDLE}")
+    if isinstance(bundle, Bundle):
+        plans, shapes = [(build.plan, build.symbolic) for build in bundle.builds], bundle.shapes
+    else:
+        allowed = None if require_signature is None else Path(require_signature)
+        with contextlib.closing(BundleFolder(Path(bundle))) as folder:
+            facts = manifest.read_from(folder, allowed)
+        plans, shapes = [(build.plan, build.symbolic) for build in facts.builds], facts.shapes
+    # Asked once, also for many sizes.
+    board = ask_slots(Board(DEVICE, (Device(DEVICE, "remote", address=address, memory=DEVICE),)))
+    builds = [Build(_one_stage(plan, board), (None,), symbolic) for plan, symbolic in plans]
+    return Bundle(builds[0].plan, builds[0].codes, shapes=shapes, more=builds[1:])
+
+
+def _one_stage(plan: Plan, board: Board) -> Plan:
+    device = board.devices[0]
+    # Of a server that is away, as many as its stages have workers.
+    slots = device.slots or sum(stage.replicas for stage in plan.stages)
+    stage = StagePlan(
+        BUNDLE,
+        device.name,
+        plan.inputs,
+        plan.outputs,
+        # A frame is inside for so long; others are as well.
+        seconds=sum(stage.seconds for stage in plan.stages),
+        replicas=replicas_on(device, slots),
+    )
+    board = replace(board, devices=(replace(device, slots=slots),))
+    return replace(plan, board=board, stages=(stage,), in_flight=0)
