@@ -13,6 +13,7 @@ from pipeline.split.planning.board_processors import board_processors
 from pipeline.split.planning.candidates import Candidate, choose
 from pipeline.split.planning.division import MOST_GROUPS, ORDER_WORTH_IT, Division
 from pipeline.split.planning.goal_search import WORTH_IT, GoalSearch
+from pipeline.split.planning.small_graph import SmallGraph
 from pipeline.split.planning.solution import Solution
 
 
@@ -39,22 +40,42 @@ class Arrangement:
         return is_slower or self.division.may_be_late(self.candidate.prediction.latency_s)
 
 
-def has_orders(search: GoalSearch) -> bool:
-    """Return whether there are several orders to choose from."""
+def may_reorder(search: GoalSearch) -> bool:
+    """Return whether the graph of a search has several orders, and may be cut in any of them."""
     graph, request = search.timed.graph, search.request
     # Cuts that a user gives are positions of the graph's own order, as are the ends of models; and the times of
     # spans are of groups that lie side by side in it.
     is_fixed = request.edges or request.borrowed or graph.model_ends or graph.unfused or search.timed.spans
-    is_worth_it = len(board_processors(search.timed.board)) > 1 and len(graph.group_ends) <= MOST_GROUPS
-    return is_worth_it and not is_fixed and not GroupDag.of(graph).is_chain
+    return len(graph.group_ends) <= MOST_GROUPS and not is_fixed and not GroupDag.of(graph).is_chain
 
 
-def arrange(search: GoalSearch) -> Arrangement:
-    """Return the order in which the graph of a search is divided best."""
-    own, dag, board = Arrangement.of(search), GroupDag.of(search.timed.graph), search.timed.board
-    arrangements = [own]
+def arrange(search: GoalSearch, *, is_free: bool = True) -> Arrangement:
+    """Return the order in which the graph of a search is divided best: its own one, unless it `is_free`."""
+    if search.request.borrowed:
+        # There are no chains to compare with.
+        return Arrangement(search, Division.of(search.problem()), None)
+    division, is_free = Division.of(search.problem()), is_free and may_reorder(search)
+    small = SmallGraph.of(search, division.problem, is_free=is_free)
+    # Of all divisions, the solver's is only a first one.
+    enumerated = None if small is None or small.is_exact else _enumerate(small, division, None)
+    if enumerated and small and small.enumeration.is_complete:
+        return enumerated
+    own = Arrangement(search, division, search.candidate(division))
+    if small and small.is_exact and not (own.candidate and own.candidate.is_as_counted):
+        enumerated = _enumerate(small, division, own.candidate)
+    # Cores that are all alike do not care.
+    has_kinds = len(board_processors(search.timed.board)) > 1
+    arrangements, least_latency = _try_orders(own) if is_free and has_kinds else ([own], np.inf)
+    known = [*([enumerated] if enumerated else []), *arrangements]
+    return best_arrangement(known, search.goal, search.fps, least_latency)
 
-    def try_order(order: Sequence[int] | None, least_latency: float = np.inf) -> None:
+
+def _try_orders(own: Arrangement) -> tuple[list[Arrangement], float]:
+    """Return the own order with those that promise to be better, and the least latency of all divisions if known."""
+    search, dag, board = own.search, GroupDag.of(own.search.timed.graph), own.search.timed.board
+    arrangements, least_latency = [own], np.inf
+
+    def try_order(order: Sequence[int] | None) -> None:
         if order is not None:
             reordered = replace(search, timed=search.timed.reorder(order))
             arrangements.append(Arrangement.of(reordered, least_latency))
@@ -64,9 +85,25 @@ def arrange(search: GoalSearch) -> Arrangement:
     if search.goal == "throughput" and not search.fps and best.pays_for_latency:
         pace = min(each.division.pace for each in arrangements)
         order, least_latency = own.division.prompt_order(dag, board, pace)
-        try_order(order, least_latency)
-        best = best_arrangement(arrangements, search.goal, search.fps, least_latency)
-    return best
+        try_order(order)
+    return arrangements, least_latency
+
+
+def _enumerate(small: SmallGraph, division: Division, known: Candidate | None) -> Arrangement | None:
+    """Return what is best of all divisions of a small graph, None if there is none; `known` is what the solver says."""
+    search, fastest = small.search, division.fastest
+    if known is None and fastest is not None:
+        known = Candidate(fastest, search.timed.predict(fastest))
+    candidate = small.best(known)
+    if candidate is None:
+        return None
+    division = Division(division.problem, division.solver)
+    if candidate.order and candidate.order != tuple(range(len(candidate.order))):
+        search = replace(search, timed=small.arrange(candidate.order))
+        division = Division.of(search.problem())
+    solution = small.with_bound(candidate.solution, division.problem)
+    division.solutions[search.goal, search.fps] = (solution,)
+    return Arrangement(search, division, replace(candidate, solution=solution))
 
 
 def best_arrangement(
@@ -87,7 +124,7 @@ def in_own_order_if_better(
 ) -> tuple[GoalSearch, Solution]:
     """Return what a search finds in its own order if that is better than what was found in another one."""
     try:
-        solution = own.solve(heterogeneous=heterogeneous)
+        solution = own.solve(arrange(own, is_free=False).division, heterogeneous=heterogeneous)
     except PlanError:
         return arranged
     values = {"throughput": "interval", "latency": "latency", "energy": "joules"}

@@ -19,8 +19,11 @@ from pipeline.split.planning.trade_off import longest_prompt, most_latency
 
 Predict = Callable[[Solution], Prediction]
 
-_AS_COUNTED = 1.005
+_AS_COUNTED = 1.002
 """A plan that takes at most this much more than its division promises is not compared with others."""
+
+UNIT_SIZE = 1e-3
+"""What a core more counts as, in stages."""
 
 _COSTS = {"throughput": "size", "latency": "latency", "energy": "energy"}
 
@@ -32,10 +35,32 @@ _MANY_GROUPS = 60
 
 @dataclass(frozen=True)
 class Candidate:
-    """A division with what its plan takes."""
+    """A division with what its plan takes.
+
+    Attributes
+    ----------
+    solution : Solution
+    prediction : Prediction
+    order : tuple of int
+        Of the graph's groups, where it may be any; empty for the one that the solution is of.
+    """
 
     solution: Solution
     prediction: Prediction
+    order: tuple[int, ...] = ()
+
+    @property
+    def size(self) -> float:
+        """Number of stages, and among equals of units."""
+        return sum(1 + sum(stage.choice.use) * UNIT_SIZE for stage in self.solution.stages)
+
+    @property
+    def is_as_counted(self) -> bool:
+        """Whether the plan takes hardly more than the solver counts."""
+        solution, prediction = self.solution, self.prediction
+        return prediction.interval_s <= solution.interval * _AS_COUNTED and abs(
+            prediction.latency_s - solution.latency
+        ) <= solution.latency * (_AS_COUNTED - 1)
 
     def value(self, goal: str) -> float:
         """Return what is to be the least."""
@@ -84,7 +109,7 @@ def keep_up(solver: ChainSolver, fastest: Solution, goal: str, interval: float, 
 def prefer_predicted(solver: ChainSolver, solution: Solution, fastest: Solution, predict: Predict) -> Solution:
     """Return the solution, or a division that the solver holds for slower if its plan is faster in truth."""
     first = Candidate(solution, predict(solution))
-    if first.prediction.interval_s <= solution.interval * _AS_COUNTED:
+    if first.is_as_counted:
         return solution
     others = _fast_candidates(solver, fastest, first.prediction.interval_s, predict)
     quickest = solver.least("latency", np.inf) or fastest

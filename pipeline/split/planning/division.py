@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -34,14 +35,12 @@ _ROUNDS, _GAIN = 6, 1e-3
 
 @dataclass(frozen=True, eq=False)
 class Division:
-    """A problem, what solves it, and the fastest solution.
+    """A problem, and what solves it.
 
     Attributes
     ----------
     problem : Problem
     solver : ChainSolver
-    fastest : Solution or None
-        None if there is none at all.
     least_latency : float
         Of divisions in any order, infinite where only this one is looked at.
     solutions : dict of (str, float or None) to tuple of Solution
@@ -50,15 +49,18 @@ class Division:
 
     problem: Problem
     solver: ChainSolver
-    fastest: Solution | None
     least_latency: float = np.inf
     solutions: dict[tuple[str, float | None], tuple[Solution, ...]] = field(default_factory=dict)
 
     @staticmethod
     def of(problem: Problem, least_latency: float = np.inf) -> Division:
-        """Return a problem with its fastest solution."""
-        solver = ChainSolver(problem)
-        return Division(problem, solver, solver.fastest(), least_latency)
+        """Return a problem with what solves it."""
+        return Division(problem, ChainSolver(problem), least_latency)
+
+    @cached_property
+    def fastest(self) -> Solution | None:
+        """The fastest solution, None if there is none at all."""
+        return self.solver.fastest()
 
     @property
     def pace(self) -> float:

@@ -258,7 +258,7 @@ def _forecasts(
     all_moves = find_moves(plan)
     for index, (stage, (begin, end)) in enumerate(queues.stage_groups(plan, graph)):
         device, seconds, moves = board.device(stage.device), group_s[index], all_moves[index]
-        queue_bytes = stage.queue_depth * int(footprint.border_bytes[begin])
+        queue_bytes = stage.queue_depth * int(footprint.entry_bytes(begin, end))
         nbytes = int(footprint.stage_bytes(begin, end, stage.replicas)) + queue_bytes
         longest = begin + int(np.argmax(seconds))
         yield StageForecast(

@@ -19,7 +19,6 @@ from pipeline.split.planning.heterogeneous_search import (
     refine,
     search_problems,
     slowest_useful,
-    without_borrowing,
 )
 from pipeline.split.planning.lent_memory import LentMemory
 from pipeline.split.planning.limits import ROUNDING
@@ -60,13 +59,13 @@ class GoalSearch:
         """Return the problem for the solver."""
         return self.timed.problem(self.request, replicas=self.replicas, borrowing=borrowing)
 
-    def solve(self, *, heterogeneous: bool = True, division: Division | None = None) -> Solution:
+    def solve(self, division: Division, *, heterogeneous: bool = True) -> Solution:
         """Return the best solution; `division` has what is known of the one without heterogeneous stages."""
         borrowing = self.request.borrowed or (heterogeneous and not self.request.devices)
         problem = self.problem(borrowing=bool(borrowing))
         if any(choice.paths for choice in problem.choices):
-            return self._best_with_borrowing(problem)
-        return self.best_of(division or Division.of(problem))
+            return self._best_with_borrowing(problem, division)
+        return self.best_of(division)
 
     def candidate(self, division: Division) -> Candidate | None:
         """Return what is best of a division with what its plan takes, None where there is no plan."""
@@ -86,13 +85,14 @@ class GoalSearch:
         """
         return self._solve_problem(division.problem, division)[0]
 
-    def _best_with_borrowing(self, problem: Problem) -> Solution:
+    def _best_with_borrowing(self, problem: Problem, division: Division) -> Solution:
         """Return the best solution of a problem with heterogeneous stages."""
-        problems = [problem] if self.request.borrowed else self._parts(problem)
+        has_chains = not self.request.borrowed
+        problems = [division.problem, *search_problems(problem, self.goal)] if has_chains else [problem]
         lent_memory = LentMemory(self.timed.graph, self.timed.board)
         candidates = compare(
             problems,
-            partial(self._solve_fitting, lent_memory),
+            partial(self._solve_fitting, lent_memory, division),
             self.timed.predict,
             partial(slowest_useful, goal=self.goal, fps=self.fps),
         )
@@ -106,12 +106,9 @@ class GoalSearch:
         # A formula for waiting proves nothing; a relaxation in which nobody waits does.
         return replace(best.solution, bound=relaxed_interval(problem))
 
-    def _parts(self, problem: Problem) -> Sequence[Problem]:
-        return [without_borrowing(problem), *search_problems(problem, self.goal)]
-
-    def _solve_fitting(self, lent_memory: LentMemory, problem: Problem) -> tuple[Solution, ...]:
+    def _solve_fitting(self, lent_memory: LentMemory, division: Division, problem: Problem) -> tuple[Solution, ...]:
         """Return the best divisions of a problem for whose steps there is memory on what they borrow."""
-        solutions = self._solve_problem(problem)
+        solutions = self._solve_problem(problem, division)
         shortages = [lent_memory.describe_shortage(solution) for solution in solutions]
         if all(shortages):
             raise PlanError(f"{self.timed.graph.name!r} on {self.timed.board.name!r}: {shortages[0]}")

@@ -10,7 +10,7 @@ import numpy as np
 from pipeline.core.board import Device
 from pipeline.core.plan import Plan
 from pipeline.split.planning import pins, queues
-from pipeline.split.planning.arrangement import arrange, has_orders, in_own_order_if_better
+from pipeline.split.planning.arrangement import arrange, in_own_order_if_better
 from pipeline.split.planning.goal_search import GoalSearch
 from pipeline.split.planning.goals import check_watts, resolve_goal
 from pipeline.split.planning.request import ANY_REQUEST, PlanRequest, resolve_request
@@ -48,17 +48,15 @@ class Planner(TimedGraph):
         request = resolve_request(self.graph, self.board, self.pins, stages, cuts, devices)
         if goal == "energy":
             check_watts(self.board, request)
-        own = search = GoalSearch(self, goal, fps, request, replicas)
-        division = None
-        if has_orders(own):
-            arrangement = arrange(own)
-            search, division = arrangement.search, arrangement.division
-        solution = search.solve(heterogeneous=heterogeneous, division=division)
-        if search is not own and any(stage.choice.paths for stage in solution.stages):
+        own = GoalSearch(self, goal, fps, request, replicas)
+        arrangement = arrange(own)
+        search = arrangement.search
+        solution = search.solve(arrangement.division, heterogeneous=heterogeneous)
+        if search.timed is not self and any(stage.choice.paths for stage in solution.stages):
             # Stages that borrow devices were not thought of when the order was chosen.
             search, solution = in_own_order_if_better((search, solution), own, heterogeneous=heterogeneous)
         timed = search.timed
-        order = () if search is own else tuple(operator.name for operator in timed.graph.operators)
+        order = () if timed is self else tuple(operator.name for operator in timed.graph.operators)
         plan = replace(timed.build(solution), unsplit_seconds=self.unsplit_seconds, order=order)
         return queues.add_queues(plan, timed.graph, self.queue_depth, self.cv)
 
@@ -81,4 +79,5 @@ class Planner(TimedGraph):
         """
         if goal == "energy":
             check_watts(self.board, request)
-        return GoalSearch(self, goal, fps, request, replicas).solve(heterogeneous=heterogeneous)
+        search = GoalSearch(self, goal, fps, request, replicas)
+        return search.solve(arrange(search, is_free=False).division, heterogeneous=heterogeneous)

@@ -84,16 +84,16 @@ def check_depth(depth: int | str, cv: float) -> None:
 
 def stage_queues(plan: Plan, graph: Graph) -> list[StageQueue]:
     """Return the queues of a plan's stages."""
-    crossing_bytes = Footprint.of(graph).border_bytes
+    footprint = Footprint.of(graph)
     intervals = [stage.interval_s for stage in predict(plan).stages]
     return [
         StageQueue(
             interval=interval,
             replicas=stage.replicas,
             memory=plan.board.device(stage.device).memory,
-            nbytes=float(crossing_bytes[begin]),
+            nbytes=footprint.entry_bytes(begin, end),
         )
-        for interval, (stage, (begin, _)) in zip(intervals, stage_groups(plan, graph), strict=True)
+        for interval, (stage, (begin, end)) in zip(intervals, stage_groups(plan, graph), strict=True)
     ]
 
 

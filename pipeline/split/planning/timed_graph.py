@@ -124,6 +124,12 @@ class TimedGraph:
         return build_plan(solution, self.graph, self.board, measured=self.measured)
 
     @property
+    def least_depth(self) -> int:
+        """How many frames may wait at least in front of each stage."""
+        # Depths are chosen for cuts that are there; until then there is room for one.
+        return self.queue_depth if isinstance(self.queue_depth, int) else 1
+
+    @property
     def obstacle(self) -> Obstacle:
         """What says why there is no division."""
         return Obstacle(self.graph, self.board, self.pins, self.seconds, self.refusals, self.variants)
@@ -134,15 +140,13 @@ class TimedGraph:
 
     def problem(self, request: PlanRequest = ANY_REQUEST, *, replicas: bool = True, borrowing: bool = False) -> Problem:
         """Return the problem for the solver; only where nothing is fixed, stages may have replicas."""
-        # Depths are chosen for cuts that are there; until then there is room for one frame in front of each stage.
-        depth = self.queue_depth if isinstance(self.queue_depth, int) else 1
         return build_problem(
             self.graph,
             self.board,
             self.seconds,
             variants=self.variants,
             spans=lambda device: self.spans.get(device.name),
-            queue_depth=depth,
+            queue_depth=self.least_depth,
             # Each replica would keep a state of its own, of some of the frames.
             replicas=replicas and not request.devices and not self.graph.keeps_state,
             request=request,

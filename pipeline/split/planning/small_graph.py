@@ -1,0 +1,174 @@
+"""Small graph: what serves a goal best of all divisions of a graph of few groups, in all orders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from pipeline.core.moves import find_moves
+from pipeline.core.prediction import predict
+from pipeline.split.orders import GroupDag
+from pipeline.split.planning.board_processors import board_processors
+from pipeline.split.planning.bound import relaxed_interval
+from pipeline.split.planning.candidates import Candidate
+from pipeline.split.planning.division_prefix import PrefixBuilder
+from pipeline.split.planning.downsets import order_through
+from pipeline.split.planning.enumeration import TOLERANCE, Aim, Division, Enumeration
+from pipeline.split.planning.footprint import Footprint
+from pipeline.split.planning.goal_search import WORTH_IT, GoalSearch
+from pipeline.split.planning.problem import Problem
+from pipeline.split.planning.solution import Solution, StageSolution
+from pipeline.split.planning.tensor_moves import TensorMoves, group_tensors, may_pass_by
+from pipeline.split.planning.timed_graph import TimedGraph
+from pipeline.split.planning.trade_off import longest_prompt, most_latency
+
+MOST_GROUPS = 12
+"""Graphs of more groups have more divisions than there is time for."""
+
+_MOST_DOWNSETS = 200
+
+
+@dataclass(frozen=True, eq=False)
+class SmallGraph:
+    """A graph of few groups, for one goal.
+
+    Attributes
+    ----------
+    search : GoalSearch
+        Of the graph's own order.
+    problem : Problem
+        Of that order, without stages that borrow.
+    dag : GroupDag
+    is_free : bool
+        Whether other orders may be taken.
+    """
+
+    search: GoalSearch
+    problem: Problem
+    dag: GroupDag
+    is_free: bool
+
+    @cached_property
+    def enumeration(self) -> Enumeration:
+        """All divisions."""
+        prefixes = self.dag.prefixes(range(len(self.dag)))
+        downsets = (self.dag.downsets(_MOST_DOWNSETS) if self.is_free else None) or prefixes
+        timed = self.search.timed
+        devices = [processor.device for processor in board_processors(timed.board)]
+        builder = PrefixBuilder(self.problem, self.dag, TensorMoves(timed.board, devices, group_tensors(timed.graph)))
+        return Enumeration(builder, downsets, self.evaluate, self.problem.stages)
+
+    @staticmethod
+    def of(search: GoalSearch, problem: Problem, *, is_free: bool) -> SmallGraph | None:
+        """Return the graph of a search, None if it has too many groups or is not divided at any of their borders."""
+        graph, request = search.timed.graph, search.request
+        is_fixed = request.edges or request.borrowed or graph.model_ends or graph.unfused
+        # Times of spans are no sums of those of groups.
+        if is_fixed or problem.items > MOST_GROUPS or any(choice.spans is not None for choice in problem.choices):
+            return None
+        return SmallGraph(search, problem, GroupDag.of(graph), is_free)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether no plan takes less than the solver counts: there is one order, and no tensor passes a stage by."""
+        return self.dag.is_chain and not may_pass_by(self.search.timed.graph)
+
+    def best(self, known: Candidate | None) -> Candidate | None:
+        """Return the best division for the goal, by what its plan takes, which is the known one or better."""
+        search, enumeration = self.search, self.enumeration
+        longest = 1 / search.fps if search.fps else np.inf
+        if search.goal != "throughput":
+            return enumeration.best(Aim({"energy": "joules"}.get(search.goal, search.goal), longest), known)
+        if search.fps:
+            return enumeration.best(Aim("size", longest), known)
+        fastest = enumeration.best(Aim("interval"), known)
+        self._fastest.extend([] if fastest is None else [fastest])
+        # Whoever fixes the stages wants the best of them; otherwise fewer are worth a little.
+        if fastest is None or search.request.devices:
+            return fastest
+        small = enumeration.best(Aim("size", fastest.prediction.interval_s * WORTH_IT), fastest) or fastest
+        return self._prompt(small, enumeration.best(Aim("latency"), small) or small)
+
+    def _prompt(self, small: Candidate, quickest: Candidate) -> Candidate:
+        """Return a division, or one of little latency that is hardly slower."""
+        latency = most_latency(quickest.prediction.latency_s)
+        if small.prediction.latency_s <= latency:
+            return small
+        slowest = longest_prompt(small.prediction.interval_s)
+        prompt = self.enumeration.best(Aim("interval", slowest, latency), quickest)
+        if prompt is None:
+            return small
+        aim = Aim("size", prompt.prediction.interval_s * WORTH_IT, latency)
+        return self.enumeration.best(aim, prompt) or prompt
+
+    def with_bound(self, solution: Solution, problem: Problem) -> Solution:
+        """Return a solution of the problem in its order, with what is proved of it."""
+        indices = {id(choice): index for index, choice in enumerate(self.problem.choices)}
+        stages = tuple(
+            replace(stage, choice=problem.choices[indices[id(stage.choice)]]) if id(stage.choice) in indices else stage
+            for stage in solution.stages
+        )
+        bound = min(relaxed_interval(problem), solution.interval)
+        if self._fastest and self.enumeration.is_complete:
+            bound = min(solution.interval, self._fastest[0].prediction.interval_s * (1 - TOLERANCE))
+        fastest = self._fastest[0].prediction.interval_s if self._fastest else solution.interval
+        return replace(solution, stages=stages, bound=bound, fastest=fastest)
+
+    def evaluate(self, division: Division) -> Candidate | None:
+        """Return a division with what its plan takes, None if there is too little memory for it."""
+        order = tuple(order_through([end for end, _ in division[:-1]], len(self.dag)))
+        timed = self.arrange(order)
+        stages = list(self._stages(division))
+        if self._lacks_memory(timed, stages):
+            return None
+        plan = timed.build(Solution(tuple(stages), 0.0))
+        prediction, moves = predict(plan), find_moves(plan)
+        stages = [
+            replace(stage, enter=each.enter_s, leave=each.leave_s, interval=prediction.stages[number].interval_s)
+            for number, (stage, each) in enumerate(zip(stages, moves, strict=True))
+        ]
+        return Candidate(Solution(tuple(stages), prediction.interval_s), prediction, order)
+
+    def arrange(self, order: tuple[int, ...]) -> TimedGraph:
+        """Return the graph in an order, which is its own one if nothing is said."""
+        order = order or tuple(range(len(self.dag)))
+        if order not in self._arranged:
+            own = self.search.timed
+            self._arranged[order] = own if order == tuple(range(len(order))) else own.reorder(order)
+        return self._arranged[order]
+
+    @cached_property
+    def _fastest(self) -> list[Candidate]:
+        """The fastest division, once it is known."""
+        return []
+
+    @cached_property
+    def _arranged(self) -> dict[tuple[int, ...], TimedGraph]:
+        return {}
+
+    def _stages(self, division: Division) -> Iterator[StageSolution]:
+        begin = 0
+        for end, index in division:
+            choice = self.problem.choices[index]
+            groups = [group for group in range(len(self.dag)) if (end & ~begin) >> group & 1]
+            compute = float(choice.seconds[groups].sum())
+            yield StageSolution(begin.bit_count(), end.bit_count(), choice, compute, 0.0, 0.0, 0.0, 0.0)
+            begin = end
+
+    def _lacks_memory(self, timed: TimedGraph, stages: Sequence[StageSolution]) -> bool:
+        if not self.problem.memories:
+            return False
+        footprint, depth = Footprint.of(timed.graph), timed.least_depth
+        nbytes = [
+            footprint.stage_bytes(stage.begin, stage.end, stage.choice.replicas)
+            + depth * footprint.entry_bytes(stage.begin, stage.end)
+            for stage in stages
+        ]
+        return any(
+            sum(each for each, stage in zip(nbytes, stages, strict=True) if stage.choice.processor in memory.processors)
+            > memory.nbytes
+            for memory in self.problem.memories
+        )
