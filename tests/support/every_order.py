@@ -62,7 +62,7 @@ class Division:
 
     @cached_property
     def latency(self) -> float:
-        """Seconds of one frame through the slowest replicas."""
+        """Seconds of one frame through the slowest replicas at most, one stage after the other."""
         return sum(max(stage.seconds) for stage in self.stages)
 
     @cached_property

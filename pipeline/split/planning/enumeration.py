@@ -123,9 +123,18 @@ class Enumeration:
     def _choices(self, aim: Aim) -> list[int]:
         """Return the choices that may serve an aim."""
         choices = self._builder.problem.choices
-        is_slow = aim.value in {"latency", "joules"} and np.isinf(aim.interval)
+        if aim.value not in {"latency", "joules"} or np.isfinite(aim.interval):
+            return list(range(len(choices)))
         # Of one frame, replicas save neither time nor energy.
-        return [index for index, choice in enumerate(choices) if choice.replicas == 1 or not is_slow]
+        fewest: dict[tuple[int, int, str], int] = {}
+        for choice in choices:
+            key = choice.processor, choice.threads, choice.device
+            fewest[key] = min(choice.replicas, fewest.get(key, choice.replicas))
+        return [
+            index
+            for index, choice in enumerate(choices)
+            if choice.replicas == fewest[choice.processor, choice.threads, choice.device]
+        ]
 
     def _extensions(
         self, prefix: Prefix, choices: Sequence[int], aim: Aim, limit: float
