@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pipeline.commands.shared import console, drawing, models, plan_options
+from pipeline.errors import PlanError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -43,8 +44,10 @@ def run(options: argparse.Namespace) -> int:
     """Read, plan, explain, print and save."""
     from pipeline.split.planning.explanation import explain
 
+    # Before minutes of measuring.
+    if options.output:
+        _check_output(Path(options.output))
     if options.drawing:
-        # Before minutes of measuring.
         drawing.check(Path(options.drawing))
     graph = models.read(options)
     with console.progress("planning") as step:
@@ -65,6 +68,12 @@ def run(options: argparse.Namespace) -> int:
         if path:
             console.console().print(f"{title}: {path}", soft_wrap=True)
     return 0
+
+
+def _check_output(path: Path) -> None:
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        reason = "it is a folder" if path.is_dir() else "there is no such folder"
+        raise PlanError(f"cannot write plan {str(path)!r}: {reason}")
 
 
 def as_json(plan: Plan, explanation: Explanation) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 import pipeline
 from pipeline.commands.shared import console, models, plan_options, values
-from pipeline.errors import PlanError, TuningError
+from pipeline.errors import TuningError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -125,8 +125,7 @@ def database_for(options: argparse.Namespace) -> Path | None:
 
 
 def _check(options: argparse.Namespace) -> None:
-    if options.plan and (options.stages != "auto" or options.cut):
-        raise PlanError("--plan already says where to cut; leave out --stages and --cut")
+    plan_options.check_file(options)
     if Path(options.model).is_dir():
         raise TuningError(
             f"{options.model!r} is a folder; a bundle has compiled kernels only, so give the model that it was built "

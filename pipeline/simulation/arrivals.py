@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -64,7 +65,7 @@ def read_arrivals(path: str) -> list[float]:
     Raises
     ------
     PlanError
-        If it cannot be read, or a line has no number; the message names the line.
+        If it cannot be read, a line has no number, or there are fewer than two; the message names the line.
     """
     try:
         check_regular(Path(path))
@@ -74,7 +75,12 @@ def read_arrivals(path: str) -> list[float]:
         raise PlanError(
             f"cannot read the arrivals {path!r}: {reason}; give {POISSON!r}, or a file of one time in seconds per line"
         ) from None
-    return list(_parse_times(path, lines))
+    times = list(_parse_times(path, lines))
+    if len(times) < 2:
+        raise PlanError(
+            f"{path} has {len(times)} times; give those of two frames at least, one time in seconds per line"
+        )
+    return times
 
 
 def _parse_times(path: str, lines: Sequence[str]) -> Iterator[float]:
@@ -83,8 +89,12 @@ def _parse_times(path: str, lines: Sequence[str]) -> Iterator[float]:
         if not field or field.startswith("#"):
             continue
         try:
-            yield float(field)
+            seconds = float(field)
         except ValueError:
             # The header of a CSV file.
-            if number > 1:
-                raise PlanError(f"{path}, line {number}: {field[:40]!r} is no time in seconds") from None
+            if number == 1:
+                continue
+            seconds = math.nan
+        if not math.isfinite(seconds):
+            raise PlanError(f"{path}, line {number}: {field[:40]!r} is no time in seconds")
+        yield seconds

@@ -125,8 +125,16 @@ def test_a_file_that_is_no_plan(
 
 
 def test_a_plan_and_other_cuts(refusal: Any, digits_onnx: Path, tmp_path: Path) -> None:
-    message = refusal("build", digits_onnx, "--plan", "plan.json", "--stages", "2", "-o", tmp_path / "bundle")
+    options = ["--stages", "2", "--board", "rk3588", "--no-replicas", "--fps", "3", "--target", "cpu.mcpu=x"]
+    message = refusal("build", digits_onnx, "--plan", "plan.json", *options, "-o", tmp_path / "bundle")
     assert "--plan already says where to cut" in message
+    assert "leave out --stages, --board, --target, --fps, --no-replicas\n" in message
+
+
+def test_no_place_for_a_plan(refusal: Any, tmp_path: Path) -> None:
+    """It is looked for before the model, which may take minutes to be measured."""
+    assert "there is no such folder" in refusal("plan", "none.onnx", "-o", tmp_path / "none" / "plan.json")
+    assert "it is a folder" in refusal("plan", "none.onnx", "-o", tmp_path)
 
 
 def test_no_place_for_results(refusal: Any, digits_onnx: Path, bundle: Path, frames: Path, tmp_path: Path) -> None:

@@ -101,6 +101,12 @@ def test_a_file_that_has_none_is_refused(tmp_path: Path) -> None:
     path.write_text("0\n0.5\nlate\n", encoding="utf-8")
     with pytest.raises(PlanError, match=r"arrivals\.csv, line 3: 'late' is no time"):
         read_arrivals(str(path))
+    path.write_text("time\n0\nnan\n", encoding="utf-8")
+    with pytest.raises(PlanError, match=r"arrivals\.csv, line 3: 'nan' is no time"):
+        read_arrivals(str(path))
+    path.write_text("time\n0\n", encoding="utf-8")
+    with pytest.raises(PlanError, match=r"arrivals\.csv has 1 times; give those of two frames at least"):
+        read_arrivals(str(path))
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(PlanError, match="it is no text"):
         read_arrivals(str(path))

@@ -15,6 +15,29 @@ if TYPE_CHECKING:
     from pipeline.split.graph import Graph
     from pipeline.split.planning.planner import Planner
 
+TIME_VARIATION = 0.1
+"""Of stages that nothing is known about."""
+
+PLANNING = {
+    "--stages": "auto",
+    "--cut": None,
+    "--allow-unfused": None,
+    "--board": "host",
+    "--devices": None,
+    "--target": None,
+    "--pin": None,
+    "--objective": None,
+    "--fps": None,
+    "--no-replicas": None,
+    "--no-borrowing": None,
+    "--queue-depth": "auto",
+    "--time-variation": TIME_VARIATION,
+    "--measure": None,
+    "--runtimes": None,
+    "--fresh": None,
+}
+"""What a plan's file says already, with the defaults; None where there is nothing unless it is asked for."""
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add how to cut a model and what to run it on."""
@@ -90,7 +113,7 @@ def _time_arguments(parser: argparse.ArgumentParser) -> None:
         default="auto",
         help="frames that may wait in front of each stage, or 'auto' (default): as many as --time-variation asks for",
     )
-    add_time_variation(parser, default=0.1)
+    add_time_variation(parser, default=TIME_VARIATION)
     parser.add_argument(
         "--measure",
         action="store_true",
@@ -126,12 +149,13 @@ def file_argument(parser: argparse.ArgumentParser) -> None:
 
 def check_file(options: argparse.Namespace) -> None:
     """Raise `PlanError` if there is a plan's file, and options that it would silently overrule."""
-    fixed = (options.cut, options.allow_unfused, options.pin, options.devices)
-    if options.plan and (options.stages != "auto" or any(fixed)):
-        raise PlanError(
-            "--plan already says where to cut and what runs where; leave out --stages, --cut, --allow-unfused, "
-            "--devices and --pin"
-        )
+    idle = [name for name, default in PLANNING.items() if (getattr(options, _attribute(name)) or None) != default]
+    if options.plan and idle:
+        raise PlanError(f"--plan already says where to cut and what runs where; leave out {', '.join(idle)}")
+
+
+def _attribute(option: str) -> str:
+    return option.removeprefix("--").replace("-", "_")
 
 
 def load_or_make_plan(graph: Graph, options: argparse.Namespace) -> Plan:
