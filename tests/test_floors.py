@@ -20,7 +20,7 @@ TVM_PLACES = (
 )  # fmt: skip
 EXTRAS = (
     "ai_edge_litert", "av", "cryptography", "cyclonedds", "matplotlib", "onnx", "onnxruntime", "openvino",
-    "prometheus_client", "rclpy", "rosbags", "sklearn", "tflite", "torch", "tornado", "yaml", "zenoh",
+    "prometheus_client", "ray", "rclpy", "rosbags", "sklearn", "tflite", "torch", "tornado", "yaml", "zenoh",
 )  # fmt: skip
 EXTRAS_PLACES = ("pipeline.split.frontends", "pipeline.demo", "pipeline.observe.web.site")
 FLOORS: tuple[tuple[str, ...], ...] = (
@@ -29,7 +29,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("pipeline.split", "pipeline.executor", "boards"),
     ("pipeline.remote", "pipeline.scheduler"),
     ("pipeline.simulation", "pipeline.observe", "pipeline.measure"),
-    ("pipeline.workflow",),
+    ("pipeline.workflow", "pipeline.cluster"),
     # The package's own module: the public names.
     ("pipeline",),
     ("pipeline.io", "pipeline.quantization", "pipeline.demo"),

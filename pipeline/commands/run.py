@@ -6,17 +6,19 @@ import argparse
 import contextlib
 import dataclasses
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pipeline
-from pipeline.commands.shared import console, live, models, run_options, trace_option, view
+from pipeline.commands.shared import cluster, console, live, models, run_options, trace_option, view
 from pipeline.commands.shared.run_options import arguments
 from pipeline.commands.shared.updates import Updates, check_folder
 from pipeline.core.service_manager import ready_service
 from pipeline.errors import InputError
 
 if TYPE_CHECKING:
+    from pipeline.cluster.fleet import ReplicaStatistics
     from pipeline.executor.bundle import Bundle
     from pipeline.io.sinks.base import Sink
     from pipeline.io.sources.base import FrameSource
@@ -39,6 +41,7 @@ def run(options: argparse.Namespace) -> int:
 
     check_folder(options)
     preparation = models.preparation(options)
+    cluster_options = cluster.load_options(options)
 
     if options.server and (options.device or options.watch or options.compile):
         raise InputError("--server leaves --device, --watch and --compile to the servers; see 'serve --run'")
@@ -48,6 +51,10 @@ def run(options: argparse.Namespace) -> int:
             from pipeline.workflow.server_bundle import on_server
 
             return on_server(path, options.server, options.require_signature)
+        if cluster_options:
+            from pipeline.cluster import describe_bundle
+
+            return describe_bundle(path, options.require_signature)
         return Bundle.load(path, dict(options.device), require_signature=options.require_signature)
 
     bundle = load(options.bundle)
@@ -66,10 +73,18 @@ def run(options: argparse.Namespace) -> int:
             # A pipeline has one trace: a file that was asked for wins, and the page shows its events as well.
             loading["trace"] = always if trace is None else trace
             updates = Updates(options, lambda path: prepare_bundle(load(path), source.pixels, preparation)[0])
-            statistics, summary = _stream(
-                bundle, source, sink, updates, port=options.metrics, limit=options.frames, server=server, **loading
+            statistics, summary, replicas = _stream(
+                bundle,
+                source,
+                sink,
+                updates,
+                port=options.metrics,
+                limit=options.frames,
+                server=server,
+                replicas=cluster_options,
+                **loading,
             )
-    _report(statistics, summary, updates, options)
+    _report(statistics, summary, updates, replicas, options)
     # What was skipped is no failure, unless nothing else was there.
     return 1 if statistics.failed and not statistics.delivered else 0
 
@@ -83,11 +98,12 @@ def _stream(  # noqa: PLR0913 - each is one part of a stream
     port: int | None,
     limit: int | None,
     server: ViewServer | None,
+    replicas: Mapping[str, Any],
     **options: Any,
-) -> tuple[Statistics, StreamSummary]:
+) -> tuple[Statistics, StreamSummary, Sequence[ReplicaStatistics]]:
     from pipeline.io.stream import FrameStream
 
-    with live.Display("streaming") as display, pipeline.load(bundle, **options) as running, _metrics(running, port):
+    with live.Display("streaming") as display, _load(bundle, replicas, **options) as running, _metrics(running, port):
         display.watch(running.statistics)
         if server is not None:
             # Cameras send formats that no browser shows.
@@ -96,7 +112,16 @@ def _stream(  # noqa: PLR0913 - each is one part of a stream
         skip = options["on_error"] == "skip"
         with ready_service(), updates.watch(running, bundle):
             summary = FrameStream(running, source, sink, skip_failed=skip, limit=limit).run()
-    return running.statistics(), summary
+        counts = getattr(running, "replicas", ())
+    return running.statistics(), summary, counts
+
+
+def _load(bundle: Bundle, replicas: Mapping[str, Any], **options: Any) -> Pipeline:
+    if not replicas:
+        return pipeline.load(bundle, **options)
+    from pipeline.cluster import load
+
+    return load(bundle, **replicas, **options)
 
 
 def _metrics(running: Pipeline, port: int | None) -> contextlib.AbstractContextManager[object]:
@@ -109,11 +134,18 @@ def _metrics(running: Pipeline, port: int | None) -> contextlib.AbstractContextM
     return server
 
 
-def _report(statistics: Statistics, summary: StreamSummary, updates: Updates, options: argparse.Namespace) -> None:
+def _report(
+    statistics: Statistics,
+    summary: StreamSummary,
+    updates: Updates,
+    replicas: Sequence[ReplicaStatistics],
+    options: argparse.Namespace,
+) -> None:
     counts = None if updates.counts is None else dataclasses.asdict(updates.counts)
     if options.json:
         facts = {field.name: getattr(statistics, field.name) for field in dataclasses.fields(statistics)}
         capture = {"capture_latency_s": summary.latency_s, "passed_over": summary.passed_over}
+        facts |= {"replicas": list(map(dataclasses.asdict, replicas))} if replicas else {}
         console.print_json(facts | capture | ({} if counts is None else {"updates": counts}))
         return
     # Lines that went to standard output are results; this is about them.
@@ -126,6 +158,11 @@ def _report(statistics: Statistics, summary: StreamSummary, updates: Updates, op
     if counts is not None:
         ends = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items())
         print(f"Updates: {ends}", file=out)
+    if replicas:
+        shares = ", ".join(str(each.frames) for each in replicas)
+        print(
+            f"Replicas: {len(replicas)}, with {shares} frames; lost {sum(each.losses for each in replicas)}", file=out
+        )
     for title, path in (*(("Outputs", text) for text in options.sink), ("Trace", options.trace)):
         if path:
             print(f"{title}: {path}", file=out)

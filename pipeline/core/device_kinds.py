@@ -74,6 +74,8 @@ class DeviceKind:
     planning : str
         Module whose ``verdict(inputs, bindings, outputs, target)`` returns the seconds that the kind's own compiler
         estimates for a fused group, and why it cannot run it; empty if TVM compiles.
+    cluster_resource : str
+        What nodes of a cluster call it among their resources, where that is not ``device:`` and its name.
     """
 
     name: str
@@ -94,6 +96,7 @@ class DeviceKind:
     is_cpu_runtime: bool = False
     command_keys: tuple[str, ...] = ()
     planning: str = ""
+    cluster_resource: str = ""
 
     @property
     def has_slots(self) -> bool:
@@ -189,7 +192,12 @@ register(
         efficiency=CPU_EFFICIENCY,
     )
 )  # fmt: skip
-register(DeviceKind("cuda", f"{_DEVICES}.cuda:CudaRuntime", overlaps=True, occupies_cores=False, detectable=True))
+register(
+    DeviceKind(
+        "cuda", f"{_DEVICES}.cuda:CudaRuntime", overlaps=True, occupies_cores=False, detectable=True,
+        cluster_resource="GPU",
+    )
+)  # fmt: skip
 register(
     DeviceKind("vta", "boards.vta.device:VtaRuntime", occupies_cores=False, planning="boards.vta.lowering.planning")
 )

@@ -143,6 +143,11 @@ class Pool:
         for session in sessions:
             session.connection.close()
 
+    def wait_unused(self, member: Member) -> None:
+        """Wait until a member that was removed has no more frames, or the pool is closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_closed or not member.in_use)
+
     def take(self, stages: Hashable, avoid: Member | None, patience: float, given_up: Callable[[], bool]) -> Place:
         """Return a place with the member that has the least to do, and wait for one if need be.
 
@@ -281,7 +286,10 @@ class Pool:
             try:
                 slots = member.endpoint.count_slots()
             except DeviceLost as error:
-                member.error = error
+                with self._changed:
+                    # Who waits may see that all refuse.
+                    member.error = error
+                    self._changed.notify_all()
             else:
                 with self._changed:
                     member.slots, member.error = max(1, slots), None

@@ -13,7 +13,7 @@ import numpy as np
 from pipeline.core.borrowing import borrowed_devices
 from pipeline.core.plan import Plan, StagePlan
 from pipeline.errors import DeviceLost
-from pipeline.executor.devices.base import DeviceRuntime
+from pipeline.executor.devices.base import DeviceRuntime, NumberedRuntime
 from pipeline.scheduler.copies import StageCopies
 from pipeline.scheduler.turns import DeviceTurns, Loan, Turns
 from pipeline.scheduler.wiring import Wiring, wire
@@ -63,7 +63,7 @@ class _StepTensors:
         return contextlib.nullcontext()
 
 
-class HeterogeneousRuntime(DeviceRuntime):
+class HeterogeneousRuntime(NumberedRuntime):
     """Runs the steps of a stage one after the other, as a device that has plain arrays.
 
     Parameters
@@ -82,8 +82,6 @@ class HeterogeneousRuntime(DeviceRuntime):
     ----------
     wait : callable
         Called with what waits for a borrowed device; a worker with a time limit stops its clock meanwhile.
-    frame_number : int
-        That of the frame to run: the oldest has a borrowed device first.
     times : list of StepTimes
         Those of the newest run.
     """
@@ -99,7 +97,6 @@ class HeterogeneousRuntime(DeviceRuntime):
         self._loan: Loan | None = None
         self._is_broken = False
         self.wait: Callable[[Callable[[], None]], None] = lambda wait: wait()
-        self.frame_number = 0
         self.times: list[StepTimes] = []
 
     @property
@@ -165,6 +162,7 @@ class HeterogeneousRuntime(DeviceRuntime):
         # Tensors move before and after the turn: others have the device meanwhile.
         start = perf_counter()
         inputs = step.copies.take(frame)
+        # By its number: the oldest frame has a borrowed device first.
         loan = self._loan = Loan(step.turns, self.frame_number, self.wait)
         outputs = step.runtime.run_in_turn(step.program, inputs, loan)
         if self._is_broken:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from pipeline.core.threads import Lease
 from pipeline.errors import PipelineError, StageError, StageTimeout
-from pipeline.executor.devices.base import DeviceRuntime
+from pipeline.executor.devices.base import DeviceRuntime, NumberedRuntime
 from pipeline.scheduler.copies import StageCopies
 from pipeline.scheduler.frame import Frame
 from pipeline.scheduler.heterogeneous import HeterogeneousRuntime
@@ -81,6 +81,7 @@ class Worker:
         self._is_guarded = bool(assignment.cores) or self._watchdog is not None
         self._timed_run: TimedRun | None = None
         self._steps = runtime if isinstance(runtime, HeterogeneousRuntime) else None
+        self._numbered = runtime if isinstance(runtime, NumberedRuntime) else None
         if self._steps is not None and self._watchdog is not None:
             self._steps.wait = self._wait_untimed
         self._copies = StageCopies(runtime, assignment.wiring, assignment.readers)
@@ -259,8 +260,8 @@ class Worker:
         # Copies count as part of the limit: they may hang in a device as well.
         inputs = self._copies.take(frame)
         self._frame_number = frame.number
-        if self._steps is not None:
-            self._steps.frame_number = frame.number
+        if self._numbered is not None:
+            self._numbered.frame_number = frame.number
         ready_s = perf_counter()
         outputs = self._run_program(program, inputs)
         ran_s = perf_counter()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.commands.shared import console, models, trace_option, updates, values, view
+from pipeline.commands.shared import cluster, console, models, trace_option, updates, values, view
 from pipeline.errors import InputError, PlanError
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     models.preparation_arguments(parser)
     _pipeline_arguments(parser)
     updates.arguments(parser)
+    cluster.arguments(parser)
     trace_option.argument(parser)
     view.argument(parser)
     parser.add_argument(

@@ -74,11 +74,14 @@ def count_or_auto(text: str) -> int | str:
     return int(text)
 
 
-def seed(text: str) -> int:
+def whole(text: str) -> int:
     """Read a whole number of at least 0."""
     if not is_whole(text):
         raise _refusal(text, "a whole number of at least 0")
     return int(text)
+
+
+seed = whole
 
 
 def port(text: str) -> int:

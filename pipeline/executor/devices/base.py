@@ -123,6 +123,18 @@ class DeviceRuntime(ABC):
         """Give the device back; called once, in the worker's thread."""
 
 
+class NumberedRuntime(DeviceRuntime):
+    """A device that is told which frame it runs.
+
+    Attributes
+    ----------
+    frame_number : int
+        That of the frame to run.
+    """
+
+    frame_number = 0
+
+
 # A base of its own: most kinds are compiled by TVM, and need none of this.
 class OwnCompiler(ABC):
     """Second base of an adapter whose kind of device has a compiler other than TVM."""

@@ -1,0 +1,153 @@
+"""BundleParts: a bundle's files on their way to the nodes, which keep them by the checksum of the manifest."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.core import leftovers
+from pipeline.core.files import cache_folder, replace_folder, scratch_folder
+from pipeline.core.shapes import Build
+from pipeline.errors import BundleError
+from pipeline.executor import manifest
+from pipeline.executor.bundle import Bundle
+from pipeline.executor.bundle_folder import BundleFolder
+from pipeline.executor.manifest import CHECKSUM, MANIFEST
+
+MOST_BUNDLES = 16
+"""Kept in a node's folder; the one that was not used for longest makes room."""
+
+
+@dataclass(frozen=True)
+class BundleParts:
+    """The files of a bundle.
+
+    Attributes
+    ----------
+    digest : str
+        SHA-256 of the manifest, which has those of all other files.
+    files : mapping of str to array
+        Contents by name.
+    """
+
+    digest: str
+    files: Mapping[str, np.ndarray]
+
+
+def describe_bundle(path: str | Path, require_signature: str | Path | None = None) -> Bundle:
+    """Return the bundle at `path` without its code, which may be for nodes of another kind than this machine.
+
+    Raises
+    ------
+    BundleError
+        If it is missing, its manifest is damaged, or it is not signed as required.
+    """
+    with contextlib.closing(BundleFolder(Path(path))) as folder:
+        facts = manifest.read_from(folder, None if require_signature is None else Path(require_signature))
+    more = [Build(build.plan, (None,) * len(build.stages), build.symbolic) for build in facts.more]
+    return Bundle(facts.plan, (None,) * len(facts.stages), numerics=facts.numerics, shapes=facts.shapes, more=more)
+
+
+def read_parts(bundle: Bundle | Path) -> BundleParts:
+    """Return the files of a bundle, verified.
+
+    Parameters
+    ----------
+    bundle : Bundle or Path
+        One in memory is saved for that, to a folder that is gone afterwards.
+    """
+    if isinstance(bundle, Bundle):
+        with tempfile.TemporaryDirectory(prefix="soc-pipeline-") as folder:
+            path = Path(folder) / "model.bundle"
+            bundle.save(path)
+            return read_parts(path)
+    with contextlib.closing(BundleFolder(bundle)) as folder:
+        facts = manifest.read_from(folder)
+        files = {name: folder.content(part).array for name, part in facts.files.items()}
+        for name in (MANIFEST, CHECKSUM):
+            files[name] = np.frombuffer(folder.small_file(name, manifest.LARGEST), np.uint8)
+    return BundleParts(_digest(files[MANIFEST]), files)
+
+
+def find_bundle(digest: str, folder: Path | None = None) -> Path | None:
+    """Return where this machine keeps a bundle, None if it does not; its other files are verified when it is loaded."""
+    path = _folder(folder) / digest
+    try:
+        data = (path / MANIFEST).read_bytes()
+    except OSError:
+        return None
+    if hashlib.sha256(data).hexdigest() != digest:
+        return None
+    with contextlib.suppress(OSError):
+        # The time of the last use decides what goes first.
+        os.utime(path)
+    return path
+
+
+def keep_bundle(parts: BundleParts, folder: Path | None = None) -> Path:
+    """Write a bundle's files to this machine's folder, and return where.
+
+    Raises
+    ------
+    BundleError
+        If it arrived damaged, or cannot be written.
+    """
+    if _digest(parts.files[MANIFEST]) != parts.digest:
+        raise BundleError(f"the manifest of the bundle {parts.digest[:12]} arrived damaged; run it again")
+    target = _folder(folder) / parts.digest
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with scratch_folder(target) as scratch:
+            new = scratch / "new"
+            new.mkdir()
+            for name, array in parts.files.items():
+                # A manifest is not to be trusted with names before it is read; these are the names of the sender.
+                if Path(name).name != name:
+                    raise BundleError(f"a bundle's file cannot be called {name!r}")
+                (new / name).write_bytes(array.data)
+            replace_folder(target, new, scratch / "old")
+        _make_room(target.parent)
+    except OSError as error:
+        raise BundleError(f"the bundle cannot be kept in {str(target.parent)!r}: {error.strerror or error}") from error
+    return target
+
+
+@contextlib.contextmanager
+def lock_bundle(digest: str, folder: Path | None = None) -> Iterator[None]:
+    """Let one process of this machine at a time look for a bundle, and keep it."""
+    root = _folder(folder)
+    root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor = os.open(root / f".{digest}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        # Held while the files come: the others then find them here.
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _folder(folder: Path | None) -> Path:
+    root = folder or cache_folder()
+    if root is None:
+        raise BundleError("there is no folder to keep bundles in; set SOC_PIPELINE_CACHE, or HOME")
+    return root / "bundles"
+
+
+def _make_room(folder: Path) -> None:
+    bundles = [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
+    for path in sorted(bundles, key=lambda path: path.stat().st_mtime)[:-MOST_BUNDLES]:
+        # Whoever runs it has its files in memory.
+        leftovers.remove_tree(path)
+        (folder / f".{path.name}.lock").unlink(missing_ok=True)
+
+
+def _digest(array: np.ndarray) -> str:
+    return hashlib.sha256(array.data).hexdigest()

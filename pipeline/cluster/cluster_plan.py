@@ -1,0 +1,121 @@
+"""Cluster plan: what the caller's machine runs of a bundle, with all else as one stage on the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pipeline.core.board import Board, Device
+from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from pipeline.core.shapes import Build, OpenShapes
+from pipeline.errors import PlanError
+from pipeline.executor.bundle import Bundle
+
+DEVICE = "cluster"
+"""Name of the device that stands for the replicas."""
+
+
+@dataclass(frozen=True)
+class ClusterBundle:
+    """A bundle whose stages run elsewhere, as `Pipeline.swap` takes it.
+
+    Attributes
+    ----------
+    builds : tuple of Build
+    shapes : OpenShapes or None
+    """
+
+    builds: tuple[Build, ...]
+    shapes: OpenShapes | None
+
+
+def split_bundle(bundle: Bundle, saved: Bundle | None = None) -> tuple[Bundle, int]:
+    """Return what replicas run, and how many stages in front stay here: functions, which do not travel.
+
+    Parameters
+    ----------
+    bundle : Bundle
+    saved : Bundle, optional
+        What replicas load: the bundle without these functions.
+
+    Raises
+    ------
+    PlanError
+        If there are functions elsewhere, or replicas would load something else.
+    """
+    plan = bundle.plan
+    travels = [plan.board.device(stage.device).capabilities.in_files for stage in plan.stages]
+    count = travels.index(True) if any(travels) else len(travels)
+    if not all(travels[count:]) or count == len(travels):
+        raise PlanError("only functions in front of a bundle's stages can stay here; call the others on the results")
+    if not count:
+        return bundle, 0
+    rest = plan.stages[count:]
+    makes = {spec.name for stage in rest for spec in stage.outputs}
+    if other := [spec.name for spec in plan.outputs if spec.name not in makes]:
+        raise PlanError(f"the output {other[0]!r} is made by a function in front of the bundle; leave it out")
+    inputs = _inputs(rest, makes) if saved is None else _saved_inputs(rest, saved.plan)
+    units = sum(len(stage.units) for stage in plan.stages[:count])
+    board = replace(plan.board, devices=tuple(each for each in plan.board.devices if each.capabilities.in_files))
+    part = replace(plan, board=board, inputs=inputs, stages=rest, in_flight=0)
+    return Bundle(part, bundle.codes[units:], numerics=bundle.numerics), count
+
+
+def _inputs(stages: Sequence[StagePlan], makes: Container[str]) -> tuple[TensorSpec, ...]:
+    return tuple({spec.name: spec for stage in stages for spec in stage.inputs if spec.name not in makes}.values())
+
+
+def _saved_inputs(stages: Sequence[StagePlan], saved: Plan) -> tuple[TensorSpec, ...]:
+    """Return the inputs in the order of the plan that replicas load; a function may have given them other names."""
+    if [stage.name for stage in stages] != [stage.name for stage in saved.stages]:
+        raise PlanError("the bundle in the folder has other stages; give the one that the functions were put before")
+    pairs = zip(stages, saved.stages, strict=True)
+    names = {old.name: spec for stage, origin in pairs for spec, old in zip(stage.inputs, origin.inputs, strict=True)}
+    return tuple(names[spec.name] for spec in saved.inputs)
+
+
+def cluster_bundle(bundle: Bundle, part: Bundle, count: int, workers: int, queue_depth: int) -> ClusterBundle:
+    """Return the stages that stay here, and one with so many workers for what replicas run.
+
+    Parameters
+    ----------
+    bundle, part : Bundle
+        The caller's, and what replicas run of it.
+    count : int
+        How many stages stay here.
+    workers : int
+        Frames that the replicas have together.
+    queue_depth : int
+        Frames that may wait in front of them.
+    """
+    builds = [
+        Build(_cluster_plan(whole.plan, rest.plan, count, workers, queue_depth), (*whole.codes[:count], None))
+        for whole, rest in zip(bundle.builds, part.builds, strict=True)
+    ]
+    symbolic = [replace(build, symbolic=whole.symbolic) for build, whole in zip(builds, bundle.builds, strict=True)]
+    return ClusterBundle(tuple(symbolic), bundle.shapes)
+
+
+def _cluster_plan(plan: Plan, rest: Plan, count: int, workers: int, queue_depth: int) -> Plan:
+    here = plan.stages[:count]
+    stage = StagePlan(
+        _unique_name(DEVICE, [each.name for each in plan.stages]),
+        DEVICE,
+        rest.inputs,
+        rest.outputs,
+        seconds=sum(each.seconds for each in rest.stages),
+        queue_depth=queue_depth,
+        replicas=workers,
+    )
+    devices = [plan.board.device(each.device) for each in here]
+    board = Board(DEVICE, (*dict.fromkeys(devices), Device(DEVICE, "null", memory=_memory(devices))))
+    return replace(plan, board=board, stages=(*here, stage), in_flight=0)
+
+
+def _memory(devices: Sequence[Device]) -> str:
+    return devices[0].memory if devices else "host"
+
+
+def _unique_name(name: str, taken_names: Sequence[Any]) -> str:
+    return name if name not in taken_names else _unique_name(f"{name}_", taken_names)

@@ -1,0 +1,92 @@
+"""Core lease: cores of a node for one replica, which no other replica there has; given back when its process ends."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from pipeline.core import affinity
+from pipeline.core.plan import Plan
+
+
+@dataclass
+class CoreLease:
+    """Cores that this process has, as long as it lives.
+
+    Attributes
+    ----------
+    cores : tuple of int
+    descriptors : list of int
+        Of the locked files.
+    """
+
+    cores: tuple[int, ...] = ()
+    descriptors: list[int] = field(default_factory=list)
+
+    def close(self) -> None:
+        """Give them back."""
+        for descriptor in self.descriptors:
+            os.close(descriptor)
+        self.cores, self.descriptors = (), []
+
+
+def lease_cores(wanted: Sequence[int], folder: Path | None = None) -> CoreLease:
+    """Return as many cores as are wanted, those themselves if they are free; none if there are not so many.
+
+    Parameters
+    ----------
+    wanted : sequence of int
+        Those of a plan, which may be for another machine.
+    folder : Path, optional
+        Where the processes of this user and machine lock them.
+    """
+    root = folder or Path(tempfile.gettempdir()) / f"soc-pipeline-cores-{os.getuid()}"
+    root.mkdir(mode=0o700, exist_ok=True)
+    usable = affinity.process_cores()
+    lease = CoreLease()
+    for core in sorted(usable, key=lambda core: (core not in wanted, core)):
+        if len(lease.cores) == len(wanted):
+            break
+        if (descriptor := _lock(root / str(core))) is not None:
+            lease.cores, lease.descriptors = (*lease.cores, core), [*lease.descriptors, descriptor]
+    if len(lease.cores) < len(wanted):
+        # Two replicas on one core are better off where the system likes.
+        lease.close()
+    return lease
+
+
+def place_on_cores(plan: Plan, cores: Sequence[int]) -> Plan:
+    """Return a plan whose stages are on these cores; without any they go where the system likes."""
+    wanted = plan_cores(plan)
+    kept = [core for core in wanted if core in cores]
+    others = iter([core for core in cores if core not in wanted])
+    # Cores of the plan that are among them stay what they are: on a board they may be unlike.
+    names: Mapping[int, int] = {core: core if core in kept else next(others, -1) for core in wanted} if cores else {}
+    stages = [
+        replace(stage, cores=tuple(names[core] for core in stage.cores) if cores else ()) for stage in plan.stages
+    ]
+    return replace(plan, stages=tuple(stages))
+
+
+def plan_cores(plan: Plan) -> tuple[int, ...]:
+    """Return the cores of all stages, each once."""
+    return tuple(dict.fromkeys(_cores(plan)))
+
+
+def _cores(plan: Plan) -> Iterator[int]:
+    for stage in plan.stages:
+        yield from stage.cores
+
+
+def _lock(path: Path) -> int | None:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor

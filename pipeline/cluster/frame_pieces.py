@@ -1,0 +1,62 @@
+"""Frame pieces: tensors cut so small that Ray sends them along with a call: so they reach another node soonest.
+
+What is above 100 kB goes to the object store, without a copy on the same node.  But another node's store first asks
+where it is, then fetches it: 8 ms for 600 kB, and 0.1 s when both are busy; in pieces the frame takes 2 ms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from pipeline.core.plan import TensorSpec
+
+PIECE = 90_000
+"""Bytes; Ray's own limit is 100 kB, with what it adds."""
+
+LARGEST = 4 << 20
+"""Bytes of a frame's inputs, and of its outputs: Ray takes 10 MB with one call, and pieces are copied once more."""
+
+
+class CutTensors(NamedTuple):
+    """Tensors in pieces.
+
+    Attributes
+    ----------
+    heads : list of (dtype, tuple of int)
+    pieces : list of bytes
+        Of all tensors, one after the other.
+    """
+
+    heads: list[tuple[np.dtype, tuple[int, ...]]]
+    pieces: list[bytes]
+
+
+def count_pieces(specs: Sequence[TensorSpec]) -> int:
+    """Return into how many pieces such tensors are cut."""
+    return sum(-(-spec.nbytes // PIECE) for spec in specs)
+
+
+def cut_tensors(arrays: Sequence[np.ndarray]) -> CutTensors:
+    """Return tensors in pieces."""
+    pieces = []
+    for array in arrays:
+        # Not all dtypes are buffers; bytes always are.
+        content = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+        pieces += [bytes(content[begin : begin + PIECE]) for begin in range(0, content.nbytes, PIECE)]
+    return CutTensors([(array.dtype, array.shape) for array in arrays], pieces)
+
+
+def join_tensors(heads: Sequence[tuple[np.dtype, tuple[int, ...]]], pieces: Sequence[bytes]) -> list[np.ndarray]:
+    """Return tensors whose pieces have come, in memory of their own."""
+    arrays, rest = [], iter(pieces)
+    for dtype, shape in heads:
+        array = np.empty(shape, dtype)
+        content = array.reshape(-1).view(np.uint8)
+        for begin in range(0, content.nbytes, PIECE):
+            piece = next(rest)
+            content[begin : begin + len(piece)] = np.frombuffer(piece, np.uint8)
+        arrays.append(array)
+    return arrays

@@ -1,0 +1,137 @@
+"""The verb load for a cluster: a bundle becomes a pipeline whose frames are computed by replicas."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pipeline.cluster.bundle_parts import describe_bundle, read_parts
+from pipeline.cluster.cluster_pipeline import ClusterPipeline
+from pipeline.cluster.cluster_plan import ClusterBundle, cluster_bundle, split_bundle
+from pipeline.cluster.fleet import Fleet, FleetOptions
+from pipeline.cluster.ray_access import AUTO, check_address, join_cluster, load_ray
+from pipeline.cluster.replica import ReplicaOrder
+from pipeline.cluster.replica_notes import ReplicaNotes
+from pipeline.cluster.requirement import Requirement, check_nodes, count_replicas, derive_requirement
+from pipeline.core import arguments
+from pipeline.core.device_map import DeviceMap
+from pipeline.errors import ArgumentError
+from pipeline.executor.bundle import Bundle
+
+_OF_REPLICAS = ("stage_timeout", "on_timeout")
+"""Options that are about the bundle's stages, and so for the replicas."""
+
+_OF_FLEET = ("retry", "in_flight", "timeout", "patience")
+
+
+def load(  # noqa: PLR0913 - all but the first by keyword
+    bundle: Bundle | str | Path,
+    *,
+    address: str = AUTO,
+    replicas: int | str = AUTO,
+    cpus: float | None = None,
+    resources: Mapping[str, float] | None = None,
+    devices: DeviceMap | None = None,
+    require_signature: str | Path | None = None,
+    folder: str | Path | None = None,
+    **options: Any,
+) -> ClusterPipeline:
+    """Return a running pipeline whose frames are computed by replicas of a bundle on a cluster of Ray.
+
+    It returns when the first replica is ready; others take frames as soon as they are.
+
+    Parameters
+    ----------
+    bundle : Bundle, str or Path
+        A bundle, or the folder where one was saved.  Nodes get it once, by its checksum.  Functions in front of its
+        stages stay on this machine.
+    address : str
+        ``"auto"``, ``"local"`` or ``"ray://HOST:10001"``; see `pipeline.cluster.ray_access.join_cluster`.
+    replicas : int or str
+        How many; ``"auto"`` follows the nodes, as they come and go.
+    cpus : float, optional
+        Cores of each, by default those that its stages compute on.
+    resources : mapping of str to float, optional
+        Ray's custom resources of each, by default ``board:NAME`` and ``device:KIND`` as its plan says.
+    devices : mapping of str to (str or Device), optional
+        Devices of the nodes that stand for those of the plan.
+    require_signature : str or Path, optional
+        A file of allowed signers, of whom one must have signed the folder's bundle.
+    folder : str or Path, optional
+        Where the bundle was saved that replicas load, if `bundle` is that one with functions in front.
+    **options
+        ``retry``, ``in_flight``, ``timeout`` and ``patience`` as for `FleetOptions`; all others as for
+        `pipeline.Pipeline`.
+
+    Raises
+    ------
+    ArgumentError
+        If an option is none, or `address` names no cluster.
+    MissingExtra
+        If Ray is not installed.
+    DeviceLost
+        If there is no such cluster, or no replica became ready.
+    BoardError
+        If no node has what a replica needs.
+    BundleError
+        If the bundle is missing, damaged, or not signed as required.
+    """
+    if replicas != AUTO:
+        arguments.count("replicas", replicas, 1)
+    fleet_options = _fleet_options({name: options.pop(name) for name in _OF_FLEET if name in options})
+    order_options = {name: options.pop(name) for name in _OF_REPLICAS if name in options}
+    check_address(address)
+    load_ray()
+    code = _read(bundle, require_signature)
+    if folder is None and not isinstance(bundle, Bundle):
+        folder = bundle
+    part, functions = split_bundle(code, None if folder is None else describe_bundle(folder))
+    parts = read_parts(part if folder is None else Path(folder))
+    requirement = derive_requirement(part.on_devices(devices or {}).plan, cpus, resources)
+    # Live streams want the newest frame, not one that has waited in line.
+    is_live = options.get("admission", "block") != "block"
+    membership = contextlib.ExitStack()
+    with contextlib.ExitStack() as undo:
+        undo.callback(membership.close)
+        membership.enter_context(join_cluster(address))
+        nodes = load_ray().nodes
+        check_nodes(nodes(), requirement)
+        count = max(1, count_replicas(nodes(), requirement)) if replicas == AUTO else int(replicas)
+        notes = ReplicaNotes(part.plan, options.get("trace"))
+        order = ReplicaOrder(parts.digest, dict(devices or {}), order_options)
+        fleet = Fleet(part.plan, parts, order, requirement, fleet_options, notes)
+        membership.callback(fleet.close)
+
+        def arrange(workers: int) -> ClusterBundle:
+            return cluster_bundle(code, part, functions, workers, 1 if is_live else workers)
+
+        follow = partial(_count, requirement) if replicas == AUTO else None
+        running = ClusterPipeline(arrange, fleet, membership, count, follow, **options)
+        # The pipeline leaves the cluster when it is closed.
+        undo.pop_all()
+        return running
+
+
+def _count(requirement: Requirement) -> int:
+    return count_replicas(load_ray().nodes(), requirement)
+
+
+def _read(bundle: Bundle | str | Path, require_signature: str | Path | None) -> Bundle:
+    if not isinstance(bundle, Bundle):
+        return describe_bundle(bundle, require_signature)
+    if require_signature is not None:
+        raise ArgumentError("require_signature is for the folder of a bundle; one in memory has no signature")
+    return bundle
+
+
+def _fleet_options(options: Mapping[str, Any]) -> FleetOptions:
+    for name, minimum in (("retry", 0), ("in_flight", 0)):
+        if name in options:
+            arguments.count(name, options[name], minimum)
+    for name in ("timeout", "patience"):
+        if name in options:
+            arguments.duration(name, options[name])
+    return FleetOptions(**options)

@@ -1,0 +1,135 @@
+"""The one door to Ray: joining a cluster, leaving it, and what its errors mean."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+from pipeline.core.optional import require
+from pipeline.errors import ArgumentError, DeviceLost, RemoteError, reason
+from pipeline.remote.connection import ServerRefusal
+
+LOCAL, AUTO = "local", "auto"
+CLIENT = "ray://"
+
+_ANSWER_S = 5.0
+"""A port that nobody listens at is told from one that is slow; Ray itself would try for half a minute."""
+
+
+def load_ray() -> Any:
+    """Return the module, or raise `MissingExtra`."""
+    return require("ray", "ray", "a cluster of Ray")
+
+
+@contextlib.contextmanager
+def join_cluster(address: str) -> Iterator[None]:
+    """Belong to a cluster; one that this process belongs to already stays joined in the end.
+
+    Parameters
+    ----------
+    address : str
+        ``"auto"``: the one that runs on this machine, or that ``RAY_ADDRESS`` names.  ``"local"``: a new one, of this
+        machine.  ``"ray://HOST:10001"``: one elsewhere, through its server for clients.
+
+    Raises
+    ------
+    DeviceLost
+        If there is none.
+    """
+    ray = load_ray()
+    if ray.is_initialized():
+        yield
+        return
+    _await_answer(address)
+    try:
+        # Quiet: what replicas print, and Ray's own advice, would mix with what a stream writes to standard output.
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR", **_local_options(address))
+    # It raises whatever its parts do: RuntimeError, ConnectionError, ValueError.
+    except Exception as error:
+        raise DeviceLost(_why_none(address, error)) from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def check_address(address: str) -> None:
+    """Raise `ArgumentError` if a text names no cluster."""
+    if address in {LOCAL, AUTO}:
+        return
+    try:
+        parts = urlsplit(address)
+        is_whole = address.startswith(CLIENT) and parts.hostname and parts.port
+    except ValueError:
+        is_whole = False
+    if not is_whole:
+        raise ArgumentError(f"{address!r} is no cluster; write it like {CLIENT}127.0.0.1:10001, {AUTO!r} or {LOCAL!r}")
+
+
+def _await_answer(address: str) -> None:
+    """Check that somebody listens there."""
+    if not address.startswith(CLIENT):
+        return
+    parts = urlsplit(address)
+    try:
+        with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=_ANSWER_S):
+            return
+    except OSError as error:
+        message = f"no cluster at {address}: {error.strerror or error}; start one there with 'ray start --head'"
+        raise DeviceLost(message) from error
+
+
+def _local_options(address: str) -> dict[str, Any]:
+    return {"include_dashboard": False} if address == LOCAL else {}
+
+
+def _why_none(address: str, error: Exception) -> str:
+    if address == AUTO and isinstance(error, ConnectionError):
+        return "no cluster of Ray runs on this machine; start one with 'ray start --head', or name it: ray://HOST:10001"
+    return f"the cluster at {address} cannot be joined: {reason(error, line=0)}"
+
+
+@contextlib.contextmanager
+def translate_errors(title: str) -> Iterator[None]:
+    """Turn what Ray raises for a call to an actor into this project's errors.
+
+    Parameters
+    ----------
+    title : str
+        What messages call the actor.
+
+    Raises
+    ------
+    DeviceLost
+        If the actor, its node or a tensor is gone.
+    RemoteError
+        If the call raised an error there.
+    ServerRefusal
+        If the node cannot run actors of this project.
+    """
+    errors = load_ray().exceptions
+    try:
+        yield
+    except errors.GetTimeoutError:
+        raise
+    except errors.RayTaskError as error:
+        raise RemoteError(f"{title}: {reason(error.cause or error)}") from error
+    except errors.RayActorError as error:
+        text = str(error)
+        # Before the constructor ran: the class itself is not there, or another one.
+        if "failed to be imported" in text or "ModuleNotFoundError" in text:
+            raise ServerRefusal(f"{title}: {_last_line(text)}; install this version of soc-pipeline there") from error
+        raise DeviceLost(f"{title}: {_first_line(text)}") from error
+    except (errors.RayError, ConnectionError) as error:
+        raise DeviceLost(f"{title}: {_first_line(str(error))}") from error
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip().rstrip(".") for line in text.splitlines() if line.strip()), "it is gone")
+
+
+def _last_line(text: str) -> str:
+    return next((line.strip().rstrip(".") for line in reversed(text.splitlines()) if line.strip()), "it is gone")
