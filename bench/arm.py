@@ -10,7 +10,7 @@ one counts.
 kind              of the products: float32, float16, dot (sdot and its like), mlal (smlal, mla), mmla; int8 for ours
 macs_per_cycle    products per cycle, over all loops of a network; the median of a library's main loops
 best, worst       the same of one loop; of ours those that take at least 2 % of the time
-fmla_per_cycle    in vectors of four float32; one per cycle is the limit, two on Neoverse N1 and Cortex-A76
+fmla_per_cycle    in vectors of four float32, or eight float16; one is the limit, two on Neoverse N1 and Cortex-A76
 ratio             of our products per cycle to the best loop of ONNX Runtime
 loads_per_product loads for each multiplying instruction
 spilling          share of the time in loops that keep vectors on the stack
@@ -35,6 +35,8 @@ from arm_kernels import LoopUse, NetworkEstimate
 from arm_wheels import MainLoops
 from report import Row, median, parser, report
 
+from pipeline.core.numerics import EXACT, Numerics
+
 CORES = {
     "neoverse-n1": ("+dotprod", "+fullfp16"),
     "cortex-a76": ("+dotprod", "+fullfp16"),
@@ -51,7 +53,7 @@ USUAL = ("neoverse-n1", "cortex-a72", "cortex-a55", "cortex-a53")
 QUICK = ("neoverse-n1", "cortex-a53")
 _KINDS = {"+fullfp16": "float16", "+dotprod": "dot", "+i8mm": "mmla"}
 _INT8 = ("dot", "mlal", "mmla")
-_LANES = 4
+_LANES = {"float32": 4, "float16": 8}
 # Share of the time from which a loop's own speed is worth a figure.
 _NOTABLE = 0.02
 
@@ -71,8 +73,9 @@ def main() -> None:
         for network in networks:
             stage = arm_networks.module(network, Path(folder))
             for core in cores:
-                work = functools.partial(network_rows, network, stage, core, Path(folder), baselines)
-                rows += rows_or_reason(f"ours, {network}", core, work)
+                for numerics in numerics_of(network, core):
+                    work = functools.partial(network_rows, network, stage, core, Path(folder), baselines, numerics)
+                    rows += rows_or_reason(f"ours, {network}", core, work)
     rows.sort(key=lambda row: cores.index(row["core"]))
     report("Loops on Arm cores", rows, version + (__doc__ or "").partition("\n\n")[2], options.json)
 
@@ -104,19 +107,28 @@ def kinds_of(core: str) -> list[str]:
     return ["float32", "mlal", *(_KINDS[feature] for feature in CORES[core])]
 
 
-def network_rows(network: str, stage: Any, core: str, folder: Path, baselines: Sequence[Row]) -> list[Row]:
+def numerics_of(network: str, core: str) -> list[Numerics]:
+    """Return how a network's numbers are multiplied on a core: in float16 as well, if it has that."""
+    has_halves = _KINDS.get("+fullfp16") in kinds_of(core) and not network.endswith(arm_networks.INT8)
+    return [EXACT, Numerics(arithmetic="float16")] if has_halves else [EXACT]
+
+
+def network_rows(  # noqa: PLR0913, PLR0917 - what is compiled, and for what
+    network: str, stage: Any, core: str, folder: Path, baselines: Sequence[Row], numerics: Numerics
+) -> list[Row]:
     """Compile a network for a core and return the row of its figures."""
-    compiled = arm_networks.compile_network(stage, target_of(core), folder / f"{network}-{core}.o")
+    compiled = arm_networks.compile_network(stage, target_of(core), folder / f"{network}-{core}.o", numerics)
     row = describe_network(arm_kernels.estimate(compiled, core))
     is_int8 = network.endswith(arm_networks.INT8)
-    best = best_of_onnxruntime(baselines, core, _INT8 if is_int8 else ("float32",))
+    kind = "int8" if is_int8 else numerics.arithmetic
+    best = best_of_onnxruntime(baselines, core, _INT8 if is_int8 else (kind,))
     rate = row["macs_per_cycle"]
     return [
         {
             "core": core,
             "code": f"ours, {network}",
-            "kind": "int8" if is_int8 else "float32",
-            "fmla_per_cycle": rate / _LANES if rate and not is_int8 else None,
+            "kind": kind,
+            "fmla_per_cycle": rate / _LANES[kind] if rate and kind in _LANES else None,
             "ratio": rate / best if best and rate else None,
             **row,
         }
@@ -171,7 +183,7 @@ def describe_main_loops(code: str, core: str, main_loops: MainLoops) -> Row:
         "core": core,
         "code": code,
         "kind": kind,
-        "fmla_per_cycle": max(rates) / _LANES if kind == "float32" else None,
+        "fmla_per_cycle": max(rates) / _LANES[kind] if kind in _LANES else None,
         "macs_per_cycle": median(rates),
         "best": max(rates),
         "worst": min(rates),

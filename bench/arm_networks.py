@@ -14,6 +14,7 @@ from onnx_network import INPUT, OnnxNetwork
 
 import pipeline
 from pipeline.core.native_output import quietly
+from pipeline.core.numerics import EXACT, Numerics
 from pipeline.core.tvm_access import compiler_lock, tvm
 from pipeline.executor import host_target, kernels
 from pipeline.executor.kernels import provenance
@@ -64,12 +65,14 @@ def module(name: str, folder: Path) -> Any:
     return extract.module(extract.parts(pipeline.read(file), [])[0])
 
 
-def compile_network(stage: Any, target: Mapping[str, object] | Any, library: Path) -> CompiledNetwork:
+def compile_network(
+    stage: Any, target: Mapping[str, object] | Any, library: Path, numerics: Numerics = EXACT
+) -> CompiledNetwork:
     """Compile a stage's kernels for a target into an object file; weights and virtual machine are left out."""
     with compiler_lock:
         chosen = host_target.target(target) if isinstance(target, Mapping) else target
         chosen = kernels.target_for(chosen)
-        optimised = kernels.optimise(stage, chosen)
+        optimised = kernels.optimise(stage, chosen, numerics=numerics)
         functions = {
             str(variable.name_hint): function
             for variable, function in optimised.functions.items()

@@ -12,6 +12,9 @@ KIB = 1024
 TASK_OPERATIONS = 500_000
 """Operations that take longer than to wake another core: a few microseconds."""
 
+LOAD_LATENCY = 4.0
+"""Cycles of a load of what is in the first-level cache."""
+
 TASK_ELEMENTS = 1 << 15
 """Elements that, moved or computed one by one, are not worth waking another core."""
 

@@ -40,7 +40,7 @@ def assembly(module: Any, target: Any, numerics: Numerics = EXACT) -> str:
         kernel = next(
             function
             for name, function in stage.functions.items()
-            if isinstance(function, tirx.PrimFunc) and "convolution" in str(name.name_hint)
+            if isinstance(function, tirx.PrimFunc) and re.search("convolution|depthwise", str(name.name_hint))
         )
         executable = tvm.compile(tvm.IRModule({"main": kernel.with_attr("global_symbol", "main")}), target).mod
         return max(

@@ -21,6 +21,9 @@ AHEAD = 8
 UNROLL = 4
 """Terms that are written out, so that counting them costs little."""
 
+_WRITTEN_TERMS = 4 * UNROLL
+"""Terms of a line up to which they are written out as a whole where the processor looks ahead."""
+
 LINE = 16
 """Values of 32 bits in a cache line."""
 
@@ -179,8 +182,8 @@ class TileAccumulators:
         """Return how many terms of a run are written out; mostly a divisor, so that no remainder stands beside them."""
         group = self._group
         if self._by_lanes and run % group and run <= tiling.LONGEST_RUN:
-            # Vectors of pixels side by side overlap; LLVM would keep all of them for later terms, and spill others.
-            return min(run, group) if self._ahead else run
+            # Vectors of pixels side by side overlap; of many LLVM would keep some for later terms, and spill others.
+            return min(run, group) if self._ahead or run > _WRITTEN_TERMS else run
         counts: list[int] = [*([2 * UNROLL] if self._is_ordered and not self._ahead else []), *range(group, 0, -1)]
         return next(count for count in counts if run % count == 0)
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from tvm import tirx
 
-from pipeline.executor.kernels.microarchitecture import Microarchitecture
+from pipeline.executor.kernels.microarchitecture import LOAD_LATENCY, Microarchitecture
 from pipeline.executor.kernels.tiles import padded_copy, tiling
 from pipeline.executor.kernels.tiles.conv_shape import ConvShape
 from pipeline.executor.kernels.tir import statements as tir
@@ -180,6 +180,8 @@ class SlidingWindowLoops(WindowLoops):
         elements = WindowElements(str(data.dtype), first, dtype or str(data.dtype), first, copied=dtype)
         super().__init__(conv, cpu, data, elements, write, tasks)
         self._combine = combine
+        # Where a load waits for the products before it, those of a row stand together.
+        self._is_ordered = cpu.in_order and cpu.latency > LOAD_LATENCY
 
     def _window_loops(self, values: list[Any], base: Any, c: Any, lanes: int) -> Any:
         height, width = self._conv.kernel
@@ -194,6 +196,26 @@ class SlidingWindowLoops(WindowLoops):
             return tir.sequence(statements)
 
         # Wider ones, such as global pools, would be too much code.
-        if width <= UNROLLED_WIDTH:
-            return tir.loop("down", height, lambda dy: tir.sequence([tap(dy, tir.number(dx)) for dx in range(width)]))
-        return tir.loop("down", height, lambda dy: tir.loop("right", width, lambda dx: tap(dy, dx)))
+        if width > UNROLLED_WIDTH:
+            return tir.loop("down", height, lambda dy: tir.loop("right", width, lambda dx: tap(dy, dx)))
+        if self._is_ordered:
+            return tir.loop("down", height, lambda dy: self._row(values, base, dy, c, lanes))
+        return tir.loop("down", height, lambda dy: tir.sequence([tap(dy, tir.number(dx)) for dx in range(width)]))
+
+    def _row(self, values: list[Any], base: Any, dy: Any, c: Any, lanes: int) -> Any:
+        """Return the statements for a row of the window, whose elements are all loaded before the first is needed."""
+        conv, at_zero = self._conv, tir.span(tir.number(0), lanes)
+        taps = [(column, dx) for dx in range(conv.kernel[1]) for column in range(len(values))]
+        positions = {tap: tap[0] * conv.strides[1] + tap[1] * conv.dilation[1] for tap in taps}
+        # Neighbouring windows share elements.
+        loads = {position: self._element(base, (dy, tir.number(tap[1])), tap[0], lanes)
+                 for tap, position in positions.items()}  # fmt: skip
+        dtype = tir.lanewise(self._elements.sums, lanes)
+        variables, statements = tir.bind_values("element", list(loads.values()), dtype)
+        elements = dict(zip(loads, variables, strict=True))
+        statements.append(tir.schedule_boundary(variables[-1]))
+        for column, dx in taps:
+            total = tir.load(values[column], at_zero)
+            result = self._combine(total, elements[positions[column, dx]], dy, tir.number(dx), c, lanes)
+            statements.append(tir.store(values[column], result, at_zero))
+        return tir.sequence([*statements, tir.schedule_boundary(tir.load(values[-1], at_zero))])

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import product
 
-from pipeline.executor.kernels.microarchitecture import Microarchitecture
+from pipeline.executor.kernels.microarchitecture import LOAD_LATENCY, Microarchitecture
 from pipeline.executor.kernels.tiles.conv_shape import ConvShape
 
 FLOAT = 4
 """Bytes."""
 
 # Cycles of the code around one tile; bytes of weights that arrive per cycle from the second-level cache; loads that
-# start in a cycle; cycles of one.
-_AROUND, _BYTES_PER_CYCLE, _LOADS, _LOAD_LATENCY = 12.0, 40.0, 2, 4.0
+# start in a cycle.
+_AROUND, _BYTES_PER_CYCLE, _LOADS = 12.0, 40.0, 2
 
 # Bytes of a line of the first-level cache.
 _LINE = 64
@@ -131,7 +131,7 @@ def _tile_cycles(tile: RegisterTile, conv: ConvShape, cpu: Microarchitecture) ->
     if cpu.in_order:
         # Loads hide behind nothing, one after the other; what they stand behind has to be complete.
         ahead = terms_ahead(tile, cpu.registers, cpu.lanes) if elements > 1 else 1
-        term_cycles = max(products + loads + max(0.0, cpu.latency - _LOAD_LATENCY) / ahead, weights)
+        term_cycles = max(products + loads + max(0.0, cpu.latency - LOAD_LATENCY) / ahead, weights)
     return conv.terms * term_cycles + sums * 2 + _AROUND
 
 

@@ -69,8 +69,8 @@ def test_pixels_side_by_side_share_vectors_of_bytes(tmp_path: Path) -> None:
     assert not re.search(r"sdot\tv\d+\.4s, v\d+\.16b, v\d+\.16b", text)
 
 
-@pytest.mark.parametrize("core", ["cortex-a53", "cortex-a55", "neoverse-n1"])
-@pytest.mark.parametrize(("channels", "size", "stride"), [(32, 1, 1), (32, 3, 1)])
+@pytest.mark.parametrize("core", ["cortex-a53", "cortex-a55", "cortex-a72", "neoverse-n1"])
+@pytest.mark.parametrize(("channels", "size", "stride"), [(16, 1, 1), (32, 1, 1), (32, 3, 1), (3, 3, 2), (3, 7, 2)])
 def test_no_vector_of_a_tile_is_on_the_stack(core: str, channels: int, size: int, stride: int, tmp_path: Path) -> None:
     nodes = [node("Conv", "x w", "y", pads=[size // 2] * 4, strides=[stride] * 2)]
     constants = {"w": weights(64, channels, size, size)}
@@ -128,3 +128,13 @@ def test_channels_that_are_summed_up_together_are_whole_vectors(depth: int) -> N
 def test_x86_loads_elements_one_by_one() -> None:
     cpu = microarchitecture.of_target(Target({"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": "haswell"}))
     assert not cpu.lane_products
+
+
+@pytest.mark.parametrize("core", ["cortex-a53", "cortex-a55", "cortex-a72", "neoverse-n1"])
+def test_no_vector_of_a_window_is_on_the_stack(core: str, tmp_path: Path) -> None:
+    nodes = [node("Conv", "x w", "y", pads=[1] * 4, group=64)]
+    file = save(tmp_path / "model.onnx", nodes, {"x": (1, 64, 56, 56)}, ["y"], {"w": weights(64, 1, 3, 3)})
+    text = assembly(extract.module(extract.parts(pipeline.read(file), [])[0]), Target({**ARM, "mcpu": core}))
+    products = [number for number, line in enumerate(text.splitlines()) if "fmla" in line]
+    lines = text.splitlines()[products[0] : products[-1]]
+    assert not [line for line in lines if re.search(r"\s(ld|st)[rp]\tq.*\[sp", line)]
