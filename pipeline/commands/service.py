@@ -113,12 +113,12 @@ def unit(options: argparse.Namespace, command: list[str]) -> str:
 
 def _program() -> str:
     program = Path(sys.argv[0])
-    found = str(program.absolute()) if program.name == "soc-pipeline" else shutil.which("soc-pipeline")
-    if not found:
+    path = str(program.absolute()) if program.name == "soc-pipeline" else shutil.which("soc-pipeline")
+    if not path:
         raise InputError(
             "there is no program 'soc-pipeline' on the path; install this package, and call it by its name"
         )
-    return found
+    return path
 
 
 def _folder(options: argparse.Namespace) -> Path:

@@ -49,8 +49,8 @@ def _requirements(distribution: str, extra: str) -> Iterator[str]:
         if name not in (FULL, RUNTIME):
             yield requirement.strip()
             continue
-        for other in more.partition("]")[0].split(","):
-            yield from _requirements(distribution, other)
+        for other_extra in more.partition("]")[0].split(","):
+            yield from _requirements(distribution, other_extra)
 
 
 def check_names() -> None:

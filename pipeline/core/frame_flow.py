@@ -285,10 +285,10 @@ class FrameFlow:
         self._begin(time, worker, queue.frames.popleft())
         # Its place is free.
         if queue.blocked:
-            other = queue.blocked.popleft()
-            queue.frames.append(other.frame)
-            other.passed += 1
-            self._pass_on(time, other)
+            waiting_worker = queue.blocked.popleft()
+            queue.frames.append(waiting_worker.frame)
+            waiting_worker.passed += 1
+            self._pass_on(time, waiting_worker)
         elif worker.group in self._roots:
             self._enter(time)
 

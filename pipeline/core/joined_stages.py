@@ -20,11 +20,11 @@ def join_stages(  # noqa: PLR0913 - the last ones by keyword
     replicas: int,
 ) -> StagePlan:
     """Return one stage with a step for each of some stages; `readers` has the tensors that are read behind them."""
-    own = _own_device(board, stages) if device is None else device
+    worker_device = _own_device(board, stages) if device is None else device
     if cores is None:
-        cores = [core for stage in stages if board.is_one_device(stage.device, own) for core in stage.cores]
-    made = {spec.name for stage in stages for spec in stage.outputs}
-    read = {spec.name: spec for stage in stages for spec in stage.inputs if spec.name not in made}
+        cores = [core for stage in stages if board.is_one_device(stage.device, worker_device) for core in stage.cores]
+    results = {spec.name for stage in stages for spec in stage.outputs}
+    read = {spec.name: spec for stage in stages for spec in stage.inputs if spec.name not in results}
     outputs = tuple(spec for stage in stages for spec in stage.outputs if spec.name in readers)
     if nested := next((stage.name for stage in stages if stage.steps), None):
         raise PlanError(f"stage {nested!r} has steps already; join the stages that these were made of")
@@ -34,7 +34,7 @@ def join_stages(  # noqa: PLR0913 - the last ones by keyword
     )
     return replace(
         stages[0],
-        device=own,
+        device=worker_device,
         inputs=tuple(read.values()),
         outputs=outputs,
         operators=(*stages[0].operators[:1], *stages[-1].operators[-1:]),

@@ -46,14 +46,14 @@ def table() -> CoreEstimates:
     return msgspec.json.decode(TABLE.read_bytes(), type=CoreEstimates)
 
 
-def gain(other: Any, own: Any) -> float:
+def gain(other_target: Any, own_target: Any) -> float:
     """Return how much faster a core runs code for its own target than code for another one, in the better case.
 
     Of cores that are not in the table the sizes decide that kernels follow from: code that differs counts as faster.
     """
-    if rates := table().foreign_code.get(name_of(own), {}).get(name_of(other)):
+    if rates := table().foreign_code.get(name_of(own_target), {}).get(name_of(other_target)):
         return 1 / min(rates.values())
-    return 1.0 if microarchitecture.of_target(own) == microarchitecture.of_target(other) else float("inf")
+    return 1.0 if microarchitecture.of_target(own_target) == microarchitecture.of_target(other_target) else float("inf")
 
 
 def variants(device: Device) -> list[Device]:

@@ -73,8 +73,8 @@ def verify(signed: SignedManifest, allowed: Path) -> str:
         file.write(signed.signature)
         file.flush()
         signature = ["-s", file.name, "-f", str(allowed)]
-        found = _run(["-Y", "find-principals", *signature], b"")
-        principals = found.stdout.decode(errors="replace").splitlines()
+        answer = _run(["-Y", "find-principals", *signature], b"")
+        principals = answer.stdout.decode(errors="replace").splitlines()
         for principal in principals:
             # A key may be there under several names, of which some are for other purposes.
             if not _run(["-Y", "verify", "-n", NAMESPACE, "-I", principal, *signature], signed.manifest).returncode:

@@ -176,7 +176,7 @@ def share_parameters(codes: Sequence[StageCode | None]) -> list[Any]:
     values = iter(parameter_arrays.share_arrays([member.parameters for member in members]))
 
     def share(code: StageCode) -> StageCode:
-        own = next(values)
-        return code.with_parameters(own, [share(variant) for variant in code.variants])
+        parameters = next(values)
+        return code.with_parameters(parameters, [share(variant) for variant in code.variants])
 
     return [code and share(code) for code in codes]

@@ -86,20 +86,20 @@ def choose_runtimes(  # noqa: PLR0913 - all but the first two by keyword
     """
     from pipeline.measure.cost_cache import CostCache
 
-    own = Finalist(planner, planner.plan(**request))
+    finalist = Finalist(planner, planner.plan(**request))
     by_rate = request.get("objective") in {None, "throughput"} and not request.get("fps")
     if not by_rate or not planner.spans or not planner.measured:
-        return own
-    finalists = [own, *_find_rivals(own, request)]
-    if len(finalists) == 1 or not all(_runs_here(finalist.plan) for finalist in finalists):
-        return own
+        return finalist
+    finalists = [finalist, *_find_rivals(finalist, request)]
+    if len(finalists) == 1 or not all(_runs_here(rival.plan) for rival in finalists):
+        return finalist
     cache = cache or CostCache.of_user(fresh=fresh)
-    plans = [finalist.plan for finalist in finalists]
+    plans = [rival.plan for rival in finalists]
     rates = find_rates(plans, cache, lambda: stream(planner.graph, plans, sampling, progress))
     # The first one is the planner's own choice.
     best = max(range(len(rates)), key=lambda index: rates[index] * (1.0 if index else WORTH_IT))
     if not rates[best]:
-        return own
+        return finalist
     return finalists[best].scale_times(1 / rates[best] / finalists[best].plan.slowest)
 
 

@@ -123,17 +123,17 @@ def _repeat_too_fast(seconds: Array, positions: Sequence[int], timer: _SpanTimer
 
 def _with_scheduler(spans: SpanTimes, timer: _SpanTimer, progress: Progress) -> SpanTimes:
     """Return the times as they are in a stream, also on more cores: by those of the whole model."""
-    whole = float(spans.seconds[-1, 0])
+    model_s = float(spans.seconds[-1, 0])
     # Of a device beside the CPU, the frames of a stream would be measured with their copies, which a plan adds itself.
-    if not np.isfinite(whole) or not timer.device.cores:
+    if not np.isfinite(model_s) or not timer.device.cores:
         return spans
     last = spans.positions[-1]
     counts = [count for count in (1 << bit for bit in range(1, 10)) if count <= len(timer.device.cores)]
-    shares = {count: timer.time(0, last, threads=count) / whole for count in counts}
+    shares = {count: timer.time(0, last, threads=count) / model_s for count in counts}
     (isolated,), (contended,) = timer.stream(last, progress)
     # What the scheduler adds to a stage, in which the times of operators that are compiled have their share, too.
-    overhead = max(0.0, isolated - whole)
-    return SpanTimes(spans.positions, spans.seconds + overhead, shares, max(1.0, contended / (whole + overhead)))
+    overhead = max(0.0, isolated - model_s)
+    return SpanTimes(spans.positions, spans.seconds + overhead, shares, max(1.0, contended / (model_s + overhead)))
 
 
 def _positions(graph: Graph, device: Device, refused: Collection[int]) -> tuple[int, ...]:

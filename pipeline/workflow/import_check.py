@@ -91,7 +91,7 @@ def check_import(graph: Graph, plan: Plan, options: CheckOptions) -> ImportCheck
     if why_not:
         return ImportCheck(expected, unverified=why_not)
     # Who is strict about stages, which are equal bit for bit, means no library, which rounds otherwise.
-    bounds = reference_check.bounds_of(graph, options.tolerance, least=Bounds())
+    bounds = reference_check.bounds_of(graph, options.tolerance, floor=Bounds())
     try:
         verification = check_outputs(
             graph, unsplit_plan, options.frames or [random], outputs or [random_outputs], bounds

@@ -47,13 +47,13 @@ class ReferenceFrame:
         return {name: judgement.problem for name, judgement in self.judgements.items() if judgement.problem}
 
 
-def bounds_of(graph: Graph, tolerance: Tolerance, *, least: Bounds | None = None) -> Bounds:
-    """Return what is allowed of a graph's outputs; never less than `least`, if it is given."""
+def bounds_of(graph: Graph, tolerance: Tolerance, *, floor: Bounds | None = None) -> Bounds:
+    """Return what is allowed of a graph's outputs; never less than `floor`, if there is one."""
     rounding = rounding_of(spec.dtype for spec in graph.tensors.values())
     bounds = Bounds.of(tolerance, max(Bounds.share, rounding))
-    if least is None:
+    if floor is None:
         return bounds
-    return replace(bounds, share=max(bounds.share, least.share, rounding), steps=max(bounds.steps, least.steps))
+    return replace(bounds, share=max(bounds.share, floor.share, rounding), steps=max(bounds.steps, floor.steps))
 
 
 def why_impossible(graph: Graph) -> str:
@@ -98,13 +98,13 @@ def check_frame(graph: Graph, frame: Arrays, outputs: Arrays, bounds: Bounds) ->
     check = _judge_all(graph, outputs, expected, bounds)
     if not check.problems:
         return check
-    other = run_sources(graph, frame, alternative=True)
-    if other[0] != expected[0] and not (other_check := _judge_all(graph, outputs, other, bounds)).problems:
-        return other_check
+    alternative = run_sources(graph, frame, alternative=True)
+    if alternative[0] != expected[0] and not (check := _judge_all(graph, outputs, alternative, bounds)).problems:
+        return check
     # The same frame twice: random numbers, and what is left from the frame before, come out differently.
     repeated = run_sources(graph, frame, runs=2)[1]
     same = {name: array for name, array in expected[1].items() if _is_same(array, repeated[name])}
-    opinions = [other[1], run_sources(graph, perturb(frame))[1]]
+    opinions = [alternative[1], run_sources(graph, perturb(frame))[1]]
     return _judge_all(graph, outputs, (expected[0], same), bounds, opinions)
 
 

@@ -41,9 +41,9 @@ def on_server(bundle: Bundle | str | Path, address: str, require_signature: str 
     BundleError
         If the bundle is missing or damaged.
     """
-    for each in remote_address.alternatives(address):
-        if each.scheme not in {"remote", "pool"} or each.device != BUNDLE:
-            raise BoardError(f"{each} runs no whole bundle; write it like remote://127.0.0.1:9123/{BUNDLE}")
+    for server in remote_address.alternatives(address):
+        if server.scheme not in {"remote", "pool"} or server.device != BUNDLE:
+            raise BoardError(f"{server} runs no whole bundle; write it like remote://127.0.0.1:9123/{BUNDLE}")
     if isinstance(bundle, Bundle):
         plans, shapes = [(build.plan, build.symbolic) for build in bundle.builds], bundle.shapes
     else:

@@ -55,9 +55,9 @@ def adapter(kind: str) -> type[DeviceRuntime]:
         If there is none where the kind's entry says, which may be another package's.
     """
     # By name, since a driver's library may be missing where boards are only planned for.
-    place = device_kind(kind).adapter
-    title = f"the adapter {place!r} of devices of kind {kind!r}"
-    module, _, name = place.partition(":")
+    adapter = device_kind(kind).adapter
+    title = f"the adapter {adapter!r} of devices of kind {kind!r}"
+    module, _, name = adapter.partition(":")
     try:
         runtime = getattr(importlib.import_module(module), name)
     except PipelineError:

@@ -87,10 +87,13 @@ class LiteRtRuntime(ModelRuntime):
         interpreter = _open_interpreter(model, device, 1, experimental_op_resolver_type=resolver)
         operators = interpreter._get_ops_details() if _delegate_file(device) else []  # noqa: SLF001 - nobody else knows
         names = {detail["index"]: detail["name"] for detail in interpreter.get_tensor_details()}
+        outputs = {
+            operator["index"]: ", ".join(names.get(int(tensor), "?") for tensor in operator["outputs"])
+            for operator in operators
+        }
         return {
-            f"{', '.join(names.get(int(tensor), '?') for tensor in each['outputs'])} of kind {each['op_name']}, "
-            f"operator {each['index']}": "the CPU"
-            for each in find_undelegated(operators)
+            f"{outputs[operator['index']]} of kind {operator['op_name']}, operator {operator['index']}": "the CPU"
+            for operator in find_undelegated(operators)
         }
 
     @classmethod
