@@ -24,7 +24,6 @@ import contextlib
 import importlib
 import importlib.util
 import json
-import socket
 import subprocess
 import sys
 import tempfile
@@ -42,6 +41,7 @@ from pipeline.core.plan import Plan, StagePlan, TensorSpec
 from pipeline.core.remote_address import parse
 from pipeline.remote.connection import Connection
 from pipeline.remote.credentials import create_credentials
+from pipeline.remote.zenoh_members import network_address
 from pipeline.scheduler import Pipeline
 
 Echo = Callable[[np.ndarray], object]
@@ -109,14 +109,6 @@ def measure_round_trips(host: str, rounds: int) -> list[Row]:
                     times[name].append(1e3 * (perf_counter() - begin))
             rows.append({"tensor_bytes": nbytes, **{name: median(each) for name, each in times.items()}})
         return rows
-
-
-def network_address() -> str:
-    """Return this machine's address in its network; raises `OSError` without one."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams:
-        # Nothing is sent: the system only says from where it would be.
-        datagrams.connect(("192.0.2.1", 9))
-        return str(datagrams.getsockname()[0])
 
 
 class ServerEcho:

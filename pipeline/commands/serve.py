@@ -101,6 +101,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="run this bundle as one program, whose frames take one round trip: the device remote://HOST:PORT/bundle",
     )
+    parser.add_argument(
+        "--announce",
+        metavar="KEY",
+        help="be a member of the pool of this name, pool:KEY, for all who meet this machine by Zenoh; "
+        "KEY?via=tcp/HOST:7447 meets them at an endpoint",
+    )
     updates.arguments(parser)
     parser.add_argument("--json", action="store_true", help="say where it listens as one line of JSON")
 
@@ -128,12 +134,21 @@ def run(options: argparse.Namespace) -> int:
         sessions = options.sessions or max(32, 4 * max(computing.slots, bundle.slots if bundle else 0))
         server = Server(options.host, options.port, replace(offer, bundle=bundle), sessions=sessions, tls=tls)
         try:
-            _announce(options, server.port)
-            with ready_service():
+            with _announcing(options, server.port), ready_service():
+                _announce(options, server.port)
                 server.serve()
         finally:
             server.close()
     return 0
+
+
+def _announcing(options: argparse.Namespace, port: int) -> contextlib.AbstractContextManager[None]:
+    """Be a member of a pool as long as the result is open."""
+    if options.announce is None:
+        return contextlib.nullcontext()
+    from pipeline.remote.zenoh_members import announce_server, parse_announcement
+
+    return announce_server(parse_announcement(options.announce), options.host, port)
 
 
 @contextlib.contextmanager

@@ -59,8 +59,10 @@ def _make_replacement(plan: Plan, device: Device, substitute: str | Device) -> D
 
 def _parse_form(name: str, text: str) -> tuple[str, int, str]:
     """Return the kind, the index and the address that `text` says."""
-    # The members of a pool are of one kind.
+    # The members of a pool are of one kind; those that announce themselves are servers.
     scheme = text.removeprefix("pool:").partition("://")[0]
+    if text.startswith("pool:") and "://" not in text.partition("?")[0]:
+        scheme = "remote"
     if device_kind(scheme).is_remote:
         alternatives(text)  # raises if one is none
         return scheme, 0, text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, urlsplit
@@ -13,13 +14,21 @@ EXAMPLES = {
     "remote": "remote://127.0.0.1:9123/cpu",
     "rpc": "rpc://127.0.0.1:9090/cpu",
     "local": "local:cpu",
-    "pool": "pool:remote://10.0.0.2:9123/cpu,remote://10.0.0.3:9123/cpu",
+    "pool": "pool:remote://10.0.0.2:9123/cpu,remote://10.0.0.3:9123/cpu or pool:cameras",
 }
 _TIMES = ("timeout", "patience")
 POOL_TIMEOUT_S = 1.0
 """Default of the time limit in a pool, where another member takes over what one has lost."""
 
-_OPTIONS = {"remote": (*_TIMES, "tls"), "rpc": (*_TIMES, "tracker", "device", "key"), "local": ()}
+_KEY = r"[A-Za-z0-9_.-]+"
+"""Name of a pool whose members announce themselves."""
+
+_OPTIONS = {
+    "pool": (*_TIMES, "tls", "via"),
+    "remote": (*_TIMES, "tls"),
+    "rpc": (*_TIMES, "tracker", "device", "key"),
+    "local": (),
+}
 
 
 @dataclass(frozen=True)
@@ -43,11 +52,13 @@ class Address:
     tracker : bool
         Whether `host` and `port` are those of a TVM tracker, which is asked for any server with `key`.
     key : str
-        What TVM's server or tracker knows the board by.
+        What TVM's server or tracker knows the board by; of a pool, the name under which members announce themselves.
     tls : str
         Folder of the server's certificate and of what this client shows; empty without encryption.
     members : tuple of Address
-        Of a pool.
+        Of a pool that lists them.
+    via : str
+        Endpoint of Zenoh by which those are found that announce themselves; empty for those in the same network.
     """
 
     scheme: str
@@ -60,10 +71,13 @@ class Address:
     key: str = ""
     tls: str = ""
     members: tuple[Address, ...] = ()
+    via: str = ""
 
     def __str__(self) -> str:
         if self.members:
             return f"pool:{','.join(map(str, self.members))}"
+        if self.scheme == "pool":
+            return f"pool:{self.key}/{self.device}"
         if self.scheme == "local":
             return f"local:{self.device}"
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -102,11 +116,15 @@ def preferred(addresses: str) -> Address:
 
 
 def _parse_pool(text: str) -> Address:
-    """Return the address of a pool, whose members are separated by commas."""
+    """Return the address of a pool, whose members are separated by commas, or told by somebody else."""
     members = []
-    for member_text in text.removeprefix("pool:").split(","):
+    rest = text.removeprefix("pool:")
+    if "://" not in rest.partition("?")[0]:
+        return _parse_announced(text, rest)
+    for member_text in rest.split(","):
         member = parse(member_text)
-        if member.scheme != "remote":
+        # A tracker has members of its own.
+        if member.scheme != "remote" and not (member.tracker and member_text == rest):
             raise BoardError(f"{member_text!r} cannot be a member of a pool; write it like {EXAMPLES['pool']}")
         members.append(member if "timeout=" in member_text else replace(member, timeout=POOL_TIMEOUT_S))
     if kinds := {member.device for member in members} - {members[0].device}:
@@ -115,6 +133,16 @@ def _parse_pool(text: str) -> Address:
         raise BoardError(f"{text!r} names a member twice; name it once: it says itself how much it does at once")
     timeout, patience = (max(getattr(member, name) for member in members) for name in ("timeout", "patience"))
     return Address("pool", device=members[0].device, timeout=timeout, patience=patience, members=tuple(members))
+
+
+def _parse_announced(text: str, rest: str) -> Address:
+    """Return the address of a pool whose members announce themselves under a key."""
+    parts = urlsplit(rest)
+    key, _, device = parts.path.partition("/")
+    if not re.fullmatch(_KEY, key) or "/" in device or not re.fullmatch(_KEY, device or "cpu"):
+        raise BoardError(f"{text!r} is not a pool; write it like {EXAMPLES['pool']}")
+    options = {"timeout": POOL_TIMEOUT_S, **_options(text, parts._replace(scheme="pool"))}
+    return Address("pool", device=device or "cpu", key=key, **options)
 
 
 def alternatives(addresses: str) -> tuple[Address, ...]:

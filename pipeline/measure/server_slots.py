@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -26,7 +27,9 @@ def _ask_device(device: Device) -> Device:
     address = alternatives(device.address)[0]
     if address.scheme not in ("remote", "pool"):
         return device
-    members = address.members or (address,)
+    members = _members(address)
+    if not members:
+        return device
     with ThreadPoolExecutor(len(members)) as threads:
         counts = list(threads.map(_ask_server, members))
     if not any(counts):
@@ -35,8 +38,27 @@ def _ask_device(device: Device) -> Device:
     return replace(device, slots=sum(max(1, count) for count in counts))
 
 
+def _members(address: Address) -> Sequence[Address]:
+    """Return the servers behind an address, as far as they can be asked for now."""
+    if address.scheme == "pool" and not address.members:
+        from pipeline.remote.zenoh_members import find_members
+
+        try:
+            return find_members(address)
+        except DeviceLost:
+            return ()
+    return address.members or (address,)
+
+
 def _ask_server(address: Address) -> int:
-    """Return the slots of a server; 0 if it cannot be asked."""
+    """Return the slots of a server, or the number of a tracker's servers; 0 if it cannot be asked."""
+    if address.tracker:
+        from pipeline.remote import rpc_tracker
+
+        try:
+            return rpc_tracker.count_servers(address)
+        except DeviceLost:
+            return 0
     from pipeline.remote.connection import Connection
 
     try:

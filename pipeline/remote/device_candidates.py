@@ -18,8 +18,8 @@ from pipeline.executor.devices.base import DeviceRuntime
 from pipeline.remote.candidate import DeviceCandidate, Loaded
 from pipeline.remote.connection import Connection, ServerRefusal
 from pipeline.remote.endpoint import RemoteSession
-from pipeline.remote.pool import shared_pool
 from pipeline.remote.pool_device import PoolCandidate
+from pipeline.remote.shared_pool import shared_pool
 
 RETRY_S = 0.05
 """Between two attempts to reach a server while a frame waits for it."""
@@ -35,7 +35,7 @@ def make_candidate(address: Address, device: Device, stages: Loaded, *, is_only:
     """Return the alternative at an address, which is waited for only if there is no other."""
     if address.scheme == "pool":
         patience = address.patience if is_only else 0.0
-        use_pool = functools.partial(shared_pool, address.members)
+        use_pool = functools.partial(shared_pool, address)
         return PoolCandidate(use_pool, stages, patience=patience, timeout=address.timeout)
     if address.scheme == "local":
         return _LocalAlternative(address, device, stages)

@@ -40,7 +40,15 @@ class RemoteSession(Protocol):
 
 
 class Endpoint(ABC):
-    """Where a member of a pool is reached; its text is what messages call it."""
+    """Where a member of a pool is reached; its text is what messages call it.
+
+    Attributes
+    ----------
+    overlaps : bool
+        Whether a frame may be on its way there while another one is computed.
+    """
+
+    overlaps = True
 
     @abstractmethod
     def count_slots(self) -> int:

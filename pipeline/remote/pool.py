@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 
-from pipeline.core.remote_address import Address
 from pipeline.errors import DeviceLost
 from pipeline.remote.connection import ServerRefusal
-from pipeline.remote.endpoint import Endpoint, RemoteSession, ServerEndpoint
+from pipeline.remote.endpoint import Endpoint, RemoteSession
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +64,7 @@ class Member:
     def places(self) -> int:
         """Frames that it may have at once."""
         # For each that it computes another one is on its way.
-        return 2 * self.slots
+        return self.slots * (2 if self.endpoint.overlaps else 1)
 
 
 @dataclass(eq=False)
@@ -309,24 +307,3 @@ class Pool:
 def _refusal(member: Member, stages: Hashable) -> DeviceLost | None:
     """Return why a member will not run the stages, however often it is asked; None if it may."""
     return member.refusals.get(stages) or (member.error if isinstance(member.error, ServerRefusal) else None)
-
-
-_pools: dict[tuple[Address, ...], tuple[Pool, int]] = {}
-_lock = threading.Lock()
-
-
-@contextlib.contextmanager
-def shared_pool(addresses: tuple[Address, ...]) -> Iterator[Pool]:
-    """Give the pool of some members, which all workers of this process share while anybody uses it."""
-    with _lock:
-        pool, users = _pools.get(addresses) or (Pool([ServerEndpoint(each) for each in addresses]), 0)
-        _pools[addresses] = (pool, users + 1)
-    try:
-        yield pool
-    finally:
-        with _lock:
-            pool, users = _pools.pop(addresses)
-            if users > 1:
-                _pools[addresses] = (pool, users - 1)
-        if users == 1:
-            pool.close()

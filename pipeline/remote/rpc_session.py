@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import socket
-import struct
 import threading
 import traceback
 from collections.abc import Iterator
@@ -16,21 +13,16 @@ from pipeline.core import forks
 from pipeline.core.remote_address import Address
 from pipeline.core.tvm_access import tvm
 from pipeline.errors import BundleError, DeviceLost, RemoteError, reason
+from pipeline.remote import rpc_tracker
 from pipeline.remote.connection import why
 from pipeline.remote.rpc_proxy import RpcProxy
 
 SLOWEST = 5e6
 """Bytes per second that a link must reach, so that sending what is large is not taken for a server that hangs."""
 
-LARGEST_ANSWER = 1 << 16
-"""Bytes of a tracker's answer."""
-
 LOOK_S, LOOK = 2.0, 20
 """Seconds between two questions to a tracker whether a shared session is still needed, and at least so many times as
 long as the last answer took: a tracker that hangs costs 5 % of the time, and not a frame."""
-
-_TRACKER_MAGIC = 0x2F271
-_REQUEST, _SUMMARY, _SUCCESS = 4, 6, 0
 
 
 class RpcSession:
@@ -57,7 +49,9 @@ class RpcSession:
         self._turn = threading.Lock()
         self._modules: dict[str, Any] = {}
         try:
-            host, port, key = _from_tracker(address) if address.tracker else (address.host, address.port, address.key)
+            host, port, key = (
+                rpc_tracker.take_server(address) if address.tracker else (address.host, address.port, address.key)
+            )
             # Between TVM and the server, since TVM waits for ever, with the interpreter's lock held; see there.
             self._proxy = RpcProxy(host, port, address.timeout)
         except OSError as error:
@@ -165,7 +159,7 @@ class _Sessions:
             self._sessions = [each for each in self._sessions if not each.ended]
             if not self._sessions:
                 self._sessions.append(RpcSession(self._address))
-            elif self._address.tracker and _has_free_server(self._address):
+            elif self._address.tracker and rpc_tracker.has_free_server(self._address):
                 # Another process may be faster, or the server be gone: then a session is shared after all.
                 with contextlib.suppress(DeviceLost):
                     self._sessions.append(RpcSession(self._address))
@@ -183,7 +177,7 @@ class _Sessions:
             begin = monotonic()
             if begin < self._next_look:
                 return False
-            is_free = _has_free_server(self._address)
+            is_free = rpc_tracker.has_free_server(self._address)
             # The next user is told so later, or all of them would leave for the one server.
             self._next_look = monotonic() + max(LOOK_S, LOOK * (monotonic() - begin))
             return is_free
@@ -223,67 +217,3 @@ def has_better(session: RpcSession) -> bool:
 def leave(session: RpcSession) -> None:
     """Note that a session has one user less; it ends with the last one."""
     _addresses[session.address].leave(session)
-
-
-def _from_tracker(address: Address) -> tuple[str, int, str]:
-    """Ask TVM's tracker for a free server; while there is none it does not answer."""
-    try:
-        return _server(_ask_tracker(address, [_REQUEST, address.key, "", 1]))
-    except TimeoutError:
-        raise DeviceLost(f"{address}: the tracker has no free server within {address.timeout:g} s") from None
-    except (ValueError, TypeError) as error:
-        raise DeviceLost(f"{address}: the tracker's answer is no server: {error}") from None
-
-
-def _has_free_server(address: Address) -> bool:
-    """Ask TVM's tracker whether it would give a server at once."""
-    try:
-        status, summary = _ask_tracker(address, [_SUMMARY])
-        return status == _SUCCESS and int(summary["queue_info"].get(address.key, {}).get("free", 0)) > 0
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        return False
-
-
-def _server(answer: Any) -> tuple[str, int, str]:
-    status, (host, port, key) = answer
-    if status != _SUCCESS:
-        raise ValueError(answer)
-    return str(host), int(port), str(key)
-
-
-def _answer(tracker: socket.socket) -> Any:
-    data = bytearray()
-    while len(data) < 4 or len(data) < 4 + _length(data):
-        if not (came := tracker.recv(LARGEST_ANSWER)):
-            raise ValueError("it has closed the connection")
-        # A peer that is no tracker may send anything: the length is checked before more is read.
-        data += came
-    return json.loads(data[4:])
-
-
-def _length(data: bytearray) -> int:
-    (length,) = struct.unpack("<i", data[:4])
-    if not 0 < length < LARGEST_ANSWER:
-        raise ValueError(f"{length} bytes")
-    return int(length)
-
-
-def _ask_tracker(address: Address, question: list[Any]) -> Any:
-    """Return a tracker's answer; raise `TimeoutError` if it does not come."""
-    with _tracker(address) as tracker:
-        request = json.dumps(question).encode()
-        tracker.sendall(struct.pack("<i", len(request)) + request)
-        return _answer(tracker)
-
-
-@contextlib.contextmanager
-def _tracker(address: Address) -> Iterator[socket.socket]:
-    try:
-        stream = socket.create_connection((address.host, address.port), timeout=address.timeout)
-    except OSError as error:
-        raise DeviceLost(f"{address}: {why(error, address.timeout)}") from error
-    with stream:
-        stream.sendall(struct.pack("<i", _TRACKER_MAGIC))
-        if stream.recv(4, socket.MSG_WAITALL) != struct.pack("<i", _TRACKER_MAGIC):
-            raise DeviceLost(f"{address}: there is no TVM tracker")
-        yield stream

@@ -14,11 +14,21 @@ from pipeline.errors import BoardError
         ("rpc://10.0.0.2:9090/cpu?key=pynq", Address("rpc", "10.0.0.2", 9090, key="pynq")),
         ("rpc://hub:9190/pynq?tracker&device=cuda", Address("rpc", "hub", 9190, "cuda", tracker=True, key="pynq")),
         ("local:cpu", Address("local")),
+        ("pool:cameras", Address("pool", key="cameras", timeout=1.0)),
+        (
+            "pool:dock-2/bundle?via=tcp/hub:7447&tls=keys",
+            Address("pool", device="bundle", key="dock-2", timeout=1.0, tls="keys", via="tcp/hub:7447"),
+        ),
     ],
 )
 def test_what_an_address_says(text: str, expected: Address) -> None:
     assert parse(text) == expected
     assert parse(str(expected)).host == expected.host
+
+
+def test_a_tracker_is_a_pool_of_its_servers() -> None:
+    tracker = Address("rpc", "hub", 9190, tracker=True, key="pynq", timeout=1.0)
+    assert parse("pool:rpc://hub:9190/pynq?tracker") == Address("pool", members=(tracker,), timeout=1.0)
 
 
 def test_alternatives_are_separated_by_spaces() -> None:
@@ -42,6 +52,12 @@ def test_alternatives_are_separated_by_spaces() -> None:
         ("remote://board:9123/cpu?timeout=0", "seconds above 0"),
         ("remote://board:9123/cpu?timeout=nan", "seconds above 0"),
         ("local:cpu?timeout=1", "it takes none"),
+        ("pool:", "write it like pool:remote://"),
+        ("pool:two words", "write it like pool:remote://"),
+        ("pool:cameras/cpu/0", "write it like pool:remote://"),
+        ("pool:cameras?viia=x", "did you mean 'via'"),
+        ("pool:rpc://hub:9190/pynq?tracker,remote://a:1/cpu", "cannot be a member of a pool"),
+        ("pool:rpc://board:9090/cpu", "cannot be a member of a pool"),
     ],
 )
 def test_mistakes_are_named(text: str, words: str) -> None:

@@ -228,7 +228,7 @@ def test_alternatives_of_a_pool() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("pool:", "is not an address"),
+        ("pool:", "is not a pool"),
         ("pool:remote://a:1/cpu,rpc://b:2/cpu", "'rpc://b:2/cpu' cannot be a member"),
         ("pool:remote://a:1/cpu,remote://b:2/vta", "one kind of device, not 'cpu' and 'vta'"),
         ("pool:remote://a:1/cpu,remote://a:1/cpu", "names a member twice"),

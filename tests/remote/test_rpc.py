@@ -26,6 +26,7 @@ from pipeline.errors import DeviceLost, PipelineError, RemoteError, StageTimeout
 from pipeline.executor.bundle import Bundle
 from pipeline.measure.cost_cache import CostCache
 from pipeline.measure.profile import profile
+from pipeline.remote import rpc_tracker
 from pipeline.remote.rpc_device import RpcConnection
 from pipeline.remote.rpc_proxy import RpcProxy
 from pipeline.scheduler import Pipeline
@@ -304,6 +305,37 @@ def test_a_replica_that_lost_its_server_takes_it_again_when_it_is_back(
         wait_until(idle_servers)
         # Frames of both replicas: either may share the session of the other.
         wait_until(lambda: not any(ask(running, number) for number in range(4)) and not idle_servers())
+
+
+@pytest.mark.timeout(300)
+def test_a_pool_of_a_trackers_servers_loses_no_frame(bundle: Bundle, start: Callable[..., RpcServer]) -> None:
+    pytest.importorskip("tornado", reason="TVM's tracker needs it")
+    tracker = start(TRACKER)
+    servers = [start(SERVER, 18190, tracker.port, "board") for _ in range(2)]
+    address = parse(f"rpc://127.0.0.1:{tracker.port}/board?tracker&timeout=30")
+    wait_until(lambda: rpc_tracker.count_servers(address) == len(servers))
+    first, second = bundle.plan.stages
+    stages = (first, dataclasses.replace(second, replicas=2, cores=()))
+    replicated = Bundle(dataclasses.replace(bundle.plan, stages=stages), bundle.codes)
+    text = f"pool:rpc://127.0.0.1:{tracker.port}/board?tracker&timeout=30"
+
+    def ask_both(running: Pipeline) -> None:
+        futures = [running.submit(np.full(SHAPE, number, np.float32)) for number in range(20)]
+        assert [float(future.result(LIMIT).max()) for future in futures] == list(range(20))
+
+    with pipeline.load(at(replicated, text)) as running:
+        ask_both(running)
+        wait_until(lambda: not rpc_tracker.has_free_server(address))
+        servers[0].kill()
+        ask_both(running)
+        wait_until(lambda: rpc_tracker.count_servers(address) == 1)
+        servers[0].start()
+
+        def uses_both() -> bool:
+            ask_both(running)
+            return rpc_tracker.count_servers(address) == 2 and not rpc_tracker.has_free_server(address)
+
+        wait_until(uses_both)
 
 
 def wait_until(condition: Callable[[], object]) -> None:

@@ -1,0 +1,187 @@
+"""Zenoh members: servers that announce themselves under a key, and the pool of those that do.
+
+A server declares a token of Zenoh's liveliness, whose key has its address.  The token ends with the server's process,
+or with its connection to Zenoh.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from pipeline.core.optional import require
+from pipeline.core.remote_address import Address
+from pipeline.errors import BoardError, DeviceLost, InputError
+from pipeline.remote.endpoint import ServerEndpoint
+from pipeline.remote.pool import Member, Pool
+
+logger = logging.getLogger(__name__)
+
+PREFIX = "soc-pipeline/members"
+CONNECTING_MS = 2000
+"""For which Zenoh tries to reach the endpoints that it is given."""
+
+LOOK_S = 1.0
+"""For which members may answer that are asked for once."""
+
+WILDCARDS = {"", "0.0.0.0", "::"}  # noqa: S104 - they are compared
+"""Where a server listens at all of its addresses."""
+
+
+@contextlib.contextmanager
+def announce_server(address: Address, host: str, port: int) -> Iterator[None]:
+    """Announce a server while the block runs; `address` is the pool's, see `pipeline.core.remote_address`.
+
+    Raises
+    ------
+    MissingExtra
+        If Zenoh is not installed.
+    InputError
+        If it cannot be reached.
+    """
+    try:
+        with _open_session(address) as session:
+            name = network_address() if host in WILDCARDS else host
+            token = session.liveliness().declare_token(f"{PREFIX}/{address.key}/{name}:{port}")
+            try:
+                yield
+            finally:
+                token.undeclare()
+    except DeviceLost as error:
+        raise InputError(str(error)) from error
+
+
+@contextlib.contextmanager
+def follow_announcements(address: Address, pool: Pool) -> Iterator[None]:
+    """Let the servers that are announced under the address's key be members of a pool, while the block runs."""
+    follower = _Follower(address, pool)
+    with _open_session(address) as session:
+        subscriber = session.liveliness().declare_subscriber(f"{PREFIX}/{address.key}/*", follower.note, history=True)
+        try:
+            yield
+        finally:
+            subscriber.undeclare()
+
+
+def find_members(address: Address) -> list[Address]:
+    """Return the servers that are announced under the address's key now.
+
+    Raises
+    ------
+    DeviceLost
+        If Zenoh cannot be reached.
+    """
+    with _open_session(address) as session:
+        replies = session.liveliness().get(f"{PREFIX}/{address.key}/*", timeout=LOOK_S)
+        texts = [str(reply.ok.key_expr) for reply in replies if reply.ok is not None]
+    members = [_member_address(address, text) for text in dict.fromkeys(texts)]
+    return [member for member in members if member is not None]
+
+
+def network_address() -> str:
+    """Return this machine's address in its network; that of loopback if it is in none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams:
+        try:
+            # Nothing is sent: the system only says from where it would be.
+            datagrams.connect(("192.0.2.1", 9))
+        except OSError:
+            return "127.0.0.1"
+        return str(datagrams.getsockname()[0])
+
+
+class _Follower:
+    """Members of a pool by what is announced of them; called by Zenoh's threads."""
+
+    def __init__(self, address: Address, pool: Pool) -> None:
+        self._address, self._pool = address, pool
+        self._members: dict[str, Member] = {}
+        self._announced: set[str] = set()
+        self._lock = threading.Lock()
+
+    def note(self, sample: Any) -> None:
+        """Add a member that is announced, or see after one that is not any more."""
+        zenoh = _library()
+        text = str(sample.key_expr)
+        member_address = _member_address(self._address, text)
+        if member_address is None:
+            logger.warning("what is announced as a member of the pool is no address: %s", text)
+            return
+        with self._lock:
+            if sample.kind == zenoh.SampleKind.PUT:
+                self._announced.add(text)
+                if text not in self._members:
+                    self._members[text] = self._pool.add(ServerEndpoint(member_address))
+                return
+            self._announced.discard(text)
+        # Not in Zenoh's thread, which others wait for.
+        threading.Thread(target=self._see_after, args=(text, member_address), name="a member", daemon=True).start()
+
+    def _see_after(self, text: str, address: Address) -> None:
+        """Remove a member, unless it is only Zenoh's connection that is lost."""
+        with contextlib.suppress(DeviceLost):
+            ServerEndpoint(address).count_slots()
+            return
+        with self._lock:
+            # It may have come back meanwhile.
+            if text in self._announced or text not in self._members:
+                return
+            member = self._members.pop(text)
+        self._pool.remove(member)
+        logger.warning("a member of the pool has gone: %s", address)
+
+
+def _member_address(pool: Address, text: str) -> Address | None:
+    """Return the address that a token says; None if it is none."""
+    match = re.fullmatch(r"(.+):(\d{1,5})", text.rpartition("/")[2])
+    if match is None or not 0 < int(match[2]) < 1 << 16:
+        return None
+    return Address(
+        "remote", match[1], int(match[2]), pool.device, timeout=pool.timeout, patience=pool.patience, tls=pool.tls
+    )
+
+
+@contextlib.contextmanager
+def _open_session(address: Address) -> Iterator[Any]:
+    zenoh = _library()
+    try:
+        session = zenoh.open(_settings(zenoh, address.via))
+    except (zenoh.ZError, OSError) as error:
+        raise DeviceLost(f"{address}: Zenoh cannot be reached: {error}") from None
+    try:
+        yield session
+    finally:
+        session.close()
+
+
+def _library() -> Any:
+    return require("zenoh", "zenoh", "a pool of servers that announce themselves")
+
+
+def _settings(zenoh: Any, via: str) -> Any:
+    """Return the settings of a session: those of the user's file, or a peer that is found by others, or endpoints."""
+    if path := os.environ.get("ZENOH_SESSION_CONFIG_URI"):
+        return zenoh.Config.from_file(path)
+    settings = zenoh.Config()
+    if via:
+        settings.insert_json5("mode", '"client"')
+        settings.insert_json5("connect/endpoints", f'["{via}"]')
+        settings.insert_json5("connect/timeout_ms", str(CONNECTING_MS))
+        settings.insert_json5("connect/exit_on_failure", "true")
+        settings.insert_json5("scouting/multicast/enabled", "false")
+    return settings
+
+
+def parse_announcement(text: str) -> Address:
+    """Return the pool that ``serve --announce`` names; raises `BoardError` if it is none."""
+    from pipeline.core.remote_address import parse
+
+    address = parse(f"pool:{text}")
+    if address.members:
+        raise BoardError(f"{text!r} is no key; give a name, such as 'cameras'")
+    return address
