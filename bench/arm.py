@@ -14,6 +14,7 @@ fmla_per_cycle    in vectors of four float32, or eight float16; one is the limit
 ratio             of our products per cycle to the best loop of ONNX Runtime
 loads_per_product loads for each multiplying instruction
 spilling          share of the time in loops that keep vectors on the stack
+epilogues         cycles of what is done with sums, outside of the innermost loops, for each cycle inside of them
 coverage          share of the products that are in the loops found
 """
 
@@ -157,6 +158,7 @@ def describe_network(estimate: NetworkEstimate) -> Row:
         "worst": min(notable, default=None),
         "loads_per_product": sum(use.turns * use.loop.loads for use in uses) / multipliers,
         "spilling": _share(uses, cycles),
+        "epilogues": sum(use.epilogue_cycles for use in uses) / cycles,
         "coverage": coverage,
     }
 

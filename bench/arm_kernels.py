@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import arm_analyser
+import arm_epilogues
 from arm_loops import Loop
 from arm_networks import CompiledNetwork
 from arm_slices import products_part
@@ -33,6 +34,8 @@ class LoopNode:
         Multiply-adds of one turn, outside of inner loops.
     sums : int
         Buffers that these are added up in, each of which is a register.
+    stores : bool
+        Whether results are stored in a turn, outside of inner loops.
     children : list of LoopNode
     """
 
@@ -40,6 +43,7 @@ class LoopNode:
     parent: LoopNode | None = None
     macs: int = 0
     sums: int = 0
+    stores: bool = False
     children: list[LoopNode] = field(default_factory=list)
 
     @property
@@ -52,6 +56,14 @@ class LoopNode:
         """Turns of all runs together."""
         return self.extent * (self.parent.executions if self.parent else 1)
 
+    @property
+    def tile(self) -> LoopNode | None:
+        """The smallest loop with this one inside, or itself, that stores results."""
+        node: LoopNode | None = self
+        while node is not None and not node.stores:
+            node = node.parent
+        return node
+
     def leaves(self) -> Iterator[LoopNode]:
         """Yield the loops that multiply and add themselves."""
         if self.macs:
@@ -61,12 +73,13 @@ class LoopNode:
 
 
 class LoopUse(NamedTuple):
-    """Machine loop in one frame: the function, how many turns, the estimated cycles of one."""
+    """Machine loop in one frame: the function, how many turns, the estimated cycles of one, and of all epilogues."""
 
     function: str
     loop: Loop
     turns: float
     turn_cycles: float
+    epilogue_cycles: float = 0.0
 
     @property
     def macs(self) -> float:
@@ -79,6 +92,13 @@ class LoopUse(NamedTuple):
         return self.turns * self.turn_cycles
 
 
+class Epilogue(NamedTuple):
+    """Code that takes a tile's sums, its cycles, and whether it is in the loop of the products, with its cycles."""
+
+    cycles: float
+    in_loop: bool
+
+
 class NetworkEstimate(NamedTuple):
     """Loops of a network in one frame, and the share of its multiply-adds that they are."""
 
@@ -89,8 +109,10 @@ class NetworkEstimate(NamedTuple):
 def estimate(network: CompiledNetwork, cpu: str, triple: str = "aarch64-linux-gnu") -> NetworkEstimate:
     """Return the estimate of one frame."""
     # An epilogue is in the loop of its tile where all terms are written out, and outside of the loop elsewhere.
-    loops = [products_part(loop) for loop in arm_analyser.loops_of(network.library)]
+    whole_loops = arm_analyser.loops_of(network.library)
+    loops = [products_part(loop) for loop in whole_loops]
     cycles = arm_analyser.cycles(loops, cpu, triple)
+    epilogues = _epilogues(network, whole_loops, loops, cpu, triple)
     uses, total = list[LoopUse](), 0.0
     for name, operations in network.operations.items():
         root = loop_tree(network.functions[name])
@@ -105,14 +127,43 @@ def estimate(network: CompiledNetwork, cpu: str, triple: str = "aarch64-linux-gn
         scale = macs / root.turn_macs
         for leaf in root.leaves():
             leaf_macs = leaf.macs * leaf.executions * scale
-            uses += _uses(name, leaf_macs, match(leaf, own, lambda pair: pair[0]))
+            tiles = leaf.tile.executions * network.calls[name] if leaf.tile else 0
+            uses += _uses(name, leaf_macs, match(leaf, own, lambda pair: pair[0]), epilogues, tiles)
     return NetworkEstimate(uses, sum(use.macs for use in uses) / max(total, 1))
 
 
-def _uses(name: str, macs: float, loops: Sequence[tuple[Loop, float | None]]) -> list[LoopUse]:
+def _uses(
+    name: str, macs: float, loops: Sequence[tuple[Loop, float | None]], epilogues: Mapping[int, Epilogue], tiles: float
+) -> list[LoopUse]:
     known = [(loop, cycles) for loop, cycles in loops if cycles]
-    # Loops of one size, such as those of a whole and of a partial block, cannot be told apart: each takes its part.
-    return [LoopUse(name, loop, macs / len(known) / loop.macs, cycles) for loop, cycles in known]
+    uses = list[LoopUse]()
+    for loop, cycles in known:
+        # Loops of one size, such as those of a whole and of a partial block, cannot be told apart: each takes its part.
+        turns = macs / len(known) / loop.macs
+        # What is stored in the loop itself costs what the products alone do not take.
+        around, own = epilogues.get(loop.start, Epilogue(0.0, in_loop=False))
+        uses.append(
+            LoopUse(name, loop, turns, cycles, turns * (around - cycles) if own else around * tiles / len(known))
+        )
+    return uses
+
+
+def _epilogues(
+    network: CompiledNetwork, whole_loops: Sequence[Loop], parts: Sequence[Loop], cpu: str, triple: str
+) -> dict[int, Epilogue]:
+    """Return what is done with one tile's sums, by the address of the innermost loop's products."""
+    functions = arm_epilogues.functions_of(network.library)
+    codes = [
+        (part, whole if part is not whole else arm_epilogues.epilogue(functions[whole.function], whole))
+        for whole, part in zip(whole_loops, parts, strict=True)
+    ]
+    known = [(part, code) for part, code in codes if code is not None]
+    cycles = arm_analyser.cycles([code for _, code in known], cpu, triple)
+    return {
+        part.start: Epilogue(estimate, code.start <= part.start <= part.end <= code.end and code.macs == part.macs)
+        for (part, code), estimate in zip(known, cycles, strict=True)
+        if estimate
+    }
 
 
 def match(leaf: LoopNode, candidates: Sequence[Any], loop_of: Callable[[Any], Loop]) -> list[Any]:
@@ -141,7 +192,7 @@ def loop_tree(function: Any) -> LoopNode:
     from tvm.tirx import ForKind
 
     root = node = LoopNode()
-    lanes, buffers = 1, list[Any]()
+    lanes, buffers, allocated = 1, list[Any](), list[Any]()
 
     def loop(statement: Any, visitor: Any) -> None:
         nonlocal node, lanes
@@ -158,11 +209,19 @@ def loop_tree(function: Any) -> LoopNode:
     def store(statement: Any, _: Any) -> None:
         macs = lanes * _macs(statement.value)
         node.macs += macs
+        node.stores |= statement.buffer not in allocated
         if macs and statement.buffer not in buffers:
             buffers.append(statement.buffer)
             node.sums += 1
 
-    tvm_ffi.structural_visit(function.body, [(tirx.For, loop), (tirx.BufferStore, store)])
+    tvm_ffi.structural_visit(
+        function.body,
+        [
+            (tirx.AllocBuffer, lambda statement, _: allocated.append(statement.buffer)),
+            (tirx.For, loop),
+            (tirx.BufferStore, store),
+        ],
+    )
     return root
 
 

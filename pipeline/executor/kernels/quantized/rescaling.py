@@ -10,6 +10,9 @@ from tvm.ir import GenericConst
 
 from pipeline.executor.kernels.tir import statements as tir
 
+# 1.5 times 2 to the 23rd: also a negative number beside it leaves the exponent as it is.
+_ONES = 12582912.0
+
 _LIMITS = {"uint8": (0, 255), "int8": (-128, 127)}
 
 
@@ -103,7 +106,11 @@ def _round(value: Any, scale: QuantizationScale, zero: int, low: int | None = No
     value_in_range = tirx.Max(
         tirx.Min(value, tirx.FloatImm("float32", highest - zero)), tirx.FloatImm("float32", low - zero)
     )
-    return (tirx.nearbyint(value_in_range).astype("int32") + tirx.IntImm("int32", zero)).astype(scale.dtype)
+    # Beside a number whose last bit counts ones there is room for whole numbers only: one addition rounds, halves to
+    # even, and leaves the integer in the lowest bits.  It takes the place of a rounding and a conversion.
+    rounded = tirx.reinterpret("int32", value_in_range + tirx.FloatImm("float32", _ONES))
+    # Modulo 256, as the zero point is added.
+    return rounded.astype(scale.dtype) + tirx.IntImm(scale.dtype, zero)
 
 
 def _pair(sums: Any, bias: np.ndarray, factors: np.ndarray) -> list[Any]:

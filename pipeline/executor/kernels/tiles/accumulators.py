@@ -196,7 +196,7 @@ class TileAccumulators:
         # Arm's cores fetch what follows in a line by themselves.  Loads of the next vectors, brought forward, would
         # find no register.
         products = self._clumps(elements, weights) if self._ahead else self._products(elements, weights, fetch=False)
-        return [*loads, *products, self._boundary()]
+        return [*loads, *products, self.boundary()]
 
     def _elements(self, data: Any, numbers: range) -> tuple[list[Any], list[dict[tuple[int, int], Any]]]:
         """Return the statements that load a few terms' elements, and those of all pixels for each of the terms."""
@@ -262,10 +262,10 @@ class TileAccumulators:
                 loads += bindings
                 clump += self._term(elements[number], values)
             # Loads stay above, and products below.
-            statements += [*([self._boundary()] if start else []), *loads, tir.schedule_boundary(values[-1]), *clump]
+            statements += [*([self.boundary()] if start else []), *loads, tir.schedule_boundary(values[-1]), *clump]
         return statements
 
-    def _boundary(self) -> Any:
+    def boundary(self) -> Any:
         """Return the statement that products before it stay before."""
         sums = list(self.registers.values())
         return tir.schedule_boundary(tir.load(sums[-1], tir.ramp(tir.number(0), self._form.lanes)))

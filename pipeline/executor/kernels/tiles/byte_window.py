@@ -95,7 +95,9 @@ class ByteWindowLoops(WindowLoops):
             )
         taps = [(tir.number(dy), tir.number(dx)) for dy in range(height) for dx in range(width)]
         groups = [taps[first : first + self._step] for first in range(0, len(taps), self._step)]
-        return tir.sequence([statement for group in groups for statement in self._add(values, group, base, c, lanes)])
+        sums = [statement for group in groups for statement in self._add(values, group, base, c, lanes)]
+        # What is done with the sums stays below, where registers are free again.
+        return tir.sequence([*sums, tir.schedule_boundary(tir.load(values[-1], tir.span(tir.number(0), lanes)))])
 
     def _add(self, values: list[Any], taps: list[tuple[Any, Any]], base: Any, c: Any, lanes: int) -> list[Any]:
         """Return the statements that add products, summed up in 16 bits, to all values."""

@@ -7,6 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
+from tvm import tirx
+
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
 from pipeline.executor.kernels.tiles import arithmetic, channel_blocks, half_products, padded_copy, tiling
 from pipeline.executor.kernels.tiles.accumulators import LINE, PixelSource, TileAccumulators
@@ -74,6 +76,8 @@ class ConvLoops:
         conv = self._conv
         # So few terms are written out as a whole, without a loop around what they read.
         self._joins = self._stay and cpu.lane_products and conv.terms <= JOINED_TERMS
+        # Bytes are stored a vector at a time, not each in the wake of its own sums.
+        self._stored_vectors = max(1, epilogue.line // LINE) if cpu.lane_products else 1
         self._tasks = tasks
         # Images and groups are shared out to the cores first, rows only as far as these are too few.
         self._rows = tiling.chunk_rows(conv, form.tile, cpu, -(-tasks // (conv.batch * conv.groups)))
@@ -210,9 +214,10 @@ class ConvLoops:
         loops = tir.bound("from", base, lambda start: [sums.loops(start, origin.weights, turn)])
         # Asked for before the sums: what a residual adds arrives while they are computed.
         fetches = self._fetches(origin, row, column, tile)
-        return tir.sequence(
-            [*sums.reset(), *fetches, *loops, *sums.finish(), *self._stores(sums, origin, row, column, partial)]
-        )
+        # One pixel after the other, from its products to its bytes, would need all weights in registers.
+        boundary = [sums.boundary()] if self._joins and self._form.element_channels > 1 else []
+        stores = self._stores(sums, origin, row, column, partial)
+        return tir.sequence([*sums.reset(), *fetches, *loops, *boundary, *sums.finish(), *stores])
 
     def _fetches(self, origin: TileOrigin, row: Any, column: Any, tile: RegisterTile) -> list[Any]:
         """Return statements that bring what the stores will need close, while the sums are under way."""
@@ -231,13 +236,29 @@ class ConvLoops:
 
     def _stores(self, sums: TileAccumulators, origin: TileOrigin, row: Any, column: Any, partial: bool) -> list[Any]:
         conv, lanes = self._conv, self._lanes
-        statements = []
-        for (dy, dx, part), total in sums.results.items():
+        statements = list[Any]()
+        for dy, dx, part in sums.results:
+            if part % self._stored_vectors:
+                continue
+            vectors = min(self._stored_vectors, sums.tile.vectors - part)
+            total, joining = self._join([sums.results[dy, dx, part + index] for index in range(vectors)])
+            statements += joining
             first = origin.group * conv.group_outputs + origin.channel + part * lanes
-            last = partial and part == sums.tile.vectors - 1
+            missing = -conv.group_outputs % lanes if partial and part + vectors == sums.tile.vectors else 0
             indices = (origin.image, origin.row + row + dy, column + dx, first)
-            statements.append(self._store(total, indices, conv.group_outputs % lanes if last else lanes))
+            statements.append(self._store(total, indices, vectors * lanes - missing))
         return statements
+
+    def _join(self, registers: list[Any]) -> tuple[Any, list[Any]]:
+        """Return a buffer with the sums of several registers, and the statements that fill it."""
+        if len(registers) == 1:
+            return registers[0], []
+        lanes = self._lanes
+        joined = tir.buffer("joined", [len(registers) * lanes], self._arithmetic.dtype)
+        loads = [tir.load(register, tir.ramp(tir.number(0), lanes)) for register in registers]
+        starts = [tir.number(index * lanes) for index in range(len(registers))]
+        stores = [tir.store(joined, load, tir.ramp(start, lanes)) for load, start in zip(loads, starts, strict=True)]
+        return joined, [tirx.AllocBuffer(joined), *stores]
 
     def _store(self, total: Any, indices: tuple[Any, Any, Any, Any], count: int) -> Any:
         image, h, w, c = indices
