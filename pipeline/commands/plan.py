@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
         planner, plan = plan_options.make_planner_and_plan(graph, options, step)
         # The alternatives are planned for that, too.
         step("comparing with other ways")
-        explanation = explain(planner, plan)
+        explanation = explain(planner, plan, options.objective, options.fps)
     if options.output:
         plan.save(options.output)
     if options.drawing:

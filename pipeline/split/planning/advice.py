@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pipeline.core.plan import Plan
+from pipeline.core.prediction import Prediction
 from pipeline.split.planning.arrays import Array
 from pipeline.split.planning.chain_solver import shorten
 from pipeline.split.planning.choice import Choice
@@ -145,6 +146,20 @@ def verdict(
         return "pipeline", f"Pipeline: {rate:.4g} frames/s; no device {can}."
     gain = f"{rate / unsplit:.2f} times the best unsplit way"
     return "pipeline", f"Pipeline: {rate:.4g} frames/s, {gain}.{late_replicas}"
+
+
+def goal_verdict(
+    plan: Plan, goal: str, fps: float | None, prediction: Prediction, ways: Sequence[Alternative]
+) -> tuple[str, str]:
+    """Return the verdict on a plan for another goal than frames per second, in a word and in a sentence."""
+    latency_ms, joules = prediction.latency_s * 1e3, prediction.joules or 0.0
+    figures = {"latency": f"{latency_ms:.3g} ms", "energy": f"{joules * 1e3:.3g} mJ per frame above rest"}
+    limit = f" that keeps up with {fps:g} frames/s" if fps else ""
+    stages = f"{len(plan.stages)} stage{'s' if len(plan.stages) > 1 else ''}"
+    outcome = f"{figures[goal]}, at {prediction.frames_per_s:.4g} frames/s in {stages}"
+    fastest = max(ways, key=lambda way: way.frames_per_s)
+    rival = f"the fastest way gives {fastest.frames_per_s:.4g} with {fastest.latency_s * 1e3:.3g} ms"
+    return f"least {goal}", f"Planned for the least {goal}{limit}: {outcome}; {rival}."
 
 
 def advice(  # noqa: PLR0913, PLR0917 - the plan's interval, and what to compare it with

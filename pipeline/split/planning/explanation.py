@@ -14,10 +14,11 @@ from pipeline.core.prediction import StagePrediction, predict
 from pipeline.split import offload
 from pipeline.split.graph import Graph
 from pipeline.split.planning import queues
-from pipeline.split.planning.advice import Alternative, advice, alternatives, trade_offs, verdict
+from pipeline.split.planning.advice import Alternative, advice, alternatives, goal_verdict, trade_offs, verdict
 from pipeline.split.planning.bound import relaxed_interval
 from pipeline.split.planning.costs import fallback_share
 from pipeline.split.planning.footprint import Footprint
+from pipeline.split.planning.goals import resolve_goal
 from pipeline.split.planning.group_work import groups
 from pipeline.split.planning.planner import Planner
 from pipeline.split.planning.stage_times import group_seconds, step_groups, with_times
@@ -132,7 +133,7 @@ class Explanation:
     alternatives : tuple of Alternative
     verdict : str
         ``"pipeline"``, ``"replicate instead"``, ``"do not pipeline"``, or for a plan of one stage ``"one stage"`` or
-        ``"replicas"``.
+        ``"replicas"``; for another goal than frames per second ``"least latency"`` or ``"least energy"``.
     reason : str
         The verdict as a sentence.
     help : tuple of str
@@ -183,8 +184,9 @@ class Explanation:
         return self.interval_s / self.bound_s - 1 if self.bound_s else 0.0
 
 
-def explain(planner: Planner, plan: Plan) -> Explanation:
-    """Explain a plan that `planner` made, or could have made."""
+def explain(planner: Planner, plan: Plan, objective: str | None = None, fps: float | None = None) -> Explanation:
+    """Explain a plan that `planner` made, or could have made, for an objective and a rate as those of `plan`."""
+    goal = resolve_goal(objective, fps)
     # What an accelerator's own compiler said is remembered of the graph that it was asked of.
     own_graph, refusals, planner = planner.graph, planner.refusals, planner.of_plan(plan)
     spans = [span for _, span in queues.stage_groups(plan, planner.graph)]
@@ -196,13 +198,19 @@ def explain(planner: Planner, plan: Plan) -> Explanation:
     choices = alternatives(planner, problem)
     ways = trade_offs(planner.problem(borrowing=True))
     # Where pins keep devices from running all of it, that is why no unsplit model is there to compare with.
-    kind, reason = verdict(
-        plan,
-        interval,
-        choices,
-        partial=bool(planner.pins),
-        least_latency=min((way.latency_s for way in ways), default=np.inf),
+    kind, reason = (
+        verdict(
+            plan,
+            interval,
+            choices,
+            partial=bool(planner.pins),
+            least_latency=min((way.latency_s for way in ways), default=np.inf),
+        )
+        if goal == "throughput"
+        else goal_verdict(plan, goal, fps, prediction, ways)
     )
+    # Whoever asked for another goal has what the planner chooses for it.
+    slow_s = interval if goal == "throughput" else best.interval
     slowest = max(stages, key=lambda stage: stage.interval_s)
     fastest = min([best.interval, *(1 / way.frames_per_s for way in ways if way.frames_per_s)])
     return Explanation(
@@ -219,7 +227,7 @@ def explain(planner: Planner, plan: Plan) -> Explanation:
         verdict=kind,
         reason=reason,
         help=(
-            *advice(planner, problem, slowest.slowest_operator, interval, best.interval, fastest),
+            *advice(planner, problem, slowest.slowest_operator, slow_s, best.interval, fastest),
             *_hop_notes(slowest),
             *offload.notes(own_graph, groups(own_graph), planner.board, refusals),
         ),

@@ -111,6 +111,20 @@ def test_each_verdict(chain: Graph) -> None:
     assert explain(two_devices, two_devices.plan()).verdict == "pipeline"
 
 
+def test_another_goal_than_the_rate_is_judged_by_itself(chain: Graph) -> None:
+    """Such plans were told not to pipeline, since replicas would have given more frames per second."""
+    case = planner(chain, 0, 1, 2, seconds=[1e-2] * 6, watts_idle=1.0, watts_busy=4.0)
+    for options, kind, reason in (
+        ({"objective": "latency"}, "least latency", "Planned for the least latency: "),
+        ({"fps": 40}, "least latency", "Planned for the least latency that keeps up with 40 frames/s: "),
+        ({"objective": "energy"}, "least energy", "Planned for the least energy: 60 mJ per frame above rest, at "),
+    ):
+        explanation = explain(case, case.plan(**options), **options)
+        assert (explanation.verdict, explanation.reason[: len(reason)]) == (kind, reason)
+        assert "the fastest way gives 50 with 60" in explanation.reason
+        assert not any("by the planner" in line for line in explanation.help)
+
+
 def test_all_ways_are_considered(chain: Graph) -> None:
     own_planner = planner(chain, 0, 1)
     ways = {each.name: each for each in explain(own_planner, own_planner.plan()).alternatives}
