@@ -11,23 +11,19 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from pipeline.core.board import Board
 from pipeline.core.files import check_regular, write_atomically
 from pipeline.core.joined_stages import join_stages
 from pipeline.core.plan_board_checks import check_cores, check_links
 from pipeline.core.plan_checks import check_limits, check_order, check_quantization, check_tensors
+from pipeline.core.plan_file import FORMAT, decode_plan, encode_plan
 from pipeline.core.prediction import predict
 from pipeline.core.stage_options import StageOptions
 from pipeline.core.stage_plan import StagePlan, StepPlan, TensorSpec
 from pipeline.core.tensor_quantization import Quantization
-from pipeline.errors import PipelineError, PlanError, near
+from pipeline.errors import PlanError, near
 
 __all__ = ["FORMAT", "Plan", "StagePlan", "StepPlan", "TensorSpec", "decode", "encode"]
-
-FORMAT = 2
-"""Version of the JSON form; another one is refused, since its fields have other names."""
 
 
 @dataclass(frozen=True)
@@ -220,57 +216,9 @@ class Plan:
 
 def encode(plan: Plan) -> bytes:
     """Return the plan as indented JSON."""
-    return msgspec.json.format(msgspec.json.encode(plan), indent=1) + b"\n"
+    return encode_plan(plan)
 
 
 def decode(data: bytes, origin: str) -> Plan:
     """Return the plan written in `data`; `origin` is what errors call it."""
-    try:
-        # The version first: in another format, any other field may be of another type.
-        version = msgspec.json.decode(data, type=_Version).format
-        if version == 1:
-            data = _from_format_1(data)
-        elif version != FORMAT:
-            raise PlanError(
-                f"{origin}: plan format {version}, but this version reads format {FORMAT}; "
-                "use the release that wrote it, or plan again"
-            )
-        plan = msgspec.json.decode(data, type=Plan)
-        # msgspec drops unknown fields without a word: compare what was written with what was understood.
-        if unknown := _unknown_fields(msgspec.json.decode(data), msgspec.to_builtins(plan)):
-            raise PlanError(f"{origin}: unknown field {unknown[0]!r}; correct or remove it")
-    except msgspec.MsgspecError as error:
-        # Errors of the plan's own checks arrive wrapped.
-        reason = error.__cause__ if isinstance(error.__cause__, PipelineError) else error
-        raise PlanError(f"{origin}: not a plan: {reason}; make one with 'soc-pipeline plan'") from None
-    except PipelineError:
-        raise
-    except (ValueError, OverflowError, RecursionError) as error:
-        # Of values that the decoder does not bound: thousands of digits, no UTF-8, nested without end.
-        raise PlanError(f"{origin}: not a plan: {error}; make one with 'soc-pipeline plan'") from None
-    return plan
-
-
-def _from_format_1(data: bytes) -> bytes:
-    """Rename the one field that was called otherwise in plans of the first format."""
-    content = msgspec.json.decode(data)
-    for stage in content["stages"] if isinstance(content.get("stages"), list) else ():
-        if isinstance(stage, dict) and "moving" in stage:
-            stage["transfer_s"] = stage.pop("moving")
-    return msgspec.json.encode({**content, "format": FORMAT})
-
-
-def _unknown_fields(content: Any, fields: Any, prefix: str = "") -> list[str]:
-    """Return the fields that were written but not understood, such as one with a misspelt name."""
-    if isinstance(content, dict):
-        paths = [f"{prefix}{name}" for name in content if name not in fields]
-        pairs = [(f"{prefix}{name}.", name) for name in content if name in fields]
-    elif isinstance(content, list):
-        paths, pairs = [], [(f"{prefix}{number}.", number) for number in range(len(content))]
-    else:
-        return []
-    return paths + [each for path, key in pairs for each in _unknown_fields(content[key], fields[key], path)]
-
-
-class _Version(msgspec.Struct):
-    format: int = 0
+    return decode_plan(data, origin, Plan)
