@@ -68,12 +68,19 @@ def without_borrowing(problem: Problem) -> Problem:
 
 def _parts(problem: Problem) -> Iterator[Problem]:
     """Yield the problem, or where there are too many processors, one for each kind of workers with what they borrow."""
-    if math.prod(processor.units + 1 for processor in problem.processors) <= MOST_STATES:
+    if _states(problem, range(len(problem.processors))) <= MOST_STATES:
         yield problem
         return
-    heterogeneous = (choice for choice in problem.choices if choice.paths is not None)
-    for processors in dict.fromkeys(_processors(choice) for choice in heterogeneous):
+    heterogeneous = {_processors(choice): None for choice in problem.choices if choice.paths is not None}
+    small = [each for each in heterogeneous if _states(problem, each) <= MOST_STATES]
+    # Workers on unlike cores need no more than those on each kind of them, if that is not too much.
+    for processors in (each for each in heterogeneous if not any(each < other for other in small)):
         yield _select(problem, [choice for choice in problem.choices if _processors(choice) <= processors])
+
+
+def _states(problem: Problem, processors: Iterable[int]) -> int:
+    """Return how many combinations of units in use there are of some processors."""
+    return math.prod(problem.processors[index].units + 1 for index in processors)
 
 
 def _processors(choice: Choice) -> frozenset[int]:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from pipeline.split.planning.arrays import Array
 from pipeline.split.planning.border_kinds import Border, Borders, Key, Segment
+from pipeline.split.planning.limits import ROUNDING
 from pipeline.split.planning.problem import Problem
 from pipeline.split.planning.stage_table import StageTable
 
@@ -96,6 +97,19 @@ class _Table(NamedTuple):
     values: Array
     reach: NDArray[np.intp]
 
+    def take(self, places: Sequence[int], ends: slice, positions: slice | NDArray[np.intp]) -> Array:
+        """Return the values of some choices, without a copy of those of one, or of all."""
+        if len(places) == 1:
+            return self.values[places[0] : places[0] + 1, ends][..., positions]
+        if len(places) == len(self.values):
+            return self.values[:, ends][..., positions]
+        window: Array = (
+            self.values[places, ends, positions]
+            if isinstance(positions, slice)
+            else self.values[places, ends][..., positions]
+        )
+        return window
+
 
 class _DivisionSearch:
     def __init__(  # noqa: PLR0913, PLR0917 - what a search is about
@@ -121,7 +135,7 @@ class _DivisionSearch:
             for processor in range(len(problem.processors))
         ]
         self._uses = np.array([choice.use + ((1,) if count else ()) for choice in problem.choices])
-        self._tables: dict[tuple[int, int, int, int], _Table] = {}
+        self._tables: dict[tuple[int, int, int], _Table] = {}
         self._is_small = self._size <= _SMALL
         self._states: dict[Use, dict[Border, Array]] = {}
         self._minima: dict[Use, dict[Border, Array]] = {}
@@ -180,7 +194,8 @@ class _DivisionSearch:
         """Add one more stage to the divisions that end at a border, in all ways at once."""
         processor = border[0]
         places, next_uses = self._choices(use, processor)
-        reached = np.flatnonzero(np.isfinite(values))
+        hopeful = values + self.rests[border] if border in self.rests else values
+        reached = np.flatnonzero(hopeful <= self._highest)
         if not places or not len(reached):
             return
         # A window is read as it lies in memory, unless most of it is empty.
@@ -195,34 +210,33 @@ class _DivisionSearch:
         for first in range(0, len(places), step):
             group, uses = places[first : first + step], next_uses[first : first + step]
             for leave in stage_borders if self._processors(uses[0]) else ():
-                table = self._table(group, border, leave)
+                table = self._table(border, leave)
                 # Each stage behind this one needs an item.
-                furthest = int(table.reach[:, positions].max())
+                furthest = int(table.reach[group][:, positions].max())
                 ends = slice(begins.first + 1, min(furthest + 1, self._size - max(1, stages_left)))
                 if ends.stop > ends.start:
-                    joint = self._join(table.values[:, ends][..., positions], begins.values)
+                    joint = self._join(table.take(group, ends, positions), begins.values)
                     best = np.maximum(np.minimum.reduce(joint, axis=2), self._floor)
                     self._offer(best, uses, processor, leave, ends)
             if not stages_left:
-                values_to_end = self._table(group, border, caller_border).values[:, -1][:, positions]
+                values_to_end = self._table(border, caller_border).take(group, slice(-1, None), positions)[:, 0]
                 self._finish(np.minimum.reduce(self._join(values_to_end, begins.values), axis=1), uses)
 
-    def _table(self, places: Sequence[int], border: Border, leave: int) -> _Table:
-        """Return the stages of some choices of a processor; all of it, or a single one without a copy."""
+    def _table(self, border: Border, leave: int) -> _Table:
+        """Return the stages of all choices of a processor with two kinds of borders."""
         processor, enter = border
-        key = processor, enter, leave, places[0] if len(places) == 1 else -1
+        key = processor, enter, leave
         if key not in self._tables:
-            indices = self._choices_of[processor] if len(places) > 1 else [self._choices_of[processor][places[0]]]
-            arrays = [self._values[index, enter, leave] for index in indices]
-            values = np.stack(arrays) if len(arrays) > 1 else arrays[0][None]
+            values = np.stack([self._values[index, enter, leave] for index in self._choices_of[processor]])
             self._tables[key] = _Table(values, _reach(values, self._highest))
-        table = self._tables[key]
-        return table if len(table.values) == len(places) else _Table(table.values[places], table.reach[places])
+        return self._tables[key]
 
     def _finish(self, values: Array, uses: Sequence[Use]) -> None:
         for value, use in zip(values.tolist(), uses, strict=True):
             if value <= self._highest:
                 self._ends[use] = min(self._ends.get(use, np.inf), max(value, self._floor))
+                # What takes more than a division that is known is not looked at any further.
+                self._highest = min(self._highest, self._ends[use] * (1 + ROUNDING))
 
     def _stages_left(self, use: Use) -> int:
         """Return the number of stages that are still to come, of a fixed one."""
