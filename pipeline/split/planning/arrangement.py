@@ -82,9 +82,9 @@ def _try_orders(own: Arrangement) -> tuple[list[Arrangement], float]:
 
     try_order(own.division.better_order(dag, board, search.goal, search.fps))
     best = best_arrangement(arrangements, search.goal, search.fps)
-    if search.goal == "throughput" and not search.fps and best.pays_for_latency:
+    if search.goal == "throughput" and not search.fps and best.candidate and best.pays_for_latency:
         pace = min(each.division.pace for each in arrangements)
-        order, least_latency = own.division.prompt_order(dag, board, pace)
+        order, least_latency = own.division.prompt_order(dag, board, pace, best.candidate.solution)
         try_order(order)
     return arrangements, least_latency
 

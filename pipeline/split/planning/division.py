@@ -76,10 +76,13 @@ class Division:
         cuts = self._cuts_over_downsets(dag, board, goal, fps)
         return None if cuts is None else order_through(cuts, len(dag))
 
-    def prompt_order(self, dag: GroupDag, board: Board, interval: float) -> tuple[list[int] | None, float]:
+    def prompt_order(
+        self, dag: GroupDag, board: Board, interval: float, known: Solution
+    ) -> tuple[list[int] | None, float]:
         """Return the order of the fastest division of little latency, None if none is nearly as fast as `interval`.
 
-        Beside it the least latency of all divisions, in any order.
+        If a division that is `known` has little latency, it has to be faster than that as well.  Beside it the least
+        latency of all divisions, in any order.
         """
         downsets = dag.downsets(self._most_downsets) or sample_downsets(self.problem, dag, self._most_downsets // 2)
         problem = downset_problem(self.problem, dag, board, downsets)
@@ -87,6 +90,8 @@ class Division:
         if problem is None or quickest is None:
             return None, np.inf
         ceiling = longest_prompt(interval)
+        if known.latency <= most_latency(quickest.latency):
+            ceiling = min(ceiling, known.interval / ORDER_WORTH_IT)
         prompt = Solver(problem, ceiling, most_latency(quickest.latency)).fastest()
         if prompt is None or prompt.interval > ceiling:
             return None, quickest.latency

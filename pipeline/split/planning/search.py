@@ -25,7 +25,7 @@ from pipeline.split.planning.stage_table import StageTable
 _SPARSE = 3
 
 # Positions up to which a call takes longer than the work that is in it.
-_SMALL = 90
+_SMALL = 150
 
 Use = tuple[int, ...]
 """Units in use of each processor, and then, where the number of stages is fixed, how many there are."""
@@ -183,11 +183,9 @@ class _DivisionSearch:
         fits = (uses <= self._units).all(axis=1)
         for one, other in self._problem.twins:
             fits &= uses[:, one] >= uses[:, other]
-        places = [
-            place
-            for place in np.flatnonzero(fits).tolist()
-            if self._problem.allows(use[-1], self._problem.choices[indices[place]])
-        ]
+        places = fits.nonzero()[0].tolist()
+        if self._problem.runtimes:
+            places = [place for place in places if self._problem.allows(use[-1], self._problem.choices[indices[place]])]
         return places, [tuple(next_use) for next_use in uses[places].tolist()]
 
     def _extend(self, border: Border, values: Array, use: Use) -> None:

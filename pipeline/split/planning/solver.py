@@ -38,6 +38,8 @@ _OPEN_GAP = 0.01
 # By which shares the ceiling of a search lies above the bound, one after the other.
 _FIRST_STEP, _GROWTH, _LAST_STEP = 0.01, 5.0, 100.0
 
+# What all units, and the longest latency of a stage, count in a division's size beside its stages.
+_UNITS_SIZE, _LATENCY_SIZE = 0.5, 1e-3
 
 # Of the least sum: up to the first a search is short; up to the second it pays to begin with the first.
 _NEAR, _FAR = 1.01, 3.0
@@ -92,7 +94,7 @@ class Solver:
         ceiling : float
             Only divisions with at most so much are looked for.
         """
-        segments = self._cheapest(self._within(self._costs(goal), interval), interval, ceiling)
+        segments = self._cheapest(goal, interval, ceiling)
         return None if segments is None else solution(self.problem, self.borders, segments)
 
     @cached_property
@@ -182,8 +184,12 @@ class Solver:
 
     def _bisect(self, low: float, segments: list[Segment], best: Solution | None) -> Solution | None:
         """Return a division as fast as weighing limits against each other finds one; none is faster than `low`."""
-        interval = self._ceiling if best is None else best.interval
-        proved, precision = low, PRECISION if np.isinf(self._most_latency) else LATE_PRECISION
+        interval = highest = self._ceiling if best is None else best.interval
+        proved, precision = low, LATE_PRECISION
+        if np.isinf(self._most_latency):
+            precision = PRECISION
+            # What stages share is most often used to the full by some division: there is nothing else to look for.
+            interval = min(interval, low * (1 + precision / 2) or interval)
         while True:
             division, least = self._within_limits(interval, segments)
             # Faster divisions have no other stages than those that were looked at.
@@ -194,7 +200,10 @@ class Solver:
             elif best is None or division.interval < best.interval:
                 best = division
             if best is None:
-                return None
+                if interval >= highest:
+                    return None
+                interval = highest
+                continue
             if best.interval <= low * (1 + precision):
                 return replace(best, bound=min(proved, best.interval))
             interval = max((low + best.interval) / 2, low * (1 + precision / 2))
@@ -243,8 +252,9 @@ class Solver:
                 values[key] = values[key] + load * (price / limit.limit)
         return SumLimit(values, 1.0, paced=False)
 
-    def _cheapest(self, costs: StageTable, interval: float, ceiling: float) -> list[Segment] | None:
-        """Return the division with the least sum of costs that keeps the limits, as far as it is found."""
+    def _cheapest(self, goal: str, interval: float, ceiling: float) -> list[Segment] | None:
+        """Return the division with the least of a goal that keeps the limits, as far as it is found."""
+        costs = self._within(self._costs(goal), interval)
         segments = self._search(costs, ceiling * (1 + ROUNDING))
         limits = self._limits(interval)
         if segments is None or keeps(segments, limits):
@@ -252,7 +262,7 @@ class Solver:
         high, low, best = ceiling * (1 + 2 * ROUNDING), costs.total(segments), None
         if self.problem.items > SHORT:
             best, low = self._priced(costs, limits, segments)
-            if best is None or low > high or costs.total(best) <= low * (1 + _OPEN_GAP):
+            if best is None or low > high or _is_near(goal, best, costs.total(best), low):
                 return best if best is not None and costs.total(best) <= high else None
             high = min(high, costs.total(best))
         result, _ = self._search_labels(costs, low, high, interval)
@@ -277,7 +287,7 @@ class Solver:
         units = max(1, sum(processor.units for processor in self.problem.processors))
         latencies = self.problem.latencies(choice, enter, leave)
         longest = float(np.max(latencies, where=np.isfinite(latencies), initial=1e-300))
-        return 1 + 0.5 * sum(choice.use) / units + 1e-3 * latencies / longest
+        return 1 + _UNITS_SIZE * sum(choice.use) / units + _LATENCY_SIZE * latencies / longest
 
     def _energies(self, choice: Choice, enter: Array, leave: Array) -> Array:
         busy = self.problem.busy_seconds(choice, enter, leave)
@@ -293,6 +303,13 @@ def _is_dominated(keys: Sequence[Key], others: Sequence[Key], tables: Sequence[M
         for key, other in zip(keys, others, strict=True)
         for values in tables
     )
+
+
+def _is_near(goal: str, segments: Sequence[Segment], cost: float, low: float) -> bool:
+    """Return whether a division is nearly as cheap as one may be; of sizes, whether it has as few stages as may be."""
+    # A size is the number of stages, and for all units together up to half a stage.
+    fewest = low - _UNITS_SIZE - len(segments) * _LATENCY_SIZE
+    return cost <= low * (1 + _OPEN_GAP) or (goal == "size" and len(segments) < fewest + 1)
 
 
 def _flatten(table: StageTable) -> StageTable:

@@ -46,9 +46,10 @@ def prefer_prompt(problem: Problem, solution: Solution, slack: float, least_late
     count = POSITIONS // 2 if takes_long else POSITIONS
     positions = sorted({*problem.spread_positions(count), *(stage.end for stage in solution.stages)})
     solver = Solver(problem.merge_items(positions))
-    least = solver.least("latency", np.inf)
-    longest = most_latency(min(least_latency, np.inf if least is None else least.latency))
-    if least is None or solution.latency <= longest:
+    # The solution is one of the divisions; what is known bounds the search.
+    least = solver.least("latency", np.inf, solution.latency)
+    longest = most_latency(min(least_latency, solution.latency if least is None else least.latency))
+    if solution.latency <= longest:
         return solution
     slowest = longest_prompt(solution.interval)
     prompt_solver = Solver(solver.problem, slowest, longest)
