@@ -9,7 +9,7 @@ from pipeline.core.board import Board
 from pipeline.core.renaming import refuse_renamed
 from pipeline.errors import PlanError
 from pipeline.split.planning.queues import TIME_CV
-from pipeline.workflow.planner import make_planner
+from pipeline.workflow.make_planner import make_planner
 
 if TYPE_CHECKING:
     from pipeline.core.plan import Plan
