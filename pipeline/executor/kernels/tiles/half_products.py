@@ -10,7 +10,10 @@ WAY = "float16"
 """Their name in a layout, and in a build's arithmetic."""
 
 BLOCK = 64
-"""Terms that are added up in float16; with 128, errors are a third larger, and loops hardly faster."""
+"""Terms that are added up in float16: with 128 errors are up to 1.7 times as large, and kernels 9 % faster.
+
+A second level of sums in float16 would widen fewer of them, but finds no registers; loops were 8 % slower.
+"""
 
 _BYTES = 2
 
