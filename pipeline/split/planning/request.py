@@ -84,6 +84,8 @@ def resolve_request(  # noqa: PLR0913, PLR0917 - what a user may fix, and what i
     BoardError
         If the board has no such device.
     """
+    if not graph.operators:
+        raise PlanError(f"{graph.name!r} has no operators, so that there is nothing to plan")
     for name, value in (("cuts", cuts), ("devices", devices)):
         if isinstance(value, str):
             raise PlanError(f"{name} is {value!r}; give a list, such as [{value!r}]")

@@ -241,3 +241,9 @@ def test_slots_of_a_server_are_replicas_that_overlap_their_transfers(chain: Grap
 
 
 # Cores that slow each other.
+
+
+def test_a_graph_without_operators_is_refused(chain: Graph) -> None:
+    empty = replace(chain, operators=(), outputs=chain.inputs)
+    with pytest.raises(PlanError, match="'m' has no operators, so that there is nothing to plan"):
+        plan_with_times(empty, host(0, 1))
