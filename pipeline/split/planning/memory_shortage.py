@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -35,18 +35,15 @@ class MemoryShortage:
 
     def _describe_stages(self, devices: Sequence[str]) -> str:
         for memory, size in memory_sizes(self.board).items():
-            needs = {
-                stage: self._stage_bytes(stage)
-                for stage, device in enumerate(devices)
-                if self.board.device(device).memory == memory
-            }
+            stages = [index for index, name in enumerate(devices) if self.board.device(name).memory == memory]
+            needs = {index: self._stage_bytes(index) for index in stages}
             if sum(needs.values()) > size:
                 parts = ", ".join(
-                    f"stage{stage} on {devices[stage]} {_megabytes(nbytes)}" for stage, nbytes in needs.items()
+                    f"stage{index} on {devices[index]} {_megabytes(nbytes)}" for index, nbytes in needs.items()
                 )
                 return (
                     f"the memory {memory!r} of board {self.board.name!r} has {_megabytes(size)}, and these stages need "
-                    f"{_megabytes(sum(needs.values()))} of it: {parts}; cut elsewhere, or give other devices"
+                    f"{_megabytes(sum(needs.values()))} of it: {parts}; {self._remedy(needs)}"
                 )
         return ""
 
@@ -59,6 +56,14 @@ class MemoryShortage:
             if choice.processor in problem.stages[stage] and problem.allows(stage, choice)
         ]
         return min((float(problem.memory_bytes(choice)[stage + 1, stage]) for choice in choices), default=0.0)
+
+    def _remedy(self, needs: Mapping[int, float]) -> str:
+        queues = self.problem.queue_bytes
+        waiting_bytes = 0.0 if queues is None else float(queues[list(needs)].sum())
+        # Of a depth that was asked for; otherwise one frame waits, which is less than what a stage computes with.
+        if waiting_bytes > sum(needs.values()) / 2:
+            return f"{_megabytes(waiting_bytes)} are for frames that wait: ask for shorter queues"
+        return "cut elsewhere, or give other devices"
 
     def _describe_model(self) -> str:
         problem = replace(self.problem, memories=())

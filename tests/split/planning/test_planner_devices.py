@@ -140,6 +140,8 @@ def test_stages_of_one_memory_are_held_against_it_together(chain: Graph) -> None
     with pytest.raises(PlanError, match=message):
         plan_with_times(chain, npu_board(98_303, 0), seconds=times, cuts=["t3"])
     assert len(plan_with_times(chain, npu_board(98_304, 0), seconds=times, cuts=["t3"]).stages) == 2
+    with pytest.raises(PlanError, match=r"9\.83 MB are for frames that wait: ask for shorter queues"):
+        plan_with_times(chain, npu_board(98_304, 0), seconds=times, cuts=["t3"], queue_depth=300)
     with pytest.raises(PlanError, match="its weights alone take 0 MB, and tensors and queues come on top"):
         plan_with_times(chain, npu_board(100, 100), seconds=times)
 
