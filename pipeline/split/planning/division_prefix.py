@@ -31,8 +31,9 @@ class Prefix:
         Of each stage, the downset that it completes, as bits.
     choices : tuple of int
         Of each stage, the index of its choice.
-    compute, transfer : tuple of float
-        Of each stage, the seconds of one frame.
+    compute, transfer, memory : tuple of float
+        Of each stage, the seconds of one frame, and what it takes at least: those for which its memory is in use, and
+        its copies.
     use : tuple of int
         Units in use.
     loads : tuple of float
@@ -45,6 +46,7 @@ class Prefix:
     choices: tuple[int, ...]
     compute: tuple[float, ...]
     transfer: tuple[float, ...]
+    memory: tuple[float, ...]
     use: tuple[int, ...]
     loads: tuple[float, ...]
     copied: Placed = frozenset()
@@ -65,14 +67,13 @@ class _Transfers:
     """What the workers of some stages spend on their tensors, while one more stage is added."""
 
     def __init__(self, prefix: Prefix) -> None:
-        self.seconds, self.loads = [*prefix.transfer, 0.0], list(prefix.loads)
+        self.seconds, self.memory, self.loads = [*prefix.transfer, 0.0], [*prefix.memory, 0.0], list(prefix.loads)
         self.copied, self.handed = set(prefix.copied), set(prefix.handed)
 
-    def add(self, stage: int, move: TensorMove, link: int | None) -> None:
-        """Let a stage's worker move a tensor, over the link of a resource if it occupies one."""
-        self.seconds[stage] += move.seconds
-        if link is not None:
-            self.loads[link] += move.seconds
+    def use_memory(self, stage: int, resource: int, seconds: float) -> None:
+        """Let a stage read or write its memory."""
+        self.memory[stage] += seconds
+        self.loads[resource] += seconds
 
 
 class PrefixBuilder:
@@ -88,7 +89,9 @@ class PrefixBuilder:
     def __init__(self, problem: Problem, dag: GroupDag, moves: TensorMoves) -> None:
         self.problem, self._dag, self._moves = problem, dag, moves
         self._units = tuple(processor.units for processor in problem.processors)
-        self._links = {resource.name: index for index, resource in enumerate(problem.resources)}
+        self._resources = {resource.name: index for index, resource in enumerate(problem.resources)}
+        # Of each processor, the resource that its memory is, and the seconds of a byte.
+        self._memories = [(self._resources.get(f"memory {name}"), seconds) for name, seconds in moves.memory_rates]
         self._all_groups = (1 << len(dag)) - 1
         self._sums: dict[tuple[int, int], tuple[float, tuple[tuple[int, float], ...]]] = {}
 
@@ -96,7 +99,7 @@ class PrefixBuilder:
     def start(self) -> Prefix:
         """No stages."""
         problem = self.problem
-        return Prefix((), (), (), (), (0,) * len(problem.processors), (0.0,) * len(problem.resources))
+        return Prefix((), (), (), (), (), (0,) * len(problem.processors), (0.0,) * len(problem.resources))
 
     def extend(self, prefix: Prefix, end: int, index: int) -> Prefix | None:
         """Return a prefix with one more stage, None if that cannot be."""
@@ -106,8 +109,12 @@ class PrefixBuilder:
         if compute == np.inf or any(map(gt, use, self._units)):
             return None
         transfers = _Transfers(prefix)
+        memory, _ = self._memories[self._processor(index)]
         for resource, seconds in loads:
-            transfers.loads[resource] += seconds
+            if resource == memory:
+                transfers.use_memory(-1, resource, seconds)
+            else:
+                transfers.loads[resource] += seconds
         choices = (*prefix.choices, index)
         makers = {group: stage for stage, each in enumerate((*prefix.groups, groups)) for group in _members(each)}
         for tensor in self._tensors_of(groups):
@@ -115,8 +122,8 @@ class PrefixBuilder:
         if np.inf in transfers.seconds:
             return None
         return Prefix(
-            (*prefix.ends, end), choices, (*prefix.compute, compute), tuple(transfers.seconds), use,
-            tuple(transfers.loads), frozenset(transfers.copied), frozenset(transfers.handed),
+            (*prefix.ends, end), choices, (*prefix.compute, compute), tuple(transfers.seconds), tuple(transfers.memory),
+            use, tuple(transfers.loads), frozenset(transfers.copied), frozenset(transfers.handed),
         )  # fmt: skip
 
     def _tensors_of(self, groups: int) -> Iterator[int]:
@@ -138,20 +145,30 @@ class PrefixBuilder:
         if not is_made:
             entry, place = moves.entry(tensor, source, target), (tensor, moves.memories[target])
             if place not in transfers.copied:
-                transfers.add(len(choices) - 1, entry, self._link(entry))
+                self._transfer(tensor, len(choices) - 1, target, entry, transfers)
             if entry.is_copied:
                 transfers.copied.add(place)
         if source != CALLER:
             leave = moves.exit(tensor, source, target)
             if leave.seconds and (tensor, int(leave.is_copied)) not in transfers.handed:
                 transfers.handed.add((tensor, int(leave.is_copied)))
-                transfers.add(stage, leave, self._link(leave))
+                self._transfer(tensor, stage, source, leave, transfers)
+
+    def _transfer(self, tensor: int, stage: int, processor: int, move: TensorMove, transfers: _Transfers) -> None:
+        """Let a stage's worker move a tensor, which is also read or written in its memory if it is copied."""
+        transfers.seconds[stage] += move.seconds
+        if not move.is_copied:
+            return
+        # The memory serves what is computed, not what is copied.
+        transfers.memory[stage] += move.seconds
+        if move.ends and (link := self._resources.get(f"link {' - '.join(move.ends)}")) is not None:
+            transfers.loads[link] += move.seconds
+        memory, seconds = self._memories[processor]
+        if memory is not None and move.seconds:
+            transfers.use_memory(stage, memory, self._moves.tensors[tensor].nbytes * seconds)
 
     def _processor(self, index: int) -> int:
         return self.problem.choices[index].processor
-
-    def _link(self, move: TensorMove) -> int | None:
-        return self._links.get(f"link {' - '.join(move.ends)}") if move.ends else None
 
     def work(self, index: int, groups: int) -> tuple[float, tuple[tuple[int, float], ...]]:
         """Return what some groups compute by a choice, and for how many seconds they use resources."""
@@ -164,7 +181,7 @@ class PrefixBuilder:
 
     def interval(self, prefix: Prefix) -> float:
         """Return the seconds between two frames that no division with these stages goes below."""
-        stages = zip(prefix.choices, prefix.compute, prefix.transfer, strict=True)
+        stages = zip(prefix.choices, prefix.compute, prefix.transfer, prefix.memory, strict=True)
         return max([self._relaxed(prefix), *prefix.loads, *(self.stage_interval(*stage) for stage in stages)])
 
     def _relaxed(self, prefix: Prefix) -> float:
@@ -202,14 +219,14 @@ class PrefixBuilder:
             costs.append(cost)
         return np.asarray(np.min(costs, axis=0))
 
-    def stage_interval(self, index: int, compute: float, transfer: float) -> float:
+    def stage_interval(self, index: int, compute: float, transfer: float, memory: float = 0.0) -> float:
         """Return the seconds between two frames of a stage."""
         choice = self.problem.choices[index]
         if self.problem.processors[choice.processor].overlaps:
-            return max(compute, (compute + transfer) / 2) / choice.replicas
+            return max(compute, max(compute + transfer, memory) / 2) / choice.replicas
         if not choice.factors:
-            return (compute + transfer) / choice.replicas
-        return 1 / sum(1 / max(compute * factor + transfer, 1e-300) for factor in choice.factors)
+            return max(compute + transfer, memory) / choice.replicas
+        return 1 / sum(1 / max(compute * factor + transfer, memory, 1e-300) for factor in choice.factors)
 
     def latency(self, prefix: Prefix) -> float:
         """Return the seconds of one frame that no division with these stages goes below."""
@@ -217,7 +234,8 @@ class PrefixBuilder:
         for number, (index, groups) in enumerate(zip(prefix.choices, all_groups, strict=True)):
             reads = self._near(0, groups)
             before = [end for end, other in zip(ends, all_groups, strict=False) if reads & other]
-            seconds = prefix.compute[number] * self.problem.choices[index].slowest_factor + prefix.transfer[number]
+            compute = prefix.compute[number] * self.problem.choices[index].slowest_factor
+            seconds = max(compute + prefix.transfer[number], prefix.memory[number])
             ends.append(seconds + max(before, default=0.0))
             behind = self._near(1, groups) & ~prefix.downset
             longest = max(longest, ends[-1] + max((self._tails[group] for group in _members(behind)), default=0.0))

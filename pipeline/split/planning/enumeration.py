@@ -18,14 +18,15 @@ from pipeline.split.planning.limits import ROUNDING
 Division = tuple[tuple[int, int], ...]
 """The downset that each stage completes, and the index of its choice."""
 
-Evaluate = Callable[[Division], Candidate | None]
-"""Returns a division with what its plan takes, None if it cannot be."""
+Evaluate = Callable[[Division], Candidate]
+"""Returns a division with what its plan takes."""
 
 TOLERANCE = 1e-3
 """By what share the best division that was found may be missed."""
 
-_STEPS_OF_A_STAGE, _STEPS_OF_A_PLAN = 8, 300
-"""What adding a stage takes, and following the frames of a plan, in times of looking at a choice."""
+_STEPS_OF_A_STAGE, _STEPS_OF_A_PLAN, _STEPS_OF_A_WORKER = 8, 200, 60
+"""What adding a stage takes, predicting a plan, and following a worker's frames through a stage, in times of looking at
+a choice."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +72,8 @@ class Enumeration:
         Where stages may end, none before one that it contains.
     evaluate : callable
         Returns a division with what its plan takes.
-    stages : sequence of tuple of int
-        For each stage the processors that may run it; empty for any number anywhere.
+    fits : callable
+        Returns whether there is memory for some stages.
     steps : int
         How many choices may be looked at in each search.
 
@@ -87,17 +88,18 @@ class Enumeration:
         builder: PrefixBuilder,
         downsets: Sequence[int],
         evaluate: Evaluate,
-        stages: Sequence[tuple[int, ...]] = (),
-        steps: int = 150_000,
+        fits: Callable[[Prefix], bool] = lambda _: True,
+        steps: int = 250_000,
     ) -> None:
-        self._builder, self._evaluate, self._stages, self._most_steps = builder, evaluate, stages, steps
+        self._builder, self._evaluate, self._fits, self._most_steps = builder, evaluate, fits, steps
+        self._stages = builder.problem.stages
         self.is_complete, self._steps = True, steps
         self._larger = {
             downset: [larger for larger in downsets if larger != downset and not downset & ~larger]
             for downset in downsets
         }
         self._all_groups = downsets[-1]
-        self._known: dict[Division, Candidate | None] = {}
+        self._known: dict[Division, Candidate] = {}
 
     def best(self, aim: Aim, incumbent: Candidate | None) -> Candidate | None:
         """Return the best division by an aim: the incumbent, unless there is a better one."""
@@ -116,7 +118,7 @@ class Enumeration:
                 extensions = self._extensions(prefix, choices, aim, limit)
                 # What promises most is looked at first.
                 pending += sorted(extensions, key=lambda each: (each[1].downset.bit_count(), -each[0]))
-            elif (candidate := self._candidate(prefix)) is not None and aim.of(candidate) < limit:
+            elif aim.of(candidate := self._candidate(prefix)) < limit:
                 best = candidate
         return best
 
@@ -156,8 +158,9 @@ class Enumeration:
                     continue
                 self._steps -= _STEPS_OF_A_STAGE
                 extended = self._builder.extend(prefix, end, index)
-                if extended is not None and (least := self._least(extended, aim)) < limit:
-                    yield least, extended
+                if extended is None or (least := self._least(extended, aim)) >= limit or not self._fits(extended):
+                    continue
+                yield least, extended
 
     def _least(self, prefix: Prefix, aim: Aim) -> float:
         """Return what a prefix leads to at least, infinite if it is beyond the aim's limits."""
@@ -172,9 +175,10 @@ class Enumeration:
             return builder.size(prefix) if aim.value == "size" else builder.joules(prefix)
         return latency if aim.value == "latency" else interval
 
-    def _candidate(self, prefix: Prefix) -> Candidate | None:
+    def _candidate(self, prefix: Prefix) -> Candidate:
         division = tuple(zip(prefix.ends, prefix.choices, strict=True))
         if division not in self._known:
-            self._steps -= _STEPS_OF_A_PLAN
+            workers = sum(self._builder.problem.choices[index].replicas for index in prefix.choices)
+            self._steps -= _STEPS_OF_A_PLAN + _STEPS_OF_A_WORKER * workers * len(prefix.choices)
             self._known[division] = self._evaluate(division)
         return self._known[division]

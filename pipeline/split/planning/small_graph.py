@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -14,7 +14,7 @@ from pipeline.split.orders import GroupDag
 from pipeline.split.planning.board_processors import board_processors
 from pipeline.split.planning.bound import relaxed_interval
 from pipeline.split.planning.candidates import Candidate
-from pipeline.split.planning.division_prefix import PrefixBuilder
+from pipeline.split.planning.division_prefix import Prefix, PrefixBuilder
 from pipeline.split.planning.downsets import order_through
 from pipeline.split.planning.enumeration import TOLERANCE, Aim, Division, Enumeration
 from pipeline.split.planning.footprint import Footprint
@@ -59,7 +59,7 @@ class SmallGraph:
         timed = self.search.timed
         devices = [processor.device for processor in board_processors(timed.board)]
         builder = PrefixBuilder(self.problem, self.dag, TensorMoves(timed.board, devices, group_tensors(timed.graph)))
-        return Enumeration(builder, downsets, self.evaluate, self.problem.stages)
+        return Enumeration(builder, downsets, self.evaluate, self.fits)
 
     @staticmethod
     def of(search: GoalSearch, problem: Problem, *, is_free: bool) -> SmallGraph | None:
@@ -117,13 +117,11 @@ class SmallGraph:
         fastest = self._fastest[0].prediction.interval_s if self._fastest else solution.interval
         return replace(solution, stages=stages, bound=bound, fastest=fastest)
 
-    def evaluate(self, division: Division) -> Candidate | None:
-        """Return a division with what its plan takes, None if there is too little memory for it."""
+    def evaluate(self, division: Division) -> Candidate:
+        """Return a division with what its plan takes."""
         order = tuple(order_through([end for end, _ in division[:-1]], len(self.dag)))
         timed = self.arrange(order)
         stages = list(self._stages(division))
-        if self._lacks_memory(timed, stages):
-            return None
         plan = timed.build(Solution(tuple(stages), 0.0))
         prediction, moves = predict(plan), find_moves(plan)
         stages = [
@@ -158,17 +156,26 @@ class SmallGraph:
             yield StageSolution(begin.bit_count(), end.bit_count(), choice, compute, 0.0, 0.0, 0.0, 0.0)
             begin = end
 
-    def _lacks_memory(self, timed: TimedGraph, stages: Sequence[StageSolution]) -> bool:
-        if not self.problem.memories:
-            return False
-        footprint, depth = Footprint.of(timed.graph), timed.least_depth
-        nbytes = [
-            footprint.stage_bytes(stage.begin, stage.end, stage.choice.replicas)
-            + depth * footprint.entry_bytes(stage.begin, stage.end)
-            for stage in stages
-        ]
-        return any(
-            sum(each for each, stage in zip(nbytes, stages, strict=True) if stage.choice.processor in memory.processors)
-            > memory.nbytes
-            for memory in self.problem.memories
-        )
+    def fits(self, prefix: Prefix) -> bool:
+        """Return whether there is memory for the stages of a prefix."""
+        limits = self.problem.memories
+        if not limits:
+            return True
+        choices = [self.problem.choices[index] for index in prefix.choices]
+        sizes = []
+        for choice, begin, end in zip(choices, (0, *prefix.ends), prefix.ends, strict=False):
+            held, waiting = self._stage_bytes(begin, end)
+            sizes.append((choice.processor, choice.replicas * held + self.search.timed.least_depth * waiting))
+        return all(sum(size for at, size in sizes if at in limit.processors) <= limit.nbytes for limit in limits)
+
+    def _stage_bytes(self, begin: int, end: int) -> tuple[float, float]:
+        """Return what a replica of the stage between two downsets holds, and a frame that waits in front of it."""
+        if (begin, end) not in self._sizes:
+            order = tuple(order_through([begin, end], len(self.dag)))
+            footprint, span = Footprint.of(self.arrange(order).graph), (begin.bit_count(), end.bit_count())
+            self._sizes[begin, end] = footprint.stage_bytes(*span), footprint.entry_bytes(*span)
+        return self._sizes[begin, end]
+
+    @cached_property
+    def _sizes(self) -> dict[tuple[int, int], tuple[float, float]]:
+        return {}

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.core.board import Board, Device
+from pipeline.core.memory_pools import memory_pools
 from pipeline.core.transfer_costs import Route, enter_route, enter_s, leave_route, leave_s, link_ends
 from pipeline.errors import BoardError
 from pipeline.split.graph import Graph
@@ -110,6 +111,16 @@ class TensorMoves:
         """For each processor a number of its memory."""
         names = list(dict.fromkeys(device.memory for device in self._devices))
         return [names.index(device.memory) for device in self._devices]
+
+    @cached_property
+    def memory_rates(self) -> list[tuple[str, float]]:
+        """For each processor the name of its memory with those it shares chips with, and the seconds of a byte there.
+
+        Without a name where nothing is known.
+        """
+        pools = {name: pool for pool in memory_pools(self._board) if pool.bytes_per_s for name in pool.memories}
+        known = [pools.get(device.memory) for device in self._devices]
+        return [("", 0.0) if pool is None else (pool.name, 1 / pool.bytes_per_s) for pool in known]
 
     def entry(self, tensor: int, source: int, target: int) -> TensorMove:
         """Return what a worker on `target` spends on bringing in a tensor that was made on `source`."""

@@ -93,3 +93,18 @@ def test_branches_beside_each_other_count_once_in_the_latency() -> None:
     case = SmallCase([[], [0], [0], [1, 2]], [1] * 5, Board("board", devices), seconds)
     plan = planner_of(case).plan(objective="latency", heterogeneous=False)
     assert predict(plan).latency_s == min(prediction.latency_s for _, prediction in case.plans())
+
+
+def test_a_run_takes_no_less_than_its_bytes_in_a_chain() -> None:
+    devices = (
+        Device("cpu", cores=(0, 1), memory_bytes_per_s=1e7),
+        Device("npu", "vta", memory="npu", memory_bytes_per_s=1e6),
+    )
+    board = Board("board", devices, (Link(("host", "npu"), 1e7, 1e-5),))
+    # The accelerator computes in no time what its memory needs a tenth of a second for.
+    seconds = {"cpu": [0.1, 0.12, 0.1], "npu": [0.01, 0.01, 0.01]}
+    case = SmallCase([[], [0], [1]], [50_000, 60_000, 50_000, 40_000], board, seconds)
+    predictions, planner = [prediction for _, prediction in case.plans()], planner_of(case)
+    check_rate(planner.plan(heterogeneous=False), predictions)
+    latency = predict(planner.plan(objective="latency", heterogeneous=False)).latency_s
+    assert latency <= min(each.latency_s for each in predictions) * NEAR
