@@ -22,7 +22,7 @@ EXTRAS = (
     "ai_edge_litert", "av", "cryptography", "cyclonedds", "matplotlib", "onnx", "onnxruntime", "openvino",
     "prometheus_client", "ray", "rclpy", "rosbags", "sklearn", "tflite", "torch", "tornado", "yaml", "zenoh",
 )  # fmt: skip
-EXTRAS_PLACES = ("pipeline.split.frontends", "pipeline.demo", "pipeline.observe.web.site")
+EXTRAS_PLACES = ("pipeline.cluster.actor", "pipeline.split.frontends", "pipeline.demo", "pipeline.observe.web.site")
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("pipeline.errors",),
     ("pipeline.core",),

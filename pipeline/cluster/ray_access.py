@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import warnings
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -44,6 +45,8 @@ def join_cluster(address: str) -> Iterator[None]:
         yield
         return
     _await_answer(address)
+    # Its client gives advice as warnings: of a connection that failed, which the error tells, and of large frames.
+    warnings.filterwarnings("ignore", category=UserWarning, module=r"ray\.util\.client")
     try:
         # Quiet: what replicas print, and Ray's own advice, would mix with what a stream writes to standard output.
         ray.init(address=address, log_to_driver=False, logging_level="ERROR", **_local_options(address))
@@ -88,8 +91,12 @@ def _local_options(address: str) -> dict[str, Any]:
 
 def _why_none(address: str, error: Exception) -> str:
     if address == AUTO and isinstance(error, ConnectionError):
-        return "no cluster of Ray runs on this machine; start one with 'ray start --head', or name it: ray://HOST:10001"
-    return f"the cluster at {address} cannot be joined: {reason(error, line=0)}"
+        return (
+            "no cluster of Ray runs on this machine, or it does not let this process in; start one with 'ray start "
+            "--head', or name it: ray://HOST:10001; one with a token needs RAY_AUTH_MODE=token and RAY_AUTH_TOKEN here"
+        )
+    remedy = "one with a token needs RAY_AUTH_MODE=token and RAY_AUTH_TOKEN here"
+    return f"the cluster at {address} cannot be joined: {reason(error, line=0)}; {remedy}"
 
 
 @contextlib.contextmanager

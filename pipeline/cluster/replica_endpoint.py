@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipeline.cluster.ray_access import load_ray, translate_errors
-from pipeline.cluster.replica import MissingBundle, Replica, ReplicaReady, ReplicaRefusal
-from pipeline.cluster.replica_session import CONTROL, ReplicaSession, ReplicaState, ReplicaTerms
+from pipeline.cluster.replica import MissingBundle, ReplicaReady, ReplicaRefusal
+from pipeline.cluster.replica_session import ReplicaSession, ReplicaState, ReplicaTerms
 from pipeline.errors import DeviceLost, RemoteError
 from pipeline.remote.connection import ServerRefusal
 from pipeline.remote.endpoint import Endpoint
@@ -42,7 +42,7 @@ class ReplicaEndpoint(Endpoint):
         """The actor; a new one if there is none."""
         with self._lock:
             if self._actor is None:
-                self._actor = _start_actor(self._terms)
+                self._actor = self._start()
             return self._actor
 
     def count_slots(self) -> int:
@@ -66,6 +66,12 @@ class ReplicaEndpoint(Endpoint):
                 load_ray().kill(self._actor)
                 self._actor = None
 
+    def _start(self) -> Any:
+        # Late: Ray is an extra.
+        from pipeline.cluster.actor import start_actor
+
+        return start_actor(self._terms.places, **self._terms.requirement.actor_options)
+
     def _restart(self) -> None:
         with self._lock:
             if self._actor is not None:
@@ -76,8 +82,7 @@ class ReplicaEndpoint(Endpoint):
         # Taken once: frames of several threads may meet a replica that Ray has started anew.
         question = self._question
         if question is None:
-            prepare = self.actor.prepare.options(concurrency_group=CONTROL)
-            question = self._question = prepare.remote(self._terms.order, references)
+            question = self._question = self.actor.prepare.remote(self._terms.order, references)
         try:
             with translate_errors(str(self)):
                 answer = ray.get(question, timeout=self._terms.timeout)
@@ -97,16 +102,3 @@ class ReplicaEndpoint(Endpoint):
             raise
         self._question = None
         return answer
-
-
-def _start_actor(terms: ReplicaTerms) -> Any:
-    actor_class = load_ray().remote(concurrency_groups={CONTROL: 2})(Replica)
-    options = actor_class.options(
-        max_concurrency=terms.places,
-        max_restarts=-1,
-        # What may be computed twice is for this project to say, not for Ray.
-        max_task_retries=0,
-        scheduling_strategy="SPREAD",
-        **terms.requirement.actor_options,
-    )
-    return options.remote()

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.cluster.frame_pieces import LARGEST, PIECE, count_pieces, cut_tensors, join_tensors
+from pipeline.cluster.frame_pieces import LARGEST_FAR, LARGEST_NEAR, PIECE, count_pieces, cut_tensors, join_tensors
 from pipeline.cluster.ray_access import load_ray, translate_errors
 from pipeline.cluster.replica import ReplicaOrder, ReplicaReady, ReplicaReply, read_boot
 from pipeline.cluster.requirement import Requirement
@@ -18,10 +18,6 @@ from pipeline.errors import DeviceLost
 
 LOOK_S = 0.5
 """After so long a call is looked at: whether anybody still wants it, and whether the replica is alive."""
-
-CONTROL = "control"
-"""Calls of this group are answered while all others compute: one that loads, and one that gives a sign of life."""
-
 
 NOBODY = ReplicaReady(0, "", "")
 """Of a replica that has not answered yet."""
@@ -128,7 +124,8 @@ class ReplicaSession:
         self._is_broken_off = False
         # On one node both sides have one object store.
         is_near = state.ready.node == str(load_ray().get_runtime_context().get_node_id())
-        self._output_pieces = 0 if is_near else count_pieces(terms.outputs)
+        self._largest = LARGEST_NEAR if is_near else LARGEST_FAR
+        self._output_pieces = count_pieces(terms.outputs)
 
     def __str__(self) -> str:
         return f"replica {self.state.number}"
@@ -193,7 +190,7 @@ class ReplicaSession:
 
     def _send(self, arrays: Sequence[np.ndarray]) -> ReplicaReply | None:
         sizes = [sum(array.nbytes for array in arrays), PIECE * self._output_pieces]
-        if not self._output_pieces or not PIECE < max(sizes) <= LARGEST:
+        if not PIECE < max(sizes) <= self._largest:
             whole: ReplicaReply | None = self._await(self._actor.run.remote(list(arrays)))
             return whole
         cut, outputs = cut_tensors(arrays), self._output_pieces
@@ -221,7 +218,7 @@ class ReplicaSession:
     def _ask_for_life(self, reference: Any) -> None:
         """Return once the replica has answered, or the frame has; a stage may take as long as it likes."""
         ray, timeout = load_ray(), self._terms.timeout
-        sign = self._actor.greet.options(concurrency_group=CONTROL).remote()
+        sign = self._actor.greet.remote()
         answers, _ = ray.wait([reference, sign], num_returns=1, timeout=timeout)
         if not answers:
             self._restart()
