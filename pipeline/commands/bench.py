@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pipeline
 from pipeline.commands.shared import console, live, models, plan_options, trace_option, values, view
-from pipeline.errors import PlanError
+from pipeline.commands.shared.run_options import signature_argument
+from pipeline.errors import InputError, PlanError
 
 if TYPE_CHECKING:
     from pipeline.executor.bundle import Bundle
@@ -36,6 +37,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rounds", metavar="N", type=values.count, default=3, help="rounds in which the sides take turns (default: 3)"
     )
+    signature_argument(parser)
     trace_option.argument(parser)
     view.argument(parser)
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
@@ -75,7 +77,9 @@ def _subject(options: argparse.Namespace) -> tuple[Graph | None, Bundle]:
         if options.stages != "auto" or options.cut:
             raise PlanError(f"{options.model!r} is a bundle and has its stages; leave out --stages and --cut")
         # Without the model there is nothing to compare with; the pipeline alone is measured.
-        return None, pipeline.Bundle.load(options.model)
+        return None, pipeline.Bundle.load(options.model, require_signature=options.require_signature)
+    if options.require_signature:
+        raise InputError(f"--require-signature is for a bundle; {options.model!r} is a model, and is built here")
     # Without measured times the prediction could not be compared with anything.
     options.measure = True
     graph = models.read(options)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pipeline.commands.shared import console
+from pipeline.commands.shared.run_options import signature_argument
 from pipeline.core.service_manager import ready_service
 from pipeline.errors import InputError
 
@@ -67,6 +68,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--set", metavar="KEY=VALUE", action="append", default=[], dest="changes",
         help="otherwise than in the file, such as publish.0.score=0.3; may be repeated",
     )  # fmt: skip
+    signature_argument(parser)
     parser.add_argument("--json", action="store_true", help="print the statistics as JSON in the end")
 
 
@@ -81,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
     from pipeline.ros.transports.registry import connect
 
     config = configuration.read(options.config, options.changes)
-    bundle = Bundle.load(config.bundle, config.devices)
+    bundle = Bundle.load(config.bundle, config.devices, require_signature=options.require_signature)
     # The signals first: none may tear what opens the transport.
     with _interruption() as stop, connect(config) as transport:
         with RosNode(config, bundle, transport, _Reports()) as plugin:

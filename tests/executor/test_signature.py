@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,26 @@ def test_the_commands(small_onnx: Path, keys: Path, tmp_path: Path, capsys: pyte
     status = main(["run", str(path), "--input", "x.npy", "--require-signature", str(keys / "allowed")])
     assert status == 2
     assert "its signer is not in that file" in capsys.readouterr().err
+
+
+def test_every_command_that_runs_a_bundle_may_ask_who_signed_it(
+    signed: Path, keys: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "node.yaml"
+    topics = "subscribe: {topic: /in}\npublish: [{topic: /out, type: std_msgs/msg/Float32MultiArray}]\n"
+    config.write_text(f"bundle: {signed}\n{topics}")
+    lines = {
+        "bench": ["bench", str(signed), "--frames", "2", "--rounds", "1"],
+        "serve": ["serve", "--port", "0", "--run", str(signed)],
+    }
+    if find_spec("yaml"):
+        lines["node"] = ["node", "--config", str(config)]
+    for name, line in lines.items():
+        assert main([*line, "--require-signature", str(keys / "nobody")]) == 2, name
+        assert "its signer is not in that file" in capsys.readouterr().err
+    assert main([*lines["bench"], "--require-signature", str(keys / "allowed")]) == 0
+    assert main(["bench", "model.onnx", "--require-signature", str(keys / "allowed")]) == 2
+    assert "is a model, and is built here" in capsys.readouterr().err
 
 
 @pytest.fixture
