@@ -16,6 +16,7 @@ from pipeline.split.planning.chain_solver import ChainSolver
 from pipeline.split.planning.division import Division
 from pipeline.split.planning.heterogeneous_search import (
     compare,
+    has_many_workers,
     refine,
     search_problems,
     slowest_useful,
@@ -143,6 +144,10 @@ class GoalSearch:
 
         # Stages that borrow are compared with others by what their plans take later.
         borrows = any(choice.paths for choice in problem.choices)
+        if has_many_workers(problem) and not self.fps and not self.request.devices:
+            # One of several problems; others have few workers, and less latency.
+            yield at_positions(solver.least("size", fastest.interval * WORTH_IT) or fastest)
+            return
         if self.fps:
             solution = self._keep_up(solver, fastest, None if borrows else predict)
         elif self.goal == "throughput":

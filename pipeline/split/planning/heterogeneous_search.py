@@ -24,7 +24,7 @@ from pipeline.split.planning.problem import Problem
 from pipeline.split.planning.solution import Solution, StageSolution, solution
 from pipeline.split.planning.trade_off import LEAST_GAIN, MOST_LATENCY
 
-MOST_COUNTS = 6
+MOST_COUNTS = 4
 """Numbers of workers of a heterogeneous stage that are tried one by one."""
 
 MOST_STATES = 64
@@ -56,9 +56,14 @@ def search_problems(problem: Problem, goal: str) -> Iterator[Problem]:
         counts = sorted({choice.replicas for choice in part.choices if choice.paths is not None})
         step = -(-len(counts) // MOST_COUNTS) or 1
         # From the most workers downwards.
-        for count in counts[::-step] if goal == "throughput" else ():
+        for count in counts[::-step] if goal == "throughput" and len(counts) > 1 else ():
             yield _select(part, [each for each in part.choices if each.paths is None or each.replicas == count])
         yield part
+
+
+def has_many_workers(problem: Problem) -> bool:
+    """Return whether all stages of a problem that borrow have several workers."""
+    return min((choice.replicas for choice in problem.choices if choice.paths is not None), default=1) > 1
 
 
 def without_borrowing(problem: Problem) -> Problem:
