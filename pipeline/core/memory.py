@@ -12,7 +12,6 @@ import gc
 import math
 import mmap
 from collections.abc import Iterable, Iterator, Sequence
-from typing import IO
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -134,12 +133,12 @@ def pieces(arrays: Iterable[np.ndarray]) -> Iterator[memoryview]:
         end = align_up(end) + len(content)
 
 
-def map_file(stream: IO[bytes]) -> mmap.mmap:
+def map_file(descriptor: int) -> mmap.mmap:
     """Map a file that is not empty: pages are read when they are used, large ones where the system can.
 
     Changes never reach the file.  It is not read-only, because TVM takes no such arrays.
     """
-    pages = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY)
+    pages = mmap.mmap(descriptor, 0, access=mmap.ACCESS_COPY)
     _prefer_large(pages)
     return pages
 

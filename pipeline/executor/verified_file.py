@@ -1,7 +1,8 @@
 """Content: the bytes of one file of a bundle, verified while they were read, and used nowhere else.
 
 A file may be overwritten or truncated at any time, also while it is mapped: then what was verified is no longer what is
-run, or the system ends the process.  So the bytes are read once, into memory of this process's own.
+run, or the system ends the process.  So the bytes are read once, into memory of this process's own.  Files that nobody
+may write are mapped instead: processes share them, and the system may take their pages back.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from pipeline.core.memory import room
+from pipeline.core.memory import map_file, room
 
 BLOCK = 1 << 20
 """Bytes that are read at a time: they are still in the processor's cache when their checksum is computed."""
@@ -92,8 +93,7 @@ def read(descriptor: int, nbytes: int, sha256: str) -> VerifiedContent:
         content = _living.get(sha256)
     target = None if content is None else content.array
     if target is None or target.nbytes != nbytes:
-        content, target = None, room(nbytes)
-        blocks = _fill(descriptor, target)
+        content, target, blocks = None, *_contents(descriptor, nbytes)
     else:
         blocks = _blocks(descriptor, nbytes)
     if _sha256(blocks) != sha256:
@@ -103,6 +103,21 @@ def read(descriptor: int, nbytes: int, sha256: str) -> VerifiedContent:
     with _lock:
         # Another thread may have read the same bytes meanwhile; both go on with one copy.
         return _living.setdefault(sha256, VerifiedContent(sha256, target))
+
+
+def _contents(descriptor: int, nbytes: int) -> tuple[np.ndarray, Iterator[memoryview]]:
+    """Return the bytes of a file, and them by blocks; they are there once all blocks have been asked for."""
+    if not nbytes or not _is_fixed(descriptor):
+        array = room(nbytes)
+        return array, _fill(descriptor, array)
+    array = np.frombuffer(map_file(descriptor), np.uint8)
+    return array, (array.data[start : start + BLOCK] for start in range(0, nbytes, BLOCK))
+
+
+def _is_fixed(descriptor: int) -> bool:
+    """Check that nobody may write to a file."""
+    is_read_only = bool(os.fstatvfs(descriptor).f_flag & os.ST_RDONLY)
+    return is_read_only or not os.fstat(descriptor).st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH)
 
 
 def describe_file(path: Path) -> BundleFile:

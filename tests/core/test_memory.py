@@ -64,7 +64,7 @@ def test_pieces_are_what_is_mapped(tmp_path: Path) -> None:
             assert len(piece) <= LARGE_PAGE
             stream.write(piece)
     with path.open("rb") as stream:
-        pages = memory.map_file(stream)
+        pages = memory.map_file(stream.fileno())
     start = 0
     for array in originals:
         start = memory.align_up(start)
@@ -78,7 +78,7 @@ def test_pages_that_were_released_are_read_again(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"soc" * 5000)
     with path.open("rb") as stream:
-        pages = memory.map_file(stream)
+        pages = memory.map_file(stream.fileno())
     assert pages[:3] == b"soc"
     memory.release(pages)
     assert bytes(pages) == path.read_bytes()

@@ -45,7 +45,7 @@ class ConstantFile:
         except OSError:  # Then in memory, and in any case not in the model's own files.
             self._replacements = {key: constant(values) for key, values in arrays.items()}
             return
-        self._pages, start = map_file(stream), 0
+        self._pages, start = map_file(stream.fileno()), 0
         for key, values in arrays.items():
             mapped_values = np.ndarray(values.shape, values.dtype, buffer=self._pages, offset=start)
             self._replacements[key] = constant(mapped_values, share=True)

@@ -25,7 +25,7 @@ class Parameters:
         # default.
         if path not in self._files:
             with path.open("rb") as stream:
-                self._files[path] = map_file(stream)
+                self._files[path] = map_file(stream.fileno())
         values = np.ndarray(tuple(shape), dtype, buffer=self._files[path], offset=offset)
         return tvm_ffi.from_dlpack(values, require_alignment=0)
 
