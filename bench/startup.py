@@ -5,6 +5,7 @@ only runs bundles, and soc-pipeline, which also builds them and is what a board 
 environment has PyTorch, it is measured as well: TVM's FFI would import it.  What is run is one digit through the demo's
 network in two stages, by ``soc-pipeline run``, by `pipeline.load`, and by `pipeline.load` after ``import tvm``, as each
 process began before.  Sizes are those of files without what Python compiles them to, and for both kinds of processor.
+``distributions/trim.sh`` deletes what no bundle needs of other packages.
 With --runner, the C++ runner's program is measured beside them.  Needs the network for packages, and the extra [onnx].
 """
 
@@ -31,6 +32,7 @@ import pipeline
 from pipeline.core.distribution import FULL, RUNTIME
 
 ROOT = Path(__file__).parents[1]
+TRIM = ROOT / "distributions" / "trim.sh"
 PROCESSORS = ("x86_64", "aarch64")
 GROUPS = {"numpy": "numpy_mb", "numpy.libs": "numpy_mb", "tvm_ffi": "tvm_ffi_mb", "tvm": "tvm_mb"}
 """Which column of a table counts what lies in a folder of that name."""
@@ -106,15 +108,23 @@ def size_row(distribution: str, processor: str, wheels: Path, scratch: Path) -> 
     platforms = [f"--platform=manylinux_{glibc}_{processor}" for glibc in ("2_28", "2_27", "2_17")]
     options = ["--only-binary=:all:", "--no-compile", "--target", str(folder), *platforms]
     subprocess.run([*pip(sys.executable), *options, *wheel_files(wheels, distribution, processor)], check=True)
+    sizes = measure(folder)
+    subprocess.run(["sh", str(TRIM), str(folder)], check=True)
+    trimmed_sizes = measure(folder)
+    total, trimmed, system_numpy = sum(sizes.values()), sum(trimmed_sizes.values()), system_numpy_mb(processor)
+    smaller = None if system_numpy is None else trimmed - trimmed_sizes["numpy_mb"] + system_numpy
+    totals = {"total_mb": total, "trimmed_mb": trimmed, "trimmed_with_debian_numpy_mb": smaller}
+    return {"distribution": distribution, "processor": processor, **sizes, **totals}
+
+
+def measure(folder: Path) -> dict[str, float]:
+    """Add up the files of each part, in MB."""
     sizes = dict.fromkeys(["ours_mb", *GROUPS.values(), "others_mb"], 0.0)
     for path in folder.rglob("*"):
         if path.is_file() and not path.is_symlink():
             top = path.relative_to(folder).parts[0]
             sizes["ours_mb" if top in OURS else GROUPS.get(top, "others_mb")] += path.stat().st_size / 1e6
-    total, system_numpy = sum(sizes.values()), system_numpy_mb(processor)
-    smaller = None if system_numpy is None else total - sizes["numpy_mb"] + system_numpy
-    totals = {"total_mb": total, "with_debian_numpy_mb": smaller}
-    return {"distribution": distribution, "processor": processor, **sizes, **totals}
+    return sizes
 
 
 def ways(environments: dict[str, Path], bundle: Path, frames: Path, runner: Path | None) -> Iterator[Way]:

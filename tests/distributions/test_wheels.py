@@ -72,11 +72,12 @@ def call(programs: Path, *arguments: str, folder: Path) -> subprocess.CompletedP
 
 @pytest.mark.parametrize("distribution", ["soc-pipeline-runtime", "soc-pipeline"])
 def test_each_is_installed_without_the_network_and_runs_a_bundle(
-    distribution: str, wheels: Path, bundle: Path, tmp_path: Path
+    distribution: str, wheels: Path, bundle: Path, tmp_path: Path, root: Path
 ) -> None:
     programs = install(distribution, wheels, tmp_path / "environment")
     frames = bundle.with_name("frames.npy")
-    process = call(programs, "run", str(bundle), "--input", str(frames), "--output", "results.npz", folder=tmp_path)
+    run = ("run", str(bundle), "--input", str(frames), "--output", "results.npz")
+    process = call(programs, *run, folder=tmp_path)
     assert (process.returncode, process.stderr) == (0, "")
     with pipeline.load(bundle) as running, np.load(tmp_path / "results.npz") as results:
         expected = np.stack(list(running.map(np.load(frames))))
@@ -85,6 +86,14 @@ def test_each_is_installed_without_the_network_and_runs_a_bundle(
     (line,) = process.stderr.splitlines()
     assert process.returncode == 2
     assert ("install soc-pipeline from" in line) is (distribution == "soc-pipeline-runtime")
+    if distribution == "soc-pipeline-runtime":
+        (packages,) = programs.parent.glob("lib/python3*/site-packages")
+        subprocess.run(["sh", str(root / "distributions" / "trim.sh"), str(packages)], check=True)
+        assert not list(packages.glob("numpy/**/tests"))
+        (tmp_path / "results.npz").unlink()
+        process = call(programs, *run, folder=tmp_path)
+        assert (process.returncode, process.stderr) == (0, "")
+        assert (tmp_path / "results.npz").exists()
 
 
 def test_the_runtime_s_wheels_have_the_library_and_its_licence(wheels: Path) -> None:
