@@ -12,11 +12,7 @@
 extern "C" {
 #endif
 
-#if defined(__GNUC__)
 #define SOC_EXPORT __attribute__((visibility("default")))
-#else
-#define SOC_EXPORT
-#endif
 
 typedef struct soc_pipeline soc_pipeline;
 

@@ -1,9 +1,5 @@
 // The functions of soc_pipeline.h: no exception leaves them.
-#include <exception>
-#include <string>
-
 #include "pipeline.h"
-#include "soc_pipeline.h"
 
 struct soc_pipeline : soc::Pipeline {
   using Pipeline::Pipeline;
@@ -21,35 +17,25 @@ Value guard(Call call, Value otherwise) {
     last_error = "there is not enough memory";
   } catch (const std::exception& error) {
     last_error = error.what();
-  } catch (...) {
-    last_error = "an unknown error";
   }
   return otherwise;
 }
 
+const soc_tensor* list(const std::vector<soc_tensor>& tensors, size_t* count) { return *count = tensors.size(), tensors.data(); }
+
 }  // namespace
 
-extern "C" {
-
 soc_pipeline* soc_open(const char* folder, const soc_options* options) {
-  return guard([&] { return new soc_pipeline(folder, options ? *options : soc_options{}); },
-               static_cast<soc_pipeline*>(nullptr));
+  return guard([&] { return new soc_pipeline(folder, options ? *options : soc_options{}); }, (soc_pipeline*)nullptr);
 }
 
 const char* soc_error(void) { return last_error.c_str(); }
 
-const soc_tensor* soc_inputs(const soc_pipeline* pipeline, size_t* count) {
-  *count = pipeline->inputs().size();
-  return pipeline->inputs().data();
-}
+const soc_tensor* soc_inputs(const soc_pipeline* pipeline, size_t* count) { return list(pipeline->inputs(), count); }
 
-const soc_tensor* soc_outputs(const soc_pipeline* pipeline, size_t* count) {
-  *count = pipeline->outputs().size();
-  return pipeline->outputs().data();
-}
+const soc_tensor* soc_outputs(const soc_pipeline* pipeline, size_t* count) { return list(pipeline->outputs(), count); }
 
-soc_status soc_submit(soc_pipeline* pipeline, const soc_tensor* inputs, size_t count, double timeout_s,
-                      uint64_t* frame) {
+soc_status soc_submit(soc_pipeline* pipeline, const soc_tensor* inputs, size_t count, double timeout_s, uint64_t* frame) {
   return guard([&] { return pipeline->submit(inputs, count, timeout_s, frame); }, SOC_ERROR);
 }
 
@@ -78,5 +64,3 @@ void soc_close(soc_pipeline* pipeline, soc_statistics* statistics) {
   if (statistics != nullptr) *statistics = pipeline->statistics();
   delete pipeline;
 }
-
-}  // extern "C"

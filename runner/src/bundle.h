@@ -2,34 +2,31 @@
 #pragma once
 
 #include <tvm/ffi/container/tensor.h>
-#include <tvm/ffi/function.h>
 
-#include <memory>
-#include <string>
-#include <vector>
-
+#include "ffi.h"
 #include "manifest.h"
 
 namespace soc {
 
 // Tensor in memory of its own that begins where kernels may rely on it.
-tvm::ffi::Tensor make_tensor(const TensorSpec& spec);
+ffi::Tensor make_tensor(const TensorSpec& spec);
 
-// A stage's module and parameters; its replicas share both.
+// A module and its parameters; threads that run it share both.
 struct StageCode {
-  tvm::ffi::Any module;
-  std::vector<tvm::ffi::Tensor> parameters;
+  std::string processor;
+  ffi::Any module;
+  std::vector<ffi::Tensor> parameters;
 };
 
 struct Bundle {
   Manifest manifest;
-  std::vector<StageCode> codes;
+  std::vector<std::vector<StageCode>> codes;  // of each stage, first that for all kinds of cores
 };
 
 // Verifies and loads the bundle in a folder; throws Failure with what is wrong.
 Bundle load_bundle(const std::string& folder);
 
 // Entry point of a stage, for one thread at a time.
-tvm::ffi::Function make_entry(const StageCode& code);
+ffi::Function make_entry(const StageCode& code);
 
 }  // namespace soc

@@ -7,29 +7,25 @@
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/function.h>
 
-#include <string>
-
 #include "failure.h"
 
 namespace soc {
 
-// First line of an error of TVM, which goes on with a backtrace.
-inline std::string reason(const tvm::ffi::Error& error) {
-  const std::string message = error.message();
-  return message.substr(0, message.find('\n'));
-}
+namespace ffi = tvm::ffi;
 
 template <typename Call>
 auto guarded(Call call) -> decltype(call()) {
   try {
     return call();
-  } catch (const tvm::ffi::Error& error) {
-    throw Failure(reason(error));
+  } catch (const ffi::Error& error) {
+    const std::string message = error.message();
+    // A backtrace follows.
+    throw Failure(message.substr(0, message.find('\n')));
   }
 }
 
-inline tvm::ffi::Function global_function(const char* name) {
-  auto function = guarded([&] { return tvm::ffi::Function::GetGlobal(name); });
+inline ffi::Function global_function(const char* name) {
+  const auto function = guarded([&] { return ffi::Function::GetGlobal(name); });
   if (!function) throw Failure(std::string("TVM's runtime library has no function ") + quote(name));
   return *function;
 }

@@ -1,66 +1,54 @@
 // Frame: one input on its way, in memory that is used again for later frames.
 #pragma once
 
-#include <tvm/ffi/any.h>
-#include <tvm/ffi/container/tensor.h>
-
 #include <atomic>
-#include <chrono>
-#include <cstring>
-#include <memory>
-#include <vector>
 
-#include "manifest.h"
+#include "bundle.h"
 #include "soc_pipeline.h"
 
 namespace soc {
 
-// Which stages follow which, and how often each tensor is read, the caller included.
-struct Wiring {
-  explicit Wiring(const Manifest& manifest);
-
-  std::vector<std::vector<size_t>> successors;
-  std::vector<uint32_t> predecessors, readers;
-  std::vector<size_t> roots;
-  uint32_t leaves = 0;
-};
-
 struct Frame {
   enum End { kNone, kFailed, kCancelled };
 
-  Frame(const Manifest& manifest, const Wiring& wiring);
-
-  // Makes it ready for its way; its inputs have been filled in.
-  void begin(const Manifest& manifest, const Wiring& wiring);
-  // Lets go of all tensors.
-  void clear();
-  // Notes that a tensor has been read once, and lets go of it after the last time.
-  void read(size_t tensor) {
-    if (unread[tensor].fetch_sub(1, std::memory_order_acq_rel) == 1) tensors[tensor].reset();
-  }
-  // Ends it early; the first reason stays.
-  bool end_early(End early) {
-    End none = kNone;
-    return end.compare_exchange_strong(none, early, std::memory_order_acq_rel);
-  }
-  void fail(const char* stage_name, const char* text, size_t nbytes) {
-    if (!end_early(kFailed)) return;
-    stage = stage_name;
-    nbytes = std::min(nbytes, sizeof reason - 1);
-    std::memcpy(reason, text, nbytes);
-    reason[nbytes] = '\0';
+  explicit Frame(const Manifest& manifest)
+      : tensors(manifest.tensors.size()),
+        unread(manifest.tensors.size()),
+        outputs(manifest.outputs.size()),
+        missing(manifest.stages.size()) {
+    for (const size_t tensor : manifest.inputs) inputs.push_back(make_tensor(manifest.tensors[tensor]));
   }
 
+  std::vector<ffi::Tensor> inputs;
+  std::vector<ffi::Tensor> tensors;
+  std::vector<std::atomic<uint32_t>> unread;  // how often each tensor will still be read
+  std::vector<soc_tensor> outputs;
+  // Guarded by the pipeline.
   uint64_t number = 0;
-  bool is_finished = false;  // guarded by the pipeline
-  std::atomic<End> end{kNone};
+  std::vector<size_t> missing;  // of each stage, predecessors that are not done
+  size_t stages_left = 0;
+  bool is_finished = false;
+  End end = kNone;
   const char* stage = nullptr;
   char reason[496] = "";  // of a fixed size: nothing is allocated for a frame
-  std::vector<tvm::ffi::Tensor> inputs;
-  std::vector<tvm::ffi::Any> tensors;
-  std::vector<soc_tensor> outputs;
-  std::unique_ptr<std::atomic<uint32_t>[]> unread, missing;  // readers of each tensor, predecessors of each stage
-  std::atomic<uint32_t> leaves{0};
+};
+
+// A queue in memory that was taken beforehand; the user guards it.
+class Queue {
+ public:
+  explicit Queue(size_t capacity) : frames_(capacity) {}
+  size_t size() const { return count_; }
+  bool full() const { return count_ == frames_.size(); }
+  Frame* operator[](size_t place) const { return frames_[(first_ + place) % frames_.size()]; }
+  void push(Frame* frame) { frames_[(first_ + count_++) % frames_.size()] = frame; }
+  Frame* pop() {
+    --count_;
+    return frames_[std::exchange(first_, (first_ + 1) % frames_.size())];
+  }
+
+ private:
+  std::vector<Frame*> frames_;
+  size_t first_ = 0, count_ = 0;
 };
 
 }  // namespace soc

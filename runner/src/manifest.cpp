@@ -1,196 +1,168 @@
 #include "manifest.h"
 
-#include <algorithm>
 #include <cmath>
-#include <map>
-#include <set>
 
-#include "failure.h"
 #include "json.h"
 
 namespace soc {
 namespace {
 
-constexpr int64_t kFormat = 1, kPlanFormat = 2;
-// As in pipeline/core/plan_checks.py.
-constexpr int64_t kMostFrames = 1 << 20, kMostReplicas = 1024, kMostCore = 1 << 16, kLargest = int64_t{1} << 48;
-constexpr size_t kMostAxes = 32;
-// As in pipeline/core/reordering.py.
-constexpr size_t kMostPerReplica = 32;
+// As in pipeline/core/plan_checks.py and reordering.py.
+constexpr int64_t kMostFrames = 1 << 20, kMostReplicas = 1024, kMostPerReplica = 32, kMostCore = 1 << 16;
+// Bytes that this machine can address.
+constexpr int64_t kLargest = sizeof(void*) > 4 ? int64_t{1} << 48 : PTRDIFF_MAX;
 
-const std::map<std::string, int64_t> kItemBytes = {
-    {"bool", 1},  {"int8", 1},   {"int16", 2},  {"int32", 4},   {"int64", 8},   {"uint8", 1},
-    {"uint16", 2}, {"uint32", 4}, {"uint64", 8}, {"float16", 2}, {"float32", 4}, {"float64", 8},
-};
+size_t read_size(const Json& json, int64_t least, int64_t most) { return static_cast<size_t>(json.integer(least, most)); }
 
 TensorSpec read_spec(const Json& json) {
-  TensorSpec spec{json["name"].text(), json["dtype"].text(), json["shape"].integers(0, kLargest, kMostAxes)};
+  TensorSpec spec{json["name"].text(), json["dtype"].text(), json["shape"].integers(0, kLargest)};
   const auto item = kItemBytes.find(spec.dtype);
   if (item == kItemBytes.end()) json["dtype"].refuse("is " + quote(spec.dtype) + ", which this runner does not know");
-  int64_t nbytes = item->second;
-  const bool is_empty = std::find(spec.shape.begin(), spec.shape.end(), 0) != spec.shape.end();
+  if (spec.shape.size() > 32) json["shape"].refuse("has more than 32 elements");
+  spec.nbytes = std::count(spec.shape.begin(), spec.shape.end(), 0) > 0 ? 0 : item->second;
   for (const int64_t extent : spec.shape) {
-    if (is_empty) break;
-    // Before the product overflows.
-    if (extent > kLargest / nbytes) json["shape"].refuse("has more bytes than any machine");
-    nbytes *= extent;
+    const bool overflows = __builtin_mul_overflow(spec.nbytes, extent, &spec.nbytes);
+    if (overflows || spec.nbytes > kLargest) json["shape"].refuse("has more bytes than any machine of this kind");
   }
-  if (static_cast<uint64_t>(nbytes) > SIZE_MAX / 2) json["shape"].refuse("has more bytes than this machine can address");
-  spec.nbytes = is_empty ? 0 : static_cast<size_t>(nbytes);
   return spec;
 }
 
 BundleFile read_file(const Json& json) {
-  BundleFile file{json["file"].text(), json["sha256"].text(), json["nbytes"].integer(0, kLargest)};
+  BundleFile file{json["file"].text(), json["sha256"].text(), read_size(json["nbytes"], 0, kLargest)};
   // A name with folders in it would lead out of the bundle.
-  if (file.file.empty() || file.file == "." || file.file == ".." || file.file.find('/') != std::string::npos ||
-      file.file.find('\0') != std::string::npos) {
-    json["file"].refuse("is " + quote(file.file) + ", which is no name of a file in the bundle");
-  }
-  return file;
+  const bool is_name = file.file.find_first_not_of('.') != file.file.npos && file.file.find('/') == file.file.npos;
+  if (is_name && file.file.find('\0') == file.file.npos) return file;
+  json["file"].refuse("is " + quote(file.file) + ", which is no name of a file in the bundle");
 }
 
-StageFiles read_files(const Json& json) {
-  StageFiles files;
-  files.library = read_file(json["library"]);
-  files.parameters = read_file(json["parameters"]);
-  files.machine = json["machine"].text();
-  files.features = json["features"].texts();
-  for (const Json& item : json["entries"].items()) {
-    ParameterEntry entry{read_spec(item), static_cast<size_t>(item["offset"].integer(0, kLargest))};
-    const auto size = static_cast<uint64_t>(files.parameters.nbytes);
-    if (entry.array.nbytes > size || (entry.array.nbytes > 0 && entry.offset > size - entry.array.nbytes)) {
-      item.refuse("is not inside of the " + std::to_string(size) + " bytes of " + quote(files.parameters.file));
-    }
-    // Kernels rely on it.
-    if (entry.array.nbytes > 0 && entry.offset % 64 != 0) item["offset"].refuse("is no multiple of 64");
-    files.entries.push_back(std::move(entry));
+TensorSpec read_entry(const Json& json, const BundleFile& parameters) {
+  TensorSpec entry = read_spec(json);
+  const size_t offset = read_size(json["offset"], 0, kLargest);
+  // An empty one may lie behind the end.
+  entry.offset = entry.nbytes > 0 ? offset : 0;
+  if (entry.nbytes > parameters.nbytes || entry.offset > parameters.nbytes - entry.nbytes) {
+    json.refuse("is not inside of the " + std::to_string(parameters.nbytes) + " bytes of " + quote(parameters.file));
   }
+  // Kernels rely on it.
+  if (entry.offset % 64 != 0) json["offset"].refuse("is no multiple of 64");
+  return entry;
+}
+
+StageFiles read_files(const Json& json, const std::string& title, bool is_variant = false) {
+  if (json.is_null()) throw Failure(title + " has no code");
+  // Packages that compute operators of the stage are Python's.
+  if (const auto names = json.find("runtimes").list(&Json::text); !names.empty()) {
+    throw Failure(title + " needs " + quote(names[0]) + ", which this runner does not have; run it with soc-pipeline run");
+  }
+  StageFiles files{read_file(json["library"]), read_file(json["parameters"]), {}, json["machine"].text(), "",
+                   json["features"].list(&Json::text), {}};
+  files.entries = json["entries"].list([&](const Json& item) { return read_entry(item, files.parameters); });
+  if (const Json processor = json.find("processor"); !processor.is_null()) files.processor = processor.text();
+  if (!is_variant) files.variants = json.find("variants").list([&](const Json& item) { return read_files(item, title, true); });
   return files;
-}
-
-// Packages that compute operators of the stage are Python's.
-void refuse_others(const Json& files, const std::string& title) {
-  if (const Json runtimes = files.find("runtimes"); !runtimes.is_null()) {
-    if (const auto names = runtimes.texts(); !names.empty()) {
-      throw Failure(title + " needs " + quote(names[0]) + ", which this runner does not have; run it with soc-pipeline run");
-    }
-  }
 }
 
 // How many frames replicas begin while the slowest one has one; results leave in order.
 size_t count_at_work(const Json& stage, size_t replicas) {
-  std::vector<double> times;
-  if (const Json seconds = stage.find("replica_seconds"); !seconds.is_null()) {
-    for (const Json& item : seconds.items()) times.push_back(item.number());
-  }
+  const Json seconds = stage.find("replica_seconds");
+  const std::vector<double> times = seconds.list(&Json::number);
   if (times.empty()) return replicas;
-  if (times.size() != replicas) stage["replica_seconds"].refuse("has another length than there are replicas");
+  if (times.size() != replicas) seconds.refuse("has another length than there are replicas");
   const double longest = *std::max_element(times.begin(), times.end());
   double count = 0;
   for (const double time : times) {
-    if (!(time >= 0 && time <= 1e9)) stage["replica_seconds"].refuse("has a number that is no time");
+    if (!(time >= 0 && time <= 1e9)) seconds.refuse("has a number that is no time");
     count += time > 0 ? std::ceil(longest / time - 1e-9) : 1;
   }
-  return static_cast<size_t>(std::min(count, static_cast<double>(kMostPerReplica * replicas)));
+  return static_cast<size_t>(std::min(count, static_cast<double>(kMostPerReplica) * static_cast<double>(replicas)));
 }
 
 class PlanReader {
  public:
-  PlanReader(const Json& plan, const Json& files) : plan_(plan), files_(files.items()) {}
+  explicit PlanReader(Manifest* manifest) : manifest_(*manifest) {}
 
-  void read_into(Manifest* manifest) {
-    if (plan_["format"].integer(1, 1 << 20) != kPlanFormat) plan_["format"].refuse("is not the one this runner reads");
-    for (const Json& device : plan_["board"]["devices"].items()) kinds_[device["name"].text()] = device["kind"].text();
-    for (const Json& item : plan_["inputs"].items()) manifest->inputs.push_back(add_tensor(item));
+  void read(const Json& plan, const std::vector<Json>& files) {
+    static_cast<void>(plan["format"].integer(2, 2));
+    for (const Json& device : plan["board"]["devices"].items()) read_device(device);
+    manifest_.inputs = plan["inputs"].list([this](const Json& item) { return add_tensor(item); });
+    const std::vector<Json> stages = plan["stages"].items();
+    if (stages.empty()) plan["stages"].refuse("is empty");
     std::set<std::string> names;
-    for (const Json& item : plan_["stages"].items()) {
-      manifest->stages.push_back(read_stage(item, manifest->stages.size()));
-      if (!names.insert(manifest->stages.back().name).second) item["name"].refuse("is there twice");
+    for (const Json& stage : stages) {
+      const size_t number = manifest_.stages.size();
+      if (number >= files.size()) break;
+      manifest_.stages.push_back(read_stage(stage, files[number]));
+      if (!names.insert(manifest_.stages.back().name).second) stage["name"].refuse("is there twice");
     }
-    if (manifest->stages.empty()) plan_["stages"].refuse("is empty");
-    if (files_.size() != manifest->stages.size()) {
-      throw Failure("it has files of " + std::to_string(files_.size()) + " stages, and plans " +
-                    std::to_string(manifest->stages.size()));
+    if (files.size() != stages.size()) {
+      throw Failure("it has files of " + std::to_string(files.size()) + " stages, and plans " + std::to_string(stages.size()));
     }
-    for (const Json& item : plan_["outputs"].items()) manifest->outputs.push_back(find_tensor(item));
-    if (manifest->inputs.empty() || manifest->outputs.empty()) plan_.refuse("has no inputs, or no outputs");
-    manifest->in_flight = bound_frames(*manifest);
-    manifest->tensors = std::move(tensors_);
+    manifest_.outputs = plan["outputs"].list([this](const Json& item) { return find_tensor(item); });
+    if (manifest_.inputs.empty() || manifest_.outputs.empty()) plan.refuse("has no inputs, or no outputs");
+    size_t& frames = manifest_.in_flight = read_size(plan["in_flight"], 0, kMostFrames);
+    const bool is_open = frames == 0;
+    for (const StagePlan& stage : manifest_.stages) frames += is_open ? stage.frames_at_work + stage.queue_depth : 0;
+    if (frames > static_cast<size_t>(kMostFrames)) plan.refuse("lets more frames in than memory has room for");
   }
 
  private:
+  void read_device(const Json& device) {
+    const std::string& kind = kinds_[device["name"].text()] = device["kind"].text();
+    for (const Json& cluster : kind == "cpu" ? device.find("clusters").items() : std::vector<Json>()) {
+      const Json processor = cluster.find("target").find("mcpu");
+      if (processor.is_null()) continue;
+      for (const int64_t core : cluster["cores"].integers(0, kMostCore)) manifest_.processors[core] = processor.text();
+    }
+  }
+
   size_t add_tensor(const Json& json) {
     TensorSpec spec = read_spec(json);
-    if (!numbers_.emplace(spec.name, tensors_.size()).second) json["name"].refuse("is there twice");
-    tensors_.push_back(std::move(spec));
-    return tensors_.size() - 1;
+    if (!numbers_.emplace(spec.name, numbers_.size()).second) json["name"].refuse("is there twice");
+    manifest_.tensors.push_back(std::move(spec));
+    return manifest_.tensors.size() - 1;
   }
 
   size_t find_tensor(const Json& json) {
     const TensorSpec spec = read_spec(json);
     const auto number = numbers_.find(spec.name);
     if (number == numbers_.end()) json.refuse("is " + quote(spec.name) + ", which nothing before it makes");
-    const TensorSpec& made = tensors_[number->second];
-    if (made.shape != spec.shape || made.dtype != spec.dtype) json.refuse("is made with another shape or dtype");
+    const TensorSpec& source = manifest_.tensors[number->second];
+    if (source.shape != spec.shape || source.dtype != spec.dtype) json.refuse("is made with another shape or dtype");
     return number->second;
   }
 
-  StagePlan read_stage(const Json& json, size_t number) {
+  StagePlan read_stage(const Json& json, const Json& files) {
     StagePlan stage;
-    stage.name = json["name"].text();
+    stage.name = json["name"].text(), stage.device = json["device"].text();
     const std::string title = "stage " + quote(stage.name);
-    stage.device = json["device"].text();
     check_device(stage.device, title);
-    if (const Json steps = json.find("steps"); !steps.is_null() && !steps.items().empty()) {
-      for (const Json& step : steps.items()) check_device(step["device"].text(), title);
+    for (const Json& step : json.find("steps").items()) {
+      check_device(step["device"].text(), title);
       throw Failure(title + " has steps on several devices, which this runner does not run; use soc-pipeline run");
     }
-    if (const Json devices = json.find("replica_devices"); !devices.is_null()) {
-      for (const std::string& device : devices.texts()) check_device(device, title);
-    }
-    for (const Json& item : json["inputs"].items()) stage.inputs.push_back(find_tensor(item));
-    for (const Json& item : json["outputs"].items()) stage.outputs.push_back(add_tensor(item));
+    for (const Json& device : json.find("replica_devices").items()) check_device(device.text(), title);
+    stage.inputs = json["inputs"].list([this](const Json& item) { return find_tensor(item); });
+    stage.outputs = json["outputs"].list([this](const Json& item) { return add_tensor(item); });
     if (stage.inputs.empty() || stage.outputs.empty()) json.refuse("has no inputs, or no outputs");
-    read_numbers(json, &stage);
-    if (number >= files_.size() || files_[number].is_null()) throw Failure(title + " has no code");
-    refuse_others(files_[number], title);
-    stage.files = read_files(files_[number]);
+    stage.queue_depth = read_size(json["queue_depth"], 1, kMostFrames);
+    stage.replicas = read_size(json["replicas"], 1, kMostReplicas);
+    stage.cores = json["cores"].integers(0, kMostCore);
+    if (stage.cores.size() % stage.replicas != 0) json["cores"].refuse("cannot be shared out to the replicas");
+    stage.frames_at_work = count_at_work(json, stage.replicas);
+    stage.files = read_files(files, title);
     return stage;
   }
 
-  void read_numbers(const Json& json, StagePlan* stage) {
-    stage->queue_depth = static_cast<size_t>(json["queue_depth"].integer(1, kMostFrames));
-    stage->replicas = static_cast<size_t>(json["replicas"].integer(1, kMostReplicas));
-    for (const int64_t core : json["cores"].integers(0, kMostCore, kMostCore)) {
-      stage->cores.push_back(static_cast<int>(core));
-    }
-    if (stage->cores.size() % stage->replicas != 0) json["cores"].refuse("cannot be shared out to the replicas");
-    stage->frames_at_work = count_at_work(json, stage->replicas);
-  }
-
-  void check_device(const std::string& device, const std::string& title) {
+  void check_device(const std::string& device, const std::string& title) const {
     const auto kind = kinds_.find(device);
     if (kind == kinds_.end()) throw Failure(title + " is on " + quote(device) + ", which the board does not have");
-    if (kind->second != "cpu") {
-      throw Failure(title + " is for " + quote(device) + " of kind " + quote(kind->second) +
-                    "; this runner has the CPU only, so run it with soc-pipeline run");
-    }
+    if (kind->second == "cpu") return;
+    throw Failure(title + " is for " + quote(device) + " of kind " + quote(kind->second) +
+                  "; this runner has the CPU only, so run it with soc-pipeline run");
   }
 
-  size_t bound_frames(const Manifest& manifest) {
-    size_t frames = static_cast<size_t>(plan_["in_flight"].integer(0, kMostFrames));
-    if (frames == 0) {
-      for (const StagePlan& stage : manifest.stages) frames += stage.frames_at_work + stage.queue_depth;
-    }
-    if (frames > static_cast<size_t>(kMostFrames)) plan_.refuse("lets more frames in than memory has room for");
-    return frames;
-  }
-
-  Json plan_;
-  std::vector<Json> files_;
+  Manifest& manifest_;
   std::map<std::string, std::string> kinds_;
-  std::vector<TensorSpec> tensors_;
   std::map<std::string, size_t> numbers_;
 };
 
@@ -199,13 +171,13 @@ class PlanReader {
 Manifest read_manifest(const std::string& document) {
   const Json json = Json::parse(document);
   // The number first: in another format any other field may mean something else.
-  if (const int64_t format = json["format"].integer(0, INT64_MAX); format > kFormat) {
-    throw Failure("it has format " + std::to_string(format) + ", newer than " + std::to_string(kFormat) +
-                  ", which this runner reads; take a newer runner or build the bundle again");
+  if (const int64_t format = json["format"].integer(0, INT64_MAX); format > 1) {
+    throw Failure("it has format " + std::to_string(format) +
+                  ", newer than 1, which this runner reads; take a newer runner or build the bundle again");
   }
   Manifest manifest;
   manifest.tvm = json["tvm"].text();
-  PlanReader(json["plan"], json["stages"]).read_into(&manifest);
+  PlanReader(&manifest).read(json["plan"], json["stages"].items());
   return manifest;
 }
 

@@ -1,45 +1,41 @@
 // Manifest: what a bundle says of itself, read from manifest.json and checked; docs/bundle.md specifies it.
 #pragma once
 
-#include <cstdint>
-#include <string>
-#include <vector>
+#include "failure.h"
 
 namespace soc {
 
-class Json;
+// What tensors are made of, as NumPy calls it, and its bytes.
+inline const std::map<std::string, size_t> kItemBytes = {
+    {"bool", 1},   {"int8", 1},   {"int16", 2},  {"int32", 4},   {"int64", 8},   {"uint8", 1},
+    {"uint16", 2}, {"uint32", 4}, {"uint64", 8}, {"float16", 2}, {"float32", 4}, {"float64", 8}};
 
-// Name, shape and dtype of a tensor.
+// Name, shape and dtype of a tensor; of a parameter also its place in the file.
 struct TensorSpec {
   std::string name, dtype;
   std::vector<int64_t> shape;
-  size_t nbytes = 0;
+  size_t nbytes = 0, offset = 0;
 };
 
 struct BundleFile {
   std::string file, sha256;
-  int64_t nbytes = 0;
+  size_t nbytes = 0;
 };
 
-// Place of one array in a file of parameters.
-struct ParameterEntry {
-  TensorSpec array;
-  size_t offset = 0;
-};
-
-// A stage's files, and what its code needs to run.
+// A stage's files, and what its code needs to run; variants are the same stage for other kinds of cores.
 struct StageFiles {
   BundleFile library, parameters;
-  std::vector<ParameterEntry> entries;
-  std::string machine;
+  std::vector<TensorSpec> entries;
+  std::string machine, processor;
   std::vector<std::string> features;
+  std::vector<StageFiles> variants;
 };
 
 // A stage: where it runs, and what it reads and makes, as numbers of the plan's tensors.
 struct StagePlan {
   std::string name, device;
   std::vector<size_t> inputs, outputs;
-  std::vector<int> cores;
+  std::vector<int64_t> cores;
   size_t queue_depth = 0, replicas = 0, frames_at_work = 0;
   StageFiles files;
 };
@@ -50,6 +46,7 @@ struct Manifest {
   std::vector<size_t> inputs, outputs;
   std::vector<StagePlan> stages;
   size_t in_flight = 0;
+  std::map<int64_t, std::string> processors;  // of cores, as LLVM calls them, where the plan says so
 };
 
 // Checks the whole document; throws Failure with the place that is wrong, or the stage that this runner cannot run.

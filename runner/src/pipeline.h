@@ -2,25 +2,18 @@
 #pragma once
 
 #include <condition_variable>
-#include <list>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <string>
-#include <vector>
+#include <deque>
+#include <future>
+#include <thread>
 
-#include "bundle.h"
-#include "channel.h"
-#include "frame.h"
-#include "soc_pipeline.h"
-#include "worker.h"
+#include "machine.h"
 
 namespace soc {
 
-class Pipeline : private Supervisor {
+class Pipeline {
  public:
   Pipeline(const std::string& folder, const soc_options& options);
-  ~Pipeline() override;
+  ~Pipeline();
 
   const std::vector<soc_tensor>& inputs() const { return inputs_; }
   const std::vector<soc_tensor>& outputs() const { return outputs_; }
@@ -39,44 +32,58 @@ class Pipeline : private Supervisor {
   using Clock = std::chrono::steady_clock;
   using Lock = std::unique_lock<std::mutex>;
 
-  void on_taken() override;
-  void on_done(Frame* frame, size_t stage) override;
+  struct Stage {
+    explicit Stage(const StagePlan& stage_plan) : plan(stage_plan), inbox(stage_plan.queue_depth) {}
 
+    const StagePlan& plan;
+    size_t predecessors = 0;
+    std::vector<size_t> successors;
+    Queue inbox;
+    std::condition_variable arrival, room;
+    soc_stage_statistics books{};
+  };
+
+  void wire();
   void start_workers();
-  void add_worker(size_t number, size_t replica);
   void end_workers();
+  void live(size_t number, const std::vector<int64_t>& cores, std::promise<void>* opened);
+  void work(Stage* stage, Machine* machine, const std::vector<std::mutex*>& cores);
+  void run(Lock* lock, Stage* stage, Frame* frame, Machine* machine, const std::vector<std::mutex*>& cores);
+  void pass_on(Lock* lock, const Stage& stage, Frame* frame);
   void check_inputs(const soc_tensor* tensors, size_t count) const;
   bool has_room() const;
-  void start(Frame* frame);
   void start_waiting();
+  void start(Frame* frame);
   void recycle(Frame* frame);
+  void end_waiting(uint64_t* count);
   void note_end(uint64_t* count);
-  void describe(Frame* frame, soc_result* result);
+  void wake_all();
   template <typename Condition>
-  bool wait(Lock& lock, std::condition_variable& signal, double timeout_s, Condition condition);
+  bool wait(Lock* lock, std::condition_variable& signal, double timeout_s, Condition condition);
 
   const Bundle bundle_;
-  const Wiring wiring_;
   const soc_admission admission_;
   const size_t capacity_;
   std::vector<soc_tensor> inputs_, outputs_;
-  std::list<Channel<Frame*>> channels_;
-  std::vector<Channel<Frame*>*> inboxes_;
-  std::map<int, std::mutex> cores_;  // of those that several stages compute on
-  std::list<Frame> frames_;
+  std::vector<uint32_t> readers_;    // of each tensor, the caller included
+  std::vector<size_t> roots_;        // stages that read inputs only
+  std::map<int64_t, std::mutex> cores_;  // of those that several stages compute on
+  std::deque<Frame> frames_;
 
-  std::mutex mutex_;  // guards all below
+  std::mutex mutex_;  // guards all below, and what frames say
+  std::deque<Stage> stages_;
   std::condition_variable room_, results_;
   std::vector<Frame*> free_;
-  Ring<Frame*> started_;  // in the order of their numbers; the first one is the next to end
+  Queue started_;  // in the order of their numbers; the first one is the next to end
   Frame* waiting_ = nullptr;
   size_t active_ = 0;  // started and not released
   size_t submitting_ = 0;
-  bool is_finished_ = false, is_closed_ = false;
+  bool is_finished_ = false, is_closed_ = false, is_over_ = false;
   soc_statistics books_{};
   Clock::time_point first_, last_;
 
-  std::list<Worker> workers_;  // last: they use all of the above
+  std::deque<std::promise<void>> opened_;
+  std::vector<std::thread> workers_;
 };
 
 }  // namespace soc

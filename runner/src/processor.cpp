@@ -3,38 +3,13 @@
 #include <sched.h>
 #include <sys/utsname.h>
 
-#include <algorithm>
-#include <fstream>
-#include <iterator>
-#include <memory>
-#include <set>
-#include <sstream>
-
-#include "failure.h"
-
 namespace soc {
 namespace {
 
 // The larger of Linux's limits, 8192 cores.
-constexpr int kMostCores = 8192;
-
 struct CpuSet {
-  CpuSet() : set(CPU_ALLOC(kMostCores)), size(CPU_ALLOC_SIZE(kMostCores)) { CPU_ZERO_S(size, set); }
-  ~CpuSet() { CPU_FREE(set); }
-  CpuSet(const CpuSet&) = delete;
-  CpuSet& operator=(const CpuSet&) = delete;
-
-  cpu_set_t* const set;
-  const size_t size;
+  cpu_set_t sets[8192 / CPU_SETSIZE] = {};
 };
-
-std::string canonical(std::string machine) {
-  std::transform(machine.begin(), machine.end(), machine.begin(), [](unsigned char c) { return std::tolower(c); });
-  if (machine == "amd64" || machine == "x64") return "x86_64";
-  if (machine == "arm64") return "aarch64";
-  // All of them are 32-bit Arm; compilers call them armv7a or armv7, Linux calls them armv7l.
-  return machine.rfind("armv7", 0) == 0 ? "armv7l" : machine;
-}
 
 std::string this_machine() {
 #if defined(__arm__)
@@ -42,50 +17,81 @@ std::string this_machine() {
   return "armv7l";
 #else
   utsname names;
-  return uname(&names) == 0 ? canonical(names.machine) : "";
+  return uname(&names) == 0 ? names.machine : "";
 #endif
 }
 
-std::set<std::string> listed_flags() {
-  const std::string key = this_machine() == "x86_64" ? "flags" : "Features";
-  std::ifstream stream("/proc/cpuinfo");
-  for (std::string line; std::getline(stream, line);) {
-    if (line.rfind(key, 0) != 0 || line.find(':') == std::string::npos) continue;
-    std::istringstream words(line.substr(line.find(':') + 1));
-    return {std::istream_iterator<std::string>(words), {}};
-  }
-  return {};
+// An Arm core by its main identification register; the parts are those of pipeline/executor/core_kinds.py.
+std::string arm_core(int64_t core) {
+  static const std::map<unsigned long, const char*> parts = {
+      {0xd03, "cortex-a53"},  {0xd04, "cortex-a35"},  {0xd05, "cortex-a55"},   {0xd07, "cortex-a57"},
+      {0xd08, "cortex-a72"},  {0xd09, "cortex-a73"},  {0xd0a, "cortex-a75"},   {0xd0b, "cortex-a76"},
+      {0xd0c, "neoverse-n1"}, {0xd0d, "cortex-a77"},  {0xd40, "neoverse-v1"},  {0xd41, "cortex-a78"},
+      {0xd42, "cortex-a78ae"}, {0xd44, "cortex-x1"},  {0xd46, "cortex-a510"},  {0xd47, "cortex-a710"},
+      {0xd48, "cortex-x2"},   {0xd49, "neoverse-n2"}, {0xd4b, "cortex-a78c"},  {0xd4d, "cortex-a715"},
+      {0xd4e, "cortex-x3"}};
+  std::ifstream stream("/sys/devices/system/cpu/cpu" + std::to_string(core) + "/regs/identification/midr_el1");
+  unsigned long id = 0;
+  stream >> std::hex >> id;
+  // Arm Architecture Reference Manual: implementer in bits 31 to 24, 0x41 for Arm, and part number in 15 to 4.
+  const auto part = id >> 24 == 0x41 ? parts.find(id >> 4 & 0xfff) : parts.end();
+  return part == parts.end() ? "" : part->second;
 }
 
 }  // namespace
 
+const std::set<std::string>& processor_flags() {
+  static const std::set<std::string> flags = [] {
+    std::set<std::string> words;
+    std::ifstream stream("/proc/cpuinfo");
+    for (std::string line; words.empty() && std::getline(stream, line);) {
+      std::istringstream text(line);
+      // Of x86-64, and of Arm; that the key itself is among them does no harm.
+      const bool is_list = line.rfind("flags", 0) == 0 || line.rfind("Features", 0) == 0;
+      if (is_list) words.insert(std::istream_iterator<std::string>(text), {});
+    }
+    return words;
+  }();
+  return flags;
+}
+
 std::string misfit(const std::string& machine, const std::vector<std::string>& features) {
-  if (!machine.empty() && canonical(machine) != this_machine()) {
+  if (!machine.empty() && machine != this_machine()) {
     return "is built for " + quote(machine) + ", but this machine is " + this_machine();
   }
-  const std::set<std::string> flags = listed_flags();
   for (const std::string& feature : features) {
     // A system that lists nothing may have everything.
-    if (!flags.empty() && !flags.count(feature)) return "uses " + quote(feature) + ", which this processor does not have";
+    if (processor_flags().empty() || processor_flags().count(feature) > 0) continue;
+    return "uses " + quote(feature) + ", which this processor does not have";
   }
   return "";
 }
 
-std::vector<int> usable_cores(const std::vector<int>& cores) {
+std::string processor_of(const std::vector<int64_t>& cores, const std::map<int64_t, std::string>& planned) {
+  std::set<std::string> names;
+  for (const int64_t core : cores) {
+    const std::string name = arm_core(core);
+    const auto plan = planned.find(core);
+    names.insert(name.empty() && plan != planned.end() ? plan->second : name);
+  }
+  return names.size() == 1 ? *names.begin() : "";
+}
+
+std::vector<int64_t> usable_cores(const std::vector<int64_t>& cores) {
   CpuSet allowed;
-  if (sched_getaffinity(0, allowed.size, allowed.set) != 0) return {};
-  std::set<int> usable;
-  for (const int core : cores) {
-    if (core < kMostCores && CPU_ISSET_S(static_cast<size_t>(core), allowed.size, allowed.set)) usable.insert(core);
+  if (sched_getaffinity(0, sizeof allowed, allowed.sets) != 0) return {};
+  std::set<int64_t> usable;
+  for (const int64_t core : cores) {
+    if (CPU_ISSET_S(static_cast<size_t>(core), sizeof allowed, allowed.sets)) usable.insert(core);
   }
   return {usable.begin(), usable.end()};
 }
 
-void pin(const std::vector<int>& cores) {
+void pin(const std::vector<int64_t>& cores) {
   CpuSet wanted;
-  for (const int core : cores) CPU_SET_S(static_cast<size_t>(core), wanted.size, wanted.set);
+  for (const int64_t core : cores) CPU_SET_S(static_cast<size_t>(core), sizeof wanted, wanted.sets);
   // Slower, but right without it; so a system that forbids it is no error.
-  if (!cores.empty()) static_cast<void>(sched_setaffinity(0, wanted.size, wanted.set));
+  if (!cores.empty()) static_cast<void>(sched_setaffinity(0, sizeof wanted, wanted.sets));
 }
 
 }  // namespace soc

@@ -1,17 +1,9 @@
 // soc-run: streams arrays through a bundle, or measures it.
-#include <algorithm>
+#include <charconv>
 #include <chrono>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <fstream>
 #include <iostream>
-#include <memory>
-#include <string>
 #include <thread>
-#include <vector>
 
-#include "failure.h"
 #include "npy.h"
 #include "soc_pipeline.h"
 
@@ -42,90 +34,72 @@ struct Options {
   soc_options pipeline{};
 };
 
-// An input's frames, one behind the other.
-struct Frames {
-  soc::Array array;
-  uint64_t count = 1;
+struct WrongUse : Failure {
+  explicit WrongUse(const std::string& problem) : Failure(problem + "; soc-run --help says more") {}
 };
 
-class WrongUse : public Failure {
- public:
-  using Failure::Failure;
-};
-
-Options read_options(int count, char** words) {
+Options read_options(const std::vector<std::string>& words) {
   Options options;
-  for (int place = 1; place < count; ++place) {
-    const std::string word = words[place];
-    const auto value = [&]() -> std::string {
-      if (++place >= count) throw WrongUse(word + " needs a value");
-      return words[place];
+  for (auto word = words.begin(); word != words.end(); ++word) {
+    const std::string name = *word;
+    const auto value = [&]() -> const std::string& {
+      if (++word == words.end()) throw WrongUse(name + " needs a value");
+      return *word;
     };
     const auto number = [&](uint64_t most) {
-      const std::string text = value();
-      const bool is_number = !text.empty() && text.size() < 10 && text.find_first_not_of("0123456789") == text.npos;
-      if (!is_number || std::stoull(text) < 1 || std::stoull(text) > most) {
-        throw WrongUse(word + " is " + soc::quote(text) + "; it must be from 1 to " + std::to_string(most));
-      }
-      return std::stoull(text);
+      const std::string& text = value();
+      uint64_t count = 0;
+      const char* const end = std::from_chars(text.data(), text.data() + text.size(), count).ptr;
+      if (end == text.data() + text.size() && count >= 1 && count <= most) return count;
+      throw WrongUse(name + " is " + soc::quote(text) + "; it must be from 1 to " + std::to_string(most));
     };
-    if (word == "--help" || word == "-h") std::cout << kHelp, std::exit(0);
-    else if (word == "--input") options.inputs.push_back(value());
-    else if (word == "--output") options.outputs.push_back(value());
-    else if (word == "--bench") options.bench = number(100'000'000);
-    else if (word == "--in-flight") options.pipeline.in_flight = static_cast<uint32_t>(number(1 << 20));
-    else if (word == "--latest") options.pipeline.admission = SOC_LATEST;
-    else if (word[0] == '-' || !options.bundle.empty()) throw WrongUse("there is no option " + soc::quote(word));
-    else options.bundle = word;
+    if (name == "--help" || name == "-h") std::cout << kHelp, std::exit(0);
+    else if (name == "--input") options.inputs.push_back(value());
+    else if (name == "--output") options.outputs.push_back(value());
+    else if (name == "--bench") options.bench = number(100'000'000);
+    else if (name == "--in-flight") options.pipeline.in_flight = static_cast<uint32_t>(number(1 << 20));
+    else if (name == "--latest") options.pipeline.admission = SOC_LATEST;
+    else if (name[0] == '-' || !options.bundle.empty()) throw WrongUse("there is no option " + soc::quote(name));
+    else options.bundle = name;
   }
   if (options.bundle.empty()) throw WrongUse("which bundle?");
   return options;
 }
 
-Frames read_frames(const soc_tensor& spec, const std::string* path) {
-  const std::vector<int64_t> shape(spec.shape, spec.shape + spec.axes);
-  if (path == nullptr) return {{spec.dtype, shape, std::string(spec.nbytes, '\0')}};
-  Frames frames{soc::read_npy(*path)};
-  soc::Array& array = frames.array;
-  if (array.shape.size() == shape.size() + 1) {
-    frames.count = static_cast<uint64_t>(array.shape[0]);
-    array.shape.erase(array.shape.begin());
-  }
-  if (array.dtype != spec.dtype || array.shape != shape || frames.count == 0) {
-    std::string expected = std::string(spec.dtype) + "[";
-    for (const int64_t extent : shape) expected += (expected.back() == '[' ? "" : ", ") + std::to_string(extent);
-    throw Failure(soc::quote(*path) + " is " + array.dtype + " of another shape or dtype than " + expected +
-                  "], or several of these, which the input " + soc::quote(spec.name) + " takes");
-  }
-  return frames;
+// The frames of an input, along one more axis before the others.
+soc::Array read_frames(const soc_tensor& spec, const std::string* path) {
+  std::vector<int64_t> shape(spec.shape, spec.shape + spec.axes);
+  soc::Array array = path ? soc::read_npy(*path) : soc::Array{spec.dtype, shape, std::string(spec.nbytes, '\0')};
+  if (array.shape.size() == shape.size()) array.shape.insert(array.shape.begin(), 1);
+  shape.insert(shape.begin(), array.shape.empty() ? 0 : array.shape[0]);
+  if (array.dtype == spec.dtype && array.shape == shape && shape[0] > 0) return array;
+  std::string expected = std::string(spec.dtype) + "[";
+  for (size_t axis = 0; axis < spec.axes; ++axis) expected += (axis ? ", " : "") + std::to_string(spec.shape[axis]);
+  throw Failure(soc::quote(*path) + " is " + array.dtype + " of another shape or dtype than " + expected +
+                "], or several of these, which the input " + soc::quote(spec.name) + " takes");
 }
 
 // Most memory that was resident; getrusage would count that of whoever started this program as well.
 double peak_mb() {
   std::ifstream stream("/proc/self/status");
-  for (std::string line; std::getline(stream, line);) {
-    if (line.rfind("VmHWM:", 0) == 0) return std::strtod(line.c_str() + 6, nullptr) * 1024e-6;
-  }
-  return 0;
+  std::string line;
+  while (std::getline(stream, line) && line.rfind("VmHWM:", 0) != 0) continue;
+  return line.empty() ? 0 : std::strtod(line.c_str() + 6, nullptr) * 1024e-6;
 }
-
-using PipelinePointer = std::unique_ptr<soc_pipeline, void (*)(soc_pipeline*)>;
 
 class Run {
  public:
   explicit Run(const Options& options)
-      : options_(options),
-        begin_(Clock::now()),
-        pipeline_(soc_open(options.bundle.c_str(), &options.pipeline), [](auto* p) { soc_close(p, nullptr); }) {
+      : options_(options), pipeline_(soc_open(options.bundle.c_str(), &options.pipeline), close), count_(options.bench) {
     if (!pipeline_) throw Failure(soc_error());
-    inputs_ = soc_inputs(pipeline_.get(), &input_count_);
-    outputs_ = soc_outputs(pipeline_.get(), &output_count_);
-    if (options.inputs.size() > input_count_) throw WrongUse("the bundle has fewer inputs than there are --input");
-    if (options.outputs.size() > output_count_) throw WrongUse("the bundle has fewer outputs than there are --output");
-    frame_count_ = options.bench;
-    for (size_t place = 0; place < input_count_; ++place) {
+    size_t inputs = 0, outputs = 0;
+    inputs_ = soc_inputs(pipeline_.get(), &inputs);
+    outputs_ = soc_outputs(pipeline_.get(), &outputs);
+    if (options.inputs.size() > inputs) throw WrongUse("the bundle has fewer inputs than there are --input");
+    if (options.outputs.size() > outputs) throw WrongUse("the bundle has fewer outputs than there are --output");
+    for (size_t place = 0; place < inputs; ++place) {
       frames_.push_back(read_frames(inputs_[place], place < options.inputs.size() ? &options.inputs[place] : nullptr));
-      if (options.bench == 0) frame_count_ = std::max(frame_count_, frames_.back().count);
+      if (options.bench == 0) count_ = std::max(count_, static_cast<uint64_t>(frames_.back().shape[0]));
     }
     written_.resize(options.outputs.size());
   }
@@ -134,13 +108,13 @@ class Run {
   bool stream() {
     std::string problem;
     std::thread reader([&] { read_results(&problem); });
-    std::vector<soc_tensor> tensors(input_count_);
-    for (uint64_t number = 0; number < frame_count_; ++number) {
-      for (size_t place = 0; place < input_count_; ++place) {
-        tensors[place] = inputs_[place];
-        tensors[place].data = frames_[place].array.content.data() + number % frames_[place].count * inputs_[place].nbytes;
+    std::vector<soc_tensor> tensors(inputs_, inputs_ + frames_.size());
+    for (uint64_t number = 0; number < count_; ++number) {
+      for (size_t place = 0; place < tensors.size(); ++place) {
+        const size_t frame = number % static_cast<uint64_t>(frames_[place].shape[0]);
+        tensors[place].data = frames_[place].content.data() + frame * tensors[place].nbytes;
       }
-      if (soc_submit(pipeline_.get(), tensors.data(), input_count_, -1, nullptr) != SOC_OK) problem = soc_error();
+      if (soc_submit(pipeline_.get(), tensors.data(), tensors.size(), -1, nullptr) != SOC_OK) problem = soc_error();
     }
     soc_finish(pipeline_.get());
     reader.join();
@@ -152,8 +126,7 @@ class Run {
     for (size_t place = 0; place < written_.size(); ++place) {
       const soc_tensor& spec = outputs_[place];
       std::vector<int64_t> shape(spec.shape, spec.shape + spec.axes);
-      const auto count = static_cast<int64_t>(spec.nbytes ? written_[place].size() / spec.nbytes : delivered_);
-      if (frame_count_ > 1) shape.insert(shape.begin(), count);
+      if (count_ > 1) shape.insert(shape.begin(), static_cast<int64_t>(delivered_));
       soc::write_npy(options_.outputs[place], {spec.dtype, shape, written_[place]});
     }
   }
@@ -162,57 +135,52 @@ class Run {
     soc_statistics books;
     soc_get_statistics(pipeline_.get(), &books);
     const double rate = books.elapsed_s > 0 ? static_cast<double>(books.delivered) / books.elapsed_s : 0;
-    std::printf(
-        "{\"submitted\": %llu, \"delivered\": %llu, \"dropped\": %llu, \"failed\": %llu, \"first_result_ms\": %.3f, "
-        "\"frames_per_s\": %.1f, \"peak_mb\": %.1f}\n",
-        static_cast<unsigned long long>(books.submitted), static_cast<unsigned long long>(books.delivered),
-        static_cast<unsigned long long>(books.dropped), static_cast<unsigned long long>(books.failed),
-        first_result_s_ * 1e3, rate, peak_mb());
+    std::cout << "{\"submitted\": " << books.submitted << ", \"delivered\": " << books.delivered
+              << ", \"dropped\": " << books.dropped << ", \"failed\": " << books.failed << std::fixed
+              << ", \"first_result_ms\": " << first_result_.count() << ", \"frames_per_s\": " << rate
+              << ", \"peak_mb\": " << peak_mb() << "}\n";
   }
 
  private:
+  static void close(soc_pipeline* pipeline) { soc_close(pipeline, nullptr); }
+
   void read_results(std::string* problem) {
     soc_result result;
     for (soc_status status; (status = soc_next(pipeline_.get(), &result, -1)) != SOC_END;) {
-      if (first_result_s_ == 0) first_result_s_ = std::chrono::duration<double>(Clock::now() - begin_).count();
+      if (first_result_.count() == 0) first_result_ = Clock::now() - begin_;
       if (status == SOC_FAILED && problem->empty()) {
         *problem = "frame " + std::to_string(result.frame) + " failed in " + result.stage + ": " + result.reason;
       }
       for (size_t place = 0; status == SOC_OK && place < written_.size(); ++place) {
-        const soc_tensor& output = result.outputs[place];
-        written_[place].append(static_cast<const char*>(output.data), output.nbytes);
+        written_[place].append(static_cast<const char*>(result.outputs[place].data), result.outputs[place].nbytes);
       }
       delivered_ += status == SOC_OK;
       soc_release(pipeline_.get(), &result);
     }
   }
 
+  const Clock::time_point begin_ = Clock::now();
   const Options& options_;
-  const Clock::time_point begin_;
-  PipelinePointer pipeline_;
+  const std::unique_ptr<soc_pipeline, void (*)(soc_pipeline*)> pipeline_;
   const soc_tensor *inputs_, *outputs_;
-  size_t input_count_, output_count_;
-  std::vector<Frames> frames_;
+  std::vector<soc::Array> frames_;
   std::vector<std::string> written_;
-  uint64_t frame_count_, delivered_ = 0;
-  double first_result_s_ = 0;
+  uint64_t count_, delivered_ = 0;
+  std::chrono::duration<double, std::milli> first_result_{};
 };
 
 }  // namespace
 
 int main(int count, char** words) {
   try {
-    const Options options = read_options(count, words);
+    const Options options = read_options({words + 1, words + count});
     Run run(options);
     const bool is_complete = run.stream();
     run.write_outputs();
     if (options.bench > 0) run.print_bench();
     return is_complete ? 0 : 1;
-  } catch (const WrongUse& error) {
-    std::cerr << "error: " << error.what() << "; soc-run --help says more\n";
-    return 2;
   } catch (const std::exception& error) {
     std::cerr << "error: " << error.what() << "\n";
-    return 1;
+    return dynamic_cast<const WrongUse*>(&error) != nullptr ? 2 : 1;
   }
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -56,7 +57,7 @@ def test_stages_are_counted(digits: Path, library: Library) -> None:
     ("array", "words"),
     [
         (np.zeros((1, 1, 32, 31), np.float32), "another shape"),
-        (np.zeros((1, 1, 32, 32), np.float64), "'float64', but float32 is expected"),
+        (np.zeros((1, 1, 32, 32), np.float64), "another dtype than the bundle's, which is float32"),
         (np.zeros((32, 32), np.float32), "another shape"),
     ],
 )
@@ -108,3 +109,25 @@ def test_the_code_of_one_bundle_is_not_taken_for_that_of_another(digits: Path, l
             assert running.stream([{"image": image}])[0].status == OK
         with library.open(kept) as running:
             assert running.stream([{"x": np.zeros((1, 4, 6, 6), np.float32)}])[0].status == OK
+
+
+def mapped_files(bundle: Path) -> set[str]:
+    """Return the files of a folder that this process has mapped."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return {Path(line.split()[-1]).name for line in lines if str(bundle) in line}
+
+
+def test_parameters_that_nobody_may_write_are_mapped(library: Library, digits: Path, tmp_path: Path) -> None:
+    bundle = Path(shutil.copytree(digits, tmp_path / "fixed.bundle"))
+    image = {"image": np.ones((1, 1, 32, 32), np.float32)}
+    with library.open(bundle) as running:
+        (result,) = running.stream([image])
+        assert not mapped_files(bundle), "they may be overwritten"
+    for path in bundle.glob("*.parameters"):
+        path.chmod(0o444)
+    with library.open(bundle) as running:
+        assert mapped_files(bundle) == {"stage0.parameters", "stage1.parameters"}
+        (same,) = running.stream([image])
+    assert not mapped_files(bundle)
+    for name, array in result.arrays.items():
+        np.testing.assert_array_equal(array, same.arrays[name])
