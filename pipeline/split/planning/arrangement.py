@@ -58,16 +58,20 @@ def arrange(search: GoalSearch, *, is_free: bool = True) -> Arrangement:
     small = SmallGraph.of(search, division.problem, is_free=is_free)
     # Of all divisions, the solver's is only a first one.
     enumerated = None if small is None or small.is_exact else _enumerate(small, division, None)
+    own = None
+    if enumerated is None:
+        own = Arrangement(search, division, search.candidate(division))
+        if small and small.is_exact and not (own.candidate and own.candidate.is_as_counted):
+            enumerated = _enumerate(small, division, own.candidate)
     if enumerated and small and small.enumeration.is_complete:
         return enumerated
-    own = Arrangement(search, division, search.candidate(division))
-    if small and small.is_exact and not (own.candidate and own.candidate.is_as_counted):
-        enumerated = _enumerate(small, division, own.candidate)
+    own = own or Arrangement(search, division, search.candidate(division))
     # Cores that are all alike do not care.
     has_kinds = len(board_processors(search.timed.board)) > 1
     arrangements, least_latency = _try_orders(own) if is_free and has_kinds else ([own], np.inf)
-    known = [*([enumerated] if enumerated else []), *arrangements]
-    return best_arrangement(known, search.goal, search.fps, least_latency)
+    if enumerated and small:
+        arrangements, least_latency = [enumerated, *arrangements], min(least_latency, small.least_latency)
+    return best_arrangement(arrangements, search.goal, search.fps, least_latency)
 
 
 def _try_orders(own: Arrangement) -> tuple[list[Arrangement], float]:

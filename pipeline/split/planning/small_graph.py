@@ -90,7 +90,8 @@ class SmallGraph:
         if fastest is None or search.request.devices:
             return fastest
         small = enumeration.best(Aim("size", fastest.prediction.interval_s * WORTH_IT), fastest) or fastest
-        return self._prompt(small, enumeration.best(Aim("latency"), small) or small)
+        self._quickest.append(enumeration.best(Aim("latency"), small) or small)
+        return self._prompt(small, self._quickest[0])
 
     def _prompt(self, small: Candidate, quickest: Candidate) -> Candidate:
         """Return a division, or one of little latency that is hardly slower."""
@@ -142,6 +143,16 @@ class SmallGraph:
     def _fastest(self) -> list[Candidate]:
         """The fastest division, once it is known."""
         return []
+
+    @cached_property
+    def _quickest(self) -> list[Candidate]:
+        """The division of the least latency, once it is known."""
+        return []
+
+    @property
+    def least_latency(self) -> float:
+        """The least latency of all divisions, infinite while it is not known."""
+        return min((each.prediction.latency_s for each in self._quickest), default=np.inf)
 
     @cached_property
     def _arranged(self) -> dict[tuple[int, ...], TimedGraph]:
