@@ -14,9 +14,9 @@ from typing import Any
 from pipeline.core.board import Board
 from pipeline.core.files import check_regular, write_atomically
 from pipeline.core.joined_stages import join_stages
-from pipeline.core.plan_board_checks import check_cores, check_links
 from pipeline.core.plan_checks import check_limits, check_order, check_quantization, check_tensors
 from pipeline.core.plan_file import FORMAT, decode_plan, encode_plan
+from pipeline.core.plan_file_checks import check_cores, check_links, check_stage_order
 from pipeline.core.prediction import predict
 from pipeline.core.stage_options import StageOptions
 from pipeline.core.stage_plan import StagePlan, StepPlan, TensorSpec
@@ -82,8 +82,7 @@ class Plan:
         check_tensors(self.board, self.inputs, self.outputs, self.stages)
         check_limits(self.in_flight, self.frames_in_flight, self.unsplit_seconds)
         check_quantization(self.outputs, self.quantization)
-        check_cores(self.board, self.stages)
-        check_order(self.order, self.units)
+        check_order(self.order)
 
     @property
     def frames_in_flight(self) -> int:
@@ -206,8 +205,9 @@ class Plan:
                 f"cannot read plan {str(path)!r}: {error.strerror}; make one with 'soc-pipeline plan'"
             ) from None
         plan = decode(data, str(path))
-        # Of stages made by hand in Python, the board need not say how their tensors travel.
         try:
+            check_stage_order(plan.order, plan.units)
+            check_cores(plan.board, plan.stages)
             check_links(plan.board, plan.outputs, plan.stages)
         except PlanError as error:
             raise PlanError(f"{path}: {error}") from None

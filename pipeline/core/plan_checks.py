@@ -72,25 +72,9 @@ def check_limits(in_flight: int, frames_in_flight: int, unsplit_seconds: float) 
         )
 
 
-def check_order(order: Sequence[str], units: Sequence[StagePlan]) -> None:
-    """Raise `PlanError` if an operator is there twice, or the units do not follow each other in the order."""
+def check_order(order: Sequence[str]) -> None:
+    """Raise `PlanError` if an operator is there twice."""
     _check_unique("operator of the order", order)
-    positions = {name: position for position, name in enumerate(order)}
-    begin = 0
-    # Without an order it is the model's own, which a plan does not have.
-    for unit in units if order else ():
-        if unknown := [name for name in unit.operators if name not in positions]:
-            raise PlanError(f"the order lacks the operator {unknown[0]!r} of stage {unit.name!r}")
-        if unit.operators:
-            first, last = positions[unit.operators[0]], positions[unit.operators[-1]]
-            if first != begin or last < first:
-                raise PlanError(
-                    f"stage {unit.name!r} has the operators {unit.operators[0]!r} to {unit.operators[-1]!r}, which in "
-                    f"the order do not follow those of the stages before"
-                )
-            begin = last + 1
-    if begin and begin < len(order):
-        raise PlanError(f"the order has the operator {order[begin]!r}, which is in no stage")
 
 
 def check_quantization(outputs: Sequence[TensorSpec], quantization: Sequence[Quantization]) -> None:

@@ -212,29 +212,3 @@ def test_a_step_on_an_unknown_device_is_refused() -> None:
 def test_an_order_with_an_operator_twice_is_refused() -> None:
     with pytest.raises(PlanError, match="operator of the order 'one' is there twice"):
         plan(stage("s", "x", "y"), order=("one", "one"))
-
-
-ORDERS: dict[str, tuple[str, str]] = {
-    "unknown operator": ("one two five", "the order lacks the operator 'four' of stage 'second'"),
-    "backwards": ("two one four", "stage 'first' has the operators 'one' to 'two', which in the order do not follow"),
-    "stages swapped": ("four one two", "stage 'first' has the operators 'one' to 'two', which in the order"),
-    "operator between": ("one two three four", "stage 'second' has the operators 'four' to 'four', which in the order"),
-    "operator behind": ("one two four five", "the order has the operator 'five', which is in no stage"),
-}
-
-
-@pytest.mark.parametrize("name", ORDERS)
-def test_an_order_that_the_stages_do_not_follow_is_refused(name: str) -> None:
-    stages = (
-        stage("first", "x", "a", operators=("one", "two")),
-        stage("second", "a", "y", operators=("four", "four")),
-    )
-    order, message = ORDERS[name]
-    plan(*stages, order=("one", "two", "four"))
-    with pytest.raises(PlanError, match=message):
-        plan(*stages, order=tuple(order.split()))
-
-
-def test_a_core_that_the_board_lacks_is_refused() -> None:
-    with pytest.raises(PlanError, match="stage 's': board 'test' has no core 17; it has 0, 1"):
-        plan(stage("s", "x", "y", cores=(0, 17)))

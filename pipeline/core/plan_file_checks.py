@@ -1,4 +1,8 @@
-"""Checks of a plan against its board: the cores are there, and the links over which its tensors move."""
+"""Checks of a plan that was read from a file: its board has its cores and links, and its stages follow its order.
+
+Plans that were made of others need not pass them: a part of the stages has the order of all, and on another machine
+stages have other cores than the board that was planned for.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,26 @@ from pipeline.core.moves import Reader
 from pipeline.core.stage_plan import StagePlan, TensorSpec
 from pipeline.core.transfer_costs import enter_s, leave_s
 from pipeline.errors import BoardError, PlanError
+
+
+def check_stage_order(order: Sequence[str], units: Sequence[StagePlan]) -> None:
+    """Raise `PlanError` if the units do not follow each other in the order of all operators."""
+    positions = {name: position for position, name in enumerate(order)}
+    begin = 0
+    # Without an order it is the model's own, which a plan does not have.
+    for unit in units if order else ():
+        if unknown := [name for name in unit.operators if name not in positions]:
+            raise PlanError(f"the order lacks the operator {unknown[0]!r} of stage {unit.name!r}")
+        if unit.operators:
+            first, last = positions[unit.operators[0]], positions[unit.operators[-1]]
+            if first != begin or last < first:
+                raise PlanError(
+                    f"stage {unit.name!r} has the operators {unit.operators[0]!r} to {unit.operators[-1]!r}, which in "
+                    f"the order do not follow those of the stages before"
+                )
+            begin = last + 1
+    if begin and begin < len(order):
+        raise PlanError(f"the order has the operator {order[begin]!r}, which is in no stage")
 
 
 def check_cores(board: Board, stages: Sequence[StagePlan]) -> None:
