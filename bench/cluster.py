@@ -116,7 +116,8 @@ def measure_sharing(size: int, rounds: int) -> Row:
 def measure_many(count: int) -> Row:
     """Return many replicas of 200 ms over the ideal."""
     with open_replicas(count, bundle(4_000, [200]), cpus=0.01) as running:
-        rate = measure_rate(running, 20 * count)
+        # They come in waves of as many as there are replicas: a few of them would say little.
+        rate = measure_rate(running, 50 * count)
     ideal = count * 5.0
     return {
         "what": f"{count} replicas of 200 ms",

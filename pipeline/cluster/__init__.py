@@ -1,8 +1,7 @@
 """Clusters of Ray: whole pipelines as actors on its nodes, which share one stream of frames."""
 
-from pipeline.cluster.bundle_parts import describe_bundle
 from pipeline.cluster.cluster_pipeline import ClusterPipeline
 from pipeline.cluster.fleet import ReplicaStatistics
 from pipeline.cluster.loader import load
 
-__all__ = ["ClusterPipeline", "ReplicaStatistics", "describe_bundle", "load"]
+__all__ = ["ClusterPipeline", "ReplicaStatistics", "load"]

@@ -15,7 +15,6 @@ import numpy as np
 
 from pipeline.core import leftovers
 from pipeline.core.files import cache_folder, replace_folder, scratch_folder
-from pipeline.core.shapes import Build
 from pipeline.errors import BundleError
 from pipeline.executor import manifest
 from pipeline.executor.bundle import Bundle
@@ -40,20 +39,6 @@ class BundleParts:
 
     digest: str
     files: Mapping[str, np.ndarray]
-
-
-def describe_bundle(path: str | Path, require_signature: str | Path | None = None) -> Bundle:
-    """Return the bundle at `path` without its code, which may be for nodes of another kind than this machine.
-
-    Raises
-    ------
-    BundleError
-        If it is missing, its manifest is damaged, or it is not signed as required.
-    """
-    with contextlib.closing(BundleFolder(Path(path))) as folder:
-        facts = manifest.read_from(folder, None if require_signature is None else Path(require_signature))
-    more = [Build(build.plan, (None,) * len(build.stages), build.symbolic) for build in facts.more]
-    return Bundle(facts.plan, (None,) * len(facts.stages), numerics=facts.numerics, shapes=facts.shapes, more=more)
 
 
 def read_parts(bundle: Bundle | Path) -> BundleParts:

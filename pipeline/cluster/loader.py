@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipeline.cluster.bundle_parts import describe_bundle, read_parts
+from pipeline.cluster.bundle_parts import read_parts
 from pipeline.cluster.cluster_pipeline import ClusterPipeline
 from pipeline.cluster.cluster_plan import ClusterBundle, cluster_bundle, split_bundle
 from pipeline.cluster.fleet import Fleet, FleetOptions
@@ -20,6 +20,7 @@ from pipeline.core import arguments
 from pipeline.core.device_map import DeviceMap
 from pipeline.errors import ArgumentError
 from pipeline.executor.bundle import Bundle
+from pipeline.executor.bundle_description import describe_bundle
 
 _OF_REPLICAS = ("stage_timeout", "on_timeout")
 """Options that are about the bundle's stages, and so for the replicas."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -73,16 +75,29 @@ def check_address(address: str) -> None:
 
 
 def _await_answer(address: str) -> None:
-    """Check that somebody listens there."""
-    if not address.startswith(CLIENT):
+    """Check that somebody listens there, if it is known where."""
+    place = _running_cluster() if address == AUTO else address
+    host, _, port = place.removeprefix(CLIENT).strip("/").rpartition(":")
+    if not (host and port.isdecimal()):
         return
-    parts = urlsplit(address)
     try:
-        with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=_ANSWER_S):
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_S):
             return
     except OSError as error:
-        message = f"no cluster at {address}: {error.strerror or error}; start one there with 'ray start --head'"
+        message = f"no cluster at {place}: {error.strerror or error}; start one there with 'ray start --head'"
         raise DeviceLost(message) from error
+
+
+def _running_cluster() -> str:
+    """Return the address of what ``"auto"`` means, empty if nothing says so."""
+    if address := os.environ.get("RAY_ADDRESS"):
+        return address
+    folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"  # noqa: S108 - where Ray looks
+    try:
+        # Left there also by a cluster that was killed.
+        return (Path(folder) / "ray" / "ray_current_cluster").read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
 
 
 def _local_options(address: str) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
 
             return on_server(path, options.server, options.require_signature)
         if cluster_options:
-            from pipeline.cluster import describe_bundle
+            from pipeline.executor.bundle_description import describe_bundle
 
             return describe_bundle(path, options.require_signature)
         return Bundle.load(path, dict(options.device), require_signature=options.require_signature)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +11,8 @@ from pipeline.core.plan import Plan, StagePlan
 from pipeline.core.shapes import Build
 from pipeline.core.transfer_costs import replicas_on
 from pipeline.errors import BoardError
-from pipeline.executor import manifest
 from pipeline.executor.bundle import Bundle
-from pipeline.executor.bundle_folder import BundleFolder
+from pipeline.executor.bundle_description import describe_bundle
 from pipeline.measure.server_slots import ask_slots
 from pipeline.remote.served_bundle import BUNDLE
 
@@ -44,17 +42,11 @@ def on_server(bundle: Bundle | str | Path, address: str, require_signature: str 
     for server in remote_address.alternatives(address):
         if server.scheme not in {"remote", "pool"} or server.device != BUNDLE:
             raise BoardError(f"{server} runs no whole bundle; write it like remote://127.0.0.1:9123/{BUNDLE}")
-    if isinstance(bundle, Bundle):
-        plans, shapes = [(build.plan, build.symbolic) for build in bundle.builds], bundle.shapes
-    else:
-        allowed = None if require_signature is None else Path(require_signature)
-        with contextlib.closing(BundleFolder(Path(bundle))) as folder:
-            facts = manifest.read_from(folder, allowed)
-        plans, shapes = [(build.plan, build.symbolic) for build in facts.builds], facts.shapes
+    whole = bundle if isinstance(bundle, Bundle) else describe_bundle(bundle, require_signature)
     # Asked once, also for many sizes.
     board = ask_slots(Board(DEVICE, (Device(DEVICE, "remote", address=address, memory=DEVICE),)))
-    builds = [Build(_one_stage(plan, board), (None,), symbolic) for plan, symbolic in plans]
-    return Bundle(builds[0].plan, builds[0].codes, shapes=shapes, more=builds[1:])
+    builds = [Build(_one_stage(build.plan, board), (None,), build.symbolic) for build in whole.builds]
+    return Bundle(builds[0].plan, builds[0].codes, shapes=whole.shapes, more=builds[1:])
 
 
 def _one_stage(plan: Plan, board: Board) -> Plan:

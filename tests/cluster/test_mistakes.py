@@ -114,12 +114,17 @@ def test_what_is_no_cluster_is_named(saved: Path, address: str) -> None:
         load(saved, address=address)
 
 
-def test_a_cluster_that_is_not_there_is_named(root: Path, saved: Path, frames: Path) -> None:
+@pytest.mark.parametrize("variable", [False, True])
+def test_a_cluster_that_is_not_there_is_named(
+    root: Path, saved: Path, frames: Path, monkeypatch: pytest.MonkeyPatch, variable: bool
+) -> None:
     pytest.importorskip("ray", reason="needs ray: the extra 'ray'")
-    port = unused_port()
-    result = run(root, saved, "--input", frames, "--cluster", f"ray://127.0.0.1:{port}")
+    place = f"127.0.0.1:{unused_port()}" if variable else f"ray://127.0.0.1:{unused_port()}"
+    if variable:
+        monkeypatch.setenv("RAY_ADDRESS", place)
+    result = run(root, saved, "--input", frames, "--cluster", "auto" if variable else place)
     assert (result.returncode, result.stderr.count("\n")) == (1, 1)
-    assert f"no cluster at ray://127.0.0.1:{port}: Connection refused; start one there" in result.stderr
+    assert f"no cluster at {place}: Connection refused; start one there" in result.stderr
 
 
 def test_a_bundle_that_is_missing_is_named(cluster: Any, tmp_path: Path) -> None:

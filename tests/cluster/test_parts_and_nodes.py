@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.cluster import bundle_parts, describe_bundle
+from pipeline.cluster import bundle_parts
 from pipeline.cluster.cluster_plan import cluster_bundle, split_bundle
 from pipeline.cluster.core_lease import lease_cores, place_on_cores
 from pipeline.cluster.frame_pieces import PIECE, count_pieces, cut_tensors, join_tensors
@@ -20,6 +20,7 @@ from pipeline.core.board import Board, Device
 from pipeline.core.plan import Plan, TensorSpec
 from pipeline.errors import ArgumentError, BoardError, BundleError, PlanError
 from pipeline.executor.bundle import Bundle
+from pipeline.executor.bundle_description import describe_bundle
 from pipeline.scheduler import Trace, TraceEvent
 from tests.cluster.conftest import bundle
 

@@ -1,0 +1,25 @@
+"""Bundle description: the plans of a saved bundle, for a machine that runs none of its stages itself."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from pipeline.core.shapes import Build
+from pipeline.executor import manifest
+from pipeline.executor.bundle import Bundle
+from pipeline.executor.bundle_folder import BundleFolder
+
+
+def describe_bundle(path: str | Path, require_signature: str | Path | None = None) -> Bundle:
+    """Return the bundle at `path` without its code, which may be for machines of another kind than this one.
+
+    Raises
+    ------
+    BundleError
+        If it is missing, its manifest is damaged, or it is not signed as required.
+    """
+    with contextlib.closing(BundleFolder(Path(path))) as folder:
+        facts = manifest.read_from(folder, None if require_signature is None else Path(require_signature))
+    more = [Build(build.plan, (None,) * len(build.stages), build.symbolic) for build in facts.more]
+    return Bundle(facts.plan, (None,) * len(facts.stages), numerics=facts.numerics, shapes=facts.shapes, more=more)
