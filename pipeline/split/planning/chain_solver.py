@@ -75,6 +75,8 @@ class ChainSolver:
                 break
             # Only rounding may lose the division of the round before.
             self._use(positions, np.inf if best is None else best.interval)
+            if best is not None and best.interval <= bound * (1 + PRECISION):
+                break
             finer = self._solver.fastest()
             gain = finer is not None and (best is None or finer.interval < best.interval * (1 - PRECISION))
             if finer is not None and (best is None or finer.interval < best.interval):

@@ -62,8 +62,11 @@ class GoalSearch:
 
     def solve(self, division: Division, *, heterogeneous: bool = True) -> Solution:
         """Return the best solution; `division` has what is known of the one without heterogeneous stages."""
-        borrowing = self.request.borrowed or (heterogeneous and not self.request.devices)
-        problem = self.problem(borrowing=bool(borrowing))
+        problem = division.problem
+        if self.request.borrowed:
+            problem = self.problem(borrowing=True)
+        elif heterogeneous and not self.request.devices:
+            problem = self.timed.add_heterogeneous(self.request, problem, replicas=self.replicas)
         if any(choice.paths for choice in problem.choices):
             return self._best_with_borrowing(problem, division)
         return self.best_of(division)

@@ -150,10 +150,11 @@ class TimedGraph:
             # Each replica would keep a state of its own, of some of the frames.
             replicas=replicas and not request.devices and not self.graph.keeps_state,
             request=request,
-            extend=partial(self._add_heterogeneous, request, replicas=replicas) if borrowing else lambda each: each,
+            extend=partial(self.add_heterogeneous, request, replicas=replicas) if borrowing else lambda each: each,
         )
 
-    def _add_heterogeneous(self, request: PlanRequest, problem: Problem, *, replicas: bool) -> Problem:
+    def add_heterogeneous(self, request: PlanRequest, problem: Problem, *, replicas: bool) -> Problem:
+        """Return the problem with stages that borrow devices as well, if any are of use."""
         # Workers of a stage that is asked for may be several: that is what makes it fast.
         replicas = replicas and not self.graph.keeps_state
         processors = board_processors(self.board)
