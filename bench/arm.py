@@ -15,6 +15,8 @@ ratio             of our products per cycle to the best loop of ONNX Runtime
 loads_per_product loads for each multiplying instruction
 spilling          share of the time in loops that keep vectors on the stack
 epilogues         cycles of what is done with sums, outside of the innermost loops, for each cycle inside of them
+bytes_per_element what kernels bound by memory read and write for each element of their results, weights included
+fewest_bytes      the same, if all images had one byte for each element in int8 and four in float32
 coverage          share of the products that are in the loops found
 """
 
@@ -29,10 +31,12 @@ from typing import Any
 
 import arm_analyser
 import arm_kernels
+import arm_memory
 import arm_networks
 import arm_wheels
 from arm_analyser import Unavailable
 from arm_kernels import LoopUse, NetworkEstimate
+from arm_memory import MemoryUse
 from arm_wheels import MainLoops
 from report import Row, median, parser, report
 
@@ -121,6 +125,7 @@ def network_rows(  # noqa: PLR0913, PLR0917 - what is compiled, and for what
     compiled = arm_networks.compile_network(stage, target_of(core), folder / f"{network}-{core}.o", numerics)
     row = describe_network(arm_kernels.estimate(compiled, core))
     is_int8 = network.endswith(arm_networks.INT8)
+    row |= describe_memory(list(arm_memory.memory_uses(compiled, 1 if is_int8 else 4)))
     kind = "int8" if is_int8 else numerics.arithmetic
     best = best_of_onnxruntime(baselines, core, _INT8 if is_int8 else (kind,))
     rate = row["macs_per_cycle"]
@@ -160,6 +165,15 @@ def describe_network(estimate: NetworkEstimate) -> Row:
         "spilling": _share(uses, cycles),
         "epilogues": sum(use.epilogue_cycles for use in uses) / cycles,
         "coverage": coverage,
+    }
+
+
+def describe_memory(uses: Sequence[MemoryUse]) -> Row:
+    """Return the bytes per element of kernels that are bound by memory, and the fewest."""
+    elements = max(1, sum(use.elements for use in uses))
+    return {
+        "bytes_per_element": sum(use.total_bytes for use in uses) / elements,
+        "fewest_bytes": sum(use.fewest_bytes for use in uses) / elements,
     }
 
 

@@ -13,6 +13,7 @@ from tvm.ir import Call, GenericConst
 from pipeline.executor.kernels.layout.expressions import is_image, name_of
 from pipeline.executor.kernels.layout.rewriter import ModelLayout, Rewrite, Rewriter
 from pipeline.executor.kernels.quantized import integer_sums, rescaling
+from pipeline.executor.kernels.quantized.concatenation import concatenate
 from pipeline.executor.kernels.quantized.integer_sums import IntegerSums
 from pipeline.executor.kernels.quantized.rescaling import scale_of
 
@@ -66,6 +67,8 @@ def _quantize(rewriter: Rewriter, call: Any) -> Any:
     data = call.args[0]
     product = _quantized_product(rewriter, data)
     if product is None:
+        if (joined := concatenate(rewriter, data, scale)) is not None:
+            return joined
         return _in_layout(rewriter, data, lambda value: rescaling.quantize(rewriter.builder, value, scale))
     sums = product.sums
     # Both in units of the sums, so that one addition of integers does for them.

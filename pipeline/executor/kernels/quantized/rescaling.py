@@ -53,6 +53,32 @@ def dequantize(builder: Any, data: Any, scale: QuantizationScale) -> Any:
     return _map(builder, "dequantize", data, [], number)
 
 
+def change_scale(builder: Any, data: Any, source: QuantizationScale, target: QuantizationScale) -> Any:
+    """Return bytes on another scale: those that the numbers they stand for are quantised to."""
+    if source == target:
+        return relax.op.astype(data, target.dtype)
+    factor = _exact_factor(source, target)
+
+    def byte(value: Any) -> Any:
+        difference = (value.astype("int32") - tirx.IntImm("int32", source.zero)).astype("float32")
+        if factor is not None:
+            return _round(difference * tirx.FloatImm("float32", factor), target, target.zero)
+        number = difference * tirx.FloatImm("float32", source.value)
+        return _round(number / tirx.FloatImm("float32", target.value), target, target.zero)
+
+    return _map(builder, "rescale", data, [], byte)
+
+
+def _exact_factor(source: QuantizationScale, target: QuantizationScale) -> float | None:
+    """Return the factor that makes of each byte what a multiplication and a division make; None if there is none."""
+    low, high = _LIMITS[source.dtype]
+    differences = np.arange(low - source.zero, high - source.zero + 1).astype(np.float32)
+    quotients = differences * np.float32(source.value) / np.float32(target.value)
+    factor = np.float32(source.value / target.value)
+    # There are 256 of them: what is equal for all needs no proof, and a division takes as long as ten products.
+    return float(factor) if np.array_equal(np.rint(quotients), np.rint(differences * factor)) else None
+
+
 def scale_sums(builder: Any, sums: Any, correction: np.ndarray, scales: np.ndarray) -> Any:
     """Return the numbers that sums of products stand for."""
     return _map(builder, "scale", sums, _pair(sums, correction, scales), _number)

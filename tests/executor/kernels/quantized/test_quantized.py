@@ -153,6 +153,25 @@ def test_other_operators_differ_by_a_step_at_most(case: str, tmp_path: Path) -> 
         assert np.abs(result - expected).max() <= 0.1101
 
 
+@pytest.mark.parametrize("seed", seeds(4, 20))
+def test_bytes_are_joined_as_bytes_and_rounded_as_numbers_would_be(seed: int, tmp_path: Path) -> None:
+    generator = np.random.default_rng(seed)
+    s, t = (np.array(generator.uniform(0.01, 0.1), np.float32) for _ in range(2))
+    constants = {"s": s, "t": np.array(s / 2, np.float32) if seed == 0 else t, "z": CONSTANTS["z"]}
+    pool = [node("MaxPool", "b", "p", kernel_shape=[1, 1]), node("QuantizeLinear", "p s z", "f")]
+    nodes = [*START[:2], *pool, node("DequantizeLinear", "f s z", "g"), node("Concat", "g g", "d", axis=1), *END]
+    path = save(tmp_path / "model.onnx", nodes, {"x": (1, 4, 8, 8)}, ["y"], constants)
+    numbers = np.arange(-128 + 7, 128 + 7).astype(np.float32) * constants["s"]
+    graph, frame = pipeline.read(path), numbers.reshape(1, 4, 8, 8)
+    rounded = np.clip(np.rint(np.concatenate([frame, frame], 1) / constants["t"]), -121, 134)
+    expected = rounded.astype(np.float32) * constants["t"]
+    np.testing.assert_array_equal(in_stages(graph, [], {"x": frame})["y"], expected)
+    with compiler_lock:
+        stage = kernels.optimise(extract.module(extract.parts(graph, [])[0]), host_target.host_target())
+    (joining,) = (function for name, function in stage.functions.items() if "concat" in str(name.name_hint))
+    assert {str(param.dtype) for param in joining.params[:-1]} == {"uint8"}, "as both kinds are read"
+
+
 def test_maximum_and_reshaping_work_on_bytes(tmp_path: Path) -> None:
     for case, kind in (("largest of a window", "max_pool2d"), ("in a row", "reshape")):
         graph = pipeline.read(save(tmp_path / f"{kind}.onnx", CASES[case], {"x": (2, 12, 9, 10)}, ["y"], CONSTANTS))

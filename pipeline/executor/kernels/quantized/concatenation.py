@@ -1,0 +1,30 @@
+"""Concatenation of quantised tensors: bytes on their scales become bytes on one, and never numbers in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import relax
+
+from pipeline.executor.kernels.layout.expressions import AXIS, is_image
+from pipeline.executor.kernels.layout.rewriter import Rewriter
+from pipeline.executor.kernels.quantized import rescaling
+from pipeline.executor.kernels.quantized.rescaling import QuantizationScale, scale_of
+
+
+def concatenate(rewriter: Rewriter, numbers: Any, scale: QuantizationScale) -> Any:
+    """Return bytes, channels last, of what joins dequantised images, or None if `numbers` are something else."""
+    concat = rewriter.producer(numbers, "concat")
+    if concat is None or not isinstance(concat.args[0], relax.Tuple) or not is_image(concat.ty):
+        return None
+    steps = [rewriter.producer(field, "dequantize") for field in concat.args[0].fields]
+    if any(step is None or scale_of(step) is None or not rewriter.is_last(step.args[0]) for step in steps):
+        return None
+    # Before they are joined: each conversion is fused to what makes the bytes.
+    images = [
+        rewriter.builder.emit(
+            rescaling.change_scale(rewriter.builder, rewriter.last(step.args[0]), scale_of(step), scale)
+        )
+        for step in steps
+    ]
+    return relax.op.concat(images, AXIS[int(concat.attrs.axis) % 4])
