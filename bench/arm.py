@@ -125,7 +125,6 @@ def network_rows(  # noqa: PLR0913, PLR0917 - what is compiled, and for what
     compiled = arm_networks.compile_network(stage, target_of(core), folder / f"{network}-{core}.o", numerics)
     row = describe_network(arm_kernels.estimate(compiled, core))
     is_int8 = network.endswith(arm_networks.INT8)
-    row |= describe_memory(list(arm_memory.memory_uses(compiled, 1 if is_int8 else 4)))
     kind = "int8" if is_int8 else numerics.arithmetic
     best = best_of_onnxruntime(baselines, core, _INT8 if is_int8 else (kind,))
     rate = row["macs_per_cycle"]
@@ -137,6 +136,7 @@ def network_rows(  # noqa: PLR0913, PLR0917 - what is compiled, and for what
             "fmla_per_cycle": rate / _LANES[kind] if rate and kind in _LANES else None,
             "ratio": rate / best if best and rate else None,
             **row,
+            **describe_memory(list(arm_memory.memory_uses(compiled, 1 if is_int8 else 4))),
         }
     ]
 

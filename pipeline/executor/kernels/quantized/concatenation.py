@@ -18,13 +18,13 @@ def concatenate(rewriter: Rewriter, numbers: Any, scale: QuantizationScale) -> A
     if concat is None or not isinstance(concat.args[0], relax.Tuple) or not is_image(concat.ty):
         return None
     steps = [rewriter.producer(field, "dequantize") for field in concat.args[0].fields]
-    if any(step is None or scale_of(step) is None or not rewriter.is_last(step.args[0]) for step in steps):
+    sources = [(step.args[0], scale_of(step)) for step in steps if step is not None and rewriter.is_last(step.args[0])]
+    scaled_images = [(rewriter.last(image), own_scale) for image, own_scale in sources if own_scale is not None]
+    if len(scaled_images) < len(steps):
         return None
     # Before they are joined: each conversion is fused to what makes the bytes.
     images = [
-        rewriter.builder.emit(
-            rescaling.change_scale(rewriter.builder, rewriter.last(step.args[0]), scale_of(step), scale)
-        )
-        for step in steps
+        rewriter.builder.emit(rescaling.change_scale(rewriter.builder, image, own_scale, scale))
+        for image, own_scale in scaled_images
     ]
     return relax.op.concat(images, AXIS[int(concat.attrs.axis) % 4])
