@@ -125,10 +125,10 @@ def test_a_file_that_is_no_plan(
 
 
 def test_a_plan_and_other_cuts(refusal: Any, digits_onnx: Path, tmp_path: Path) -> None:
-    options = ["--stages", "2", "--board", "rk3588", "--no-replicas", "--fps", "3", "--target", "cpu.mcpu=x"]
+    options = ["--stages", "2", "--no-replicas", "--fps", "3"]
     message = refusal("build", digits_onnx, "--plan", "plan.json", *options, "-o", tmp_path / "bundle")
     assert "--plan already says where to cut" in message
-    assert "leave out --stages, --board, --target, --fps, --no-replicas\n" in message
+    assert "leave out --stages, --fps, --no-replicas\n" in message
 
 
 def test_no_place_for_a_plan(refusal: Any, tmp_path: Path) -> None:

@@ -22,9 +22,7 @@ PLANNING = {
     "--stages": "auto",
     "--cut": None,
     "--allow-unfused": None,
-    "--board": "host",
     "--devices": None,
-    "--target": None,
     "--pin": None,
     "--objective": None,
     "--fps": None,
@@ -36,7 +34,10 @@ PLANNING = {
     "--runtimes": None,
     "--fresh": None,
 }
-"""What a plan's file says already, with the defaults; None where there is nothing unless it is asked for."""
+"""What a plan's file says already, with the defaults; None where there is nothing unless it is asked for.
+
+Not ``--board`` and ``--target``: a plan's commands are run if they are those of that board.
+"""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
