@@ -47,9 +47,10 @@ class Stage:
 
 @dataclass(frozen=True)
 class Division:
-    """Stages in order."""
+    """Stages in order, of groups that read others."""
 
     stages: tuple[Stage, ...]
+    reads: Sequence[Sequence[int]]
 
     @cached_property
     def interval(self) -> float:
@@ -62,8 +63,13 @@ class Division:
 
     @cached_property
     def latency(self) -> float:
-        """Seconds of one frame through the slowest replicas at most, one stage after the other."""
-        return sum(max(stage.seconds) for stage in self.stages)
+        """Seconds of one frame on the longest path, through the slowest replicas."""
+        ends: dict[Groups, float] = {}
+        for stage in self.stages:
+            read = {each for group in stage.groups for each in self.reads[group]}
+            before = [end for groups, end in ends.items() if groups & read]
+            ends[stage.groups] = max(stage.seconds) + max(before, default=0.0)
+        return max(ends.values())
 
     @cached_property
     def joules(self) -> float:
@@ -95,7 +101,7 @@ class Case:
     def divisions(self) -> Iterator[Division]:
         """Yield all there are."""
         left = {device.name: _clusters(device) for device in self.board.devices}
-        yield from (Division(stages) for stages in self._extend(frozenset(), (), left))
+        yield from (Division(stages, self.reads) for stages in self._extend(frozenset(), (), left))
 
     def _extend(
         self, done: Groups, stages: tuple[Stage, ...], left: Mapping[str, dict[float, int]]
