@@ -108,7 +108,8 @@ class GoalSearch:
         if self.fps and best.prediction.interval_s > 1 / self.fps * (1 + ROUNDING):
             raise self._too_slow(best.prediction.interval_s)
         # A formula for waiting proves nothing; a relaxation in which nobody waits does.
-        return replace(best.solution, bound=relaxed_interval(problem))
+        fastest = min(candidate.prediction.interval_s for candidate in candidates)
+        return replace(best.solution, bound=relaxed_interval(problem), fastest=fastest)
 
     def _solve_fitting(self, lent_memory: LentMemory, division: Division, problem: Problem) -> tuple[Solution, ...]:
         """Return the best divisions of a problem for whose steps there is memory on what they borrow."""

@@ -61,6 +61,13 @@ def test_workers_borrow_what_a_chain_of_stages_could_have_only_once(chain: Graph
     assert chain_plan.slowest > 1.5 * plan.slowest
 
 
+def test_how_loose_the_bound_is_counts_all_plans_that_were_compared(chain: Graph) -> None:
+    solution = make_planner(chain, make_board()).solve()
+    assert any(stage.choice.paths for stage in solution.stages)
+    assert 0 < solution.bound <= solution.fastest <= solution.interval * (1 + 1e-9)
+    assert solution.open_gap == pytest.approx(solution.fastest / solution.bound - 1)
+
+
 def test_all_cores_work_on_one_frame_where_a_chain_would_divide_them(chain: Graph) -> None:
     """One run of groups is quick on the accelerator: a chain of stages needs cores before and behind it."""
     seconds = {"cpu": [CPU_S] * GROUPS, "npu": [np.inf, np.inf, *[NPU_S] * 3, np.inf, np.inf, np.inf]}
