@@ -46,9 +46,9 @@ const std::set<std::string>& processor_flags() {
     std::ifstream stream("/proc/cpuinfo");
     for (std::string line; words.empty() && std::getline(stream, line);) {
       std::istringstream text(line);
-      // Of x86-64, and of Arm; that the key itself is among them does no harm.
-      const bool is_list = line.rfind("flags", 0) == 0 || line.rfind("Features", 0) == 0;
-      if (is_list) words.insert(std::istream_iterator<std::string>(text), {});
+      // That the key itself is among them does no harm.  An emulator may show the file of another kind of machine.
+      const char* const key = this_machine() == "x86_64" ? "flags" : "Features";
+      if (line.rfind(key, 0) == 0) words.insert(std::istream_iterator<std::string>(text), {});
     }
     return words;
   }();
