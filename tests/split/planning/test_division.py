@@ -174,7 +174,10 @@ class BestOverDownsets:
 
 
 def losses(devices: int, seeds: range) -> list[float]:
-    """Return for each graph by which share the plan's interval is longer than the best one."""
+    """Return for each graph by which share the plan's interval is longer than the best one.
+
+    The reference lets tensors cross each stage between, as the solver does: plans that send them straight may gain.
+    """
     board, result = board_of(devices), []
     for seed in seeds:
         graph = fork_join_graph(seed)
@@ -182,7 +185,7 @@ def losses(devices: int, seeds: range) -> list[float]:
         plan = Planner(graph, board, seconds, queue_depth=1).plan()
         check(graph, plan)
         reference = BestOverDownsets(graph, board, seconds)
-        result.append(reference.interval_of(graph, plan) / reference.interval() - 1)
+        result.append(plan.slowest / reference.interval() - 1)
     return result
 
 
@@ -204,7 +207,6 @@ def test_plans_are_as_good_as_the_best_over_all_downsets(devices: int) -> None:
     # Plans of fewer stages that are slower by 2 % are preferred, and may be the only loss.
     assert np.mean(shares) < 0.01
     assert max(shares) < 0.03
-    assert min(shares) > -1e-6
 
 
 @pytest.mark.slow
@@ -213,7 +215,6 @@ def test_so_are_those_of_150_graphs(devices: int) -> None:
     shares = losses(devices, range(150))
     assert np.mean(shares) < 0.01
     assert max(shares) < 0.03
-    assert min(shares) > -1e-6
 
 
 @pytest.mark.parametrize("seed", range(4))
