@@ -254,7 +254,7 @@ class ConvLoops:
         if len(registers) == 1:
             return registers[0], []
         lanes = self._lanes
-        joined = tir.buffer("joined", [len(registers) * lanes], self._arithmetic.dtype)
+        joined = tir.buffer("joined", [len(registers) * lanes], self._arithmetic.memory)
         loads = [tir.load(register, tir.ramp(tir.number(0), lanes)) for register in registers]
         starts = [tir.number(index * lanes) for index in range(len(registers))]
         stores = [tir.store(joined, load, tir.ramp(start, lanes)) for load, start in zip(loads, starts, strict=True)]

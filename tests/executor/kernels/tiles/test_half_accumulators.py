@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto
 from tvm.target import Target
 
 import pipeline
@@ -61,6 +62,18 @@ def test_results_are_near_those_of_float32(name: str, in_order: bool, tmp_path: 
     error = np.abs(result - expected).max() / np.abs(expected).max()
     # As exact as float32 would be no float16.
     assert 1e-5 < error < ERROR
+
+
+def test_sums_are_stored_as_bytes_by_sixteen(tmp_path: Path) -> None:
+    """Several vectors of sums, joined for one store, are float32."""
+    nodes = [node("Conv", "x w", "t"), node("QuantizeLinear", "t scale zero", "y")]
+    constants = {"w": weights(32, 24, 1, 1), "scale": np.array(0.1, np.float32), "zero": np.array(128, np.uint8)}
+    file = save(tmp_path / "model.onnx", nodes, {"x": (1, 24, 6, 6)}, ["y"], constants, dtypes={"y": TensorProto.UINT8})
+    values = {"x": np.random.default_rng(0).standard_normal((1, 24, 6, 6)).astype(np.float32)}
+    cpu = eager_microarchitecture(lanes=4, registers=32, lane_products=True, multiplies_halves=True)
+    result = by_cores(extract.parts(pipeline.read(file), [])[0], values, 1, cpu, HALVES)
+    expected = by_onnxruntime(file, values)["y"]
+    assert np.abs(result.astype(int) - expected.astype(int)).max() <= 1
 
 
 def test_sums_are_longer_than_float16_can_count(tmp_path: Path) -> None:
