@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -31,7 +31,7 @@ MOST_GROUPS = 12
 _MOST_DOWNSETS = 200
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class SmallGraph:
     """A graph of few groups, for one goal.
 
@@ -44,12 +44,18 @@ class SmallGraph:
     dag : GroupDag
     is_free : bool
         Whether other orders may be taken.
+    fastest, quickest : Candidate or None
+        The divisions of the least interval and of the least latency, once they are known.
     """
 
     search: GoalSearch
     problem: Problem
     dag: GroupDag
     is_free: bool
+    fastest: Candidate | None = field(default=None, init=False)
+    quickest: Candidate | None = field(default=None, init=False)
+    _timed_graphs: dict[tuple[int, ...], TimedGraph] = field(default_factory=dict, init=False)
+    _sizes: dict[tuple[int, int], tuple[float, float]] = field(default_factory=dict, init=False)
 
     @cached_property
     def enumeration(self) -> Enumeration:
@@ -84,14 +90,13 @@ class SmallGraph:
             return enumeration.best(Aim({"energy": "joules"}.get(search.goal, search.goal), longest), known)
         if search.fps:
             return enumeration.best(Aim("size", longest), known)
-        fastest = enumeration.best(Aim("interval"), known)
-        self._fastest.extend([] if fastest is None else [fastest])
+        fastest = self.fastest = enumeration.best(Aim("interval"), known)
         # Whoever fixes the stages wants the best of them; otherwise fewer are worth a little.
         if fastest is None or search.request.devices:
             return fastest
         small = enumeration.best(Aim("size", fastest.prediction.interval_s * WORTH_IT), fastest) or fastest
-        self._quickest.append(enumeration.best(Aim("latency"), small) or small)
-        return self._prompt(small, self._quickest[0])
+        self.quickest = enumeration.best(Aim("latency"), small) or small
+        return self._prompt(small, self.quickest)
 
     def _prompt(self, small: Candidate, quickest: Candidate) -> Candidate:
         """Return a division, or one of little latency that is hardly slower."""
@@ -113,9 +118,9 @@ class SmallGraph:
             for stage in solution.stages
         )
         bound = min(relaxed_interval(problem), solution.interval)
-        if self._fastest and self.enumeration.is_complete:
-            bound = min(solution.interval, self._fastest[0].prediction.interval_s * (1 - TOLERANCE))
-        fastest = self._fastest[0].prediction.interval_s if self._fastest else solution.interval
+        fastest = self.fastest.prediction.interval_s if self.fastest else solution.interval
+        if self.fastest and self.enumeration.is_complete:
+            bound = min(solution.interval, fastest * (1 - TOLERANCE))
         return replace(solution, stages=stages, bound=bound, fastest=fastest)
 
     def evaluate(self, division: Division) -> Candidate:
@@ -126,37 +131,23 @@ class SmallGraph:
         plan = timed.build(Solution(tuple(stages), 0.0))
         prediction, moves = predict(plan), find_moves(plan)
         stages = [
-            replace(stage, enter=each.enter_s, leave=each.leave_s, interval=prediction.stages[number].interval_s)
-            for number, (stage, each) in enumerate(zip(stages, moves, strict=True))
+            replace(stage, enter=move.enter_s, leave=move.leave_s, interval=prediction.stages[number].interval_s)
+            for number, (stage, move) in enumerate(zip(stages, moves, strict=True))
         ]
         return Candidate(Solution(tuple(stages), prediction.interval_s), prediction, order)
 
     def arrange(self, order: tuple[int, ...]) -> TimedGraph:
         """Return the graph in an order, which is its own one if nothing is said."""
         order = order or tuple(range(len(self.dag)))
-        if order not in self._arranged:
-            own = self.search.timed
-            self._arranged[order] = own if order == tuple(range(len(order))) else own.reorder(order)
-        return self._arranged[order]
-
-    @cached_property
-    def _fastest(self) -> list[Candidate]:
-        """The fastest division, once it is known."""
-        return []
-
-    @cached_property
-    def _quickest(self) -> list[Candidate]:
-        """The division of the least latency, once it is known."""
-        return []
+        if order not in self._timed_graphs:
+            timed = self.search.timed
+            self._timed_graphs[order] = timed if order == tuple(range(len(order))) else timed.reorder(order)
+        return self._timed_graphs[order]
 
     @property
     def least_latency(self) -> float:
         """The least latency of all divisions, infinite while it is not known."""
-        return min((each.prediction.latency_s for each in self._quickest), default=np.inf)
-
-    @cached_property
-    def _arranged(self) -> dict[tuple[int, ...], TimedGraph]:
-        return {}
+        return self.quickest.prediction.latency_s if self.quickest else np.inf
 
     def _stages(self, division: Division) -> Iterator[StageSolution]:
         begin = 0
@@ -186,7 +177,3 @@ class SmallGraph:
             footprint, span = Footprint.of(self.arrange(order).graph), (begin.bit_count(), end.bit_count())
             self._sizes[begin, end] = footprint.stage_bytes(*span), footprint.entry_bytes(*span)
         return self._sizes[begin, end]
-
-    @cached_property
-    def _sizes(self) -> dict[tuple[int, int], tuple[float, float]]:
-        return {}
