@@ -17,8 +17,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from pipeline.core import optional
+
 # Benchmarks import it in places of their own as well; see `pipeline.core.optional`.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+optional.hide_telemetry("openvino")
 
 Row = Mapping[str, Any]
 PACKAGES = ("soc-pipeline", "numpy", "apache-tvm", "apache-tvm-ffi", "onnxruntime", "openvino")

@@ -11,6 +11,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from pipeline.core import optional
+
 pytest_plugins = ["tests.support.skips"]
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -22,6 +24,7 @@ hypothesis.settings.load_profile("untimed")
 
 # Tests import it in places of their own as well; see `pipeline.core.optional`.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+optional.hide_telemetry("openvino")
 
 
 def pytest_configure() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import sys
 from types import ModuleType
 
 from pipeline.core.distribution import install_command
@@ -15,10 +16,21 @@ from pipeline.errors import MissingExtra
 # another one's up to twenty seconds.
 _VARIABLES = {"onnxruntime": {"ORT_DISABLE_TELEMETRY": "1"}}
 
+# Not there for a package that is imported.  OpenVINO reports over the network that somebody has imported it, and forks
+# this process for that, whatever threads it has; it does without where this package is missing.
+_HIDDEN = {"openvino": "openvino_telemetry"}
+
 
 def is_installed(package: str) -> bool:
     """Return whether there is a package of this name, without importing it."""
     return importlib.util.find_spec(package) is not None
+
+
+def hide_telemetry(package: str) -> None:
+    """Keep a package from reporting that it is imported, unless what does so is imported already."""
+    if package in _HIDDEN and package not in sys.modules:
+        # None is how Python writes down that there is no such module.
+        sys.modules.setdefault(_HIDDEN[package], None)  # type: ignore[arg-type]
 
 
 def require(module: str, extra: str, purpose: str) -> ModuleType:
@@ -41,6 +53,7 @@ def require(module: str, extra: str, purpose: str) -> ModuleType:
     package = module.partition(".")[0]
     for name, value in _VARIABLES.get(package, {}).items():
         os.environ.setdefault(name, value)
+    hide_telemetry(package)
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

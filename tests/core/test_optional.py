@@ -50,3 +50,17 @@ def test_onnx_runtime_reports_nothing(tmp_path: Path, root: Path) -> None:
     subprocess.run([sys.executable, "-c", SESSION], env=environment, check=True, timeout=60)
     # What is to be reported is kept in the user's cache until it is sent.
     assert not [path for path in tmp_path.rglob("*") if "onnxruntime" in path.name]
+
+
+IMPORT = """
+import sys
+from pipeline.core.optional import require
+require("openvino", "openvino", "a test").Core()
+assert sys.modules["openvino_telemetry"] is None
+"""
+
+
+def test_openvino_reports_nothing(root: Path) -> None:
+    pytest.importorskip("openvino")
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    subprocess.run([sys.executable, "-c", IMPORT], env=environment, check=True, timeout=60)
