@@ -32,7 +32,7 @@ def remove_quantization(model: Any) -> Any:
     _keep_outputs(graph, nodes, sources)
     del graph.node[:]
     graph.node.extend(nodes)
-    _drop_unused(graph)
+    drop_unused(graph)
     return result
 
 
@@ -125,8 +125,9 @@ def _keep_outputs(graph: Any, nodes: list[Any], sources: dict[str, str]) -> None
                 values[position] = names.get(name, name)
 
 
-def _drop_unused(graph: Any) -> None:
-    read_names = {name for node in graph.node for name in node.input}
+def drop_unused(graph: Any) -> None:
+    """Drop the constants of a graph that nothing reads."""
+    read_names = {name for node in graph.node for name in node.input} | {output.name for output in graph.output}
     constants = [constant for constant in graph.initializer if constant.name in read_names]
     del graph.initializer[:]
     graph.initializer.extend(constants)

@@ -14,6 +14,7 @@ from pipeline.core.optional import require
 from pipeline.errors import InputError, ModelError
 from pipeline.quantization import floats, powers
 from pipeline.quantization.accelerators import limits_of
+from pipeline.quantization.layer_constants import separate_constants
 from pipeline.quantization.onnx_model import Shapes, check, give_shapes, load, modernize
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def _check(frames: Frames) -> None:
 
 
 def _prepare(model: Any, folder: Path) -> Path:
-    """Write the model with batch norms folded and shapes inferred, as the quantiser wants it."""
+    """Write the model with batch norms folded, shapes inferred and constants separate."""
     onnx = require("onnx", _EXTRA, _PURPOSE)
     prepare = require("onnxruntime.quantization.shape_inference", _EXTRA, _PURPOSE).quant_pre_process
     source, target = folder / "source.onnx", folder / "prepared.onnx"
@@ -105,6 +106,9 @@ def _prepare(model: Any, folder: Path) -> Path:
         prepare(str(source), str(target), skip_symbolic_shape=True)
     except Exception as error:
         raise ModelError(f"ONNX Runtime cannot prepare the model: {error}") from error
+    prepared_model = load(target)
+    separate_constants(prepared_model)
+    onnx.save(prepared_model, target)
     return target
 
 
