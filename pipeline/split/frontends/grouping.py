@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from pipeline.errors import ModelError
+
 
 class Links(NamedTuple):
     """Tensors that one operator reads and makes, by names of any kind.
@@ -164,11 +166,19 @@ def _closure(nodes: Sequence[Links], makers: dict[Any, int], members: Collection
 
 
 def sort_topologically(nodes: Sequence[Links]) -> Iterator[int]:
-    """Yield the numbers of operators so that each comes after those it reads of, otherwise in their order."""
+    """Yield the numbers of operators so that each comes after those it reads of, otherwise in their order.
+
+    Raises
+    ------
+    ModelError
+        If operators read each other's results.
+    """
     makers = _makers(nodes)
     yielded_numbers: set[int] = set()
     for start in range(len(nodes)):
         stack = [start]
+        # Operators that wait for what they read: from the start to the top of the stack.
+        waiting: set[int] = set()
         while stack:
             number = stack[-1]
             makers_read = [makers[name] for name in nodes[number].reads if name in makers]
@@ -178,7 +188,10 @@ def sort_topologically(nodes: Sequence[Links]) -> Iterator[int]:
                 if number not in yielded_numbers:
                     yielded_numbers.add(number)
                     yield number
+            elif not waiting.isdisjoint(open_ones):
+                raise ModelError(f"operators read each other's results: one of them makes {nodes[number].makes[0]!r}")
             else:
+                waiting.add(number)
                 stack += reversed(open_ones)
 
 

@@ -58,6 +58,7 @@ def read_graph(path: Path, shapes: Shapes) -> tuple[TfliteGraph, tuple[str, ...]
     with _reading(path):
         graph = TfliteGraph(path.read_bytes())
         _check_types(path, graph)
+        _check_order(path, graph)
         fold(graph)
     input_shapes = _input_shapes(path, graph, shapes)
     with _reading(path):
@@ -84,6 +85,19 @@ def _check_types(path: Path, graph: TfliteGraph) -> None:
             raise ModelError(
                 f"{str(path)!r}: {tensor.name!r} is of {tensor.dtype}, which no device computes with; take it off"
             )
+
+
+def _check_order(path: Path, graph: TfliteGraph) -> None:
+    """Raise `ModelError` for what is read before it is made, as in a cycle; LiteRT runs operators as they stand."""
+    results = [tensor for operator in graph.operators for tensor in operator.outputs]
+    pending = {tensor.number for tensor in results if not tensor.is_variable and not tensor.is_constant}
+    for operator in graph.operators:
+        if early := next((tensor for tensor in operator.operands if tensor.number in pending), None):
+            raise ModelError(
+                f"{str(path)!r} is not a valid TFLite model: {operator} reads {early.name!r} before an operator makes "
+                "it, as in a cycle; convert it again"
+            )
+        pending.difference_update(tensor.number for tensor in operator.outputs)
 
 
 def _input_shapes(path: Path, graph: TfliteGraph, shapes: Shapes) -> InputShapes:

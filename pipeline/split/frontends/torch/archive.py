@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import shutil
 import tempfile
 import warnings
@@ -46,7 +47,8 @@ def open_program(path: Path) -> Any:
     ModelError
         If this PyTorch cannot read it, or it holds other things than operators and plain tensors.
     """
-    with warnings.catch_warnings():
+    complaint = _Complaint()
+    with warnings.catch_warnings(), complaint.catch():
         warnings.simplefilter("ignore")
         try:
             with plain_copy(path) as stream:
@@ -59,8 +61,30 @@ def open_program(path: Path) -> Any:
         except Exception as error:  # noqa: BLE001 - PyTorch raises what its deserializers meet
             raise ModelError(
                 f"{str(path)!r}: PyTorch {torch.__version__} cannot read this exported program: "
-                f"{reason(error, line=0)}; export it again with this version"
+                f"{reason(complaint.error or error, line=0)}; export it again with this version"
             ) from None
+
+
+class _Complaint(logging.Filter):
+    """Keeps the error that PyTorch logs with its traceback, before it raises one without a reason."""
+
+    error: BaseException | None = None
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Let no record through, and note its error."""
+        if record.exc_info and record.exc_info[1]:
+            self.error = record.exc_info[1]
+        return False
+
+    @contextmanager
+    def catch(self) -> Iterator[None]:
+        """Take what is logged inside of the block."""
+        logger = logging.getLogger("torch.export")
+        logger.addFilter(self)
+        try:
+            yield
+        finally:
+            logger.removeFilter(self)
 
 
 @contextmanager
