@@ -38,6 +38,9 @@ RUNNING = {
 WHEEL = "SOC_PIPELINE_TVM_WHEEL"
 """Environment variable: the official wheel of TVM that its runtime library is taken from."""
 
+LIBRARIES = ("tvm/lib/libtvm_runtime.so", "tvm/lib/libtvm_runtime_extra.so")
+"""Of TVM's wheel, what stages call: its runtime, and its functions that sort."""
+
 LICENCES = ("tvm/LICENSE", "tvm/NOTICE", "tvm/licenses/")
 
 
@@ -77,12 +80,12 @@ class BuilderBuild(_Build):
 
 
 class RuntimeBuild(_Build):
-    """Build of what runs bundles, with TVM's runtime library where its wheel is named."""
+    """Build of what runs bundles, with TVM's libraries for that where its wheel is named."""
 
     runtime = True
 
     def run(self) -> None:
-        """Build, and add the library with its licence and version."""
+        """Build, and add the libraries with their licence and version."""
         super().run()
         if not self.editable_mode and (wheel := os.environ.get(WHEEL)):
             _unpack_library(Path(wheel), Path(self.build_lib) / "pipeline" / "native")
@@ -92,9 +95,10 @@ def _unpack_library(wheel: Path, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(wheel) as archive:
         for name in archive.namelist():
-            if name == "tvm/lib/libtvm_runtime.so" or (name.startswith(LICENCES) and not name.endswith("/")):
+            if name in LIBRARIES or (name.startswith(LICENCES) and not name.endswith("/")):
                 (folder / Path(name).name).write_bytes(archive.read(name))
-    (folder / "libtvm_runtime.so").chmod(0o755)
+    for library in LIBRARIES:
+        (folder / Path(library).name).chmod(0o755)
     (folder / "version.txt").write_text(wheel.name.split("-")[1] + "\n", encoding="utf-8")
 
 

@@ -8,6 +8,7 @@ digest.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +30,14 @@ FAMILIES = ("aten", "prims", "torchvision", "quantized_decomposed")
 _NAMESPACE = "soc_pipeline."
 
 DIGEST_BYTES = 32
+
+computers: dict[str, Callable[..., None]] = {}
+"""Functions that compute packed models, by kind; `pipeline.executor.source_runtimes` has them."""
+
+
+def compute(kind: str, *operands: object) -> None:
+    """Compute a packed model; compiled code calls it by the name of the kind's function."""
+    computers[kind](*operands)
 
 
 def function_name(kind: str) -> str:

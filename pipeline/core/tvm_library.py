@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import re
 from pathlib import Path
@@ -12,6 +13,9 @@ FOLDER = Path(__file__).parent.parent / "native"
 """Where the distribution for boards has the library, with its licence and its version."""
 
 NAME = "libtvm_runtime.so"
+SORTS = "libtvm_runtime_extra.so"
+"""TVM's library of functions that sort, beside the other one; a TVM of somebody's own may lack it."""
+
 VERSION_FILE = "version.txt"
 
 
@@ -47,12 +51,15 @@ def has_tvm() -> bool:
     return package_folder("tvm") is not None
 
 
+# Looked for once: what is installed stays, and each client of a server asks for the version.
+@functools.cache
 def package_folder(name: str) -> Path | None:
     """Return the folder of an installed package, without importing it; None if there is none."""
     spec = importlib.util.find_spec(name)
     return None if spec is None or spec.origin is None else Path(spec.origin).parent
 
 
+@functools.cache
 def package_version(name: str) -> str:
     """Return the version that a package of TVM's says it has, without importing it."""
     # Not from the distribution's metadata: what reads those takes as long to import as half of NumPy.

@@ -61,19 +61,6 @@ _users: Counter[bytes] = Counter()
 
 # Guards both.
 _lock = threading.Lock()
-_registered = threading.Event()
-
-
-def register() -> None:
-    """Make the functions known to TVM; before a stage is loaded, since that looks its functions up."""
-    if _registered.is_set():
-        return
-    from pipeline.core.tvm_runtime import tvm_ffi
-
-    # Twice by two threads at once does no harm: the second overrides the first.
-    for kind, runtime in RUNTIMES.items():
-        tvm_ffi.register_global_func(packed_model.function_name(kind), _function(runtime), override=True)
-    _registered.set()
 
 
 def retain(digests: Collection[bytes]) -> None:
@@ -150,3 +137,6 @@ def _open(runtime: SourceRuntime, model: np.ndarray) -> Compute:
     compute = runtime.open_model(packed_model.unpack(model), threads)
     with _lock:
         return _open_models.setdefault(key, compute)
+
+
+packed_model.computers.update({kind: _function(runtime) for kind, runtime in RUNTIMES.items()})

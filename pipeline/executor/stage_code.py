@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pipeline.executor import parameters as parameter_arrays
-from pipeline.executor import sorting, source_runtimes
+from pipeline.executor import source_runtimes
 from pipeline.executor.parameters import ParameterEntry
 from pipeline.executor.signature import SignedManifest
 from pipeline.executor.verified_file import VerifiedContent
@@ -158,10 +158,7 @@ class StageCode:
         # Replicas open in threads of their own: the first one loads the module, the others wait for it.
         with self._lock:
             if self._tvm_module is None:
-                # A virtual machine looks up the functions of the process that its code calls.
-                sorting.register_missing()
                 if self.runtimes:
-                    source_runtimes.register()
                     # Not when a pipeline closes: the code may be loaded again, as by a swap.
                     packed_models = source_runtimes.digests(self.parameters.values())
                     source_runtimes.retain(packed_models)

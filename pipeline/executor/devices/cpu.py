@@ -11,7 +11,7 @@ from pipeline.core import affinity
 from pipeline.core.board import Device
 from pipeline.core.memory import ALIGNMENT, is_usable, snapshot
 from pipeline.core.plan import StagePlan
-from pipeline.core.tvm_runtime import empty_tensor, tvm_ffi, virtual_machine
+from pipeline.core.tvm_runtime import empty_tensor, find_function, tvm_ffi, virtual_machine
 from pipeline.errors import PipelineError
 from pipeline.executor import core_kinds, host_target, source_runtimes
 from pipeline.executor.devices.base import DeviceRuntime
@@ -68,7 +68,7 @@ class CpuRuntime(DeviceRuntime):
         if not core_numbers:
             return
         affinity.pin(core_numbers)
-        configure = tvm_ffi.get_global_func("runtime.config_threadpool")
+        configure = find_function("runtime.config_threadpool")
         # TVM's `kSpecifyOneCorePerThread`: one thread for each core of the list.
         configure(-2, len(core_numbers), [str(core) for core in core_numbers])
 
