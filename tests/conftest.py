@@ -56,6 +56,9 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SOC_PIPELINE_CACHE", str(folder))
+        # What Zig compiles once takes seconds, and is the same for all tests.
+        if "ZIG_GLOBAL_CACHE_DIR" not in os.environ:
+            patch.setenv("ZIG_GLOBAL_CACHE_DIR", str(ROOT / "build" / "zig"))
         yield folder
 
 

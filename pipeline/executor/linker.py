@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from pipeline.core.files import cache_folder
 from pipeline.errors import BuildError
 from pipeline.executor.host_target import machine
 
 _TRIPLES = {"armv7l": "arm-linux-gnueabihf"}
 """What cross compilers are named after, where it is not the machine and ``-linux-gnu``."""
+_ZIG_OPTIONS = ("-nostdlib", "-rtlib=compiler-rt", "-s")
+"""Only what processors lack is linked in: a first link takes 5 s with it, 20 s with a C library, which is there anyway.
+
+With a target named, that is code for any processor of the kind, not for this one only.
+"""
 
 
 def linker(built_for: str = "", host: str = "") -> list[str]:
@@ -33,8 +41,9 @@ def linker(built_for: str = "", host: str = "") -> list[str]:
     BuildError
         If there is none.
     """
-    foreign = machine(built_for or host) != machine(host)
-    triple = _TRIPLES.get(built_for, f"{built_for}-linux-gnu")
+    processor = machine(built_for or host)
+    foreign = processor != machine(host)
+    triple = _TRIPLES.get(processor, f"{processor}-linux-gnu")
     # The system's own choice, cc, comes before compilers by name; any of them links C objects.
     candidates = (os.environ.get("CC"), os.environ.get("CXX"), "cc", "gcc", "g++", "clang")
     for name in (f"{triple}-gcc", f"{triple}-g++") if foreign else candidates:
@@ -42,9 +51,9 @@ def linker(built_for: str = "", host: str = "") -> list[str]:
         program, *options = shlex.split(name or "") or [""]
         if path := shutil.which(program):
             return [path, *options]
-    # A wheel with a complete C compiler, for machines where the system's packages cannot be installed.
+    # A wheel with a complete C compiler, which this package brings along.
     if importlib.util.find_spec("ziglang"):
-        return [sys.executable, "-m", "ziglang", "cc", *(["-target", triple] if foreign else [])]
+        return [sys.executable, "-m", "ziglang", "cc", "-target", triple, *_ZIG_OPTIONS]
     package = f"{triple}-gcc" if foreign else "gcc or clang"
     raise BuildError(f"saving a bundle needs a C compiler as linker; install {package}, or: pip install ziglang")
 
@@ -62,7 +71,26 @@ def link(
     # TVM gives one name as a text, several as a list.
     inputs = [objects] if isinstance(objects, str) else list(objects)
     command = [*linker(built_for), "-shared", "-fPIC", "-o", output, *inputs, *(options or ())]
-    process = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - the user's own compiler
+    with _environment(command) as environment:
+        process = subprocess.run(  # noqa: S603 - the user's own compiler
+            command, capture_output=True, text=True, check=False, env=environment
+        )
     if process.returncode:
         # Only the end: a linker lists the same missing symbol for each object that needs it.
         raise BuildError(f"linking {Path(output).name} failed: {process.stderr.strip()[-500:]}")
+
+
+@contextlib.contextmanager
+def _environment(command: Sequence[str]) -> Iterator[dict[str, str]]:
+    """Yield a linker's environment: Zig needs a folder to write to, and never ends without one."""
+    if "ziglang" not in command or "ZIG_GLOBAL_CACHE_DIR" in os.environ:
+        yield {**os.environ}
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = cache_folder() or Path(scratch)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=folder).close()
+        except OSError:
+            folder = Path(scratch)
+        yield {**os.environ, "ZIG_GLOBAL_CACHE_DIR": str(folder / "zig")}

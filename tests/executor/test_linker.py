@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -50,7 +51,40 @@ def test_a_compiler_with_options(bare: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_ziglang_is_a_last_resort(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name if name == "ziglang" else None)
-    assert linker.linker() == [sys.executable, "-m", "ziglang", "cc"]
+    # With a target it writes code for any processor of the kind; without one, for this machine's only.
+    assert linker.linker("", "x86_64")[:6] == [sys.executable, "-m", "ziglang", "cc", "-target", "x86_64-linux-gnu"]
+
+
+def test_ziglang_brings_what_processors_lack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An Armv7 processor need not divide whole numbers."""
+    pytest.importorskip("ziglang")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    source = tmp_path / "divide.c"
+    source.write_text("int divide(int a, int b) { return a / b; }")
+    compiler = [sys.executable, "-m", "ziglang", "cc", "-target", "arm-linux-gnueabihf", "-O1", "-fPIC", "-c"]
+    subprocess.run([*compiler, "-o", str(tmp_path / "divide.o"), str(source)], check=True, timeout=100)
+    assert b"__aeabi_idiv" in (tmp_path / "divide.o").read_bytes()
+    linker.link(str(tmp_path / "divide.so"), str(tmp_path / "divide.o"), built_for="armv7l")
+    assert b"divide" in (tmp_path / "divide.so").read_bytes()
+    assert b"__aeabi_idiv" not in (tmp_path / "divide.so").read_bytes()
+
+
+@pytest.mark.parametrize("cache", ["cache", "/proc/none"])
+def test_ziglang_has_a_folder_to_write_to(
+    bare: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: str
+) -> None:
+    """Without one it ran for ever: with a home that nobody may write to, as in a container of another user's."""
+    (tmp_path / "ziglang").mkdir()
+    (tmp_path / "ziglang" / "__main__.py").write_text(
+        "import os; open(os.environ['ZIG_GLOBAL_CACHE_DIR'], 'w').close()"
+    )
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name if name == "ziglang" else None)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SOC_PIPELINE_CACHE", cache)
+    monkeypatch.delenv("ZIG_GLOBAL_CACHE_DIR", raising=False)
+    linker.link("out.so", ["a.o"])
+    assert (tmp_path / "cache" / "zig").exists() == (cache == "cache")
 
 
 def test_none_is_one_clear_message(bare: Path) -> None:
@@ -66,14 +100,7 @@ def test_code_for_another_machine_has_another_linker(bare: Path, monkeypatch: py
     cross = program(bare / "aarch64-linux-gnu-gcc")
     assert linker.linker("aarch64", "x86_64") == [cross]
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name if name == "ziglang" else None)
-    assert linker.linker("armv7l", "x86_64") == [
-        sys.executable,
-        "-m",
-        "ziglang",
-        "cc",
-        "-target",
-        "arm-linux-gnueabihf",
-    ]
+    assert linker.linker("armv7l", "x86_64")[2:6] == ["ziglang", "cc", "-target", "arm-linux-gnueabihf"]
     assert linker.linker("x86_64", "x86_64") == [str(bare / "gcc")]
 
 
