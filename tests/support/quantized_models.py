@@ -60,8 +60,9 @@ class Product:
             sums = data @ constants["wq"].astype(np.int64)
         shape = (1, -1) + (1,) * (sums.ndim - 2)
         sums += constants["bq"].astype(np.int64).reshape(shape)
-        factor = np.float64(constants["sx"]) * constants["sw"].astype(np.float64) / np.float64(constants["sy"])
-        scaled = np.rint(sums.astype(np.float32) * factor.astype(np.float32).reshape(shape if factor.size > 1 else ()))
+        # Rounded twice, as ONNX Runtime's.
+        factor = np.float32(constants["sx"]) * constants["sw"].astype(np.float32) / np.float32(constants["sy"])
+        scaled = np.rint(sums.astype(np.float32) * factor.reshape(shape if factor.size > 1 else ()))
         shifted = np.maximum(scaled, 0 if self.relu else -np.inf) + int(constants["zy"])
         result: np.ndarray = np.clip(shifted, bytes_out.min, bytes_out.max).astype(constants["zy"].dtype)
         return result

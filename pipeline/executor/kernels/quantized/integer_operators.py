@@ -47,7 +47,7 @@ class IntegerOperators(Rewrite):
         conv = integer_sums.shape_of(call, layout, weights)
         if conv is None:
             return None
-        sums = _sum(rewriter, source, weights, conv, layout)
+        sums = sum_products(rewriter, source, weights, conv, layout)
         if sums is None:
             return None
         return layout.result(sums) if layout else ModelLayout(sums)
@@ -78,10 +78,10 @@ def _source(rewriter: Rewriter, operand: Any) -> ByteSource | None:
     return ByteSource(data, zero) if is_bytes else None
 
 
-def _sum(
+def sum_products(
     rewriter: Rewriter, source: ByteSource, weights: np.ndarray, conv: ConvShape, layout: ChannelLayout | None
 ) -> Any:
-    """Return the sums of products, or None where they may be too large."""
+    """Return the sums of bytes times weights as (out, in, kh, kw), or None where they may be too large."""
     is_signed = str(source.value.ty.dtype) == "int8"
     terms = math.prod(weights.shape[1:])
     if layout and is_depthwise(conv, rewriter.cpu):

@@ -56,11 +56,40 @@ class IntegerSums:
 
 
 @dataclass(frozen=True)
-class _ByteWeights:
-    """Weights as (out, in of one group, kh, kw), without zero points, and a scale for each output channel."""
+class ByteProduct:
+    """Product of bytes by constant bytes.
 
-    values: np.ndarray
+    Attributes
+    ----------
+    data : relax.Var
+        Bytes on the scale `scale`.
+    scale : QuantizationScale
+    weights : array of int
+        As (out, in of one group, kh, kw), without zero points.
+    scales : array of float32
+        Of the weights, for each output channel.
+    conv : ConvShape
+    layout : ChannelLayout or None
+        Of a convolution in the model; None for a product.
+    """
+
+    data: Any
+    scale: QuantizationScale
+    weights: np.ndarray
     scales: np.ndarray
+    conv: ConvShape
+    layout: ChannelLayout | None
+
+    @property
+    def has_bytes(self) -> bool:
+        """Whether weights without zero points are signed bytes, as instructions multiply them."""
+        return bool(self.weights.min() >= -128 and self.weights.max() <= 127)
+
+    @property
+    def unit(self) -> np.ndarray:
+        """Scales of the sums, for each output channel; a product of two float32 is exact in float64."""
+        unit: np.ndarray = self.scale.value * self.scales.astype(np.float64)
+        return unit
 
 
 def constant_numbers(dequantize: Any) -> np.ndarray:
@@ -72,33 +101,41 @@ def constant_numbers(dequantize: Any) -> np.ndarray:
     return numbers
 
 
-def sum_products(rewriter: Rewriter, call: Any, operands: list[Any]) -> IntegerSums | None:
-    """Return the sums of a convolution or product of two dequantised operands, the second constant; or None."""
+def read_product(call: Any, operands: list[Any]) -> ByteProduct | None:
+    """Return a convolution or product of two dequantised operands, the second constant; or None."""
     data, dequantize = operands
     scale = scale_of(data)
     layout = channel_layout.layout_of_call(call) if name_of(call) == "nn.conv2d" else None
     if scale is None or not is_static(call, data) or not isinstance(data.args[0], relax.Var):
         return None
     weights = _weights(dequantize, call, layout)
-    conv = shape_of(call, layout, weights.values) if weights else None
-    # The largest sum of bytes has to stay within int32, also before its correction.
-    if weights is None or conv is None or math.prod(weights.values.shape[1:]) * 255 * 128 * 2 > _LARGEST:
+    conv = None if weights is None else shape_of(call, layout, weights)
+    if weights is None or conv is None:
         return None
-    source = layout.source(rewriter, data.args[0]) if layout else rewriter.plain(data.args[0])
+    scales = np.broadcast_to(dequantize.args[1].value.numpy().ravel(), (len(weights),))
+    return ByteProduct(data.args[0], scale, weights, scales, conv, layout)
+
+
+def sum_products(rewriter: Rewriter, product: ByteProduct) -> IntegerSums | None:
+    """Return the sums of a product by signed bytes, or None where they may be too large."""
+    scale, values, conv, layout = product.scale, product.weights.astype(np.int8), product.conv, product.layout
+    # The largest sum of bytes has to stay within int32, also before its correction.
+    if math.prod(values.shape[1:]) * 255 * 128 * 2 > _LARGEST:
+        return None
+    source = layout.source(rewriter, product.data) if layout else rewriter.plain(product.data)
     # One channel has no four to be multiplied at once.
     if layout and is_depthwise(conv, rewriter.cpu):
-        sums, zero = depthwise_sums(rewriter, source, scale.zero, weights.values, conv)
+        sums, zero = depthwise_sums(rewriter, source, scale.zero, values, conv)
     else:
         # Instructions take unsigned data: 128 is added to them and to their zero point.
         if scale.dtype == "int8":
             source = rewriter.builder.emit(rescaling.as_unsigned(rewriter.builder, source))
             scale = QuantizationScale(scale.value, scale.zero + 128, "uint8")
-        sums = packed_sums(rewriter, source, scale.zero, weights.values, conv, is_image=layout is not None)
+        sums = packed_sums(rewriter, source, scale.zero, values, conv, is_image=layout is not None)
         zero = scale.zero - byte_products.offset(rewriter.cpu)
     # The sum of (data - zero) * weight is that of data * weight, less zero times the weights' sum.
-    sizes = weights.values.reshape(len(weights.values), -1).astype(np.int64).sum(1)
-    scales = scale.value * weights.scales.astype(np.float64)
-    return IntegerSums(rewriter.builder.emit(sums), -zero * sizes, scales, layout)
+    sizes = values.reshape(len(values), -1).astype(np.int64).sum(1)
+    return IntegerSums(rewriter.builder.emit(sums), -zero * sizes, product.unit, layout)
 
 
 def _along(values: np.ndarray, axes: int, axis: int) -> np.ndarray:
@@ -109,8 +146,8 @@ def _along(values: np.ndarray, axes: int, axis: int) -> np.ndarray:
     return values.reshape(shape if axes else ())
 
 
-def _weights(dequantize: Any, product: Any, layout: ChannelLayout | None) -> _ByteWeights | None:
-    """Return the dequantised weights of a product, if each of its outputs has one scale."""
+def _weights(dequantize: Any, product: Any, layout: ChannelLayout | None) -> np.ndarray | None:
+    """Return weights without zero points as (out, in, kh, kw), if each output has one scale."""
     if not all(isinstance(operand, GenericConst) for operand in dequantize.args):
         return None
     values, scale, zero = (operand.value.numpy() for operand in dequantize.args)
@@ -122,25 +159,18 @@ def _weights(dequantize: Any, product: Any, layout: ChannelLayout | None) -> _By
     if max(scale.size, zero.size) > 1 and axis != order.find("O"):
         return None
     differences = values.astype(np.int32) - _along(zero.astype(np.int32), values.ndim, axis)
-    # Less its zero point a weight has to be a signed byte again, which instructions multiply.
-    if differences.min() < -128 or differences.max() > 127:
-        return None
-    by_output = (
-        channel_layout.order_weights(product, differences)
-        if layout
-        else differences.T.reshape(*differences.T.shape, 1, 1)
-    )
-    if by_output is None:
-        return None
-    return _ByteWeights(by_output.astype(np.int8), np.broadcast_to(scale.ravel(), (len(by_output),)))
+    if layout:
+        return channel_layout.order_weights(product, differences)
+    by_output: np.ndarray = differences.T.reshape(*differences.T.shape, 1, 1)
+    return by_output
 
 
 def shape_of(call: Any, layout: ChannelLayout | None, weights: np.ndarray) -> ConvShape | None:
     """Return the shape of a convolution, or of a product, by weights of shape (out, in, height, width)."""
     if layout:
         return conv_shape(layout, call, weights.shape)
-    data = extents(call.args[0].ty)
-    return matmul_shape(data[0], data[1], extents(call.ty)[1]) if len(data) == 2 else None
+    *outer_shape, depth = extents(call.args[0].ty)
+    return matmul_shape(math.prod(outer_shape), depth, len(weights)) if outer_shape else None
 
 
 def packed_sums(  # noqa: PLR0913 - what a product consists of
@@ -164,7 +194,8 @@ def packed_sums(  # noqa: PLR0913 - what a product consists of
     form = structs.replace(layout, conv=conv, element_channels=BYTES, filler=filler, way=way)
     if is_image:
         return DirectConvolution.placeholder(rewriter.builder, form, operands, conv.result, "int32")
-    return Matmul.placeholder(rewriter.builder, form, operands, (conv.height, conv.out_channels), "int32")
+    shape = (*extents(source.ty)[:-1], conv.out_channels)
+    return Matmul.placeholder(rewriter.builder, form, operands, shape, "int32")
 
 
 def _pad_channels(builder: Any, source: Any, conv: ConvShape, padding: int) -> Any:

@@ -12,8 +12,9 @@ from tvm.ir import Call, GenericConst
 
 from pipeline.executor.kernels.layout.expressions import is_image, name_of
 from pipeline.executor.kernels.layout.rewriter import ModelLayout, Rewrite, Rewriter
-from pipeline.executor.kernels.quantized import integer_sums, rescaling
+from pipeline.executor.kernels.quantized import integer_operators, integer_sums, rescaling
 from pipeline.executor.kernels.quantized.concatenation import concatenate
+from pipeline.executor.kernels.quantized.integer_operators import ByteSource
 from pipeline.executor.kernels.quantized.integer_sums import IntegerSums
 from pipeline.executor.kernels.quantized.rescaling import scale_of
 
@@ -44,7 +45,7 @@ class QuantizedOperators(Rewrite):
 
     def _multiply(self, rewriter: Rewriter, call: Any) -> Any:
         operands = [rewriter.producer(operand, "dequantize") for operand in call.args]
-        sums = None if None in operands else integer_sums.sum_products(rewriter, call, operands)
+        sums = None if None in operands else _sum_products(rewriter, call, operands)
         if sums is not None:
             rewriter.intermediates[call] = sums
             # For readers other than a quantize; TVM removes it if there are none.
@@ -59,6 +60,19 @@ class QuantizedOperators(Rewrite):
         return rewriter.match(call, previous=self)
 
 
+def _sum_products(rewriter: Rewriter, call: Any, operands: list[Any]) -> IntegerSums | None:
+    product = integer_sums.read_product(call, operands)
+    if product is None:
+        return None
+    if product.has_bytes:
+        return integer_sums.sum_products(rewriter, product)
+    source = ByteSource(product.data, product.scale.zero)
+    sums = integer_operators.sum_products(rewriter, source, product.weights, product.conv, product.layout)
+    if sums is None:
+        return None
+    return IntegerSums(rewriter.builder.emit(sums), np.zeros(1, np.int64), product.unit, product.layout)
+
+
 def _quantize(rewriter: Rewriter, call: Any) -> Any:
     """Quantise the sums of a product where there is nothing else in between, else any values."""
     scale = scale_of(call)
@@ -71,8 +85,9 @@ def _quantize(rewriter: Rewriter, call: Any) -> Any:
             return joined
         return _in_layout(rewriter, data, lambda value: rescaling.quantize(rewriter.builder, value, scale))
     sums = product.sums
-    # Both in units of the sums, so that one addition of integers does for them.
-    linear = sums.correction + product.bias, sums.scales / np.float64(scale.value)
+    # Both in units of the sums, so that one addition of integers does for them.  A factor is rounded twice, as ONNX
+    # Runtime multiplies and divides scales in float32.
+    linear = sums.correction + product.bias, sums.scales.astype(np.float32) / np.float32(scale.value)
     numbers = rescaling.requantize(rewriter.builder, sums.sums, linear, scale, rectified=product.rectified)
     return _in_sums_layout(sums, numbers)
 
@@ -117,7 +132,9 @@ def _in_units(value: Any, sums: IntegerSums) -> np.ndarray | None:
 
 
 def _in_sums_layout(sums: IntegerSums, value: Any) -> Any:
-    return sums.layout.result(value) if sums.layout else value
+    if sums.layout:
+        return sums.layout.result(value)
+    return ModelLayout(value) if is_image(sums.sums.ty) else value
 
 
 def _in_layout(rewriter: Rewriter, data: Any, step: Callable[[Any], Any]) -> Any:

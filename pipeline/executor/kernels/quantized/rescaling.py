@@ -9,6 +9,7 @@ from tvm import relax, te, tirx
 from tvm.ir import GenericConst
 
 from pipeline.executor.kernels.tir import statements as tir
+from pipeline.executor.kernels.tir.rounding import round_product
 
 # 1.5 times 2 to the 23rd: also a negative number beside it leaves the exponent as it is.
 _ONES = 12582912.0
@@ -48,7 +49,7 @@ def dequantize(builder: Any, data: Any, scale: QuantizationScale) -> Any:
 
     def number(value: Any) -> Any:
         difference = value.astype("int32") - tirx.IntImm("int32", scale.zero)
-        return difference.astype("float32") * tirx.FloatImm("float32", scale.value)
+        return round_product(difference.astype("float32") * tirx.FloatImm("float32", scale.value))
 
     return _map(builder, "dequantize", data, [], number)
 
@@ -81,7 +82,11 @@ def _exact_factor(source: QuantizationScale, target: QuantizationScale) -> float
 
 def scale_sums(builder: Any, sums: Any, correction: np.ndarray, scales: np.ndarray) -> Any:
     """Return the numbers that sums of products stand for."""
-    return _map(builder, "scale", sums, _pair(sums, correction, scales), _number)
+
+    def number(total: Any, bias: Any, factor: Any) -> Any:
+        return round_product(_number(total, bias, factor))
+
+    return _map(builder, "scale", sums, _pair(sums, correction, scales), number)
 
 
 def integers(builder: Any, sums: Any, correction: np.ndarray) -> Any:
