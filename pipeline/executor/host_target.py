@@ -94,7 +94,22 @@ def target(description: Mapping[str, object] | None) -> Any:
     """Return TVM's target for a device's description; None stands for this machine's processor."""
     from tvm.target import Target
 
-    return host_target() if description is None else Target(dict(description))
+    if description is None:
+        return host_target()
+    attributes = dict(description)
+    if "mtriple" in attributes:
+        attributes["mtriple"] = _full_triple(str(attributes["mtriple"]))
+    return Target(attributes)
+
+
+def _full_triple(triple: str) -> str:
+    """Return a triple with the vendor, which compilers' names leave out.
+
+    LLVM reads by position: in ``armv7l-linux-gnueabihf`` the vendor is Linux and the system unknown.  Its calls pass
+    floats as no library of that board expects them, and divide by functions that no board has.
+    """
+    machine_name, *rest = triple.split("-")
+    return "-".join([machine_name, "unknown", *rest]) if rest[:1] == ["linux"] else triple
 
 
 def needs(built_for: Any) -> tuple[str, tuple[str, ...]]:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from pipeline.core.files import cache_folder
 from pipeline.errors import BuildError
+from pipeline.executor.elf import undefined_symbols
 from pipeline.executor.host_target import machine
 
 _TRIPLES = {"armv7l": "arm-linux-gnueabihf"}
@@ -24,6 +25,9 @@ _ZIG_OPTIONS = ("-nostdlib", "-rtlib=compiler-rt", "-s")
 
 With a target named, that is code for any processor of the kind, not for this one only.
 """
+
+_RUNTIME_HELPERS = {"__gnu_f2h_ieee", "__gnu_h2f_ieee", "__truncdfhf2"}
+"""Conversions of half floats that TVM's runtime brings along."""
 
 
 def linker(built_for: str = "", host: str = "") -> list[str]:
@@ -66,11 +70,12 @@ def link(
     Raises
     ------
     BuildError
-        If there is no linker, or it fails; the message has what it printed.
+        If there is no linker, or it fails; the message has what it printed.  Also if the library would lack a function.
     """
     # TVM gives one name as a text, several as a list.
     inputs = [objects] if isinstance(objects, str) else list(objects)
-    command = [*linker(built_for), "-shared", "-fPIC", "-o", output, *inputs, *(options or ())]
+    # Divisions and the like are calls of the compiler's library, which a board need not have.
+    command = [*linker(built_for), "-shared", "-fPIC", "-static-libgcc", "-o", output, *inputs, *(options or ())]
     with _environment(command) as environment:
         process = subprocess.run(  # noqa: S603 - the user's own compiler
             command, capture_output=True, text=True, check=False, env=environment
@@ -78,6 +83,7 @@ def link(
     if process.returncode:
         # Only the end: a linker lists the same missing symbol for each object that needs it.
         raise BuildError(f"linking {Path(output).name} failed: {process.stderr.strip()[-500:]}")
+    _check_helpers(Path(output), command[0])
 
 
 @contextlib.contextmanager
@@ -94,3 +100,17 @@ def _environment(command: Sequence[str]) -> Iterator[dict[str, str]]:
         except OSError:
             folder = Path(scratch)
         yield {**os.environ, "ZIG_GLOBAL_CACHE_DIR": str(folder / "zig")}
+
+
+def _check_helpers(library: Path, program: str) -> None:
+    """Raise `BuildError` if a helper function of compilers is missing, where no loader would find it.
+
+    Functions of TVM's runtime and of the C library are others' by intention.
+    """
+    needs = undefined_symbols(library.read_bytes())
+    helpers = {name for name, version in needs.items() if name.startswith("__") and not version.startswith("GLIBC_")}
+    if missing := sorted(helpers - _RUNTIME_HELPERS):
+        raise BuildError(
+            f"linking {library.name} failed: {', '.join(missing)} would be missing, which compilers bring along, but"
+            f" not {program}; take another one, such as that of: pip install ziglang"
+        )

@@ -65,6 +65,17 @@ def test_needs_are_read_from_the_target() -> None:
     assert "asimd" in host_target.needs(Target(CORTEX))[1]
 
 
+def test_a_triple_without_a_vendor_is_for_linux() -> None:
+    """LLVM takes ``linux`` for the vendor otherwise, and floats are passed as no library of the board expects them."""
+    for triple, full in {
+        "armv7l-linux-gnueabihf": "armv7l-unknown-linux-gnueabihf",
+        "aarch64-linux-gnu": "aarch64-unknown-linux-gnu",
+        "x86_64-conda-linux-gnu": "x86_64-conda-linux-gnu",
+        "aarch64": "aarch64",
+    }.items():
+        assert host_target.target({"kind": "llvm", "mtriple": triple}).attrs["mtriple"] == full
+
+
 def test_another_machine_does_not_fit() -> None:
     foreign = "aarch64" if host_target.machine() == "x86_64" else "x86_64"
     message = host_target.misfit(foreign, ())

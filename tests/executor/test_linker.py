@@ -10,6 +10,7 @@ import pytest
 
 from pipeline.errors import BuildError
 from pipeline.executor import linker
+from pipeline.executor.elf import undefined_symbols
 
 
 @pytest.fixture
@@ -76,7 +77,7 @@ def test_ziglang_has_a_folder_to_write_to(
     """Without one it ran for ever: with a home that nobody may write to, as in a container of another user's."""
     (tmp_path / "ziglang").mkdir()
     (tmp_path / "ziglang" / "__main__.py").write_text(
-        "import os; open(os.environ['ZIG_GLOBAL_CACHE_DIR'], 'w').close()"
+        "import os; open(os.environ['ZIG_GLOBAL_CACHE_DIR'], 'w').close(); open('out.so', 'w').close()"
     )
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name if name == "ziglang" else None)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -113,6 +114,34 @@ def test_what_the_linker_prints_is_in_the_message(bare: Path) -> None:
 def test_objects_and_options_reach_the_linker(bare: Path) -> None:
     program(bare / "cc", "import sys; open(sys.argv[sys.argv.index('-o') + 1], 'w').write(' '.join(sys.argv[1:]))")
     linker.link(str(bare / "out.so"), ["a.o", "b.o"], ["-s"])
-    assert (bare / "out.so").read_text() == f"-shared -fPIC -o {bare / 'out.so'} a.o b.o -s"
+    assert (bare / "out.so").read_text() == f"-shared -fPIC -static-libgcc -o {bare / 'out.so'} a.o b.o -s"
     linker.link(str(bare / "out.so"), "a.o")
     assert (bare / "out.so").read_text().endswith("out.so a.o")
+
+
+@pytest.mark.timeout(180)  # Zig builds its library once
+@pytest.mark.parametrize("built_for", ["", "armv7l"])
+def test_functions_of_the_compiler_are_in_the_library(tmp_path: Path, built_for: str) -> None:
+    kind = "int" if built_for else "__int128"  # the processor divides all others
+    library = link_code(tmp_path, built_for, f"{kind} divide({kind} a, {kind} b) {{ return a / b; }}")
+    needs = undefined_symbols(library.read_bytes())
+    assert not [name for name, version in needs.items() if not version.startswith("GLIBC_")], needs
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("built_for", ["", "armv7l"])
+def test_a_library_without_them_is_refused(tmp_path: Path, built_for: str) -> None:
+    code = "int __divide(int, int); int divide(int a, int b) { return __divide(a, b); }"
+    with pytest.raises(BuildError, match=r"linking divide.so failed: __divide would be missing"):
+        link_code(tmp_path, built_for, code)
+
+
+def link_code(folder: Path, built_for: str, code: str) -> Path:
+    """Return the library of some C, for a machine that there is a linker for."""
+    try:
+        linker.linker(built_for)
+    except BuildError as error:
+        pytest.skip(str(error))
+    (folder / "divide.c").write_text(f"{code}\n")
+    linker.link(str(folder / "divide.so"), [str(folder / "divide.c")], ["-O2"], built_for=built_for)
+    return folder / "divide.so"
