@@ -18,6 +18,7 @@ from pipeline.core.files import cache_folder, replace_folder, scratch_folder
 from pipeline.errors import BundleError
 from pipeline.executor import manifest
 from pipeline.executor.bundle import Bundle
+from pipeline.executor.bundle_description import describe_manifest
 from pipeline.executor.bundle_folder import BundleFolder
 from pipeline.executor.manifest import CHECKSUM, MANIFEST
 
@@ -41,13 +42,20 @@ class BundleParts:
     files: Mapping[str, np.ndarray]
 
 
-def read_parts(bundle: Bundle | Path) -> BundleParts:
-    """Return the files of a bundle, verified.
+def read_parts(bundle: Bundle | Path, require_signature: Path | None = None) -> BundleParts:
+    """Return the files of a bundle; each is read once, so that what was verified is what travels.
 
     Parameters
     ----------
     bundle : Bundle or Path
         One in memory is saved for that, to a folder that is gone afterwards.
+    require_signature : Path, optional
+        The file of those of whom one must have signed the bundle in a folder.
+
+    Raises
+    ------
+    BundleError
+        If the bundle is missing, damaged, or not signed as required.
     """
     if isinstance(bundle, Bundle):
         with tempfile.TemporaryDirectory(prefix="soc-pipeline-") as folder:
@@ -55,11 +63,17 @@ def read_parts(bundle: Bundle | Path) -> BundleParts:
             bundle.save(path)
             return read_parts(path)
     with contextlib.closing(BundleFolder(bundle)) as folder:
-        facts = manifest.read_from(folder)
+        data = manifest.read_data(folder, require_signature)
+        facts = manifest.decode(data, bundle)
         files = {name: folder.content(part).array for name, part in facts.files.items()}
-        for name in (MANIFEST, CHECKSUM):
-            files[name] = np.frombuffer(folder.small_file(name, manifest.LARGEST), np.uint8)
+    files[MANIFEST] = np.frombuffer(data, np.uint8)
+    files[CHECKSUM] = np.frombuffer(manifest.checksum_line(data), np.uint8)
     return BundleParts(_digest(files[MANIFEST]), files)
+
+
+def describe_parts(parts: BundleParts) -> Bundle:
+    """Return the bundle that these are the files of, without its code."""
+    return describe_manifest(manifest.decode(parts.files[MANIFEST].tobytes(), Path(parts.digest[:12])))
 
 
 def find_bundle(digest: str, folder: Path | None = None) -> Path | None:

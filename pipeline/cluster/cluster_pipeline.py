@@ -107,7 +107,7 @@ class ClusterPipeline(Pipeline):
         """Refuse: the replicas run a bundle as it was built."""
         raise ArgumentError("parameters cannot be set on a cluster; build the bundle with them, and load it again")
 
-    def swap(self, bundle: RunnableBundle) -> None:  # noqa: ARG002 - none can be swapped
+    def swap(self, bundle: RunnableBundle, **_: Any) -> None:  # noqa: ARG002 - none can be swapped
         """Refuse: the replicas run the bundle that they were loaded with."""
         raise ArgumentError("a bundle cannot be swapped on a cluster; load the new one beside it, and close this")
 

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipeline.cluster.bundle_parts import read_parts
+from pipeline.cluster.bundle_parts import BundleParts, describe_parts, read_parts
 from pipeline.cluster.cluster_pipeline import ClusterPipeline
 from pipeline.cluster.cluster_plan import ClusterBundle, cluster_bundle, split_bundle
 from pipeline.cluster.fleet import Fleet, FleetOptions
@@ -20,7 +20,6 @@ from pipeline.core import arguments
 from pipeline.core.device_map import DeviceMap
 from pipeline.errors import ArgumentError
 from pipeline.executor.bundle import Bundle
-from pipeline.executor.bundle_description import describe_bundle
 
 _OF_REPLICAS = ("stage_timeout", "on_timeout")
 """Options that are about the bundle's stages, and so for the replicas."""
@@ -86,11 +85,12 @@ def load(  # noqa: PLR0913 - all but the first by keyword
     order_options = {name: options.pop(name) for name in _OF_REPLICAS if name in options}
     check_address(address)
     load_ray()
-    code = _read(bundle, require_signature)
-    if folder is None and not isinstance(bundle, Bundle):
-        folder = bundle
-    part, functions = split_bundle(code, None if folder is None else describe_bundle(folder))
-    parts = read_parts(part if folder is None else Path(folder))
+    saved = _read_saved(bundle, folder, require_signature)
+    description = None if saved is None else describe_parts(saved)
+    code = bundle if isinstance(bundle, Bundle) else description
+    assert code is not None  # noqa: S101 - what is no bundle in memory has a folder
+    part, functions = split_bundle(code, description)
+    parts = read_parts(part) if saved is None else saved
     requirement = derive_requirement(part.on_devices(devices or {}).plan, cpus, resources)
     # Live streams want the newest frame, not one that has waited in line.
     is_live = options.get("admission", "block") != "block"
@@ -120,12 +120,19 @@ def _count(requirement: Requirement) -> int:
     return count_replicas(load_ray().nodes(), requirement)
 
 
-def _read(bundle: Bundle | str | Path, require_signature: str | Path | None) -> Bundle:
+def _read_saved(
+    bundle: Bundle | str | Path, folder: str | Path | None, require_signature: str | Path | None
+) -> BundleParts | None:
+    """Return the files that replicas load, of the bundle's folder; None if it is in memory only."""
     if not isinstance(bundle, Bundle):
-        return describe_bundle(bundle, require_signature)
+        if folder is not None:
+            raise ArgumentError("folder is for a bundle in memory; give the path of one of them")
+        folder = bundle
+    if folder is not None:
+        return read_parts(Path(folder), None if require_signature is None else Path(require_signature))
     if require_signature is not None:
         raise ArgumentError("require_signature is for the folder of a bundle; one in memory has no signature")
-    return bundle
+    return None
 
 
 def _fleet_options(options: Mapping[str, Any]) -> FleetOptions:

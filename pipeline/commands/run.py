@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
             return describe_bundle(path, options.require_signature)
         return Bundle.load(path, dict(options.device), require_signature=options.require_signature)
 
-    bundle = load(options.bundle)
+    bundle = Updates(options, load).load_first(Path(options.bundle))
     with (
         view.serve_view(options.view) as (server, always),
         run_options.source(options, bundle.plan.inputs, preparation) as source,

@@ -164,7 +164,8 @@ def _running_bundle(options: argparse.Namespace) -> Iterator[OfferedBundle | Non
     def load(path: Path) -> Bundle:
         return Bundle.load(path, require_signature=options.require_signature)
 
-    bundle = load(options.bundle)
+    versions = updates.Updates(options, load)
+    bundle = versions.load_first(options.bundle)
     names = [spec.name for spec in bundle.plan.inputs]
     with pipeline.load(bundle) as running:
 
@@ -172,7 +173,7 @@ def _running_bundle(options: argparse.Namespace) -> Iterator[OfferedBundle | Non
             outputs = running.submit(dict(zip(names, arrays, strict=True)), copy=False).outputs()
             return [outputs[spec.name] for spec in bundle.plan.outputs]
 
-        with updates.Updates(options, load).watch(running, bundle):
+        with versions.watch(running, bundle):
             yield OfferedBundle(bundle.plan, compute)
 
 

@@ -12,8 +12,9 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from queue import SimpleQueue
+from time import monotonic
 from typing import TypeVar
 
 from pipeline.core import affinity, forks
@@ -22,6 +23,9 @@ RESTING = "resting"
 """Name of a thread that has nothing to do."""
 
 Result = TypeVar("Result")
+
+_LOOK_S = 0.05
+"""Seconds between two looks at whether the result is wanted still."""
 
 
 class Lease:
@@ -93,6 +97,43 @@ def start_in_thread(work: Callable[[], Result], name: str) -> Future[Result]:
     lease, outcome = _lease_work(work, name)
     lease.start()
     return outcome
+
+
+def call_in_time(
+    work: Callable[[], Result],
+    name: str,
+    *,
+    limit_s: float,
+    ends: Callable[[], bool],
+    discard: Callable[[Result], object],
+) -> Result:
+    """Do some work that may hang in another thread, and return its result.
+
+    Parameters
+    ----------
+    work : callable
+        What it raises is raised again here.
+    name : str
+        Of the thread meanwhile.
+    limit_s : float
+        Seconds to wait.
+    ends : callable
+        Whether to give up at once.
+    discard : callable
+        Called with a result that comes too late, in the other thread.
+
+    Raises
+    ------
+    TimeoutError
+        If the work was given up; it goes on in its thread.
+    """
+    outcome, deadline = start_in_thread(work, name), monotonic() + limit_s
+    while not outcome.done() and not ends() and monotonic() < deadline:
+        wait([outcome], _LOOK_S)
+    if outcome.done():
+        return outcome.result()
+    outcome.add_done_callback(lambda late: None if late.exception() else discard(late.result()))
+    raise TimeoutError(f"{name} takes more than {limit_s:g} s")
 
 
 def _lease_work(work: Callable[[], Result], name: str, kind: Hashable = None) -> tuple[Lease, Future[Result]]:

@@ -9,6 +9,7 @@ from pipeline.core.shapes import Build
 from pipeline.executor import manifest
 from pipeline.executor.bundle import Bundle
 from pipeline.executor.bundle_folder import BundleFolder
+from pipeline.executor.manifest import Manifest
 
 
 def describe_bundle(path: str | Path, require_signature: str | Path | None = None) -> Bundle:
@@ -21,5 +22,10 @@ def describe_bundle(path: str | Path, require_signature: str | Path | None = Non
     """
     with contextlib.closing(BundleFolder(Path(path))) as folder:
         facts = manifest.read_from(folder, None if require_signature is None else Path(require_signature))
+    return describe_manifest(facts)
+
+
+def describe_manifest(facts: Manifest) -> Bundle:
+    """Return the bundle that a manifest is of, without its code."""
     more = [Build(build.plan, (None,) * len(build.stages), build.symbolic) for build in facts.more]
     return Bundle(facts.plan, (None,) * len(facts.stages), numerics=facts.numerics, shapes=facts.shapes, more=more)

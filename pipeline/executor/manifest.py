@@ -110,7 +110,7 @@ def write(folder: Path, manifest: Manifest, key: Path | None = None) -> None:
         (folder / SIGNATURE).write_bytes(sign(data, key))
     # Last of all files: a folder without it is no bundle yet.
     (folder / MANIFEST).write_bytes(data)
-    (folder / CHECKSUM).write_text(_checksum_line(data))
+    (folder / CHECKSUM).write_bytes(checksum_line(data))
 
 
 def read(path: Path) -> Manifest:
@@ -133,9 +133,16 @@ def read_from(folder: BundleFolder, require_signature: Path | None = None) -> Ma
     BundleError
         If there is no bundle, or the manifest is damaged, of a newer format, not valid, or not signed.
     """
+    return decode(read_data(folder, require_signature), folder.path)
+
+
+def read_data(folder: BundleFolder, require_signature: Path | None = None) -> bytes:
+    """Return the bytes of the manifest in `folder`, verified; the parameters and errors are those of `read_from`."""
+    data = _read_data(folder)
     if require_signature is not None:
-        return read_signed(folder, require_signature)[0]
-    return _decode(_read_data(folder), folder.path)
+        # Before anything of it is believed, and of the very bytes that are decoded.
+        _verify(folder, _signed(folder, data), require_signature)
+    return data
 
 
 def read_signed(folder: BundleFolder, require_signature: Path | None = None) -> tuple[Manifest, SignedManifest | None]:
@@ -143,13 +150,13 @@ def read_signed(folder: BundleFolder, require_signature: Path | None = None) -> 
 
     The parameters and errors are those of `read_from`.
     """
-    data = _read_data(folder)
+    data = read_data(folder, require_signature)
+    return decode(data, folder.path), _signed(folder, data)
+
+
+def _signed(folder: BundleFolder, data: bytes) -> SignedManifest | None:
     has_signature = folder.has(SIGNATURE)
-    signed = SignedManifest(data, folder.small_file(SIGNATURE, LARGEST_SIGNATURE)) if has_signature else None
-    if require_signature is not None:
-        # Before anything of it is believed, and of the very bytes that are decoded.
-        _verify(folder, signed, require_signature)
-    return _decode(data, folder.path), signed
+    return SignedManifest(data, folder.small_file(SIGNATURE, LARGEST_SIGNATURE)) if has_signature else None
 
 
 def decode_signed(signed: SignedManifest, allowed: Path, origin: str) -> Manifest:
@@ -161,7 +168,7 @@ def decode_signed(signed: SignedManifest, allowed: Path, origin: str) -> Manifes
         If nobody of them did, or it is not valid.
     """
     verify(signed, allowed)
-    return _decode(signed.manifest, Path(origin))
+    return decode(signed.manifest, Path(origin))
 
 
 def _verify(folder: BundleFolder, signed: SignedManifest | None, allowed: Path) -> None:
@@ -178,7 +185,7 @@ def _read_data(folder: BundleFolder) -> bytes:
         raise BundleError(f"{str(folder.path)!r} is not a bundle: it has no {MANIFEST}")
     data = folder.small_file(MANIFEST, LARGEST)
     # Before anything is decoded: a damaged byte is to be told as damage, not as an odd plan.
-    if folder.small_file(CHECKSUM, LARGEST) != _checksum_line(data).encode():
+    if folder.small_file(CHECKSUM, LARGEST) != checksum_line(data):
         raise BundleError(
             f"{str(folder.path)!r}: {MANIFEST} does not have the checksum in {CHECKSUM}; copy the bundle again "
             f"({REPLACING})"
@@ -186,11 +193,13 @@ def _read_data(folder: BundleFolder) -> bytes:
     return data
 
 
-def _checksum_line(manifest: bytes) -> str:
-    return f"{hashlib.sha256(manifest).hexdigest()}  {MANIFEST}\n"
+def checksum_line(manifest: bytes) -> bytes:
+    """Content of the file with a manifest's checksum."""
+    return f"{hashlib.sha256(manifest).hexdigest()}  {MANIFEST}\n".encode()
 
 
-def _decode(data: bytes, folder: Path) -> Manifest:
+def decode(data: bytes, folder: Path) -> Manifest:
+    """Return what a manifest says; `folder` is its own, for messages."""
     try:
         # The number alone first: this version's types may refuse the fields of a newer manifest.
         version = _FORMAT.decode(data).format

@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 from pipeline.core.forks import keep
 from pipeline.errors import FrameDropped
 from pipeline.scheduler.admission import Admission
-from pipeline.scheduler.frame import Frame
+from pipeline.scheduler.frame import Carrier, Frame
 from pipeline.scheduler.interrupts import uninterrupted
 from pipeline.scheduler.ledger import Ledger
 
@@ -173,10 +173,15 @@ class AdmissionQueue:
         keep(self._waiting)
         self._waiting, self.unbuilt_frames = deque(), []
 
-    def refuse(self, error: Callable[[], BaseException]) -> None:
-        """Tell those who wait for a place by an error that there will be none; under the ledger's lock."""
-        refusals = [(frame, ticket) for frame, ticket in self._waiting if ticket is not None]
-        self._waiting = deque(entry for entry in self._waiting if entry[1] is None)
+    def refuse(self, error: Callable[[], BaseException], deployment: Carrier | None = None) -> None:
+        """Tell those who wait for a place, in a deployment or in any, that there will be none; under the lock."""
+        refusals = [
+            (frame, ticket)
+            for frame, ticket in self._waiting
+            if ticket is not None and deployment in (None, frame.deployment)
+        ]
+        refused_frames = {frame for frame, _ in refusals}
+        self._waiting = deque(entry for entry in self._waiting if entry[0] not in refused_frames)
         for frame, ticket in refusals:
             # An error for each caller: raising one and the same in several threads would mix up their tracebacks.
             ticket.settle(error())

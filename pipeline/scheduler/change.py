@@ -16,8 +16,10 @@ import numpy as np
 from pipeline.core.memory import snapshot
 from pipeline.core.plan import Plan
 from pipeline.core.shapes import Build, OpenShapes
-from pipeline.errors import InputError, PlanError, near
+from pipeline.core.threads import call_in_time
+from pipeline.errors import InputError, PipelineError, PlanError, near
 from pipeline.scheduler.arrays import read_array
+from pipeline.scheduler.deployment import Deployment
 from pipeline.scheduler.engine import Engine
 from pipeline.scheduler.pending_builds import PendingBuilds
 
@@ -61,7 +63,7 @@ class Changes:
             builds = [_replace_parameters(build, number, values) for build in deployment.builds]
             self._bring(builds, deployment.shapes)
 
-    def swap(self, bundle: RunnableBundle) -> None:
+    def swap(self, bundle: RunnableBundle, timeout: float | None = None, grace: float | None = None) -> None:
         """Bring another bundle, with the same inputs and outputs."""
         with self._engine.changing:
             plan, successor = self._engine.deployment.plan, bundle.builds[0]
@@ -73,14 +75,31 @@ class Changes:
                         f"the new bundle has other {side}: {_join(successor_specs)} instead of {_join(specs)}"
                     )
             check_codes(successor.plan, successor.codes)
-            self._bring(bundle.builds, bundle.shapes)
+            predecessor = self._engine.deployment
+            self._bring(bundle.builds, bundle.shapes, timeout)
+        if grace is not None:
+            self._engine.give_up(predecessor, grace)
 
-    def _bring(self, builds: Sequence[Build], shapes: OpenShapes | None) -> None:
+    def _bring(self, builds: Sequence[Build], shapes: OpenShapes | None, timeout: float | None = None) -> None:
         if self._engine.closing:  # before devices are opened for nothing
             raise self._engine.closed_error()
-        self._engine.swap(self._engine.open(builds, shapes))
+        engine = self._engine
+        engine.swap(engine.open(builds, shapes) if timeout is None else self._open_in_time(builds, shapes, timeout))
         # Only after the swap: if that fails, the stages are still those that builds are made from.
         self._pending_builds.forget()
+
+    def _open_in_time(self, builds: Sequence[Build], shapes: OpenShapes | None, timeout: float) -> Deployment:
+        engine = self._engine
+        try:
+            return call_in_time(
+                lambda: engine.open(builds, shapes),
+                "opening the devices",
+                limit_s=timeout,
+                ends=lambda: engine.closing,
+                discard=Deployment.shut,
+            )
+        except TimeoutError as error:
+            raise (engine.closed_error() if engine.closing else PipelineError(str(error))) from None
 
 
 def check_codes(plan: Plan, codes: Sequence[Any] | None) -> tuple[Any, ...]:

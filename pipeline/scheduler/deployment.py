@@ -57,6 +57,8 @@ class Deployment:
         The workers.
     counters : dict of str to list of StageCounters
         Those of each stage's workers.
+    is_given_up : bool
+        Whether its workers hang, and nobody waits for them.
 
     Raises
     ------
@@ -79,7 +81,7 @@ class Deployment:
         self._inboxes, self._inlet = self._make_channels()
         self._cores = _shared_cores(plan, runtimes)
         self._lent_devices = {name for stage in plan.stages for name in borrowed_devices(plan.board, stage)}
-        self.group = WorkerGroup(context)
+        self.group, self.is_given_up = WorkerGroup(context), False
         self.counters: dict[str, list[StageCounters]] = {stage.name: [] for stage in plan.stages}
         for number, stage in enumerate(plan.stages):
             for replica, runtime in enumerate(runtimes[number]):
@@ -100,6 +102,11 @@ class Deployment:
         frame = Frame(future, self, tensors, frame_inputs.arrays if by_reference else (), self._joins, self._readers)
         frame.build, frame.crop = frame_inputs.build, frame_inputs.crop
         return frame
+
+    def accepted_inputs(self, frame: Frame) -> AcceptedInputs:
+        """Return the inputs of a frame that no stage has taken up; what no stage reads is None."""
+        arrays = [frame.tensors[slot] for slot in self._wiring.inputs]
+        return AcceptedInputs(self.check, arrays, frame.build, frame.crop)
 
     def has_room(self) -> bool:
         """Return true if each first stage has a place in front of it; under the ledger's lock."""
@@ -316,7 +323,8 @@ class Deployments:
 
     def join(self, deadline: float | None) -> bool:
         """Wait for the workers' end until `time.monotonic` is `deadline`, and return whether they have ended."""
-        return all(deployment.group.join(deadline) for deployment in self.list_alive())
+        waited = [deployment for deployment in self.list_alive() if not deployment.is_given_up]
+        return all(deployment.group.join(deadline) for deployment in waited)
 
     def busy(self, timeout: float) -> list[str]:
         """Return the names of the stages whose workers, also those given up, do not end within `timeout` seconds."""

@@ -129,6 +129,38 @@ class Engine:
         successor.group.join()
         raise self.closed_error()
 
+    def give_up(self, deployment: Deployment, grace_s: float) -> None:
+        """Wait for the frames of a former deployment, and let those fail that do not end; its workers may hang."""
+        with self.ledger.lock:
+            futures = [frame.future for frame in self._frames_of(deployment)]
+        deadline = monotonic() + grace_s
+        if all(future.wait(max(0.0, deadline - monotonic())) for future in futures):
+            return
+        model = deployment.plan.model
+        reason = PipelineError(f"the bundle of {model!r} that this frame was in was taken back before it ended")
+        with self.ledger.lock:
+            deployment.is_given_up = True
+            for frame in self.queue.all_frames():
+                if frame.deployment is deployment:
+                    self.intake.move(frame)
+            # What cannot be moved has a size that only the former deployment knows.
+            self.queue.refuse(lambda: PipelineError(str(reason)), deployment)
+            frames = self._frames_of(deployment)
+        self._end_frames(frames, reason)
+        deployment.group.break_off()
+
+    @uninterrupted
+    def _end_frames(self, frames: Sequence[Frame], reason: BaseException) -> None:
+        # The newest first: a place that becomes free shall not be taken by a frame that is to end.
+        taken_up = [frame for frame in reversed(frames) if not self.intake.withdraw(frame, reason)]
+        self.ledger.abandon(reason, taken_up)
+        self.queue.settle()
+
+    def _frames_of(self, deployment: Deployment) -> list[Frame]:
+        """Return the frames in flight, or waiting, of a deployment; under the ledger's lock."""
+        frames = chain(self.ledger.frames(), self.queue.all_frames())
+        return [frame for frame in frames if frame.deployment is deployment]
+
     def drain(self, timeout: float | None) -> None:
         """Wait until the frames submitted so far have ended; see `Pipeline.drain`."""
         with self.ledger.lock:
@@ -185,7 +217,7 @@ class Engine:
         # Frames in front of the one that stopped the pipeline still need the workers.
         if last_kept < 0:
             self._shut()
-        self.ledger.abandon(reason, last_kept)
+        self.ledger.abandon(reason, self.ledger.frames(last_kept))
         self.close()
 
     def after_fork(self) -> None:

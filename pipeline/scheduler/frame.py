@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from pipeline.core.affinity import call_unpinned
+from pipeline.scheduler.inputs import AcceptedInputs
 from pipeline.scheduler.interrupts import contain, uninterrupted
 from pipeline.scheduler.waiting import SafeCondition
 
@@ -151,6 +152,9 @@ class FrameFuture(Future[Any]):
 
 class Carrier(Protocol):
     """The deployment that a frame goes through, as the frame and those who book it know it."""
+
+    def accepted_inputs(self, frame: Frame) -> AcceptedInputs:
+        """Return the inputs of a frame that no stage has taken up."""
 
     def has_room(self) -> bool:
         """Return true if a frame may start; under the ledger's lock."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
@@ -9,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.errors import FrameDropped, PipelineClosed
+from pipeline.errors import FrameDropped, InputError, PipelineClosed
 from pipeline.scheduler.admission_queue import AdmissionQueue, Ticket
 from pipeline.scheduler.deployment import Deployments
 from pipeline.scheduler.frame import Frame, FrameFuture
@@ -134,6 +135,12 @@ class Intake:
             frame.take_over(self._make_frame(frame_inputs, frame.future, by_reference=by_reference))
             self._queue.admit(frame)
         self._queue.settle()
+
+    def move(self, frame: Frame) -> None:
+        """Let a frame in the queue go through the current deployment, if that takes it; under the ledger's lock."""
+        with contextlib.suppress(InputError):
+            frame_inputs = frame.deployment.accepted_inputs(frame)
+            frame.take_over(self._make_frame(frame_inputs, frame.future, by_reference=bool(frame.caller_arrays)))
 
     @uninterrupted
     def withdraw(self, frame: Frame, reason: BaseException) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import CancelledError
 from time import perf_counter
 from types import MappingProxyType
@@ -133,9 +133,9 @@ class Ledger:
         self._deliver()
 
     @uninterrupted
-    def abandon(self, reason: BaseException, last_kept: int = -1) -> None:
-        """Give up the frames in flight with numbers above `last_kept`, also where a device keeps its worker busy."""
-        for frame in self.frames(last_kept):
+    def abandon(self, reason: BaseException, frames: Iterable[Frame]) -> None:
+        """Give up frames in flight, also where a device keeps its worker busy."""
+        for frame in frames:
             # Finished, it has its result, and only waits for its turn.
             if not frame.is_finished:
                 frame.abandon(reason)

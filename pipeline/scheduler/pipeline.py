@@ -182,13 +182,17 @@ class Pipeline(FrameCalls, LifeCycle):
         """
         self._changes.set_params(group, values)
 
-    def swap(self, bundle: RunnableBundle) -> None:
+    def swap(self, bundle: RunnableBundle, *, timeout: float | None = None, grace: float | None = None) -> None:
         """Run another bundle, for all frames submitted after the call; it does not wait for frames.
 
         Parameters
         ----------
         bundle : Bundle
             Its inputs and outputs are those of the bundle that it replaces; its stages may be others.
+        timeout : float, optional
+            Seconds for its devices to open.
+        grace : float, optional
+            Seconds to wait for the frames of the bundle before; those that have not ended then fail.
 
         Raises
         ------
@@ -197,7 +201,7 @@ class Pipeline(FrameCalls, LifeCycle):
         PipelineClosed
             If the pipeline is closed.
         """
-        self._changes.swap(bundle)
+        self._changes.swap(bundle, arguments.time_limit("timeout", timeout), arguments.time_limit("grace", grace))
 
     def statistics(self) -> Statistics:
         """Return an immutable snapshot of what the pipeline has done so far."""

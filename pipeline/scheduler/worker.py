@@ -122,6 +122,13 @@ class Worker:
         """Name of its device."""
         return self._device.name
 
+    def break_off(self) -> None:
+        """Give up what the device is doing, and leave devices that others borrow."""
+        self.given_up = True
+        if self._loan is not None:
+            self._loan.release()
+        self._device.break_off()
+
     def join(self, timeout: float | None = None) -> bool:
         """Wait until the thread is done with this, at most `timeout` seconds, and return whether it is."""
         # A worker whose thread was never started, or is the caller's own, cannot be waited for.

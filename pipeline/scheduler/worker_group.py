@@ -86,6 +86,13 @@ class WorkerGroup:
         else:
             self._context.on_break(error)
 
+    def break_off(self) -> None:
+        """Give up all workers: nobody waits for what they are doing."""
+        with self._lock:
+            workers = list(self.workers)
+        for worker in workers:
+            worker.break_off()
+
     def after_fork(self) -> None:
         """Have no workers, in a process that was forked."""
         # Their devices belong to the parent, who would lose them with these objects.

@@ -1,29 +1,26 @@
-"""Update checks: what a new version of a bundle has to stand before, and just after, it takes over."""
+"""Update checks: what a new version of a bundle has to stand just after it has taken over."""
 
 from __future__ import annotations
 
 import contextlib
 import statistics
 import time
-from collections.abc import Callable, Sequence
-from queue import Empty, Full, Queue
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from pipeline.core.compare import compare_outputs, overall
-from pipeline.errors import FrameDropped, PipelineClosed, PipelineError, describe_error
+from pipeline.errors import FrameDropped, PipelineClosed, describe_error
 
 if TYPE_CHECKING:
-    from pipeline.executor.bundle import Bundle
     from pipeline.scheduler.frame import FrameFuture
     from pipeline.scheduler.pipeline import Pipeline
 
-_PAUSE_S = 0.01
+PAUSE_S = 0.01
 """Between two looks at the frames that have ended."""
 
-_BACKLOG = 2
-"""Frames that wait to be compared; others are left out, so that the stream does not wait for it."""
+_GRACE_S = 5.0
+"""Seconds for frames of a version that is taken back to end, if it does not hang."""
 
 
 class UpdateOptions(NamedTuple):
@@ -40,81 +37,58 @@ class UpdateOptions(NamedTuple):
         So many frames are watched after it has taken over.
     most_slower : float
         By what their median latency may be longer than that of the frames before.
+    patience_s : float
+        Seconds that a frame may take beside the version at work, and all frames together after it has taken over,
+        however fast the version before was.
+    opening_s : float
+        Seconds for its devices to open.
     """
 
     shadow: int = 0
     tolerance: float | None = None
     guard: int = 50
     most_slower: float = 1.5
+    patience_s: float = 10.0
+    opening_s: float = 300.0
 
 
-def compare_live(
-    running: Pipeline, current: Bundle, successor: Bundle, options: UpdateOptions, ends: Callable[[], bool]
-) -> None:
-    """Let some live frames pass a version beside the one at work.
+class Objection(NamedTuple):
+    """Reason to take a version back.
 
-    Parameters
+    Attributes
     ----------
-    running : Pipeline
-    current, successor : Bundle
-        What it runs, and the new version.
-    options : UpdateOptions
-    ends : callable
-        Whether to give up.
-
-    Raises
-    ------
-    PipelineError
-        If something speaks against the new version.
+    reason : str
+    grace_s : float
+        Seconds that its frames still get.
     """
-    # Before anything is opened; a swap says the same.
-    for side in ("inputs", "outputs"):
-        if getattr(successor.plan, side) != getattr(current.plan, side):
-            raise PipelineError(f"it has other {side} than the version at work")
-    if not options.shadow:
-        return
-    from pipeline.scheduler.pipeline import Pipeline
 
-    frames: Queue[tuple[list[np.ndarray], FrameFuture]] = Queue(_BACKLOG)
+    reason: str
+    grace_s: float = _GRACE_S
 
-    def note(inputs: Sequence[np.ndarray], future: FrameFuture) -> None:
-        if not frames.full():
-            with contextlib.suppress(Full):
-                # Copies, since the caller may write over them.
-                frames.put_nowait(([array.copy() for array in inputs], future))
 
-    shadow = Pipeline(successor.plan, successor.codes, shapes=successor.shapes, more=successor.more)
+@contextlib.contextmanager
+def observing(running: Pipeline, note: Callable[[Sequence[np.ndarray], FrameFuture], None]) -> Iterator[None]:
+    """Show the frames that come in meanwhile to `note`."""
     end = running.observe(note)
     try:
-        compared = 0
-        while compared < options.shadow and not ends() and not running.closed:
-            with contextlib.suppress(Empty):
-                compared += _compare_frame(shadow, *frames.get(timeout=_PAUSE_S), options.tolerance)
+        yield
     finally:
         end()
-        shadow.close(drain=False)
 
 
-def _compare_frame(
-    shadow: Pipeline, inputs: Sequence[np.ndarray], future: FrameFuture, tolerance: float | None
-) -> bool:
-    """Return whether a frame could be compared; raise if it fails, or its outputs differ too much."""
-    names = [spec.name for spec in shadow.plan.inputs]
-    outputs = shadow.submit(dict(zip(names, inputs, strict=True)), copy=False).outputs()
-    try:
-        expected = future.outputs()
-    except BaseException:  # noqa: BLE001 - dropped, cancelled or failed: it is its caller's matter
-        return False
-    difference = overall(compare_outputs(outputs, expected, "the version at work").values())
-    if tolerance is not None and not difference.within(tolerance):
-        raise PipelineError(
-            f"its outputs differ by {difference.relative:.3g} of the largest one from those of the version at work"
-        )
-    return True
+def check_going(running: Pipeline, ends: Callable[[], bool]) -> None:
+    """Raise `PipelineClosed` if the stream ends."""
+    if running.closed or ends():
+        raise PipelineClosed("the stream ends")
 
 
-def guard(running: Pipeline, before: Sequence[float], options: UpdateOptions, ends: Callable[[], bool]) -> str:
-    """Watch the frames that follow, and return what speaks against the version that they pass; empty if nothing does.
+def guard(
+    running: Pipeline, before: Sequence[float], options: UpdateOptions, ends: Callable[[], bool]
+) -> Objection | None:
+    """Watch the frames that follow, and return what speaks against the version that they pass.
+
+    Frames are judged while they run: once all together have taken longer than as many of the version before may, those
+    that have not ended cannot change the verdict.
 
     Parameters
     ----------
@@ -124,21 +98,28 @@ def guard(running: Pipeline, before: Sequence[float], options: UpdateOptions, en
     options : UpdateOptions
     ends : callable
         Whether to give up.
+
+    Raises
+    ------
+    PipelineClosed
+        If it was given up.
     """
     window = _Window(options.guard)
-    end = running.observe(window.note)
-    try:
-        while not window.is_full and not window.failure and not running.closed and not ends():
-            time.sleep(_PAUSE_S)
-    finally:
-        end()
+    usual_s = statistics.median(before) if before else 0.0
+    allowed_s = max(options.patience_s, options.guard * options.most_slower * usual_s)
+    with observing(running, window.note):
+        while not window.is_full and not window.failure:
+            check_going(running, ends)
+            if (spent_s := window.spent_s()) > allowed_s:
+                return Objection(f"its first frames have taken {spent_s:.3g} s, where they may {allowed_s:.3g} s", 0.0)
+            time.sleep(PAUSE_S)
     if window.failure:
-        return f"a frame failed: {window.failure}"
-    if not before or not window.latencies:
-        return ""
-    ratio = statistics.median(window.latencies) / statistics.median(before)
+        return Objection(f"a frame failed: {window.failure}")
+    if not usual_s or not window.latencies:
+        return None
+    ratio = statistics.median(window.latencies) / usual_s
     is_slower = ratio > options.most_slower
-    return f"its frames take {ratio:.2f} times as long as those before" if is_slower else ""
+    return Objection(f"its frames take {ratio:.2f} times as long as those before") if is_slower else None
 
 
 class _Window:
@@ -146,6 +127,8 @@ class _Window:
 
     def __init__(self, size: int) -> None:
         self._size, self._noted, self._ended = size, 0, 0
+        # When the frames that have not ended came in; submitting threads and workers change it, in single steps.
+        self._begins: dict[FrameFuture, float] = {}
         self.latencies: list[float] = []
         self.failure = ""
 
@@ -154,13 +137,18 @@ class _Window:
         """Whether all of them have ended."""
         return self._ended >= self._size
 
+    def spent_s(self) -> float:
+        """Seconds that the frames have taken so far, those included that have not ended."""
+        moment = time.monotonic()
+        return sum(self.latencies) + sum(moment - begin for begin in list(self._begins.values()))
+
     def note(self, _: Any, future: FrameFuture) -> None:
         """Follow a frame that comes in."""
         if self._noted >= self._size:
             return
         self._noted += 1
-        begin = time.monotonic()
-        future.add_done_callback(lambda done: self._note_end(done, time.monotonic() - begin))
+        self._begins[future] = time.monotonic()
+        future.add_done_callback(lambda done: self._note_end(done, time.monotonic() - self._begins.pop(future)))
 
     def _note_end(self, future: Any, seconds: float) -> None:
         self._ended += 1

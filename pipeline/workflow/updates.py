@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from pipeline.errors import PipelineClosed, PipelineError, describe_error
 from pipeline.executor.manifest import MANIFEST
-from pipeline.workflow.update_checks import UpdateOptions, compare_live, guard
+from pipeline.workflow.update_checks import UpdateOptions, guard
+from pipeline.workflow.update_shadow import compare_live
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -41,6 +42,9 @@ class UpdateCounts:
     rolled_back: int = 0
 
 
+_END_S = 2.0
+"""Seconds to wait for the end of a look at a version; it may be in a file or a device that hangs."""
+
 State = tuple[tuple[str, int, int], ...]
 """Names, sizes and times of a bundle's files."""
 
@@ -62,11 +66,13 @@ class Updater:
     load : callable
         Returns the bundle at a path, or raises `PipelineError`.
     options : UpdateOptions
+    record : callable
+        Called with the path of a version that has come to stay.
     interval_s : float
         Seconds between two looks.
     """
 
-    def __init__(  # noqa: PLR0913 - the last two are optional
+    def __init__(  # noqa: PLR0913 - the last three are optional
         self,
         running: Pipeline,
         bundle: Bundle,
@@ -74,10 +80,11 @@ class Updater:
         load: Callable[[Path], Bundle],
         options: UpdateOptions = UpdateOptions(),  # noqa: B008 - immutable
         *,
+        record: Callable[[Path], object] = lambda _: None,
         interval_s: float = INTERVAL_S,
     ) -> None:
         self._running, self._bundle, self._folder = running, bundle, folder
-        self._load, self._options, self._interval_s = load, options, interval_s
+        self._load, self._options, self._record, self._interval_s = load, options, record, interval_s
         self._counts = UpdateCounts()
         self._seen = _look(folder)
         self._ending = threading.Event()
@@ -94,7 +101,7 @@ class Updater:
 
     def __exit__(self, *_: object) -> None:
         self._ending.set()
-        self._thread.join()
+        self._thread.join(_END_S)
 
     def _watch(self) -> None:
         previous = self._seen
@@ -114,23 +121,24 @@ class Updater:
         try:
             bundle = self._load(path)
             compare_live(running, self._bundle, bundle, self._options, ends)
-            running.swap(bundle)
-            reason = guard(running, before, self._options, ends)
-            if reason:
-                running.swap(self._bundle)
+            running.swap(bundle, timeout=self._options.opening_s)
+            objection = guard(running, before, self._options, ends)
+            if objection is not None:
+                running.swap(self._bundle, grace=objection.grace_s)
         except PipelineClosed:
             return
         except (PipelineError, OSError) as error:
             self._counts = replace(self._counts, refused=self._counts.refused + 1)
             logger.warning("version %r is refused: %s", path.name, describe_error(error, kind=False))
             return
-        if reason:
+        if objection is not None:
             self._counts = replace(self._counts, rolled_back=self._counts.rolled_back + 1)
-            logger.warning("version %r is taken back: %s", path.name, reason)
+            logger.warning("version %r is taken back: %s", path.name, objection.reason)
         else:
             self._bundle = bundle
             self._counts = replace(self._counts, applied=self._counts.applied + 1)
             logger.warning("version %r is at work", path.name)
+            self._record(path)
 
 
 def _look(folder: Path) -> dict[Path, State]:

@@ -6,92 +6,26 @@ import itertools
 import random
 import shutil
 import subprocess
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from typing_extensions import Self
 
-from pipeline.core import device_kinds
-from pipeline.core.board import Board, Device
-from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from pipeline.core.plan import TensorSpec
 from pipeline.errors import PipelineError
 from pipeline.executor.bundle import Bundle
-from pipeline.executor.devices.simulated import SimulatedRuntime
 from pipeline.scheduler import Pipeline
 from pipeline.workflow.update_checks import UpdateOptions
 from pipeline.workflow.updates import UpdateCounts, Updater
-
-LIMIT = 60.0
-SECONDS = 2e-3
-X, Y = TensorSpec("x", (4,)), TensorSpec("y", (4,))
-
-
-class FailingRuntime(SimulatedRuntime):
-    """Fails on every frame."""
-
-    def run(self, program: Any, inputs: Sequence[Any]) -> Sequence[Any]:
-        raise ValueError("a fault of this version")
+from tests.support.updates import LIMIT, DoublingRuntime, FailingRuntime, Feeder, await_counts, bundle, registered
 
 
 @pytest.fixture(autouse=True)
 def failing_kind() -> Iterator[None]:
-    adapter = f"{FailingRuntime.__module__}:{FailingRuntime.__qualname__}"
-    device_kinds.register(device_kinds.DeviceKind("failing", adapter, computes=False, occupies_cores=False))
-    yield
-    device_kinds.unregister("failing")
-
-
-def bundle(seconds: float = SECONDS, kind: str = "simulated", spec: TensorSpec = X) -> Bundle:
-    board = Board("b", (Device("d", kind),))
-    stage = StagePlan("s", "d", (spec,), (replace(spec, name="y"),), seconds=seconds)
-    return Bundle(Plan("m", "", board, stage.inputs, stage.outputs, (stage,)), [None])
-
-
-class Feeder:
-    """Frames that come all the time, as from a camera."""
-
-    def __init__(self, running: Pipeline, first: int = 0) -> None:
-        self._running, self._first, self._ending = running, first, threading.Event()
-        self.futures: list[Any] = []
-        self._thread = threading.Thread(target=self._feed)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ending.set()
-        self._thread.join(LIMIT)
-
-    def _feed(self) -> None:
-        for number in itertools.count(self._first):
-            if self._ending.is_set():
-                return
-            self.futures.append(self._running.submit(np.full(4, number, np.float32)))
-            time.sleep(2 * SECONDS)
-
-    def failures(self) -> int:
-        """Wait for all frames, check those that were delivered and their order, and count the others."""
-        count = 0
-        for number, future in enumerate(self.futures):
-            if future.exception(LIMIT) is not None:
-                count += 1
-            else:
-                assert future.result()[0] == number
-        return count
-
-
-def await_counts(updater: Updater, total: int) -> None:
-    deadline = time.monotonic() + LIMIT
-    while sum((updater.counts.applied, updater.counts.refused, updater.counts.rolled_back)) < total:
-        assert time.monotonic() < deadline, updater.counts
-        time.sleep(0.005)
+    with registered("failing", FailingRuntime):
+        yield
 
 
 @pytest.mark.parametrize(
@@ -128,32 +62,21 @@ def test_what_becomes_of_a_version(  # noqa: PLR0917 - fixtures and cases
     assert "Traceback" not in caplog.text
 
 
-class DoublingRuntime(SimulatedRuntime):
-    """Returns twice its inputs."""
-
-    def run(self, program: Any, inputs: Sequence[Any]) -> Sequence[Any]:
-        return [2 * array for array in super().run(program, inputs)]
-
-
 @pytest.mark.parametrize(("tolerance", "counts"), [(None, UpdateCounts(applied=1)), (1e-3, UpdateCounts(refused=1))])
 def test_outputs_that_differ_are_refused_if_a_tolerance_says_so(
     tmp_path: Path, tolerance: float | None, counts: UpdateCounts, caplog: pytest.LogCaptureFixture
 ) -> None:
-    adapter = f"{DoublingRuntime.__module__}:{DoublingRuntime.__qualname__}"
-    device_kinds.register(device_kinds.DeviceKind("doubling", adapter, computes=False, occupies_cores=False))
     first = bundle()
     options = UpdateOptions(shadow=2, tolerance=tolerance, guard=3, most_slower=50)
-    try:
-        with (
-            Pipeline(first.plan, first.codes) as running,
-            Feeder(running, first=1),
-            Updater(running, first, tmp_path, Bundle.load, options, interval_s=0.02) as updater,
-        ):
-            bundle(kind="doubling").save(tmp_path / "v2")
-            await_counts(updater, 1)
-            assert updater.counts == counts
-    finally:
-        device_kinds.unregister("doubling")
+    with (
+        registered("doubling", DoublingRuntime),
+        Pipeline(first.plan, first.codes) as running,
+        Feeder(running, first=1),
+        Updater(running, first, tmp_path, Bundle.load, options, interval_s=0.02) as updater,
+    ):
+        bundle(kind="doubling").save(tmp_path / "v2")
+        await_counts(updater, 1)
+        assert updater.counts == counts
     assert ("its outputs differ by 1 of the largest one" in caplog.text) == (tolerance is not None)
 
 

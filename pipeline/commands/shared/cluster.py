@@ -55,5 +55,6 @@ def load_options(options: argparse.Namespace) -> dict[str, Any]:
         "replicas": options.replicas,
         "retry": options.retry,
         "folder": options.bundle,
+        "require_signature": options.require_signature,
         "devices": dict(options.device),
     }

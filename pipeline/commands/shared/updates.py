@@ -35,6 +35,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="let N frames pass a new version beside the old one first; it is refused if one fails (default: none)",
     )
     group.add_argument(
+        "--most-different",
+        metavar="X",
+        type=values.positive,
+        help="with --shadow: refuse a version whose outputs differ from those of the version at work by more than this "
+        "share of the largest one (default: any difference is taken)",
+    )
+    group.add_argument(
         "--most-slower",
         metavar="X",
         type=values.positive,
@@ -47,6 +54,8 @@ def check_folder(options: argparse.Namespace) -> None:
     """Raise `InputError` unless the folder of new versions is one."""
     if options.watch and not options.watch.is_dir():
         raise InputError(f"--watch {str(options.watch)!r} is no folder; make it, and put new versions into it")
+    if options.most_different and not options.shadow:
+        raise InputError("--most-different compares outputs in the shadow of the version at work; give --shadow N too")
 
 
 @dataclasses.dataclass
@@ -67,6 +76,14 @@ class Updates:
     load: Callable[[Path], Bundle]
     counts: UpdateCounts | None = None
 
+    def load_first(self, path: Path) -> Bundle:
+        """Return the bundle that the command begins with: the version that ran last, if there is a record of one."""
+        if self.options.watch is None:
+            return self.load(path)
+        from pipeline.workflow.update_record import UpdateRecord
+
+        return UpdateRecord(self.options.watch, path).load(self.load)
+
     @contextlib.contextmanager
     def watch(self, running: Pipeline, bundle: Bundle) -> Iterator[None]:
         """Take new versions while the block runs."""
@@ -74,9 +91,12 @@ class Updates:
             yield
             return
         from pipeline.workflow.update_checks import UpdateOptions
+        from pipeline.workflow.update_record import UpdateRecord
         from pipeline.workflow.updates import Updater
 
-        limits = UpdateOptions(shadow=self.options.shadow, most_slower=self.options.most_slower)
-        with Updater(running, bundle, self.options.watch, self.load, limits) as updater:
+        options = self.options
+        limits = UpdateOptions(shadow=options.shadow, tolerance=options.most_different, most_slower=options.most_slower)
+        record = UpdateRecord(self.options.watch, Path(self.options.bundle)).note
+        with Updater(running, bundle, self.options.watch, self.load, limits, record=record) as updater:
             yield
         self.counts = updater.counts
