@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +56,82 @@ def test_a_unit_that_systemd_accepts(command: Any, tmp_path: Path, program: Path
 def test_a_unit_of_the_machine(command: Any) -> None:
     result = command("service", "install", "board", "--system", "--user", "pi", "-o", "-", *SERVE)
     assert result.status == 0
-    assert "User=pi\n" in result.out
+    assert "\nUser=pi\n" in result.out
+    assert "\nCapabilityBoundingSet=\n" in result.out
     assert "WantedBy=multi-user.target" in result.out
+
+
+def test_root_runs_it_only_if_asked(command: Any, open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(open_folder)
+    text = command("service", "install", "board", "--system", "-o", "-", *SERVE).out
+    assert "\nDynamicUser=true\n" in text
+    assert "\nProtectSystem=strict\n" in text
+    assert "\nStateDirectory=soc-pipeline-board\n" in text
+    assert "\nUser=" not in text
+    text = command("service", "install", "board", "--system", "--user", "root", "-o", "-", *SERVE).out
+    assert "\nUser=root\n" in text
+    assert "CapabilityBoundingSet" not in text
+
+
+@pytest.fixture
+def open_folder(program: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder that all users may enter, with the program."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        shutil.copy(program, folder / program.name)
+        monkeypatch.setattr(sys, "argv", [str(folder / program.name)])
+        yield folder
+
+
+def test_a_folder_that_others_cannot_enter_needs_a_user(
+    command: Any, open_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_folder.chmod(0o700)
+    monkeypatch.chdir("/")
+    result = command("service", "install", "board", "--system", "-o", "-", *SERVE)
+    assert (result.status, result.out) == (2, "")
+    assert f"{str(open_folder)!r} is not open to all users" in result.err
+
+
+@pytest.mark.parametrize("options", [(), ("--user", "nobody")], ids=["its own user", "another user"])
+def test_little_is_exposed(
+    command: Any, open_folder: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+) -> None:
+    program = shutil.which("systemd-analyze")
+    version = "" if program is None else subprocess.check_output([program, "--version"], text=True, timeout=60)
+    numbers = re.findall(r"\d+", version)
+    if not numbers or int(numbers[0]) < 250:
+        pytest.skip("systemd-analyze is not installed, or older than 250")
+    monkeypatch.chdir(open_folder)
+    path = open_folder / "board.service"
+    assert command("service", "install", "board", "--system", *options, "-o", path, *SERVE).status == 0
+    line = ["systemd-analyze", "security", "--offline=true", "--no-pager", str(path)]
+    verdict = subprocess.run(line, capture_output=True, text=True, check=False, timeout=60)
+    exposure = re.search(r"exposure level for \S+: ([\d.]+)", verdict.stdout)
+    if exposure is None:
+        pytest.skip(f"systemd-analyze does not judge units here: {verdict.stderr}")
+    print(exposure[0])
+    assert float(exposure[1]) < 4
+
+
+def test_no_word_begins_another_line(command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "a\nExecStartPre=b"
+    folder.mkdir()
+    for words in (
+        ("--system", "--user", "pi\nExecStartPre=/bin/b", "-o", "-", *SERVE),
+        ("-o", "-", *SERVE, "--bundles", "a\nExecStartPre=b"),
+        ("-o", "-", *SERVE, "--bundles", "a\x85\x7f"),
+        ("-o", "-", *SERVE, "--bundles", "a\udc80"),
+    ):
+        result = command("service", "install", "x", *words)
+        assert (result.status, result.out) == (2, "")
+        assert len(result.err.splitlines()) == 1
+    for name in (folder, tmp_path / "b ", tmp_path / "b\\"):
+        name.mkdir(exist_ok=True)
+        monkeypatch.chdir(name)
+        result = command("service", "install", "x", "-o", "-", *SERVE)
+        assert (result.status, result.out) == (2, "")
 
 
 @pytest.mark.parametrize(
