@@ -31,7 +31,14 @@ BUILDING = (
 RUNNING = {
     "pipeline/commands": ("bench.py", "devices.py", "node.py", "run.py", "serve.py", "service.py", "vta.py"),
     "pipeline/measure": ("comparison.py", "server_slots.py", "throughput.py"),
-    "pipeline/workflow": ("load.py", "server_bundle.py", "update_checks.py", "updates.py"),
+    "pipeline/workflow": (
+        "load.py",
+        "server_bundle.py",
+        "update_checks.py",
+        "update_record.py",
+        "update_shadow.py",
+        "updates.py",
+    ),
 }
 """Of folders that both have a part of: the files that run bundles."""
 

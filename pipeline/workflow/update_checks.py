@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 PAUSE_S = 0.01
 """Between two looks at the frames that have ended."""
 
-_GRACE_S = 5.0
-"""Seconds for frames of a version that is taken back to end, if it does not hang."""
-
 
 class UpdateOptions(NamedTuple):
     """What a new version has to stand.
@@ -42,6 +39,8 @@ class UpdateOptions(NamedTuple):
         however fast the version before was.
     opening_s : float
         Seconds for its devices to open.
+    grace_s : float
+        Seconds for the frames of a version that is taken back to end.
     """
 
     shadow: int = 0
@@ -50,20 +49,7 @@ class UpdateOptions(NamedTuple):
     most_slower: float = 1.5
     patience_s: float = 10.0
     opening_s: float = 300.0
-
-
-class Objection(NamedTuple):
-    """Reason to take a version back.
-
-    Attributes
-    ----------
-    reason : str
-    grace_s : float
-        Seconds that its frames still get.
-    """
-
-    reason: str
-    grace_s: float = _GRACE_S
+    grace_s: float = 5.0
 
 
 @contextlib.contextmanager
@@ -82,10 +68,8 @@ def check_going(running: Pipeline, ends: Callable[[], bool]) -> None:
         raise PipelineClosed("the stream ends")
 
 
-def guard(
-    running: Pipeline, before: Sequence[float], options: UpdateOptions, ends: Callable[[], bool]
-) -> Objection | None:
-    """Watch the frames that follow, and return what speaks against the version that they pass.
+def guard(running: Pipeline, before: Sequence[float], options: UpdateOptions, ends: Callable[[], bool]) -> str:
+    """Watch the frames that follow, and return what speaks against the version that they pass; empty if nothing does.
 
     Frames are judged while they run: once all together have taken longer than as many of the version before may, those
     that have not ended cannot change the verdict.
@@ -111,15 +95,15 @@ def guard(
         while not window.is_full and not window.failure:
             check_going(running, ends)
             if (spent_s := window.spent_s()) > allowed_s:
-                return Objection(f"its first frames have taken {spent_s:.3g} s, where they may {allowed_s:.3g} s", 0.0)
+                return f"its first frames have taken {spent_s:.3g} s, where they may {allowed_s:.3g} s"
             time.sleep(PAUSE_S)
     if window.failure:
-        return Objection(f"a frame failed: {window.failure}")
+        return f"a frame failed: {window.failure}"
     if not usual_s or not window.latencies:
-        return None
+        return ""
     ratio = statistics.median(window.latencies) / usual_s
     is_slower = ratio > options.most_slower
-    return Objection(f"its frames take {ratio:.2f} times as long as those before") if is_slower else None
+    return f"its frames take {ratio:.2f} times as long as those before" if is_slower else ""
 
 
 class _Window:

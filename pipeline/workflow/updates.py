@@ -122,18 +122,18 @@ class Updater:
             bundle = self._load(path)
             compare_live(running, self._bundle, bundle, self._options, ends)
             running.swap(bundle, timeout=self._options.opening_s)
-            objection = guard(running, before, self._options, ends)
-            if objection is not None:
-                running.swap(self._bundle, grace=objection.grace_s)
+            reason = guard(running, before, self._options, ends)
+            if reason:
+                running.swap(self._bundle, grace=self._options.grace_s)
         except PipelineClosed:
             return
         except (PipelineError, OSError) as error:
             self._counts = replace(self._counts, refused=self._counts.refused + 1)
             logger.warning("version %r is refused: %s", path.name, describe_error(error, kind=False))
             return
-        if objection is not None:
+        if reason:
             self._counts = replace(self._counts, rolled_back=self._counts.rolled_back + 1)
-            logger.warning("version %r is taken back: %s", path.name, objection.reason)
+            logger.warning("version %r is taken back: %s", path.name, reason)
         else:
             self._bundle = bundle
             self._counts = replace(self._counts, applied=self._counts.applied + 1)

@@ -51,7 +51,7 @@ def kinds() -> Iterator[None]:
         hanging.set()
 
 
-QUICK = UpdateOptions(guard=5, most_slower=50, patience_s=0.3, opening_s=0.2)
+QUICK = UpdateOptions(guard=5, most_slower=50, patience_s=0.3, opening_s=0.2, grace_s=0.2)
 
 
 @pytest.mark.parametrize(
