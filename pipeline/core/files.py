@@ -7,6 +7,7 @@ import ctypes
 import errno
 import os
 import re
+import secrets
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
@@ -41,7 +42,10 @@ def open_replacement(path: Path, *, cleans: bool = True) -> Iterator[BinaryIO]:
     check_replaceable(path)
 
     def make() -> tuple[int, str]:
-        return tempfile.mkstemp(leftovers.SUFFIX, f".{path.name}.", path.parent)
+        # With the rights of any new file, which the system knows. Asking for the umask would change it for a moment,
+        # and `mkstemp` makes files that only their owner reads.
+        temporary = str(path.parent / f".{path.name}.{secrets.token_hex(4)}{leftovers.SUFFIX}")
+        return os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), temporary
 
     with _rename_in_errors(path):
         handle, temporary = leftovers.make_locked(make)
@@ -49,8 +53,6 @@ def open_replacement(path: Path, *, cleans: bool = True) -> Iterator[BinaryIO]:
         # Closing a duplicate does not unlock the file, which nobody may remove before it has its name.
         with os.fdopen(os.dup(handle), "wb") as stream:
             yield stream
-        # mkstemp makes files that only their owner reads; the result shall have the rights of any new file.
-        Path(temporary).chmod(0o666 & ~_umask())
         with _rename_in_errors(path):
             Path(temporary).replace(path)
     except BaseException:
@@ -123,13 +125,6 @@ def replace_folder(target: Path, source: Path, backup: Path, exchange: Callable[
     except BaseException:
         backup.rename(target)
         raise
-
-
-def _umask() -> int:
-    # The system tells the mask only in exchange for another one.
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def check_regular(path: Path) -> None:

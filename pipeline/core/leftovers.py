@@ -40,7 +40,7 @@ def make_locked(make: Callable[[], tuple[int, str]]) -> tuple[int, str]:
 
 def remove_files(folder: Path, names: str) -> None:
     """Remove the temporary files in a folder whose processes have ended, of names that match a regular expression."""
-    # `mkstemp` adds eight characters between the prefix and the suffix of `open_replacement`.
+    # `open_replacement` adds eight characters between the name and the suffix.
     pattern = re.compile(rf"\.{names}\.\w{{8}}{re.escape(SUFFIX)}")
     with os.scandir(folder) as entries:
         for entry in entries:
