@@ -11,7 +11,6 @@ import fcntl
 import os
 import re
 import shutil
-import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -69,12 +68,18 @@ def remove_dead(path: Path) -> None:
         return
     try:
         if _lock(handle) and _is(path, handle):
-            if stat.S_ISDIR(os.fstat(handle).st_mode):
-                remove_tree(path)
-            else:
-                path.unlink(missing_ok=True)
+            remove(path)
     finally:
         os.close(handle)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, or a folder and what is in it, as far as that is possible."""
+    if path.is_dir() and not path.is_symlink():
+        remove_tree(path)
+        return
+    with contextlib.suppress(OSError):
+        path.unlink()
 
 
 def remove_tree(path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from pipeline.core.board import Device
-from pipeline.core.files import CACHE_VARIABLE, cache_folder, write_atomically
+from pipeline.core.files import CACHE_VARIABLE, cache_folder, check_regular, write_atomically
 from pipeline.core.plan import StagePlan, TensorSpec
 from pipeline.core.tvm_access import tvm, tvm_ffi
 from pipeline.executor import build, devices, host_target, parameters
@@ -101,7 +102,11 @@ class CostCache:
     def get(self, key: str) -> TimeRecord | None:
         """Return the measured time of a key, if there is one."""
         record = self._read(key, TimeRecord)
-        return record if record is not None and record.seconds >= 0 else None
+        if record is None:
+            return None
+        # Others divide by them; what takes no time was not measured.
+        times = (record.seconds, record.seconds if record.contended is None else record.contended)
+        return record if all(0 < seconds < math.inf for seconds in times) else None
 
     def get_refusal(self, key: str) -> RefusalRecord | None:
         """Return the answer of a key, if there is one."""
@@ -112,6 +117,7 @@ class CostCache:
             return None
         path = self._path(key)
         try:
+            check_regular(path)
             record = msgspec.json.decode(path.read_bytes(), type=kind)
         except FileNotFoundError:
             return None

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from pipeline.core.files import cache_folder
+from pipeline.core.leftovers import remove
 from pipeline.core.plan import Plan
 from pipeline.core.plan_commands import plan_commands
 from pipeline.core.shapes import Build, Size
@@ -94,6 +95,8 @@ def _load_kept(path: Path) -> Bundle | None:
         return Bundle.load(path)
     except PipelineError as error:
         warnings.warn(f"a build that was kept cannot be used, and is made again: {error}", RuntimeWarning, stacklevel=2)
+        # Else it stays for good: a folder without a manifest counts as somebody else's, and is not replaced.
+        remove(path)
         return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shutil
 import threading
 from pathlib import Path
@@ -63,12 +64,32 @@ def test_a_damaged_record_is_ignored_with_a_warning(tmp_path: Path, content: byt
     assert cache.get("key") == RECORD
 
 
-@pytest.mark.parametrize("content", [b'{"key": "other", "seconds": 1}', b'{"key": "key", "seconds": -1}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"key": "other", "seconds": 1}',
+        b'{"key": "key", "seconds": -1}',
+        # Planning divides by times.
+        b'{"key": "key", "seconds": 0}',
+        b'{"key": "key", "seconds": 1, "contended": 0}',
+    ],
+)
 def test_a_record_that_cannot_be_is_not_taken(tmp_path: Path, content: bytes) -> None:
     cache = CostCache(tmp_path)
     cache.put(RECORD)
     list_files(tmp_path)[0].write_bytes(content)
     assert cache.get("key") is None
+
+
+def test_a_pipe_in_place_of_a_record_is_not_read(tmp_path: Path) -> None:
+    """It hung the command: nobody wrote to the pipe."""
+    cache = CostCache(tmp_path)
+    cache.put(RECORD)
+    (path,) = list_files(tmp_path)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.warns(RuntimeWarning, match="it is a pipe or a device, not a file"):
+        assert cache.get("key") is None
 
 
 def test_a_folder_that_cannot_be_written_costs_one_warning(tmp_path: Path) -> None:
@@ -86,7 +107,7 @@ def test_many_writers_and_readers_never_meet_half_a_record(tmp_path: Path) -> No
     def work(number: int) -> None:
         cache = CostCache(tmp_path)
         for turn in range(20):
-            cache.put(TimeRecord("key", number + turn / 100))
+            cache.put(TimeRecord("key", number + 1 + turn / 100))
             records.append(cache.get("key"))
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]

@@ -128,18 +128,22 @@ def test_new_sizes_are_compiled_once_and_kept(
     assert len(remainder[0]) == 2
 
 
+@pytest.mark.parametrize("part", ["stage0.so", "manifest.json"])
 def test_a_kept_build_that_is_damaged_is_made_again(
-    file: Path, model: OpenModel, plan: pipeline.Plan, cache: Path
+    file: Path, model: OpenModel, plan: pipeline.Plan, cache: Path, part: str
 ) -> None:
     bundle = pipeline.build(model, plan, check=False)
     with pipeline.load(bundle, on_new_shape="compile", model=model) as running:
         running.submit(batch(2)).result(60)
     (remainder,) = cache.glob("builds-*/*")
-    (remainder / "stage0.so").write_bytes(b"")
+    (remainder / part).unlink()
     with (
         pytest.warns(RuntimeWarning, match="made again"),
         pipeline.load(bundle, on_new_shape="compile", model=model) as running,
     ):
+        check(file, running.map([batch(2)]), (2,))
+    # Once, and not at every load: a folder without a manifest was never replaced.
+    with pipeline.load(bundle, on_new_shape="compile", model=model) as running:
         check(file, running.map([batch(2)]), (2,))
 
 
