@@ -6,9 +6,11 @@ Python finds under one of these names.
 
 import importlib
 import importlib.util
+import os
+import signal
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 _ROOT = Path(__file__).parent
 
@@ -42,8 +44,16 @@ def __getattr__(name: str) -> Any:
     return getattr(importlib.import_module("pipeline"), name)
 
 
+def _end(*_: object) -> NoReturn:
+    os.write(2, b"soc-pipeline: interrupted\n")
+    os._exit(130)
+
+
 def main() -> int:
     """Run the command line ``soc-pipeline``, and return its exit status."""
+    # A command has handlers of its own; until it is imported, and after its end, an interrupt is no fault to be traced.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _end)
     if problem := _refusal():
         print(f"soc-pipeline: {problem}", file=sys.stderr)
         return 1

@@ -6,19 +6,16 @@ import argparse
 import contextlib
 import io
 import os
-import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
+from pipeline.commands.shared import termination
 from pipeline.core.distribution import FULL, IS_FULL
 from pipeline.core.version import VERSION
 from pipeline.errors import InputError, PipelineError
-
-if TYPE_CHECKING:
-    from types import FrameType
 
 # In the order in which help lists them: from a first look to what few need.
 COMMANDS = (
@@ -47,9 +44,6 @@ COMMANDS = (
 RUNTIME_COMMANDS = ("devices", "run", "node", "bench", "serve", "service", "vta")
 """Those of an installation that only runs bundles."""
 
-# 128 + SIGINT, as shells report a process that Ctrl-C has ended.
-INTERRUPTED = 130
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status: 0, 1 (it failed), 2 (wrong use), 130 (interrupted)."""
@@ -61,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The others are not even imported: a command that streams has its first result in a third of a second.
         names = arguments[:1] if arguments and arguments[0] in COMMANDS else ()
         options = parser(names).parse_args(arguments)
-        with _termination_interrupts():
+        with termination.interrupts():
             status: int = options.run(options)
         # Here and not at the exit, where a full disk or a closed pipe would end in a traceback.
         _flush()
@@ -70,11 +64,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return error.exit_status
     except KeyboardInterrupt:
         _say("interrupted")
-        return _leave(INTERRUPTED)
+        return _leave(termination.INTERRUPTED)
     except BrokenPipeError:
         # The reader of our output has gone, as in "soc-pipeline inspect model.onnx | head".
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except MemoryError as error:
+        _say(f"there is not enough memory; {str(error) or 'end other programs, or use a smaller model or frame'}")
+        return 1
     except OSError as error:
         _say(f"{error.filename or 'input or output'}: {error.strerror or error}")
         return 1
@@ -97,37 +94,6 @@ def _check(arguments: Sequence[str]) -> None:
             raise InputError(f"there is an empty argument {position}; give a value, or leave it out")
         if option.startswith("--") and equals and not value:
             raise InputError(f"{option} is empty; give it a value, or leave it out")
-
-
-@contextlib.contextmanager
-def _termination_interrupts() -> Iterator[None]:
-    """Let SIGTERM, by which services are stopped, and SIGHUP of a terminal that goes, find the clean end of Ctrl-C.
-
-    Both come more than once, from the shell and from the kernel, or one after the other from a service manager: the
-    first one interrupts, the others must not spoil the clean end.  Ctrl-C interrupts as often as it is pressed.
-    """
-    # Only the main thread may set handlers; a program that calls `main` elsewhere has its own.
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    ending = False
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        nonlocal ending
-        if number == signal.SIGINT or not ending:
-            ending = True
-            signal.default_int_handler(number, frame)
-
-    # What whoever started this process ignores, as nohup does, stays ignored.
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    previous = {number: handler for number, handler in handlers.items() if handler is not signal.SIG_IGN}
-    for number in previous:
-        signal.signal(number, interrupt)
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 class CommandParser(argparse.ArgumentParser):

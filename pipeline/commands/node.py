@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pipeline.commands.shared import console
+from pipeline.commands.shared import console, termination
 from pipeline.commands.shared.run_options import signature_argument
 from pipeline.core.service_manager import ready_service
 from pipeline.errors import InputError
@@ -108,17 +108,8 @@ def _interruption() -> Iterator[Latch]:
             raise KeyboardInterrupt
         stop.set()
 
-    # Ctrl-C, and what `systemctl stop` and `docker stop` send.
-    numbers = [signal.SIGINT, signal.SIGTERM]
-    # Under nohup a terminal that goes is no end.
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        numbers.append(signal.SIGHUP)
-    previous_handlers = [(number, signal.signal(number, ask)) for number in numbers]
-    try:
+    with termination.handlers(ask):
         yield stop
-    finally:
-        for number, handler in previous_handlers:
-            signal.signal(number, handler)
 
 
 class _Reports:

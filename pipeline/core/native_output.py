@@ -7,14 +7,14 @@ on Linux a thread may have a table of descriptors of its own.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import sys
-import tempfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 Result = TypeVar("Result")
 
@@ -26,6 +26,8 @@ _CLONE_FILES = 0x400
 
 # Marks threads that are quiet already: in these, a nested call needs no thread of its own.
 _thread_state = threading.local()
+
+_interrupts: list[BaseException] = []
 
 
 def quietly(call: Callable[[], Result]) -> Result:
@@ -39,11 +41,16 @@ def quietly(call: Callable[[], Result]) -> Result:
     outcome: Future[Result] = Future()
     texts: list[bytes] = []
     thread = threading.Thread(target=_run, args=(call, outcome, texts), name="quiet", daemon=True)
+    interrupt = None
     try:
         thread.start()
-        interrupt = _wait_for_end(thread)
-    finally:  # for an interrupt that came between two steps of the waiting
-        _wait_for_end(thread)
+        outcome.exception()
+    except BaseException as error:  # Ctrl-C, or what else a signal's handler raises
+        # There is no such thread, or it has not begun, and will not.
+        if outcome.cancel():
+            raise
+        interrupt = error
+        _wait_for_end(outcome, error)
     # What was held back explains the error, and is printed before anything about it.
     if outcome.exception() is not None:
         _print(b"".join(texts))
@@ -52,33 +59,48 @@ def quietly(call: Callable[[], Result]) -> Result:
     return outcome.result()
 
 
-def _wait_for_end(thread: threading.Thread) -> BaseException | None:
-    """Wait for a thread's end, and return what interrupted the waiting."""
-    interrupt = None
-    while thread.is_alive():
-        try:
-            thread.join()
-        except BaseException as error:  # noqa: BLE001, PERF203 - Ctrl-C, or what else a signal's handler raises
-            interrupt = error
-    return interrupt
+def holds_interrupt() -> bool:
+    """Check whether an interrupt waits for the end of a call of `quietly`."""
+    return bool(_interrupts)
+
+
+def _wait_for_end(outcome: Future[Any], interrupt: BaseException) -> None:
+    """Wait for the end of a call, whatever else interrupts that."""
+    # Of the main thread alone, since no other one is interrupted.
+    _interrupts.append(interrupt)
+    while not outcome.done():
+        with contextlib.suppress(BaseException):
+            outcome.exception()
+    _interrupts.clear()
 
 
 def _run(call: Callable[[], Any], outcome: Future[Any], texts: list[bytes]) -> None:
+    if not outcome.set_running_or_notify_cancel():
+        return
     _thread_state.quiet = True
-    private = _own_descriptors()
+    file = _hold_back()
     try:
-        with tempfile.TemporaryFile() as file:
-            if private:
-                os.dup2(file.fileno(), 2)
-            try:
-                outcome.set_result(call())
-            except BaseException as error:  # noqa: BLE001 - goes to who asked
-                file.seek(0)
-                texts.append(file.read())
-                outcome.set_exception(error)
-    except OSError as error:  # no room for a temporary file
-        if not outcome.done():
-            outcome.set_exception(error)
+        outcome.set_result(call())
+    except BaseException as error:  # noqa: BLE001 - goes to who asked
+        if file is not None:
+            file.seek(0)
+            texts.append(file.read())
+        outcome.set_exception(error)
+    finally:
+        if file is not None:
+            file.close()
+
+
+def _hold_back() -> BinaryIO | None:
+    """Let the calling thread print into memory; return that as a file, or None where the system cannot."""
+    if not _own_descriptors():
+        return None
+    try:
+        file = os.fdopen(os.memfd_create("native output"), "rb")
+    except OSError:  # some sandboxes have none
+        return None
+    os.dup2(file.fileno(), 2)
+    return file
 
 
 def _own_descriptors() -> bool:

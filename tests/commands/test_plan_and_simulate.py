@@ -94,6 +94,12 @@ def test_simulate(command: Any, plan: Path) -> None:
     assert result.out == command("simulate", plan, "--frames", 50).out
 
 
+def test_too_little_memory_is_one_line(command: Any, plan: Path) -> None:
+    result = command("simulate", plan, "--frames", 10**13)
+    assert result.status == 1
+    assert re.fullmatch("soc-pipeline: there is not enough memory; Unable to allocate .*\n", result.err)
+
+
 def test_simulate_as_json(command: Any, plan: Path) -> None:
     lines = [
         json.loads(command("simulate", plan, "--json", "--time-variation", 0.3, "--seed", seed, "--fps", 100).out)
