@@ -145,6 +145,7 @@ def _report(
     if options.json:
         facts = {field.name: getattr(statistics, field.name) for field in dataclasses.fields(statistics)}
         capture = {"capture_latency_s": summary.latency_s, "passed_over": summary.passed_over}
+        capture |= {"nan_inputs": summary.nan_inputs, "nan_outputs": summary.nan_outputs}
         facts |= {"replicas": list(map(dataclasses.asdict, replicas))} if replicas else {}
         console.print_json(facts | capture | ({} if counts is None else {"updates": counts}))
         return
@@ -173,4 +174,5 @@ def _other_ends(statistics: Statistics, summary: StreamSummary) -> str:
     ends = {"failed": statistics.failed, "cancelled": statistics.cancelled}
     ends |= {f"dropped ({reason})": count for reason, count in statistics.dropped.items()}
     ends["passed over (a sink was behind)"] = summary.passed_over
+    ends |= {"with NaN in their inputs": summary.nan_inputs, "with NaN in their outputs": summary.nan_outputs}
     return "".join(f", {count} {end}" for end, count in ends.items() if count)

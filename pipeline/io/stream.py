@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from pipeline.errors import PipelineError, StageError
+from pipeline.io.nan import NanCount
 from pipeline.io.sinks.base import Sink
 from pipeline.io.source_frame import FrameResult, SourceFrame
 from pipeline.io.sources.base import FrameSource
@@ -30,11 +31,15 @@ class StreamSummary:
         Frames of a live source that were not submitted, because the sink was behind.
     interrupted : bool
         Whether the user ended it.
+    nan_inputs, nan_outputs : int
+        Frames with values that are no numbers.
     """
 
     latency_s: Percentiles
     passed_over: int = 0
     interrupted: bool = False
+    nan_inputs: int = 0
+    nan_outputs: int = 0
 
 
 class FrameStream:
@@ -61,6 +66,7 @@ class FrameStream:
         self._skip_failed, self._limit = skip_failed, limit
         self._loop = StreamLoop(running, self._deliver, self._fail, "sink")
         self._latencies, self._passed_over = Durations(), 0
+        self._nan_inputs, self._nan_outputs = NanCount("input"), NanCount("output")
 
     def run(self) -> StreamSummary:
         """Stream until the source ends, the limit is reached, or the user interrupts a live source.
@@ -87,7 +93,13 @@ class FrameStream:
         # The failure of a frame says more than that of the source, which may follow from it.
         if failure := self._loop.error or source_error:
             raise failure
-        return StreamSummary(self._latencies.percentiles(), self._passed_over, was_interrupted)
+        return StreamSummary(
+            self._latencies.percentiles(),
+            self._passed_over,
+            was_interrupted,
+            self._nan_inputs.frames,
+            self._nan_outputs.frames,
+        )
 
     def _end_early(self, error: BaseException) -> None:
         self._loop.abandon(error)
@@ -117,6 +129,7 @@ class FrameStream:
         if self._source.live and self._loop.full:
             self._passed_over += 1
             return
+        self._nan_inputs.note(frame.name, frame.inputs)
         self._loop.submit(frame.inputs, copy=not self._source.owns_memory, timestamp=frame.ready, metadata=frame)
 
     def _deliver(self, submission: SubmittedFrame, outputs: Outputs) -> None:
@@ -124,6 +137,7 @@ class FrameStream:
         # Zero where the result is handed over before the end is noted.
         seconds = (submission.end_time or time.time()) - frame.ready
         self._latencies.add(seconds)
+        self._nan_outputs.note(frame.name, outputs)
         quantization = self._running.plan.quantization
         self._sink.add(FrameResult(frame, outputs, submission.future.sequence, seconds, quantization))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,9 @@ from pipeline.workflow.make_planner import make_planner
 if TYPE_CHECKING:
     from pipeline.core.plan import Plan
     from pipeline.split.graph import Graph
+    from pipeline.split.planning.planner import Planner
+
+logger = logging.getLogger(__name__)
 
 __all__ = ["make_planner", "plan"]
 
@@ -93,21 +97,25 @@ def plan(  # noqa: PLR0913 - all but the first two by keyword
     BoardError
         If the board or a device is unknown.
     """
-    from pipeline.measure.finalists import choose_runtimes
+    from pipeline.measure.plausibility import choose_plausible
 
     stages, cuts = _resolve_cuts(graph, stages, cuts, allow_unfused=allow_unfused)
-    # What each group of operators takes on each device: measured where asked for, else estimated.
-    planner = make_planner(
-        graph,
-        board,
-        measure=measure,
-        runtimes=runtimes,
-        queue_depth=queue_depth,
-        cv=cv,
-        unfused=(cuts or ()) if allow_unfused else (),
-        pin=pin,
-        progress=progress,
-    )
+
+    def make(fresh: bool) -> Planner:
+        """Return what each group of operators takes on each device: measured where asked for, else estimated."""
+        return make_planner(
+            graph,
+            board,
+            measure=measure,
+            runtimes=runtimes,
+            fresh=fresh,
+            queue_depth=queue_depth,
+            cv=cv,
+            unfused=(cuts or ()) if allow_unfused else (),
+            pin=pin,
+            progress=progress,
+        )
+
     request = {
         "stages": stages,
         "cuts": cuts,
@@ -118,7 +126,7 @@ def plan(  # noqa: PLR0913 - all but the first two by keyword
         "heterogeneous": heterogeneous,
     }
     # Which runtime is the fastest, where they were measured: by plans that stream in turns.
-    return choose_runtimes(planner, request, progress=progress).plan
+    return choose_plausible(make, request, progress=progress, warn=logger.warning).plan
 
 
 def _resolve_cuts(

@@ -3,6 +3,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,23 @@ def test_a_recording_loses_no_frame_however_slow_the_sink_is() -> None:
     assert (statistics.delivered, summary.passed_over, summary.interrupted) == (100, 0, False)
     assert 0 < summary.latency_s.p50 <= summary.latency_s.p99
     assert all(each.seconds > 0 for each in results)
+
+
+def test_nan_is_told_of_however_plausible_the_results_are(caplog: pytest.LogCaptureFixture) -> None:
+    class Faulty(Numbered):
+        def __iter__(self) -> Iterator[SourceFrame]:
+            for number, frame in enumerate(super().__iter__()):
+                yield replace(frame, inputs=np.full(4, np.nan if number in (1, 3) else 0, np.float32))
+
+    _, summary = run(Faulty(5), Sink(), lambda y: np.maximum(np.nan_to_num(y), 0))
+    assert (summary.nan_inputs, summary.nan_outputs) == (2, 0)
+    assert [record.getMessage() for record in caplog.records] == [
+        "the input of frame '1' has NaN: what is made of it means nothing"
+    ]
+    _, summary = run(Numbered(3), Sink(), lambda y: y * np.float32("nan"))
+    assert (summary.nan_inputs, summary.nan_outputs) == (0, 3)
+    assert "the output 'z' of frame '0' has NaN" in caplog.text
+    assert run(Numbered(3), Sink())[1].nan_outputs == 0
 
 
 def test_what_is_live_is_never_waited_for_and_the_books_balance() -> None:

@@ -179,24 +179,27 @@ def make_plan(graph: Graph, options: argparse.Namespace) -> Plan:
 
 def make_planner_and_plan(graph: Graph, options: argparse.Namespace, step: Progress) -> tuple[Planner, Plan]:
     """Return the planner of the board that the options name, with the plan that they ask for."""
-    from pipeline.measure.finalists import choose_runtimes
+    from pipeline.measure.plausibility import choose_plausible
     from pipeline.workflow import plan as planning
 
     if options.allow_unfused and not options.cut:
         raise PlanError("--allow-unfused allows cuts inside of fused groups, but there are none; give --cut NAME")
-    planner = planning.make_planner(
-        graph,
-        targets.board(options),
-        measure=options.measure or options.fresh,
-        runtimes=options.runtimes,
-        fresh=options.fresh,
-        queue_depth=options.queue_depth,
-        cv=options.time_variation,
-        unfused=options.cut if options.allow_unfused else (),
-        pin=dict(options.pin),
-        progress=step,
-    )
-    choice = choose_runtimes(planner, _request(options), fresh=options.fresh, progress=step)
+
+    def make(fresh: bool) -> Planner:
+        return planning.make_planner(
+            graph,
+            targets.board(options),
+            measure=options.measure or options.fresh,
+            runtimes=options.runtimes,
+            fresh=fresh,
+            queue_depth=options.queue_depth,
+            cv=options.time_variation,
+            unfused=options.cut if options.allow_unfused else (),
+            pin=dict(options.pin),
+            progress=step,
+        )
+
+    choice = choose_plausible(make, _request(options), fresh=options.fresh, progress=step, warn=notice)
     return choice.planner, stage_options.apply(choice.plan, options)
 
 

@@ -72,6 +72,10 @@ def layout(spec: TensorSpec) -> PictureLayout:
     )
 
 
+_LARGEST_STD = 10.0
+"""Largest divisor that is believed: values of 0 to 1 would all be nearly the same then."""
+
+
 @dataclass(frozen=True)
 class Preparation:
     """Rules by which pictures become inputs.
@@ -107,6 +111,11 @@ class Preparation:
                 raise InputError(f"{name} is {list(values)}; it must be one number, or three")
         if not all(each > 0 for each in self.std):
             raise InputError(f"std is {list(self.std)}; it must be above 0")
+        if max(map(abs, self.mean)) > 1 or max(self.std) > _LARGEST_STD:
+            raise InputError(
+                f"mean is {list(self.mean)} and std {list(self.std)}, as for values of 0 to 255; here they are of 0 to "
+                "1: divide both by 255"
+            )
 
     def layout(self, spec: TensorSpec) -> PictureLayout:
         """Return the layout of a model's input.

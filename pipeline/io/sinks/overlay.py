@@ -10,6 +10,7 @@ import numpy as np
 
 from pipeline.core.optional import require
 from pipeline.core.plan import TensorSpec
+from pipeline.errors import InputError
 from pipeline.io.output_forms import BOXES, SCORES
 from pipeline.io.picture.geometry import Geometry
 from pipeline.io.source_frame import FrameResult
@@ -87,10 +88,13 @@ class BestLabel:
 
     labels: Sequence[str] = ()
 
-    @staticmethod
-    def check(output: TensorSpec) -> None:
-        """Raise `InputError` unless an output can be the scores of one picture."""
+    def check(self, output: TensorSpec) -> None:
+        """Raise `InputError` unless an output can be the scores of one picture, with a label for each."""
         SCORES.check(output.shape, output.name)
+        count = max(output.shape, default=1)
+        if self.labels and len(self.labels) != count:
+            # Of a list that is longer, too, all may be wrong: some begin with a class for the background.
+            raise InputError(f"there are {len(self.labels)} labels for the {count} classes of {output.name!r}")
 
     def __call__(self, result: FrameResult) -> Overlay:
         """Return its name and score as a line."""

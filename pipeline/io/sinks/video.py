@@ -198,7 +198,8 @@ def _read_labels(path: str | None) -> list[str]:
         return []
     try:
         check_regular(Path(path))
-        return Path(path).read_text(encoding="utf-8").splitlines()
+        # An editor may have left blank lines at the end.
+        return Path(path).read_text(encoding="utf-8").rstrip().splitlines()
     except (OSError, ValueError) as error:
         raise InputError(f"no labels, one per line, in {path!r}: {error}") from None
 

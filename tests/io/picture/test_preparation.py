@@ -113,6 +113,8 @@ def test_it_is_a_stage_of_its_own_unless_the_model_takes_the_picture_itself() ->
         ({"mean": (1, 2)}, "one number, or three"),
         ({"std": (1, 0, 1)}, "above 0"),
         ({"std": (float("nan"),)}, "one number, or three"),
+        ({"mean": (123.675, 116.28, 103.53)}, "values of 0 to 255; here they are of 0 to 1: divide both by 255"),
+        ({"mean": (0.485, 0.456, 0.406), "std": (58.395, 57.12, 57.375)}, "divide both by 255"),
     ],
 )
 def test_options_that_make_no_sense(options: Any, message: str) -> None:

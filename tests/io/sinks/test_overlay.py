@@ -14,6 +14,7 @@ from pipeline.core.plan import TensorSpec
 from pipeline.core.tensor_quantization import Quantization
 from pipeline.errors import InputError
 from pipeline.io.picture.geometry import fit
+from pipeline.io.sinks import registry
 from pipeline.io.sinks.json_lines import JsonLines
 from pipeline.io.sinks.overlay import BestLabel, Box, Boxes, Overlay, draw
 from tests.support import media
@@ -45,6 +46,19 @@ def test_what_is_no_classifier_s_output_has_no_label(shape: tuple[int, ...]) -> 
         BestLabel().check(TensorSpec("map", shape))
     with pytest.raises(InputError, match="no classifier's"):
         BestLabel()(media.frame_result(np.zeros(shape, np.float32)))
+
+
+def test_there_is_a_label_for_each_class(tmp_path: Path) -> None:
+    BestLabel(["a", "b"]).check(TensorSpec("y", (1, 2)))
+    for count in (2, 1000, 1002):
+        with pytest.raises(InputError, match=rf"{count} labels for the 1001 classes of 'y'"):
+            BestLabel(["a"] * count).check(TensorSpec("y", (1, 1001)))
+    pytest.importorskip("av", reason="PyAV is not installed")
+    (tmp_path / "labels.txt").write_text("a\nb\n\n")
+    text = f"{tmp_path / 'out.mp4'}?show=label&labels={tmp_path / 'labels.txt'}"
+    registry.open_sink(text, [TensorSpec("y", (1, 2))]).finish_early()
+    with pytest.raises(InputError, match="2 labels"), registry.open_sinks([text], [TensorSpec("y", (1, 1001))]):
+        pytest.fail("opened")
 
 
 def test_scores_and_boxes_of_integers_are_shown_as_the_numbers_they_stand_for(tmp_path: Path) -> None:

@@ -1,0 +1,61 @@
+"""Plausibility: measured times that contradict each other, since the machine was busy with something else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pipeline.measure.finalists import Finalist, choose_runtimes
+
+if TYPE_CHECKING:
+    from pipeline.split.planning.planner import Planner
+
+MOST_PER_CORE = 1.25
+"""Largest gain of a core that is believed. More than 1 is possible: the caches of several cores hold more."""
+
+
+def choose_plausible(
+    make: Callable[[bool], Planner],
+    request: Mapping[str, Any],
+    *,
+    fresh: bool = False,
+    progress: Callable[[str], None] = lambda _: None,
+    warn: Callable[[str], None],
+) -> Finalist:
+    """Return what `choose_runtimes` does, from times that agree; they are measured again, once, if they do not.
+
+    Parameters
+    ----------
+    make : callable
+        Returns the planner; whether all is to be measured again is its argument.
+    request, fresh, progress
+        As for `choose_runtimes`.
+    warn : callable
+        Gets a text if the times do not agree in the end.
+    """
+    choice = choose_runtimes(make(fresh), request, fresh=fresh, progress=progress)
+    if not (reason := find_contradiction(choice)):
+        return choice
+    progress(f"measuring again: {reason}")
+    choice = choose_runtimes(make(True), request, fresh=True, progress=progress)
+    if reason := find_contradiction(choice):
+        warn(f"do not believe this plan: {reason}; measure again when this machine has nothing else to do")
+    return choice
+
+
+def find_contradiction(choice: Finalist) -> str:
+    """Return why the times of a plan cannot be right; empty if they can."""
+    planner, plan = choice.planner, choice.plan
+    devices = {name: plan.board.device(name) for name in {unit.device for unit in plan.units}}
+    cores = {core for stage in plan.stages for core in stage.cores}
+    on_cores = all(device.capabilities.occupies_cores for device in devices.values())
+    if not plan.measured or not on_cores or not cores or not plan.slowest:
+        return ""
+    # Of several runtimes the fastest one for each group: no mixture of them does less work.
+    times = [planner.isolated_seconds(device) for device in devices.values()]
+    gain = sum(map(min, zip(*times, strict=True))) / plan.slowest
+    if not math.isfinite(gain) or gain <= MOST_PER_CORE * len(cores):
+        return ""
+    plural = "s" * (len(cores) > 1)
+    return f"the measured times make {len(cores)} core{plural} {gain:.2f} times as fast as one"
