@@ -22,8 +22,9 @@ from pipeline.core.plan import Plan, StagePlan
 from pipeline.errors import RemoteError
 from pipeline.executor.devices.base import NumberedRuntime
 from pipeline.executor.devices.null import NullRuntime
-from pipeline.remote.pool import Member, Pool
+from pipeline.remote.pool import Pool
 from pipeline.remote.pool_device import PoolCandidate
+from pipeline.remote.pool_members import Member
 
 
 @dataclass(frozen=True)

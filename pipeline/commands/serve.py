@@ -174,7 +174,7 @@ def _running_bundle(options: argparse.Namespace) -> Iterator[OfferedBundle | Non
             return [outputs[spec.name] for spec in bundle.plan.outputs]
 
         with versions.watch(running, bundle):
-            yield OfferedBundle(bundle.plan, compute)
+            yield OfferedBundle(bundle.plan, compute, lambda: running.checksum)
 
 
 def _create_credentials(options: argparse.Namespace) -> int:

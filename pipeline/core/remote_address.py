@@ -16,7 +16,7 @@ EXAMPLES = {
     "local": "local:cpu",
     "pool": "pool:remote://10.0.0.2:9123/cpu,remote://10.0.0.3:9123/cpu or pool:cameras",
 }
-_TIMES = ("timeout", "patience")
+_TIMES = ("timeout", "patience", "limit")
 POOL_TIMEOUT_S = 1.0
 """Default of the time limit in a pool, where another member takes over what one has lost."""
 
@@ -26,7 +26,7 @@ _KEY = r"[A-Za-z0-9_.-]+"
 _OPTIONS = {
     "pool": (*_TIMES, "tls", "via"),
     "remote": (*_TIMES, "tls"),
-    "rpc": (*_TIMES, "tracker", "device", "key"),
+    "rpc": ("timeout", "patience", "tracker", "device", "key"),
     "local": (),
 }
 
@@ -57,6 +57,8 @@ class Address:
         Folder of the server's certificate and of what this client shows; empty without encryption.
     members : tuple of Address
         Of a pool that lists them.
+    limit : float
+        Seconds that a frame may take there, however often the server says that it is alive.
     via : str
         Endpoint of Zenoh by which those are found that announce themselves; empty for those in the same network.
     """
@@ -72,6 +74,7 @@ class Address:
     tls: str = ""
     members: tuple[Address, ...] = ()
     via: str = ""
+    limit: float = 60.0
 
     def __str__(self) -> str:
         if self.members:

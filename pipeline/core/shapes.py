@@ -39,11 +39,14 @@ class Build:
         What the device of each of the plan's units loads, in order.
     symbolic : bool
         True if the code takes any extents where the model's shapes vary; the plan has those of one example.
+    checksum : str
+        Of the manifest of its bundle, by which versions are told apart; empty if it was never saved.
     """
 
     plan: Plan
     codes: tuple[Any, ...] = field(repr=False)
     symbolic: bool = False
+    checksum: str = ""
 
     @property
     def inputs(self) -> dict[str, tuple[int, ...]]:

@@ -56,6 +56,8 @@ class Bundle:
         What varies in the shapes of the inputs.
     more : sequence of Build
         The stages for frames of other sizes than the plan's.
+    checksum : str
+        SHA-256 of the manifest of one that was loaded, by which versions are told apart.
 
     Attributes
     ----------
@@ -75,9 +77,11 @@ class Bundle:
         numerics: Numerics = EXACT,
         shapes: OpenShapes | None = None,
         more: Sequence[Build] = (),
+        checksum: str = "",
     ) -> None:
         self.plan = plan
         self.codes = tuple(codes)
+        self.checksum = checksum
         self.parity = parity
         self.general = tuple(general)
         self.numerics, self.shapes, self.more = numerics, shapes, tuple(more)
@@ -87,7 +91,7 @@ class Bundle:
     @property
     def builds(self) -> tuple[Build, ...]:
         """The stages for each size, that of the plan first."""
-        return (Build(self.plan, self.codes), *self.more)
+        return (Build(self.plan, self.codes, checksum=self.checksum), *self.more)
 
     def with_stage(self, function: Callable[..., Any], **options: Any) -> Bundle:
         """Return a bundle with one more stage, which calls a Python function; it can be run, but not saved.
@@ -117,7 +121,14 @@ class Bundle:
         other_builds = [replace(each, plan=map_devices(each.plan, devices)) for each in self.more]
         plan, numerics = map_devices(self.plan, devices), self.numerics
         return Bundle(
-            plan, self.codes, self.parity, self.general, numerics=numerics, shapes=self.shapes, more=other_builds
+            plan,
+            self.codes,
+            self.parity,
+            self.general,
+            numerics=numerics,
+            shapes=self.shapes,
+            more=other_builds,
+            checksum=self.checksum,
         )
 
     def save(self, path: str | Path, *, sign: str | Path | None = None) -> None:
@@ -205,7 +216,14 @@ def _load(folder: BundleFolder, devices: DeviceMap | None, allowed: Path | None)
         if code is not None:
             # A server may ask for it.
             code.signed = signed
-    return Bundle(facts.plan, codes, numerics=facts.numerics, shapes=facts.shapes, more=other_builds)
+    return Bundle(
+        facts.plan,
+        codes,
+        numerics=facts.numerics,
+        shapes=facts.shapes,
+        more=other_builds,
+        checksum=manifest.read_checksum(folder),
+    )
 
 
 def _check_processor(facts: Manifest, folder: BundleFolder) -> None:

@@ -22,10 +22,12 @@ def describe_bundle(path: str | Path, require_signature: str | Path | None = Non
     """
     with contextlib.closing(BundleFolder(Path(path))) as folder:
         facts = manifest.read_from(folder, None if require_signature is None else Path(require_signature))
-    return describe_manifest(facts)
+        checksum = manifest.read_checksum(folder)
+    return describe_manifest(facts, checksum)
 
 
-def describe_manifest(facts: Manifest) -> Bundle:
+def describe_manifest(facts: Manifest, checksum: str = "") -> Bundle:
     """Return the bundle that a manifest is of, without its code."""
     more = [Build(build.plan, (None,) * len(build.stages), build.symbolic) for build in facts.more]
-    return Bundle(facts.plan, (None,) * len(facts.stages), numerics=facts.numerics, shapes=facts.shapes, more=more)
+    codes = (None,) * len(facts.stages)
+    return Bundle(facts.plan, codes, numerics=facts.numerics, shapes=facts.shapes, more=more, checksum=checksum)

@@ -159,6 +159,11 @@ def _signed(folder: BundleFolder, data: bytes) -> SignedManifest | None:
     return SignedManifest(data, folder.small_file(SIGNATURE, LARGEST_SIGNATURE)) if has_signature else None
 
 
+def read_checksum(folder: BundleFolder) -> str:
+    """Return the SHA-256 of the manifest of a bundle that has been read."""
+    return folder.small_file(CHECKSUM, LARGEST).decode().partition(" ")[0]
+
+
 def decode_signed(signed: SignedManifest, allowed: Path, origin: str) -> Manifest:
     """Return a manifest that one of the allowed signed.
 

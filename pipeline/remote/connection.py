@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import socket
 import ssl
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,12 +24,16 @@ from pipeline.errors import DeviceLost, RemoteError
 from pipeline.remote import frame_memory, messages, tensors
 from pipeline.remote.frame_memory import FrameMemory
 from pipeline.remote.messages import ServerMessage
-from pipeline.remote.served_bundle import BUNDLE
+from pipeline.remote.served_bundle import BUNDLE, BundleVersion
 from pipeline.remote.stage_package import StagePackage, pack_stage
 from pipeline.remote.tls import ClientTls, describe_error
 from pipeline.remote.wire import MalformedMessage, Wire, closing_on_error
 
+logger = logging.getLogger(__name__)
 Kind = TypeVar("Kind")
+
+OPENING_S = 600.0
+"""Time limit of a server that loads a stage, however often it says that it is alive."""
 
 
 class ServerBusy(DeviceLost):
@@ -49,6 +55,8 @@ class Connection:
     ----------
     welcome : Welcome
         What the server is.
+    version : str
+        Checksum of the bundle's manifest that the last frame met, for the device ``bundle``; empty for others.
 
     Raises
     ------
@@ -75,6 +83,7 @@ class Connection:
             token = tls.token if tls else ""
             self._wire.send(messages.Greeting(messages.PROTOCOL, VERSION, address.timeout / 4, token))
             self.welcome = self._answer(messages.Welcome)
+        self.version = self.welcome.bundle_version if address.device == BUNDLE else ""
 
     def target(self) -> dict[str, object]:
         """Return TVM's description of the server's processor."""
@@ -84,7 +93,8 @@ class Connection:
 
     def open(self, stage: StagePlan, code: Any) -> int:
         """Let the server load a stage, send it the files that it does not have, and return the stage's number."""
-        return self.open_package(stage, None if code is None else pack_stage(code.for_processor(self.welcome.core)))
+        is_elsewhere = code is None or isinstance(code, BundleVersion)
+        return self.open_package(stage, None if is_elsewhere else pack_stage(code.for_processor(self.welcome.core)))
 
     def open_package(self, stage: StagePlan, package: StagePackage | None, *, built_with: str = "") -> int:
         """Open a stage whose files are packed; `built_with` is the release of TVM, by default the one here."""
@@ -120,7 +130,7 @@ class Connection:
         inputs = [tensors.contiguous(array) for array in arrays]
         with self._translate_errors():
             self._send_frame(program, inputs)
-            message = self._message()
+            message = self._message(self.address.limit)
             if isinstance(message, messages.FrameFailure):
                 raise RemoteError(f"{self.address}: {message.error}")
             answer, outputs = self._expect(message, messages.FrameAnswer), stage.outputs
@@ -128,8 +138,12 @@ class Connection:
             limit = max(messages.LARGEST_FRAME, sum(spec.nbytes for spec in outputs))
             if len(answer.tensors) != len(outputs) or sum(tensor.nbytes for tensor in answer.tensors) > limit:
                 raise MalformedMessage(f"{len(answer.tensors)} results came; the stage makes {len(outputs)}")
-            if not all(map(messages.TensorHead.fits, answer.tensors, outputs)):
-                raise MalformedMessage("the results are not of the kind that the stage makes")
+            # Code for frames of any size makes results of any size, but for the plan's frames those of the plan.
+            is_planned = all(array.shape == spec.shape for array, spec in zip(inputs, stage.inputs, strict=True))
+            for head, spec in zip(answer.tensors, outputs, strict=True):
+                if not head.fits(spec) or (is_planned and head.shape != spec.shape):
+                    raise MalformedMessage(f"a result is {head.dtype}{list(head.shape)}; the stage makes {spec}")
+            self._note_version(answer.bundle_version)
             return self._results(answer), answer.seconds
 
     @property
@@ -193,9 +207,19 @@ class Connection:
     def _answer(self, kind: type[Kind]) -> Kind:
         return self._expect(self._message(), kind)
 
-    def _message(self) -> ServerMessage:
+    def _note_version(self, version: str) -> None:
+        if version != self.version and self.address.device == BUNDLE:
+            logger.warning("%s runs another version of the bundle now: %s", self.address, version)
+            self.version = version
+
+    def _message(self, limit: float = OPENING_S) -> ServerMessage:
+        begin = time.monotonic()
         while isinstance(message := self._wire.receive(), messages.Heartbeat):
-            pass
+            if time.monotonic() - begin > limit:
+                raise DeviceLost(
+                    f"{self.address}: the server says that it is alive, and has not answered for {limit:g} s; "
+                    "'?limit=SECONDS' in its address lets a frame take longer"
+                )
         if isinstance(message, messages.BusyAnswer):
             raise ServerBusy(f"{self.address} is busy: {message.reason}")
         if isinstance(message, messages.RefusalAnswer):

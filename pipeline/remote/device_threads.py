@@ -201,7 +201,11 @@ class ServedStage:
     Attributes
     ----------
     stage : StagePlan
+    version : str
+        Empty: the code is the one that the client asked for.
     """
+
+    version = ""
 
     def __init__(self, thread: DeviceThread, stage: StagePlan, code: Any) -> None:
         self._thread, self.stage, self._code = thread, stage, code

@@ -58,6 +58,10 @@ class Endpoint(ABC):
     def connect(self) -> RemoteSession:
         """Return a new session, or raise `DeviceLost`."""
 
+    def version_of(self, session: RemoteSession) -> str:  # noqa: ARG002 - most have none
+        """Return the checksum of the bundle that a session's frames meet; empty if that is no question."""
+        return ""
+
 
 @dataclass(frozen=True)
 class ServerEndpoint(Endpoint):
@@ -81,3 +85,7 @@ class ServerEndpoint(Endpoint):
     def connect(self) -> Connection:
         """Begin a session."""
         return Connection(self.address)
+
+    def version_of(self, session: RemoteSession) -> str:
+        """Return what the server has said last."""
+        return session.version if isinstance(session, Connection) else ""

@@ -16,7 +16,7 @@ from pipeline.executor.manifest import StageFiles
 from pipeline.executor.parameters import ITEM_BYTES, MOST_AXES
 
 # Both ends must have the same: it grows with every change of a message, and the greeting compares it.
-PROTOCOL = 4
+PROTOCOL = 5
 
 LARGEST_FRAME = 1 << 30
 """Bytes that a stage's inputs may have together, and its outputs, unless a server is told otherwise."""
@@ -78,6 +78,8 @@ class Welcome(msgspec.Struct, frozen=True, tag="Welcome"):
     slots: int = 1
     # Frames that the bundle that it runs works on at once; 0 if it runs none.
     bundle_slots: int = 0
+    # Checksum of that bundle's manifest now, empty if it was never saved.
+    bundle_version: Text = ""
 
 
 class TargetRequest(msgspec.Struct, frozen=True, tag="AskTarget"):
@@ -146,6 +148,8 @@ class FrameAnswer(msgspec.Struct, frozen=True, tag="Ran"):
     tensors: tuple[TensorHead, ...]
     seconds: Annotated[float, Meta(ge=0)]
     in_memory: bool = False
+    # Of a whole bundle, see `Welcome`.
+    bundle_version: Text = ""
 
 
 class FrameFailure(msgspec.Struct, frozen=True, tag="Failed"):

@@ -62,4 +62,5 @@ class Offer:
             self.core or core_kinds.processor(self.cores),
             self.computing.slots,
             self.bundle.slots if self.bundle else 0,
+            self.bundle.version() if self.bundle else "",
         )

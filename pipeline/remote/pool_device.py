@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar
 
 import numpy as np
 
+from pipeline.core.memory import snapshot
 from pipeline.errors import DeviceLost, RemoteError
 from pipeline.remote.candidate import DeviceCandidate, Loaded
-from pipeline.remote.pool import Place, Pool, PoolSession
+from pipeline.remote.member_health import Cause
+from pipeline.remote.pool import Pool
+from pipeline.remote.pool_members import Member, Place, PoolSession, SampleFrame, SharedStages
+from pipeline.remote.roster import OtherVersion, absence_cause
 
 Result = TypeVar("Result")
 
@@ -44,9 +49,9 @@ class PoolCandidate(DeviceCandidate):
         timeout: float,
         attempts: int = ATTEMPTS,
     ) -> None:
-        self._stages, self._patience, self._timeout, self._attempts = stages, patience, timeout, attempts
+        self._loaded, self._patience, self._timeout, self._attempts = stages, patience, timeout, attempts
         self._use_pool, self._use = use_pool, contextlib.ExitStack()
-        self._pool: Pool | None = None
+        self._joined: tuple[Pool, SharedStages] | None = None
         self._place: Place | None = None
         self._is_broken_off = False
 
@@ -57,74 +62,153 @@ class PoolCandidate(DeviceCandidate):
 
     def prepare(self) -> None:
         """Let one member load all stages; others do with their first frames."""
-        self.call(lambda _: None)
+        pool, stages = self._join()
+        pool.give_back(self._take_open(pool, stages, None, at_start=True))
+        self._place = None
 
     def run(self, program: int, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
         """Run one frame, or raise `DeviceLost` if two members were lost with it."""
         return self.run_timed(program, inputs)[0]
 
     def run_timed(self, program: int, inputs: Sequence[np.ndarray]) -> tuple[Sequence[np.ndarray], float]:
-        """Run one frame, and return the seconds that the member's device took as well."""
-        stage = self._stages[program][0]
-        return self.call(lambda session: session.connection.run_timed(session.programs[program], stage, inputs))
+        """Run one frame, and return the seconds that the member's device took as well.
+
+        A frame that one member fails on, or takes much longer for than usual, is tried once elsewhere; what comes of
+        that says whose fault it was.
+        """
+        stage, (_, stages) = self._loaded[program][0], self._join()
+        result = self.call(
+            lambda session: session.connection.run_timed(session.programs[program], stage, inputs), judges=True
+        )
+        if stages.wants_sample:
+            # A copy: the arrays are the caller's, who may use them again.
+            stages.sample, stages.wants_sample = SampleFrame(program, list(map(snapshot, inputs))), False
+        return result
 
     def break_off(self) -> None:
         """End a call that waits for a member, or for a place, in another thread."""
         self._is_broken_off = True
         if (place := self._place) is not None:
             place.break_off()
-        if (pool := self._pool) is not None:
-            pool.wake()
+        if (joined := self._joined) is not None:
+            joined[0].wake()
 
     def close(self) -> None:
         """End the sessions that nobody uses."""
-        if self._pool is not None:
-            # Sessions of other workers with the same stages are in use, or are begun again.
-            self._pool.forget(self._key())
+        if self._joined is not None:
+            pool, stages = self._joined
+            pool.leave(stages)
             self._use.close()
-            self._pool = None
+            self._joined = None
 
-    def call(self, work: Callable[[PoolSession], Result]) -> Result:
-        """Return the result of `work` in a session of the least busy member, or of another one if that is lost."""
-        if self._pool is None:
-            self._pool = self._use.enter_context(self._use_pool())
-        error: DeviceLost | None = None
-        lost_place: Place | None = None
-        for _ in range(self._attempts):
-            avoid = lost_place.member if lost_place else None
-            # Members that have just been asked for the first time need a moment to answer.
-            patience = max(self._patience, self._timeout if error is None else 0.0)
-            place = self._place = self._pool.take(self._key(), avoid, patience, lambda: self._is_broken_off)
+    def call(self, work: Callable[[PoolSession], Result], *, judges: bool = False) -> Result:
+        """Return the result of `work` in a session of the least busy member, or of another one if that is lost.
+
+        Parameters
+        ----------
+        work : callable
+        judges : bool
+            Whether a member that fails, or is slow, may be to blame.
+        """
+        pool, stages = self._join()
+        failure: DeviceLost | RemoteError | None = None
+        failed: Member | None = None
+        attempts = 0
+        while attempts < self._attempts:
+            place = self._take_open(pool, stages, failed)
             try:
-                result = work(self._open(place))
-            except DeviceLost as lost:
-                error, lost_place = lost, place
-                self._pool.lose(place, lost)
-            except BaseException as failure:
-                if not isinstance(failure, RemoteError):
-                    # In the middle of a message nobody knows any more where the next one begins.
-                    place.discard_session()
-                self._pool.give_back(place)
+                result, seconds = self._work(pool, place, work, is_limited=judges and attempts + 1 < self._attempts)
+            except OtherVersion as error:
+                # Its result is none of this stream's, and nobody's fault.
+                pool.lose(place, Cause.VERSION, error)
+                continue
+            except DeviceLost as error:
+                is_hung = place.hangs or self._is_broken_off or isinstance(error.__cause__, TimeoutError)
+                pool.lose(place, Cause.HANG if is_hung else Cause.FAULT, error)
+                failure = failure if isinstance(failure, RemoteError) else error
+            except RemoteError as error:
+                has_other = judges and pool.has_other(place)
+                pool.give_back(place)
+                if not has_other:
+                    raise
+                failure = error
+            except BaseException:
+                # In the middle of a message nobody knows any more where the next one begins.
+                place.discard_session()
+                pool.give_back(place)
                 raise
             else:
-                self._pool.give_back(place)
+                pool.give_back(place, seconds)
+                if isinstance(failure, RemoteError) and failed is not None:
+                    pool.blame(failed, stages, DeviceLost(str(failure)))
                 return result
             finally:
                 self._place = None
-        raise error or DeviceLost("")
+            failed = place.member
+            attempts += 1
+        raise failure or DeviceLost("")
 
-    def _open(self, place: Place) -> PoolSession:
-        """Return the place's session, with all stages open in it."""
+    def _join(self) -> tuple[Pool, SharedStages]:
+        """Return the pool, and what this worker runs there."""
+        if self._joined is None:
+            pool = self._use.enter_context(self._use_pool())
+            self._joined = pool, pool.enter(self._key(), self._loaded)
+        return self._joined
+
+    def _take_open(self, pool: Pool, stages: SharedStages, failed: Member | None, *, at_start: bool = False) -> Place:
+        """Return a place with an open session; members that cannot be reached, or refuse, are passed over."""
+        # Members that have just been asked for the first time need a moment to answer.
+        patience = max(self._patience, 0.0 if failed else self._timeout)
+        failure = DeviceLost("")
+        # Each of them leaves the rotation, and may be back once or twice meanwhile.
+        for _ in range(3 * len(pool.members) + 1):
+            place = self._place = pool.take(stages, failed, patience, lambda: self._is_broken_off, at_start=at_start)
+            try:
+                self._open(pool, place)
+            except DeviceLost as error:
+                failure = error
+                pool.lose(place, absence_cause(error), error)
+            except BaseException:
+                place.discard_session()
+                pool.give_back(place)
+                self._place = None
+                raise
+            else:
+                return place
+        self._place = None
+        raise failure
+
+    def _open(self, pool: Pool, place: Place) -> None:
+        """Give a place a session with all stages open in it."""
         # A server that was restarted since the last frame said goodbye.
         if place.session is not None and not place.session.connection.usable():
             place.discard_session()
+        endpoint = place.member.endpoint
         if place.session is None:
-            place.session = PoolSession(place.member.endpoint.connect())
+            place.session = PoolSession(endpoint.connect())
+            pool.check_version(place, endpoint.version_of(place.session.connection))
+        place.session.open_stages(self._loaded)
+
+    def _work(
+        self, pool: Pool, place: Place, work: Callable[[PoolSession], Result], *, is_limited: bool
+    ) -> tuple[Result, float]:
+        """Return the result, and the seconds that it took."""
         session = place.session
-        for stage, code in self._stages[len(session.programs) :]:
-            session.programs.append(session.connection.open(stage, code))
-        return session
+        assert session is not None  # noqa: S101 - `_take_open` gives one
+        begin = time.monotonic()
+        if is_limited:
+            pool.limits.begin(place)
+        try:
+            result = work(session)
+        except DeviceLost as error:
+            if place.hangs:
+                raise DeviceLost(f"{place.member.endpoint}: a frame takes much longer than usual") from error
+            raise
+        finally:
+            pool.limits.end(place)
+        pool.check_version(place, place.member.endpoint.version_of(session.connection))
+        return result, time.monotonic() - begin
 
     def _key(self) -> Hashable:
         # Replicas of a stage have one code, so that any of them may use a session that another one has begun.
-        return tuple((stage.name, id(code)) for stage, code in self._stages[:1])
+        return tuple((stage.name, id(code)) for stage, code in self._loaded[:1])

@@ -16,6 +16,22 @@ from pipeline.remote.device_threads import TimedOutputs
 BUNDLE = "bundle"
 """What clients call it where others name a kind of device."""
 
+CHANGING = "changing"
+"""Version of a frame during which another version came."""
+
+
+@dataclass(frozen=True)
+class BundleVersion:
+    """What a client has in place of the code of a bundle that runs elsewhere.
+
+    Attributes
+    ----------
+    checksum : str
+        Of its manifest; empty if it was never saved.
+    """
+
+    checksum: str
+
 
 @dataclass(frozen=True)
 class OfferedBundle:
@@ -27,10 +43,13 @@ class OfferedBundle:
         Of its first version.
     compute : callable
         Returns the outputs for a frame's inputs, both in the plan's order; called by several threads.
+    version : callable
+        Returns the checksum of the manifest of the bundle that runs now; empty if it was never saved.
     """
 
     plan: Plan
     compute: Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]
+    version: Callable[[], str] = str
 
     @property
     def slots(self) -> int:
@@ -60,6 +79,11 @@ class ServedBundle:
 
     def __init__(self, bundle: OfferedBundle, stage: StagePlan) -> None:
         self._bundle, self.stage = bundle, stage
+
+    @property
+    def version(self) -> str:
+        """The checksum of the manifest of the bundle that runs now."""
+        return self._bundle.version()
 
     def run(self, inputs: Sequence[np.ndarray]) -> Future[TimedOutputs]:
         """Run one frame; it waits at the entrance like all others."""

@@ -21,7 +21,7 @@ from pipeline.remote.device_threads import DeviceThread, ServedStage
 from pipeline.remote.frame_memory import FrameMemory
 from pipeline.remote.messages import ClientMessage
 from pipeline.remote.offer import Offer, Refusal
-from pipeline.remote.served_bundle import BUNDLE, ServedBundle
+from pipeline.remote.served_bundle import BUNDLE, CHANGING, ServedBundle
 from pipeline.remote.wire import MalformedMessage, Wire, blocks, is_loopback
 
 logger = logging.getLogger(__name__)
@@ -252,6 +252,7 @@ class ServerSession:
         if not 0 <= message.program < len(self._programs):
             raise MalformedMessage("a frame for a stage that is not open")
         program = self._programs[message.program]
+        first_version = program.version
         # Before memory is allocated for it: sizes come from the client.
         self._check(message, program)
         ran = self._await_end(program.run(self._inputs(message)))
@@ -259,12 +260,16 @@ class ServerSession:
             self._wire.send(messages.FrameFailure(_describe(error)))
             return
         results, seconds = ran.result()
+        # While versions change nobody knows which one the frame has met.
+        version = program.version if program.version == first_version else CHANGING
         # A client that uses the memory reads its results there as well, if they have room.
         if message.in_memory and self._memory is not None and frame_memory.put(self._memory.answers, results):
-            self._wire.send(messages.FrameAnswer(tensors.heads(results), seconds, in_memory=True))
+            head = tensors.heads(results)
+            self._wire.send(messages.FrameAnswer(head, seconds, in_memory=True, bundle_version=version))
             return
         outputs = [tensors.contiguous(array) for array in results]
-        self._wire.send(messages.FrameAnswer(tensors.heads(outputs), seconds), [contents(array) for array in outputs])
+        answer = messages.FrameAnswer(tensors.heads(outputs), seconds, bundle_version=version)
+        self._wire.send(answer, [contents(array) for array in outputs])
 
     def _inputs(self, message: messages.FrameRequest) -> list[np.ndarray]:
         if not message.in_memory:

@@ -12,7 +12,8 @@ from pipeline.core.remote_address import Address
 from pipeline.errors import DeviceLost
 from pipeline.remote import rpc_tracker
 from pipeline.remote.endpoint import Endpoint, RemoteSession
-from pipeline.remote.pool import Member, Pool
+from pipeline.remote.pool import Pool
+from pipeline.remote.pool_members import Member
 
 logger = logging.getLogger(__name__)
 

@@ -13,13 +13,15 @@ import re
 import socket
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from pipeline.core.optional import require
 from pipeline.core.remote_address import Address
 from pipeline.errors import BoardError, DeviceLost, InputError
 from pipeline.remote.endpoint import ServerEndpoint
-from pipeline.remote.pool import Member, Pool
+from pipeline.remote.pool import Pool
+from pipeline.remote.pool_members import Member
 
 logger = logging.getLogger(__name__)
 
@@ -141,9 +143,7 @@ def _member_address(pool: Address, text: str) -> Address | None:
     match = re.fullmatch(r"(.+):(\d{1,5})", text.rpartition("/")[2])
     if match is None or not 0 < int(match[2]) < 1 << 16:
         return None
-    return Address(
-        "remote", match[1], int(match[2]), pool.device, timeout=pool.timeout, patience=pool.patience, tls=pool.tls
-    )
+    return replace(pool, scheme="remote", host=match[1], port=int(match[2]), key="", via="")
 
 
 @contextlib.contextmanager

@@ -70,6 +70,8 @@ class Pipeline(FrameCalls, LifeCycle):
         The stages for frames of other sizes than the plan's.
     build : callable, optional
         Makes such a build for a size that has none, when the first frame of it comes.
+    checksum : str
+        Of the manifest of the bundle, by which versions are told apart.
 
     Raises
     ------
@@ -104,6 +106,7 @@ class Pipeline(FrameCalls, LifeCycle):
         shapes: OpenShapes | None = None,
         more: Sequence[Build] = (),
         build: SizeBuilder | None = None,
+        checksum: str = "",
     ) -> None:
         supervision = Supervision(on_error, {} if stage_timeout is None else stage_timeout, on_timeout)
         supervision.check(stage.name for stage in plan.stages)
@@ -111,7 +114,8 @@ class Pipeline(FrameCalls, LifeCycle):
         # Before the engine, whose threads it is for; taken back if they do not start.
         self._switch_interval = SwitchInterval(switch_interval)
         try:
-            self._engine = Engine([Build(plan, check_codes(plan, codes)), *more], shapes, options)
+            first_build = Build(plan, check_codes(plan, codes), checksum=checksum)
+            self._engine = Engine([first_build, *more], shapes, options)
         except BaseException:
             self._switch_interval.end()
             raise
@@ -121,6 +125,11 @@ class Pipeline(FrameCalls, LifeCycle):
         # Last of all: there is nothing to end before the threads run.
         watch(self, self._engine)
         forks.watch(self)
+
+    @property
+    def checksum(self) -> str:
+        """Checksum of the manifest of the bundle that new frames meet; empty if it was never saved."""
+        return self._engine.deployment.builds[0].checksum
 
     @property
     def trace(self) -> Trace | None:

@@ -11,6 +11,7 @@ from time import monotonic, perf_counter
 from typing import Any, Protocol
 
 from pipeline.core.threads import Lease
+from pipeline.core.watchdog import TimedRun
 from pipeline.errors import PipelineError, StageError, StageTimeout
 from pipeline.executor.devices.base import DeviceRuntime, NumberedRuntime
 from pipeline.scheduler.copies import StageCopies
@@ -22,7 +23,6 @@ from pipeline.scheduler.run_notes import RunNotes
 from pipeline.scheduler.stage_device import StageDevice
 from pipeline.scheduler.turns import Loan, Turns
 from pipeline.scheduler.waiting import Latch
-from pipeline.scheduler.watchdog import TimedRun
 from pipeline.scheduler.worker_context import Assignment
 
 logger = logging.getLogger(__name__)

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipeline.core.plan import StagePlan
+from pipeline.core.watchdog import Watchdog
 from pipeline.executor.devices.base import DeviceRuntime
 from pipeline.scheduler.channel import Channel
 from pipeline.scheduler.frame import Frame
 from pipeline.scheduler.options import PipelineOptions
 from pipeline.scheduler.statistics import StageCounters
 from pipeline.scheduler.turns import DeviceTurns, Turns
-from pipeline.scheduler.watchdog import Watchdog
 from pipeline.scheduler.wiring import StageWiring
 
 Arrival = tuple[Frame, float]

@@ -79,7 +79,8 @@ def load(  # noqa: PLR0913 - all but the first by keyword
     else:
         raise ArgumentError("require_signature is for the folder of a bundle; one in memory has no signature")
     build = _maker(code, model, params) if on_new_shape == "compile" else None
-    return Pipeline(code.plan, code.codes, shapes=code.shapes, more=code.more, build=build, **options)
+    options |= {"build": build, "checksum": code.checksum}
+    return Pipeline(code.plan, code.codes, shapes=code.shapes, more=code.more, **options)
 
 
 def _maker(bundle: Bundle, model: Any, params: Any) -> Maker:

@@ -14,7 +14,7 @@ from pipeline.errors import BoardError
 from pipeline.executor.bundle import Bundle
 from pipeline.executor.bundle_description import describe_bundle
 from pipeline.measure.server_slots import ask_slots
-from pipeline.remote.served_bundle import BUNDLE
+from pipeline.remote.served_bundle import BUNDLE, BundleVersion
 
 DEVICE = "server"
 """Name of the device that stands for the servers."""
@@ -45,7 +45,8 @@ def on_server(bundle: Bundle | str | Path, address: str, require_signature: str 
     whole = bundle if isinstance(bundle, Bundle) else describe_bundle(bundle, require_signature)
     # Asked once, also for many sizes.
     board = ask_slots(Board(DEVICE, (Device(DEVICE, "remote", address=address, memory=DEVICE),)))
-    builds = [Build(_one_stage(build.plan, board), (None,), build.symbolic) for build in whole.builds]
+    codes = (BundleVersion(whole.checksum),)
+    builds = [Build(_one_stage(build.plan, board), codes, build.symbolic) for build in whole.builds]
     return Bundle(builds[0].plan, builds[0].codes, shapes=whole.shapes, more=builds[1:])
 
 

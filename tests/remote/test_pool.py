@@ -175,7 +175,7 @@ class FastidiousRuntime(NullRuntime):
         return super().run(program, inputs)
 
 
-def test_a_frame_that_fails_there_is_not_tried_elsewhere() -> None:
+def test_a_frame_that_fails_on_all_members_fails_alone() -> None:
     with contextlib.ExitStack() as stack:
         servers = [stack.enter_context(serving(create=FastidiousRuntime)) for _ in range(2)]
         running = stack.enter_context(Pipeline(plan(pool(servers))))

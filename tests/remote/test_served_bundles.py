@@ -89,6 +89,20 @@ def test_servers_in_a_pool_share_the_frames_of_a_bundle(serve: Serve, path: Path
         assert [future.result(LIMIT)[0, 0] for future in futures] == [4.0 * number for number in range(150)]
 
 
+def test_versions_of_a_bundle_never_mix_in_one_stream(serve: Serve, path: Path, tmp_path: Path) -> None:
+    """A pool in the middle of a rolling update gave results of both, and said nothing."""
+    second = build(tmp_path, "second", 3.0)
+    servers = [serve("--run", version) for version in (second, path, second)]
+    pool = "pool:" + ",".join(address(server, "?timeout=1") for server in servers)
+    with pipeline.load(path, server=pool) as running:
+        # The version whose manifest is here, although most have the other one.
+        assert {float(result[0, 0]) for result in running.map(frame(1) for _ in range(60))} == {4.0}
+        servers[1].kill()
+        results = [float(result[0, 0]) for result in running.map(frame(1) for _ in range(60))]
+    assert results == sorted(results)
+    assert results[-1] == 9.0
+
+
 def test_what_is_no_such_server_is_named(serve: Serve, path: Path, tmp_path: Path) -> None:
     with pytest.raises(BoardError, match=r"runs no whole bundle; write it like remote://.*/bundle"):
         pipeline.load(path, server="remote://127.0.0.1:9/cpu")

@@ -19,9 +19,9 @@ import pytest
 
 from pipeline.core.board import Device
 from pipeline.core.plan import Plan
+from pipeline.core.watchdog import TimedRun, Watchdog
 from pipeline.errors import PipelineClosed, PipelineError, StageTimeout
 from pipeline.scheduler import Pipeline, Supervision, Trace
-from pipeline.scheduler.watchdog import TimedRun, Watchdog
 from tests.scheduler.conftest import wait_until
 
 LIMIT = 0.05

@@ -1,0 +1,118 @@
+"""Health: how a member of a pool has done, judged by its results, and when it is asked again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from pipeline.errors import DeviceLost
+
+RECENT_S = 10.0
+"""Seconds for which a fault counts."""
+
+MOST_FAULTS = 3
+"""Faults within `RECENT_S` after which a member stays out for a while; before, it is asked again at once."""
+
+SLOWER = 10
+"""A frame that takes so many times as long as usual hangs."""
+
+LEAST_LIMIT_S = 0.25
+"""Time limit of a quick frame. A busy machine may make it wait for as long."""
+
+
+class Cause(Enum):
+    """Reason why a member is out of the rotation, with the shortest and the longest pause before it is asked again."""
+
+    AWAY = "is lost", 0.1, 2.0
+    REFUSAL = "refuses, and is left out", 1.0, 10.0
+    VERSION = "runs another version, and is left out", 1.0, 5.0
+    FAULT = "fails", 1.0, 30.0
+    HANG = "hangs", 1.0, 30.0
+
+    @property
+    def text(self) -> str:
+        """The end of a sentence that begins with a member."""
+        return self.value[0]
+
+
+@dataclass(eq=False)
+class Health:
+    """Results of a member with some stages.
+
+    Attributes
+    ----------
+    error : DeviceLost or None
+        Why it is out of the rotation; None while it is in it.
+    cause : Cause
+        Of the last error.
+    usual_s : float
+        Seconds that a frame usually takes there, 0 before the first result.
+    version : str
+        Checksum of the manifest of the bundle that it ran last; empty if it runs none as a whole.
+    """
+
+    error: DeviceLost | None = None
+    cause: Cause = Cause.AWAY
+    usual_s: float = 0.0
+    version: str = ""
+    _faults: list[float] = field(default_factory=list)
+    _pause_s: float = 0.0
+    _back_s: float = float("-inf")
+
+    @property
+    def is_out(self) -> bool:
+        """Whether the member is out of the rotation."""
+        return self.error is not None
+
+    @property
+    def waits(self) -> bool:
+        """Whether the member is not expected back at once: it was asked, or has failed often."""
+        return self._pause_s > 0
+
+    def leave(self, cause: Cause, error: DeviceLost, clock_s: float) -> float:
+        """Note why the member leaves the rotation, and return the seconds until it is asked again."""
+        # Whoever has done well for long begins with a short pause again.
+        if clock_s - self._back_s > RECENT_S:
+            self._pause_s = 0.0
+        self.error, self.cause = error, cause
+        if cause in {Cause.FAULT, Cause.HANG}:
+            self._faults = [*self._recent_faults(clock_s), clock_s]
+            # A single one may be the end of a session; a frame that hung has held up all others.
+            if cause is Cause.FAULT and len(self._faults) < MOST_FAULTS:
+                return 0.0
+        return self._lengthen_pause()
+
+    def stay_out(self, cause: Cause, error: DeviceLost) -> float:
+        """Note why the member could not come back, and return the seconds until it is asked again."""
+        self.error, self.cause = error, cause
+        return self._lengthen_pause()
+
+    def come_back(self, clock_s: float) -> None:
+        """Note that the member is in the rotation again."""
+        self.error, self._back_s = None, clock_s
+
+    def count_faults(self, clock_s: float) -> int:
+        """Return the number of recent faults."""
+        return len(self._recent_faults(clock_s)) if self._faults else 0
+
+    def note_time(self, seconds: float) -> None:
+        """Count the time of one frame."""
+        self.usual_s = follow_time(self.usual_s, seconds)
+
+    def _recent_faults(self, clock_s: float) -> list[float]:
+        return [fault_s for fault_s in self._faults if clock_s - fault_s < RECENT_S]
+
+    def _lengthen_pause(self) -> float:
+        _, shortest, longest = self.cause.value
+        self._pause_s = min(longest, max(shortest, 2 * self._pause_s))
+        return self._pause_s
+
+
+def follow_time(usual_s: float, seconds: float) -> float:
+    """Return the usual time of a frame after one more: it grows at once, and shrinks slowly."""
+    return max(seconds, 0.9 * usual_s + 0.1 * seconds)
+
+
+def time_limit(usual_s: float) -> float:
+    """Return the seconds after which a frame counts as one that hangs; infinity if nothing is usual yet."""
+    return max(LEAST_LIMIT_S, SLOWER * usual_s) if usual_s else float("inf")

@@ -1,0 +1,208 @@
+"""Members of a pool, the stages that they run, and the right to send a frame to one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+
+import numpy as np
+
+from pipeline.core.watchdog import TimedRun
+from pipeline.errors import DeviceLost
+from pipeline.remote.candidate import Loaded
+from pipeline.remote.endpoint import Endpoint, RemoteSession
+from pipeline.remote.member_health import Cause, Health
+
+
+@dataclass(eq=False)
+class PoolSession:
+    """A session with a member, and the stages that are open in it.
+
+    Attributes
+    ----------
+    connection : RemoteSession
+    programs : list of int
+        Numbers of the stages there.
+    """
+
+    connection: RemoteSession
+    programs: list[int] = field(default_factory=list)
+
+    def open_stages(self, loaded: Loaded) -> None:
+        """Open those that are not yet."""
+        for stage, code in loaded[len(self.programs) :]:
+            self.programs.append(self.connection.open(stage, code))
+
+
+@dataclass(frozen=True)
+class SampleFrame:
+    """A frame whose result was right, by which members are tried out.
+
+    Attributes
+    ----------
+    program : int
+        Number of the stage.
+    inputs : sequence of ndarray
+        Copies.
+    """
+
+    program: int
+    inputs: Sequence[np.ndarray]
+
+    def run(self, session: PoolSession, loaded: Loaded) -> None:
+        """Run it in a session; raises as that does."""
+        session.connection.run(session.programs[self.program], loaded[self.program][0], self.inputs)
+
+
+@dataclass(eq=False)
+class SharedStages:
+    """Stages that workers with the same code run on a pool.
+
+    Attributes
+    ----------
+    key : hashable
+        Equal for those workers.
+    loaded : sequence
+        The stages with their code.
+    version : str
+        Checksum of the bundle's manifest whose results the stream has; empty as long as nobody has told one.
+    users : int
+        Workers.
+    usual_s : float
+        Seconds that a frame usually takes, with whatever member.
+    wants_sample : bool
+        Whether a member is to be tried out, and there is no frame for it.
+    sample : SampleFrame or None
+    """
+
+    key: Hashable
+    loaded: Loaded
+    version: str = ""
+    users: int = 0
+    usual_s: float = 0.0
+    wants_sample: bool = False
+    sample: SampleFrame | None = None
+
+
+@dataclass(eq=False)
+class Member:
+    """A server, or another place, of the pool.
+
+    Attributes
+    ----------
+    endpoint : Endpoint
+    slots : int
+        How many stages it runs at once; 0 until it has answered.
+    in_use : int
+        Frames that it has.
+    last_use : int
+        Number of the last frame that it got: of members that are equally busy, the one that waited longest is next.
+    is_removed : bool
+        Whether it was taken out of the pool.
+    """
+
+    endpoint: Endpoint
+    slots: int = 0
+    in_use: int = 0
+    last_use: int = 0
+    is_removed: bool = False
+    _greeting: Health = field(default_factory=Health)
+    _healths: dict[SharedStages, Health] = field(default_factory=dict)
+
+    @property
+    def places(self) -> int:
+        """Frames that it may have at once."""
+        # For each that it computes another one is on its way.
+        return self.slots * (2 if self.endpoint.overlaps else 1)
+
+    @property
+    def error(self) -> DeviceLost | None:
+        """Why it takes no frames of some stages; None if it takes all."""
+        errors = (health.error for health in (self._greeting, *self._healths.values()))
+        return next((error for error in errors if error is not None), None)
+
+    def health(self, stages: SharedStages | None) -> Health:
+        """Return how it has done with some stages; with None, whether it has answered at all."""
+        return self._greeting if stages is None else self._healths.setdefault(stages, Health())
+
+    def absence(self, stages: SharedStages) -> Health | None:
+        """Return the health for which it takes no frames of some stages; None if it takes them."""
+        if self._greeting.error is not None:
+            return self._greeting
+        health = self._healths.get(stages)
+        return None if health is None or health.error is None else health
+
+    def refuses(self, stages: SharedStages) -> bool:
+        """Return whether it was asked to run some stages, and said no."""
+        health = self.absence(stages)
+        return health is not None and health.cause is Cause.REFUSAL
+
+    def forget(self, stages: SharedStages) -> None:
+        """Forget how it has done with stages that nobody runs any more."""
+        self._healths.pop(stages, None)
+
+
+@dataclass(eq=False)
+class Place:
+    """The right to send one frame to a member.
+
+    Attributes
+    ----------
+    member : Member
+    stages : SharedStages
+        What is run.
+    session : PoolSession or None
+        None as long as there is no session for it yet.
+    run : TimedRun or None
+        While the frame's time is limited.
+    hangs : bool
+        Whether the frame took too long, and its session was broken off.
+    """
+
+    member: Member
+    stages: SharedStages
+    session: PoolSession | None = None
+    run: TimedRun | None = None
+    hangs: bool = False
+
+    def break_off(self) -> None:
+        """End a call that waits for the server in another thread."""
+        if (session := self.session) is not None:
+            session.connection.break_off()
+
+    def discard_session(self) -> None:
+        """End the session, if there is one; the place remains."""
+        if self.session is not None:
+            self.session.connection.close()
+            self.session = None
+
+
+@dataclass(eq=False)
+class Turn:
+    """A frame that waits in line for a place.
+
+    Attributes
+    ----------
+    stages : SharedStages
+    avoid : Member or None
+        The one that has failed with the frame.
+    place : Place or None
+        What it was given.
+    """
+
+    stages: SharedStages
+    avoid: Member | None = None
+    place: Place | None = None
+    _alarm: SimpleQueue[None] = field(default_factory=SimpleQueue)
+
+    def wake(self) -> None:
+        """Let whoever waits look again."""
+        self._alarm.put(None)
+
+    def wait(self, timeout: float | None) -> None:
+        """Wait to be woken, at most for so long."""
+        try:
+            self._alarm.get(timeout=timeout)
+        except Empty:
+            return

@@ -1,0 +1,61 @@
+"""Time limits: frames that take much longer with a member than usual are broken off, to be tried elsewhere."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from time import monotonic
+
+from pipeline.core.watchdog import TimedRun, Watchdog
+from pipeline.remote.member_health import LEAST_LIMIT_S, time_limit
+from pipeline.remote.pool_members import Place
+
+
+class TimeLimits:
+    """The frames of a pool whose time is limited, by what is usual for the member or else for all."""
+
+    def __init__(self) -> None:
+        self._watchdog: Watchdog | None = None
+        self._is_closed = False
+        # Guards these two, and who ends a place's run.
+        self._lock = threading.Lock()
+
+    def begin(self, place: Place) -> None:
+        """Break off the session of a place when its frame is late, until `end`."""
+        with self._lock:
+            if self._is_closed:
+                return
+            if self._watchdog is None:
+                self._watchdog = Watchdog()
+                self._watchdog.start()
+            place.run = self._watchdog.begin(LEAST_LIMIT_S, partial(self._expire, place))
+
+    def end(self, place: Place) -> None:
+        """Let the session of a place be."""
+        with self._lock:
+            if place.run is not None and self._watchdog is not None:
+                self._watchdog.end(place.run)
+            place.run = None
+
+    def close(self) -> None:
+        """Limit nothing more."""
+        with self._lock:
+            self._is_closed = True
+            if self._watchdog is not None:
+                self._watchdog.stop()
+
+    def _expire(self, place: Place, run: TimedRun) -> None:
+        """Break off the session of a place, or look again later; called in the watchdog's thread."""
+        with self._lock:
+            # The frame may have ended at this very moment, and the session be another one's.
+            if place.run is not run or self._watchdog is None or self._is_closed:
+                return
+            spent_s = monotonic() - run.start_s
+            limit_s = time_limit(place.member.health(place.stages).usual_s or place.stages.usual_s)
+            if spent_s >= limit_s:
+                place.hangs, place.run = True, None
+                place.break_off()
+            else:
+                # As long as nothing is usual, another member may show soon what is.
+                next_s = min(limit_s, spent_s + LEAST_LIMIT_S)
+                place.run = self._watchdog.begin(next_s, partial(self._expire, place), spent_s)
