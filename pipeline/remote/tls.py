@@ -18,18 +18,30 @@ A client is let in with the token, or with a certificate.
 
 from __future__ import annotations
 
+import contextlib
 import hmac
+import logging
+import os
 import socket
 import ssl
+import stat
 from pathlib import Path
 
 from pipeline.errors import InputError
+
+logger = logging.getLogger(__name__)
 
 SERVER_CERTIFICATE, SERVER_KEY, TOKEN = "server.crt", "server.key", "token"
 CLIENT_AUTHORITY, CLIENT_CERTIFICATE, CLIENT_KEY = "clients.crt", "client.crt", "client.key"
 
 SHORTEST_TOKEN = 16
 """Characters; a shorter one can be guessed."""
+
+_EXPIRED = 10
+"""Of OpenSSL, X509_V_ERR_CERT_HAS_EXPIRED."""
+
+_ALL = stat.S_IROTH | stat.S_IWOTH
+"""Rights of everybody; a group may be that of a service."""
 
 _HANDSHAKE = 0x16
 """First byte of whoever speaks TLS (RFC 8446, 5.1)."""
@@ -58,6 +70,7 @@ class ServerTls:
         # A client begins each session anew: nothing to resume, and nothing that arrives behind the handshake.
         self._context.num_tickets = 0
         _load_pair(self._context, folder / SERVER_CERTIFICATE, folder / SERVER_KEY)
+        _check_validity(self._context, folder / SERVER_CERTIFICATE)
         authority = folder / CLIENT_AUTHORITY
         self._token = read_token(folder / TOKEN) if (folder / TOKEN).exists() else ""
         if authority.exists():
@@ -150,6 +163,7 @@ def read_token(path: Path) -> str:
     InputError
         If it cannot be read, or is too short.
     """
+    _check_secret(path)
     try:
         token = path.read_text("ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -169,10 +183,42 @@ def _new_context(side: int) -> ssl.SSLContext:
 def _load_pair(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
     for path in (certificate, key):
         _check_readable(path)
+    _check_secret(key)
     try:
         context.load_cert_chain(certificate, key)
     except ssl.SSLError as error:
         raise InputError(f"{str(certificate)!r} and {str(key)!r} are no certificate with its key: {error}") from None
+
+
+def _check_validity(context: ssl.SSLContext, certificate: Path) -> None:
+    """Raise `InputError` if a server's certificate has expired, by what a client would say of it."""
+    client = _new_context(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname = False
+    # Whoever signed it: in this check the certificate itself is believed.
+    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    client.load_verify_locations(certificate)
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = client.wrap_bio(back, there), context.wrap_bio(there, back, server_side=True)
+    try:
+        for end in (*ends, ends[0]):
+            with contextlib.suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+    except ssl.SSLCertVerificationError as error:
+        message = f"{str(certificate)!r}: {error.verify_message}"
+        if error.verify_code != _EXPIRED:
+            # The clock of a board without a battery is wrong until it hears the time.
+            logger.warning("%s; look at the clock of this machine", message)
+            return
+        raise InputError(f"{message}; 'soc-pipeline serve --init-tls DIR' makes a new one") from None
+
+
+def _check_secret(path: Path) -> None:
+    """Raise `InputError` if everybody on this machine may read or change a file."""
+    # Of Windows the bits tell nothing. A missing file is for others to name.
+    if os.name == "posix" and path.exists() and stat.S_IMODE(path.stat().st_mode) & _ALL:
+        raise InputError(
+            f"everybody on this machine may read {str(path)!r}, or change it; 'chmod 600 {path}' keeps it to its owner"
+        )
 
 
 def _load_authority(context: ssl.SSLContext, certificate: Path) -> None:

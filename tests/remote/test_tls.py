@@ -8,6 +8,7 @@ import logging
 import shutil
 import socket
 import ssl
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -59,6 +60,7 @@ class Authority:
         certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
         form = serialization.PrivateFormat.PKCS8
         key.write_bytes(own_key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))
+        key.chmod(0o600)
 
     def _sign(self, name: x509.Name, key: Any, *, is_authority: bool, days: int = 1) -> x509.Certificate:
         now = dt.datetime.now(dt.timezone.utc)
@@ -133,12 +135,12 @@ def test_without_the_token_nobody_is_let_in(
     (folder / "token").unlink()
     if token is not None:
         (folder / "token").write_text(token)
+        (folder / "token").chmod(0o600)
     with pytest.raises(ServerRefusal, match=r"refuses: the token is missing or wrong; copy the server's"):
         connect(server, folder)
     works(server, keys / "client")
-    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == [
-        "a client is refused: the token is missing or wrong; copy the server's into the folder that 'tls=' names"
-    ]
+    (line,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert line.startswith("a client at 127.0.0.1 is refused: the token is missing or wrong; copy the server's into")
 
 
 def test_another_servers_certificate_is_not_believed(
@@ -147,7 +149,7 @@ def test_another_servers_certificate_is_not_believed(
     create_credentials(tmp_path / "other")
     with pytest.raises(ServerRefusal, match="the server's certificate is not believed: self-signed certificate"):
         connect(server, tmp_path / "other" / "client")
-    await_lines(caplog, "could not be let in")
+    await_lines(caplog, "a client at 127.0.0.1 is refused")
 
 
 def test_a_server_is_known_by_its_name(server: Server, keys: Path) -> None:
@@ -157,16 +159,72 @@ def test_a_server_is_known_by_its_name(server: Server, keys: Path) -> None:
         connect(elsewhere, keys / "client", "127.0.0.2")
 
 
-def test_an_expired_certificate_is_not_believed(tmp_path: Path) -> None:
+def write_server(folder: Path, *, days: int = 1) -> Authority:
+    """Write a server's files, with a certificate for so many days."""
     authority = Authority()
-    authority.write_pair(tmp_path / "server.crt", tmp_path / "server.key", days=-1)
-    (tmp_path / "token").write_text("t" * 40)
+    authority.write_pair(folder / "server.crt", folder / "server.key", days=days)
+    write_token(folder / "token")
+    return authority
+
+
+def write_token(path: Path) -> None:
+    path.write_text("t" * 40)
+    path.chmod(0o600)
+
+
+def test_an_expired_certificate_is_not_served(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The server started, and no client could use it."""
+    write_server(tmp_path, days=-1)
+    assert main(["serve", "--port", "0", "--tls", str(tmp_path)]) != 0
+    error = capsys.readouterr().err
+    assert "certificate has expired; 'soc-pipeline serve --init-tls DIR' makes a new one" in " ".join(error.split())
+
+
+def test_a_certificate_that_expires_while_it_is_served_is_not_believed(tmp_path: Path) -> None:
+    authority = write_server(tmp_path, days=-1)
     client = tmp_path / "client"
     client.mkdir()
     authority.write(client / "server.crt")
-    expected = pytest.raises(ServerRefusal, match="not believed: certificate has expired")
-    with serving(ServerTls(tmp_path)) as server, expected:
-        connect(server, client, "localhost")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "server.crt", tmp_path / "server.key")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            with listener.accept()[0] as connection, contextlib.suppress(OSError):
+                context.wrap_socket(connection, server_side=True).close()
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        port = listener.getsockname()[1]
+        with pytest.raises(ServerRefusal, match="not believed: certificate has expired"):
+            Connection(Address("remote", "localhost", port, "null", timeout=20.0, tls=str(client)))
+        thread.join(LIMIT)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="rights of POSIX")
+@pytest.mark.parametrize("mode", [0o604, 0o644, 0o602])
+@pytest.mark.parametrize("name", ["server.key", "token"])
+def test_a_secret_that_all_may_read_is_none(tmp_path: Path, name: str, mode: int) -> None:
+    write_server(tmp_path)
+    (tmp_path / name).chmod(mode)
+    with pytest.raises(InputError, match=rf"everybody on this machine may read '.*{name}', or change it; 'chmod 600"):
+        ServerTls(tmp_path)
+    # A service's group may be let in.
+    (tmp_path / name).chmod(0o640)
+    ServerTls(tmp_path)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="rights of POSIX")
+@pytest.mark.parametrize("name", ["client.key", "token"])
+def test_a_clients_secret_that_all_may_read_is_none(tmp_path: Path, name: str) -> None:
+    authority = Authority()
+    authority.write(tmp_path / "server.crt")
+    authority.write_pair(tmp_path / "client.crt", tmp_path / "client.key")
+    write_token(tmp_path / "token")
+    ClientTls(tmp_path)
+    (tmp_path / name).chmod(0o644)
+    with pytest.raises(InputError, match="everybody on this machine may read"):
+        ClientTls(tmp_path)
 
 
 @pytest.mark.parametrize("has_token", [False, True])
@@ -182,7 +240,7 @@ def test_certificates_of_clients(tmp_path: Path, has_token: bool, caplog: pytest
     strangers.write_pair(folders["stranger"] / "client.crt", folders["stranger"] / "client.key")
     clients.write_pair(folders["expired"] / "client.crt", folders["expired"] / "client.key", days=-1)
     if has_token:
-        (tmp_path / "token").write_text("t" * 40)
+        write_token(tmp_path / "token")
     with serving(ServerTls(tmp_path)) as server:
         with contextlib.closing(connect(server, folders["good"], "localhost")) as connection:
             assert connection.open(STAGE, None) == 0
@@ -198,7 +256,7 @@ def test_certificates_of_clients(tmp_path: Path, has_token: bool, caplog: pytest
 def test_a_client_without_tls_is_told(server: Server, keys: Path, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(ServerRefusal, match=r"refuses: this server speaks TLS; add '\?tls=DIR' to its address"):
         connect(server, None)
-    await_lines(caplog, "a client is refused: it does not speak TLS")
+    await_lines(caplog, "a client at 127.0.0.1 is refused: it does not speak TLS")
     works(server, keys / "client")
 
 
