@@ -6,16 +6,22 @@ import contextlib
 import logging
 import socket
 import ssl
+import time
 from collections.abc import Callable
 
 from pipeline.remote.messages import ClientMessage
 from pipeline.remote.offer import Offer
 from pipeline.remote.rate_limit import RateLimit
+from pipeline.remote.refusal_log import RefusalLog
 from pipeline.remote.session import FAREWELL_S, ServerSession, SessionLimits
+from pipeline.remote.stranger_budget import StrangerBudget
 from pipeline.remote.tls import NoTls, ServerTls
-from pipeline.remote.wire import Wire, break_off, finish, peer_address
+from pipeline.remote.wire import MOST_DISCARDED, Wire, break_off, finish, peer_address
 
 logger = logging.getLogger(__name__)
+
+ARRIVAL_S = 2e-4
+"""Seconds of a core that it takes to accept a client, and to start its thread."""
 
 
 class Arrival:
@@ -25,10 +31,12 @@ class Arrival:
     ----------
     connection : socket
         Encrypted as soon as it is.
+    peer : str
+        The client's address.
     """
 
     def __init__(self, connection: socket.socket) -> None:
-        self.connection = connection
+        self.connection, self.peer = connection, peer_address(connection)
 
     def break_off(self) -> None:
         """Let the client go, from another thread; the one that waits for it closes the connection."""
@@ -54,37 +62,46 @@ class Entrance:
     ) -> None:
         self._offer, self._limits, self._tls = offer, limits, tls
         self._rate_limit = rate_limit or RateLimit()
+        self._refusals, self._budget = RefusalLog(), StrangerBudget()
 
     def allows(self, address: str) -> bool:
         """Return whether an address may open another connection now."""
         return self._rate_limit.allows(address)
 
+    def pause(self) -> float:
+        """Return for how many seconds nobody should be let in, since strangers have cost too much."""
+        return self._budget.pause()
+
     def admit(self, arrival: Arrival) -> ServerSession | None:
         """Return the session of a client that has said and shown who it is; None if it was refused, and told so."""
+        begin_s = time.thread_time()
+        session = self._try_admit(arrival)
+        if session is None:
+            # With what it took to take it in, and to start this thread.
+            self._budget.spend(time.thread_time() - begin_s + ARRIVAL_S)
+            if self._tls is not None:
+                self._rate_limit.note_failure(arrival.peer)
+        return session
+
+    def _try_admit(self, arrival: Arrival) -> ServerSession | None:
         arrival.connection.settimeout(self._limits.greeting_s)
-        peer = peer_address(arrival.connection)
         try:
-            if self._tls is None:
-                return self._greet(arrival)
-            session = self._greet_encrypted(arrival, self._tls)
+            return self._greet(arrival) if self._tls is None else self._greet_encrypted(arrival, self._tls)
         except NoTls as error:
-            session = None
+            self._refusals.note(arrival.peer, "it does not speak TLS")
             # In the client's own language.
-            ServerSession(Wire(arrival.connection, ClientMessage), self._offer, self._limits).refuse(str(error))
-            logger.warning("a client is refused: it does not speak TLS")
+            self._session(arrival).refuse(str(error))
         except OSError as error:
-            session = None
             if isinstance(error, ssl.SSLError):
+                self._refusals.note(arrival.peer, error.reason or str(error))
                 # It shall read the alert that says why.
                 with contextlib.suppress(OSError):
-                    finish(arrival.connection, FAREWELL_S)
+                    finish(arrival.connection, FAREWELL_S, MOST_DISCARDED)
+            else:
+                # A client that is gone is nothing to report.
+                logger.info("a client could not be let in: %s", error)
             arrival.connection.close()
-            # A client that is gone is nothing to report; one that fails to encrypt is.
-            level = logging.WARNING if isinstance(error, ssl.SSLError) else logging.INFO
-            logger.log(level, "a client could not be let in: %s", getattr(error, "reason", None) or error)
-        if session is None and self._tls is not None:
-            self._rate_limit.note_failure(peer)
-        return session
+        return None
 
     def _greet_encrypted(self, arrival: Arrival, tls: ServerTls) -> ServerSession | None:
         encrypted = tls.wrap(arrival.connection)
@@ -94,5 +111,8 @@ class Entrance:
         return self._greet(arrival, lambda token: tls.admits(encrypted, token))
 
     def _greet(self, arrival: Arrival, admits: Callable[[str], bool] = lambda _: True) -> ServerSession | None:
-        session = ServerSession(Wire(arrival.connection, ClientMessage), self._offer, self._limits)
+        session = self._session(arrival)
         return session if session.greet(admits) else None
+
+    def _session(self, arrival: Arrival) -> ServerSession:
+        return ServerSession(Wire(arrival.connection, ClientMessage), self._offer, self._limits, self._refusals)

@@ -43,6 +43,8 @@ class Roster(ABC):
     def __init__(self) -> None:
         self.members: list[Member] = []
         self.probes = Probes("probe of a pool")
+        # Those that have answered once: only they are looked at for each frame, however many are announced.
+        self._answered: list[Member] = []
         self._stages: dict[Hashable, SharedStages] = {}
         self._idle: dict[tuple[Member, SharedStages], list[PoolSession]] = defaultdict(list)
         # Sessions in which members are tried out.
@@ -65,6 +67,8 @@ class Roster(ABC):
         with self._lock:
             self.members.remove(member)
             member.is_removed = True
+            if member in self._answered:
+                self._answered.remove(member)
             sessions = self._pop_idle(lambda of, _: of is member)
             for stages in tuple(self._stages.values()):
                 self._note_absence(stages)
@@ -118,7 +122,7 @@ class Roster(ABC):
         """Let all who wait look again."""
 
     def _in_rotation(self, stages: SharedStages) -> list[Member]:
-        return [member for member in self.members if member.absence(stages) is None]
+        return [member for member in self._answered if member.absence(stages) is None]
 
     def _dismiss(self, member: Member, stages: SharedStages, cause: Cause, error: DeviceLost) -> None:
         """Take a member out of the rotation, and have it asked when it may come back."""
@@ -184,6 +188,8 @@ class Roster(ABC):
                 return pause_s if health.is_out else None
         with self._lock:
             health.come_back(time.monotonic())
+            if stages is None and not member.is_removed:
+                self._answered.append(member)
             if session is not None and stages is not None and stages.users and not self._is_closed:
                 self._idle[member, stages].append(session)
                 session = None

@@ -84,18 +84,19 @@ class Server:
                 f"cannot listen at {host}:{port}: {error.strerror or error}; choose another port"
             ) from None
         self.host, self.port = host, int(self._listener.getsockname()[1])
-        self._is_closed = False
+        self._closing = threading.Event()
 
     def serve(self) -> None:
         """Take clients in until `close` is called, or until Ctrl-C."""
-        while not self._is_closed:
+        # Who waits for longer stays in the system's line, which costs nothing.
+        while not self._closing.wait(min(1.0, self._entrance.pause())):
             try:
                 connection, address = self._listener.accept()
             except OSError as error:
-                if not self._is_closed:  # too many open files, for example
+                if not self._closing.is_set():  # too many open files, for example
                     logger.warning("a client could not be let in: %s", error)
                     # Such a client stays in line, so that the next call would fail at once, and again, on a whole core.
-                    time.sleep(0.1)
+                    self._closing.wait(0.1)
                 continue
             if self._entrance.allows(str(address[0])):
                 self._begin(connection)
@@ -105,7 +106,7 @@ class Server:
 
     def close(self) -> None:
         """Let all clients go and end all threads; a kernel that runs is not waited for longer than a second."""
-        self._is_closed = True
+        self._closing.set()
         with contextlib.suppress(OSError):
             # Closing alone would leave `accept` asleep in its thread.
             self._listener.shutdown(socket.SHUT_RDWR)
@@ -180,7 +181,7 @@ class Server:
     def _find_place(self, thread: threading.Thread, session: ServerSession) -> bool:
         """Return whether there is a place for another session, which it has then."""
         with self._lock:
-            has_place = not self._is_closed and (len(self._sessions) < self._max_sessions or self._make_room())
+            has_place = not self._closing.is_set() and (len(self._sessions) < self._max_sessions or self._make_room())
             if has_place:
                 self._arrivals.pop(thread, None)
                 self._sessions[thread] = session

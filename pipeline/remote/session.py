@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import concurrent.futures
 import logging
+import math
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -21,8 +22,9 @@ from pipeline.remote.device_threads import DeviceThread, ServedStage
 from pipeline.remote.frame_memory import FrameMemory
 from pipeline.remote.messages import ClientMessage
 from pipeline.remote.offer import Offer, Refusal
+from pipeline.remote.refusal_log import RefusalLog
 from pipeline.remote.served_bundle import BUNDLE, CHANGING, ServedBundle
-from pipeline.remote.wire import MalformedMessage, Wire, blocks, is_loopback
+from pipeline.remote.wire import LARGEST_GREETING, MOST_DISCARDED, MalformedMessage, Wire, blocks, is_loopback
 
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -63,6 +65,8 @@ class ServerSession:
     offer : Offer
         What the client may use.
     limits : SessionLimits
+    refusals : RefusalLog
+        Where it is said that the client is refused.
 
     Attributes
     ----------
@@ -72,9 +76,10 @@ class ServerSession:
         When the server began to wait for the client, by `time.monotonic`; None while it works for it.
     """
 
-    def __init__(self, wire: Wire[ClientMessage], offer: Offer, limits: SessionLimits) -> None:
-        self._wire, self._offer, self._limits = wire, offer, limits
+    def __init__(self, wire: Wire[Any], offer: Offer, limits: SessionLimits, refusals: RefusalLog) -> None:
+        self._wire, self._offer, self._limits, self._refusals = wire, offer, limits, refusals
         self.peer = wire.peer
+        self._is_stranger = True
         self.silent_since: float | None = None
         self._beat_s = 1.0
         self._programs: list[ServedStage | ServedBundle] = []
@@ -110,7 +115,7 @@ class ServerSession:
         except OSError as error:
             logger.info("a session has ended: %s", error)
         except (MalformedMessage, PipelineError) as error:
-            logger.warning("a client is refused: %s", error)
+            self._refusals.note(self.peer, str(error))
             self.refuse(str(error))
         except BaseException:
             self._wire.close()
@@ -143,16 +148,19 @@ class ServerSession:
             self._wire.limit(FAREWELL_S)
             # Below the limit of `messages.Text`, or the client would refuse the refusal.
             self._wire.send(kind(reason[:4000]))
-            self._wire.finish(FAREWELL_S)
+            self._wire.finish(FAREWELL_S, MOST_DISCARDED if self._is_stranger else math.inf)
         except OSError:
             logger.info("a client did not wait to hear why it is refused")
         self._wire.close()
 
     def _greet(self, admits: Callable[[str], bool]) -> None:
         self._wire.limit(self._limits.greeting_s)
-        hello = self._wire.receive()
-        if not isinstance(hello, messages.Greeting):
-            raise MalformedMessage("the first message is no greeting")
+        # All that may come before the token: nobody else makes the server allocate, or decode, anything larger.
+        self._wire.expect(messages.Greeting, LARGEST_GREETING)
+        try:
+            hello: messages.Greeting = self._wire.receive()
+        except MalformedMessage as error:
+            raise MalformedMessage(f"the first message is no greeting: {error}") from None
         # Told in words: with the next message one of the two would only find the other's malformed.
         if hello.protocol != messages.PROTOCOL:
             raise Refusal(
@@ -164,6 +172,8 @@ class ServerSession:
             raise Refusal("the token is missing or wrong; copy the server's into the folder that 'tls=' names")
         # Neither so often that it costs anything, nor so rarely that the client gives up.
         self._beat_s = min(max(hello.beat_s, 0.01), self._limits.progress_s)
+        self._is_stranger = False
+        self._wire.expect(ClientMessage)
 
     def _answer(self, message: ClientMessage) -> None:
         if isinstance(message, messages.FrameRequest):

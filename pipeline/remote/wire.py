@@ -27,6 +27,12 @@ MAGIC = b"SoC1"
 LARGEST_HEAD = 4 << 20
 """Bytes; a stage with thousands of parameters has a tenth of it."""
 
+LARGEST_GREETING = 8 << 10
+"""Bytes of the head of a greeting, all that a stranger may send; a token has some dozens."""
+
+MOST_DISCARDED = 1 << 16
+"""Bytes that a stranger may send in vain before it is let go."""
+
 # Below that, no link is worth sending frames over: who is slower dawdles on purpose, and keeps others out.
 SLOWEST = 10_000
 """Bytes per second; who sends or takes fewer for longer than the time limit is let go."""
@@ -56,7 +62,9 @@ class Wire(Generic[Message]):
     connection : socket
         Connected; belongs to this object from now on.
     incoming : type
-        The messages that may come, `ClientMessage` or `ServerMessage`.
+        The messages that may come, such as `ClientMessage` or `ServerMessage`.
+    largest_head : int
+        Bytes of their heads.
 
     Raises
     ------
@@ -66,11 +74,16 @@ class Wire(Generic[Message]):
         From calls that receive.
     """
 
-    def __init__(self, connection: socket.socket, incoming: Any) -> None:
+    def __init__(self, connection: socket.socket, incoming: Any, largest_head: int = LARGEST_HEAD) -> None:
         self._socket = connection
-        self._decoder = msgspec.msgpack.Decoder(incoming)
+        self.expect(incoming, largest_head)
         _prepare(connection)
         forks.watch(self)
+
+    def expect(self, incoming: Any, largest_head: int = LARGEST_HEAD) -> None:
+        """Let other messages come from now on."""
+        self._decoder = msgspec.msgpack.Decoder(incoming)
+        self._largest_head = largest_head
 
     def after_fork(self) -> None:
         """Close the connection for this process, which was forked; the other side notices nothing."""
@@ -114,8 +127,10 @@ class Wire(Generic[Message]):
             raise MalformedMessage("the other side speaks TLS, and this one does not; start the server with --tls")
         if magic != MAGIC:
             raise MalformedMessage(f"what came begins with {bytes(magic)!r}, and is no message of this version")
-        if nbytes > LARGEST_HEAD:
-            raise MalformedMessage(f"the head of a message has {nbytes} bytes; at most {LARGEST_HEAD} are allowed")
+        if nbytes > self._largest_head:
+            raise MalformedMessage(
+                f"the head of a message has {nbytes} bytes; at most {self._largest_head} are allowed"
+            )
         # Memory for it only now, when its size is known to be bounded.
         head = bytearray(nbytes)
         self.fill(memoryview(head))
@@ -163,9 +178,9 @@ class Wire(Generic[Message]):
         poll.register(self._socket, select.POLLIN)
         return bool(poll.poll(timeout_ms))
 
-    def finish(self, seconds: float) -> None:
+    def finish(self, seconds: float, most_bytes: float = math.inf) -> None:
         """Announce that nothing more comes, and give the other side some time to take note."""
-        finish(self._socket, seconds)
+        finish(self._socket, seconds, most_bytes)
 
     def break_off(self) -> None:
         """End all calls that wait, in any thread."""
@@ -208,8 +223,8 @@ def break_off(connection: socket.socket) -> None:
         socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 
-def finish(connection: socket.socket, seconds: float) -> None:
-    """Send nothing more, and throw away what comes until the other side ends, too, for so long at most.
+def finish(connection: socket.socket, seconds: float, most_bytes: float = math.inf) -> None:
+    """Send nothing more, and throw away what comes until the other side ends, too, for so long and so much at most.
 
     Were the connection closed with something unread in it, the system would throw away also what was sent last.
     """
@@ -217,8 +232,10 @@ def finish(connection: socket.socket, seconds: float) -> None:
     socket.socket.shutdown(connection, socket.SHUT_WR)
     connection.settimeout(seconds)
     deadline, scratch = time.monotonic() + seconds, bytearray(1 << 16)
-    while time.monotonic() < deadline and socket.socket.recv_into(connection, scratch):
-        pass
+    while most_bytes > 0 and time.monotonic() < deadline:
+        if not (count := socket.socket.recv_into(connection, scratch)):
+            return
+        most_bytes -= count
 
 
 @contextlib.contextmanager

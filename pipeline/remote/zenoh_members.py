@@ -14,6 +14,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from pipeline.core.optional import require
@@ -31,6 +32,9 @@ CONNECTING_MS = 2000
 
 LOOK_S = 1.0
 """For which members may answer that are asked for once."""
+
+MOST_MEMBERS = 1024
+"""Servers that may be announced under one key: whoever is in the network may announce any number."""
 
 WILDCARDS = {"", "0.0.0.0", "::"}  # noqa: S104 - they are compared
 """Where a server listens at all of its addresses."""
@@ -117,12 +121,16 @@ class _Follower:
         with self._lock:
             if sample.kind == zenoh.SampleKind.PUT:
                 self._announced.add(text)
-                if text not in self._members:
-                    self._members[text] = self._pool.add(ServerEndpoint(member_address))
+                if text in self._members:
+                    return
+                if len(self._members) >= MOST_MEMBERS:
+                    logger.warning("%s is announced as well; a pool has at most %d members", text, MOST_MEMBERS)
+                    return
+                self._members[text] = self._pool.add(ServerEndpoint(member_address))
                 return
             self._announced.discard(text)
         # Not in Zenoh's thread, which others wait for.
-        threading.Thread(target=self._see_after, args=(text, member_address), name="a member", daemon=True).start()
+        self._pool.probes.add(partial(self._see_after, text, member_address))
 
     def _see_after(self, text: str, address: Address) -> None:
         """Remove a member, unless it is only Zenoh's connection that is lost."""

@@ -1,0 +1,40 @@
+"""Stranger budget: the processor's time that a server spends on clients that do not show who they are."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+SHARE = 0.1
+"""Seconds of a core in a second. What strangers cost, those who were let in lack."""
+
+BURST_S = 0.5
+"""Seconds that may be spent at once: of some hundreds who come together, after a restart say."""
+
+
+class StrangerBudget:
+    """A bucket of seconds, which fills up with time.
+
+    Parameters
+    ----------
+    clock : callable
+        Returns seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._level_s, self._since_s = BURST_S, clock()
+        self._lock = threading.Lock()
+
+    def spend(self, seconds: float) -> None:
+        """Take the time of one client out of it."""
+        with self._lock:
+            clock_s = self._clock()
+            self._level_s = min(BURST_S, self._level_s + SHARE * (clock_s - self._since_s)) - seconds
+            self._since_s = clock_s
+
+    def pause(self) -> float:
+        """Return for how many seconds no client should be let in."""
+        self.spend(0.0)
+        return max(0.0, -self._level_s / SHARE)
