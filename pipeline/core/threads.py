@@ -9,7 +9,11 @@ core.  There are never more threads, at work and resting together, than were onc
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import ctypes
 import os
+import signal
 import threading
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, wait
@@ -232,3 +236,28 @@ class _Threads:
 
 
 _threads = _Threads()
+
+
+def _outlast_native_code() -> None:
+    """Let the process end with its own status while threads are in native code.
+
+    A thread that comes back from there while the interpreter ends is ended by that, in the middle of functions of C++,
+    which abort the process then.  It sleeps there instead, and what C++ tears down when the process ends stays.
+    """
+    workers = [thread for thread in threading.enumerate() if isinstance(thread, ReusableThread)]
+    if all(thread.name == RESTING for thread in workers):
+        return
+    # On a system without GNU's libraries, nothing of this is known to help.
+    with contextlib.suppress(AttributeError, OSError):
+        c, cxx = ctypes.CDLL(None), ctypes.CDLL("libstdc++.so.6")
+        sleep, leave = (ctypes.cast(function, ctypes.c_void_p) for function in (c["pause"], c["_exit"]))
+        # std::set_terminate
+        cxx["_ZSt13set_terminatePFvvE"](sleep)
+        c.signal(int(signal.SIGABRT), sleep)
+        c.fflush(None)
+        # Called with the status, and before what C++ has registered.
+        c.on_exit(leave, None)
+
+
+# Before the others that are registered later: it is called behind them.
+atexit.register(_outlast_native_code)

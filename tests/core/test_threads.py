@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import gc
 import os
+import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -263,3 +265,46 @@ def test_what_such_work_raises_is_its_outcome() -> None:
         raise SystemExit(3)
 
     assert isinstance(start_in_thread(fail, "files").exception(LIMIT), SystemExit)
+
+
+ENDING = """
+import sys, time
+from pipeline.core.threads import start_in_thread
+from pipeline.core.tvm_runtime import tvm_ffi
+
+class Slow:
+    # What is called while the interpreter ends finds no modules.
+    def __del__(self, sleep=time.sleep):
+        sleep(1)
+
+begun = []
+def native():
+    begun.append(True)
+    time.sleep(0.5)
+
+start_in_thread(tvm_ffi.convert(native), "stage")
+while not begun:
+    time.sleep(0.01)
+sys.modules["kept until the end"] = Slow()
+{end}
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "status", "error"),
+    [("sys.exit(3)", 3, ""), ("raise ValueError('broken')", 1, "ValueError: broken"), ("", 0, "")],
+)
+def test_a_program_ends_with_its_own_status_while_a_thread_is_in_native_code(
+    root: Path, end: str, status: int, error: str
+) -> None:
+    """It aborted, with status 134: the thread came back while the interpreter ended."""
+    process = subprocess.run(
+        [sys.executable, "-c", ENDING.format(end=end)],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    assert process.returncode == status
+    assert process.stderr.strip().splitlines()[-1:] == ([error] if error else [])
