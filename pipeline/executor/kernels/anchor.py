@@ -12,10 +12,10 @@ from typing import Any, Protocol
 
 import msgspec
 import tvm
-import tvm_ffi
 from tvm import te, tirx
 
-from pipeline.executor.kernels.shared_elements import SharedElements, repeated_buffers
+from pipeline.executor.kernels.epilogue import Epilogue
+from pipeline.executor.kernels.fused_elements import FusedElements, loads
 from pipeline.executor.kernels.tiles.packing import PackedLayout
 from pipeline.executor.kernels.tir import statements as tir
 
@@ -103,7 +103,9 @@ class FusedGroup:
         self.result = self.target = function.params[-1]
         # Also what comes before it, such as a part of a tensor that is added to it.
         self._values = {block.writes[0].source: block for block in blocks if block is not anchor}
-        self._repeated = repeated_buffers(self._values)
+        self._elements = FusedElements(self._values)
+        # By the dtype of the placeholder's values.
+        self._epilogues: dict[str, Epilogue] = {}
         # What is fused in may spread each sum over many elements; then the sums are stored, and spread afterwards.
         self._separate = not self._is_elementwise()
         if self._separate:
@@ -114,13 +116,27 @@ class FusedGroup:
         """The function's parameters, the result last."""
         return list(self._function.params)
 
-    def value(self, total: Any, indices: Sequence[Any]) -> Any:
-        """Return the value to store where the placeholder makes `total`."""
+    def store(self, total: Any, indices: Sequence[Any]) -> Any:
+        """Return the statement that stores what is made of `total`, which the placeholder makes at these indices."""
         # What is spread afterwards reads the stored sums.
         if self._separate:
-            return total
-        shared = SharedElements(self._repeated, indices)
-        return shared.bindings.around(self._element(self.result, lambda _: total, indices, shared))
+            return tir.store(self.target, total, *indices)
+        return self._epilogue(str(total.ty.dtype)).at(total, indices)
+
+    def _epilogue(self, dtype: str) -> Epilogue:
+        if dtype not in self._epilogues:
+            total, indices = tirx.Var("total", dtype), [tir.variable("index") for _ in self.result.shape]
+            lane = tir.variable("lane")
+            with tir.lanes(lane, 1) as registers:
+                statements = self._elements.store(self.result, self.target, indices, self._leaf(lambda _: total))
+            self._epilogues[dtype] = Epilogue(total, indices, lane, registers, statements)
+        return self._epilogues[dtype]
+
+    def _leaf(self, total: Callable[[Sequence[Any]], Any]) -> Callable[[Any, Sequence[Any]], Any]:
+        """Return what writes elements that nothing fused makes; `total` writes the placeholder's own."""
+        return lambda buffer, indices: (
+            total(indices) if buffer.same_as(self._sum) else tirx.BufferLoad(buffer, list(indices))
+        )
 
     def over(self, operand: int) -> FusedGroup:
         """Return the same with its result stored over a parameter."""
@@ -141,35 +157,16 @@ class FusedGroup:
             return False
         if buffer.dtype != self.result.dtype:
             return False
-        # Fresh variables: an index that is not the very same one may be another element.
-        indices = [tir.variable("index") for _ in buffer.shape]
-        matches: list[bool] = []
-
-        def look(load: Any, _: Any) -> Any:
-            if load.source.same_as(buffer):
-                matches.append(all(a.same_as(b) for a, b in zip(load.indices, indices, strict=True)))
-            return load
-
-        zero = tirx.FloatImm("float32", 0.0)
-        tvm_ffi.structural_mutate(self.value(zero, indices), [(tvm.ir.TensorLoad, look)])
-        return bool(matches) and all(matches)
+        epilogue = self._epilogue(str(self._sum.dtype))
+        places = [load.indices for load in epilogue.loads if load.source.same_as(buffer)]
+        # An index that is not the very same one may be another element.
+        return bool(places) and all(map(epilogue.is_at, places))
 
     def prefetch(self, *indices: Any) -> list[Any]:
-        """Return statements that fetch what `value` at these indices will read, and where it is stored."""
-        fetches = [tir.fetch(self.target, *indices, write=True)]
-        zero = tirx.FloatImm("float32", 0.0)
-
-        def look(load: Any, _: Any) -> Any:
-            if (
-                not load.source.same_as(self.target)
-                and len(load.indices) == len(indices)
-                and all(a is b or a.same_as(b) for a, b in zip(load.indices, indices, strict=True))
-            ):
-                fetches.append(tir.fetch(load.source, *load.indices))
-            return load
-
-        tvm_ffi.structural_mutate(self.value(zero, indices), [(tvm.ir.TensorLoad, look)])
-        return fetches
+        """Return statements that fetch what `store` at these indices will read, and where it is stored."""
+        sources = () if self._separate else self._epilogue(str(self._sum.dtype)).sources
+        others = [tir.fetch(source, *indices) for source in sources if not source.same_as(self.target)]
+        return [tir.fetch(self.target, *indices, write=True), *others]
 
     def _is_elementwise(self) -> bool:
         """Return True if each element of the result is made from the sum in its own place."""
@@ -183,9 +180,9 @@ class FusedGroup:
                 extent == 1 or position.same_as(index)
                 for position, index, extent in zip(positions, indices, shape, strict=True)
             )
-            return tirx.FloatImm("float32", 0.0)
+            return tirx.const(0, str(self._sum.dtype))
 
-        self._element(self.result, total, indices, SharedElements(self._repeated, indices))
+        self._elements.store(self.result, self.result, indices, self._leaf(total))
         return all(matches)
 
     def _spread(self) -> Any:
@@ -194,8 +191,7 @@ class FusedGroup:
 
         def along(axis: int) -> Any:
             if axis == len(self.result.shape):
-                value = self._element(self.result, lambda positions: tir.load(self._sum, *positions), indices)
-                return tir.store(self.result, value, *indices)
+                return tir.sequence(self._elements.store(self.result, self.result, indices))
 
             def body(index: Any) -> Any:
                 indices.append(index)
@@ -207,42 +203,6 @@ class FusedGroup:
 
         return along(0)
 
-    def _element(
-        self,
-        buffer: Any,
-        total: Callable[[Sequence[Any]], Any],
-        indices: Sequence[Any],
-        shared: SharedElements | None = None,
-    ) -> Any:
-        if buffer.same_as(self._sum):
-            return total(indices)
-        block = self._values.get(buffer)
-        if block is None:
-            return tirx.BufferLoad(buffer, list(indices))
-        if shared is not None:
-            return shared.element(buffer, indices, lambda: self._inline(block, total, indices, shared))
-        return self._inline(block, total, indices, shared)
-
-    def _inline(
-        self,
-        block: Any,
-        total: Callable[[Sequence[Any]], Any],
-        indices: Sequence[Any],
-        shared: SharedElements | None,
-    ) -> Any:
-        # A block is inlined by putting the kernel's indices in the place of its own axes.
-        # That of a number without axes has one of a single element, of which a load says nothing.
-        places = indices or [tirx.const(0, axis.var.ty.dtype) for axis in block.iter_vars]
-        values = {axis.var: index for axis, index in zip(block.iter_vars, places, strict=True)}
-
-        def variable(var: Any, _: Any) -> Any:
-            return values.get(var, var)
-
-        def element(load: Any, mutator: Any) -> Any:
-            return self._element(load.source, total, [mutator.mutate(each) for each in load.indices], shared)
-
-        return tvm_ffi.structural_mutate(block.body.value, [(tvm.ir.TensorLoad, element), (tvm.ir.Var, variable)])
-
     def is_pixelwise(self) -> bool:
         """Return True if everything that is fused in reads its own pixel, or nothing that differs between pixels."""
         # What is spread afterwards has loops of its own, and does not see the kernel's pixels.
@@ -250,15 +210,7 @@ class FusedGroup:
 
     def _reads_own_pixel(self, block: Any) -> bool:
         axes = list(block.iter_vars)
-        fits = True
-
-        def look(load: Any, _: Any) -> Any:
-            nonlocal fits
-            fits = fits and _is_own_pixel(list(load.indices), axes)
-            return load
-
-        tvm_ffi.structural_mutate(block.body.value, [(tvm.ir.TensorLoad, look)])
-        return fits
+        return all(_is_own_pixel(list(load.indices), axes) for load in loads(block.body.value))
 
     def with_body(self, statement: Any) -> Any:
         """Return the function with `statement` as its body."""

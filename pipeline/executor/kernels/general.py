@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 from typing import Any
 
 import tvm
 from tvm import relax, s_tir, tirx
 
-from pipeline.executor.kernels import elementwise, microarchitecture, provenance, transpose
+from pipeline.executor.kernels import elementwise, fused_elements, microarchitecture, provenance, transpose
 from pipeline.executor.kernels.microarchitecture import TASK_ELEMENTS, Microarchitecture
 from pipeline.executor.kernels.tir import nan
+
+MOST_REPEATED = 64
+"""Loads of a tensor's element up to which it is computed again at each reading, rather than stored.
+
+A chain of operators that read their operand twice doubles with each of them.
+"""
 
 
 def schedule(function: Any, cpu: Microarchitecture, cores: int) -> Any:
@@ -39,11 +46,21 @@ def _blocks(schedule: Any) -> list[Any]:
 
 
 def _inline(schedule: Any) -> None:
+    *inner_blocks, _ = blocks = _blocks(schedule)
+    loads_of = {block: [load.source for load in fused_elements.loads(schedule.get(block).body)] for block in blocks}
+    readings = collections.Counter(source for sources in loads_of.values() for source in sources)
+    # Loads of an element of a tensor that is written out where it is read.
+    sizes: dict[Any, int] = {}
     # The last block writes the result.
-    for block in _blocks(schedule)[:-1]:
+    for block in inner_blocks:
+        results = [region.source for region in schedule.get(block).writes]
+        size = sum(sizes.get(source, 1) for source in loads_of[block])
+        if size > MOST_REPEATED and any(readings[result] > 1 for result in results):
+            continue
         # Reductions, and blocks that several others read, stay.
         with contextlib.suppress(s_tir.ScheduleError):
             schedule.compute_inline(block)
+            sizes.update(dict.fromkeys(results, size))
 
 
 def _arrange(schedule: Any, block: Any, cpu: Microarchitecture, cores: int) -> None:

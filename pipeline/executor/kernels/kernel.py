@@ -10,7 +10,6 @@ from pipeline.executor.kernels import anchor
 from pipeline.executor.kernels.anchor import FusedGroup
 from pipeline.executor.kernels.layout.rewriter import Rewrite, Rewriter
 from pipeline.executor.kernels.microarchitecture import Microarchitecture
-from pipeline.executor.kernels.tir import statements as tir
 
 MEMORY_BOUND = 8
 """Effort where each element comes from memory for a few operations."""
@@ -73,6 +72,6 @@ def epilogue_store(group: FusedGroup) -> Callable[..., Any]:
 
     def store(value: Any, *indices: Any) -> Any:
         # What is fused in is computed while the value is in a register.
-        return tir.store(group.target, group.value(value, indices), *indices)
+        return group.store(value, indices)
 
     return store

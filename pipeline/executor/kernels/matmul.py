@@ -49,8 +49,7 @@ class Matmul(Kernel[PackedLayout]):
         def store(total: Any, _image: Any, row: Any, _w: Any, c: Any) -> Any:
             # Rows lie side by side, so that counting on beyond an axis' end finds the next ones.
             position = [tir.number(0)] * (len(outer_shape) - 1) + [row] if pixelwise else tir.unravel(row, outer_shape)
-            indices = (*position, c)
-            return tir.store(group.target, group.value(total, indices), *indices)
+            return group.store(total, (*position, c))
 
         data, weights = group.operands
         return ConvLoops(form, cpu, data, weights, TileEpilogue(store), tasks).statement()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, NamedTuple
 
 from tvm import tirx
 from tvm.tirx import ForKind
@@ -40,13 +42,57 @@ def sequence(statements: Sequence[Any]) -> Any:
     return statements[0] if len(statements) == 1 else tirx.SeqStmt(list(statements))
 
 
+def statements(statement: Any) -> list[Any]:
+    """Return the statements of a sequence, or the one there is."""
+    return list(statement.seq) if isinstance(statement, tirx.SeqStmt) else [statement]
+
+
 def loop(name: str, extent: int, body: Callable[[Any], Any], kind: Any = SERIAL) -> Any:
     """Return ``for name in range(extent): body(name)``; without a loop if it runs once."""
     # A constant index is folded at once, and what is inside can be a part of the loop around it.
     if extent == 1:
         return body(number(0))
     index = variable(name)
-    return tirx.For(index, number(0), number(extent), kind, body(index))
+    if kind != VECTORIZED:
+        return tirx.For(index, number(0), number(extent), kind, body(index))
+    with lanes(index, extent) as registers:
+        statement = body(index)
+    # Before the loop: TVM does not turn what is allocated inside into vectors.
+    allocations = [tirx.AllocBuffer(each) for each in registers]
+    return sequence([*allocations, tirx.For(index, number(0), number(extent), kind, statement)])
+
+
+class _Lanes(NamedTuple):
+    """The loop over lanes that is being written, and the registers that its body has asked for."""
+
+    index: Any
+    extent: int
+    registers: list[Any]
+
+
+_lanes: ContextVar[_Lanes | None] = ContextVar("lanes", default=None)
+
+
+@contextmanager
+def lanes(index: Any, extent: int) -> Iterator[list[Any]]:
+    """Collect registers that are asked for meanwhile, of one value for each lane of a loop."""
+    context = _Lanes(index, extent, [])
+    outside = _lanes.set(context)
+    try:
+        yield context.registers
+    finally:
+        _lanes.reset(outside)
+
+
+def register(dtype: str) -> tuple[Any, Any, list[Any]]:
+    """Return a buffer that becomes a register, where its value lies, and the statements that allocate it."""
+    context = _lanes.get()
+    extent = 1 if context is None else context.extent
+    memory = buffer("register", [extent], dtype)
+    if context is None:
+        return memory, number(0), [tirx.AllocBuffer(memory)]
+    context.registers.append(memory)
+    return memory, context.index, []
 
 
 def pieces(name: str, total: int, size: int, body: Callable[[Any, Any, int], Any]) -> list[Any]:

@@ -1,0 +1,65 @@
+"""Epilogue: what is fused behind a kernel's sums, written once and put in at each store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tvm_ffi
+
+from pipeline.executor.kernels.fused_elements import loads
+from pipeline.executor.kernels.tir import statements as tir
+
+
+class Epilogue:
+    """Statements that store one element.
+
+    Parameters
+    ----------
+    total : tirx.Var
+        What the placeholder makes.
+    indices : list of tirx.Var
+    lane : tirx.Var
+        Where registers are read and written.
+    registers : list of buffer
+    statements : list
+        The last one is the store; those before it fill registers.
+
+    Attributes
+    ----------
+    loads : list
+        What they load.
+    sources : list of buffer
+        Those that are read at the element's own place.
+    """
+
+    def __init__(
+        self, total: Any, indices: Sequence[Any], lane: Any, registers: Sequence[Any], statements: Sequence[Any]
+    ) -> None:
+        self._total, self._indices, self._lane, self._registers = total, list(indices), lane, list(registers)
+        self._statement = tir.sequence(statements)
+        self.loads = loads(self._statement)
+        self.sources = list(dict.fromkeys(load.source for load in self.loads if self.is_at(load.indices)))
+
+    def is_at(self, indices: Sequence[Any]) -> bool:
+        """Return True if these are the very indices of the element."""
+        return len(indices) == len(self._indices) and all(
+            index.same_as(variable) for index, variable in zip(indices, self._indices, strict=True)
+        )
+
+    def at(self, total: Any, indices: Sequence[Any]) -> Any:
+        """Return the statement for a value and its place."""
+        values = {self._total: total, **dict(zip(self._indices, indices, strict=True))}
+        allocations = list[Any]()
+        for register in self._registers:
+            values[register], values[self._lane], allocation = tir.register(str(register.dtype))
+            allocations += allocation
+
+        def begin(statement: Any, mutator: Any) -> Any:
+            # Variables are replaced without a call back into Python for each.
+            for var, value in values.items():
+                mutator.var_remap_set(var, value)
+            return mutator.default_mutate(statement)
+
+        statement = tvm_ffi.structural_mutate(self._statement, [(type(self._statement), begin)])
+        return tir.sequence([*allocations, *tir.statements(statement)])
