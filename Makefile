@@ -9,7 +9,7 @@ ARGS ?=
 TORCH ?= torch==2.13.0
 BENCHMARKS := hop efficiency admission throughput tracing partition interpreter soak swaps
 
-.PHONY: help demo test test-slow all-extras arm-board runner lint bench docs wheels clean
+.PHONY: help demo test test-slow crowd all-extras arm-board runner lint bench docs wheels clean
 # Both distributions, from this one tree.
 PROJECTS := pyproject.toml distributions/runtime/pyproject.toml
 BOTH := --editable ./distributions/runtime --editable
@@ -28,6 +28,10 @@ test: $(VENV)/dev-installed  ## run the fast tests, on all cores
 test-slow: $(VENV)/dev-installed  ## run the tests that take minutes, some on an emulated Arm board if one can be had
 	-@$(MAKE) --no-print-directory arm-board
 	$(BIN)/python -m pytest --numprocesses auto -m slow --timeout 1800 -o faulthandler_timeout=1790 $(ARGS)
+
+crowd: $(VENV)/all-installed  ## let 32 clients come and go for ten minutes, and bundles be loaded in threads in 300 processes
+	CROWD_SECONDS=600 LOADING_RUNS=100 $(BIN)/python -m pytest -m slow -o faulthandler_timeout=0 \
+	  tests/remote/test_runtimes_crowd.py tests/executor/test_loading_threads.py $(ARGS)
 
 all-extras: $(VENV)/all-installed  ## install the packages without which tests are skipped: PyTorch, TFLite, a browser's driver
 
