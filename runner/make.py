@@ -50,7 +50,8 @@ def find_compiler(machine: str, folder: Path) -> list[str]:
     if not importlib.util.find_spec("ziglang"):
         sys.exit(f"error: there is no C++ compiler for {machine}; pip install ziglang")
     script = folder / "zig-c++"
-    command = f'exec "{sys.executable}" -m ziglang c++ -target {TARGETS[machine]} "$@"'
+    # CMake's first trials name no level, with which Zig would compile its libraries a second time.
+    command = f'exec "{sys.executable}" -m ziglang c++ -target {TARGETS[machine]} -O2 "$@"'
     if machine == "armv7l":
         # Of the Cortex-A9, the oldest that has NEON.
         command = command.replace(' "$@"', ' -mcpu=cortex_a9 "$@"')

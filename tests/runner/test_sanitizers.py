@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from shutil import which
 
 import pytest
 
 from tests.support.arithmetic_bundles import stress
 from tests.support.runner import build_runner, build_tests
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(1800),
+    pytest.mark.skipif(not which("c++"), reason="this system has no C++ compiler, and Zig has no sanitizers"),
+]
 
 # TVM's libraries are not compiled for it: what they do to memory that they share is not seen, but for what goes on
 # inside of them alone.

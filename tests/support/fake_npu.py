@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -14,13 +16,21 @@ SOURCE = Path(__file__).with_suffix(".c")
 
 
 def build_delegate(folder: Path) -> Path:
-    """Compile the delegate, or skip the test."""
-    if (compiler := shutil.which("cc") or shutil.which("gcc")) is None:
-        pytest.skip("this system has no C compiler, which the fake NPU is built by")
+    """Compile the delegate with this system's compiler, or Zig."""
     library = folder / "libfake_npu.so"
-    command = [compiler, "-O2", "-D_GNU_SOURCE", "-shared", "-fPIC", "-o", str(library), str(SOURCE), "-lm"]
+    compiler = c_compiler()
+    command = [*compiler, "-O2", "-D_GNU_SOURCE", "-shared", "-fPIC", "-o", str(library), str(SOURCE), "-lm"]
     subprocess.run(command, check=True, timeout=120)
     return library
+
+
+def c_compiler() -> list[str]:
+    """Return the command of this system's C compiler, or of Zig, or skip the test."""
+    if path := shutil.which("cc") or shutil.which("gcc"):
+        return [path]
+    if find_spec("ziglang"):
+        return [sys.executable, "-m", "ziglang", "cc", "-fno-sanitize=undefined"]
+    pytest.skip("this system has neither a C compiler nor the package ziglang, which the fake NPU is built by")
 
 
 def npu(library: Path, **seconds: float) -> Device:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
+import platform
+import runpy
 import shutil
 import subprocess
 import sys
@@ -45,15 +47,19 @@ def build_tests(name: str, *options: str) -> Path:
     """Build the programs and libraries of the tests, and return their folder."""
     _skip_without_compiler()
     with _lock(name) as folder:
-        _call(["cmake", "-S", ROOT / "tests/runner/native", "-B", folder, f"-DPACKAGES={packages()}", *options])
-        _call(["cmake", "--build", folder, "--parallel", "2"])
+        make = runpy.run_path(str(ROOT / "runner/make.py"))
+        cmake, compiler = make["find_cmake"](), make["find_compiler"](platform.machine(), folder)
+        source = ROOT / "tests/runner/native"
+        _call([*cmake, "-S", source, "-B", folder, f"-DPACKAGES={packages()}", *compiler, *options])
+        _call([*cmake, "--build", folder, "--parallel", "2"])
     return folder
 
 
 def _skip_without_compiler() -> None:
-    for program in ("cmake", "g++"):
-        if not shutil.which(program):
-            pytest.skip(f"the runner is built with {program}, which is not installed")
+    """Skip where neither the system nor pip has brought what the runner is built with."""
+    for program, package in (("cmake", "cmake"), ("c++", "ziglang")):
+        if not shutil.which(program) and not find_spec(package):
+            pytest.skip(f"the C++ runner is built with {program}, or the package {package}; neither is installed")
 
 
 @contextlib.contextmanager
