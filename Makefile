@@ -9,10 +9,7 @@ ARGS ?=
 TORCH ?= torch==2.13.0
 BENCHMARKS := hop efficiency admission throughput tracing partition interpreter soak swaps
 
-.PHONY: help demo test test-slow crowd all-extras arm-board runner lint bench docs wheels clean
-# Both distributions, from this one tree.
-PROJECTS := pyproject.toml distributions/runtime/pyproject.toml
-BOTH := --editable ./distributions/runtime --editable
+.PHONY: help demo test test-bare test-slow crowd all-extras arm-board runner lint bench docs wheels clean
 # Two installations into one environment at once would spoil it.
 .NOTPARALLEL:
 
@@ -24,6 +21,12 @@ demo: $(VENV)/demo-installed  ## stream real images through a model, unsplit and
 
 test: $(VENV)/dev-installed  ## run the fast tests, on all cores
 	$(BIN)/python -m pytest --numprocesses auto $(ARGS)
+
+# Also where the tools were named by variables.
+test-bare: $(VENV)/dev-installed  ## run the fast tests as in a container that has just Python and make: a PATH without compilers and other tools
+	rm -rf build/bare
+	$(BIN)/python -m tests.support.bare_path build/bare
+	env -u CC -u CXX PATH="$$PWD/build/bare" $(BIN)/python -m pytest --numprocesses auto $(ARGS)
 
 test-slow: $(VENV)/dev-installed  ## run the tests that take minutes, some on an emulated Arm board if one can be had
 	-@$(MAKE) --no-print-directory arm-board
@@ -38,8 +41,6 @@ all-extras: $(VENV)/all-installed  ## install the packages without which tests a
 arm-board: $(VENV)/arm-board/python  ## make an emulated 64-bit Arm board for tests: 40 s, 430 MB
 
 runner: $(VENV)/dev-installed  ## build the C++ runner into build/runner/soc-runner: soc-run, its library, and TVM's two
-	@command -v cmake >/dev/null || $(PIP) cmake ninja
-	@command -v c++ >/dev/null || $(PIP) ziglang
 	$(BIN)/python runner/make.py $(ARGS)
 
 lint: $(VENV)/dev-installed  ## check style and types
@@ -61,20 +62,20 @@ clean:  ## remove all that these targets made
 	rm -rf $(VENV) build dist distributions/runtime/build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis demo-output bench-output site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(VENV)/demo-installed: $(PROJECTS) | $(BIN)/pip
-	$(PIP) $(BOTH) '.[demo]'
+$(VENV)/demo-installed: pyproject.toml | $(BIN)/pip
+	$(PIP) --editable '.[demo]'
 	@touch $@
 
-$(VENV)/dev-installed: $(PROJECTS) | $(BIN)/pip
-	$(PIP) $(BOTH) '.[dev]'
+$(VENV)/dev-installed: pyproject.toml | $(BIN)/pip
+	$(PIP) --editable '.[dev]'
 	@touch $@ $(VENV)/demo-installed
 
-$(VENV)/docs-installed: $(PROJECTS) | $(BIN)/pip
-	$(PIP) $(BOTH) '.[docs]'
+$(VENV)/docs-installed: pyproject.toml | $(BIN)/pip
+	$(PIP) --editable '.[docs]'
 	@touch $@
 
-$(VENV)/all-installed: $(PROJECTS) | $(BIN)/pip
-	$(PIP) $(BOTH) '.[all]' '$(TORCH)'
+$(VENV)/all-installed: pyproject.toml | $(BIN)/pip
+	$(PIP) --editable '.[all]' '$(TORCH)'
 	@touch $@ $(VENV)/dev-installed $(VENV)/demo-installed $(VENV)/docs-installed
 
 $(VENV)/arm-board/python: pyproject.toml tests/support/arm_board.py | $(VENV)/dev-installed

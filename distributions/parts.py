@@ -1,4 +1,4 @@
-"""Parts: which files of the one source tree belong to which of the two distributions, and how they are built."""
+"""Parts: which files of the source tree the runtime's distribution has, and how it is built."""
 
 import os
 import shutil
@@ -7,8 +7,10 @@ from pathlib import Path
 
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
+from setuptools.command.sdist import sdist
 
-ROOT = Path(__file__).parents[1]
+ROOT = next(folder for folder in Path(__file__).resolve().parents if (folder / "pipeline").is_dir())
+"""The source tree; that of the runtime's source archive has this file beside its modules."""
 
 BUILDING = (
     "pipeline/demo/",
@@ -26,7 +28,7 @@ BUILDING = (
     "pipeline/simulation/",
     "pipeline/split/",
 )
-"""What only the larger distribution has: files, and folders with all that is in them."""
+"""What only the complete distribution has: files, and folders with all that is in them."""
 
 RUNNING = {
     "pipeline/commands": ("bench.py", "devices.py", "node.py", "run.py", "serve.py", "service.py", "vta.py"),
@@ -59,40 +61,22 @@ def is_runtime(path: str) -> bool:
     return not path.startswith(BUILDING)
 
 
-class _Build(build_py):
-    """Build of one of the two parts."""
-
-    runtime: bool
-
-    def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
-        """Return the modules of a package that this distribution has."""
-        modules = super().find_package_modules(package, package_dir)
-        return [each for each in modules if is_runtime(_relative(each[2])) == self.runtime]
-
-    def run(self) -> None:
-        """Build afresh: what an earlier build has left would be packed as well."""
-        if not self.editable_mode:
-            shutil.rmtree(self.build_lib, ignore_errors=True)
-        super().run()
-
-
 def _relative(file: str) -> str:
     return Path(file).resolve().relative_to(ROOT).as_posix()
 
 
-class BuilderBuild(_Build):
-    """Build of what reads, plans and builds models."""
-
-    runtime = False
-
-
-class RuntimeBuild(_Build):
+class RuntimeBuild(build_py):
     """Build of what runs bundles, with TVM's libraries for that where its wheel is named."""
 
-    runtime = True
+    def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
+        """Return the modules of a package that the runtime has."""
+        modules = super().find_package_modules(package, package_dir)
+        return [each for each in modules if is_runtime(_relative(each[2]))]
 
     def run(self) -> None:
-        """Build, and add the libraries with their licence and version."""
+        """Build afresh, since what an earlier build has left would be packed as well, and add the libraries."""
+        if not self.editable_mode:
+            shutil.rmtree(self.build_lib, ignore_errors=True)
         super().run()
         if not self.editable_mode and (wheel := os.environ.get(WHEEL)):
             _unpack_library(Path(wheel), Path(self.build_lib) / "pipeline" / "native")
@@ -109,11 +93,29 @@ def _unpack_library(wheel: Path, folder: Path) -> None:
     (folder / "version.txt").write_text(wheel.name.split("-")[1] + "\n", encoding="utf-8")
 
 
+class RuntimeSource(sdist):
+    """Source archive with the modules of the tree above, as the part of that tree that it needs."""
+
+    def make_release_tree(self, base_dir: str, files: list[str]) -> None:
+        """Copy modules and this file to where they are without the tree above."""
+        super().make_release_tree(base_dir, [name for name in files if not name.startswith("..")])
+        for name in (*(name for name in files if name.startswith("..")), __file__):
+            source = Path(name).resolve()
+            goal = Path(base_dir) / (source.name if name == __file__ else source.relative_to(ROOT))
+            goal.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, goal)
+        project = Path(base_dir) / "pyproject.toml"
+        text = project.read_text(encoding="utf-8").replace('"../.."', '"."')
+        # The copy is a link to the original.
+        project.unlink()
+        project.write_text(text, encoding="utf-8")
+
+
 class RuntimeWheel(bdist_wheel):
     """Wheel for the platform of the library that is in it; for any if there is none."""
 
     def get_tag(self) -> tuple[str, str, str]:
         """Return the tags: any Python 3, and the platforms of TVM's own wheel."""
         wheel = os.environ.get(WHEEL)
-        # Pure all the same: both distributions must be installed into one folder.
+        # Pure all the same: it is installed where the complete distribution would be.
         return ("py3", "none", Path(wheel).stem.split("-")[-1]) if wheel else super().get_tag()

@@ -6,6 +6,7 @@ The runtime's has TVM's runtime library for one kind of processor, taken from TV
 import argparse
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -37,6 +38,8 @@ def build(output: Path, processors: Sequence[str] = PROCESSORS, downloads: Path 
         download(folder, processor, [tvm_requirement()])
         (wheel,) = folder.glob("apache_tvm-*.whl")
         _pip_wheel(output, ROOT / "distributions" / "runtime", {WHEEL: str(wheel)})
+    # What an earlier build has left would be packed as well.
+    shutil.rmtree(ROOT / "build" / "lib", ignore_errors=True)
     _pip_wheel(output, ROOT, {})
     return sorted(output.glob("soc_pipeline*.whl"))
 

@@ -80,7 +80,7 @@ def describe() -> Environment:
     try:
         packages = tuple(_packages())
     except metadata.PackageNotFoundError:
-        message = f"{DISTRIBUTION} is not installed in {sys.prefix}; run: pip install -e ./distributions/runtime -e ."
+        message = f"{DISTRIBUTION} is not installed in {sys.prefix}; run: pip install -e ."
         raise InputError(message) from None
     return Environment(
         version=metadata.version(DISTRIBUTION),
