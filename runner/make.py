@@ -17,11 +17,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent
-# The C library of manylinux_2_28, which TVM's own wheels are built for.
+# The C library of 2018, since boards keep theirs for long; TVM's own wheels for 64 bits need 2.28.
 TARGETS = {
-    "aarch64": "aarch64-linux-gnu.2.28",
-    "armv7l": "arm-linux-gnueabihf.2.28",
-    "x86_64": "x86_64-linux-gnu.2.28",
+    "aarch64": "aarch64-linux-gnu.2.27",
+    "armv7l": "arm-linux-gnueabihf.2.27",
+    "x86_64": "x86_64-linux-gnu.2.27",
 }
 
 

@@ -54,9 +54,10 @@ ffi::Any load_library(std::string_view code, const std::string& sha256) {
     throw Failure(std::string("no memory for code: ") + std::strerror(errno));
   }
   // The system's loader knows libraries by their names, and would return an older one whose descriptor had this number.
+  // So a running number is part of the name, in binary digits that lead nowhere else.
   static size_t count = 0;
   std::string path = "/proc/self/fd/";
-  for (size_t number = count++; number > 0; --number) path += "./";
+  for (size_t number = count++; number > 0; number /= 2) path += number % 2 > 0 ? "./" : "/";
   path += std::to_string(file);
   static const ffi::Function load = global_function("ffi.Module.load_from_file.so");
   const Quiet quiet;

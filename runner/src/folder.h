@@ -42,10 +42,10 @@ class Folder {
     const Descriptor file(open_file(name));
     // As in pipeline/executor/manifest.py.
     constexpr size_t kLargest = 64 << 20;
-    const size_t nbytes = facts_of(file, name).st_size;
+    const auto nbytes = static_cast<uint64_t>(facts_of(file, name).st_size);
     if (nbytes > kLargest) throw Failure(title(name) + " is too large for a bundle's");
-    std::string content(nbytes, '\0');
-    read_block(file, content.data(), nbytes, name);
+    std::string content(static_cast<size_t>(nbytes), '\0');
+    read_block(file, content.data(), content.size(), name);
     return content;
   }
 

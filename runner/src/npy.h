@@ -1,7 +1,8 @@
 // Npy: arrays in NumPy's files, of the format that numpy.lib.format describes.
 #pragma once
 
-#include <regex>
+#include <charconv>
+#include <string_view>
 
 #include "manifest.h"
 
@@ -17,13 +18,73 @@ inline constexpr char kMagic[] = "\x93NUMPY";
 
 // NumPy's code of a dtype; all machines that this runs on have little ends first.
 inline std::string npy_code(const std::string& dtype, size_t nbytes) {
-  return (nbytes == 1 ? "|" : "<") + dtype.substr(0, 1) + std::to_string(nbytes);
+  return std::string(nbytes == 1 ? "|" : "<").append(dtype, 0, 1).append(std::to_string(nbytes));
 }
+
+// The dictionary at the start of a file, read from left to right; no place in it is looked at twice.
+class NpyHeader {
+ public:
+  explicit NpyHeader(std::string_view text) : rest_(text) {}
+
+  // Returns whether this is a dictionary of NumPy's three keys.
+  bool parse() {
+    bool holds = take("{");
+    while (holds && !take("}")) {
+      const std::string_view key = text();
+      holds = take(":") && (key == "descr"           ? !(descr = text()).empty()
+                            : key == "fortran_order" ? truth()
+                                                     : key == "shape" && extents());
+      static_cast<void>(take(","));
+    }
+    return holds && !descr.empty() && has_order_ && has_shape_;
+  }
+
+  std::string_view descr;
+  bool is_fortran = false;
+  std::vector<int64_t> shape;
+
+ private:
+  bool take(std::string_view word) {
+    rest_.remove_prefix(std::min(rest_.find_first_not_of(' '), rest_.size()));
+    if (rest_.substr(0, word.size()) != word) return false;
+    rest_.remove_prefix(word.size());
+    return true;
+  }
+
+  // Text in quotes; empty if there is none.
+  std::string_view text() {
+    const size_t end = take("'") ? rest_.find('\'') : rest_.npos;
+    if (end == rest_.npos) return {};
+    const std::string_view content = rest_.substr(0, end);
+    rest_.remove_prefix(end + 1);
+    return content;
+  }
+
+  bool truth() { return has_order_ = (is_fortran = take("True")) || take("False"); }
+
+  bool extents() {
+    shape.clear();
+    if (!take("(")) return false;
+    while (!take(")")) {
+      int64_t extent = 0;
+      static_cast<void>(take(""));  // spaces
+      const auto [end, problem] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), extent);
+      if (problem != std::errc() || extent < 0) return false;
+      rest_.remove_prefix(static_cast<size_t>(end - rest_.data()));
+      shape.push_back(extent);
+      if (!take(",") && rest_.substr(0, 1) != ")") return false;
+    }
+    return has_shape_ = true;
+  }
+
+  std::string_view rest_;
+  bool has_order_ = false, has_shape_ = false;
+};
 
 inline Array read_npy(const std::string& path) {
   std::ifstream stream(path, std::ios::binary);
   if (!stream) throw Failure(quote(path) + " cannot be opened: " + std::strerror(errno));
-  const std::string file{std::istreambuf_iterator<char>(stream), {}};
+  std::string file{std::istreambuf_iterator<char>(stream), {}};
   const auto check = [&](bool holds, const char* problem) {
     if (!holds) throw Failure(quote(path) + " " + problem);
   };
@@ -33,22 +94,19 @@ inline Array read_npy(const std::string& path) {
   const size_t start = is_first ? 10 : 12;
   const size_t length = byte(8) | byte(9) << 8 | (is_first ? 0 : byte(10) << 16 | byte(11) << 24);
   check(length <= file.size() - start, "ends inside of its header");
-  const std::string header = file.substr(start, length);
-  std::smatch parts;
-  const std::regex form(" *\\{'descr': *'([^']*)', *'fortran_order': *(True|False), *'shape': *\\(([0-9, ]{0,400})\\).*\n?");
-  check(std::regex_match(header, parts, form), "has a header that this runner does not know");
-  check(parts[2] == "False", "has its axes in Fortran's order; save numpy.ascontiguousarray of it");
-  Array array{"", {}, file.substr(start + length)};
+  NpyHeader header(std::string_view(file).substr(start, length));
+  check(header.parse(), "has a header that this runner does not know");
+  check(!header.is_fortran, "has its axes in Fortran's order; save numpy.ascontiguousarray of it");
+  Array array{"", header.shape, ""};
   size_t nbytes = 0;
   for (const auto& [dtype, item_bytes] : kItemBytes) {
-    if (parts[1] == npy_code(dtype, item_bytes)) array.dtype = dtype, nbytes = item_bytes;
+    if (header.descr == npy_code(dtype, item_bytes)) array.dtype = dtype, nbytes = item_bytes;
   }
   check(nbytes > 0, "has a dtype that this runner does not know");
-  std::istringstream extents(parts[3]);
-  for (int64_t extent; extents >> extent; extents.ignore()) {
-    array.shape.push_back(extent);
+  for (const int64_t extent : array.shape) {
     check(!__builtin_mul_overflow(nbytes, extent, &nbytes), "has a shape without end");
   }
+  array.content = std::move(file.erase(0, start + length));
   check(array.content.size() == nbytes, "has another size than its header says");
   return array;
 }

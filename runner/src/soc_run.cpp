@@ -13,13 +13,16 @@ using soc::Failure;
 using Clock = std::chrono::steady_clock;
 
 constexpr char kHelp[] =
-    R"(usage: soc-run BUNDLE [--input FILE.npy]... [--output FILE.npy]... [--bench N] [--in-flight N] [--latest]
+    R"(usage: soc-run BUNDLE [--input FILE.npy]... [--output FILE.npy]... [--numbers FILE.npy]
+               [--bench N] [--in-flight N] [--latest]
 
 Stream arrays through a bundle of soc-pipeline.
 
-  --input FILE    an array for an input of the bundle, in its order: one frame, or several along one more axis before
-                  the others; zeros for inputs without a file
-  --output FILE   where to write an output of the bundle, in its order
+  --input FILE    an array for an input of the bundle, in its order: one frame, the same each time, or several along one
+                  more axis before the others, as many as of the other inputs; zeros for inputs without a file
+  --output FILE   where to write an output of the bundle, in its order: a row for each frame that was delivered
+  --numbers FILE  where to write the number of each row's frame, counted from 0: rows of frames that failed or were
+                  dropped are missing
   --bench N       stream so many frames, and print what it took as JSON
   --in-flight N   frames inside at once (default: the plan's)
   --latest        drop frames that find no room, instead of waiting
@@ -28,7 +31,7 @@ example: soc-run digits.bundle --input digits.npy --output logits.npy
 )";
 
 struct Options {
-  std::string bundle;
+  std::string bundle, numbers;
   std::vector<std::string> inputs, outputs;
   uint64_t bench = 0;
   soc_options pipeline{};
@@ -56,6 +59,7 @@ Options read_options(const std::vector<std::string>& words) {
     if (name == "--help" || name == "-h") std::cout << kHelp, std::exit(0);
     else if (name == "--input") options.inputs.push_back(value());
     else if (name == "--output") options.outputs.push_back(value());
+    else if (name == "--numbers") options.numbers = value();
     else if (name == "--bench") options.bench = number(100'000'000);
     else if (name == "--in-flight") options.pipeline.in_flight = static_cast<uint32_t>(number(1 << 20));
     else if (name == "--latest") options.pipeline.admission = SOC_LATEST;
@@ -66,13 +70,19 @@ Options read_options(const std::vector<std::string>& words) {
   return options;
 }
 
-// The frames of an input, along one more axis before the others.
-soc::Array read_frames(const soc_tensor& spec, const std::string* path) {
+// The frames of an input, along one more axis before the others, and how many the file says there are; 0 without the axis.
+struct InputFrames {
+  soc::Array array;
+  int64_t count = 0;
+};
+
+InputFrames read_frames(const soc_tensor& spec, const std::string* path) {
   std::vector<int64_t> shape(spec.shape, spec.shape + spec.axes);
   soc::Array array = path ? soc::read_npy(*path) : soc::Array{spec.dtype, shape, std::string(spec.nbytes, '\0')};
-  if (array.shape.size() == shape.size()) array.shape.insert(array.shape.begin(), 1);
+  const bool is_one = array.shape.size() == shape.size();
+  if (is_one) array.shape.insert(array.shape.begin(), 1);
   shape.insert(shape.begin(), array.shape.empty() ? 0 : array.shape[0]);
-  if (array.dtype == spec.dtype && array.shape == shape && shape[0] > 0) return array;
+  if (array.dtype == spec.dtype && array.shape == shape && shape[0] > 0) return {std::move(array), is_one ? 0 : shape[0]};
   std::string expected = std::string(spec.dtype) + "[";
   for (size_t axis = 0; axis < spec.axes; ++axis) expected += (axis ? ", " : "") + std::to_string(spec.shape[axis]);
   throw Failure(soc::quote(*path) + " is " + array.dtype + " of another shape or dtype than " + expected +
@@ -97,19 +107,29 @@ class Run {
     outputs_ = soc_outputs(pipeline_.get(), &outputs);
     if (options.inputs.size() > inputs) throw WrongUse("the bundle has fewer inputs than there are --input");
     if (options.outputs.size() > outputs) throw WrongUse("the bundle has fewer outputs than there are --output");
+    const std::string* longest = nullptr;
+    int64_t length = 0;
     for (size_t place = 0; place < inputs; ++place) {
-      frames_.push_back(read_frames(inputs_[place], place < options.inputs.size() ? &options.inputs[place] : nullptr));
-      if (options.bench == 0) count_ = std::max(count_, static_cast<uint64_t>(frames_.back().shape[0]));
+      const std::string* const path = place < options.inputs.size() ? &options.inputs[place] : nullptr;
+      auto [array, count] = read_frames(inputs_[place], path);
+      frames_.push_back(std::move(array));
+      if (count == 0) continue;
+      if (longest != nullptr && count != length) {
+        throw Failure(soc::quote(*path) + " has " + std::to_string(count) + " frames, but " + soc::quote(*longest) + " has " +
+                      std::to_string(length) + "; save as many of all inputs, or one without the axis of frames");
+      }
+      longest = path, length = count;
     }
+    if (count_ == 0) count_ = static_cast<uint64_t>(std::max<int64_t>(length, 1));
     written_.resize(options.outputs.size());
   }
 
-  // Returns whether all frames were delivered.
+  // Returns whether no frame failed.
   bool stream() {
-    std::string problem;
-    std::thread reader([&] { read_results(&problem); });
+    std::thread reader([&] { read_results(); });
     std::vector<soc_tensor> tensors(inputs_, inputs_ + frames_.size());
-    for (uint64_t number = 0; number < count_; ++number) {
+    std::string problem;
+    for (uint64_t number = 0; number < count_ && problem.empty(); ++number) {
       for (size_t place = 0; place < tensors.size(); ++place) {
         const size_t frame = number % static_cast<uint64_t>(frames_[place].shape[0]);
         tensors[place].data = frames_[place].content.data() + frame * tensors[place].nbytes;
@@ -119,15 +139,24 @@ class Run {
     soc_finish(pipeline_.get());
     reader.join();
     if (!problem.empty()) std::cerr << "error: " << problem << "\n";
-    return problem.empty();
+    if (failed_ > kMostLines) std::cerr << "error: " << failed_ << " of " << count_ << " frames failed\n";
+    return problem.empty() && failed_ == 0;
   }
 
   void write_outputs() const {
     for (size_t place = 0; place < written_.size(); ++place) {
       const soc_tensor& spec = outputs_[place];
       std::vector<int64_t> shape(spec.shape, spec.shape + spec.axes);
-      if (count_ > 1) shape.insert(shape.begin(), static_cast<int64_t>(delivered_));
+      if (count_ > 1 || numbers_.empty()) shape.insert(shape.begin(), static_cast<int64_t>(numbers_.size()));
       soc::write_npy(options_.outputs[place], {spec.dtype, shape, written_[place]});
+    }
+    if (!options_.numbers.empty()) {
+      const auto* const bytes = reinterpret_cast<const char*>(numbers_.data());
+      const std::string content(bytes, numbers_.size() * sizeof numbers_[0]);
+      soc::write_npy(options_.numbers, {"uint64", {static_cast<int64_t>(numbers_.size())}, content});
+    } else if (!written_.empty() && numbers_.size() < count_) {
+      std::cerr << "note: " << count_ - numbers_.size() << " of " << count_
+                << " frames have no row in --output; --numbers FILE tells the frame of each row\n";
     }
   }
 
@@ -144,20 +173,24 @@ class Run {
  private:
   static void close(soc_pipeline* pipeline) { soc_close(pipeline, nullptr); }
 
-  void read_results(std::string* problem) {
+  void read_results() {
+    const bool are_counted = !written_.empty() || !options_.numbers.empty();
     soc_result result;
     for (soc_status status; (status = soc_next(pipeline_.get(), &result, -1)) != SOC_END;) {
       if (first_result_.count() == 0) first_result_ = Clock::now() - begin_;
-      if (status == SOC_FAILED && problem->empty()) {
-        *problem = "frame " + std::to_string(result.frame) + " failed in " + result.stage + ": " + result.reason;
+      if (status == SOC_FAILED && ++failed_ <= kMostLines) {
+        std::cerr << "error: frame " << result.frame << " failed in " << result.stage << ": " << result.reason << "\n";
       }
       for (size_t place = 0; status == SOC_OK && place < written_.size(); ++place) {
         written_[place].append(static_cast<const char*>(result.outputs[place].data), result.outputs[place].nbytes);
       }
-      delivered_ += status == SOC_OK;
+      if (status == SOC_OK && are_counted) numbers_.push_back(result.frame);
       soc_release(pipeline_.get(), &result);
     }
   }
+
+  // Lines of failed frames: more tell nobody more.
+  static constexpr uint64_t kMostLines = 20;
 
   const Clock::time_point begin_ = Clock::now();
   const Options& options_;
@@ -165,7 +198,8 @@ class Run {
   const soc_tensor *inputs_, *outputs_;
   std::vector<soc::Array> frames_;
   std::vector<std::string> written_;
-  uint64_t count_, delivered_ = 0;
+  std::vector<uint64_t> numbers_;  // of the frames that were delivered
+  uint64_t count_, failed_ = 0;
   std::chrono::duration<double, std::milli> first_result_{};
 };
 

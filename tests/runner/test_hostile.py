@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pipeline.core.board import Board, Device
+from pipeline.core.plan import Plan, StagePlan, TensorSpec
+from tests.support.arithmetic_bundles import ArithmeticCodes, save
+from tests.support.arithmetic_graphs import Code
 from tests.support.bundles import rewrite, run_fuzzer
 from tests.support.runner import Library, RunnerError
 
@@ -134,3 +140,20 @@ def test_a_plan_that_its_code_does_not_follow_fails_in_the_frame(library: Librar
 
 def test_changed_manifests_with_fitting_checksums(digits: Path, library: Library, tmp_path: Path, root: Path) -> None:
     run_fuzzer(root, "runner_fuzzer", digits, tmp_path / "changed.bundle", range(1000))
+
+
+@pytest.mark.slow
+def test_a_process_opens_more_bundles_than_a_path_has_letters(
+    built: Path, native: Path, codes: ArithmeticCodes, tmp_path: Path
+) -> None:
+    """In a process of its own, since what was loaded stays."""
+    count = 30
+    specs = tuple(TensorSpec(f"t{number}", (2,), "int64") for number in range(count + 1))
+    stages = tuple(
+        StagePlan(f"s{number}", "cpu", (specs[number],), (specs[number + 1],), queue_depth=1) for number in range(count)
+    )
+    plan = Plan("long", "", Board("one", (Device("cpu"),)), specs[:1], specs[-1:], stages)
+    bundle = save(plan, [Code()] * count, codes, tmp_path / "long.bundle")
+    line = [sys.executable, "-m", "tests.support.runner_openings", built, native, bundle, "70"]
+    result = subprocess.run(list(map(str, line)), capture_output=True, text=True, check=False, timeout=200)
+    assert (result.returncode, result.stdout) == (0, f"{70 * count} libraries\n"), result.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,11 @@ import pytest
 import pipeline
 
 
-def soc_run(built: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+def soc_run(
+    built: Path, *arguments: object, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     command = [str(built / "soc-run"), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=100, env=environment)
 
 
 def test_arrays_go_through_a_bundle(built: Path, digits: Path, tmp_path: Path) -> None:
