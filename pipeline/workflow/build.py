@@ -72,9 +72,9 @@ def build(  # noqa: PLR0913 - all but the first two by keyword
     tolerance : float or str, optional
         Largest allowed error, as a share of the largest output; by default 1e-5, 1e-4 with `winograd`, 5e-3 with
         weights as float16, 5e-2 as bfloat16, 2e-2 with arithmetic in float16; 2e-2 and 1e-1 if the model has tensors
-        of these dtypes, whose stages are compared with the model in float32.  The library may always differ by as much
-        as `pipeline.verify` allows, and by more if this says so: as a share, as steps of quantised integers, such as
-        ``"5steps"``, or both, such as ``"0.001,5steps"``.
+        of these dtypes, whose stages are compared with the model in float32.  The library, and stages of runtimes
+        other than TVM, may always differ by as much as `pipeline.verify` allows, and by more if this says so: as a
+        share, as steps of quantised integers, such as ``"5steps"``, or both, such as ``"0.001,5steps"``.
     seed : int
         Of the random frame.
     tuning : str or Path, optional

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.core.judgement import Bounds, Judgement
 from pipeline.core.numerics import EXACT, Numerics, rounding_of
 from pipeline.core.packed_value import is_packed
 from pipeline.core.plan import Plan
@@ -26,7 +27,7 @@ from pipeline.split.graph import Graph
 from pipeline.split.output_quantization import output_quantization
 from pipeline.split.stage_parts import at_other_size
 from pipeline.split.symbolic_model import OpenModel
-from pipeline.workflow import padding
+from pipeline.workflow import padding, reference_check
 from pipeline.workflow.import_check import EVERYTHING, CheckOptions, ImportCheck, check_import
 
 OTHER_RUNTIME = 1e-4
@@ -50,9 +51,14 @@ class Options:
         if self.checks.tolerance.share is not None:
             return self.checks.tolerance.share
         rounding = rounding_of(spec.dtype for spec in graph.tensors.values())
-        if any(plan.board.device(stage.device).capabilities.model_format for stage in plan.units):
+        if has_other_runtime(plan):
             rounding = max(rounding, OTHER_RUNTIME)
         return max(rounding, *(self.numerics.of_stage(stage.options).tolerance for stage in plan.stages))
+
+
+def has_other_runtime(plan: Plan) -> bool:
+    """Check whether another runtime than TVM computes a stage."""
+    return any(plan.board.device(stage.device).capabilities.model_format for stage in plan.units)
 
 
 def build(graph: Graph, plan: Plan, options: Options) -> Bundle:
@@ -173,12 +179,18 @@ def _parity(
     options.progress("comparing with the unsplit model")
     stages = [(stage, code) for stage, code in zip(plan.units, codes, strict=True) if code is not None]
     tolerance, seed = options.tolerance_of(graph, plan), options.checks.seed
+    bounds = Bounds.of(options.checks.tolerance, tolerance)
+
+    def judge_stages(tensors: Mapping[str, np.ndarray]) -> Mapping[str, Judgement]:
+        return reference_check.check_stages(graph, tensors, reference_outputs, bounds).judgements
+
+    judge = judge_stages if has_other_runtime(plan) else None
     # Alone, without its variants: a device would take one of them by its cores.  The main code's result is the answer.
     for processor in dict.fromkeys(variant.processor for _, code in stages for variant in code.variants):
         variants = [(stage, code.for_processor(processor).with_parameters({})) for stage, code in stages]
-        check_parity(plan, variants, reference_outputs, tolerance=tolerance, seed=seed)
+        check_parity(plan, variants, reference_outputs, tolerance=tolerance, seed=seed, judge=judge)
     stages = [(stage, code.with_parameters({}) if code.variants else code) for stage, code in stages]
-    return check_parity(plan, stages, reference_outputs, tolerance=tolerance, seed=seed)
+    return check_parity(plan, stages, reference_outputs, tolerance=tolerance, seed=seed, judge=judge)
 
 
 def _general(

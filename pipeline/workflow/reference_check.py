@@ -105,7 +105,43 @@ def check_frame(graph: Graph, frame: Arrays, outputs: Arrays, bounds: Bounds) ->
     repeated = run_sources(graph, frame, runs=2)[1]
     same = {name: array for name, array in expected[1].items() if _is_same(array, repeated[name])}
     opinions = [alternative[1], run_sources(graph, perturb(frame))[1]]
-    return _judge_all(graph, outputs, (expected[0], same), bounds, opinions)
+    return _judge_all(graph, outputs, (expected[0], same), bounds, opinions, _run_real(graph, frame))
+
+
+def check_stages(graph: Graph, outputs: Arrays, expected: Arrays, bounds: Bounds) -> ReferenceFrame:
+    """Judge the outputs of stages that other runtimes compute, beside the unsplit model's.
+
+    Parameters
+    ----------
+    graph : Graph
+    outputs : mapping of str to numpy.ndarray
+        All tensors of a frame, also its inputs.
+    expected : mapping of str to numpy.ndarray
+        The unsplit model's outputs.
+    bounds : Bounds
+    """
+    reference = ("the unsplit model", {spec.name: expected[spec.name] for spec in graph.outputs})
+    check = _judge_all(graph, outputs, reference, bounds)
+    if not check.problems or why_impossible(graph):
+        return check
+    frame = {spec.name: outputs[spec.name] for spec in graph.inputs}
+    try:
+        # What a runtime makes of the model as a whole, it may make of its stages as well.
+        ways = [run_sources(graph, frame), run_sources(graph, frame, alternative=True)]
+        opinions = [way[1] for way in (*ways, run_sources(graph, perturb(frame)))]
+        real = _run_real(graph, frame)
+    except ModelError:
+        return check
+    return _judge_all(graph, outputs, reference, bounds, opinions, real)
+
+
+def _run_real(graph: Graph, frame: Arrays) -> Arrays:
+    """Run a frame through a quantised model that rounds nothing; without outputs where there is none."""
+    if len(graph.sources) != 1:
+        return {}
+    (source,) = graph.sources
+    results = references.run_real(source.model, {name: frame[source.tensor(name)] for name in source.inputs})
+    return {source.tensor(name): result for name, result in zip(source.outputs, results or (), strict=False)}
 
 
 def run_sources(graph: Graph, frame: Arrays, *, alternative: bool = False, runs: int = 1) -> ReferenceOutputs:
@@ -121,8 +157,13 @@ def run_sources(graph: Graph, frame: Arrays, *, alternative: bool = False, runs:
     return " and ".join(names), {spec.name: tensors[spec.name] for spec in graph.outputs}
 
 
-def _judge_all(
-    graph: Graph, outputs: Arrays, expected: ReferenceOutputs, bounds: Bounds, opinions: Sequence[Arrays] = ()
+def _judge_all(  # noqa: PLR0913, PLR0917 - outputs and all that they are judged by
+    graph: Graph,
+    outputs: Arrays,
+    expected: ReferenceOutputs,
+    bounds: Bounds,
+    opinions: Sequence[Arrays] = (),
+    real: Arrays | None = None,
 ) -> ReferenceFrame:
     """Judge the outputs that are expected."""
     name, arrays = expected
@@ -131,7 +172,11 @@ def _judge_all(
         spec.name: judge(
             outputs[spec.name],
             ReferenceOutput(
-                arrays[spec.name], steps.get(spec.name), name, [opinion[spec.name] for opinion in opinions]
+                arrays[spec.name],
+                steps.get(spec.name),
+                name,
+                [opinion[spec.name] for opinion in opinions],
+                (real or {}).get(spec.name),
             ),
             bounds,
         )

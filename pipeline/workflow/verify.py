@@ -183,16 +183,18 @@ def summarize(graph: Graph, checks: Sequence[ReferenceFrame], bounds: Bounds) ->
     check = reference_check.worst(checks)
     differences = {name: judgement.difference for name, judgement in check.judgements.items()}
     total = overall(differences.values())
-    steps = [judgement.steps for judgement in check.judgements.values() if judgement.steps is not None]
+    judgements = check.judgements.values()
+    by_steps = [judgement for judgement in judgements if judgement.steps is not None]
+    by_share = [judgement.allowed for judgement in judgements if judgement.steps is None]
     return Verification(
         check.reference,
         total.largest_error,
         total.largest_value,
         max((difference.relative for difference in differences.values()), default=0.0),
-        bounds.share,
+        max(by_share, default=bounds.share),
         0,
-        max(steps, default=None),
-        bounds.steps,
+        max((judgement.steps for judgement in by_steps if judgement.steps is not None), default=None),
+        max((judgement.allowed for judgement in by_steps), default=bounds.steps),
         len(checks),
         checks.index(check),
         tuple(spec.name for spec in graph.outputs if spec.name not in check.judgements),

@@ -112,3 +112,52 @@ def test_tolerances_are_read(text: Any, share: float | None, steps: int | None) 
 def test_what_is_no_tolerance_is_refused(text: Any) -> None:
     with pytest.raises(BuildError, match=r"tolerance is .*; it must be a share of the largest output"):
         Tolerance.of(text)
+
+
+def noise(scale: float, seed: int, size: int = 1000) -> np.ndarray:
+    return np.random.default_rng(seed).normal(0, scale, size)
+
+
+def test_two_results_that_are_equally_near_to_real_numbers_differ_by_rounding() -> None:
+    real = noise(40, 0)
+    expected, output, worse, wrong = (
+        np.rint(real + noise(scale, seed)) for scale, seed in ((3, 1), (3, 2), (4, 3), (3, 2))
+    )
+    wrong[7] += 40
+    for step, kind in ((1.0, "steps"), (None, "largest value")):
+        assert kind in problem(output, expected, step=step)
+        assert not problem(output, expected, step=step, real=real)
+        assert kind in problem(worse, expected, step=step, real=real)
+        assert kind in problem(wrong, expected, step=step, real=real)
+
+
+def test_fewer_elements_leave_more_to_chance() -> None:
+    real, expected = np.zeros(4), np.array([2.0, -2.0, 2.0, -2.0])
+    assert not problem(expected * 1.9, expected, step=0.1, real=real)
+    assert problem(np.tile(expected * 1.9, 50), np.tile(expected, 50), step=0.1, real=np.tile(real, 50))
+
+
+def test_real_numbers_excuse_neither_another_shape_nor_what_is_not_finite() -> None:
+    expected = np.array([1.0, 2.0])
+    assert problem([1.0, 2.0, 3.0], expected, real=expected)
+    assert problem([np.nan, 2.0], expected, real=expected)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "step", "error", "steps", "allowed"),
+    [("int8", 1.0, 1, 1.0, 2.0), ("int8", 1.0, 5, 5.0, 5.0), ("float32", None, 5, None, 0.625)],
+)
+def test_what_was_accepted_is_allowed(
+    dtype: str, step: float | None, error: int, steps: float | None, allowed: float
+) -> None:
+    expected = np.arange(9, dtype=dtype)
+    judgement = judge(
+        expected + expected.dtype.type(error), ReferenceOutput(expected, step, "", [expected + 8]), BOUNDS
+    )
+    assert (judgement.problem, judgement.steps, judgement.allowed) == ("", steps, allowed)
+
+
+def test_what_a_share_accepts_is_told_as_a_share() -> None:
+    expected = ReferenceOutput(np.array([100.0, 0.0]), step=1.0)
+    judgement = judge(np.array([105.0, 0.0]), expected, Bounds.of(Tolerance.of(0.05)))
+    assert (judgement.problem, judgement.steps, judgement.allowed) == ("", None, 0.05)

@@ -51,6 +51,16 @@ def run(model: Any, frame: Arrays, *, alternative: bool = False, runs: int = 1) 
         return reference.ALTERNATIVE if is_alternative else reference.LIBRARY, outputs
 
 
+def run_real(model: Any, frame: Arrays) -> list[np.ndarray] | None:
+    """Return a quantised model's outputs without any rounding to integers; None where its library has no such way."""
+    reference = _reference(model)
+    if not hasattr(reference, "evaluate_real"):
+        return None
+    with _failures(reference.LIBRARY):
+        outputs: list[np.ndarray] | None = reference.evaluate_real(model, frame)
+    return outputs
+
+
 def intermediates(model: Any, frame: Arrays, names: Collection[str]) -> dict[str, np.ndarray]:
     """Return those tensors inside of a model that have these names, as its library computes them; see `run`."""
     reference = _reference(model)

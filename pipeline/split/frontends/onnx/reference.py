@@ -13,6 +13,7 @@ import numpy as np
 
 from pipeline.core.files import is_utf8, utf8_folder
 from pipeline.core.optional import require
+from pipeline.split.frontends.onnx.real_numbers import without_rounding
 
 LIBRARY = "ONNX Runtime"
 PACKAGE = "onnxruntime"
@@ -36,6 +37,13 @@ def evaluate(model: Any, frame: Mapping[str, np.ndarray], *, alternative: bool =
     """
     session = open_session(model, _quiet_options() if alternative else literal_options())
     return [_run(session, frame) for _ in range(runs)][-1]
+
+
+def evaluate_real(model: Any, frame: Mapping[str, np.ndarray]) -> list[Any] | None:
+    """Return a quantised model's outputs in real numbers, or None where a model has none."""
+    proto, data_folder = _copy(model)
+    real_model = without_rounding(proto)
+    return None if real_model is None else _run(open_session(real_model, _quiet_options(), data_folder), frame)
 
 
 def intermediates(model: Any, frame: Mapping[str, np.ndarray], names: Collection[str]) -> dict[str, np.ndarray]:
