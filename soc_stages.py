@@ -58,6 +58,9 @@ def main() -> int:
         print(f"soc-pipeline: {problem}", file=sys.stderr)
         return 1
     status: int = importlib.import_module("pipeline.cli").main()
+    # All is said: a further Ctrl-C ends the interpreter's own end.
+    if signal.getsignal(signal.SIGINT) is _end:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     return status
 
 

@@ -6,7 +6,9 @@ What is signed is the manifest, which has the checksums of all other files.  The
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -65,22 +67,41 @@ def verify(signed: SignedManifest, allowed: Path) -> str:
     InputError
         If there is no file of allowed signers, or ``ssh-keygen`` is not installed.
     """
-    # Not at the top: bundles without signatures need none of it.
-    import tempfile
-
     check_allowed(allowed)
-    with tempfile.NamedTemporaryFile(suffix=".sig") as file:
-        file.write(signed.signature)
-        file.flush()
-        signature = ["-s", file.name, "-f", str(allowed)]
-        answer = _run(["-Y", "find-principals", *signature], b"")
+    with _signature_file(signed.signature) as (name, descriptors):
+        signature = ["-s", name, "-f", str(allowed)]
+        answer = _run(["-Y", "find-principals", *signature], b"", descriptors)
         principals = answer.stdout.decode(errors="replace").splitlines()
         for principal in principals:
             # A key may be there under several names, of which some are for other purposes.
-            if not _run(["-Y", "verify", "-n", NAMESPACE, "-I", principal, *signature], signed.manifest).returncode:
+            arguments = ["-Y", "verify", "-n", NAMESPACE, "-I", principal, *signature]
+            if not _run(arguments, signed.manifest, descriptors).returncode:
                 return principal
     reason = "its signature is of something else" if principals else "its signer is not in that file, or no longer"
     raise BundleError(f"it is signed by nobody whom {str(allowed)!r} allows: {reason}")
+
+
+@contextlib.contextmanager
+def _signature_file(content: bytes) -> Iterator[tuple[str, Sequence[int]]]:
+    """Yield a signature's name for another process, and the descriptors to hand to that.
+
+    It lies in memory where the system can do that: no folder for temporary files need be there.
+    """
+    # Not at the top: bundles without signatures need none of it.
+    import tempfile
+
+    with contextlib.ExitStack() as stack:
+        try:
+            descriptor = os.memfd_create("signature")
+        except (AttributeError, OSError):
+            named = stack.enter_context(tempfile.NamedTemporaryFile(suffix=".sig"))
+            named.write(content)
+            named.flush()
+            yield named.name, ()
+        else:
+            stack.callback(os.close, descriptor)
+            os.write(descriptor, content)
+            yield f"/proc/self/fd/{descriptor}", (descriptor,)
 
 
 def check_allowed(allowed: Path) -> None:
@@ -92,7 +113,7 @@ def check_allowed(allowed: Path) -> None:
         )
 
 
-def _run(arguments: Sequence[str], data: bytes) -> CompletedProcess[bytes]:
+def _run(arguments: Sequence[str], data: bytes, descriptors: Sequence[int] = ()) -> CompletedProcess[bytes]:
     import subprocess
 
     try:
@@ -102,6 +123,7 @@ def _run(arguments: Sequence[str], data: bytes) -> CompletedProcess[bytes]:
             capture_output=True,
             check=False,
             timeout=_LIMIT_S,
+            pass_fds=descriptors,
         )
     except FileNotFoundError:
         raise InputError("signatures need ssh-keygen; install OpenSSH's client") from None
