@@ -9,7 +9,7 @@ ARGS ?=
 TORCH ?= torch==2.13.0
 BENCHMARKS := hop efficiency admission throughput tracing partition interpreter soak swaps
 
-.PHONY: help demo test test-bare test-slow crowd all-extras arm-board runner lint bench docs wheels clean
+.PHONY: help demo test test-bare test-slow crowd all-extras arm-board ros-peers runner lint bench docs wheels clean
 # Two installations into one environment at once would spoil it.
 .NOTPARALLEL:
 
@@ -39,6 +39,8 @@ crowd: $(VENV)/all-installed  ## let 32 clients come and go for ten minutes, and
 all-extras: $(VENV)/all-installed  ## install the packages without which tests are skipped: PyTorch, TFLite, a browser's driver
 
 arm-board: $(VENV)/arm-board/python  ## make an emulated 64-bit Arm board for tests: 40 s, 430 MB
+
+ros-peers: $(VENV)/ros-peers/installed  ## install a ROS 2 with Fast DDS 3 for tests, from the package index: Python 3.11, 240 MB
 
 runner: $(VENV)/dev-installed  ## build the C++ runner into build/runner/soc-runner: soc-run, its library, and TVM's two
 	$(BIN)/python runner/make.py $(ARGS)
@@ -80,6 +82,12 @@ $(VENV)/all-installed: pyproject.toml | $(BIN)/pip
 
 $(VENV)/arm-board/python: pyproject.toml tests/support/arm_board.py | $(VENV)/dev-installed
 	$(BIN)/python -m tests.support.arm_board $(VENV)/arm-board
+
+# In an environment of its own: these packages bring a NumPy of their own, and more.
+$(VENV)/ros-peers/installed: | $(BIN)/pip
+	$(BIN)/python -m venv --clear $(VENV)/ros-peers
+	$(VENV)/ros-peers/bin/python -m pip install --quiet --disable-pip-version-check ros-rclpy ros-rmw-fastrtps-cpp ros-sensor-msgs
+	@touch $@
 
 # pip is the last thing that venv puts there, so that an interrupted start begins again.
 $(BIN)/pip:

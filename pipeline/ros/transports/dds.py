@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 from pipeline.core.optional import require
 from pipeline.errors import InputError
@@ -17,6 +19,15 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from pipeline.ros.configuration import Configuration, Quality
+
+COMPATIBILITY = (
+    "<CycloneDDS><Domain><Compatibility><IgnoreTypeInformation>1.15</IgnoreTypeInformation></Compatibility></Domain>"
+    "</CycloneDDS>"
+)
+"""Configuration of Cyclone DDS that compares types of eProsima's by name only.
+
+Fast DDS 3, as in ROS 2 Kilted, announces types that differ from those of the messages.
+"""
 
 LOCALHOST = (
     '<CycloneDDS><Domain><General><Interfaces><NetworkInterface name="lo"/></Interfaces>'
@@ -35,6 +46,10 @@ OCTETS = ("byte", "char", "int8", "uint8")
 
 PATIENCE_S = 1.0
 """How long a reliable publisher waits for a receiver that is behind, and a closing one for what is on its way."""
+
+# By number.  All who join one share it, since a domain takes its participants along when it ends.
+_domains: WeakValueDictionary[int, Any] = WeakValueDictionary()
+_domains_lock = threading.Lock()
 
 
 def library(part: str) -> ModuleType:
@@ -145,8 +160,8 @@ class Dds(Transport):
         self._octets = octets
         core, participants = library("core"), library("domain")
         try:
-            # Has to exist before its participant, which takes the settings of the environment otherwise.
-            self._domain = participants.Domain(domain, LOCALHOST) if localhost else None
+            # Has to exist before its participant, which takes the settings of the environment alone otherwise.
+            self._domain = _open_domain(domain, localhost=localhost)
             self._participant = participants.DomainParticipant(domain)
         except core.DDSException as error:
             raise InputError(f"DDS domain {domain} cannot be joined: {error}; CYCLONEDDS_URI may be wrong") from None
@@ -212,6 +227,23 @@ class Dds(Transport):
                 # Publishers that leave send samples without data.
                 if not isinstance(samples[0], invalid):
                     receive(samples[0].payload)
+
+
+def _open_domain(number: int, *, localhost: bool) -> Any:
+    """Return a domain with its settings; None if somebody else in this process has it already."""
+    core, participants = library("core"), library("domain")
+    with _domains_lock:
+        if (domain := _domains.get(number)) is not None:
+            return domain
+        settings = LOCALHOST if localhost else os.environ.get("CYCLONEDDS_URI", "")
+        try:
+            domain = _domains[number] = participants.Domain(number, ",".join(filter(None, (COMPATIBILITY, settings))))
+        except core.DDSException:
+            if localhost:
+                raise
+            # A wrong CYCLONEDDS_URI is an error of the participant.
+            return None
+        return domain
 
 
 def _policies(quality: Quality) -> Any:

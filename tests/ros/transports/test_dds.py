@@ -110,6 +110,18 @@ def test_samples_without_data_are_skipped(domain: int) -> None:
     assert payloads == [payload_of(4), payload_of(8)]
 
 
+def test_a_participant_outlives_the_first_of_its_domain(domain: int) -> None:
+    first = Dds(domain, localhost=True)
+    with Dds(domain, localhost=True) as second:
+        first.stop()
+        first.close()
+        gc.collect()
+        payloads, arrival = subscribe(second, "/there", 1)
+        second.publisher("/there", IMAGE, Quality())(payload_of(8), 0)
+        assert arrival.wait(PATIENCE_S)
+    assert payloads == [payload_of(8)]
+
+
 @pytest.mark.parametrize("subscribes", [True, False])
 def test_a_peer_with_another_type_is_warned_of_once(domain: int, subscribes: bool) -> None:
     """DDS itself never matches the two, and says nothing."""
