@@ -74,9 +74,9 @@ class Way(NamedTuple):
 
 
 def wheel_files(wheels: Path, distribution: str, processor: str) -> list[str]:
-    """Return the wheels that have a distribution; by their paths, since other projects may have the names."""
-    patterns = [f"soc_pipeline_runtime-*{processor}.whl", *(["soc_pipeline-*.whl"] if distribution == FULL else [])]
-    return [str(path) for pattern in patterns for path in wheels.glob(pattern)]
+    """Return the wheel of a distribution; by its path, since other projects may have the names."""
+    pattern = "soc_pipeline-*.whl" if distribution == FULL else f"soc_pipeline_runtime-*{processor}.whl"
+    return list(map(str, wheels.glob(pattern)))
 
 
 def install(folder: Path, wheels: Path, distribution: str) -> Path:
