@@ -69,15 +69,6 @@ def root() -> Path:
 
 
 @pytest.fixture(scope="session")
-def shared() -> Path:
-    """The folder of notes and other people's files that may lie beside the project."""
-    folder = ROOT.parent / "shared"
-    if not folder.is_dir():
-        pytest.skip(f"there is no folder {folder.name!r} beside the project, which this test reads")
-    return folder
-
-
-@pytest.fixture(scope="session")
 def digits_onnx() -> Path:
     """The demo's trained network."""
     pytest.importorskip("onnx")

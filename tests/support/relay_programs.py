@@ -25,6 +25,30 @@ STORED = ("dcgan", "dqn", "mlp", "mobilenet", "multi", "quantized_conv", "resnet
 WITH_JSON = ("mlp", "multi", "quantized_conv", "resnet18", "squeezenet")
 SMALL = ("mlp", "multi", "quantized_conv")
 
+NETWORK = f"""{HEADER}
+def @main(%x: Tensor[(1, 8, 12, 12), float32], %b: Tensor[(1, 8, 12, 12), float32], %w1: Tensor[(8, 8, 3, 3), float32],
+          %scale: Tensor[(8,), float32], %shift: Tensor[(8,), float32], %w2: Tensor[(10, 8), float32]) {{
+  %0 = nn.conv2d(%x, %w1, padding=[1, 1, 1, 1], channels=8, kernel_size=[3, 3]);
+  %1 = nn.batch_norm(%0, %scale, %shift, %shift, %scale);
+  let %v = nn.relu(%1.0);
+  %2 = add(%v, %b);
+  %3 = nn.batch_flatten(nn.global_avg_pool2d(%2));
+  %4 = nn.softmax(nn.dense(%3, %w2, units=10));
+  (%2, %4)
+}}"""
+"""A residual network with two inputs and two outputs."""
+
+
+def network_parameters() -> dict[str, np.ndarray]:
+    """Return random parameters of it; the scale is also the variance, and the shift the mean."""
+    scale = np.abs(1 + 0.1 * random(8))
+    return {
+        "w1": random(8, 8, 3, 3, seed=1) / 6,
+        "scale": scale,
+        "shift": random(8, seed=2),
+        "w2": random(10, 8, seed=3),
+    }
+
 
 def import_program(text: str, constants: Arrays | None = None) -> ImportedModel:
     """Import a program; without a header it is the body of ``@main`` with its parameters."""

@@ -12,7 +12,7 @@ import pytest
 
 NOT_TO_BE_INSTALLED = (
     "processor", "x86", "one core", "CUDA", "there is a GPU", "Arm board", "this system", "files with holes",
-    "shared folder", "beside the project",
+    "beside the project",
 )  # fmt: skip
 """Words in the reasons of skips that hang on the hardware, the system, or on what lies beside the project."""
 

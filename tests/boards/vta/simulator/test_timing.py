@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +10,8 @@ from boards.vta import Config, simulate
 from boards.vta.isa.config import PYNQ, ULTRA96, MemoryType
 from boards.vta.isa.instructions import Alu, AluOpcode, Finish, Gemm, Instruction, LoadInstruction, StoreInstruction
 from boards.vta.simulator.timing import BURST, STARTING, estimate
-from tests.support.vta import building, golden
+from tests.support.vta import building
+from tests.support.vta.layer_programs import layer_program
 
 NOTHING = LoadInstruction(memory_type=MemoryType.UOP)
 
@@ -59,9 +59,9 @@ def test_tokens_put_modules_one_behind_the_other() -> None:
     assert estimate(building.program(PYNQ, [replace(gemm, pop_prev=True)])) is None
 
 
-def test_double_buffering_hides_loads(golden_folder: Path) -> None:
-    serial = simulate(golden.read(golden_folder, "14_tokens_serial").program).cycles
-    double = simulate(golden.read(golden_folder, "15_tokens_double_buffer").program).cycles
+def test_double_buffering_hides_loads() -> None:
+    serial = simulate(building.small_program()).cycles
+    double = simulate(layer_program("convolution")[0]).cycles
     assert serial is not None
     assert double is not None
     assert serial.total > 0.95 * (serial.load + serial.compute + serial.store)

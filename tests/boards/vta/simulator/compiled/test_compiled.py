@@ -30,7 +30,7 @@ from boards.vta.isa.instructions import (
     Uop,
 )
 from boards.vta.simulator.compiled import execute
-from tests.support.vta import building, golden
+from tests.support.vta import building
 from tests.support.vta.building import BATCHED, small_program
 from tests.support.vta.random_loops import ELEMENTS, expected_sums, random_loops, surround_with_transfers
 from tests.support.vta.references import layer, tensor
@@ -133,12 +133,6 @@ def test_whole_programs(config: Config, data: st.DataObject) -> None:
 @given(data=st.data())
 def test_programs_with_something_wrong(data: st.DataObject) -> None:
     check(data.draw(programs(Config(), sound=False)))
-
-
-@pytest.mark.parametrize("name", golden.NAMES)
-def test_stored_programs_run_compiled(golden_folder: Path, name: str) -> None:
-    golden_program = golden.read(golden_folder, name)
-    np.testing.assert_array_equal(execute(golden_program.program), golden_program.final_memory)
 
 
 @pytest.mark.parametrize("config", [PYNQ, ULTRA96])

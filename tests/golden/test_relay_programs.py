@@ -9,8 +9,12 @@ import pytest
 
 import pipeline
 from pipeline.errors import ModelError
+from pipeline.quantization.rounding import round_scales
 from pipeline.split.cuts import legal_cuts
 from pipeline.split.frontends.relay import json_form, parser, syntax
+from tests.split.frontends.relay.test_fuzz import OWN, assert_survives, convert, parse_text, runs
+from tests.support.onnx_models import frame, in_stages
+from tests.support.onnx_stages import assert_same, run_exported
 from tests.support.relay_programs import SMALL, STORED, WITH_JSON, stored_parameters
 
 FILES = [(name, f"{name}.relay") for name in STORED] + [(name, f"{name}.json") for name in WITH_JSON]
@@ -97,3 +101,47 @@ def test_parameters_of_the_wrong_kind_are_refused(relay_folder: Path) -> None:
         pipeline.read(relay_folder / "mlp.relay", params={"fc1_bias": np.zeros(3, np.float32)})
     with pytest.raises(ModelError, match="holds no parameters"):
         pipeline.read(relay_folder / "mlp.relay", params=relay_folder / "mlp.json")
+
+
+@pytest.mark.parametrize("name", [
+    *SMALL,
+    *(pytest.param(name, marks=pytest.mark.slow) for name in STORED if name not in SMALL),
+])  # fmt: skip
+def test_programs_are_written_as_onnx(relay_folder: Path, name: str) -> None:
+    graph = pipeline.read(relay_folder / f"{name}.relay", params=stored_parameters(relay_folder, name))
+    values = frame(graph)
+    assert_same(run_exported(graph, values), in_stages(graph, [], values))
+
+
+def test_programs_without_scales_have_nothing_to_round(relay_folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="no scales that could be rounded"):
+        round_scales(relay_folder / "quantized_conv.relay", tmp_path / "made.relax")
+
+
+def originals(folder: Path) -> dict[str, str]:
+    """Return small real programs in both forms."""
+    names = ("mlp", "multi", "quantized_conv", "dqn", "dcgan")
+    texts = {f"{name}.relay": (folder / f"{name}.relay").read_text() for name in names}
+    return texts | {f"{name}.json": (folder / f"{name}.json").read_text() for name in names if name in WITH_JSON}
+
+
+def test_mutations_of_real_programs(relay_folder: Path) -> None:
+    refusals = sum(assert_survives(parse_text, text) for text in runs(originals(relay_folder), 400))
+    assert 100 < refusals < 400
+
+
+@pytest.mark.slow
+def test_many_mutations_of_real_programs(relay_folder: Path) -> None:
+    refusals = sum(assert_survives(parse_text, text) for text in runs(originals(relay_folder), 6_000))
+    assert 1_000 < refusals < 6_000
+
+
+@pytest.mark.slow
+def test_many_mutations_are_converted(relay_folder: Path) -> None:
+    texts = originals(relay_folder)
+    choice = {
+        name: texts[name] for name in ("multi.relay", "quantized_conv.relay", "multi.json", "quantized_conv.json")
+    }
+    choice["own"] = OWN.replace("(?, 3)", "(2, 3)")
+    refusals = sum(assert_survives(convert, text) for text in runs(choice, 3_000))
+    assert 500 < refusals < 3_000
