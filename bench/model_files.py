@@ -75,7 +75,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--limit-s", type=float, default=600, help="for one file")
     parser.add_argument("--memory-gb", type=float, default=12, help="address space for one file")
     parser.add_argument("--stages", type=int, choices=(0, 1, 3), default=3, help="at most; 0 only reads")
-    parser.add_argument("--check", action="store_true", help="let build compare with the unsplit model, as it does")
+    parser.add_argument("--no-check", action="store_true", help="let build compare nothing, unlike by default")
     parser.add_argument("--no-fallback", action="store_true", help="leave no operator to the model's own runtime")
     parser.add_argument("--resume", action="store_true", help="keep the rows that the file of --json has")
     parser.add_argument("--retry", action="store_true", help="with --resume: only of those that agree")

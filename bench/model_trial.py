@@ -82,7 +82,7 @@ class Trial:
     ----------
     path : Path
     options : argparse.Namespace
-        Of the command line: `stages`, `check`, `no_fallback`.
+        Of the command line: `stages`, `no_check`, `no_fallback`.
 
     Attributes
     ----------
@@ -158,8 +158,10 @@ class Trial:
         self.step = f"not built in {in_words}"
         yield {"outcome": self.step}
         begin_s = perf_counter()
-        bundle = pipeline.build(graph, pipeline.plan(graph, stages=stages), check=self.options.check)
-        yield {f"{label}_build_s": perf_counter() - begin_s, f"{label}_cuts": stages - 1}
+        bundle = pipeline.build(graph, pipeline.plan(graph, stages=stages), check=not self.options.no_check)
+        parity = bundle.parity.frame or "normal" if bundle.parity else "nothing"
+        yield {f"{label}_build_s": perf_counter() - begin_s, f"{label}_cuts": stages - 1, f"{label}_parity": parity}
+        yield {f"{label}_unverified": bundle.unverified}
         self.step = f"not run in {in_words}"
         yield {"outcome": self.step}
         with pipeline.load(bundle) as running:

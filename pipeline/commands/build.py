@@ -115,7 +115,8 @@ def _show(bundle: Bundle, tuning: Path | None, path: str) -> None:
     if bundle.parity:
         subject = f"{len(bundle.plan.stages)} stages against the unsplit model"
         error, value = bundle.parity.largest_error, bundle.parity.largest_value
-        out.print(f"{subject}: largest error {error:.3g}, largest output {value:.3g}")
+        of_frame = f"; of {bundle.parity.frame}" if bundle.parity.frame else ""
+        out.print(f"{subject}: largest error {error:.3g}, largest output {value:.3g}{of_frame}")
     if tuning is not None:
         out.print(f"Tuned kernels: {tuned_kernels(bundle)}, of {tuning}", soft_wrap=True, markup=False)
     for stage in bundle.general:

@@ -15,6 +15,7 @@ from pipeline.core.judgement import Judgement
 from pipeline.core.plan import Plan, StagePlan
 from pipeline.core.random_frame import random_frame
 from pipeline.core.threads import run_in_thread
+from pipeline.core.trial_frames import TrialFrame
 from pipeline.errors import BuildError
 from pipeline.executor import devices
 from pipeline.executor.stage_code import StageCode
@@ -26,7 +27,7 @@ BuiltStage = tuple[StagePlan, StageCode]
 
 @dataclass(frozen=True)
 class Parity:
-    """Distance of the chain of stages from the unsplit model on one seeded random frame.
+    """Distance of the chain of stages from the unsplit model on one frame.
 
     Attributes
     ----------
@@ -38,12 +39,15 @@ class Parity:
         Allowed error, as a share of `largest_value`.
     seed : int
         Of the random frame.
+    frame : str
+        What the frame is, such as ``"floats between 0 and 1"``; empty if it is the usual random one.
     """
 
     largest_error: float
     largest_value: float
     tolerance: float
     seed: int
+    frame: str = ""
 
     @property
     def relative(self) -> float:
@@ -63,34 +67,37 @@ def check_parity(  # noqa: PLR0913 - stages, and all that they are judged by
     tolerance: float,
     seed: int = 0,
     judge: Judge | None = None,
+    frame: TrialFrame | None = None,
 ) -> Parity:
-    """Run one seeded random frame through the stages.
+    """Run one frame through the stages.
 
     Parameters
     ----------
     plan : Plan
     stages : sequence of (StagePlan, StageCode)
     expected : mapping of str to numpy.ndarray
-        The outputs of the unsplit model for ``random_frame(plan.inputs, seed)``, and those of stages that have a
-        tolerance of their own.
+        The outputs of the unsplit model for the frame, and those of stages that have a tolerance of their own.
     tolerance : float
         Allowed error, as a share of the largest output.
     seed : int
         Of the frame.
     judge : callable, optional
         Judges outputs in place of `tolerance`, where other runtimes round otherwise.
+    frame : TrialFrame, optional
+        By default ``random_frame(plan.inputs, seed)``.
 
     Raises
     ------
     BuildError
         If an output differs by more than `tolerance` of the largest value, or is NaN on one side only.
     """
-    tensors = run_stages(plan.board, stages, random_frame(plan.inputs, seed))
+    frame = frame or TrialFrame(random_frame(plan.inputs, seed))
+    tensors = run_stages(plan.board, stages, frame.arrays)
     # The stages with a tolerance of their own first: they tell where the error begins.
     for stage in plan.stages:
         _check_stage(stage, expected, tensors)
     if judge is not None:
-        return _check_judgements(judge(tensors), tolerance, seed)
+        return _check_judgements(judge(tensors), tolerance, seed, frame.description)
     differences = compare_outputs(tensors, {spec.name: expected[spec.name] for spec in plan.outputs}, REFERENCE)
     for name, difference in differences.items():
         if difference.mismatch:
@@ -101,10 +108,10 @@ def check_parity(  # noqa: PLR0913 - stages, and all that they are judged by
             f"the stages differ from {REFERENCE} by {total.largest_error:.3g}, {total.relative:.3g} of the "
             f"largest output {total.largest_value:.3g}; allowed is {tolerance:.3g}"
         )
-    return Parity(total.largest_error, total.largest_value, tolerance, seed)
+    return Parity(total.largest_error, total.largest_value, tolerance, seed, frame.description)
 
 
-def _check_judgements(judgements: Mapping[str, Judgement], tolerance: float, seed: int) -> Parity:
+def _check_judgements(judgements: Mapping[str, Judgement], tolerance: float, seed: int, frame: str) -> Parity:
     for name, judgement in judgements.items():
         if judgement.problem:
             raise BuildError(
@@ -112,7 +119,7 @@ def _check_judgements(judgements: Mapping[str, Judgement], tolerance: float, see
                 "give a larger tolerance"
             )
     total = overall(judgement.difference for judgement in judgements.values())
-    return Parity(total.largest_error, total.largest_value, max(tolerance, total.relative), seed)
+    return Parity(total.largest_error, total.largest_value, max(tolerance, total.relative), seed, frame)
 
 
 def _check_stage(stage: StagePlan, expected: Mapping[str, np.ndarray], tensors: Mapping[str, np.ndarray]) -> None:

@@ -62,8 +62,9 @@ def build(  # noqa: PLR0913 - all but the first two by keyword
         filled up with zeros to the next larger size, and the result is cropped; tried out on a random frame.
         ``"symbolic"``: they run in a build for any size, which is slower.
     check : bool
-        Compare the stages with the unsplit model on a seeded random frame; what was found is ``bundle.parity``, None
-        for stages that this machine cannot run.  Without it, nothing is run, and ``bundle.general`` has no shares.
+        Compare the stages with the unsplit model on a seeded random frame that it takes, or the first one of `verify`;
+        what was found is ``bundle.parity``, None for stages that this machine cannot run.  Without it, nothing is run,
+        and ``bundle.general`` has no shares.
     verify : bool, or iterable of frames, optional
         Compare the unsplit model with the library that its format belongs to, as `pipeline.verify` does; what was
         found is ``bundle.verification``.  By default it is done where that library is installed and can run the model,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -70,7 +71,7 @@ def build(graph: Graph, plan: Plan, options: Options) -> Bundle:
     # First, so that the weights of the unsplit model are gone before those of the stages are there.
     checked = _check_import(graph, plan, options)
     codes = _compile(graph, plan, parts, options)
-    parity = _parity(graph, plan, codes, checked.outputs, options)
+    parity = _parity(graph, plan, codes, checked, options)
     general = _general(plan, parts, codes, options)
     # Only the graph knows it, and whoever loads the bundle has no graph.
     plan = replace(plan, quantization=output_quantization(graph))
@@ -127,7 +128,7 @@ def compiled_at(graph: Graph, plan: Plan, options: Options) -> Build:
     checks = replace(options.checks, frames=())
     checked = _check_import(graph, plan, replace(options, checks=checks))
     codes = _compile(graph, plan, stage_parts.parts(graph, plan), options)
-    _parity(graph, plan, codes, checked.outputs, options)
+    _parity(graph, plan, codes, checked, options)
     return Build(plan, tuple(codes))
 
 
@@ -140,7 +141,7 @@ def _symbolic(model: OpenModel, plan: Plan, size: Size, options: Options) -> Bui
     checks = replace(options.checks, verify=False)
     checked = _check_import(model.at(size), symbolic_plan, replace(named_options, checks=checks))
     codes = _compile(graph, symbolic_plan, stage_parts.parts(graph, symbolic_plan), named_options, symbolic=True)
-    _parity(graph, symbolic_plan, codes, checked.outputs, named_options)
+    _parity(graph, symbolic_plan, codes, checked, named_options)
     return Build(symbolic_plan, tuple(codes), symbolic=True)
 
 
@@ -171,26 +172,34 @@ def _parity(
     graph: Graph,
     plan: Plan,
     codes: Sequence[StageCode | None],
-    reference_outputs: Mapping[str, np.ndarray] | None,
+    checked: ImportCheck,
     options: Options,
 ) -> Parity | None:
-    if reference_outputs is None:
+    if (expected := checked.outputs) is None:
         return None
     options.progress("comparing with the unsplit model")
     stages = [(stage, code) for stage, code in zip(plan.units, codes, strict=True) if code is not None]
-    tolerance, seed = options.tolerance_of(graph, plan), options.checks.seed
+    tolerance = options.tolerance_of(graph, plan)
     bounds = Bounds.of(options.checks.tolerance, tolerance)
 
     def judge_stages(tensors: Mapping[str, np.ndarray]) -> Mapping[str, Judgement]:
-        return reference_check.check_stages(graph, tensors, reference_outputs, bounds).judgements
+        return reference_check.check_stages(graph, tensors, expected, bounds).judgements
 
-    judge = judge_stages if has_other_runtime(plan) else None
+    compare = functools.partial(
+        check_parity,
+        plan,
+        expected=expected,
+        tolerance=tolerance,
+        seed=options.checks.seed,
+        frame=checked.frame,
+        judge=judge_stages if has_other_runtime(plan) else None,
+    )
     # Alone, without its variants: a device would take one of them by its cores.  The main code's result is the answer.
     for processor in dict.fromkeys(variant.processor for _, code in stages for variant in code.variants):
         variants = [(stage, code.for_processor(processor).with_parameters({})) for stage, code in stages]
-        check_parity(plan, variants, reference_outputs, tolerance=tolerance, seed=seed, judge=judge)
+        compare(variants)
     stages = [(stage, code.with_parameters({}) if code.variants else code) for stage, code in stages]
-    return check_parity(plan, stages, reference_outputs, tolerance=tolerance, seed=seed, judge=judge)
+    return compare(stages)
 
 
 def _general(

@@ -14,13 +14,14 @@ import numpy as np
 from pipeline.core.judgement import Bounds
 from pipeline.core.packed_value import is_packed
 from pipeline.core.plan import Plan
-from pipeline.core.random_frame import random_frame
 from pipeline.core.tolerance import Tolerance
-from pipeline.errors import BuildError, ModelError
+from pipeline.core.trial_frames import TrialFrame
+from pipeline.errors import BuildError, reason
 from pipeline.executor import devices
 from pipeline.executor.build import runs_here
 from pipeline.split.graph import Graph
 from pipeline.workflow import reference_check, unsplit
+from pipeline.workflow.frame_search import FrameSearch
 from pipeline.workflow.plan import plan as make_plan
 from pipeline.workflow.verify import Verification, check_outputs
 
@@ -38,7 +39,7 @@ class CheckOptions:
     verify : bool, optional
         The unsplit model with its library; None where that is installed and can run it.
     frames : sequence
-        Inputs for the library instead of a random frame.
+        Inputs to compare with instead of a random frame.
     tolerance : Tolerance
     seed : int
         Of the random frame.
@@ -57,13 +58,16 @@ class ImportCheck:
 
     Attributes
     ----------
+    frame : TrialFrame, optional
+        What was computed: the user's first frame, or a random one that the model takes.
     outputs : mapping of str to numpy.ndarray, optional
-        Of the random frame, to compare the stages with; None if that is not to be done, or not possible here.
+        Of the frame, to compare the stages with; None if that is not to be done, or not possible here.
     verification : Verification, optional
     unverified : str
         Why there is none.
     """
 
+    frame: TrialFrame | None = None
     outputs: Mapping[str, np.ndarray] | None = None
     verification: Verification | None = None
     unverified: str = ""
@@ -75,7 +79,7 @@ def check_import(graph: Graph, plan: Plan, options: CheckOptions) -> ImportCheck
     Raises
     ------
     BuildError
-        If they differ.
+        If they differ, or the graph fails on frames that the library takes.
     ModelError, MissingExtra
         If it must be compared, and cannot.
     """
@@ -85,23 +89,28 @@ def check_import(graph: Graph, plan: Plan, options: CheckOptions) -> ImportCheck
         return ImportCheck(unverified=why_not)
     # Of stages for another machine, nothing but the model itself can be run.
     unsplit_plan = plan if compares_stages else make_plan(graph, stages=1)
-    random = random_frame(graph.inputs, options.seed)
-    random_outputs, *outputs = unsplit.outputs_of(graph, unsplit_plan, [random, *options.frames])
-    expected = random_outputs if compares_stages else None
-    if why_not:
-        return ImportCheck(expected, unverified=why_not)
+    model = unsplit.UnsplitModel(graph, unsplit_plan)
     # Who is strict about stages, which are equal bit for bit, means no library, which rounds otherwise.
     bounds = reference_check.bounds_of(graph, options.tolerance, floor=Bounds())
+
+    def verify(frames: Sequence[Frame], outputs: Sequence[Frame]) -> Verification:
+        return replace(check_outputs(graph, unsplit_plan, frames, outputs, bounds), seed=options.seed)
+
+    if options.frames:
+        outputs = [_run(model, frame, number) for number, frame in enumerate(options.frames)]
+        frame = TrialFrame(options.frames[0], "the first of your frames")
+        return ImportCheck(frame, outputs[0] if compares_stages else None, verify(options.frames, outputs))
+    search = FrameSearch(graph, model, options.seed, verify=None if why_not else verify, strict=bool(options.verify))
+    trial = search.run()
+    expected = trial.outputs if compares_stages else None
+    return ImportCheck(trial.frame, expected, trial.verification, why_not or trial.unverified)
+
+
+def _run(model: unsplit.UnsplitModel, frame: Frame, number: int) -> dict[str, np.ndarray]:
     try:
-        verification = check_outputs(
-            graph, unsplit_plan, options.frames or [random], outputs or [random_outputs], bounds
-        )
-    except ModelError as error:
-        # Not each library takes random numbers for each input, such as lengths or addresses.
-        if options.verify:
-            raise
-        return ImportCheck(expected, unverified=str(error))
-    return ImportCheck(expected, replace(verification, seed=options.seed))
+        return model.outputs(frame)
+    except Exception as error:  # whatever an operator raises of values that it does not take
+        raise BuildError(f"the model fails on frame {number} of yours: {reason(error)}") from error
 
 
 def _why_not(graph: Graph, plan: Plan, options: CheckOptions) -> str:

@@ -14,13 +14,13 @@ from pipeline.core.judgement import Bounds, ReferenceOutput, judge
 from pipeline.core.optional import is_installed, require
 from pipeline.core.packed_value import is_packed
 from pipeline.core.plan import TensorSpec
-from pipeline.core.random_frame import random_frame
 from pipeline.core.tolerance import Tolerance
 from pipeline.errors import BuildError, ModelError
 from pipeline.split.frontends import references
 from pipeline.split.graph import Graph
 from pipeline.split.output_quantization import output_steps
 from pipeline.workflow import reference_check, unsplit
+from pipeline.workflow.frame_search import library_frame
 from pipeline.workflow.plan import plan as make_plan
 from pipeline.workflow.reference_check import ReferenceFrame
 from pipeline.workflow.stage_files import StageFile, StageManifest
@@ -74,7 +74,7 @@ class StageCheck:
             return StageCheck(graph, named_frames(graph.inputs, verify), bounds, seed, strict=True)
         if unverified := _why_not(graph, suffix, verify):
             return StageCheck(graph, (), bounds, seed, strict=False, unverified=unverified)
-        return StageCheck(graph, [random_frame(graph.inputs, seed)], bounds, seed, strict=bool(verify))
+        return StageCheck(graph, [library_frame(graph, seed)], bounds, seed, strict=bool(verify))
 
     def run(self, folder: Path, manifest: StageManifest) -> Verification | str:
         """Run the files and compare; return why nothing could be compared, where the model's library fails.

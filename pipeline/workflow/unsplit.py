@@ -25,32 +25,46 @@ def outputs(graph: Graph, plan: Plan, seed: int) -> dict[str, np.ndarray]:
 def outputs_of(
     graph: Graph, plan: Plan, frames: Sequence[Mapping[str, np.ndarray]], tensors: Iterable[TensorSpec] = ()
 ) -> list[dict[str, np.ndarray]]:
-    """Compute a graph's outputs, and `tensors`, for each frame, as one stage on the device of a plan's first stage.
+    """Compute a graph's outputs, and `tensors`, for each frame; see `UnsplitModel`."""
+    model = UnsplitModel(graph, plan, tensors)
+    return [model.outputs(frame) for frame in frames]
 
-    Beside the graph's outputs, it returns what stages make that have a tolerance of their own.  The graph is compiled
-    without tuning and without other numerics, which would be compared with themselves; for the same reason numbers of
-    16 bits are float32, unless rounding decides about something.
+
+class UnsplitModel:
+    """A graph as one stage on the device of a plan's first stage.
+
+    Beside the graph's outputs, it returns `tensors`, and what stages make that have a tolerance of their own.  The
+    graph is compiled without tuning and without other numerics, which would be compared with themselves; for the same
+    reason numbers of 16 bits are float32, unless rounding decides about something.
     """
-    # Without cuts there is one part.
-    (part,) = extract.parts(graph, [])
-    toleranced_specs = [spec for stage in plan.stages if stage.options.tolerance is not None for spec in stage.outputs]
-    part = replace(part, outputs=tuple(dict.fromkeys((*part.outputs, *toleranced_specs, *tensors))))
-    device = _reference_device(plan)
-    stage = StagePlan("unsplit", device.name, part.inputs, part.outputs)
-    module = extract.module(part)
-    if precision.is_widely_comparable(module) and (widened_module := precision.widen(module)) is not None:
-        module = widened_module
-        stage = replace(stage, inputs=_widen_specs(stage.inputs), outputs=_widen_specs(stage.outputs))
-        # The same numbers in more bits: only sums and results have other rounding errors.
-        frames = [_widen_frame(frame, stage.inputs) for frame in frames]
-    code = compile_stage(module, device)
-    # The code has copies of the weights; those of the graph would be in memory for nothing.
-    del module
-    graph.release()
-    board = Board("unsplit", (device,))
-    results = [run_stages(board, [(stage, code)], frame) for frame in frames]
-    # An input may be an output, too, which no stage makes.
-    return [{spec.name: tensors[spec.name] for spec in (*graph.outputs, *part.outputs)} for tensors in results]
+
+    def __init__(self, graph: Graph, plan: Plan, tensors: Iterable[TensorSpec] = ()) -> None:
+        # Without cuts there is one part.
+        (part,) = extract.parts(graph, [])
+        toleranced_specs = [
+            spec for stage in plan.stages if stage.options.tolerance is not None for spec in stage.outputs
+        ]
+        part = replace(part, outputs=tuple(dict.fromkeys((*part.outputs, *toleranced_specs, *tensors))))
+        device = _reference_device(plan)
+        self._stage = StagePlan("unsplit", device.name, part.inputs, part.outputs)
+        module = extract.module(part)
+        if precision.is_widely_comparable(module) and (widened_module := precision.widen(module)) is not None:
+            module = widened_module
+            # The same numbers in more bits: only sums and results have other rounding errors.
+            inputs, outputs = _widen_specs(part.inputs), _widen_specs(part.outputs)
+            self._stage = replace(self._stage, inputs=inputs, outputs=outputs)
+        self._code = compile_stage(module, device)
+        # The code has copies of the weights; those of the graph would be in memory for nothing.
+        del module
+        graph.release()
+        self._board = Board("unsplit", (device,))
+        # An input may be an output, too, which no stage makes.
+        self._names = [spec.name for spec in (*graph.outputs, *part.outputs)]
+
+    def outputs(self, frame: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Compute the outputs for a frame, by name."""
+        tensors = run_stages(self._board, [(self._stage, self._code)], _widen_frame(frame, self._stage.inputs))
+        return {name: tensors[name] for name in self._names}
 
 
 def _reference_device(plan: Plan) -> Device:
@@ -64,4 +78,4 @@ def _widen_specs(specs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
 
 
 def _widen_frame(frame: Mapping[str, np.ndarray], specs: tuple[TensorSpec, ...]) -> dict[str, np.ndarray]:
-    return {**frame, **{spec.name: frame[spec.name].astype(spec.dtype) for spec in specs}}
+    return {**frame, **{spec.name: frame[spec.name].astype(spec.dtype, copy=False) for spec in specs}}

@@ -81,7 +81,8 @@ def verify(
         numbers of 16 bits; of quantised integers in steps, such as ``"3steps"``, by default 2, of which only one
         element in a thousand may be more than one step away.  Both: ``"0.001,3steps"``.
     seed : int
-        Of the random input: normally distributed floats, integers of 8 bits in all their range, and zeros and ones.
+        Of the random input: normally distributed floats, integers of 8 bits in all their range, and zeros and ones; if
+        the library does not take these, shares between 0 and 1, and integers that are lengths or rates.
     frames : iterable, optional
         Inputs to compare with instead of random ones: arrays by name, or arrays where there is one input.
 
@@ -96,23 +97,31 @@ def verify(
     MissingExtra
         If it is not installed.
     """
-    from pipeline.core.random_frame import random_frame
     from pipeline.core.tolerance import Tolerance
     from pipeline.split.frontends import references
     from pipeline.split.symbolic_model import with_source
     from pipeline.workflow import reference_check, unsplit
+    from pipeline.workflow.frame_search import FrameSearch
     from pipeline.workflow.plan import plan
 
     bounds = reference_check.bounds_of(graph, Tolerance.of(tolerance))
     if model is not None:
         references.check(model)
         graph = with_source(graph, model)
-    inputs = [random_frame(graph.inputs, seed)] if frames is None else named_frames(graph.inputs, frames)
+    inputs = None if frames is None else named_frames(graph.inputs, frames)
     # A library that is missing is found before minutes of compiling.
     reference_check.require_libraries(graph)
     host = plan(graph, stages=1)
-    outputs = unsplit.outputs_of(graph, host, inputs)
-    return replace(check_outputs(graph, host, inputs, outputs, bounds), seed=seed)
+    unsplit_model = unsplit.UnsplitModel(graph, host)
+
+    def check(inputs: Sequence[Frame], outputs: Sequence[Frame]) -> Verification:
+        return replace(check_outputs(graph, host, inputs, outputs, bounds), seed=seed)
+
+    if inputs is not None:
+        return check(inputs, [unsplit_model.outputs(frame) for frame in inputs])
+    # A strict search ends with a verification, or raises.
+    verification: Verification = FrameSearch(graph, unsplit_model, seed, check, strict=True).run().verification
+    return verification
 
 
 def named_frames(specs: Sequence[TensorSpec], frames: Iterable[Frame | np.ndarray]) -> list[Frame]:

@@ -67,10 +67,13 @@ def by_function(calls: Sequence[tuple[str, float]]) -> dict[str, list[float]]:
 def of_calls(stage: StagePlan, code: StageCode, device: Device) -> list[float]:
     """Return the least seconds of each of a stage's calls, on its own cores and a random frame.
 
-    Nothing, if the machine made others than the stage was compiled with.
+    Nothing, if the machine made others than the stage was compiled with, or the stage takes no such frame.
     """
     kind = devices.thread_kind(devices.local_device(device), stage.cores_of(0))
-    calls = run_in_thread(lambda: _time_calls(stage, code, device), "kernel times", kind)
+    try:
+        calls = run_in_thread(lambda: _time_calls(stage, code, device), "kernel times", kind)
+    except Exception:  # noqa: BLE001 - whatever an operator raises of values that it does not take
+        return []
     names = [call.function for call in code.calls or ()]
     # The machine calls functions of its own too, such as those that allocate memory.
     kernel_calls = [(name, seconds) for name, seconds in calls if name in names]
@@ -82,6 +85,7 @@ def _time_calls(stage: StagePlan, code: StageCode, device: Device) -> list[tuple
     runtime.open(stage.cores_of(0))
     frame = random_frame(stage.inputs, 0)
     inputs = [runtime.copy_in(frame[spec.name]) for spec in stage.inputs]
-    times = call_seconds(code, [*inputs, *(runtime.copy_in(array) for array in code.parameters.values())])
-    runtime.close()
-    return times
+    try:
+        return call_seconds(code, [*inputs, *(runtime.copy_in(array) for array in code.parameters.values())])
+    finally:
+        runtime.close()

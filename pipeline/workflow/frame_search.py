@@ -1,0 +1,137 @@
+"""Frame search: a random frame that a model takes, which thresholds, lengths or divisors among its inputs restrict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pipeline.core.trial_frames import TrialFrame, candidates, is_tame
+from pipeline.errors import BuildError, ModelError, reason
+from pipeline.split.graph import Graph
+from pipeline.workflow import reference_check
+from pipeline.workflow.unsplit import UnsplitModel
+
+Frame = Mapping[str, np.ndarray]
+
+REMEDY = "give frames of your own: --verify FILES, or verify=[frame] in Python"
+
+
+@dataclass(frozen=True)
+class FrameTrial:
+    """Outcome of a frame.
+
+    Attributes
+    ----------
+    frame : TrialFrame, optional
+        None if the model takes no random frame.
+    outputs : mapping of str to numpy.ndarray, optional
+        Of the unsplit model.
+    verification : Verification, optional
+    unverified : str
+        Why there is none.
+    """
+
+    frame: TrialFrame | None = None
+    outputs: Frame | None = None
+    verification: Any = None
+    unverified: str = ""
+
+
+@dataclass(frozen=True)
+class FrameSearch:
+    """Search through random frames of several kinds.
+
+    Attributes
+    ----------
+    graph : Graph
+    model : UnsplitModel
+    seed : int
+    verify : callable, optional
+        Compares outputs of frames with the model's own library; None if that is not to be done.
+    strict : bool
+        Whether a library that takes no frame is an error.
+    """
+
+    graph: Graph
+    model: UnsplitModel
+    seed: int
+    verify: Callable[[Sequence[Frame], Sequence[Frame]], Any] | None = None
+    strict: bool = False
+
+    def run(self) -> FrameTrial:
+        """Return the outcome of the first frame whose outputs can be compared.
+
+        - a frame that the model and its library take, with outputs that are finite, is compared;
+        - of frames with outputs that overflow, the first is compared, if there is no other;
+        - a frame that the library does not take is for the stages alone.
+
+        Raises
+        ------
+        BuildError
+            If outputs differ, or the model fails on a frame that its library takes.
+        ModelError
+            If the library takes no frame, and the search is strict.
+        """
+        wild: FrameTrial | None = None
+        untaken: FrameTrial | None = None
+        failure = ""
+        for frame in candidates(self.graph.inputs, self.seed):
+            try:
+                trial = FrameTrial(frame, self.model.outputs(frame.arrays))
+            except BuildError:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever an operator raises of values that it does not take
+                failure = failure or reason(error)
+                continue
+            if not is_tame(trial.outputs or {}):
+                wild = wild or trial
+                continue
+            trial = self._verified(trial)
+            if not trial.unverified:
+                return trial
+            untaken = untaken or trial
+        if wild and not untaken:
+            untaken = self._verified(wild)
+        if untaken is None:
+            return self._without_frame(failure)
+        if untaken.unverified and self.strict:
+            raise ModelError(f"{untaken.unverified}; {REMEDY}")
+        return untaken
+
+    def _verified(self, trial: FrameTrial) -> FrameTrial:
+        if self.verify is None or trial.frame is None or trial.outputs is None:
+            return trial
+        try:
+            return replace(trial, verification=self.verify([trial.frame.arrays], [trial.outputs]))
+        except ModelError as error:
+            return replace(trial, unverified=str(error))
+
+    def _without_frame(self, failure: str) -> FrameTrial:
+        """Return that nothing can be compared; raise `BuildError` if the library takes what the model does not."""
+        if not reference_check.why_impossible(self.graph):
+            for frame in candidates(self.graph.inputs, self.seed):
+                if library := _library(self.graph, frame.arrays):
+                    raise BuildError(f"model {self.graph.name!r} fails on a frame that {library} runs: {failure}")
+        message = f"{self.graph.name!r} takes no random frame ({failure}); {REMEDY}"
+        if self.strict:
+            raise ModelError(message)
+        return FrameTrial(unverified=message)
+
+
+def library_frame(graph: Graph, seed: int) -> Frame:
+    """Return the first random frame that a graph's libraries take; the usual one if there is none."""
+    frames = [trial.arrays for trial in candidates(graph.inputs, seed)]
+    if reference_check.why_impossible(graph):
+        return frames[0]
+    return next((frame for frame in frames if _library(graph, frame)), frames[0])
+
+
+def _library(graph: Graph, frame: Frame) -> str:
+    """Return the name of the library that takes a frame; empty if it does not."""
+    try:
+        return reference_check.run_sources(graph, frame)[0]
+    except ModelError:
+        return ""
