@@ -30,6 +30,15 @@ ADDENDS = [
 ]
 """The same of a sum of two tensors, where a fused multiply-add rounds to a neighbour."""
 
+SCALES = [
+    (0.056, 0.096, {-114: -66, -90: -52, -66: -38}),
+    (0.038, 0.048, {-108: -86, -60: -48, -12: -9}),
+    (0.087, 0.088, {-44: -44, 44: 44}),
+    (0.085, 0.016, {24: 127}),
+    (0.05, 0.1, {-3: -2, -1: 0, 1: 0, 3: 2, 5: 2}),
+]
+"""Scales of bytes and of others; bytes, and those that they become, which one factor of both scales may miss."""
+
 CHANNELS = 8
 LITERAL = "x xs z w ws wz ys z"
 READ = [node("DequantizeLinear", "x xs z", "a"), node("DequantizeLinear", "w ws wz", "b")]
@@ -86,3 +95,23 @@ def test_sums_of_tensors_have_addends_in_float32(tmp_path: Path) -> None:
         result = in_stages(pipeline.read(path), [], frame)["y"]
         assert np.unique(result).tolist() == [expected], ADDENDS[number]
         np.testing.assert_array_equal(result, by_onnxruntime(path, frame, fused=False)["y"])
+
+
+@pytest.mark.parametrize(("source", "target", "results"), SCALES)
+def test_bytes_change_their_scale_as_numbers_would(
+    source: float, target: float, results: dict[int, int], tmp_path: Path
+) -> None:
+    arrays: Arrays = {name: np.array(value, np.float32) for name, value in (("s", source), ("t", target))}
+    arrays |= {"zs": np.array(120, np.uint8), "zt": np.array(110, np.uint8)}
+    # Pooling leaves the bytes as they are, in the layout in which tensors are joined.
+    nodes = [
+        node("DequantizeLinear", "x s zs", "a"), node("MaxPool", "a", "b", kernel_shape=[1, 1]),
+        node("QuantizeLinear", "b s zs", "c"), node("DequantizeLinear", "c s zs", "d"),
+        node("Concat", "d d", "e", axis=1), node("QuantizeLinear", "e t zt", "y"),
+    ]  # fmt: skip
+    shape = (1, 4, 8, len(results))
+    kinds = dict.fromkeys("xy", TensorProto.UINT8)
+    path = save(tmp_path / "m.onnx", nodes, {"x": shape}, ["y"], arrays, dtypes=kinds)
+    data = np.broadcast_to(np.array(list(results), np.int64) + 120, shape).astype(np.uint8)
+    result = in_stages(pipeline.read(path), [], {"x": data})["y"]
+    assert np.unique(result.reshape(-1, len(results)).astype(int) - 110, axis=0).tolist() == [list(results.values())]

@@ -63,6 +63,22 @@ def test_the_nearest_of_rounded_sizes(tmp_path: Path, coordinates: str, rounding
 
 
 @pytest.mark.parametrize(
+    ("rounding", "expected"),
+    [
+        ("floor", [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2]),
+        ("ceil", [0, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2]),
+        ("round_prefer_floor", [0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 2]),
+        ("round_prefer_ceil", [0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2]),
+    ],
+)
+def test_the_nearest_of_quarters(rounding: str, expected: list[float], tmp_path: Path) -> None:
+    attributes: dict[str, Any] = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": rounding}
+    path = resize_model(tmp_path, {"scales": np.array([1, 4], np.float32)}, (1, 3), **attributes)
+    graph = pipeline.read(path, fallback=False)
+    assert in_stages(graph, [], {"x": np.array([[0, 1, 2]], np.float32)})["y"].tolist() == [expected]
+
+
+@pytest.mark.parametrize(
     ("shape", "constants", "attributes"),
     [
         (IMAGE, {"sizes": np.array([7, 9])}, {"axes": [3, 2]}),
