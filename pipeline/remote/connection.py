@@ -175,7 +175,7 @@ class Connection:
 
     def _send_frame(self, program: int, inputs: Sequence[np.ndarray]) -> None:
         heads = tensors.heads(inputs)
-        if self._memory is not None and frame_memory.put(self._memory.requests, inputs):
+        if self._memory is not None and frame_memory.put(self._memory.requests, inputs, heads):
             self._wire.send(messages.FrameRequest(program, heads, in_memory=True))
         else:
             self._wire.send(messages.FrameRequest(program, heads), [contents(array) for array in inputs])

@@ -272,14 +272,15 @@ class ServerSession:
         results, seconds = ran.result()
         # While versions change nobody knows which one the frame has met.
         version = program.version if program.version == first_version else CHANGING
+        heads, memory = tensors.heads(results), self._memory if message.in_memory else None
         # A client that uses the memory reads its results there as well, if they have room.
-        if message.in_memory and self._memory is not None and frame_memory.put(self._memory.answers, results):
-            head = tensors.heads(results)
-            self._wire.send(messages.FrameAnswer(head, seconds, in_memory=True, bundle_version=version))
+        if memory is not None and frame_memory.put(memory.answers, results, heads):
+            self._wire.send(messages.FrameAnswer(heads, seconds, in_memory=True, bundle_version=version))
             return
         outputs = [tensors.contiguous(array) for array in results]
-        answer = messages.FrameAnswer(tensors.heads(outputs), seconds, bundle_version=version)
-        self._wire.send(answer, [contents(array) for array in outputs])
+        self._wire.send(
+            messages.FrameAnswer(heads, seconds, bundle_version=version), [contents(array) for array in outputs]
+        )
 
     def _inputs(self, message: messages.FrameRequest) -> list[np.ndarray]:
         if not message.in_memory:

@@ -18,6 +18,7 @@ from pipeline.remote import messages
 from pipeline.remote.connection import Connection
 from pipeline.remote.frame_memory import FrameMemory, area_bytes, put, views
 from pipeline.remote.messages import ClientMessage, ServerMessage, TensorHead
+from pipeline.remote.tensors import heads
 from pipeline.remote.wire import Wire
 from tests.remote.conftest import LIMIT, Child
 
@@ -38,8 +39,10 @@ def test_large_frames_come_back_as_they_went_and_stay(server: Child) -> None:
     connection = connect(server)
     small, large = echo(4), echo(100_000, 3)
     program = connection.open(small, None)
+    # 200 kB: less processor time by a connection.
+    connection.open(echo(50_000), None)
     needs_memory = connection.shares_memory
-    assert not needs_memory, "nothing is gained for a few bytes"
+    assert not needs_memory, "nothing is gained for so few bytes"
     larger = connection.open(large, None)
     uses_memory = connection.shares_memory
     assert uses_memory
@@ -70,7 +73,7 @@ def test_what_a_server_offers_is_found_on_its_machine_only() -> None:
     found = FrameMemory.attach(offer)
     assert found is not None
     array = np.arange(100, dtype=np.float32)
-    assert not put(found.requests, [array]), "a few bytes go by wire"
+    assert not put(found.requests, [array], heads([array])), "a few bytes go by wire"
     with open("/dev/null") as nothing:  # noqa: PTH123 - its number is wanted
         for other in (
             {"key": bytes(16)},
