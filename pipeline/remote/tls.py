@@ -28,6 +28,7 @@ import stat
 from pathlib import Path
 
 from pipeline.errors import InputError
+from pipeline.remote.encrypted_socket import EncryptedSocket
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +84,7 @@ class ServerTls:
                 "others; make one with 'soc-pipeline serve --init-tls DIR'"
             )
 
-    def wrap(self, connection: socket.socket) -> ssl.SSLSocket:
+    def wrap(self, connection: socket.socket) -> EncryptedSocket:
         """Return the connection as it is encrypted, for which the handshake remains to be done.
 
         Raises
@@ -96,12 +97,12 @@ class ServerTls:
         first = connection.recv(1, socket.MSG_PEEK)
         if first and first[0] != _HANDSHAKE:
             raise NoTls("this server speaks TLS; add '?tls=DIR' to its address, with the folder of its certificate")
-        return self._context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+        return EncryptedSocket(connection, self._context)
 
-    def admits(self, connection: ssl.SSLSocket, token: str) -> bool:
+    def admits(self, connection: EncryptedSocket, token: str) -> bool:
         """Return whether a client has shown who it is."""
         # What is not signed by the authority has not come through the handshake.
-        if connection.getpeercert(binary_form=True):
+        if connection.peer_certificate():
             return True
         # In a time that does not tell how much of it is right; empty tokens are nobody's.
         return bool(self._token) and hmac.compare_digest(token.encode(), self._token.encode())
@@ -133,7 +134,7 @@ class ClientTls:
             _load_pair(self._context, folder / CLIENT_CERTIFICATE, folder / CLIENT_KEY)
         self.token = read_token(folder / TOKEN) if (folder / TOKEN).exists() else ""
 
-    def connect(self, connection: socket.socket, host: str) -> ssl.SSLSocket:
+    def connect(self, connection: socket.socket, host: str) -> EncryptedSocket:
         """Return the encrypted connection with a server that its certificate calls `host`.
 
         Raises
@@ -141,7 +142,13 @@ class ClientTls:
         OSError
             If the handshake fails; see `describe_error`.
         """
-        return self._context.wrap_socket(connection, server_hostname=host)
+        encrypted = EncryptedSocket(connection, self._context, host)
+        try:
+            encrypted.do_handshake()
+        except BaseException:
+            encrypted.close()
+            raise
+        return encrypted
 
 
 def describe_error(error: ssl.SSLError) -> str:

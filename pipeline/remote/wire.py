@@ -10,7 +10,6 @@ import contextlib
 import math
 import select
 import socket
-import ssl
 import struct
 import time
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from pipeline.core import forks
+from pipeline.remote.encrypted_socket import BLOCK, EncryptedSocket
 from pipeline.remote.messages import ClientMessage, ServerMessage
 
 # Whoever speaks something else, a browser say, is recognised by its first four bytes, before any length is believed.
@@ -76,6 +76,8 @@ class Wire(Generic[Message]):
 
     def __init__(self, connection: socket.socket, incoming: Any, largest_head: int = LARGEST_HEAD) -> None:
         self._socket = connection
+        encrypted = connection if isinstance(connection, EncryptedSocket) else None
+        self._receive_into = connection.recv_into if encrypted is None else encrypted.receive_into
         self.expect(incoming, largest_head)
         _prepare(connection)
         forks.watch(self)
@@ -101,22 +103,26 @@ class Wire(Generic[Message]):
         deadline = self._deadline(sum(each.nbytes for each in chunks))
         while chunks:
             _check(deadline)
-            count = self._send_some(chunks)
+            count = self._send_some(chunks, deadline)
             # The system may take any number of bytes: whole pieces go, and the last one is shortened.
             while chunks and count >= chunks[0].nbytes:
                 count -= chunks.pop(0).nbytes
             if count:
                 chunks[0] = chunks[0][count:]
 
-    def _send_some(self, chunks: Sequence[memoryview]) -> int:
+    def _send_some(self, chunks: Sequence[memoryview], deadline: float) -> int:
         """Return how many bytes of the first chunks have been sent."""
-        if not isinstance(self._socket, ssl.SSLSocket):
+        if not isinstance(self._socket, EncryptedSocket):
             return self._socket.sendmsg(chunks[:_AT_ONCE])
+        block = chunks[0][:BLOCK]
         # One record for what fits into one: each costs a checksum, and a call.
-        first = chunks[0]
-        if len(chunks) > 1 and first.nbytes + chunks[1].nbytes <= _RECORD:
-            return self._socket.send(b"".join(chunks[:2]))
-        return self._socket.send(first)
+        if len(chunks) > 1 and block.nbytes + chunks[1].nbytes <= _RECORD:
+            block = memoryview(b"".join(chunks[:2]))
+        encrypted = self._socket.encrypt(block)
+        while encrypted.nbytes:
+            _check(deadline)
+            encrypted = encrypted[self._socket.send(encrypted) :]
+        return block.nbytes
 
     def receive(self) -> Message:
         """Return the next message; what follows it is to be fetched by `fill`."""
@@ -146,7 +152,7 @@ class Wire(Generic[Message]):
         while buffer.nbytes:
             _check(deadline)
             # Straight into the array that the kernel reads: no copy, and never more than the message says.
-            if not (came := self._socket.recv_into(buffer)):
+            if not (came := self._receive_into(buffer)):
                 raise ConnectionResetError("the other side has closed the connection")
             buffer = buffer[came:]
 
@@ -170,8 +176,8 @@ class Wire(Generic[Message]):
         return not self._has_arrived(0)
 
     def _has_arrived(self, timeout_ms: int | None) -> bool:
-        # Of a record that has been read, some may be left.
-        if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
+        # Of a block that has been received, some may be left.
+        if isinstance(self._socket, EncryptedSocket) and self._socket.pending():
             return True
         # `poll`, since `select` fails on descriptors above 1023, which a program with many files has.
         poll = select.poll()
@@ -219,8 +225,7 @@ def is_loopback(address: str) -> bool:
 def break_off(connection: socket.socket) -> None:
     """End all calls that wait for a connection, in any thread; closing alone would not wake them."""
     with contextlib.suppress(OSError):  # it has ended already
-        # The plain socket's: that of an encrypted one gives up the state that the other thread is using.
-        socket.socket.shutdown(connection, socket.SHUT_RDWR)
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def finish(connection: socket.socket, seconds: float, most_bytes: float = math.inf) -> None:
@@ -228,12 +233,12 @@ def finish(connection: socket.socket, seconds: float, most_bytes: float = math.i
 
     Were the connection closed with something unread in it, the system would throw away also what was sent last.
     """
-    # Those of the plain socket, also of an encrypted one: what nobody reads need not be decrypted.
-    socket.socket.shutdown(connection, socket.SHUT_WR)
+    connection.shutdown(socket.SHUT_WR)
     connection.settimeout(seconds)
     deadline, scratch = time.monotonic() + seconds, bytearray(1 << 16)
     while most_bytes > 0 and time.monotonic() < deadline:
-        if not (count := socket.socket.recv_into(connection, scratch)):
+        # Of an encrypted connection as it comes: what nobody reads need not be decrypted.
+        if not (count := connection.recv_into(scratch)):
             return
         most_bytes -= count
 
