@@ -40,11 +40,17 @@ def read(array: np.ndarray) -> Any:
 
 
 def write(target: np.ndarray, value: Any) -> None:
-    """Copy a value into an array, packed if the array is for such."""
+    """Copy a value into an array, packed if the array is for such; raise `InputError` if it has another shape."""
     if is_packed_array(target):
         pack_into(target, value)
-    else:
-        np.copyto(target, value, casting="no")
+        return
+    # NumPy would repeat what has less.
+    if np.shape(value) != target.shape:
+        raise InputError(
+            f"an operator makes {list(np.shape(value))} of this frame, where the model states {list(target.shape)}, "
+            "since the shape depends on values"
+        )
+    np.copyto(target, value, casting="no")
 
 
 def pack(value: Any) -> np.ndarray:

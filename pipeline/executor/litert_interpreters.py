@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.core import packed_value
 from pipeline.core.optional import require
 
 
@@ -18,12 +19,17 @@ def open_model(model: bytes, threads: int) -> Callable[[Sequence[np.ndarray]], N
 
     def compute(arrays: Sequence[np.ndarray]) -> None:
         for index, array in zip(inputs, arrays, strict=False):
-            interpreter.set_tensor(index, array)
+            interpreter.set_tensor(index, _encode(packed_value.read(array)))
         interpreter.invoke()
         for target, index in zip(arrays[len(inputs) :], outputs, strict=True):
-            np.copyto(target, interpreter.get_tensor(index), casting="no")
+            packed_value.write(target, interpreter.get_tensor(index))
 
     return compute
+
+
+def _encode(value: np.ndarray) -> np.ndarray:
+    """Return text as LiteRT takes it."""
+    return np.array(value, dtype=str).astype(object) if value.dtype == object else value
 
 
 def _open_interpreter(model: bytes, threads: int) -> Any:

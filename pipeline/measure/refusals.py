@@ -91,9 +91,21 @@ class _Inquiry:
         for begin, end in _runs([group for group, reason in reasons.items() if reason is None]):
             # An operator of the model may be several groups, of which none has a form without the others.
             reason = self._reason(extract.groups_part(self._graph, begin, end)) if end > begin + 1 else None
-            formless = f"it has no form in {self._runtime.model_format(self._device)}"
-            reasons |= dict.fromkeys(range(begin, end), formless if reason is None else reason)
+            reasons |= dict.fromkeys(range(begin, end), self._describe_formless() if reason is None else reason)
         return {group: reason for group, reason in reasons.items() if reason}
+
+    def _describe_formless(self) -> str:
+        """Return why a part has no form that the device takes."""
+        from pipeline.split import frontends
+        from pipeline.split.frontends.formats import Format
+
+        model_format = self._runtime.model_format(self._device)
+        kinds = {frontends.kind(source.model) for source in self._graph.sources}
+        if model_format == "tflite" and Format.TFLITE not in kinds:
+            # Nothing writes TFLite; its parts are cut out of the model.
+            models = " and ".join(map(str, kinds)) or "another model"
+            return f"{self._device.name} runs parts of TFLite models only, and this is {models}; choose another runtime"
+        return f"it has no form in {model_format}"
 
     def _reason(self, part: GraphPart) -> str | None:
         """Return why the device does not run a part; empty if it does, None if that has no form."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from pipeline.core.shapes import Shapes, is_open
 from pipeline.split import frontends
+from pipeline.split.frontends.frame_dtypes import check_dtype
 from pipeline.split.graph import Graph, from_relax
 from pipeline.split.passes.normalise import clean
 from pipeline.split.symbolic_model import OpenModel, open_model, with_source
@@ -23,4 +24,7 @@ def read_model(
     """Read a model of any format; see `pipeline.read`."""
     if shapes and is_open(shapes):
         return open_model(model, shapes, params)
-    return with_source(from_relax(clean(frontends.load(model, shapes, params, fallback=fallback))), model)
+    graph = from_relax(clean(frontends.load(model, shapes, params, fallback=fallback)))
+    for spec in (*graph.inputs, *graph.outputs):
+        check_dtype(repr(graph.name), spec.name, spec.dtype)
+    return with_source(graph, model)

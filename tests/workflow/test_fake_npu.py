@@ -143,7 +143,9 @@ def test_spans_of_many_groups_end_at_what_it_refuses(board: Board, tmp_path: Pat
 
 def test_a_model_of_another_format_is_nothing_for_it(small_onnx: Path, board: Board) -> None:
     planner = make_planner(pipeline.read(small_onnx), board)
-    assert set(planner.refusals["npu"].values()) == {"it has no form in tflite"}
+    assert set(planner.refusals["npu"].values()) == {
+        "npu runs parts of TFLite models only, and this is an ONNX file; choose another runtime"
+    }
     assert {stage.device for stage in planner.plan().stages} == {"cpu"}
 
 

@@ -83,6 +83,8 @@ class StageExport:
         BuildError
             If the model is none of TFLite, or has no such part, or its file has changed since it was read.
         """
+        if any(map(is_packed, (*self._part.inputs, *self._part.outputs))):
+            raise BuildError(f"{self} has an end that frames carry as packed bytes, which no TFLite file takes")
         try:
             model: bytes = self._extract(Format.TFLITE)
         except NoCounterpart as error:

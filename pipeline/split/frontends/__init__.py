@@ -72,18 +72,25 @@ def kind(model: Any) -> Format:
         raise ModelError(f"no model at {str(path)!r}; give the path of {supported_formats()}")
     # A bundle and a SavedModel are folders that people take for models; these two get words of their own.
     if path.is_dir():
-        raise ModelError(f"{str(path)!r} is {_folder(path)}; give the path of {supported_formats()}")
+        try:
+            description = _folder(path)
+        except OSError as error:
+            raise ModelError(f"cannot read {str(path)!r}: {error.strerror or error}") from None
+        raise ModelError(f"{str(path)!r} is {description}; give the path of {supported_formats()}")
     return recognise(path)
 
 
 def _folder(path: Path) -> str:
-    if (path / "manifest.json").exists():
-        if any(path.glob("*.onnx")) or any(path.glob("*.tflite")):
-            return "a folder of stages, each of which is a model"
+    if (path / "manifest.sha256").exists():
         return "a bundle, which is built already; run it, or load it by pipeline.load"
     if (path / "saved_model.pb").exists():
         return "a SavedModel of TensorFlow; convert it to TFLite or ONNX"
-    return "a folder"
+    if (path / "Manifest.json").exists() and (path / "Data").is_dir():
+        return "a package of Core ML; convert the model to ONNX or TFLite"
+    models = sorted(file.name for file in path.iterdir() if file.suffix in {".onnx", ".tflite", ".pt2"})
+    if models and (path / "manifest.json").exists():
+        return "a folder of stages, each of which is a model"
+    return f"a folder with models; give one of them, such as {str(path / models[0])!r}" if models else "a folder"
 
 
 def _of_object(model: Any) -> Format:

@@ -25,6 +25,7 @@ _REFUSED: tuple[tuple[Callable[[_Names], bool], str], ...] = (
     (_has("/constants.pkl"), f"is a TorchScript archive, which has no exported program; {_EXPORT}"),
     (_has("data.pkl"), f"is a checkpoint of torch.save, parameters or a pickled module, without a program; {_EXPORT}"),
     (_has(".npy"), "holds NumPy arrays"),
+    (_has(".tflite"), "is a bundle of MediaPipe's (.task); unpack it as a ZIP archive, and give a .tflite file in it"),
     (_has("model.weights.h5"), "is a Keras model; convert it to TFLite or ONNX"),
 )
 CHECKPOINT = f"is an old checkpoint of torch.save, without a program; {_EXPORT}"

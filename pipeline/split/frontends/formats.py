@@ -9,7 +9,7 @@ that runs such models itself.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -29,6 +29,7 @@ _RELAY_TEXT = re.compile(
 # The two ways in which module.script() begins, after imports: with the class, or with its constants.
 _SCRIPT = re.compile(rb"^(?:@I\.ir_module|metadata = tvm\.ir\.load_json\()", re.MULTILINE)
 _PYTHON = re.compile(rb"^(?:import \w|from [\w.]+ import |def \w+\(|class \w+|@\w+)", re.MULTILINE)
+_HTML = re.compile(rb"<(?:!doctype\s+html|html)\b", re.IGNORECASE)
 _JSON = re.compile(rb"\s*\{")
 # No control characters but white space; bytes above 127 may be UTF-8 that the head cuts in two.
 _LETTERS = re.compile(rb"[\t\n\f\r\x20-\x7e\x80-\xff]*\Z")
@@ -59,7 +60,8 @@ def _is_tflite(head: bytes) -> bool:
 def _is_onnx(head: bytes) -> bool:
     # A protobuf has no mark of its own; all exporters write the version of the format first.
     # Tag 8 is field 1 (ir_version) as a varint. The length rules out a text of one letter.
-    return head[:1] == b"\x08" and len(head) > 2 and not _is_tflite(head)
+    # A flatbuffer, whose four letters stand in bytes 4 to 8, may begin so, too.
+    return head[:1] == b"\x08" and len(head) > 2 and head[4:8] not in (b"TFL3", b"ORTM", b"ET12")
 
 
 @dataclass(frozen=True)
@@ -129,9 +131,38 @@ class Format(Enum):
         return self.value.title
 
 
-# The first that fits is said, so that the order is from signatures to guesses: text of another kind comes last.
+def _begins(*signatures: bytes) -> Callable[[bytes], bool]:
+    return lambda head: head.startswith(signatures)
+
+
+def _is_engine(head: bytes) -> bool:
+    # Ultralytics writes a description in JSON in front, and its length in front of that.
+    begin = 4 + int.from_bytes(head[:4], "little") if head[4:5] == b"{" else 0
+    return head[begin : begin + 4] == b"ftrt"
+
+
+_DEVICE_MODEL = "give the ONNX or TFLite file that it was made of"
+
+# The first that fits is said. No suffix says better what these are.
 _REFUSED: tuple[tuple[Callable[[bytes], bool], str], ...] = (
     (lambda head: not head, "is empty"),
+    (
+        _begins(b"version https://git-lfs.github.com/"),
+        "is a pointer of Git LFS, without the file that it stands for; run 'git lfs pull' in its repository",
+    ),
+    (
+        lambda head: head.lstrip()[:1] == b"<" and _HTML.search(head[:4096]) is not None,
+        "is an HTML page, maybe what a download said in place of the file; download the file itself",
+    ),
+    (lambda head: head[4:8] == b"ORTM", "is an .ort file, which ONNX Runtime has made for itself; give its ONNX file"),
+    (_begins(b"RKNN", b"CYPTRKNN"), f"is built for Rockchip's NPU (.rknn) already; {_DEVICE_MODEL}"),
+    (_begins(b"\x01HEF"), f"is built for Hailo's NPU (.hef) already; {_DEVICE_MODEL}"),
+    (_is_engine, f"is an engine that TensorRT has built already; {_DEVICE_MODEL}"),
+    (
+        lambda head: head[4:8] == b"ET12",
+        "is a program of ExecuTorch (.pte), built already; export it: torch.export.save",
+    ),
+    (_begins(b"LITERTLM"), "is a language model for LiteRT-LM, with its tokenizer; give a .tflite file"),
     # The magic number 0x1950a86a20f9469cfc6c, pickled, with which torch.save began before version 1.6.
     (lambda head: head.startswith(b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19"), archives.CHECKPOINT),
     (lambda head: head.startswith(b"\x1f\x8b"), "is compressed with gzip; unpack it"),
@@ -154,6 +185,11 @@ _REFUSED: tuple[tuple[Callable[[bytes], bool], str], ...] = (
     (lambda head: head.startswith(b"\x93NUMPY"), "is a NumPy array"),
     # The magic number of relay.save_param_dict, 0xF7E58D4F05049CB7, in little-endian order.
     (lambda head: head.startswith(b"\xb7\x9c\x04\x05\x4f\x8d\xe5\xf7"), "holds parameters only; give its program"),
+    (_begins(b"\x89PNG", b"\xff\xd8\xff"), "is a picture"),
+)
+
+# Guesses, from the surer to the vaguer: a suffix weighs more.
+_GUESSES: tuple[tuple[Callable[[bytes], bool], str], ...] = (
     (_holds(b'"nodes"', b'"arg_nodes"'), "is a compiled graph of TVM's graph executor; give the program it is made of"),
     (lambda head: _JSON.match(head) is not None, "is JSON of another kind"),
     (
@@ -189,12 +225,14 @@ def recognise(path: Path) -> Format:
     for entry in Format:
         if entry.value.matches(head) or (is_archive and entry.value.holds_archive(path)):
             return entry
+    refusal = archives.describe_refusal(path) if is_archive else _first(_REFUSED, head)
     # Only in doubt: a suffix may lie, a signature does not.
     for entry in Format:
-        if path.suffix and path.suffix == entry.value.suffix:
+        if not refusal and path.suffix and path.suffix == entry.value.suffix:
             return entry
-    if is_archive:
-        refusal = archives.describe_refusal(path)
-    else:
-        refusal = next((text for fits, text in _REFUSED if fits(head)), "is of an unknown format")
+    refusal = refusal or _first(_GUESSES, head) or "is of an unknown format"
     raise ModelError(f"{str(path)!r} {refusal}; supported is {supported_formats()}")
+
+
+def _first(refusals: Iterable[tuple[Callable[[bytes], bool], str]], head: bytes) -> str:
+    return next((text for fits, text in refusals if fits(head)), "")

@@ -58,6 +58,16 @@ def test_what_is_recognised(tmp_path: Path, content: str | bytes, reference: For
         (b"GGUF\x03\x00", "holds parameters only (GGUF)"),
         (b'<?xml version="1.0"?>\n<net name="m" version="11">', "is an OpenVINO model"),
         (b"\x89HDF\r\n", "is an HDF5 file"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "is a pointer of Git LFS"),
+        (b"\n<!-- x -->\n<!DOCTYPE html>\n<p>404", "is an HTML page"),
+        (b'<html lang="en">', "is an HTML page"),
+        (b"\x08\x00\x00\x00ORTM\x00\x00", "is an .ort file"),
+        (b"RKNN\x00\x00\x00\x00", "is built for Rockchip's NPU"),
+        (b"\x01HEF\x00\x00", "is built for Hailo's NPU"),
+        (b"ftrt\x00\x00", "is an engine that TensorRT has built"),
+        (b'\x0d\x00\x00\x00{"task": "a"}ftrt', "is an engine that TensorRT has built"),
+        (b"\x18\x00\x00\x00ET12", "is a program of ExecuTorch"),
+        (b"LITERTLM\x01", "is a language model for LiteRT-LM"),
         (gzip.compress(b"x", mtime=0), "is compressed with gzip"),
         (b"\xb7\x9c\x04\x05\x4f\x8d\xe5\xf7", "holds parameters only"),
     ],
@@ -71,6 +81,18 @@ def test_what_is_refused(tmp_path: Path, content: bytes, reason: str) -> None:
     assert str(failure.value).endswith(
         "supported is an ONNX file, a Relay program, a Relax module, an exported PyTorch program, or a TFLite model"
     )
+
+
+@pytest.mark.parametrize("suffix", [".onnx", ".tflite", ".relay", ".pt2"])
+def test_a_signature_weighs_more_than_a_suffix(tmp_path: Path, suffix: str) -> None:
+    for content, reason in (
+        (b"version https://git-lfs.github.com/spec/v1\n", "is a pointer of Git LFS"),
+        (b"<!DOCTYPE html>", "is an HTML page"),
+        (b"", "is empty"),
+    ):
+        (tmp_path / f"model{suffix}").write_bytes(content)
+        with pytest.raises(ModelError, match=reason):
+            pipeline.read(tmp_path / f"model{suffix}")
 
 
 @pytest.mark.parametrize("entry", Format)
@@ -105,6 +127,7 @@ def test_archives_and_arrays(tmp_path: Path) -> None:
         (["m/data.pkl", "m/constants.pkl", "m/code/__torch__.py"], "is a TorchScript archive"),
         (["m/data/aotinductor/model/m.so"], "is a package that AOTInductor compiled"),
         (["config.json", "model.weights.h5"], "is a Keras model"),
+        (["pose_detector.tflite", "pose_landmarks_detector.tflite"], "is a bundle of MediaPipe's"),
         (["x.npy"], "holds NumPy arrays"),
     ],
 )
@@ -174,6 +197,23 @@ def test_folders(tmp_path: Path) -> None:
     (tmp_path / "saved_model.pb").touch()
     with pytest.raises(ModelError, match="is a SavedModel of TensorFlow; convert it to TFLite or ONNX"):
         pipeline.read(tmp_path)
-    (tmp_path / "manifest.json").touch()
+    (tmp_path / "manifest.sha256").touch()
     with pytest.raises(ModelError, match=r"is a bundle, which is built already; run it, or load it by pipeline\.load"):
+        pipeline.read(tmp_path)
+
+
+def test_a_folder_with_a_manifest_of_another_kind_is_no_bundle(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text('{"name": "a web page"}')
+    with pytest.raises(ModelError, match="is a folder; give the path of"):
+        pipeline.read(tmp_path)
+    (tmp_path / "Manifest.json").touch()
+    (tmp_path / "Data").mkdir()
+    with pytest.raises(ModelError, match="is a package of Core ML"):
+        pipeline.read(tmp_path)
+
+
+def test_a_folder_with_models_names_one(tmp_path: Path) -> None:
+    for name in ("b.onnx", "a.tflite", "c.txt"):
+        (tmp_path / name).touch()
+    with pytest.raises(ModelError, match=r"is a folder with models; give one of them, such as .*a\.tflite'"):
         pipeline.read(tmp_path)

@@ -14,11 +14,12 @@ from pipeline.core.optional import is_installed
 from pipeline.core.shapes import Shapes, is_open
 from pipeline.core.tvm_access import compiler_lock
 from pipeline.errors import MissingExtra, ModelError, reason
+from pipeline.split.frontends.frame_dtypes import check_dtype
 from pipeline.split.frontends.input_shapes import resolve
 from pipeline.split.model import ImportedModel
 
 try:
-    import onnx  # noqa: F401 - the modules below need it
+    import onnx
 except ImportError as error:
     raise MissingExtra(f"reading ONNX models needs the 'onnx' extra; run: {install_command('onnx')}") from error
 
@@ -27,6 +28,10 @@ from pipeline.split.frontends.onnx.conversion import convert
 from pipeline.split.frontends.onnx.packed_ends import model_inputs, why_packed
 from pipeline.split.frontends.onnx.reference import PACKAGE
 from pipeline.split.frontends.onnx.sparse_constants import fill_in
+
+_DTYPES = {
+    number: name.lower() for name, number in onnx.TensorProto.DataType.items() if "FLOAT" in name or "INT" in name
+}
 
 MOST_DIGITS = 9
 """Of an extent that is written as a name; no tensor has more elements."""
@@ -92,6 +97,7 @@ def _convert(
 ) -> ImportedModel:
     if not fallback or not is_installed(PACKAGE):
         _check_types(path, model)
+    _check_dtypes(path, model)
     fill_in(model.graph)
     notes = _fix_shapes(path, model, shapes)
     # TVM's importer warns and prints, also from C++, which would stand between a command's own lines.
@@ -140,6 +146,12 @@ def _check_types(path: Path, model: Any) -> None:
                 f"{str(path)!r}: {value.name!r} {text}, which only ONNX Runtime takes; allow the fallback, for which "
                 "the extra 'onnxruntime' has to be installed, or take it off the model"
             )
+
+
+def _check_dtypes(path: Path, model: Any) -> None:
+    """Raise `ModelError` for ends of dtypes that arrays do not have."""
+    for value in (*model_inputs(model), *model.graph.output):
+        check_dtype(repr(str(path)), value.name, _DTYPES.get(value.type.tensor_type.elem_type, "float32"))
 
 
 def _fix_shapes(path: Path, model: Any, shapes: Shapes) -> tuple[str, ...]:

@@ -15,11 +15,12 @@ import onnx
 from pipeline.core.distribution import install_command
 from pipeline.core.optional import is_installed
 from pipeline.errors import ModelError, reason
-from pipeline.split.frontends.onnx import packed_ends
+from pipeline.split.frontends.onnx import narrow_types, packed_ends
 from pipeline.split.frontends.onnx.experimental import replace_experimental
 from pipeline.split.frontends.onnx.external_data import ExternalData
 from pipeline.split.frontends.onnx.importer import UNKNOWN, NodeRefused, OnnxImporter, supported_kinds, why_unsupported
 from pipeline.split.frontends.onnx.islands import DOMAIN, replace_by_islands
+from pipeline.split.frontends.onnx.narrow_types import uses_narrow_types
 from pipeline.split.frontends.onnx.packed_ends import model_inputs
 from pipeline.split.frontends.onnx.reference import PACKAGE, literal_options, open_session
 from pipeline.split.frontends.onnx.runtime_types import state_types
@@ -67,14 +68,15 @@ def convert(path: Path, model: Any, data: ExternalData, *, fixed: bool, fallback
         If it uses what neither TVM nor ONNX Runtime has; without `fallback`, what TVM has not.
     """
     inputs = model_inputs(model)
-    if _is_plain(model) and not packed_ends.reasons(model.graph, inputs):
+    if _is_plain(model) and not packed_ends.reasons(model.graph, inputs) and not uses_narrow_types(model.graph):
         with contextlib.suppress(NodeRefused):
             return _import(path, model, data, fixed=fixed)
     model = simplify(path, replace_experimental(model))
     # What these are tells more.
     if fallback and fixed and state_types(model):
         model = simplify(path, model)
-    reasons = packed_ends.reasons(model.graph, model_inputs(model)) | _find_unsupported(model.graph)
+    reasons = packed_ends.reasons(model.graph, model_inputs(model)) | narrow_types.reasons(model.graph)
+    reasons |= _find_unsupported(model.graph)
     if reasons and not fallback:
         raise _refusal(path, model.graph, reasons)
     open_outputs: set[str] = set()

@@ -29,6 +29,9 @@ from pipeline.split.frontends.tflite.flatbuffer import TfliteGraph, TfliteTensor
 from pipeline.split.frontends.tflite.folding import fold
 from pipeline.split.frontends.tflite.reference import PACKAGE
 
+_BLOCKWISE = 2
+"""Kind of quantisation with a scale for each block, in LiteRT's schema; the package knows an older one."""
+
 
 def load(path: Path, shapes: Shapes, *, fallback: bool = True) -> ImportedModel:
     """Read a TFLite file; `shapes` may state the extents of inputs.
@@ -44,7 +47,7 @@ def load(path: Path, shapes: Shapes, *, fallback: bool = True) -> ImportedModel:
     with compiler_lock, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         imported_model = quietly(lambda: convert(path, graph, fallback=fallback and is_installed(PACKAGE)))
-    return replace(imported_model, notes=notes)
+    return replace(imported_model, notes=(*notes, *imported_model.notes))
 
 
 def read_graph(path: Path, shapes: Shapes) -> tuple[TfliteGraph, tuple[str, ...]]:
@@ -59,6 +62,7 @@ def read_graph(path: Path, shapes: Shapes) -> tuple[TfliteGraph, tuple[str, ...]
         graph = TfliteGraph(path.read_bytes())
         _check_types(path, graph)
         _check_order(path, graph)
+        _check_blocks(path, graph)
         fold(graph)
     input_shapes = _input_shapes(path, graph, shapes)
     with _reading(path):
@@ -81,7 +85,7 @@ def _reading(path: Path) -> Iterator[None]:
 
 def _check_types(path: Path, graph: TfliteGraph) -> None:
     for tensor in (*graph.inputs, *graph.outputs):
-        if not tensor.in_frames:
+        if not tensor.in_frames and tensor.dtype != "string":
             raise ModelError(
                 f"{str(path)!r}: {tensor.name!r} is of {tensor.dtype}, which no device computes with; take it off"
             )
@@ -98,6 +102,20 @@ def _check_order(path: Path, graph: TfliteGraph) -> None:
                 "it, as in a cycle; convert it again"
             )
         pending.difference_update(tensor.number for tensor in operator.outputs)
+
+
+def _check_blocks(path: Path, graph: TfliteGraph) -> None:
+    """Raise `ModelError` for bytes in blocks where LiteRT takes none: some of its kernels end the process."""
+    tables = [graph.subgraph.Tensors(tensor.number).Quantization() for tensor in graph.tensors]
+    for operator in graph.operators:
+        for tensor in operator.operands:
+            table = tables[tensor.number]
+            in_blocks = table is not None and table.DetailsType() == _BLOCKWISE
+            if in_blocks and tensor.dtype == "int8" and operator.kind != "FULLY_CONNECTED":
+                raise ModelError(
+                    f"{str(path)!r}: {operator} reads {tensor.name!r}, which is quantised by blocks; LiteRT takes that "
+                    "in FULLY_CONNECTED only, and elsewhere of four bits; quantise it by channels"
+                )
 
 
 def _input_shapes(path: Path, graph: TfliteGraph, shapes: Shapes) -> InputShapes:

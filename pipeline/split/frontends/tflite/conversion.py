@@ -9,6 +9,7 @@ from typing import Any
 
 from pipeline.core.distribution import install_command
 from pipeline.core.optional import is_installed
+from pipeline.core.packed_value import CAPACITY
 from pipeline.core.tensor_quantization import Quantization
 from pipeline.errors import ModelError
 from pipeline.split.frontends.tflite import operators
@@ -44,13 +45,14 @@ def convert(path: Path, graph: TfliteGraph, *, fallback: bool) -> ImportedModel:
     ModelError
         If it uses what neither TVM nor LiteRT has; without `fallback`, what TVM has not.
     """
-    if open_output := next((tensor for tensor in graph.outputs if tensor.is_open), None):
+    notes = _pack_ends(graph)
+    if notes and not fallback:
         raise ModelError(
-            f"{str(path)!r}: the shape of {open_output.name!r} depends on values, so that frames have no place for it; "
-            "end the model before it"
+            f"{str(path)!r}: {notes[0]}, which only LiteRT takes; allow the fallback, for which the extra 'litert' has "
+            "to be installed, or take it off the model"
         )
     live_operators = _live(graph)
-    reasons = _objections(graph, live_operators, approximate=not fallback)
+    reasons = _objections(graph, live_operators, approximate=not fallback) | _at_packed_ends(live_operators)
     if reasons and not fallback:
         raise _refusal(path, live_operators, reasons)
     reasons |= _before_rounding(live_operators) if fallback else {}
@@ -74,8 +76,33 @@ def convert(path: Path, graph: TfliteGraph, *, fallback: bool) -> ImportedModel:
                 operators=importer.operators,
                 islands=tuple(islands),
                 quantizations=_quantizations(graph),
+                notes=tuple(f"{note}; frames carry it as at most {CAPACITY} bytes" for note in notes),
             )
     raise ModelError(f"{str(path)!r}: TVM cannot import operators of more than {MOST_ATTEMPTS} kinds")
+
+
+def _pack_ends(graph: TfliteGraph) -> list[str]:
+    """Let frames carry what no tensor of a fixed shape holds as bytes, and return what is so, and why."""
+    notes = []
+    for role, tensors in (("input", graph.inputs), ("output", graph.outputs)):
+        for tensor in tensors:
+            if tensor.dtype == "string":
+                tensor.packed_because = "holds strings"
+            elif tensor.is_open:
+                tensor.packed_because = "has a shape that depends on values"
+            if tensor.packed_because:
+                notes.append(f"{role} {tensor.name!r} {tensor.packed_because}")
+    return notes
+
+
+def _at_packed_ends(live_operators: Sequence[TfliteOperator]) -> dict[int, str]:
+    """Return the places of operators that read or make what frames carry as bytes: LiteRT computes these."""
+    return {
+        place: f"{tensor.name!r} {tensor.packed_because}"
+        for place, operator in enumerate(live_operators)
+        for tensor in (*operator.operands, *operator.outputs)
+        if tensor.packed_because
+    }
 
 
 def _quantizations(graph: TfliteGraph) -> tuple[Quantization, ...]:

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import tflite
 
+from pipeline.core.packed_value import CAPACITY
+from pipeline.core.packed_value import DTYPE as PACKED_DTYPE
 from pipeline.core.tensor_quantization import Quantization
 from pipeline.errors import ModelError
 from pipeline.split.passes.naming import unique
@@ -88,6 +90,8 @@ class TfliteTensor:
         Whether its shape depends on values.
     is_sparse : bool
         Whether it is stored without its zeros.
+    packed_because : str
+        Why frames carry it as bytes, at an end of the model; empty if they carry it as it is.
     """
 
     number: int
@@ -100,11 +104,17 @@ class TfliteTensor:
     is_variable: bool = False
     is_open: bool = False
     is_sparse: bool = False
+    packed_because: str = ""
+
+    @property
+    def frame_type(self) -> tuple[tuple[int, ...], str]:
+        """The shape and dtype that it has in frames."""
+        return ((CAPACITY,), PACKED_DTYPE) if self.packed_because else (self.shape, self.dtype)
 
     @property
     def quantization(self) -> Quantization | None:
         """The numbers that it stands for, if those are others than it holds."""
-        if self.scale is None or not self.is_quantized:
+        if self.scale is None or not self.is_quantized or self.packed_because:
             return None
         scales, zero_points = self.scale.scales.tolist(), self.scale.zero_points.tolist()
         return Quantization(self.name, tuple(scales), tuple(zero_points), self.scale.axis)

@@ -112,7 +112,7 @@ class TfliteImporter(OperatorConverter):  # type: ignore[misc]
         return self.get_tensors(np.array([tensor.number]))[0]
 
     def _input(self, tensor: TfliteTensor) -> Any:
-        variable = relax.Var(tensor.name, relax.TensorType(tensor.shape, tensor.dtype))
+        variable = relax.Var(tensor.name, relax.TensorType(*tensor.frame_type))
         self._values[tensor.number] = variable
         self._made.add(tensor.number)
         self.names[variable] = tensor.name
@@ -132,7 +132,7 @@ class TfliteImporter(OperatorConverter):  # type: ignore[misc]
             raise OperatorRefused(node, reason(error)) from error
 
     def _island(self, node: IslandNode) -> Any:
-        types = [relax.TensorType(tensor.shape, tensor.dtype) for tensor in node.outputs]
+        types = [relax.TensorType(*tensor.frame_type) for tensor in node.outputs]
         operands = [self.value(tensor) for tensor in node.inputs]
         return call_island(packed_model.LITERT, node.model, operands, types)
 
@@ -142,8 +142,8 @@ class TfliteImporter(OperatorConverter):  # type: ignore[misc]
         parts = [variable] if len(tensors) == 1 else [self.bb.emit(variable[place]) for place in range(len(tensors))]
         for tensor, part in zip(tensors, parts, strict=True):
             made_type = (tuple(int(extent) for extent in part.ty.shape), str(part.ty.dtype))
-            if made_type != (tensor.shape, tensor.dtype):
-                raise ValueError(f"{tensor.name!r} would be {made_type} instead of {(tensor.shape, tensor.dtype)}")
+            if made_type != tensor.frame_type:
+                raise ValueError(f"{tensor.name!r} would be {made_type} instead of {tensor.frame_type}")
             self.names.setdefault(part, tensor.name)
             self._values[tensor.number] = part
             self._made.add(tensor.number)

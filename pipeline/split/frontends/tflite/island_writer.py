@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.core.optional import require
+from pipeline.errors import ModelError
 from pipeline.split.frontends.tflite.flatbuffer import IDENTIFIER, TfliteGraph, TfliteOperator, TfliteTensor
 from pipeline.split.frontends.tflite.importer import IslandNode
 
@@ -152,7 +153,13 @@ class IslandWriter:
         """Return the tensors that hold the scales and zero points of a tensor's blocks, by number."""
         blocks = _blocks(self._model.subgraphs[0].tensors[tensor.number])
         # The tensor 0, which is an input, stands for none.
-        return [number for number in (blocks.scales, blocks.zeroPoints) if number > 0] if blocks else []
+        if not blocks:
+            return []
+        if not 0 <= blocks.scales < len(self._graph.tensors) or blocks.zeroPoints >= len(self._graph.tensors):
+            raise ModelError(
+                f"it is no valid TFLite model: the blocks of {tensor.name!r} have no scales; convert it again"
+            )
+        return [number for number in (blocks.scales, blocks.zeroPoints) if number > 0]
 
     def _tensor(self, tensor: TfliteTensor, buffers: list[Any], made: Collection[int]) -> Any:
         copy = copy_table(self._model.subgraphs[0].tensors[tensor.number])

@@ -76,8 +76,8 @@ def test_tensors_whose_shapes_depend_on_values_stay_inside_of_an_island(tmp_path
     assert [island.operators for island in graph.islands] == [("WHERE (places)", "CAST (floats)", "SUM (total)")]
     assert pipeline.verify(graph, path).relative < 1e-5
     writer.graph.outputs = []
-    with pytest.raises(ModelError, match="the shape of 'places' depends on values, so that frames have no place"):
-        pipeline.read(writer.save(tmp_path / "open.tflite", places))
+    (note,) = pipeline.read(writer.save(tmp_path / "open.tflite", places)).notes
+    assert note.startswith("output 'places' has a shape that depends on values; frames carry it as")
 
 
 def test_what_is_made_of_constants_is_folded(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,14 @@ from onnx import helper, numpy_helper
 
 MOST_ELEMENTS = 4096
 """Of a constant that is folded here: shapes and axes have fewer; weights are folded later, by compiled code."""
+
+
+NARROW_TYPES = {
+    number: name.lower()
+    for name, number in onnx.TensorProto.DataType.items()
+    if re.match(r"FLOAT[48]|U?INT[24]$", name)
+}
+"""Types of eight bits or less that no kernel computes with, and their names."""
 
 
 def opset(model: Any) -> int:
@@ -58,8 +67,8 @@ def static_shape(value_type: Any) -> tuple[int, ...] | None:
     """Return the extents of a tensor of this type; None if one is unknown, or it is no tensor."""
     if value_type is None or not value_type.HasField("tensor_type") or not value_type.tensor_type.HasField("shape"):
         return None
-    # Nor has a tensor of strings one that a frame could hold.
-    if value_type.tensor_type.elem_type == onnx.TensorProto.STRING:
+    # Nor has a tensor of strings, or of parts of bytes, one that a frame could hold.
+    if value_type.tensor_type.elem_type in (onnx.TensorProto.STRING, *NARROW_TYPES):
         return None
     dimensions = value_type.tensor_type.shape.dim
     if not all(dimension.HasField("dim_value") for dimension in dimensions):

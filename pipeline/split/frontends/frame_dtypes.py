@@ -1,0 +1,28 @@
+"""Frame dtypes: those that arrays have, and so the inputs and outputs of models."""
+
+from __future__ import annotations
+
+import re
+
+from pipeline.errors import ModelError
+
+# What ONNX calls "float" and "double" has another name elsewhere.
+_FRAMES = re.compile(r"bool|u?int(8|16|32|64)|float(16|32|64)?|double|complex(64|128)")
+
+
+def check_dtype(model: str, name: str, dtype: str) -> None:
+    """Raise `ModelError` if no array is of an input's or output's dtype.
+
+    Parameters
+    ----------
+    model : str
+        What the message calls it.
+    name : str
+        Of the input or output.
+    dtype : str
+    """
+    if not _FRAMES.fullmatch(dtype):
+        raise ModelError(
+            f"{model}: {name!r} is of {dtype}, which arrays do not have; let the model cast it, "
+            "from or to float32 for example"
+        )
