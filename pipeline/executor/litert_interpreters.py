@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.core import packed_value
+from pipeline.core.litert_outputs import read_output
 from pipeline.core.optional import require
 
 
@@ -21,8 +22,10 @@ def open_model(model: bytes, threads: int) -> Callable[[Sequence[np.ndarray]], N
         for index, array in zip(inputs, arrays, strict=False):
             interpreter.set_tensor(index, _encode(packed_value.read(array)))
         interpreter.invoke()
-        for target, index in zip(arrays[len(inputs) :], outputs, strict=True):
-            packed_value.write(target, interpreter.get_tensor(index))
+        for number, (target, index) in enumerate(zip(arrays[len(inputs) :], outputs, strict=True)):
+            # Asking for a shape takes time, and only what is packed has another one for each frame.
+            is_packed = packed_value.is_packed_array(target)
+            packed_value.write(target, read_output(interpreter, number) if is_packed else interpreter.get_tensor(index))
 
     return compute
 

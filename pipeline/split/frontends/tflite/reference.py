@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.core.files import is_utf8
+from pipeline.core.litert_outputs import read_output
 from pipeline.core.native_output import quietly
 from pipeline.core.optional import require
 from pipeline.split.frontends.tflite.flatbuffer import TfliteGraph
@@ -29,7 +30,7 @@ def evaluate(
     interpreter = _run(model, frame, "BUILTIN_REF" if alternative else "AUTO")
     for _ in range(runs - 1):
         interpreter.invoke()
-    return [np.array(interpreter.get_tensor(detail["index"])) for detail in interpreter.get_output_details()]
+    return [read_output(interpreter, number) for number in range(len(interpreter.get_output_details()))]
 
 
 def intermediates(model: str | Path, frame: Mapping[str, np.ndarray], names: Collection[str]) -> dict[str, np.ndarray]:
