@@ -34,11 +34,11 @@ def packages() -> Path:
 
 
 def find_cmake() -> list[str]:
-    """Return the command of CMake, or end."""
-    if path := shutil.which("cmake"):
-        return [path]
+    """Return the command of CMake, or end; the package's version is known, this machine's may be too old."""
     if importlib.util.find_spec("cmake"):
         return [sys.executable, "-c", "import cmake; cmake.cmake()"]
+    if path := shutil.which("cmake"):
+        return [path]
     sys.exit("error: the runner is built with CMake, which is not installed; pip install cmake ninja")
 
 

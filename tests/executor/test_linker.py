@@ -76,6 +76,7 @@ def test_ziglang_has_a_folder_to_write_to(
 ) -> None:
     """Without one it ran for ever: with a home that nobody may write to, as in a container of another user's."""
     (tmp_path / "ziglang").mkdir()
+    (tmp_path / "ziglang" / "__init__.py").touch()
     (tmp_path / "ziglang" / "__main__.py").write_text(
         "import os; open(os.environ['ZIG_GLOBAL_CACHE_DIR'], 'w').close(); open('out.so', 'w').close()"
     )

@@ -19,8 +19,9 @@ from pipeline.core.board import Board, Device
 from pipeline.errors import ArgumentError, BundleError, InputError, PipelineError
 from pipeline.executor.bundle import Bundle
 from pipeline.executor.signature import SIGNATURE, SignedManifest, sign, verify
+from tests.support.system_tools import SIGNATURES
 
-pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="OpenSSH's client is not installed")
+pytestmark = pytest.mark.skipif(bool(SIGNATURES), reason=SIGNATURES)
 
 
 def make_key(path: Path) -> Path:

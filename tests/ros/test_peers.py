@@ -20,6 +20,7 @@ import pytest
 from tests.ros.transports.test_dds import configuration
 from tests.support.ros import onnx_bundle
 from tests.support.ros.expected import boxes, weighted_sum
+from tests.support.system_tools import skip_without
 
 pytestmark = pytest.mark.slow
 pytest.importorskip("cyclonedds")
@@ -41,6 +42,7 @@ def peers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for tool in ("gcc", "g++", "fastddsgen", "idlc"):
         if shutil.which(tool) is None:
             pytest.skip(f"{tool} is missing; Debian: libfastrtps-dev fastddsgen cyclonedds-dev cyclonedds-tools")
+    skip_without("g++", (11,))
     folder = tmp_path_factory.mktemp("peers")
     shutil.copy(FOLDER / "messages.idl", folder)
     build("fastddsgen", "-cs", "-replace", "-d", folder, "messages.idl", cwd=folder)

@@ -19,6 +19,7 @@ from pipeline.executor.bundle import Bundle
 from pipeline.scheduler import Pipeline
 from pipeline.workflow.update_checks import UpdateOptions
 from pipeline.workflow.updates import UpdateCounts, Updater
+from tests.support.system_tools import SIGNATURES
 from tests.support.updates import LIMIT, DoublingRuntime, FailingRuntime, Feeder, await_counts, bundle, registered
 
 
@@ -133,7 +134,7 @@ def keys(folder: Path) -> tuple[Path, Path]:
     return folder / "friend", folder / "stranger"
 
 
-@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="OpenSSH's client is not installed")
+@pytest.mark.skipif(bool(SIGNATURES), reason=SIGNATURES)
 @pytest.mark.parametrize("count", [15, pytest.param(300, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
 def test_many_updates_of_which_a_fifth_is_bad(tmp_path: Path, count: int) -> None:
     friend, stranger = keys(tmp_path)
