@@ -31,9 +31,9 @@ CLIENTS = """
 import collections, random, sys, threading, time
 import numpy as np
 import pipeline
+from pipeline.core.plan import StagePlan, TensorSpec
 from pipeline.core.remote_address import parse
-from pipeline.errors import PipelineError
-from pipeline.remote.connection import Connection, ServerBusy
+from pipeline.remote.connection import Connection, ServerBusy, ServerRefusal
 
 folder, server, seconds, seed, threads, *kinds = sys.argv[1:]
 frame = np.load(f"{folder}/frame.npy")
@@ -54,10 +54,14 @@ def ask_target():
     counts["target"] += 1
 
 def ask_missing():
+    # Where there is no such device, the server imports TVM with its compiler before it can say so.
+    connection = Connection(parse(f"{server}/cuda"))
     try:
-        stream(kinds[0], devices={"device": f"{server}/vta"})
-    except PipelineError:
+        connection.open(StagePlan("s", "gpu", (TensorSpec("x", (4,)),), (TensorSpec("y", (4,)),)), None)
+    except ServerRefusal:
         counts["refused"] += 1
+    finally:
+        connection.close()
 
 def visit(number):
     choice = random.Random(f"{seed} {number}")
